@@ -1,0 +1,49 @@
+//! A protocol that is wrong on purpose. If this model stays green, loom does not stand behind the shim.
+
+use super::model;
+use crate::sync::{Arc, AtomicBool, Ordering, UnsafeCell, thread};
+
+fn publish_then_read(publish: Ordering) {
+    struct Shared {
+        ready: AtomicBool,
+        value: UnsafeCell<u32>,
+    }
+    // SAFETY: not upheld when `publish` is too weak; loom is asked to notice exactly that.
+    unsafe impl Sync for Shared {}
+    // SAFETY: as above.
+    unsafe impl Send for Shared {}
+
+    let shared = Arc::new(Shared {
+        ready: AtomicBool::new(false),
+        value: UnsafeCell::new(0),
+    });
+    let writer = Arc::clone(&shared);
+    let handle = thread::spawn(move || {
+        writer.value.with_mut(|value| {
+            // SAFETY: nobody reads before `ready`.
+            unsafe { *value = 1 }
+        });
+        writer.ready.store(true, publish);
+    });
+    if shared.ready.load(Ordering::Acquire) {
+        // SAFETY: `ready` says that the value was written, if it was published with release.
+        let value = shared.value.with(|value| unsafe { *value });
+        assert_eq!(value, 1);
+    }
+    handle.join().unwrap();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_relaxed_publication_is_caught() {
+    model("a_relaxed_publication_is_caught", || {
+        publish_then_read(Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_release_publication_is_not() {
+    model("a_release_publication_is_not", || {
+        publish_then_read(Ordering::Release);
+    });
+}

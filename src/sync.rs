@@ -1,0 +1,64 @@
+//! The one door to atomics, cells and threads.
+//!
+//! Built for a model (`--cfg tourbillon_loom`, library tests only) the same names are loom's, so that the models in
+//! `loom_tests/` explore the very code that users run.
+
+#[cfg(all(test, tourbillon_loom))]
+mod imp {
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::sync::Arc;
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence,
+    };
+    pub(crate) use loom::thread;
+
+    /// A model has no time: a timed park waits for its unpark.
+    pub(crate) fn park_timeout(_: std::time::Duration) {
+        thread::park();
+    }
+
+    /// A slice of `len` cleared values.
+    pub(crate) fn cleared_slice<T: Cleared>(len: usize) -> Box<[T]> {
+        (0..len).map(|_| T::cleared()).collect()
+    }
+
+    /// A type that has a cleared value. Under a model its atomics must be registered one by one.
+    pub(crate) trait Cleared {
+        fn cleared() -> Self;
+    }
+}
+
+#[cfg(not(all(test, tourbillon_loom)))]
+#[expect(clippy::disallowed_types, reason = "this is the door")]
+mod imp {
+    pub(crate) use std::sync::Arc;
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence,
+    };
+    pub(crate) use std::thread::{self, park_timeout};
+
+    /// [`std::cell::UnsafeCell`] with the closure access that loom tracks.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+}
+
+pub(crate) use imp::*;
+/// Locks for the rare paths only: start, stop, waiting for a handler. No model enters them.
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};

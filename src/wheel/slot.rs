@@ -1,0 +1,114 @@
+//! A slot: the tickets of one stretch of time, in chunks.
+
+use crate::limits::CHUNK_TICKETS;
+use crate::ticket::Ticket;
+use alloc::vec::Vec;
+
+/// The unit in which tickets are stored and handed on: at most [`CHUNK_TICKETS`] of them.
+pub(crate) type Chunk = Vec<Ticket>;
+
+/// Chunks of tickets, in no order.
+///
+/// The open chunk starts small and doubles, so that a slot with one ticket costs 64 bytes; from the second chunk on
+/// they are made full-sized.
+#[derive(Debug)]
+pub(super) struct Slot {
+    open: Chunk,
+    full: Vec<Chunk>,
+    /// No ticket in the slot is before this tick; `u64::MAX` when it is empty.
+    earliest: u64,
+}
+
+impl Slot {
+    pub(super) const fn new() -> Self {
+        Self { open: Vec::new(), full: Vec::new(), earliest: u64::MAX }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, ticket: Ticket) {
+        self.earliest = self.earliest.min(ticket.tick.0);
+        if self.open.len() == CHUNK_TICKETS {
+            self.open_another();
+        }
+        self.open.push(ticket);
+    }
+
+    #[cold]
+    fn open_another(&mut self) {
+        let filled = core::mem::replace(&mut self.open, Vec::with_capacity(CHUNK_TICKETS));
+        self.full.push(filled);
+    }
+
+    /// Takes one chunk out, or `None` and a slot as good as new.
+    pub(super) fn take_chunk(&mut self) -> Option<Chunk> {
+        if let Some(chunk) = self.full.pop() {
+            return Some(chunk);
+        }
+        let chunk = core::mem::take(self).open;
+        (!chunk.is_empty()).then_some(chunk)
+    }
+
+    /// Puts back what is left of a chunk that was taken from this slot.
+    pub(super) fn put_back(&mut self, chunk: Chunk) {
+        for ticket in chunk {
+            self.push(ticket);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.full.is_empty()
+    }
+
+    pub(super) fn earliest(&self) -> u64 {
+        self.earliest
+    }
+
+    pub(super) fn chunk_count(&self) -> usize {
+        self.full.len() + usize::from(!self.open.is_empty())
+    }
+
+    /// Drops the stale tickets of the full chunk before `unswept`, or of the open one when there is none.
+    ///
+    /// Returns what it dropped and how many full chunks are still unswept; `None` ends the slot. Survivors move to
+    /// the open chunk, so that chunks stay dense; those that fill up stand behind `unswept`.
+    pub(super) fn sweep_before(
+        &mut self,
+        unswept: usize,
+        is_live: &mut impl FnMut(&Ticket) -> bool,
+    ) -> (usize, Option<usize>) {
+        let Some(at) = unswept.min(self.full.len()).checked_sub(1) else {
+            return (retain_live(&mut self.open, is_live), None);
+        };
+        let mut chunk = self.full.swap_remove(at);
+        let dropped = retain_live(&mut chunk, is_live);
+        self.put_back(chunk);
+        (dropped, Some(at))
+    }
+
+    #[cfg(test)]
+    pub(super) fn tickets(&self) -> impl Iterator<Item = &Ticket> {
+        self.full.iter().flatten().chain(&self.open)
+    }
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Drops the stale tickets of `chunk` and counts them.
+///
+/// Every ticket is looked at and moved without a branch: half of them stale would otherwise mean a misprediction for
+/// every other ticket, and the loads of the timers' words overlap instead of waiting for each other.
+pub(super) fn retain_live(chunk: &mut Chunk, is_live: &mut impl FnMut(&Ticket) -> bool) -> usize {
+    let before = chunk.len();
+    let mut kept = 0;
+    for at in 0..before {
+        let ticket = chunk[at];
+        chunk[kept] = ticket;
+        kept += usize::from(is_live(&ticket));
+    }
+    chunk.truncate(kept);
+    before - kept
+}

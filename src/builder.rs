@@ -1,0 +1,287 @@
+//! Every knob of an engine, with its default and its bounds.
+
+use crate::affinity;
+use crate::clock::{Clock, EngineClock, ManualClock, MonotonicClock};
+use crate::dispatch::{Dispatcher, Executor, Guarded, PanicHook};
+use crate::driven::DrivenEngine;
+use crate::engine::{Core, Settings};
+use crate::error::BuildError;
+use crate::handle::{Engine, Fired};
+use crate::slab::Slots;
+use crate::sync::StdArc;
+use core::any::Any;
+use core::fmt;
+use core::ops::RangeInclusive;
+use core::time::Duration;
+use rayon::ThreadPool;
+
+const TICKS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3_600);
+const SHARDS: RangeInclusive<usize> = 1..=1_024;
+const WORKERS: RangeInclusive<usize> = 1..=1_024;
+const CAPACITIES: RangeInclusive<u32> = 1..=Slots::MAX_CAPACITY;
+const LANE_CAPACITIES: RangeInclusive<u64> = 64..=1 << 32;
+
+/// Builds an [`Engine`].
+///
+/// | knob | default | bounds |
+/// |------|---------|--------|
+/// | [`tick`](Self::tick) | 1 ms | 1 µs to 1 h |
+/// | [`shards`](Self::shards) | one for each core that the process may use | 1 to 1,024 |
+/// | [`cores`](Self::cores), [`unpinned`](Self::unpinned) | the cores that the process may use, in order | at least one core |
+/// | [`workers`](Self::workers) | as many as shards | 1 to 1,024 |
+/// | [`rayon_pool`](Self::rayon_pool), [`executor`](Self::executor), [`inline`](Self::inline) | a pool of the engine's own | |
+/// | [`capacity`](Self::capacity) | 16,777,216 pending timers | 1 to 4,294,966,272 |
+/// | [`lane_capacity`](Self::lane_capacity) | 65,536 tickets for each thread | 64 to 2^32 |
+/// | [`clock`](Self::clock) | [`MonotonicClock`] | |
+/// | [`on_panic`](Self::on_panic) | none: panics are counted | |
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::{Builder, BuildError};
+///
+/// let engine = Builder::new()
+///     .tick(Duration::from_micros(100))
+///     .shards(2)
+///     .workers(2)
+///     .capacity(1 << 20)
+///     .build(|timer| println!("{:?} is {:?} late", timer.payload, timer.lateness))?;
+/// engine.schedule(Duration::from_secs(5), 17)?;
+///
+/// let error = Builder::new().tick(Duration::ZERO).build(|_: tourbillon::Fired<'_, ()>| {}).unwrap_err();
+/// assert_eq!(error.to_string(), "tick is 0ns, but must be between 1µs and 3600s");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub struct Builder {
+    tick: Duration,
+    shards: Option<usize>,
+    pinning: Pinning,
+    workers: Option<usize>,
+    dispatch: Dispatch,
+    capacity: u32,
+    lane_capacity: u64,
+    clock: Option<Box<dyn Clock>>,
+    on_panic: Option<Box<PanicHook>>,
+}
+
+enum Pinning {
+    ToAllowed,
+    To(Vec<usize>),
+    Off,
+}
+
+enum Dispatch {
+    OwnPool,
+    Given(Dispatcher),
+}
+
+impl Builder {
+    /// All knobs at their defaults.
+    pub fn new() -> Self {
+        Self {
+            tick: Duration::from_millis(1),
+            shards: None,
+            pinning: Pinning::ToAllowed,
+            workers: None,
+            dispatch: Dispatch::OwnPool,
+            capacity: 1 << 24,
+            lane_capacity: 1 << 16,
+            clock: None,
+            on_panic: None,
+        }
+    }
+
+    /// The length of a tick: the resolution of deadlines. Shards wake when something is due, not at every tick.
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// How many shards there are: wheels, each with a thread of its own.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = Some(shards);
+        self
+    }
+
+    /// The cores that shards are pinned to, in turn. A pin that the system refuses is counted in
+    /// [`Stats`](crate::Stats) and has no other effect.
+    pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
+        self.pinning = Pinning::To(cores.into_iter().collect());
+        self
+    }
+
+    /// Leaves the shards' threads to the system's scheduler.
+    pub fn unpinned(mut self) -> Self {
+        self.pinning = Pinning::Off;
+        self
+    }
+
+    /// How many threads run handlers, in a rayon pool that the engine owns.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
+        self.dispatch = Dispatch::OwnPool;
+        self
+    }
+
+    /// Runs handlers on the caller's rayon pool.
+    pub fn rayon_pool(mut self, pool: StdArc<ThreadPool>) -> Self {
+        self.dispatch = Dispatch::Given(Dispatcher::Rayon(pool));
+        self
+    }
+
+    /// Runs handlers on the caller's own executor.
+    pub fn executor(mut self, executor: impl Executor + 'static) -> Self {
+        self.dispatch = Dispatch::Given(Dispatcher::Custom(Box::new(executor)));
+        self
+    }
+
+    /// Runs handlers on the shards' own threads: for handlers that only wake or enqueue something. A slow one holds up
+    /// its whole shard.
+    pub fn inline(mut self) -> Self {
+        self.dispatch = Dispatch::Given(Dispatcher::Inline);
+        self
+    }
+
+    /// How many timers may be pending. Some more slots may rest unused in other threads' hands: up to 128 for each
+    /// thread, and at most 1/32 of a capacity below 4,096. Memory is taken as it is needed and kept until the engine
+    /// is dropped: 16 bytes and the payload for each slot, 16 bytes for each ticket.
+    pub fn capacity(mut self, capacity: u32) -> Self {
+        self.capacity = capacity;
+        self
+    }
+
+    /// How many tickets a thread may be ahead of its shard before it waits or is refused. Blocks hold 62, and the
+    /// bound is looked at once for each block.
+    pub fn lane_capacity(mut self, tickets: u64) -> Self {
+        self.lane_capacity = tickets;
+        self
+    }
+
+    /// The clock that deadlines are read on.
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Some(Box::new(clock));
+        self
+    }
+
+    /// Called with what a handler panicked with, on the thread that ran it. A hook that panics is ignored.
+    pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
+        self.on_panic = Some(Box::new(hook));
+        self
+    }
+
+    /// Starts an engine that calls `handler` for each timer that fires.
+    ///
+    /// # Errors
+    ///
+    /// When a knob is out of bounds, or the system refuses a thread.
+    pub fn build<T: Send + 'static>(
+        mut self,
+        handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
+    ) -> Result<Engine<T>, BuildError> {
+        let clock = match self.clock.take() {
+            Some(clock) => EngineClock::Custom(clock),
+            None => EngineClock::Monotonic(MonotonicClock::new()),
+        };
+        let core = StdArc::new(self.into_core(clock, handler)?);
+        let engine = Engine::from_core(StdArc::clone(&core));
+        core.start().map_err(BuildError::Thread)?;
+        Ok(engine)
+    }
+
+    /// Makes an engine without threads, on a manual clock that begins at zero. Handlers run inside
+    /// [`advance`](DrivenEngine::advance). There is one shard unless said otherwise; handles use the first, and
+    /// [`producer_on`](crate::Handle::producer_on) any. The settings of clock, cores and workers do not apply.
+    ///
+    /// # Errors
+    ///
+    /// When a knob is out of bounds.
+    pub fn build_driven<T: Send + 'static>(
+        mut self,
+        handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
+    ) -> Result<DrivenEngine<T>, BuildError> {
+        let clock = ManualClock::new();
+        self.dispatch = Dispatch::Given(Dispatcher::Inline);
+        self.pinning = Pinning::Off;
+        self.shards.get_or_insert(1);
+        let core = self.into_core(EngineClock::Custom(Box::new(clock.clone())), handler)?;
+        Ok(DrivenEngine::from_core(StdArc::new(core), clock))
+    }
+
+    fn into_core<T: Send + 'static>(
+        self,
+        clock: EngineClock,
+        handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
+    ) -> Result<Core<T>, BuildError> {
+        let cores = self.settle_cores()?;
+        let shards = self.shards.unwrap_or_else(|| affinity::allowed_cores().len().max(1));
+        let workers = self.workers.unwrap_or(shards);
+        check("tick", self.tick, &TICKS)?;
+        check("shards", shards, &SHARDS)?;
+        check("workers", workers, &WORKERS)?;
+        check("capacity", self.capacity, &CAPACITIES)?;
+        check("lane_capacity", self.lane_capacity, &LANE_CAPACITIES)?;
+        let dispatcher = match self.dispatch {
+            Dispatch::OwnPool => Dispatcher::owned_pool(workers).map_err(BuildError::Workers)?,
+            Dispatch::Given(dispatcher) => dispatcher,
+        };
+        let settings = Settings {
+            tick: self.tick,
+            shards,
+            cores: cores.iter().copied().cycle().take(if cores.is_empty() { 0 } else { shards }).collect(),
+            capacity: self.capacity,
+            lane_capacity: self.lane_capacity,
+            clock,
+            dispatcher,
+            guarded: Guarded::new(self.on_panic),
+        };
+        Ok(Core::new(settings, Box::new(move |due, core| handler(Fired::new(due, core)))))
+    }
+
+    /// The cores to pin to, in turn; none when shards are not pinned.
+    fn settle_cores(&self) -> Result<Vec<usize>, BuildError> {
+        match &self.pinning {
+            Pinning::ToAllowed => Ok(affinity::allowed_cores()),
+            Pinning::Off => Ok(Vec::new()),
+            Pinning::To(cores) if cores.is_empty() => {
+                Err(out_of_bounds("cores", "an empty list", "at least one core"))
+            }
+            Pinning::To(cores) => Ok(cores.clone()),
+        }
+    }
+}
+
+fn check<V: PartialOrd + fmt::Debug>(
+    knob: &'static str,
+    value: V,
+    bounds: &RangeInclusive<V>,
+) -> Result<(), BuildError> {
+    if bounds.contains(&value) {
+        return Ok(());
+    }
+    let bound = format_args!("between {:?} and {:?}", bounds.start(), bounds.end()).to_string();
+    Err(out_of_bounds(knob, format_args!("{value:?}"), bound))
+}
+
+fn out_of_bounds(knob: &'static str, value: impl fmt::Display, bound: impl fmt::Display) -> BuildError {
+    BuildError::OutOfBounds { knob, value: value.to_string(), bound: bound.to_string() }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("tick", &self.tick)
+            .field("shards", &self.shards)
+            .field("workers", &self.workers)
+            .field("capacity", &self.capacity)
+            .field("lane_capacity", &self.lane_capacity)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,43 @@
+//! What a panicking handler costs: itself.
+
+use core::any::Any;
+use core::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Called with what a handler panicked with, on the thread that ran it.
+pub type PanicHook = dyn Fn(&(dyn Any + Send)) + Send + Sync;
+
+/// Runs what the user gave, and survives it.
+pub(crate) struct Guarded {
+    hook: Option<Box<PanicHook>>,
+}
+
+impl Guarded {
+    pub(crate) fn new(hook: Option<Box<PanicHook>>) -> Self {
+        Self { hook }
+    }
+
+    /// Runs `f`. False when it panicked; the hook has heard of it then.
+    pub(crate) fn run(&self, f: impl FnOnce()) -> bool {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else { return true };
+        // The hook may panic, and so may the panic's own drop: both are swallowed here, having nowhere to go.
+        if let Some(hook) = &self.hook {
+            drop_quietly(catch_unwind(AssertUnwindSafe(|| hook(&*panic))).err());
+        }
+        drop_quietly(Some(panic));
+        false
+    }
+}
+
+fn drop_quietly(panic: Option<Box<dyn Any + Send>>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        // Its drop panicked with something whose drop may panic: leaking it ends the chain.
+        core::mem::forget(another);
+    }
+}
+
+impl fmt::Debug for Guarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guarded").field("hook", &self.hook.is_some()).finish()
+    }
+}

@@ -1,0 +1,426 @@
+//! The shards together: how a timer is scheduled, cancelled and moved.
+//!
+//! ```text
+//!  schedule                         shard                              worker
+//!  take a slot, write the payload
+//!  arm the state word
+//!  push a ticket ──► lane ──► drain ──► wheel ──► due chunk ──► claim, run the handler, vacate the slot
+//!  notify the parker                                              │
+//!       ▲                                                         ▼
+//!       └────────────── slots flow back through the depot ────────┘
+//! ```
+//! Cancelling is one CAS on the state word, wherever the ticket is. Data goes one way.
+
+mod fire;
+mod local;
+mod shutdown;
+
+pub(crate) use local::{Local, home_of_current_thread, mark_shard_thread, with_local};
+pub use shutdown::Unfired;
+
+use crate::clock::EngineClock;
+use crate::counters::Counter;
+use crate::dispatch::{Dispatcher, Guarded};
+use crate::inbox::Pushed;
+use crate::parker::Notified;
+use crate::shard::{self, Shard, ShardShared};
+use crate::slab::{Slab, Slots};
+use crate::state::{self, Control};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, StdArc, thread};
+use crate::tick::{Tick, TickLength, Timestamp};
+use crate::ticket::{Ticket, TimerId};
+use core::time::Duration;
+
+/// Stale tickets in the wheels that are let be, however few timers live: 1 MiB of them.
+const STALE_SLACK: u64 = 65_536;
+/// A thread asks whether a sweep is due after this many cancels of its own.
+const CANCELS_PER_CHECK: u64 = 4_096;
+/// How long a begun chunk may stand still before another worker helps with it.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// A timer taken by a worker.
+#[derive(Debug)]
+pub(crate) struct Due<T> {
+    pub(crate) id: TimerId,
+    pub(crate) deadline: Timestamp,
+    pub(crate) lateness: Duration,
+    pub(crate) payload: T,
+}
+
+/// The user's handler, as the engine calls it.
+pub(crate) type Handler<T> = Box<dyn Fn(Due<T>, &StdArc<Core<T>>) + Send + Sync>;
+
+/// Why a timer was not scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// As many timers are pending as the engine has slots.
+    EngineFull,
+    /// The shard is behind with this thread's lane.
+    LaneFull,
+    /// The engine was shut down.
+    ShutDown,
+}
+
+/// How a cancel ended.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the outcome tells whether the handler runs, and carries the payload"]
+pub enum Cancel<T> {
+    /// The handler does not run and has not begun; here is the payload.
+    Cancelled(T),
+    /// The handler has begun and has not ended.
+    Running,
+    /// The timer has fired, was cancelled or was returned by a shutdown before.
+    Gone,
+}
+
+impl<T> Cancel<T> {
+    /// The payload, if this call got it.
+    #[must_use]
+    pub fn payload(self) -> Option<T> {
+        match self {
+            Self::Cancelled(payload) => Some(payload),
+            Self::Running | Self::Gone => None,
+        }
+    }
+}
+
+/// Everything that an engine's threads share.
+pub(crate) struct Core<T> {
+    id: u64,
+    slab: Slab<T>,
+    shards: Box<[StdArc<ShardShared>]>,
+    cores: Box<[usize]>,
+    tick: TickLength,
+    clock: EngineClock,
+    dispatcher: Dispatcher,
+    handler: Handler<T>,
+    guarded: Guarded,
+    stopping: AtomicBool,
+    /// Workers that are between the begin and the end of a chunk.
+    sessions: AtomicU64,
+    /// Who waits for a handler or for the last session to end waits here.
+    quiet: (Mutex<()>, Condvar),
+    returned: Counter,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+/// What the builder settled.
+pub(crate) struct Settings {
+    pub(crate) tick: Duration,
+    pub(crate) shards: usize,
+    /// The core of each shard; empty when shards are not pinned.
+    pub(crate) cores: Box<[usize]>,
+    pub(crate) capacity: u32,
+    pub(crate) lane_capacity: u64,
+    pub(crate) clock: EngineClock,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) guarded: Guarded,
+}
+
+fn next_engine_id() -> u64 {
+    use std::sync::atomic::AtomicU64;
+    // Outside the models' reach: an id is only compared.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl<T: Send + 'static> Core<T> {
+    #[expect(clippy::cast_possible_truncation, reason = "the builder bounds the tick to an hour")]
+    pub(crate) fn new(settings: Settings, handler: Handler<T>) -> Self {
+        let shards = (0..settings.shards)
+            .map(|_| StdArc::new(ShardShared::new(settings.lane_capacity)))
+            .collect();
+        Self {
+            id: next_engine_id(),
+            slab: Slab::new(settings.capacity),
+            shards,
+            cores: settings.cores,
+            tick: TickLength::from_nanos(settings.tick.as_nanos() as u64),
+            clock: settings.clock,
+            dispatcher: settings.dispatcher,
+            handler,
+            guarded: settings.guarded,
+            stopping: AtomicBool::new(false),
+            sessions: AtomicU64::new(0),
+            quiet: (Mutex::new(()), Condvar::new()),
+            returned: Counter::new(),
+            threads: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The shards' own sides, to be driven by one thread each or by hand; once.
+    pub(crate) fn make_shards(&self) -> Vec<Shard> {
+        let patience = PATIENCE.as_nanos().div_ceil(self.tick.as_duration().as_nanos());
+        let patience = u64::try_from(patience).unwrap_or(1);
+        let slots = self.slab.slots();
+        self.shards
+            .iter()
+            .enumerate()
+            .map(|(index, shared)| Shard::new(index, StdArc::clone(shared), StdArc::clone(slots), patience))
+            .collect()
+    }
+
+    /// Starts a thread for each shard.
+    pub(crate) fn start(self: &StdArc<Self>) -> std::io::Result<()> {
+        for (index, shard) in self.make_shards().into_iter().enumerate() {
+            let core = StdArc::clone(self);
+            let shared = StdArc::clone(&self.shards[index]);
+            let pin = self.cores.get(index).copied();
+            let thread =
+                thread::Builder::new().name(format!("tourbillon-shard-{index}")).spawn(move || {
+                    mark_shard_thread(core.id);
+                    shard::drive(shard, pin, &core.clock, core.tick, &core.dispatcher, &core);
+                })?;
+            self.lock_threads().push(thread);
+            self.clock.as_dyn().subscribe(Box::new(move || shared.parker.wake_if_asleep()));
+        }
+        Ok(())
+    }
+
+    /// One turn of a shard that has no thread.
+    pub(crate) fn turn(self: &StdArc<Self>, shard: &mut Shard, now: Timestamp) -> shard::Next {
+        shard.turn(self.tick.current_tick(now), &self.dispatcher, self)
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn tick(&self) -> TickLength {
+        self.tick
+    }
+
+    pub(crate) fn shards(&self) -> &[StdArc<ShardShared>] {
+        &self.shards
+    }
+
+    pub(crate) fn has_threads(&self) -> bool {
+        !self.lock_threads().is_empty()
+    }
+
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.shards[0].parker.is_closed()
+    }
+
+    fn slots(&self) -> &Slots {
+        self.slab.slots()
+    }
+
+    /// Schedules a timer through `local`'s lane. A refusal gives the payload back.
+    #[inline]
+    pub(crate) fn schedule(
+        &self,
+        local: &mut Local,
+        deadline: Timestamp,
+        payload: T,
+    ) -> Result<TimerId, (Refusal, T)> {
+        if !local.lane.has_room() {
+            return Err((self.when_open(Refusal::LaneFull), payload));
+        }
+        let Some(index) = local.magazines.take(self.slots()) else {
+            return Err((self.when_open(Refusal::EngineFull), payload));
+        };
+        // SAFETY: I3: the magazine gave us the vacant slot.
+        unsafe { self.slab.write(index, payload) };
+        self.arm(local, index, deadline)
+    }
+
+    /// Arms a slot that the caller holds, whose payload is written, and sends its ticket.
+    #[inline]
+    fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, (Refusal, T)> {
+        let (id, stamp) = self.slots().control(index).arm(index, deadline);
+        let tick = self.tick.due_tick(deadline);
+        let pushed = local.lane.push(Ticket { tick, index, stamp });
+        if self.notify(local, pushed, tick) == Notified::Closed
+            && let Some(payload) = self.withdraw(local, id)
+        {
+            return Err((Refusal::ShutDown, payload));
+        }
+        local.lane.lane().count_scheduled(1);
+        Ok(id)
+    }
+
+    /// Schedules many with one publication and at most one wake. Those that were refused come back, in order, with
+    /// the reason; the lane may be filled beyond its capacity by one batch.
+    pub(crate) fn schedule_batch(
+        &self,
+        local: &mut Local,
+        items: Vec<(Timestamp, T)>,
+    ) -> (Vec<TimerId>, Option<(Refusal, Vec<(Timestamp, T)>)>) {
+        if !local.lane.has_room() {
+            return (Vec::new(), Some((self.when_open(Refusal::LaneFull), items)));
+        }
+        let mut armed = Vec::with_capacity(items.len());
+        let mut tickets = Vec::with_capacity(items.len());
+        let mut items = items.into_iter();
+        let mut refused = Vec::new();
+        let mut refusal = Refusal::EngineFull;
+        for (deadline, payload) in &mut items {
+            let Some(index) = local.magazines.take(self.slots()) else {
+                refused.push((deadline, payload));
+                break;
+            };
+            // SAFETY: I3: the magazine gave us the vacant slot.
+            unsafe { self.slab.write(index, payload) };
+            let (id, stamp) = self.slots().control(index).arm(index, deadline);
+            armed.push((id, deadline));
+            tickets.push(Ticket { tick: self.tick.due_tick(deadline), index, stamp });
+        }
+        let earliest = tickets.iter().map(|ticket| ticket.tick).min().unwrap_or(Tick::MAX);
+        let pushed = local.lane.push_all(tickets.into_iter());
+        let mut ids = Vec::with_capacity(armed.len());
+        if self.notify(local, pushed, earliest) == Notified::Open {
+            ids.extend(armed.into_iter().map(|(id, _)| id));
+        } else {
+            refusal = Refusal::ShutDown;
+            for (id, deadline) in armed {
+                match self.withdraw(local, id) {
+                    Some(payload) => refused.push((deadline, payload)),
+                    None => ids.push(id),
+                }
+            }
+        }
+        local.lane.lane().count_scheduled(ids.len() as u64);
+        refused.extend(items);
+        (ids, (!refused.is_empty()).then_some((refusal, refused)))
+    }
+
+    #[inline]
+    fn notify(&self, local: &Local, pushed: Pushed, tick: Tick) -> Notified {
+        let tick = if pushed == Pushed::Crowding { Tick(0) } else { tick };
+        self.shards[local.home].parker.notify(tick)
+    }
+
+    fn when_open(&self, refusal: Refusal) -> Refusal {
+        if self.is_shut_down() { Refusal::ShutDown } else { refusal }
+    }
+
+    /// Takes back a timer that was armed while the engine was being shut down; `None` when the shutdown returns it.
+    #[cold]
+    fn withdraw(&self, local: &mut Local, id: TimerId) -> Option<T> {
+        self.release(local, id).payload()
+    }
+
+    /// Takes a timer out of the armed state, its slot into `local`'s magazine.
+    #[inline]
+    fn release(&self, local: &mut Local, id: TimerId) -> Cancel<T> {
+        let Some(control) = self.slots().get(id.index()) else { return Cancel::Gone };
+        match control.cancel(id.generation()) {
+            state::Cancel::Won => {}
+            state::Cancel::Running => return Cancel::Running,
+            state::Cancel::Gone => return Cancel::Gone,
+        }
+        // SAFETY: I3: we took the timer out of `armed`.
+        let payload = unsafe { self.slab.take(id.index()) };
+        local.magazines.put(self.slots(), id.index());
+        Cancel::Cancelled(payload)
+    }
+
+    #[inline]
+    pub(crate) fn cancel(&self, local: &mut Local, id: TimerId) -> Cancel<T> {
+        let outcome = self.release(local, id);
+        if let Cancel::Cancelled(_) = outcome
+            && local.lane.lane().count_cancelled().is_multiple_of(CANCELS_PER_CHECK)
+        {
+            self.consider_a_sweep();
+        }
+        outcome
+    }
+
+    /// Waits until the handler of `id`, if it runs, has ended.
+    pub(crate) fn wait_for_end(&self, id: TimerId) {
+        let Some(control) = self.slots().get(id.index()) else { return };
+        if !control.await_end(id.generation()) {
+            return;
+        }
+        let (lock, changed) = &self.quiet;
+        let mut guard = ignore_poison(lock.lock());
+        while !control.has_ended(id.generation()) {
+            guard = ignore_poison(changed.wait(guard));
+        }
+    }
+
+    /// Moves a pending timer: cancels it and schedules its payload again in the same slot, under a new id.
+    pub(crate) fn reschedule(
+        &self,
+        local: &mut Local,
+        id: TimerId,
+        deadline: Timestamp,
+    ) -> Result<Result<TimerId, (Refusal, T)>, Cancel<T>> {
+        let Some(control) = self.slots().get(id.index()) else { return Err(Cancel::Gone) };
+        match control.cancel(id.generation()) {
+            state::Cancel::Won => {}
+            state::Cancel::Running => return Err(Cancel::Running),
+            state::Cancel::Gone => return Err(Cancel::Gone),
+        }
+        local.lane.lane().count_cancelled();
+        // The slot is ours and its payload stays where it is.
+        Ok(self.arm(local, id.index(), deadline))
+    }
+
+    /// The deadline of a pending timer.
+    pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
+        self.control(id)?.deadline(id.generation())
+    }
+
+    fn control(&self, id: TimerId) -> Option<&Control> {
+        self.slots().get(id.index())
+    }
+
+    /// Scheduled, cancelled and fired timers so far, over all threads. Later events first, so that a difference is not
+    /// negative for want of an instant.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals { returned: self.returned.get(), ..Totals::default() };
+        for shard in &self.shards {
+            totals.fired += shard.counters.fired.get();
+        }
+        for lane in self.shards.iter().flat_map(|shard| shard.inbox.lanes()) {
+            let (scheduled, cancelled) = lane.tally();
+            totals.scheduled += scheduled;
+            totals.cancelled += cancelled;
+        }
+        totals
+    }
+
+    /// Asks the shards to sweep when stale tickets outnumber the live timers.
+    #[cold]
+    fn consider_a_sweep(&self) {
+        let tickets: u64 = self.shards.iter().map(|shard| shard.counters.tickets.get()).sum();
+        if tickets > 2 * self.totals().pending() + STALE_SLACK {
+            for shard in &self.shards {
+                shard.want_sweep();
+            }
+        }
+    }
+
+    fn lock_threads(&self) -> crate::sync::MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
+        ignore_poison(self.threads.lock())
+    }
+}
+
+/// What became of an engine's timers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) scheduled: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) fired: u64,
+    pub(crate) returned: u64,
+}
+
+impl Totals {
+    pub(crate) fn pending(self) -> u64 {
+        self.scheduled.saturating_sub(self.cancelled + self.fired + self.returned)
+    }
+}
+
+/// The locks here guard no data that a panic could leave half-changed.
+fn ignore_poison<G>(result: Result<G, crate::sync::PoisonError<G>>) -> G {
+    result.unwrap_or_else(crate::sync::PoisonError::into_inner)
+}
+
+impl<T> core::fmt::Debug for Core<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Core").field("id", &self.id).field("tick", &self.tick).finish_non_exhaustive()
+    }
+}

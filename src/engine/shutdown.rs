@@ -1,0 +1,94 @@
+//! The end of an engine: every timer that was scheduled is fired, cancelled or returned.
+//!
+//! 1. `stopping` is set: workers take no further ticket. Every parker is closed: schedulers hear of it.
+//! 2. The shards' threads are joined, and running handlers awaited.
+//! 3. Every slot that is still armed is evicted; its payload goes to the caller.
+//!
+//! A scheduler that races with this either sees its parker closed and takes its timer back, or has armed it before the
+//! eviction looks (`parker`, F2). Both may see it: one CAS decides.
+//!
+//! From inside a handler steps 2's waits are left out: the handler would wait for itself. What is running then ends by
+//! itself, and nothing more begins.
+
+use super::{Core, ignore_poison};
+use crate::sync::Ordering;
+use crate::tick::Timestamp;
+use crate::ticket::TimerId;
+
+/// A timer that a shutdown returns.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unfired<T> {
+    /// Its id, stale from now on.
+    pub id: TimerId,
+    /// When it would have fired.
+    pub deadline: Timestamp,
+    /// What was scheduled with it.
+    pub payload: T,
+}
+
+impl<T: Send + 'static> Core<T> {
+    /// Stops everything and returns what had not fired. A second call waits as the first did and returns nothing.
+    pub(crate) fn shut_down(&self) -> Vec<Unfired<T>> {
+        // Ordering: SeqCst. With `Session::begin` and `end_session`.
+        self.stopping.store(true, Ordering::SeqCst);
+        for shard in &self.shards {
+            shard.parker.close();
+        }
+        if !self.is_firing_here() {
+            self.await_quiet();
+        }
+        self.evict_all()
+    }
+
+    fn await_quiet(&self) {
+        if self.may_wait_for_shards() {
+            let threads = core::mem::take(&mut *self.lock_threads());
+            for thread in threads {
+                // A shard's thread has nothing in it that panics; if it did, its timers are returned all the same.
+                drop(thread.join());
+            }
+        }
+        let (lock, changed) = &self.quiet;
+        let mut guard = ignore_poison(lock.lock());
+        // Ordering: SeqCst. With `end_session`.
+        while self.sessions.load(Ordering::SeqCst) > 0 {
+            guard = ignore_poison(changed.wait(guard));
+        }
+    }
+
+    /// A worker's last word on a chunk.
+    pub(super) fn end_session(&self) {
+        // Ordering: SeqCst. Either the shutdown sees that we ended, or we see that it waits.
+        self.sessions.fetch_sub(1, Ordering::SeqCst);
+        if self.stopping.load(Ordering::SeqCst) {
+            self.announce_quiet();
+        }
+    }
+
+    /// Lets those who wait look again.
+    pub(super) fn announce_quiet(&self) {
+        let (lock, changed) = &self.quiet;
+        let _guard = ignore_poison(lock.lock());
+        changed.notify_all();
+    }
+
+    /// Takes every armed timer. The parkers are closed, so no more are armed behind its back (F2).
+    pub(crate) fn evict_all(&self) -> Vec<Unfired<T>> {
+        let mut unfired = Vec::new();
+        for index in 0..self.slots().used() {
+            let Some((generation, deadline)) = self.slots().control(index).evict() else { continue };
+            // SAFETY: I3: we took the timer out of `armed`.
+            let payload = unsafe { self.slab.take(index) };
+            unfired.push(Unfired { id: TimerId::new(index, generation), deadline, payload });
+        }
+        self.returned.add(unfired.len() as u64);
+        unfired
+    }
+
+    /// Shuts down and drops what had not fired, payload by payload, surviving those whose drop panics.
+    pub(crate) fn shut_down_quietly(&self) {
+        for timer in self.shut_down() {
+            self.guarded.run(|| drop(timer));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What can go wrong, with the payload handed back.
+
+use crate::engine::Refusal;
+use crate::tick::Timestamp;
+use crate::ticket::TimerId;
+use core::fmt;
+
+/// Why a timer was not scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScheduleErrorKind {
+    /// As many timers are pending as the engine has `capacity` for.
+    EngineFull,
+    /// The shard is behind with this thread's tickets: its `lane_capacity` is used up.
+    LaneFull,
+    /// The engine was shut down.
+    ShutDown,
+}
+
+impl From<Refusal> for ScheduleErrorKind {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::EngineFull => Self::EngineFull,
+            Refusal::LaneFull => Self::LaneFull,
+            Refusal::ShutDown => Self::ShutDown,
+        }
+    }
+}
+
+impl fmt::Display for ScheduleErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EngineFull => "the engine's capacity of pending timers is used up",
+            Self::LaneFull => "the lane to the shard is full",
+            Self::ShutDown => "the engine was shut down",
+        })
+    }
+}
+
+/// A timer that was not scheduled; it has the payload.
+pub struct ScheduleError<T> {
+    /// Why.
+    pub kind: ScheduleErrorKind,
+    /// What would have been scheduled.
+    pub payload: T,
+}
+
+impl<T> ScheduleError<T> {
+    pub(crate) fn new((refusal, payload): (Refusal, T)) -> Self {
+        Self { kind: refusal.into(), payload }
+    }
+}
+
+/// A batch of which some timers were not scheduled; it has their payloads.
+pub struct BatchError<T> {
+    /// Why.
+    pub kind: ScheduleErrorKind,
+    /// Those that were scheduled, in the order of the batch.
+    pub scheduled: Vec<TimerId>,
+    /// Those that were not: deadlines and payloads.
+    pub refused: Vec<(Timestamp, T)>,
+}
+
+/// Why a timer was not moved to another deadline.
+#[non_exhaustive]
+pub enum RescheduleError<T> {
+    /// Its handler has begun and has not ended.
+    Running,
+    /// It has fired, was cancelled or was returned by a shutdown before.
+    Gone,
+    /// It was cancelled, but could not be scheduled again.
+    Refused(ScheduleError<T>),
+}
+
+// Errors are printed whether or not payloads can be.
+impl<T> fmt::Debug for ScheduleError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScheduleError").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for ScheduleError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for ScheduleError<T> {}
+
+impl<T> fmt::Debug for BatchError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchError")
+            .field("kind", &self.kind)
+            .field("scheduled", &self.scheduled.len())
+            .field("refused", &self.refused.len())
+            .finish()
+    }
+}
+
+impl<T> fmt::Display for BatchError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} timers of a batch were refused: {}", self.refused.len(), self.kind)
+    }
+}
+
+impl<T> std::error::Error for BatchError<T> {}
+
+impl<T> fmt::Debug for RescheduleError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("Running"),
+            Self::Gone => f.write_str("Gone"),
+            Self::Refused(error) => f.debug_tuple("Refused").field(error).finish(),
+        }
+    }
+}
+
+impl<T> fmt::Display for RescheduleError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("the timer's handler is running"),
+            Self::Gone => f.write_str("the timer is gone"),
+            Self::Refused(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<T> std::error::Error for RescheduleError<T> {}
+
+/// Why an engine was not built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A knob was set to a value that it does not take.
+    OutOfBounds {
+        /// The builder's method.
+        knob: &'static str,
+        /// What it was set to.
+        value: String,
+        /// What it takes.
+        bound: String,
+    },
+    /// A thread could not be started.
+    Thread(std::io::Error),
+    /// The worker pool could not be built.
+    Workers(rayon::ThreadPoolBuildError),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfBounds { knob, value, bound } => write!(f, "{knob} is {value}, but must be {bound}"),
+            Self::Thread(error) => write!(f, "a shard's thread could not be started: {error}"),
+            Self::Workers(error) => write!(f, "the worker pool could not be built: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::OutOfBounds { .. } => None,
+            Self::Thread(error) => Some(error),
+            Self::Workers(error) => Some(error),
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! The engine as its users see it: the owner, the handles, and what a handler gets.
+
+use crate::engine::{Cancel, Core, Refusal, Unfired, with_local};
+use crate::error::{BatchError, BuildError, RescheduleError, ScheduleError};
+use crate::producer::Producer;
+use crate::stats::Stats;
+use crate::sync::{StdArc, thread};
+use crate::tick::Timestamp;
+use crate::ticket::TimerId;
+use crate::{Builder, engine};
+use core::fmt;
+use core::ops::Deref;
+use core::time::Duration;
+
+/// A running timer engine for payloads of type `T`: the owner of its threads.
+///
+/// It is used through the [`Handle`] that it dereferences to. Dropping it shuts it down and drops the payloads of
+/// timers that had not fired.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+/// use tourbillon::{Cancel, Engine};
+///
+/// let (fired, log) = mpsc::channel();
+/// let engine = Engine::new(move |timer| fired.send(timer.payload).unwrap())?;
+///
+/// engine.schedule(Duration::from_millis(5), "idle: close")?;
+/// let id = engine.schedule(Duration::from_secs(30), "request timed out")?;
+/// assert_eq!(engine.cancel(id), Cancel::Cancelled("request timed out"));
+/// assert_eq!(log.recv()?, "idle: close");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropping an engine shuts it down"]
+pub struct Engine<T: Send + 'static> {
+    handle: Handle<T>,
+}
+
+impl<T: Send + 'static> Engine<T> {
+    /// An engine with the defaults of [`Builder`].
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses a thread.
+    pub fn new(handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static) -> Result<Self, BuildError> {
+        Builder::new().build(handler)
+    }
+
+    pub(crate) fn from_core(core: StdArc<Core<T>>) -> Self {
+        Self { handle: Handle { core } }
+    }
+}
+
+impl<T: Send + 'static> Deref for Engine<T> {
+    type Target = Handle<T>;
+
+    fn deref(&self) -> &Handle<T> {
+        &self.handle
+    }
+}
+
+impl<T: Send + 'static> Drop for Engine<T> {
+    fn drop(&mut self) {
+        self.handle.core.shut_down_quietly();
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Engine<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("handle", &self.handle).finish()
+    }
+}
+
+/// A timer that fired, as its handler gets it.
+pub struct Fired<'a, T: Send + 'static> {
+    /// Its id, stale once the handler has returned.
+    pub id: TimerId,
+    /// The moment it was armed for.
+    pub deadline: Timestamp,
+    /// How long after the deadline the handler began.
+    pub lateness: Duration,
+    /// What was scheduled with it.
+    pub payload: T,
+    core: &'a StdArc<Core<T>>,
+}
+
+impl<'a, T: Send + 'static> Fired<'a, T> {
+    pub(crate) fn new(due: engine::Due<T>, core: &'a StdArc<Core<T>>) -> Self {
+        let engine::Due { id, deadline, lateness, payload } = due;
+        Self { id, deadline, lateness, payload, core }
+    }
+
+    /// The engine that fired it, to schedule from the handler.
+    ///
+    /// A handler that holds a handle of its own instead keeps itself, and the engine's memory, alive for ever.
+    #[must_use]
+    pub fn engine(&self) -> Handle<T> {
+        Handle { core: StdArc::clone(self.core) }
+    }
+}
+
+impl<T: Send + fmt::Debug + 'static> fmt::Debug for Fired<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fired")
+            .field("id", &self.id)
+            .field("deadline", &self.deadline)
+            .field("lateness", &self.lateness)
+            .field("payload", &self.payload)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A way to an engine, for any thread. Cloning is cheap.
+///
+/// A handle does not keep the engine running: after a shutdown it refuses timers and finds the old ones gone.
+///
+/// # Which shard
+///
+/// A thread's timers go to one shard, chosen at the thread's first call: the one pinned to the core on which it runs
+/// then, if there is one. [`producer_on`](Self::producer_on) chooses explicitly.
+pub struct Handle<T: Send + 'static> {
+    core: StdArc<Core<T>>,
+}
+
+impl<T: Send + 'static> Handle<T> {
+    /// The present moment on the engine's clock.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.core.now()
+    }
+
+    /// The length of a tick: deadlines are rounded up to a whole one.
+    #[must_use]
+    pub fn tick(&self) -> Duration {
+        self.core.tick().as_duration()
+    }
+
+    /// Arms a timer that fires `delay` from now, or later; never earlier.
+    ///
+    /// Waits while the shard is behind with this thread's tickets. A zero delay fires on the shard's next turn;
+    /// [`Duration::MAX`] stands for the end of time, 584 years after the clock's origin.
+    ///
+    /// # Errors
+    ///
+    /// When the engine is full or shut down; the payload comes back. Also with
+    /// [`LaneFull`](crate::ScheduleErrorKind::LaneFull) where waiting would be for oneself: in a handler that runs
+    /// inline, and without threads.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1): one clock read, no lock, no line that other producers write.
+    #[inline]
+    pub fn schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
+        self.schedule_at(self.now() + delay, payload)
+    }
+
+    /// Arms a timer for `deadline`. One that has passed fires on the shard's next turn. Reads no clock.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](Self::schedule).
+    #[inline]
+    pub fn schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
+        wait_for_room(&self.core, payload, |payload| {
+            with_local(&self.core, |local| self.core.schedule(local, deadline, payload))
+        })
+    }
+
+    /// As [`schedule`](Self::schedule), but never waits.
+    ///
+    /// # Errors
+    ///
+    /// When the lane or the engine is full or the engine shut down; the payload comes back.
+    #[inline]
+    pub fn try_schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
+        self.try_schedule_at(self.now() + delay, payload)
+    }
+
+    /// As [`schedule_at`](Self::schedule_at), but never waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_schedule`](Self::try_schedule).
+    #[inline]
+    pub fn try_schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
+        with_local(&self.core, |local| self.core.schedule(local, deadline, payload))
+            .map_err(ScheduleError::new)
+    }
+
+    /// Arms many timers with one publication and at most one wake of the shard. Reads the clock once.
+    ///
+    /// # Errors
+    ///
+    /// When some were refused; they come back, and the ids of those that were not. A batch is not cut: it may fill
+    /// the lane beyond its capacity.
+    pub fn schedule_batch(
+        &self,
+        batch: impl IntoIterator<Item = (Duration, T)>,
+    ) -> Result<Vec<TimerId>, BatchError<T>> {
+        let now = self.now();
+        let batch = batch.into_iter().map(|(delay, payload)| (now + delay, payload)).collect();
+        batch_result(&self.core, batch, |batch| {
+            with_local(&self.core, |local| self.core.schedule_batch(local, batch))
+        })
+    }
+
+    /// Takes a pending timer back.
+    ///
+    /// # Cancellation
+    ///
+    /// After [`Cancel::Cancelled`] the handler does not run and has not begun. [`Cancel::Running`] means that it has
+    /// begun and may not have ended; nothing is waited for. [`Cancel::Gone`] is everything else: fired, cancelled or
+    /// returned before. In a race with the firing one side wins, and both hear which.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1), one compare-and-swap. The slot is free at once; the 16-byte ticket goes when it is next looked at.
+    #[inline]
+    pub fn cancel(&self, id: TimerId) -> Cancel<T> {
+        with_local(&self.core, |local| self.core.cancel(local, id))
+    }
+
+    /// As [`cancel`](Self::cancel), but waits until a handler that has begun has ended: it never answers
+    /// [`Cancel::Running`], except inside a handler of this engine, where it does not wait for fear of waiting for
+    /// itself.
+    pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<T> {
+        let outcome = self.cancel(id);
+        if !matches!(outcome, Cancel::Running) || self.core.is_firing_here() {
+            return outcome;
+        }
+        self.core.wait_for_end(id);
+        Cancel::Gone
+    }
+
+    /// Moves a pending timer to `delay` from now, under a new id; the old one is stale. The payload stays where it is.
+    ///
+    /// # Errors
+    ///
+    /// When the timer runs or is gone, or when it could not be scheduled again; then the payload comes back.
+    pub fn reschedule(&self, id: TimerId, delay: Duration) -> Result<TimerId, RescheduleError<T>> {
+        self.reschedule_at(id, self.now() + delay)
+    }
+
+    /// As [`reschedule`](Self::reschedule), to an absolute moment. Reads no clock.
+    ///
+    /// # Errors
+    ///
+    /// As [`reschedule`](Self::reschedule).
+    pub fn reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
+        reschedule_result(with_local(&self.core, |local| self.core.reschedule(local, id, deadline)))
+    }
+
+    /// The deadline of a pending timer, `None` when it is not pending.
+    #[must_use]
+    pub fn deadline(&self, id: TimerId) -> Option<Timestamp> {
+        self.core.deadline(id)
+    }
+
+    /// How long a pending timer still has; zero when it is due and not yet fired, `None` when it is not pending.
+    #[must_use]
+    pub fn remaining(&self, id: TimerId) -> Option<Duration> {
+        Some(self.deadline(id)? - self.now())
+    }
+
+    /// Pending timers. Counted over all threads' counters, so not of one instant while they go on.
+    ///
+    /// # Time complexity
+    ///
+    /// O(threads + shards).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::try_from(self.core.totals().pending()).unwrap_or(usize::MAX)
+    }
+
+    /// Whether no timer is pending, as [`len`](Self::len) counts.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A snapshot of all counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.core)
+    }
+
+    /// The number of shards.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.core.shards().len()
+    }
+
+    /// A producer for the calling thread's home shard: no thread-local look-up per call.
+    #[must_use]
+    pub fn producer(&self) -> Producer<T> {
+        Producer::new(self.clone(), engine::home_of_current_thread(&self.core))
+    }
+
+    /// A producer for shard `shard`, counted modulo the number of shards.
+    #[must_use]
+    pub fn producer_on(&self, shard: usize) -> Producer<T> {
+        Producer::new(self.clone(), shard % self.shards())
+    }
+
+    /// Ends the engine: refuses new timers, stops the shards, waits for running handlers and returns every timer that
+    /// had not fired. Afterwards `fired + cancelled + returned = scheduled`.
+    ///
+    /// A call that races with it either gets its timer accounted for or its payload back. A second shutdown waits too
+    /// and returns nothing. From inside a handler of this engine nothing is waited for: handlers that run end by
+    /// themselves, and none begins.
+    pub fn shutdown(&self) -> Vec<Unfired<T>> {
+        self.core.shut_down()
+    }
+
+    /// Whether the engine was shut down.
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        self.core.is_shut_down()
+    }
+
+    pub(crate) fn core(&self) -> &StdArc<Core<T>> {
+        &self.core
+    }
+}
+
+impl<T: Send + 'static> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        Self { core: StdArc::clone(&self.core) }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.fmt(f)
+    }
+}
+
+/// Tries until there is room in the lane, waking the shard meanwhile, where waiting can help.
+#[inline]
+pub(crate) fn wait_for_room<T: Send + 'static>(
+    core: &Core<T>,
+    payload: T,
+    mut attempt: impl FnMut(T) -> Result<TimerId, (Refusal, T)>,
+) -> Result<TimerId, ScheduleError<T>> {
+    match attempt(payload) {
+        Ok(id) => Ok(id),
+        Err((Refusal::LaneFull, payload)) if core.may_wait_for_shards() => {
+            wait_longer(core, payload, attempt)
+        }
+        Err(refused) => Err(ScheduleError::new(refused)),
+    }
+}
+
+#[cold]
+fn wait_longer<T: Send + 'static>(
+    core: &Core<T>,
+    mut payload: T,
+    mut attempt: impl FnMut(T) -> Result<TimerId, (Refusal, T)>,
+) -> Result<TimerId, ScheduleError<T>> {
+    for round in 0_u32.. {
+        back_off(core, round);
+        match attempt(payload) {
+            Err((Refusal::LaneFull, returned)) => payload = returned,
+            Ok(id) => return Ok(id),
+            Err(refused) => return Err(ScheduleError::new(refused)),
+        }
+    }
+    Err(ScheduleError::new((Refusal::LaneFull, payload)))
+}
+
+/// Lets the shards run: yields at first, sleeps then.
+fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
+    for shard in core.shards() {
+        shard.parker.wake_if_asleep();
+    }
+    if round < 16 {
+        thread::yield_now();
+    } else {
+        crate::sync::park_timeout(Duration::from_micros(100));
+    }
+}
+
+pub(crate) type BatchAttempt<T> = (Vec<TimerId>, Option<(Refusal, Vec<(Timestamp, T)>)>);
+
+pub(crate) fn batch_result<T: Send + 'static>(
+    core: &Core<T>,
+    mut batch: Vec<(Timestamp, T)>,
+    mut attempt: impl FnMut(Vec<(Timestamp, T)>) -> BatchAttempt<T>,
+) -> Result<Vec<TimerId>, BatchError<T>> {
+    for round in 0_u32.. {
+        match attempt(batch) {
+            (ids, None) => return Ok(ids),
+            (_, Some((Refusal::LaneFull, refused))) if core.may_wait_for_shards() => batch = refused,
+            (scheduled, Some((refusal, refused))) => {
+                return Err(BatchError { kind: refusal.into(), scheduled, refused });
+            }
+        }
+        back_off(core, round);
+    }
+    Err(BatchError { kind: Refusal::LaneFull.into(), scheduled: Vec::new(), refused: batch })
+}
+
+pub(crate) fn reschedule_result<T>(
+    result: Result<Result<TimerId, (Refusal, T)>, Cancel<T>>,
+) -> Result<TimerId, RescheduleError<T>> {
+    match result {
+        Ok(Ok(id)) => Ok(id),
+        Ok(Err(refused)) => Err(RescheduleError::Refused(ScheduleError::new(refused))),
+        Err(Cancel::Running) => Err(RescheduleError::Running),
+        Err(_) => Err(RescheduleError::Gone),
+    }
+}

@@ -1,0 +1,173 @@
+//! When a shard sleeps, and who wakes it.
+//!
+//! A producer must wake the shard if its ticket is due before the shard would wake by itself, must not otherwise, and
+//! only the first producer to notice should pay. One word says until when the shard sleeps; the producer compares.
+//!
+//! # Layout
+//! ```text
+//! wake_at    0                the shard is awake and will look at its lanes before it sleeps
+//!            tick             the shard sleeps, or is about to, until this tick
+//!            u64::MAX - 1     it sleeps until it is woken
+//!            u64::MAX         closed: the engine takes no more timers
+//! ```
+//!
+//! # Invariants
+//! K1. Between a push and the moment when the pushed ticket is due, the shard looks at its lanes at least once.
+//!
+//! The shard announces, fences, drains its lanes once more, and sleeps only if nothing it found is earlier than what it
+//! announced. The producer pushes, fences, and reads the word. The two fences are ordered, so:
+//! - Case A, the producer's fence is first: the drain after the shard's fence sees the ticket.
+//! - Case B, the shard's fence is first: the producer reads the announced word, or a later one. If the ticket is
+//!   earlier it takes the announcement away by a CAS and unparks; if the CAS fails, another producer just did, or the
+//!   shard woke and will look at its lanes before it sleeps again.
+//!
+//! The same fences serve the shutdown: it closes the word, fences, and collects every armed timer. A scheduler whose
+//! push is not seen reads the closed word and takes its own timer back.
+//!
+//! # Transitions
+//! | operation  | from -> to                 | otherwise                         |
+//! |------------|----------------------------|-----------------------------------|
+//! | `announce` | awake -> tick              | closed: false                     |
+//! | `withdraw` | tick -> awake              | awake, closed: nothing            |
+//! | `notify`   | later tick -> awake, unpark| awake, earlier: nothing; closed: says so |
+//! | `close`    | any -> closed, unpark      |                                   |
+//!
+//! # Synchronisation
+//! | pair | one side                 | other side                | what is ruled out | model |
+//! |------|--------------------------|---------------------------|-------------------|-------|
+//! | F1   | `announce`, then a drain | a push, then `notify`     | both miss         | `parker::push_races_with_park` |
+//! | F2   | `close`, then collect    | arm, push, then `notify`  | both miss         | `shutdown::schedule_races_with_shutdown` |
+
+use crate::sync::{AtomicU64, OnceLock, Ordering, fence, park_timeout, thread};
+use crate::tick::Tick;
+use core::time::Duration;
+use crossbeam_utils::CachePadded;
+
+const AWAKE: u64 = 0;
+const UNTIL_WOKEN: u64 = u64::MAX - 1;
+const CLOSED: u64 = u64::MAX;
+
+/// What a producer learns from `notify`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Notified {
+    /// The shard will look in time.
+    Open,
+    /// The engine is shut down: nobody may look again.
+    Closed,
+}
+
+/// The sleep of one shard.
+#[derive(Debug)]
+pub(crate) struct Parker {
+    wake_at: CachePadded<AtomicU64>,
+    thread: OnceLock<thread::Thread>,
+    unparks: CachePadded<AtomicU64>,
+}
+
+impl Parker {
+    pub(crate) fn new() -> Self {
+        Self {
+            wake_at: CachePadded::new(AtomicU64::new(AWAKE)),
+            thread: OnceLock::new(),
+            unparks: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// Says that the calling thread is the one that sleeps here.
+    pub(crate) fn adopt_current_thread(&self) {
+        let adopted = self.thread.set(thread::current());
+        debug_assert!(adopted.is_ok(), "a shard has one thread");
+    }
+
+    /// Announces that the shard is going to sleep until `tick`; the shard then drains its lanes once more and either
+    /// sleeps or withdraws. False when the engine was shut down.
+    pub(crate) fn announce(&self, tick: Option<Tick>) -> bool {
+        let until = tick.map_or(UNTIL_WOKEN, |tick| tick.0.clamp(AWAKE + 1, UNTIL_WOKEN));
+        // Ordering: Relaxed. The fence orders it; a CAS because `close` must not be overwritten.
+        let announced =
+            self.wake_at.compare_exchange(AWAKE, until, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        // Ordering: SeqCst fence [F1], the shard's: the announcement is before the drain that follows.
+        fence(Ordering::SeqCst);
+        announced
+    }
+
+    /// Is awake again.
+    pub(crate) fn withdraw(&self) {
+        // Ordering: Relaxed. A hint for the CAS.
+        let until = self.wake_at.load(Ordering::Relaxed);
+        if until != AWAKE && until != CLOSED {
+            // Ordering: Relaxed. Whoever changed the word meanwhile made it awake or closed: nothing is left to do.
+            let _ = self.wake_at.compare_exchange(until, AWAKE, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Sleeps until unparked, or for `timeout`. May return early; the caller looks again.
+    pub(crate) fn park(&self, timeout: Option<Duration>) {
+        match timeout {
+            Some(timeout) => park_timeout(timeout),
+            None => thread::park(),
+        }
+    }
+
+    /// Wakes the shard if it sleeps beyond `tick`. Called after a push.
+    #[inline]
+    pub(crate) fn notify(&self, tick: Tick) -> Notified {
+        // Ordering: SeqCst fence [F1, F2], the producer's: the push is before the load.
+        fence(Ordering::SeqCst);
+        // Ordering: Relaxed. The fence orders it.
+        let until = self.wake_at.load(Ordering::Relaxed);
+        if tick.0 < until { self.wake(until, tick) } else { Notified::Open }
+    }
+
+    #[cold]
+    fn wake(&self, mut until: u64, tick: Tick) -> Notified {
+        while until > tick.0 {
+            if until == CLOSED {
+                return Notified::Closed;
+            }
+            // Ordering: Relaxed. Only the winner unparks, and `unpark` synchronises with the end of `park`.
+            match self.wake_at.compare_exchange(until, AWAKE, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    // Ordering: Relaxed. A counter.
+                    self.unparks.fetch_add(1, Ordering::Relaxed);
+                    self.unpark();
+                    break;
+                }
+                Err(newer) => until = newer,
+            }
+        }
+        Notified::Open
+    }
+
+    /// Wakes the shard if it sleeps at all.
+    pub(crate) fn wake_if_asleep(&self) {
+        let _ = self.notify(Tick(0));
+    }
+
+    /// Takes no more timers; the shard, if it sleeps, wakes to see it.
+    pub(crate) fn close(&self) {
+        // Ordering: Relaxed. The fence orders it.
+        self.wake_at.store(CLOSED, Ordering::Relaxed);
+        // Ordering: SeqCst fence [F2], the shutdown's: the closing is before the collection that follows.
+        fence(Ordering::SeqCst);
+        self.unpark();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        // Ordering: Relaxed. A hint; `notify` decides.
+        self.wake_at.load(Ordering::Relaxed) == CLOSED
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// How often a producer woke the shard.
+    pub(crate) fn unparks(&self) -> u64 {
+        // Ordering: Relaxed. A counter.
+        self.unparks.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,127 @@
+//! The per-thread way in.
+
+use crate::engine::{Cancel, Local};
+use crate::error::{BatchError, RescheduleError, ScheduleError};
+use crate::handle::{self, Handle};
+use crate::tick::Timestamp;
+use crate::ticket::TimerId;
+use core::fmt;
+use core::time::Duration;
+
+/// A lane and a stock of slots of one's own: what a [`Handle`] finds for each thread, held in hand.
+///
+/// It may move to another thread; it is used by one at a time. Dropping it leaves the lane to the next producer.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::{Builder, Cancel};
+///
+/// let mut engine = Builder::new().build_driven(|timer| println!("{}", timer.payload))?;
+/// let mut producer = engine.producer();
+/// let now = producer.now();
+/// let id = producer.schedule_at(now + Duration::from_secs(1), "request timed out")?;
+/// assert_eq!(producer.cancel(id), Cancel::Cancelled("request timed out"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Producer<T: Send + 'static> {
+    local: Local,
+    handle: Handle<T>,
+}
+
+impl<T: Send + 'static> Producer<T> {
+    pub(crate) fn new(handle: Handle<T>, shard: usize) -> Self {
+        Self { local: Local::new(handle.core(), shard), handle }
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn handle(&self) -> &Handle<T> {
+        &self.handle
+    }
+
+    /// The shard that its timers go to.
+    #[must_use]
+    pub fn shard(&self) -> usize {
+        self.local.home()
+    }
+
+    /// The present moment on the engine's clock.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.handle.now()
+    }
+
+    /// See [`Handle::schedule`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn schedule(&mut self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
+        self.schedule_at(self.now() + delay, payload)
+    }
+
+    /// See [`Handle::schedule_at`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn schedule_at(&mut self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
+        let Self { local, handle } = self;
+        let core = handle.core();
+        handle::wait_for_room(core, payload, |payload| core.schedule(local, deadline, payload))
+    }
+
+    /// See [`Handle::try_schedule_at`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn try_schedule_at(&mut self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
+        self.handle.core().schedule(&mut self.local, deadline, payload).map_err(ScheduleError::new)
+    }
+
+    /// See [`Handle::schedule_batch`]; the deadlines are absolute, and no clock is read.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn schedule_batch_at(
+        &mut self,
+        batch: impl IntoIterator<Item = (Timestamp, T)>,
+    ) -> Result<Vec<TimerId>, BatchError<T>> {
+        let Self { local, handle } = self;
+        let core = handle.core();
+        handle::batch_result(core, batch.into_iter().collect(), |batch| core.schedule_batch(local, batch))
+    }
+
+    /// See [`Handle::cancel`].
+    #[inline]
+    pub fn cancel(&mut self, id: TimerId) -> Cancel<T> {
+        self.handle.core().cancel(&mut self.local, id)
+    }
+
+    /// See [`Handle::reschedule_at`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn reschedule_at(
+        &mut self,
+        id: TimerId,
+        deadline: Timestamp,
+    ) -> Result<TimerId, RescheduleError<T>> {
+        handle::reschedule_result(self.handle.core().reschedule(&mut self.local, id, deadline))
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Producer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer").field("shard", &self.shard()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,99 @@
+//! The slab: where the words and payloads of timers live.
+//!
+//! Indices are dense and segments never move, so a ticket can name a timer by 32 bits and a look-up needs no lock.
+//! Words stand apart from payloads: a look at a chunk's timers reads words only. Memory grows with the peak number of
+//! timers: 16 bytes and the payload each, and nothing for those that were never used.
+
+mod depot;
+mod segments;
+
+pub(crate) use depot::{Magazine, Magazines, Slots};
+
+use crate::sync::{StdArc, UnsafeCell};
+use core::mem::MaybeUninit;
+use segments::{Segment, Segments};
+
+/// The slots of one engine and their payloads.
+///
+/// # Invariants
+/// B1. A payload cell is accessed only by the owner that `state` names (I3), so by one thread at a time, and is
+///     initialised from `write` until `take`.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    slots: StdArc<Slots>,
+    payloads: Segments<PayloadCell<T>>,
+}
+
+pub(crate) struct PayloadCell<T>(UnsafeCell<MaybeUninit<T>>);
+
+// SAFETY: B1: the state word hands each cell from one owner to the next; `T: Send` is all that a handover needs.
+unsafe impl<T: Send> Sync for PayloadCell<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for PayloadCell<T> {}
+
+impl<T> Segment for PayloadCell<T> {
+    #[cfg(not(all(test, tourbillon_loom)))]
+    fn allocate(len: usize) -> Box<[Self]> {
+        let cells = Box::<[Self]>::new_uninit_slice(len);
+        // SAFETY: a `PayloadCell` is a `MaybeUninit`, of which every content is valid.
+        unsafe { cells.assume_init() }
+    }
+
+    #[cfg(all(test, tourbillon_loom))]
+    fn allocate(len: usize) -> Box<[Self]> {
+        (0..len).map(|_| Self(UnsafeCell::new(MaybeUninit::uninit()))).collect()
+    }
+}
+
+impl<T> Slab<T> {
+    /// A slab for at most `capacity` timers.
+    pub(crate) fn new(capacity: u32) -> Self {
+        Self { slots: StdArc::new(Slots::new(capacity)), payloads: Segments::new() }
+    }
+
+    #[inline]
+    pub(crate) fn slots(&self) -> &StdArc<Slots> {
+        &self.slots
+    }
+
+    /// Starts fetching the words and the payload of a timer that is about to be looked at.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if let (Some(words), Some(payload)) = (self.slots.get(index), self.payloads.get(index)) {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch reads nothing, whatever its address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(words).cast()) };
+            // SAFETY: as above.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(payload).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = index;
+    }
+
+    /// Fills a cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the vacant slot `index` (I3).
+    #[inline]
+    pub(crate) unsafe fn write(&self, index: u32, payload: T) {
+        self.payloads.get_or_grow(index).0.with_mut(|cell| {
+            // SAFETY: B1: the caller holds the slot, so nobody else is in the cell.
+            unsafe { (*cell).write(payload) };
+        });
+    }
+
+    /// Empties a cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller took this timer out of `armed` (I3) and has not taken its payload yet.
+    #[inline]
+    pub(crate) unsafe fn take(&self, index: u32) -> T {
+        self.payloads.get_or_grow(index).0.with_mut(|cell| {
+            // SAFETY: B1: the caller owns the payload, which was written before the timer was armed.
+            unsafe { (*cell).assume_init_read() }
+        })
+    }
+}

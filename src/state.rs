@@ -1,0 +1,270 @@
+//! The two words of a timer, and every change that they may undergo.
+//!
+//! Whoever wins a compare-and-swap here owns what the transition hands over; nobody else touches it. That is all the
+//! locking that a timer has.
+//!
+//! # Layout
+//! ```text
+//! state      63          32 31        16 15     4   3      2       1       0
+//!           | generation   | sequence   | touch  | owned | waited | running | armed |
+//! deadline  nanoseconds on the engine's clock; in a vacant slot, the links of a magazine
+//! ```
+//! `touch` and `owned` are for re-armable timers, whose slot is pinned by a handle; one-shot timers leave them zero. A
+//! ticket's stamp is the low 16 bits of the generation above the sequence.
+//!
+//! # Invariants
+//! I1. A handler runs at most once for each arming, only after `claim` won, and not before the deadline.
+//! I1a. The deadline word decides, not the ticket: a stale ticket whose 16 + 16 bits match by chance finds a deadline
+//!      that has not come, and is reissued for it under a new sequence. It costs a look, never a wrong firing.
+//! I2. An armed timer has a valid ticket that is looked at when its deadline comes. Other tickets are garbage.
+//! I3. Whoever takes a timer out of `armed` owns its payload; whoever makes it vacant owns the slot.
+//! I4. After `cancel` won, the handler does not run and has not begun.
+//!
+//! # Access
+//! | word     | may be read by          | may be written by                                              |
+//! |----------|-------------------------|----------------------------------------------------------------|
+//! | state    | everybody               | armed: any CAS; running: the claimer, and `waited` by anybody; vacant: the slot's holder |
+//! | deadline | everybody; valid while the state does not change | the holder of the vacant slot         |
+//! | payload  | the owner of the moment | the same                                                       |
+//!
+//! # Transitions
+//! | operation  | from -> to                                | otherwise                                      |
+//! |------------|-------------------------------------------|------------------------------------------------|
+//! | `arm`      | vacant g -> armed g                       | only the slot's holder calls it                |
+//! | `cancel`   | armed g -> vacant g+1                     | running g: `Running`; else `Gone`              |
+//! | `claim`    | armed g, deadline passed -> running g     | early: armed g, sequence + 1; else `Stale`     |
+//! | `finish`   | running g -> vacant g+1                   | only the claimer calls it                      |
+//! | `await_end`| running g -> running g, waited            | not running g: false                           |
+//! | `evict`    | armed -> vacant g+1                       | else `None`                                    |
+//!
+//! # Races and their legal endings
+//! - cancel x fire: one CAS wins. The canceller gets the payload and nothing runs, or it hears `Running` or `Gone`.
+//! - cancel x drain: the ticket is dropped when drained, or later; never does it fire.
+//! - two cancels: one gets the payload, the other hears `Gone`.
+//! - schedule x shutdown: `evict` returns the payload to the shutdown, or the scheduler cancels its own timer.
+//!
+//! # Synchronisation
+//! | pair | release side      | acquire side                        | what is handed over | model |
+//! |------|-------------------|-------------------------------------|---------------------|-------|
+//! | T1   | `arm`             | `cancel`, `claim`, `evict`, `deadline` | payload and deadline | `state::cancel_races_with_fire` |
+//! | T2   | `finish`, `cancel`| `has_ended`                         | the handler's effects | `state::who_waits_sees_what_the_handler_did` |
+//! | T3   | `link`, `arm`     | `deadline`                          | that the state had changed before | `state::a_read_deadline_is_the_timers_own` |
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::tick::Timestamp;
+use crate::ticket::TimerId;
+
+const ARMED: u64 = 1;
+const RUNNING: u64 = 1 << 1;
+const WAITED: u64 = 1 << 2;
+const SEQUENCE_SHIFT: u32 = 16;
+const GENERATION_SHIFT: u32 = 32;
+
+/// What a canceller now owes or knows.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Cancel {
+    /// The caller owns the payload and the slot.
+    Won,
+    /// The handler has begun.
+    Running,
+    /// The timer was fired or cancelled before.
+    Gone,
+}
+
+/// What the holder of a due ticket now owes.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Claim {
+    /// The caller owns the payload, runs the handler and calls `finish`.
+    Won { generation: u32, deadline: Timestamp },
+    /// The caller issues a ticket with this stamp for this deadline (I2).
+    Early { stamp: u32, deadline: Timestamp },
+    /// The caller drops the ticket.
+    Stale,
+}
+
+/// The state and deadline of one timer, in 16 bytes so that arming touches one line.
+#[derive(Debug)]
+pub(crate) struct Control {
+    state: AtomicU64,
+    deadline: AtomicU64,
+}
+
+const fn generation_of(state: u64) -> u32 {
+    (state >> GENERATION_SHIFT) as u32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the stamp is 32 bits of the word")]
+const fn stamp_of(state: u64) -> u32 {
+    (state >> SEQUENCE_SHIFT) as u32
+}
+
+const fn vacant(generation: u32) -> u64 {
+    (generation as u64) << GENERATION_SHIFT
+}
+
+impl Control {
+    /// A vacant slot in its first generation. All its bytes are zero, which `slab` relies on.
+    #[cfg(all(test, tourbillon_loom))]
+    pub(crate) fn new() -> Self {
+        Self { state: AtomicU64::new(0), deadline: AtomicU64::new(0) }
+    }
+
+    /// Arms a vacant slot; the caller holds it and has written the payload. Gives the id and the ticket's stamp.
+    #[inline]
+    pub(crate) fn arm(&self, index: u32, deadline: Timestamp) -> (TimerId, u32) {
+        // Ordering: Relaxed. Nobody else writes the words of a vacant slot, and we hold it.
+        let state = self.state.load(Ordering::Relaxed);
+        debug_assert_eq!(state, vacant(generation_of(state)), "armed a slot that is in use");
+        // Ordering: Release [T3], as in `link`.
+        self.deadline.store(deadline.as_nanos(), Ordering::Release);
+        // Ordering: Release [T1]. Publishes the payload and the deadline.
+        self.state.store(state | ARMED, Ordering::Release);
+        (TimerId::new(index, generation_of(state)), stamp_of(state))
+    }
+
+    /// Whether a ticket with this stamp may still lead to a firing.
+    #[inline]
+    pub(crate) fn is_live(&self, stamp: u32) -> bool {
+        // Ordering: Relaxed. The ticket came after the arming it stands for, so we read that or something newer; what
+        // is read decides only whether the ticket is kept.
+        let state = self.state.load(Ordering::Relaxed);
+        state & ARMED != 0 && stamp_of(state) == stamp
+    }
+
+    #[inline]
+    pub(crate) fn cancel(&self, generation: u32) -> Cancel {
+        // Ordering: Relaxed. A hint for the CAS; when it tells `Gone` or `Running`, nothing is read through it.
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            if generation_of(state) != generation {
+                return Cancel::Gone;
+            }
+            if state & RUNNING != 0 {
+                return Cancel::Running;
+            }
+            if state & ARMED == 0 {
+                return Cancel::Gone;
+            }
+            match self.leave_armed(state, vacant(generation.wrapping_add(1))) {
+                Ok(()) => return Cancel::Won,
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    /// Takes a timer that is due; `now` is the time at which its handler would begin.
+    #[inline]
+    pub(crate) fn claim(&self, stamp: u32, now: Timestamp) -> Claim {
+        // Ordering: Acquire [T1]. The deadline of this arming.
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            if state & ARMED == 0 || stamp_of(state) != stamp {
+                return Claim::Stale;
+            }
+            // Ordering: Relaxed. Not older than the arming (T1). Not newer: the next write of this word comes after a
+            // change of the state, and then our CAS fails.
+            let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
+            let generation = generation_of(state);
+            if deadline <= now {
+                match self.leave_armed(state, vacant(generation) | RUNNING) {
+                    Ok(()) => return Claim::Won { generation, deadline },
+                    Err(newer) => state = newer,
+                }
+            } else {
+                let sequence = (state >> SEQUENCE_SHIFT) & 0xffff;
+                let bumped = (sequence + 1) & 0xffff;
+                let next = state & !(0xffff << SEQUENCE_SHIFT) | bumped << SEQUENCE_SHIFT;
+                match self.leave_armed(state, next) {
+                    Ok(()) => return Claim::Early { stamp: stamp_of(next), deadline },
+                    Err(newer) => state = newer,
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn leave_armed(&self, from: u64, to: u64) -> Result<(), u64> {
+        // Ordering: AcqRel [T1, T2]. Acquire: the payload of this arming. Release: a reader of the new state knows that
+        // we are past the old one. Failure Acquire [T1]: the retry may read the deadline of a newer arming.
+        self.state
+            .compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .map(drop)
+    }
+
+    /// Ends the handler's run; the caller owns the slot. True when somebody waits for it.
+    #[inline]
+    pub(crate) fn finish(&self, generation: u32) -> bool {
+        // Ordering: AcqRel [T2]. Release: the handler's effects. Acquire: who waits has registered before.
+        let state = self.state.swap(vacant(generation.wrapping_add(1)), Ordering::AcqRel);
+        debug_assert_eq!(state & !WAITED, vacant(generation) | RUNNING);
+        state & WAITED != 0
+    }
+
+    /// Asks `finish` to say so when the running handler has ended. False when it has ended already.
+    pub(crate) fn await_end(&self, generation: u32) -> bool {
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & RUNNING != 0 && generation_of(state) == generation {
+            // Ordering: AcqRel. Release: with `finish`, our registration. Failure Relaxed: a hint for the retry.
+            match self.state.compare_exchange_weak(state, state | WAITED, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(newer) => state = newer,
+            }
+        }
+        false
+    }
+
+    /// Whether this generation is over.
+    pub(crate) fn has_ended(&self, generation: u32) -> bool {
+        // Ordering: Acquire [T2]. The handler's effects.
+        generation_of(self.state.load(Ordering::Acquire)) != generation
+    }
+
+    /// Takes an armed timer of whatever generation: the shutdown's way.
+    pub(crate) fn evict(&self) -> Option<(u32, Timestamp)> {
+        // Ordering: Acquire [T1]. The deadline of this arming.
+        let mut state = self.state.load(Ordering::Acquire);
+        while state & ARMED != 0 {
+            // Ordering: Relaxed, as in `claim`.
+            let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
+            let generation = generation_of(state);
+            match self.leave_armed(state, vacant(generation.wrapping_add(1))) {
+                Ok(()) => return Some((generation, deadline)),
+                Err(newer) => state = newer,
+            }
+        }
+        None
+    }
+
+    /// The deadline of an armed timer, `None` when this generation is not armed.
+    pub(crate) fn deadline(&self, generation: u32) -> Option<Timestamp> {
+        // Ordering: Acquire [T1]. The deadline of this arming.
+        let before = self.state.load(Ordering::Acquire);
+        if before & ARMED == 0 || generation_of(before) != generation {
+            return None;
+        }
+        // Ordering: Acquire [T3]. If this is a later owner's word, the next load shows that the state has changed.
+        let deadline = self.deadline.load(Ordering::Acquire);
+        // Ordering: Relaxed. Ordered by the load above.
+        let after = self.state.load(Ordering::Relaxed);
+        (generation_of(after) == generation && after & ARMED != 0)
+            .then_some(Timestamp::from_nanos(deadline))
+    }
+
+    /// The link word of a vacant slot.
+    #[inline]
+    pub(crate) fn links(&self) -> u64 {
+        // Ordering: Relaxed. Whoever follows a link got the slot by a CAS that acquired it (`slab`, D1), or discards
+        // what it read when that CAS fails.
+        self.deadline.load(Ordering::Relaxed)
+    }
+
+    /// Writes the link word of a vacant slot; the caller holds the slot.
+    #[inline]
+    pub(crate) fn link(&self, links: u64) {
+        // Ordering: Release [T3]. A reader that takes this for a deadline sees that the slot was vacated.
+        self.deadline.store(links, Ordering::Release);
+    }
+}

@@ -1,0 +1,44 @@
+//! The engine through its public face, on a manual clock wherever time matters.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+use tourbillon::{Builder, Cancel, Engine};
+
+#[test]
+fn a_timer_fires_after_its_delay_and_not_before() {
+    let (sender, fired) = mpsc::channel();
+    let engine = Engine::new(move |timer| {
+        sender.send((timer.payload, timer.deadline, timer.engine().now())).unwrap();
+    })
+    .unwrap();
+    engine.schedule(Duration::from_millis(20), 1).unwrap();
+    engine.schedule(Duration::from_millis(10), 2).unwrap();
+    engine.schedule(Duration::ZERO, 3).unwrap();
+    let mut order = Vec::new();
+    for _ in 0..3 {
+        let (payload, deadline, now) = fired.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert!(now >= deadline);
+        order.push(payload);
+    }
+    assert_eq!(order, [3, 2, 1]);
+    assert_eq!(engine.stats().fired, 3);
+}
+
+#[test]
+fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&log);
+    let mut engine = Builder::new()
+        .build_driven(move |timer| sink.lock().unwrap().push(timer.payload))
+        .unwrap();
+    let one = engine.schedule(Duration::from_secs(1), "one").unwrap();
+    let two = engine.schedule(Duration::from_secs(2), "two").unwrap();
+    assert_eq!(engine.len(), 2);
+    assert_eq!(engine.remaining(two), Some(Duration::from_secs(2)));
+    assert_eq!(engine.cancel(one), Cancel::Cancelled("one"));
+    assert_eq!(engine.cancel(one), Cancel::Gone);
+    engine.advance(Duration::from_secs(3));
+    assert_eq!(*log.lock().unwrap(), ["two"]);
+    assert_eq!(engine.cancel(two), Cancel::Gone);
+    assert!(engine.is_empty());
+}

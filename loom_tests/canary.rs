@@ -13,10 +13,7 @@ fn publish_then_read(publish: Ordering) {
     // SAFETY: as above.
     unsafe impl Send for Shared {}
 
-    let shared = Arc::new(Shared {
-        ready: AtomicBool::new(false),
-        value: UnsafeCell::new(0),
-    });
+    let shared = Arc::new(Shared { ready: AtomicBool::new(false), value: UnsafeCell::new(0) });
     let writer = Arc::clone(&shared);
     let handle = thread::spawn(move || {
         writer.value.with_mut(|value| {

@@ -46,8 +46,8 @@ pub struct ScheduleError<T> {
 }
 
 impl<T> ScheduleError<T> {
-    pub(crate) fn new((refusal, payload): (Refusal, T)) -> Self {
-        Self { kind: refusal.into(), payload }
+    pub(crate) fn shut_down(payload: T) -> Self {
+        Self { kind: ScheduleErrorKind::ShutDown, payload }
     }
 }
 

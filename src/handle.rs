@@ -1,7 +1,7 @@
 //! The engine as its users see it: the owner, the handles, and what a handler gets.
 
-use crate::engine::{Cancel, Core, Refusal, Unfired, with_local};
-use crate::error::{BatchError, BuildError, RescheduleError, ScheduleError};
+use crate::engine::{Cancel, Core, Local, Refusal, Unfired, with_local};
+use crate::error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind};
 use crate::producer::Producer;
 use crate::stats::Stats;
 use crate::sync::{StdArc, thread};
@@ -164,9 +164,8 @@ impl<T: Send + 'static> Handle<T> {
     /// As [`schedule`](Self::schedule).
     #[inline]
     pub fn schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
-        wait_for_room(&self.core, payload, |payload| {
-            with_local(&self.core, |local| self.core.schedule(local, deadline, payload))
-        })
+        with_local(&self.core, |local| schedule(&self.core, local, deadline, payload))
+            .or_else(|error| self.wait_for_room(deadline, error))
     }
 
     /// As [`schedule`](Self::schedule), but never waits.
@@ -186,8 +185,7 @@ impl<T: Send + 'static> Handle<T> {
     /// As [`try_schedule`](Self::try_schedule).
     #[inline]
     pub fn try_schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
-        with_local(&self.core, |local| self.core.schedule(local, deadline, payload))
-            .map_err(ScheduleError::new)
+        with_local(&self.core, |local| schedule(&self.core, local, deadline, payload))
     }
 
     /// Arms many timers with one publication and at most one wake of the shard. Reads the clock once.
@@ -321,6 +319,15 @@ impl<T: Send + 'static> Handle<T> {
         self.core.is_shut_down()
     }
 
+    #[cold]
+    fn wait_for_room(
+        &self,
+        deadline: Timestamp,
+        error: ScheduleError<T>,
+    ) -> Result<TimerId, ScheduleError<T>> {
+        wait_for_room(&self.core, error, |payload| self.try_schedule_at(deadline, payload))
+    }
+
     pub(crate) fn core(&self) -> &StdArc<Core<T>> {
         &self.core
     }
@@ -338,37 +345,37 @@ impl<T: Send + 'static> fmt::Debug for Handle<T> {
     }
 }
 
-/// Tries until there is room in the lane, waking the shard meanwhile, where waiting can help.
-#[inline]
-pub(crate) fn wait_for_room<T: Send + 'static>(
+/// One attempt to schedule, on whosever lane.
+#[inline(always)]
+pub(crate) fn schedule<T: Send + 'static>(
     core: &Core<T>,
+    local: &mut Local,
+    deadline: Timestamp,
     payload: T,
-    mut attempt: impl FnMut(T) -> Result<TimerId, (Refusal, T)>,
 ) -> Result<TimerId, ScheduleError<T>> {
-    match attempt(payload) {
-        Ok(id) => Ok(id),
-        Err((Refusal::LaneFull, payload)) if core.may_wait_for_shards() => {
-            wait_longer(core, payload, attempt)
-        }
-        Err(refused) => Err(ScheduleError::new(refused)),
+    match core.reserve(local) {
+        Ok(slot) => core.schedule(local, slot, deadline, payload).map_err(ScheduleError::shut_down),
+        Err(refusal) => Err(ScheduleError { kind: refusal.into(), payload }),
     }
 }
 
+/// Tries again until there is room in the lane, waking the shards meanwhile, where waiting can help.
 #[cold]
-fn wait_longer<T: Send + 'static>(
+pub(crate) fn wait_for_room<T: Send + 'static>(
     core: &Core<T>,
-    mut payload: T,
-    mut attempt: impl FnMut(T) -> Result<TimerId, (Refusal, T)>,
+    mut error: ScheduleError<T>,
+    mut attempt: impl FnMut(T) -> Result<TimerId, ScheduleError<T>>,
 ) -> Result<TimerId, ScheduleError<T>> {
-    for round in 0_u32.. {
-        back_off(core, round);
-        match attempt(payload) {
-            Err((Refusal::LaneFull, returned)) => payload = returned,
+    let mut rounds = 0;
+    while error.kind == ScheduleErrorKind::LaneFull && core.may_wait_for_shards() {
+        back_off(core, rounds);
+        rounds += 1;
+        match attempt(error.payload) {
             Ok(id) => return Ok(id),
-            Err(refused) => return Err(ScheduleError::new(refused)),
+            Err(another) => error = another,
         }
     }
-    Err(ScheduleError::new((Refusal::LaneFull, payload)))
+    Err(error)
 }
 
 /// Lets the shards run: yields at first, sleeps then.
@@ -390,7 +397,8 @@ pub(crate) fn batch_result<T: Send + 'static>(
     mut batch: Vec<(Timestamp, T)>,
     mut attempt: impl FnMut(Vec<(Timestamp, T)>) -> BatchAttempt<T>,
 ) -> Result<Vec<TimerId>, BatchError<T>> {
-    for round in 0_u32.. {
+    let mut rounds = 0;
+    loop {
         match attempt(batch) {
             (ids, None) => return Ok(ids),
             (_, Some((Refusal::LaneFull, refused))) if core.may_wait_for_shards() => batch = refused,
@@ -398,17 +406,17 @@ pub(crate) fn batch_result<T: Send + 'static>(
                 return Err(BatchError { kind: refusal.into(), scheduled, refused });
             }
         }
-        back_off(core, round);
+        back_off(core, rounds);
+        rounds += 1;
     }
-    Err(BatchError { kind: Refusal::LaneFull.into(), scheduled: Vec::new(), refused: batch })
 }
 
 pub(crate) fn reschedule_result<T>(
-    result: Result<Result<TimerId, (Refusal, T)>, Cancel<T>>,
+    result: Result<Result<TimerId, T>, Cancel<T>>,
 ) -> Result<TimerId, RescheduleError<T>> {
     match result {
         Ok(Ok(id)) => Ok(id),
-        Ok(Err(refused)) => Err(RescheduleError::Refused(ScheduleError::new(refused))),
+        Ok(Err(payload)) => Err(RescheduleError::Refused(ScheduleError::shut_down(payload))),
         Err(Cancel::Running) => Err(RescheduleError::Running),
         Err(_) => Err(RescheduleError::Gone),
     }

@@ -21,6 +21,8 @@ pub mod wheel;
 #[cfg(feature = "std")]
 mod affinity;
 #[cfg(feature = "std")]
+mod barrier;
+#[cfg(feature = "std")]
 mod counters;
 #[cfg(feature = "std")]
 mod inbox;

@@ -15,7 +15,7 @@
 //! K1. Between a push and the moment when the pushed ticket is due, the shard looks at its lanes at least once.
 //!
 //! The shard announces, fences, drains its lanes once more, and sleeps only if nothing it found is earlier than what it
-//! announced. The producer pushes, fences, and reads the word. The two fences are ordered, so:
+//! announced. The producer pushes, fences, and reads the word. The two fences are ordered (`barrier`), so:
 //! - Case A, the producer's fence is first: the drain after the shard's fence sees the ticket.
 //! - Case B, the shard's fence is first: the producer reads the announced word, or a later one. If the ticket is
 //!   earlier it takes the announcement away by a CAS and unparks; if the CAS fails, another producer just did, or the
@@ -38,7 +38,8 @@
 //! | F1   | `announce`, then a drain | a push, then `notify`     | both miss         | `parker::push_races_with_park` |
 //! | F2   | `close`, then collect    | arm, push, then `notify`  | both miss         | `shutdown::schedule_races_with_shutdown` |
 
-use crate::sync::{AtomicU64, OnceLock, Ordering, fence, park_timeout, thread};
+use crate::barrier::Barrier;
+use crate::sync::{AtomicU64, OnceLock, Ordering, park_timeout, thread};
 use crate::tick::Tick;
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
@@ -61,6 +62,7 @@ pub(crate) enum Notified {
 #[derive(Debug)]
 pub(crate) struct Parker {
     wake_at: CachePadded<AtomicU64>,
+    barrier: Barrier,
     thread: OnceLock<thread::Thread>,
     unparks: CachePadded<AtomicU64>,
 }
@@ -69,6 +71,7 @@ impl Parker {
     pub(crate) fn new() -> Self {
         Self {
             wake_at: CachePadded::new(AtomicU64::new(AWAKE)),
+            barrier: Barrier::new(),
             thread: OnceLock::new(),
             unparks: CachePadded::new(AtomicU64::new(0)),
         }
@@ -87,8 +90,8 @@ impl Parker {
         // Ordering: Relaxed. The fence orders it; a CAS because `close` must not be overwritten.
         let announced =
             self.wake_at.compare_exchange(AWAKE, until, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        // Ordering: SeqCst fence [F1], the shard's: the announcement is before the drain that follows.
-        fence(Ordering::SeqCst);
+        // Ordering: heavy fence [F1]: the announcement is before the drain that follows.
+        self.barrier.heavy();
         announced
     }
 
@@ -113,8 +116,8 @@ impl Parker {
     /// Wakes the shard if it sleeps beyond `tick`. Called after a push.
     #[inline]
     pub(crate) fn notify(&self, tick: Tick) -> Notified {
-        // Ordering: SeqCst fence [F1, F2], the producer's: the push is before the load.
-        fence(Ordering::SeqCst);
+        // Ordering: light fence [F1, F2]: the push is before the load.
+        self.barrier.light();
         // Ordering: Relaxed. The fence orders it.
         let until = self.wake_at.load(Ordering::Relaxed);
         if tick.0 < until { self.wake(until, tick) } else { Notified::Open }
@@ -149,8 +152,8 @@ impl Parker {
     pub(crate) fn close(&self) {
         // Ordering: Relaxed. The fence orders it.
         self.wake_at.store(CLOSED, Ordering::Relaxed);
-        // Ordering: SeqCst fence [F2], the shutdown's: the closing is before the collection that follows.
-        fence(Ordering::SeqCst);
+        // Ordering: heavy fence [F2]: the closing is before the collection that follows.
+        self.barrier.heavy();
         self.unpark();
     }
 

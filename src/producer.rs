@@ -71,9 +71,11 @@ impl<T: Send + 'static> Producer<T> {
     /// As there.
     #[inline]
     pub fn schedule_at(&mut self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
-        let Self { local, handle } = self;
-        let core = handle.core();
-        handle::wait_for_room(core, payload, |payload| core.schedule(local, deadline, payload))
+        self.try_schedule_at(deadline, payload).or_else(|error| {
+            let Self { local, handle } = self;
+            let core = handle.core();
+            handle::wait_for_room(core, error, |payload| handle::schedule(core, local, deadline, payload))
+        })
     }
 
     /// See [`Handle::try_schedule_at`].
@@ -83,7 +85,7 @@ impl<T: Send + 'static> Producer<T> {
     /// As there.
     #[inline]
     pub fn try_schedule_at(&mut self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
-        self.handle.core().schedule(&mut self.local, deadline, payload).map_err(ScheduleError::new)
+        handle::schedule(self.handle.core(), &mut self.local, deadline, payload)
     }
 
     /// See [`Handle::schedule_batch`]; the deadlines are absolute, and no clock is read.
@@ -111,11 +113,7 @@ impl<T: Send + 'static> Producer<T> {
     /// # Errors
     ///
     /// As there.
-    pub fn reschedule_at(
-        &mut self,
-        id: TimerId,
-        deadline: Timestamp,
-    ) -> Result<TimerId, RescheduleError<T>> {
+    pub fn reschedule_at(&mut self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
         handle::reschedule_result(self.handle.core().reschedule(&mut self.local, id, deadline))
     }
 }

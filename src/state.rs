@@ -188,9 +188,7 @@ impl Control {
     fn leave_armed(&self, from: u64, to: u64) -> Result<(), u64> {
         // Ordering: AcqRel [T1, T2]. Acquire: the payload of this arming. Release: a reader of the new state knows that
         // we are past the old one. Failure Acquire [T1]: the retry may read the deadline of a newer arming.
-        self.state
-            .compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire)
-            .map(drop)
+        self.state.compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 
     /// Ends the handler's run; the caller owns the slot. True when somebody waits for it.
@@ -208,7 +206,8 @@ impl Control {
         let mut state = self.state.load(Ordering::Relaxed);
         while state & RUNNING != 0 && generation_of(state) == generation {
             // Ordering: AcqRel. Release: with `finish`, our registration. Failure Relaxed: a hint for the retry.
-            match self.state.compare_exchange_weak(state, state | WAITED, Ordering::AcqRel, Ordering::Relaxed) {
+            match self.state.compare_exchange_weak(state, state | WAITED, Ordering::AcqRel, Ordering::Relaxed)
+            {
                 Ok(_) => return true,
                 Err(newer) => state = newer,
             }
@@ -249,8 +248,7 @@ impl Control {
         let deadline = self.deadline.load(Ordering::Acquire);
         // Ordering: Relaxed. Ordered by the load above.
         let after = self.state.load(Ordering::Relaxed);
-        (generation_of(after) == generation && after & ARMED != 0)
-            .then_some(Timestamp::from_nanos(deadline))
+        (generation_of(after) == generation && after & ARMED != 0).then_some(Timestamp::from_nanos(deadline))
     }
 
     /// The link word of a vacant slot.

@@ -75,12 +75,7 @@ impl Lateness {
         let [median, p99, p999] = [0.5, 0.99, 0.999].map(|q| Quantile::new(q).expect("between 0 and 1"));
         let Ok(Some(result)) = histogram.quantiles(&[0.5, 0.99, 0.999]) else { return Self::default() };
         let at = |quantile| result.get(&quantile).map_or(Duration::ZERO, |b| Duration::from_nanos(b.end()));
-        Self {
-            p50: at(median),
-            p99: at(p99),
-            p999: at(p999),
-            max: Duration::from_nanos(result.max().end()),
-        }
+        Self { p50: at(median), p99: at(p99), p999: at(p999), max: Duration::from_nanos(result.max().end()) }
     }
 }
 

@@ -7,9 +7,7 @@
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::Arc;
-    pub(crate) use loom::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence,
-    };
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread;
 
     /// A model has no time: a timed park waits for its unpark.
@@ -32,9 +30,7 @@ mod imp {
 #[expect(clippy::disallowed_types, reason = "this is the door")]
 mod imp {
     pub(crate) use std::sync::Arc;
-    pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence,
-    };
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use std::thread::{self, park_timeout};
 
     /// [`std::cell::UnsafeCell`] with the closure access that loom tracks.

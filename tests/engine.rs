@@ -28,9 +28,8 @@ fn a_timer_fires_after_its_delay_and_not_before() {
 fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&log);
-    let mut engine = Builder::new()
-        .build_driven(move |timer| sink.lock().unwrap().push(timer.payload))
-        .unwrap();
+    let mut engine =
+        Builder::new().build_driven(move |timer| sink.lock().unwrap().push(timer.payload)).unwrap();
     let one = engine.schedule(Duration::from_secs(1), "one").unwrap();
     let two = engine.schedule(Duration::from_secs(2), "two").unwrap();
     assert_eq!(engine.len(), 2);

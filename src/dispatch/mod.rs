@@ -9,11 +9,11 @@ mod executor;
 mod handover;
 mod panics;
 
-pub use executor::{Executor, Job};
 pub(crate) use executor::Dispatcher;
+pub use executor::{Executor, Job};
 pub(crate) use handover::{Handover, Underway};
-pub use panics::PanicHook;
 pub(crate) use panics::Guarded;
+pub use panics::PanicHook;
 
 use crate::sync::StdArc;
 use crate::ticket::Ticket;

@@ -51,23 +51,16 @@ thread_local! {
 }
 
 /// Lends the calling thread's part of the engine. `f` must not run code of the user.
-#[inline]
+#[inline(always)]
 pub(crate) fn with_local<T: Send + 'static, R>(core: &Core<T>, f: impl FnOnce(&mut Local) -> R) -> R {
-    let mut f = Some(f);
-    let lent = LOCALS.try_with(|locals| {
-        let mut locals = locals.borrow_mut();
-        let local = match locals.first_mut() {
-            Some(first) if first.engine == core.id => first,
-            _ => bring_to_front(&mut locals, core),
-        };
-        f.take().map(|f| f(local))
-    });
-    match (lent, f) {
-        (Ok(Some(result)), _) => result,
+    if LOCALS.try_with(|_| ()).is_err() {
         // The thread is ending and its part is gone: one for this call only.
-        (_, Some(f)) => f(&mut Local::new(core, home_of_current_thread(core))),
-        (_, None) => unreachable!("`f` is taken only when its result is returned"),
+        return f(&mut Local::new(core, home_of_current_thread(core)));
     }
+    LOCALS.with_borrow_mut(|locals| match locals.first_mut() {
+        Some(first) if first.engine == core.id => f(first),
+        _ => f(bring_to_front(locals, core)),
+    })
 }
 
 #[cold]

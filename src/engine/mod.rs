@@ -61,6 +61,11 @@ pub(crate) enum Refusal {
     ShutDown,
 }
 
+/// A vacant slot in the hands of whoever reserved it.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Slot(u32);
+
 /// How a cancel ended.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the outcome tells whether the handler runs, and carries the payload"]
@@ -127,9 +132,8 @@ fn next_engine_id() -> u64 {
 impl<T: Send + 'static> Core<T> {
     #[expect(clippy::cast_possible_truncation, reason = "the builder bounds the tick to an hour")]
     pub(crate) fn new(settings: Settings, handler: Handler<T>) -> Self {
-        let shards = (0..settings.shards)
-            .map(|_| StdArc::new(ShardShared::new(settings.lane_capacity)))
-            .collect();
+        let shards =
+            (0..settings.shards).map(|_| StdArc::new(ShardShared::new(settings.lane_capacity))).collect();
         Self {
             id: next_engine_id(),
             slab: Slab::new(settings.capacity),
@@ -207,35 +211,42 @@ impl<T: Send + 'static> Core<T> {
         self.slab.slots()
     }
 
-    /// Schedules a timer through `local`'s lane. A refusal gives the payload back.
-    #[inline]
+    /// Takes a slot for a timer that `local` is about to schedule.
+    #[inline(always)]
+    pub(crate) fn reserve(&self, local: &mut Local) -> Result<Slot, Refusal> {
+        if !local.lane.has_room() {
+            return Err(self.when_open(Refusal::LaneFull));
+        }
+        match local.magazines.take(self.slots()) {
+            Some(index) => Ok(Slot(index)),
+            None => Err(self.when_open(Refusal::EngineFull)),
+        }
+    }
+
+    /// Schedules a timer in a reserved slot. Gives the payload back when the engine is shut down.
+    #[inline(always)]
     pub(crate) fn schedule(
         &self,
         local: &mut Local,
+        Slot(index): Slot,
         deadline: Timestamp,
         payload: T,
-    ) -> Result<TimerId, (Refusal, T)> {
-        if !local.lane.has_room() {
-            return Err((self.when_open(Refusal::LaneFull), payload));
-        }
-        let Some(index) = local.magazines.take(self.slots()) else {
-            return Err((self.when_open(Refusal::EngineFull), payload));
-        };
+    ) -> Result<TimerId, T> {
         // SAFETY: I3: the magazine gave us the vacant slot.
         unsafe { self.slab.write(index, payload) };
         self.arm(local, index, deadline)
     }
 
     /// Arms a slot that the caller holds, whose payload is written, and sends its ticket.
-    #[inline]
-    fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, (Refusal, T)> {
+    #[inline(always)]
+    fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, T> {
         let (id, stamp) = self.slots().control(index).arm(index, deadline);
         let tick = self.tick.due_tick(deadline);
         let pushed = local.lane.push(Ticket { tick, index, stamp });
         if self.notify(local, pushed, tick) == Notified::Closed
             && let Some(payload) = self.withdraw(local, id)
         {
-            return Err((Refusal::ShutDown, payload));
+            return Err(payload);
         }
         local.lane.lane().count_scheduled(1);
         Ok(id)
@@ -303,18 +314,18 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Takes a timer out of the armed state, its slot into `local`'s magazine.
-    #[inline]
+    #[inline(always)]
     fn release(&self, local: &mut Local, id: TimerId) -> Cancel<T> {
         let Some(control) = self.slots().get(id.index()) else { return Cancel::Gone };
         match control.cancel(id.generation()) {
-            state::Cancel::Won => {}
-            state::Cancel::Running => return Cancel::Running,
-            state::Cancel::Gone => return Cancel::Gone,
+            state::Cancel::Won => {
+                local.magazines.put(self.slots(), id.index());
+                // SAFETY: I3: we took the timer out of `armed`; the slot rests in our magazine until we return.
+                Cancel::Cancelled(unsafe { self.slab.take(id.index()) })
+            }
+            state::Cancel::Running => Cancel::Running,
+            state::Cancel::Gone => Cancel::Gone,
         }
-        // SAFETY: I3: we took the timer out of `armed`.
-        let payload = unsafe { self.slab.take(id.index()) };
-        local.magazines.put(self.slots(), id.index());
-        Cancel::Cancelled(payload)
     }
 
     #[inline]
@@ -347,7 +358,7 @@ impl<T: Send + 'static> Core<T> {
         local: &mut Local,
         id: TimerId,
         deadline: Timestamp,
-    ) -> Result<Result<TimerId, (Refusal, T)>, Cancel<T>> {
+    ) -> Result<Result<TimerId, T>, Cancel<T>> {
         let Some(control) = self.slots().get(id.index()) else { return Err(Cancel::Gone) };
         match control.cancel(id.generation()) {
             state::Cancel::Won => {}

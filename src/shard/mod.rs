@@ -183,8 +183,7 @@ impl Shard {
         }
         let held = self.wheel.len();
         let slots = &self.slots;
-        let done =
-            self.wheel.sweep(SWEEP_CHUNKS, |ticket| slots.control(ticket.index).is_live(ticket.stamp));
+        let done = self.wheel.sweep(SWEEP_CHUNKS, |ticket| slots.control(ticket.index).is_live(ticket.stamp));
         self.shared.counters.stale.add((held - self.wheel.len()) as u64);
         if done {
             wanted.store(false, Ordering::Relaxed);

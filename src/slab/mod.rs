@@ -88,7 +88,7 @@ impl<T> Slab<T> {
     ///
     /// # Safety
     ///
-    /// The caller took this timer out of `armed` (I3) and has not taken its payload yet.
+    /// The caller took this timer out of `armed` (I3), has not taken its payload yet, and still holds the slot.
     #[inline]
     pub(crate) unsafe fn take(&self, index: u32) -> T {
         self.payloads.get_or_grow(index).0.with_mut(|cell| {

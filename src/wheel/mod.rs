@@ -121,8 +121,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
         let payload = self.release(id.index(), id.generation())?;
         self.cancels = self.cancels.wrapping_add(1);
-        if self.cancels.is_multiple_of(CANCELS_PER_CHUNK)
-            && self.tickets.len() > 2 * self.live + STALE_SLACK
+        if self.cancels.is_multiple_of(CANCELS_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK
         {
             let generations = &self.generations;
             self.tickets.sweep(1, |ticket| generations[ticket.index as usize] == ticket.stamp);

@@ -175,9 +175,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
     fn next_event(&self, to: u64) -> Option<u64> {
         self.levels
             .iter()
-            .filter_map(|level| {
-                level.first_occupied(self.position).map(|number| level.start_of(number))
-            })
+            .filter_map(|level| level.first_occupied(self.position).map(|number| level.start_of(number)))
             .min()
             .filter(|&tick| tick <= to)
     }
@@ -266,11 +264,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
     }
 
     /// Looks at `chunks` more chunks for stale tickets. True when this ended a pass over the whole wheel.
-    pub(crate) fn sweep(
-        &mut self,
-        chunks: usize,
-        mut is_live: impl FnMut(&Ticket) -> bool,
-    ) -> bool {
+    pub(crate) fn sweep(&mut self, chunks: usize, mut is_live: impl FnMut(&Ticket) -> bool) -> bool {
         for _ in 0..chunks {
             if !self.next_occupied_to_sweep() {
                 self.sweep = SweepCursor::default();
@@ -307,8 +301,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
 
     #[cfg(test)]
     pub(crate) fn check_invariants(&self) {
-        let held: usize =
-            self.levels.iter().map(|level| level.check_invariants(self.position)).sum();
+        let held: usize = self.levels.iter().map(|level| level.check_invariants(self.position)).sum();
         assert_eq!(held + self.overdue.tickets().count(), self.len);
         if let Some(Tick(wake)) = self.wake_tick() {
             assert!(wake > self.position || !self.overdue.is_empty());

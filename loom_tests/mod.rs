@@ -8,6 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod canary;
+mod inbox;
+mod parker;
+mod shutdown;
+mod slab;
+mod state;
 
 #[cfg(not(debug_assertions))]
 compile_error!("models run with debug assertions on: use `--profile loom`");

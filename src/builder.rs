@@ -30,7 +30,7 @@ const LANE_CAPACITIES: RangeInclusive<u64> = 64..=1 << 32;
 /// | [`cores`](Self::cores), [`unpinned`](Self::unpinned) | the cores that the process may use, in order | at least one core |
 /// | [`workers`](Self::workers) | as many as shards | 1 to 1,024 |
 /// | [`rayon_pool`](Self::rayon_pool), [`executor`](Self::executor), [`inline`](Self::inline) | a pool of the engine's own | |
-/// | [`capacity`](Self::capacity) | 16,777,216 pending timers | 1 to 4,294,966,272 |
+/// | [`capacity`](Self::capacity) | 16,777,216 pending timers | 1 to 4,294,967,295 |
 /// | [`lane_capacity`](Self::lane_capacity) | 65,536 tickets for each thread | 64 to 2^32 |
 /// | [`clock`](Self::clock) | [`MonotonicClock`] | |
 /// | [`on_panic`](Self::on_panic) | none: panics are counted | |
@@ -152,7 +152,7 @@ impl Builder {
         self
     }
 
-    /// How many tickets a thread may be ahead of its shard before it waits or is refused. Blocks hold 62, and the
+    /// How many tickets a thread may be ahead of its shard before it waits or is refused. Blocks hold 64, and the
     /// bound is looked at once for each block.
     pub fn lane_capacity(mut self, tickets: u64) -> Self {
         self.lane_capacity = tickets;

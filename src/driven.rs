@@ -3,7 +3,6 @@
 use crate::clock::{Clock, ManualClock};
 use crate::engine::Core;
 use crate::handle::{Engine, Handle};
-use crate::inbox::Drained;
 use crate::shard::{Next, Shard};
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
@@ -78,7 +77,7 @@ impl<T: Send + 'static> DrivenEngine<T> {
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
         let tick = self.engine.core().tick();
         let due = self.shards.iter_mut().filter_map(|shard| {
-            while shard.drain() == Drained::Some {}
+            shard.drain();
             shard.next_due()
         });
         due.min().map(|due| tick.start_of(due))

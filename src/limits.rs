@@ -15,9 +15,9 @@ pub(crate) const SPREAD_CHUNKS: u64 = 128;
 #[cfg(all(feature = "std", not(all(test, tourbillon_loom))))]
 mod lock_free {
     /// Tickets in one block of a lane.
-    pub(crate) const BLOCK_TICKETS: usize = 62;
-    /// log2 of the slots in the first segment of the slab.
-    pub(crate) const FIRST_SEGMENT_BITS: u32 = 10;
+    pub(crate) const BLOCK_TICKETS: usize = 64;
+    /// log2 of the slots in a segment of the slab: 1 MiB of words, of which the system backs what is touched.
+    pub(crate) const SEGMENT_BITS: u32 = 16;
     /// Slots that a magazine holds at most.
     pub(crate) const MAGAZINE_SLOTS: u32 = 64;
 }
@@ -26,7 +26,7 @@ mod lock_free {
 #[cfg(all(feature = "std", test, tourbillon_loom))]
 mod lock_free {
     pub(crate) const BLOCK_TICKETS: usize = 2;
-    pub(crate) const FIRST_SEGMENT_BITS: u32 = 1;
+    pub(crate) const SEGMENT_BITS: u32 = 1;
     pub(crate) const MAGAZINE_SLOTS: u32 = 2;
 }
 

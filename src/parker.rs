@@ -6,7 +6,7 @@
 //! # Layout
 //! ```text
 //! wake_at    0                the shard is awake and will look at its lanes before it sleeps
-//!            tick             the shard sleeps, or is about to, until this tick
+//!            nanoseconds      the shard sleeps, or is about to; a deadline before this moment is earlier
 //!            u64::MAX - 1     it sleeps until it is woken
 //!            u64::MAX         closed: the engine takes no more timers
 //! ```
@@ -27,9 +27,9 @@
 //! # Transitions
 //! | operation  | from -> to                 | otherwise                         |
 //! |------------|----------------------------|-----------------------------------|
-//! | `announce` | awake -> tick              | closed: false                     |
-//! | `withdraw` | tick -> awake              | awake, closed: nothing            |
-//! | `notify`   | later tick -> awake, unpark| awake, earlier: nothing; closed: says so |
+//! | `announce` | awake -> moment              | closed: false                     |
+//! | `withdraw` | moment -> awake              | awake, closed: nothing            |
+//! | `notify`   | later moment -> awake, unpark| awake, earlier: nothing; closed: says so |
 //! | `close`    | any -> closed, unpark      |                                   |
 //!
 //! # Synchronisation
@@ -40,7 +40,7 @@
 
 use crate::barrier::Barrier;
 use crate::sync::{AtomicU64, OnceLock, Ordering, park_timeout, thread};
-use crate::tick::Tick;
+use crate::tick::Timestamp;
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
 
@@ -83,10 +83,10 @@ impl Parker {
         debug_assert!(adopted.is_ok(), "a shard has one thread");
     }
 
-    /// Announces that the shard is going to sleep until `tick`; the shard then drains its lanes once more and either
-    /// sleeps or withdraws. False when the engine was shut down.
-    pub(crate) fn announce(&self, tick: Option<Tick>) -> bool {
-        let until = tick.map_or(UNTIL_WOKEN, |tick| tick.0.clamp(AWAKE + 1, UNTIL_WOKEN));
+    /// Announces that the shard is going to sleep, and must be woken for deadlines before `until`; the shard then drains
+    /// its lanes once more and either sleeps or withdraws. False when the engine was shut down.
+    pub(crate) fn announce(&self, until: Option<Timestamp>) -> bool {
+        let until = until.map_or(UNTIL_WOKEN, |until| until.as_nanos().clamp(AWAKE + 1, UNTIL_WOKEN));
         // Ordering: Relaxed. The fence orders it; a CAS because `close` must not be overwritten.
         let announced =
             self.wake_at.compare_exchange(AWAKE, until, Ordering::Relaxed, Ordering::Relaxed).is_ok();
@@ -113,19 +113,21 @@ impl Parker {
         }
     }
 
-    /// Wakes the shard if it sleeps beyond `tick`. Called after a push.
+    /// Wakes the shard if it sleeps beyond what `deadline` allows. Called after a push.
     #[inline]
-    pub(crate) fn notify(&self, tick: Tick) -> Notified {
+    pub(crate) fn notify(&self, deadline: Timestamp) -> Notified {
         // Ordering: light fence [F1, F2]: the push is before the load.
         self.barrier.light();
         // Ordering: Relaxed. The fence orders it.
         let until = self.wake_at.load(Ordering::Relaxed);
-        if tick.0 < until { self.wake(until, tick) } else { Notified::Open }
+        // Whatever its deadline, every timer is before the end that `CLOSED` stands for.
+        let deadline = deadline.as_nanos().min(CLOSED - 1);
+        if deadline < until { self.wake(until, deadline) } else { Notified::Open }
     }
 
     #[cold]
-    fn wake(&self, mut until: u64, tick: Tick) -> Notified {
-        while until > tick.0 {
+    fn wake(&self, mut until: u64, deadline: u64) -> Notified {
+        while deadline < until {
             if until == CLOSED {
                 return Notified::Closed;
             }
@@ -145,13 +147,13 @@ impl Parker {
 
     /// Wakes the shard if it sleeps at all.
     pub(crate) fn wake_if_asleep(&self) {
-        let _ = self.notify(Tick(0));
+        let _ = self.notify(Timestamp::ZERO);
     }
 
     /// Takes no more timers; the shard, if it sleeps, wakes to see it.
     pub(crate) fn close(&self) {
-        // Ordering: Relaxed. The fence orders it.
-        self.wake_at.store(CLOSED, Ordering::Relaxed);
+        // Ordering: Relaxed. The fence orders it; an RMW, so that no announcement or withdrawal can come to stand after it.
+        self.wake_at.swap(CLOSED, Ordering::Relaxed);
         // Ordering: heavy fence [F2]: the closing is before the collection that follows.
         self.barrier.heavy();
         self.unpark();

@@ -120,6 +120,14 @@ impl TickLength {
         Timestamp(tick.0.saturating_mul(self.nanos))
     }
 
+    /// The earliest deadline that is due at `tick` and not before.
+    pub(crate) fn first_deadline_of(self, tick: Tick) -> Timestamp {
+        match tick.0.checked_sub(1) {
+            Some(before) => Timestamp(self.start_of(Tick(before)).0.saturating_add(1)),
+            None => Timestamp::ZERO,
+        }
+    }
+
     pub(crate) fn as_duration(self) -> Duration {
         Duration::from_nanos(self.nanos)
     }

@@ -1,6 +1,8 @@
 //! Tickets, and the ids that users hold.
 
 use crate::tick::Tick;
+#[cfg(feature = "std")]
+use crate::tick::{TickLength, Timestamp};
 use core::fmt;
 
 /// "Look at timer `index` at `tick`, if it is still the one that `stamp` says."
@@ -11,6 +13,23 @@ pub(crate) struct Ticket {
     pub(crate) tick: Tick,
     pub(crate) index: u32,
     pub(crate) stamp: u32,
+}
+
+/// A ticket as a producer posts it. The tick is worked out when the shard finds the timer still armed, which most are
+/// not: a division that the producer is spared, and usually the shard too.
+#[cfg(feature = "std")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Posting {
+    pub(crate) deadline: Timestamp,
+    pub(crate) index: u32,
+    pub(crate) stamp: u32,
+}
+
+#[cfg(feature = "std")]
+impl Posting {
+    pub(crate) fn into_ticket(self, tick: TickLength) -> Ticket {
+        Ticket { tick: tick.due_tick(self.deadline), index: self.index, stamp: self.stamp }
+    }
 }
 
 /// The name of one scheduled timer: its slot and the slot's generation.

@@ -6,7 +6,7 @@ use crate::slab::Magazine;
 use crate::state::Claim;
 use crate::sync::{Ordering, StdArc};
 use crate::tick::Timestamp;
-use crate::ticket::{Ticket, TimerId};
+use crate::ticket::{Posting, Ticket, TimerId};
 use core::cell::RefCell;
 
 thread_local! {
@@ -60,12 +60,12 @@ impl<T: Send + 'static> Core<T> {
 
     /// Sends the ticket that an early one asks for.
     #[cold]
-    fn reissue(&self, ticket: Ticket, stamp: u32, deadline: Timestamp) {
-        let tick = self.tick.due_tick(deadline);
+    fn reissue(&self, index: u32, stamp: u32, deadline: Timestamp) {
         with_local(self, |local| {
-            let pushed = local.lane.push(Ticket { tick, stamp, ..ticket });
+            let pushed = local.lane.push(Posting { deadline, index, stamp });
+            local.lane.lane().count_not_scheduled();
             // A closed engine returns the timer by its state word; the ticket does not matter then.
-            let _ = self.notify(local, pushed, tick);
+            let _ = self.notify(local, pushed, deadline);
         });
     }
 }
@@ -99,7 +99,7 @@ impl<T: Send + 'static> Fire for Core<T> {
                     counters.add_busy(end - now);
                     now = end;
                 }
-                Claim::Early { stamp, deadline } => self.reissue(ticket, stamp, deadline),
+                Claim::Early { stamp, deadline } => self.reissue(ticket.index, stamp, deadline),
                 Claim::Stale => counters.stale_at_worker.add(1),
             }
         }

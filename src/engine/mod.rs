@@ -4,7 +4,7 @@
 //!  schedule                         shard                              worker
 //!  take a slot, write the payload
 //!  arm the state word
-//!  push a ticket ──► lane ──► drain ──► wheel ──► due chunk ──► claim, run the handler, vacate the slot
+//!  post a ticket ──► lane ──► drain ──► wheel ──► due chunk ──► claim, run the handler, vacate the slot
 //!  notify the parker                                              │
 //!       ▲                                                         ▼
 //!       └────────────── slots flow back through the depot ────────┘
@@ -27,8 +27,8 @@ use crate::shard::{self, Shard, ShardShared};
 use crate::slab::{Slab, Slots};
 use crate::state::{self, Control};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, StdArc, thread};
-use crate::tick::{Tick, TickLength, Timestamp};
-use crate::ticket::{Ticket, TimerId};
+use crate::tick::{TickLength, Timestamp};
+use crate::ticket::{Posting, TimerId};
 use core::time::Duration;
 
 /// Stale tickets in the wheels that are let be, however few timers live: 1 MiB of them.
@@ -160,7 +160,9 @@ impl<T: Send + 'static> Core<T> {
         self.shards
             .iter()
             .enumerate()
-            .map(|(index, shared)| Shard::new(index, StdArc::clone(shared), StdArc::clone(slots), patience))
+            .map(|(index, shared)| {
+                Shard::new(index, StdArc::clone(shared), StdArc::clone(slots), self.tick, patience)
+            })
             .collect()
     }
 
@@ -241,14 +243,13 @@ impl<T: Send + 'static> Core<T> {
     #[inline(always)]
     fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, T> {
         let (id, stamp) = self.slots().control(index).arm(index, deadline);
-        let tick = self.tick.due_tick(deadline);
-        let pushed = local.lane.push(Ticket { tick, index, stamp });
-        if self.notify(local, pushed, tick) == Notified::Closed
+        let pushed = local.lane.push(Posting { deadline, index, stamp });
+        if self.notify(local, pushed, deadline) == Notified::Closed
             && let Some(payload) = self.withdraw(local, id)
         {
+            local.lane.lane().count_not_scheduled();
             return Err(payload);
         }
-        local.lane.lane().count_scheduled(1);
         Ok(id)
     }
 
@@ -263,7 +264,7 @@ impl<T: Send + 'static> Core<T> {
             return (Vec::new(), Some((self.when_open(Refusal::LaneFull), items)));
         }
         let mut armed = Vec::with_capacity(items.len());
-        let mut tickets = Vec::with_capacity(items.len());
+        let mut postings = Vec::with_capacity(items.len());
         let mut items = items.into_iter();
         let mut refused = Vec::new();
         let mut refusal = Refusal::EngineFull;
@@ -276,10 +277,10 @@ impl<T: Send + 'static> Core<T> {
             unsafe { self.slab.write(index, payload) };
             let (id, stamp) = self.slots().control(index).arm(index, deadline);
             armed.push((id, deadline));
-            tickets.push(Ticket { tick: self.tick.due_tick(deadline), index, stamp });
+            postings.push(Posting { deadline, index, stamp });
         }
-        let earliest = tickets.iter().map(|ticket| ticket.tick).min().unwrap_or(Tick::MAX);
-        let pushed = local.lane.push_all(tickets.into_iter());
+        let earliest = armed.iter().map(|&(_, deadline)| deadline).min().unwrap_or(Timestamp::MAX);
+        let pushed = local.lane.push_all(postings.into_iter());
         let mut ids = Vec::with_capacity(armed.len());
         if self.notify(local, pushed, earliest) == Notified::Open {
             ids.extend(armed.into_iter().map(|(id, _)| id));
@@ -287,20 +288,22 @@ impl<T: Send + 'static> Core<T> {
             refusal = Refusal::ShutDown;
             for (id, deadline) in armed {
                 match self.withdraw(local, id) {
-                    Some(payload) => refused.push((deadline, payload)),
+                    Some(payload) => {
+                        local.lane.lane().count_not_scheduled();
+                        refused.push((deadline, payload));
+                    }
                     None => ids.push(id),
                 }
             }
         }
-        local.lane.lane().count_scheduled(ids.len() as u64);
         refused.extend(items);
         (ids, (!refused.is_empty()).then_some((refusal, refused)))
     }
 
     #[inline]
-    fn notify(&self, local: &Local, pushed: Pushed, tick: Tick) -> Notified {
-        let tick = if pushed == Pushed::Crowding { Tick(0) } else { tick };
-        self.shards[local.home].parker.notify(tick)
+    fn notify(&self, local: &Local, pushed: Pushed, deadline: Timestamp) -> Notified {
+        let deadline = if pushed == Pushed::Crowding { Timestamp::ZERO } else { deadline };
+        self.shards[local.home].parker.notify(deadline)
     }
 
     fn when_open(&self, refusal: Refusal) -> Refusal {

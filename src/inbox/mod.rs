@@ -11,11 +11,10 @@
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over | model |
 //! |------|--------------|--------------|---------------------|-------|
-//! | L1   | `Lane::push` | `Lane::drain`| the tickets         | `inbox::push_races_with_drain` |
-//! | L2   | `Lane::push` (next) | `Lane::drain` | the next block | `inbox::push_races_with_drain` |
-//! | L3   | `Lane::drain` (recycle) | `Lane::spare_block` | a drained block | `inbox::a_drained_block_is_reused` |
-//! | L4   | `retire`     | `register`   | the writer's side of a lane | `inbox::a_lane_is_taken_over` |
-//! | L5   | `register`   | `lanes`      | a new lane          | `inbox::two_producers_one_drain` |
+//! | L1   | `Lane::push` | `Lane::drain`| the postings, the next block | `inbox::push_races_with_drain` |
+//! | L2   | `Lane::drain` (recycle) | `Lane::spare_block` | a drained block | `inbox::a_drained_block_is_reused` |
+//! | L3   | `retire`     | `register`   | the writer's side of a lane | `inbox::a_lane_is_taken_over` |
+//! | L4   | `register`   | `lanes`      | a new lane          | `inbox::two_producers_one_drain` |
 //!
 //! # Progress and cost
 //! push: wait-free but for a block from the allocator, O(1). drain: wait-free, O(lanes + tickets). register and
@@ -23,9 +22,10 @@
 
 mod lane;
 
-pub(crate) use lane::{Drained, Lane, Pushed};
+pub(crate) use lane::{Lane, Pushed};
 
 use crate::sync::{Arc, AtomicPtr, Ordering};
+use crate::ticket::Posting;
 use core::mem::ManuallyDrop;
 use core::ptr;
 
@@ -57,7 +57,7 @@ impl Inbox {
         let mut newest = self.newest.load(Ordering::Relaxed);
         loop {
             writer.lane.set_older(newest);
-            // Ordering: Release [L5]. Pairs with `lanes`: the lane and its link. An RMW, so the lanes below stay
+            // Ordering: Release [L4]. Pairs with `lanes`: the lane and its link. An RMW, so the lanes below stay
             // published. Failure Relaxed: a hint for the retry.
             match self.newest.compare_exchange_weak(newest, listed, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return writer,
@@ -69,7 +69,7 @@ impl Inbox {
     /// Every lane that was ever registered.
     #[inline]
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
-        // Ordering: Acquire [L5]. The lane and its link.
+        // Ordering: Acquire [L4]. The lane and its link.
         let mut next = self.newest.load(Ordering::Acquire).cast_const();
         core::iter::from_fn(move || {
             // SAFETY: X1: a listed lane lives as long as `self`; the list ends with null.
@@ -82,7 +82,7 @@ impl Inbox {
 
 impl Drop for Inbox {
     fn drop(&mut self) {
-        // Ordering: Acquire [L5]. We have the only reference to the list.
+        // Ordering: Acquire [L4]. We have the only reference to the list.
         let mut next = self.newest.load(Ordering::Acquire).cast_const();
         while !next.is_null() {
             // SAFETY: X1: the list's own reference, made by `Arc::into_raw` in `register`.
@@ -104,24 +104,23 @@ impl LaneWriter {
         &self.lane
     }
 
-    /// Whether the lane's capacity admits another ticket.
+    /// Whether the lane's capacity admits another posting.
     #[inline]
-    pub(crate) fn has_room(&mut self) -> bool {
-        // SAFETY: X2: this is the lane's one writer.
-        unsafe { self.lane.has_room() }
+    pub(crate) fn has_room(&self) -> bool {
+        self.lane.has_room()
     }
 
-    /// Publishes a ticket, beyond the capacity if it must be: a ticket that is owed to a timer is never refused.
+    /// Publishes a posting, beyond the capacity if it must be: one that is owed to a timer is never refused.
     #[inline]
-    pub(crate) fn push(&mut self, ticket: crate::ticket::Ticket) -> Pushed {
+    pub(crate) fn push(&mut self, posting: Posting) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
-        unsafe { self.lane.push(core::iter::once(ticket)) }
+        unsafe { self.lane.push(core::iter::once(posting)) }
     }
 
-    /// Publishes tickets as one: the shard sees none or all of those that share a block.
-    pub(crate) fn push_all(&mut self, tickets: impl Iterator<Item = crate::ticket::Ticket>) -> Pushed {
+    /// Publishes postings as one: the shard sees none or all of those that share a block.
+    pub(crate) fn push_all(&mut self, postings: impl Iterator<Item = Posting>) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
-        unsafe { self.lane.push(tickets) }
+        unsafe { self.lane.push(postings) }
     }
 }
 

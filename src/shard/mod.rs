@@ -9,13 +9,13 @@ pub(crate) use thread::drive;
 
 use crate::counters::ShardCounters;
 use crate::dispatch::{Dispatcher, Fire, Handover, Underway};
-use crate::inbox::{Drained, Inbox};
+use crate::inbox::Inbox;
 use crate::limits::{CHUNK_TICKETS, RADIX_BITS};
 use crate::parker::Parker;
 use crate::slab::Slots;
 use crate::sync::{AtomicBool, Ordering, StdArc};
-use crate::tick::Tick;
-use crate::ticket::Ticket;
+use crate::tick::{Tick, TickLength};
+use crate::ticket::{Posting, Ticket};
 use crate::wheel::{Progress, TicketWheel};
 
 /// Tickets that one turn hands out or moves at most, before it looks at the lanes again: some hundred µs of work.
@@ -68,8 +68,9 @@ pub(crate) struct Shard {
     shared: StdArc<ShardShared>,
     slots: StdArc<Slots>,
     wheel: TicketWheel<RADIX_BITS>,
-    /// Tickets on their way from a lane to the wheel.
-    drained: Vec<Ticket>,
+    tick: TickLength,
+    /// Postings on their way from a lane to the wheel.
+    drained: Vec<Posting>,
     underway: Underway,
     looked_at: Tick,
     look_interval: u64,
@@ -81,6 +82,7 @@ impl Shard {
         index: usize,
         shared: StdArc<ShardShared>,
         slots: StdArc<Slots>,
+        tick: TickLength,
         look_interval: u64,
     ) -> Self {
         Self {
@@ -88,6 +90,7 @@ impl Shard {
             shared,
             slots,
             wheel: TicketWheel::new(Tick(0)),
+            tick,
             drained: Vec::with_capacity(CHUNK_TICKETS),
             underway: Underway::default(),
             looked_at: Tick(0),
@@ -97,14 +100,16 @@ impl Shard {
 
     /// Does what is to be done at `now`. Handlers that run inline run here.
     pub(crate) fn turn<F: Fire>(&mut self, now: Tick, dispatcher: &Dispatcher, fire: &StdArc<F>) -> Next {
-        let drained = self.drain();
-        let progress = self.advance(now, dispatcher, fire);
+        self.drain();
+        // A clock that stepped back is waited for: to the wheel, the moments in between have passed.
+        let progress =
+            if now < self.wheel.position() { Progress::Settled } else { self.advance(now, dispatcher, fire) };
         self.look_after_slow_chunks(now, dispatcher, fire);
         let swept = self.sweep();
         let counters = &self.shared.counters;
         counters.turns.add(1);
         counters.tickets.set(self.wheel.len() as u64);
-        if drained == Drained::Some || progress == Progress::BudgetSpent || !swept {
+        if progress == Progress::BudgetSpent || !swept {
             return Next::Turn;
         }
         Next::Sleep(self.wake_tick(now))
@@ -125,27 +130,22 @@ impl Shard {
     }
 
     /// Brings tickets from the lanes into the wheel; those whose timer has ended meanwhile end here.
-    pub(crate) fn drain(&mut self) -> Drained {
-        let Self { shared, slots, wheel, drained, .. } = self;
-        let mut left = Drained::All;
+    pub(crate) fn drain(&mut self) {
+        let Self { shared, slots, wheel, tick, drained, .. } = self;
         let mut stale = 0;
         for lane in shared.inbox.lanes() {
             // SAFETY: N3: `&mut self`, and a shard is the one reader of its inbox.
-            let lane_left = unsafe {
-                lane.drain(|ticket| {
-                    drained.push(ticket);
+            unsafe {
+                lane.drain(|posting| {
+                    drained.push(posting);
                     if drained.len() == CHUNK_TICKETS {
-                        stale += insert_live(wheel, slots, drained);
+                        stale += insert_live(wheel, slots, *tick, drained);
                     }
-                })
-            };
-            if lane_left == Drained::Some {
-                left = Drained::Some;
+                });
             }
         }
-        stale += insert_live(wheel, slots, drained);
+        stale += insert_live(wheel, slots, *tick, drained);
         shared.counters.stale.add(stale);
-        left
     }
 
     fn advance<F: Fire>(&mut self, now: Tick, dispatcher: &Dispatcher, fire: &StdArc<F>) -> Progress {
@@ -192,16 +192,21 @@ impl Shard {
     }
 }
 
-/// Moves the live ones of `tickets` into the wheel; how many were stale.
+/// Moves the live ones of `postings` into the wheel as tickets; how many were stale.
 ///
-/// Most timers are cancelled before their shard first sees them, so most tickets end here. All states are read before
+/// Most timers are cancelled before their shard first sees them, so most postings end here. All states are read before
 /// the first ticket is placed: the loads overlap.
-fn insert_live(wheel: &mut TicketWheel<RADIX_BITS>, slots: &Slots, tickets: &mut Vec<Ticket>) -> u64 {
-    let before = tickets.len();
-    tickets.retain(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
-    let stale = before - tickets.len();
-    for ticket in tickets.drain(..) {
-        wheel.insert(ticket);
+fn insert_live(
+    wheel: &mut TicketWheel<RADIX_BITS>,
+    slots: &Slots,
+    tick: TickLength,
+    postings: &mut Vec<Posting>,
+) -> u64 {
+    let before = postings.len();
+    postings.retain(|posting| slots.control(posting.index).is_live(posting.stamp));
+    let stale = before - postings.len();
+    for posting in postings.drain(..) {
+        wheel.insert(posting.into_ticket(tick));
     }
     stale as u64
 }

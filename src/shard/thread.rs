@@ -4,7 +4,6 @@ use super::{Next, Shard};
 use crate::affinity;
 use crate::clock::EngineClock;
 use crate::dispatch::{Dispatcher, Fire};
-use crate::inbox::Drained;
 use crate::sync::StdArc;
 use crate::tick::{Tick, TickLength};
 
@@ -27,10 +26,10 @@ pub(crate) fn drive<F: Fire>(
     while !parker.is_closed() {
         let now = tick.current_tick(clock.now());
         let Next::Sleep(wake) = shard.turn(now, dispatcher, fire) else { continue };
-        if parker.announce(wake) {
+        if parker.announce(wake.map(|wake| tick.first_deadline_of(wake))) {
             // The second half of K1: what was pushed before the announcement is found now.
-            let left = shard.drain();
-            if left == Drained::All && is_unchanged(wake, shard.next_due()) {
+            shard.drain();
+            if is_unchanged(wake, shard.next_due()) {
                 sleep_until(wake, clock, tick, &shard);
             }
         }

@@ -29,7 +29,7 @@
 //! # Progress and cost
 //! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention.
 
-use super::segments::{CAPACITY, Segment, Segments};
+use super::segments::{Segment, Segments};
 use crate::limits::MAGAZINE_SLOTS;
 use crate::state::Control;
 use crate::sync::{AtomicU64, Ordering};
@@ -78,12 +78,12 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// The most slots that there can be.
-    pub(crate) const MAX_CAPACITY: u32 = CAPACITY;
+    pub(crate) const MAX_CAPACITY: u32 = NIL;
 
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
-            controls: Segments::new(),
-            capacity: capacity.min(CAPACITY),
+            controls: Segments::new(capacity),
+            capacity,
             // Small slabs have small magazines, lest one thread's hands hold all there is.
             magazine_slots: (capacity / 64).clamp(1, MAGAZINE_SLOTS),
             fresh: CachePadded::new(AtomicU64::new(0)),
@@ -92,13 +92,13 @@ impl Slots {
     }
 
     /// The words of a slot, `None` when no such slot was ever used.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&Control> {
         self.controls.get(index)
     }
 
     /// The words of a slot that is or was in use.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn control(&self, index: u32) -> &Control {
         self.controls.get_or_grow(index)
     }
@@ -184,14 +184,14 @@ impl Magazine {
     }
 
     /// Adds a slot that the caller vacated.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, slots: &Slots, index: u32) {
         slots.control(index).link(links(self.first, NIL));
         self.first = index;
         self.len += 1;
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop(&mut self, slots: &Slots) -> Option<u32> {
         if self.is_empty() {
             return None;
@@ -216,7 +216,7 @@ impl Magazines {
     }
 
     /// A vacant slot, which the caller now holds. `None` when `capacity` slots are in use or in other threads' hands.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, slots: &Slots) -> Option<u32> {
         if let Some(index) = self.loaded.pop(slots) {
             return Some(index);
@@ -234,7 +234,7 @@ impl Magazines {
     }
 
     /// Takes back a slot that the caller vacated.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(&mut self, slots: &Slots, index: u32) {
         if self.loaded.len >= slots.magazine_slots {
             self.unload(slots);

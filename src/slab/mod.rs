@@ -48,7 +48,7 @@ impl<T> Segment for PayloadCell<T> {
 impl<T> Slab<T> {
     /// A slab for at most `capacity` timers.
     pub(crate) fn new(capacity: u32) -> Self {
-        Self { slots: StdArc::new(Slots::new(capacity)), payloads: Segments::new() }
+        Self { slots: StdArc::new(Slots::new(capacity)), payloads: Segments::new(capacity) }
     }
 
     #[inline]
@@ -76,7 +76,7 @@ impl<T> Slab<T> {
     /// # Safety
     ///
     /// The caller holds the vacant slot `index` (I3).
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn write(&self, index: u32, payload: T) {
         self.payloads.get_or_grow(index).0.with_mut(|cell| {
             // SAFETY: B1: the caller holds the slot, so nobody else is in the cell.
@@ -89,7 +89,7 @@ impl<T> Slab<T> {
     /// # Safety
     ///
     /// The caller took this timer out of `armed` (I3), has not taken its payload yet, and still holds the slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn take(&self, index: u32) -> T {
         self.payloads.get_or_grow(index).0.with_mut(|cell| {
             // SAFETY: B1: the caller owns the payload, which was written before the timer was armed.

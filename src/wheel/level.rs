@@ -115,6 +115,12 @@ impl<const BITS: u32> Level<BITS> {
         number << self.shift
     }
 
+    /// The tick from which to spread a coarse slot in `turns` turns, or in as many as there are once it fits the next
+    /// finer level.
+    pub(super) fn spread_from(&self, number: u64, turns: u64) -> u64 {
+        self.start_of(number) - turns.min(1 << self.shift)
+    }
+
     /// Whether the next finer level can already hold all of this slot: it begins within one revolution of that level.
     pub(super) fn fits_finer_level(&self, number: u64, position: u64) -> bool {
         let finer = self.shift - BITS;
@@ -140,5 +146,16 @@ impl<const BITS: u32> Level<BITS> {
             }
         }
         count
+    }
+
+    #[cfg(test)]
+    pub(super) fn tickets(&self) -> impl Iterator<Item = &Ticket> {
+        self.slots.iter().flat_map(Slot::tickets)
+    }
+
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        let chunks: usize = self.slots.iter().map(Slot::heap_bytes).sum();
+        chunks + size_of_val(&*self.slots) + size_of_val(&*self.occupied)
     }
 }

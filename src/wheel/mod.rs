@@ -65,13 +65,14 @@ pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     /// Chunks that are due and were not yet fired.
     due: Vec<Chunk>,
     live: usize,
-    cancels: u32,
+    ended: u32,
 }
 
 /// Stale tickets that are let be, however few timers live.
 const STALE_SLACK: usize = 1_024;
-/// Cancels for each chunk swept: half a chunk's tickets and more are stale, so the sweep gains on the cancels.
-const CANCELS_PER_CHUNK: u32 = 8;
+/// Timers that end for each chunk's worth of tickets swept, eight tickets for each: while a sweep looks at `n` live
+/// tickets at most `n / 8` timers end behind it, and `2 * n` tickets for `7/8 * n` timers keep the bound.
+const ENDED_PER_CHUNK: u32 = 4;
 
 impl<T, const BITS: u32> Wheel<T, BITS> {
     /// An empty wheel that stands at `position`: every later tick is ahead of it.
@@ -84,7 +85,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
             free: Vec::new(),
             due: Vec::new(),
             live: 0,
-            cancels: 0,
+            ended: 0,
         }
     }
 
@@ -119,17 +120,11 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     ///
     /// O(1), sweeping included.
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
-        let payload = self.release(id.index(), id.generation())?;
-        self.cancels = self.cancels.wrapping_add(1);
-        if self.cancels.is_multiple_of(CANCELS_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK
-        {
-            let generations = &self.generations;
-            self.tickets.sweep(1, |ticket| generations[ticket.index as usize] == ticket.stamp);
-        }
-        Some(payload)
+        self.release(id.index(), id.generation())
     }
 
-    /// Ends a generation: the payload goes to the caller, the index to the free list.
+    /// Ends a generation: the payload goes to the caller, the index to the free list. Every few ends sweep a little;
+    /// those of timers that fire do too, since they leave fewer to outnumber.
     fn release(&mut self, index: u32, generation: u32) -> Option<T> {
         let current = self.generations.get_mut(index as usize)?;
         if *current != generation {
@@ -139,6 +134,11 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         *current = current.wrapping_add(1);
         self.free.push(index);
         self.live -= 1;
+        self.ended = self.ended.wrapping_add(1);
+        if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
+            let generations = &self.generations;
+            self.tickets.sweep(1, |ticket| generations[ticket.index as usize] == ticket.stamp);
+        }
         Some(payload)
     }
 
@@ -187,10 +187,10 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// O(levels).
     #[must_use]
     pub fn next_expiry(&self) -> Option<Tick> {
-        if !self.due.is_empty() {
-            return Some(self.position());
+        if self.live == 0 {
+            return None;
         }
-        if self.live == 0 { None } else { self.tickets.wake_tick() }
+        if self.due.is_empty() { self.tickets.wake_tick() } else { Some(self.position()) }
     }
 
     /// The tick that was last advanced to.

@@ -39,17 +39,19 @@ impl Slot {
         self.full.push(filled);
     }
 
-    /// Takes one chunk out, or `None` and a slot as good as new.
-    pub(super) fn take_chunk(&mut self) -> Option<Chunk> {
-        if let Some(chunk) = self.full.pop() {
-            return Some(chunk);
+    /// Takes one chunk out, of at most `limit` tickets, or `None` and a slot as good as new.
+    pub(super) fn take(&mut self, limit: usize) -> Option<Chunk> {
+        let mut chunk = match self.full.pop() {
+            Some(chunk) => chunk,
+            None => core::mem::take(self).open,
+        };
+        if chunk.len() > limit {
+            self.put_back(chunk.split_off(limit));
         }
-        let chunk = core::mem::take(self).open;
         (!chunk.is_empty()).then_some(chunk)
     }
 
-    /// Puts back what is left of a chunk that was taken from this slot.
-    pub(super) fn put_back(&mut self, chunk: Chunk) {
+    fn put_back(&mut self, chunk: Chunk) {
         for ticket in chunk {
             self.push(ticket);
         }
@@ -67,28 +69,50 @@ impl Slot {
         self.full.len() + usize::from(!self.open.is_empty())
     }
 
-    /// Drops the stale tickets of the full chunk before `unswept`, or of the open one when there is none.
+    /// Drops the stale tickets of the open chunk when the slot is begun (`None`), of the full chunk before `unswept`
+    /// afterwards.
     ///
-    /// Returns what it dropped and how many full chunks are still unswept; `None` ends the slot. Survivors move to
-    /// the open chunk, so that chunks stay dense; those that fill up stand behind `unswept`.
-    pub(super) fn sweep_before(
+    /// Survivors move to the open chunk, so that chunks stay dense; those that fill up stand behind `unswept`. No
+    /// ticket is looked at twice.
+    pub(super) fn sweep_step(
         &mut self,
-        unswept: usize,
+        unswept: Option<usize>,
         is_live: &mut impl FnMut(&Ticket) -> bool,
-    ) -> (usize, Option<usize>) {
+    ) -> SweepStep {
+        let Some(unswept) = unswept else {
+            let looked_at = self.open.len();
+            let dropped = retain_live(&mut self.open, is_live);
+            return SweepStep { looked_at, dropped, unswept: self.full.len() };
+        };
         let Some(at) = unswept.min(self.full.len()).checked_sub(1) else {
-            return (retain_live(&mut self.open, is_live), None);
+            return SweepStep { looked_at: 0, dropped: 0, unswept: 0 };
         };
         let mut chunk = self.full.swap_remove(at);
+        let looked_at = chunk.len();
         let dropped = retain_live(&mut chunk, is_live);
         self.put_back(chunk);
-        (dropped, Some(at))
+        SweepStep { looked_at, dropped, unswept: at }
     }
 
     #[cfg(test)]
     pub(super) fn tickets(&self) -> impl Iterator<Item = &Ticket> {
         self.full.iter().flatten().chain(&self.open)
     }
+
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        let tickets: usize = self.full.iter().chain([&self.open]).map(Chunk::capacity).sum();
+        tickets * size_of::<Ticket>() + self.full.capacity() * size_of::<Chunk>()
+    }
+}
+
+/// What one step of a sweep did to a slot.
+#[derive(Debug)]
+pub(super) struct SweepStep {
+    pub(super) looked_at: usize,
+    pub(super) dropped: usize,
+    /// Full chunks that were not yet looked at; 0 ends the slot.
+    pub(super) unswept: usize,
 }
 
 impl Default for Slot {

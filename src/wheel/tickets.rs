@@ -17,14 +17,15 @@
 //!
 //! W1. A ticket stands in the slot of its tick, at a level whose ring reaches it.          (`check_invariants`)
 //! W2. An occupied slot begins after `position`: coarse slots are emptied before they begin. (`check_invariants`)
-//! W3. `wake_tick` is never after the first ticket, and is after `position`.                (`check_invariants`)
+//! W3. `wake_tick` is never after the first ticket, and is after `position` unless some are overdue.
+//!     (`check_invariants`)
 //!
 //! # Cascades
 //!
 //! A coarse slot must be spread over the next finer level before it begins. It may be from one revolution of that
 //! level before, since rings hold two. Each `advance` therefore moves a share of the next coarse slots, in proportion
 //! to the time that passed, and `wake_tick` asks for turns enough to finish a large one: no single tick pays for it.
-//! Small slots (at most [`SPREAD_CHUNKS`]) are left until they begin.
+//! No turn is asked for on behalf of a small one (at most [`SPREAD_CHUNKS`]).
 //!
 //! After G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987, scheme 7; tickets in place of
 //! timers, and the second revolution, are ours.
@@ -35,8 +36,8 @@
 //! each occupied slot on the way: empty time costs nothing.
 
 use super::level::Level;
-use super::slot::{Chunk, Slot, retain_live};
-use crate::limits::SPREAD_CHUNKS;
+use super::slot::{Chunk, Slot, SweepStep, retain_live};
+use crate::limits::{CHUNK_TICKETS, SPREAD_CHUNKS};
 use crate::tick::Tick;
 use crate::ticket::Ticket;
 use alloc::vec::Vec;
@@ -51,7 +52,7 @@ pub enum Progress {
     BudgetSpent,
 }
 
-/// Where the sweep of stale tickets stands. Depth counts levels, the coarsest last.
+/// Where the sweep of stale tickets stands. Depth counts levels, the coarsest last; what is overdue comes after them.
 #[derive(Debug, Default)]
 struct SweepCursor {
     depth: usize,
@@ -63,8 +64,10 @@ struct SweepCursor {
 #[derive(Debug)]
 pub(crate) struct TicketWheel<const BITS: u32> {
     position: u64,
-    /// Tickets that were due when they came.
+    /// Tickets that were due when they came, since the last advance.
     overdue: Slot,
+    /// Such tickets of earlier advances: all of them go before any that came since.
+    late: Slot,
     levels: Vec<Level<BITS>>,
     len: usize,
     sweep: SweepCursor,
@@ -75,6 +78,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
         Self {
             position: position.0,
             overdue: Slot::new(),
+            late: Slot::new(),
             levels: Vec::new(),
             len: 0,
             sweep: SweepCursor::default(),
@@ -119,18 +123,22 @@ impl<const BITS: u32> TicketWheel<BITS> {
     /// The tick at which `advance` has something to do next: the first ticket's, or earlier where a large coarse slot
     /// wants to be spread ahead of time.
     pub(crate) fn wake_tick(&self) -> Option<Tick> {
-        if !self.overdue.is_empty() {
+        if !self.overdue.is_empty() || !self.late.is_empty() {
             return Some(Tick(self.position));
         }
         let mut wake = None::<u64>;
         for (depth, level) in self.levels.iter().enumerate() {
             let Some(number) = level.first_occupied(self.position) else { continue };
-            let slot = level.slot(number);
-            let mut at = slot.earliest();
-            let chunks = slot.chunk_count() as u64;
-            if depth > 0 && chunks > SPREAD_CHUNKS {
-                let spread_from = level.start_of(number).saturating_sub(chunks.div_ceil(SPREAD_CHUNKS));
-                at = at.min(spread_from.max(self.position + 1));
+            let mut at = level.slot(number).earliest();
+            if depth > 0 {
+                // The slot after it as well: that one may want its turns before this one's first ticket.
+                for crowded in [number, number + 1] {
+                    let chunks = level.slot(crowded).chunk_count() as u64;
+                    if chunks > SPREAD_CHUNKS {
+                        let from = level.spread_from(crowded, chunks.div_ceil(SPREAD_CHUNKS));
+                        at = at.min(from.max(self.position + 1));
+                    }
+                }
             }
             wake = Some(wake.map_or(at, |wake| wake.min(at)));
         }
@@ -140,6 +148,9 @@ impl<const BITS: u32> TicketWheel<BITS> {
     /// Hands out what is due at `to` or before, at most `budget` tickets handed out or moved.
     ///
     /// A `to` before the position changes nothing but what was overdue: a clock that steps back is waited for.
+    ///
+    /// What came overdue since the last advance goes after the levels, and first of all in the next one if the budget
+    /// did not reach it: neither can starve the other.
     pub(crate) fn advance(
         &mut self,
         to: Tick,
@@ -149,11 +160,12 @@ impl<const BITS: u32> TicketWheel<BITS> {
     ) -> Progress {
         let from = self.position;
         let mut budget = budget;
-        let mut overdue = core::mem::take(&mut self.overdue);
-        let settled = self.hand_out(&mut overdue, &mut budget, &mut expired);
-        self.overdue = overdue;
-        if !settled {
+        if !self.hand_out_late(&mut budget, &mut expired) {
             return Progress::BudgetSpent;
+        }
+        // Not with an empty purse, or the levels would find it empty each time.
+        if budget > 0 {
+            self.late = core::mem::take(&mut self.overdue);
         }
         while let Some(tick) = self.next_event(to.0) {
             // All before `tick` is done; coarse slots that begin with it come down first, coarsest first.
@@ -168,7 +180,8 @@ impl<const BITS: u32> TicketWheel<BITS> {
         }
         self.position = self.position.max(to.0);
         self.spread_ahead(self.position - from, &mut is_live);
-        Progress::Settled
+        let settled = self.hand_out_late(&mut budget, &mut expired) && self.overdue.is_empty();
+        if settled { Progress::Settled } else { Progress::BudgetSpent }
     }
 
     /// The first tick up to `to` at which an occupied slot begins.
@@ -196,21 +209,22 @@ impl<const BITS: u32> TicketWheel<BITS> {
                 if *budget == 0 {
                     return false;
                 }
-                let moved = self.cascade_chunk(depth, number, is_live);
-                *budget = budget.saturating_sub(moved);
+                *budget -= self.cascade_chunk(depth, number, *budget, is_live);
             }
         }
         true
     }
 
-    /// Moves one chunk of a coarse slot to where its tickets belong now, dropping stale ones; how many it looked at.
+    /// Moves a chunk of a coarse slot, `limit` tickets at most, to where its tickets belong now, dropping stale ones;
+    /// how many it looked at.
     fn cascade_chunk(
         &mut self,
         depth: usize,
         number: u64,
+        limit: usize,
         is_live: &mut impl FnMut(&Ticket) -> bool,
     ) -> usize {
-        let Some(mut chunk) = self.levels[depth].with_slot(number, Slot::take_chunk) else { return 0 };
+        let Some(mut chunk) = self.levels[depth].with_slot(number, |slot| slot.take(limit)) else { return 0 };
         let looked_at = chunk.len();
         self.len -= retain_live(&mut chunk, is_live);
         for ticket in chunk {
@@ -230,12 +244,16 @@ impl<const BITS: u32> TicketWheel<BITS> {
         settled
     }
 
+    fn hand_out_late(&mut self, budget: &mut usize, expired: &mut impl FnMut(Chunk)) -> bool {
+        let mut late = core::mem::take(&mut self.late);
+        let settled = self.hand_out(&mut late, budget, expired);
+        self.late = late;
+        settled
+    }
+
     fn hand_out(&mut self, slot: &mut Slot, budget: &mut usize, expired: &mut impl FnMut(Chunk)) -> bool {
         while *budget > 0 {
-            let Some(mut chunk) = slot.take_chunk() else { return true };
-            if chunk.len() > *budget {
-                slot.put_back(chunk.split_off(*budget));
-            }
+            let Some(chunk) = slot.take(*budget) else { return true };
             *budget -= chunk.len();
             self.len -= chunk.len();
             expired(chunk);
@@ -258,55 +276,74 @@ impl<const BITS: u32> TicketWheel<BITS> {
             let left = level.start_of(number) - self.position;
             let share = chunks.saturating_mul(passed).div_ceil(left).min(SPREAD_CHUNKS);
             for _ in 0..share {
-                self.cascade_chunk(depth, number, is_live);
+                self.cascade_chunk(depth, number, usize::MAX, is_live);
             }
         }
     }
 
-    /// Looks at `chunks` more chunks for stale tickets. True when this ended a pass over the whole wheel.
+    /// Looks at `chunks` full chunks' worth of tickets, or more, for stale ones. True when this ended a pass over the
+    /// whole wheel.
+    ///
+    /// Counted in tickets, since a slot of its own chunk holds perhaps only one.
     pub(crate) fn sweep(&mut self, chunks: usize, mut is_live: impl FnMut(&Ticket) -> bool) -> bool {
-        for _ in 0..chunks {
-            if !self.next_occupied_to_sweep() {
+        let mut left = chunks.saturating_mul(CHUNK_TICKETS);
+        while left > 0 {
+            let Some(step) = self.sweep_step(&mut is_live) else {
                 self.sweep = SweepCursor::default();
                 return true;
-            }
-            let cursor = &mut self.sweep;
-            let (dropped, unswept) = self.levels[cursor.depth].with_slot(cursor.ring_index, |slot| {
-                slot.sweep_before(cursor.unswept.unwrap_or(usize::MAX), &mut is_live)
-            });
-            self.len -= dropped;
-            cursor.unswept = unswept;
-            if unswept.is_none() {
-                cursor.ring_index += 1;
+            };
+            self.len -= step.dropped;
+            left = left.saturating_sub(step.looked_at);
+            if step.unswept > 0 {
+                self.sweep.unswept = Some(step.unswept);
+            } else {
+                self.sweep.ring_index += 1;
+                self.sweep.unswept = None;
             }
         }
         false
     }
 
-    /// Moves the sweep on to an occupied slot. False when there is none left.
-    fn next_occupied_to_sweep(&mut self) -> bool {
+    /// Sweeps at the cursor, or at the first occupied slot after it. `None` at the end of the pass.
+    fn sweep_step(&mut self, is_live: &mut impl FnMut(&Ticket) -> bool) -> Option<SweepStep> {
         let cursor = &mut self.sweep;
-        while let Some(level) = self.levels.get(cursor.depth) {
+        while let Some(level) = self.levels.get_mut(cursor.depth) {
             while cursor.ring_index < level.ring_len() as u64 {
                 if !level.slot(cursor.ring_index).is_empty() {
-                    return true;
+                    let sweep = |slot: &mut Slot| slot.sweep_step(cursor.unswept, is_live);
+                    return Some(level.with_slot(cursor.ring_index, sweep));
                 }
                 cursor.ring_index += 1;
                 cursor.unswept = None;
             }
             *cursor = SweepCursor { depth: cursor.depth + 1, ..SweepCursor::default() };
         }
-        false
+        // Beyond the levels.
+        match cursor.ring_index {
+            0 => Some(self.overdue.sweep_step(cursor.unswept, is_live)),
+            1 => Some(self.late.sweep_step(cursor.unswept, is_live)),
+            _ => None,
+        }
     }
 
     #[cfg(test)]
     pub(crate) fn check_invariants(&self) {
         let held: usize = self.levels.iter().map(|level| level.check_invariants(self.position)).sum();
-        assert_eq!(held + self.overdue.tickets().count(), self.len);
+        let overdue = self.overdue.tickets().count() + self.late.tickets().count();
+        assert_eq!(held + overdue, self.len);
         if let Some(Tick(wake)) = self.wake_tick() {
-            assert!(wake > self.position || !self.overdue.is_empty());
+            assert!(wake > self.position || overdue > 0);
+            let mut tickets = self.levels.iter().flat_map(Level::tickets);
+            assert!(tickets.all(|ticket| wake <= ticket.tick.0), "woken after the first ticket");
         } else {
             assert_eq!(self.len, 0);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.overdue.heap_bytes()
+            + self.late.heap_bytes()
+            + self.levels.iter().map(Level::heap_bytes).sum::<usize>()
     }
 }

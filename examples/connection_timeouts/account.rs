@@ -1,0 +1,232 @@
+//! The account of a run: what was measured, and what of it had to be so.
+
+use crate::clients::Report;
+use crate::tally::Tally;
+use comfy_table::{Table, presets};
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+use tourbillon::{Lateness, Stats};
+
+const MOST_UNPARKS_PER_SCHEDULE: f64 = 0.01;
+
+pub(crate) struct Account {
+    pub(crate) connections: usize,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) server: Tally,
+    pub(crate) clients: Report,
+    pub(crate) engine: Stats,
+    pub(crate) close_lateness: Histogram<u64>,
+    pub(crate) server_cpu: Duration,
+    pub(crate) steady: Option<Steady>,
+}
+
+/// What the engine did from the moment when all connections were open.
+pub(crate) struct Steady {
+    pub(crate) length: Duration,
+    pub(crate) before: Stats,
+    pub(crate) after: Stats,
+}
+
+impl Steady {
+    fn scheduled(&self) -> u64 {
+        self.after.scheduled - self.before.scheduled
+    }
+
+    fn unparks(&self) -> u64 {
+        self.after.total.unparks - self.before.total.unparks
+    }
+
+    fn unparks_per_schedule(&self) -> f64 {
+        self.unparks() as f64 / self.scheduled() as f64
+    }
+}
+
+/// One line of the account.
+pub(crate) struct Line {
+    label: &'static str,
+    /// What the value is called in the JSON object.
+    key: &'static str,
+    value: Value,
+    shown: String,
+    expectation: Option<Expectation>,
+}
+
+struct Expectation {
+    text: String,
+    is_met: bool,
+}
+
+impl Line {
+    fn new(label: &'static str, key: &'static str, value: impl Into<Value>, shown: impl ToString) -> Self {
+        Self { label, key, value: value.into(), shown: shown.to_string(), expectation: None }
+    }
+
+    fn count(label: &'static str, key: &'static str, count: u64) -> Self {
+        Self::new(label, key, count, count)
+    }
+
+    fn time(label: &'static str, key: &'static str, time: Duration) -> Self {
+        let seconds = time.as_secs_f64();
+        Self::new(label, key, seconds, format!("{seconds:.2} s"))
+    }
+
+    fn lateness(label: &'static str, key: &'static str, of: Percentiles) -> Self {
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        let [p50, p99, p999, max] = [of.p50, of.p99, of.p999, of.max].map(millis);
+        let value = json!({ "p50": p50, "p99": p99, "p99.9": p999, "max": max });
+        Self::new(label, key, value, format!("{p50:.2} / {p99:.2} / {p999:.2} / {max:.2} ms"))
+    }
+
+    fn must(mut self, text: impl ToString, is_met: bool) -> Self {
+        self.expectation = Some(Expectation { text: text.to_string(), is_met });
+        self
+    }
+
+    fn must_be_zero(self) -> Self {
+        let is_met = self.value == 0;
+        self.must("0", is_met)
+    }
+}
+
+struct Percentiles {
+    p50: Duration,
+    p99: Duration,
+    p999: Duration,
+    max: Duration,
+}
+
+impl From<Lateness> for Percentiles {
+    fn from(Lateness { p50, p99, p999, max, .. }: Lateness) -> Self {
+        Self { p50, p99, p999, max }
+    }
+}
+
+impl From<&Histogram<u64>> for Percentiles {
+    fn from(nanos: &Histogram<u64>) -> Self {
+        let at = |quantile| Duration::from_nanos(nanos.value_at_quantile(quantile));
+        Self { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: Duration::from_nanos(nanos.max()) }
+    }
+}
+
+impl Account {
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        let mut lines = self.connection_lines();
+        lines.extend(self.promise_lines());
+        lines.extend(self.time_lines());
+        lines.extend(self.engine_lines());
+        lines.extend(self.steady_lines());
+        lines
+    }
+
+    fn connection_lines(&self) -> Vec<Line> {
+        let Self { server, clients, .. } = self;
+        let Tally { opened, closed_by_timeout, closed_by_client, still_open, .. } = *server;
+        let accounted = closed_by_timeout + closed_by_client + still_open;
+        vec![
+            Line::count("connections opened", "opened", opened).must(
+                format!("{}, all that were asked for", self.connections),
+                opened == self.connections as u64,
+            ),
+            Line::count("closed by timeout", "closed_by_timeout", closed_by_timeout).must(
+                format!("{}, as the clients saw it", clients.closed_by_server),
+                closed_by_timeout == clients.closed_by_server,
+            ),
+            Line::count("closed by the client", "closed_by_client", closed_by_client).must(
+                format!("at most {}, as the clients saw it", clients.left),
+                closed_by_client <= clients.left,
+            ),
+            Line::count("still open at the end", "still_open", still_open)
+                .must("the rest of those opened", accounted == opened),
+        ]
+    }
+
+    fn promise_lines(&self) -> Vec<Line> {
+        let Self { server, clients, .. } = self;
+        vec![
+            Line::count("closed early", "closed_early", server.closed_early).must_be_zero(),
+            Line::count(
+                "closed early, as the clients saw it",
+                "closed_early_for_clients",
+                clients.closed_early,
+            )
+            .must_be_zero(),
+            Line::count("closed while talking", "closed_while_talking", clients.closed_while_talking)
+                .must_be_zero(),
+            Line::count("not closed in time", "not_closed_in_time", server.not_closed_in_time).must_be_zero(),
+        ]
+    }
+
+    fn time_lines(&self) -> Vec<Line> {
+        let Self { clients, engine, .. } = self;
+        vec![
+            Line::time("idle timeout", "idle_timeout_s", self.idle_timeout),
+            Line::time("longest pause of a talking client", "longest_pause_s", clients.longest_pause),
+            Line::lateness(
+                "lateness of handlers, p50 / p99 / p99.9 / max",
+                "handler_lateness_ms",
+                engine.total.lateness.into(),
+            ),
+            Line::lateness(
+                "lateness of closes, p50 / p99 / p99.9 / max",
+                "close_lateness_ms",
+                (&self.close_lateness).into(),
+            ),
+            Line::time("CPU time of the server, engine included", "server_cpu_s", self.server_cpu),
+            Line::time("CPU time of the clients", "clients_cpu_s", clients.cpu_time),
+        ]
+    }
+
+    fn engine_lines(&self) -> Vec<Line> {
+        let Stats { scheduled, cancelled, fired, pending, ref total, .. } = self.engine;
+        let closed = self.server.closed_by_timeout;
+        vec![
+            Line::count("timers scheduled, re-armed ones again", "scheduled", scheduled),
+            Line::count("timers cancelled, re-armed ones included", "cancelled", cancelled)
+                .must("scheduled less fired", cancelled == scheduled - fired),
+            Line::count("timers fired", "fired", fired)
+                .must(format!("{closed}, closed by timeout"), fired == closed),
+            Line::count("timers left", "pending", pending).must_be_zero(),
+            Line::count("handlers that panicked", "panics", total.panics).must_be_zero(),
+            Line::count("times that a shard slept and woke", "wakes", total.wakes),
+            Line::count("times that a server loop woke a shard", "unparks", total.unparks),
+        ]
+    }
+
+    fn steady_lines(&self) -> Vec<Line> {
+        let Some(steady) = &self.steady else { return Vec::new() };
+        let ratio = steady.unparks_per_schedule();
+        vec![
+            Line::time("with all connections open", "steady_s", steady.length),
+            Line::count("- timers scheduled", "steady_scheduled", steady.scheduled()),
+            Line::count("- unparks", "steady_unparks", steady.unparks()),
+            Line::new("- unparks per schedule", "steady_unparks_per_schedule", ratio, format!("{ratio:.5}"))
+                .must(format!("below {MOST_UNPARKS_PER_SCHEDULE}"), ratio < MOST_UNPARKS_PER_SCHEDULE),
+        ]
+    }
+}
+
+pub(crate) fn to_table(lines: &[Line]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED).set_header(["", "measured", "must be"]);
+    for Line { label, shown, expectation, .. } in lines {
+        let expected = expectation.as_ref().map_or("", |expectation| &expectation.text);
+        table.add_row([label, shown.as_str(), expected]);
+    }
+    table
+}
+
+pub(crate) fn to_json(lines: &[Line]) -> Value {
+    let mut object: Map<String, Value> =
+        lines.iter().map(|line| (line.key.to_owned(), line.value.clone())).collect();
+    object.insert("failures".to_owned(), failures(lines).into());
+    Value::Object(object)
+}
+
+pub(crate) fn failures(lines: &[Line]) -> Vec<String> {
+    let failure = |line: &Line| {
+        let Expectation { text, is_met } = line.expectation.as_ref()?;
+        (!is_met).then(|| format!("{}: {}, must be {text}", line.label, line.shown))
+    };
+    lines.iter().filter_map(failure).collect()
+}

@@ -1,0 +1,150 @@
+//! The client process: how the server's process starts and stops it, what runs in it, and what it reports.
+//!
+//! It has its own limit of open files, and its own view: it knows nothing of the engine. It runs until its standard
+//! input ends, then reports on its standard output.
+
+use crate::crowd::Crowd;
+use crate::options::Options;
+use crate::system;
+use serde_json::{Value, json};
+use std::error::Error;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::process::{self, Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+/// What the clients have seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Report {
+    /// Connections that were greeted.
+    pub(crate) greeted: u64,
+    /// Connections that their client closed.
+    pub(crate) left: u64,
+    /// Connections that the server closed.
+    pub(crate) closed_by_server: u64,
+    /// Those of them that had not been silent for the idle timeout.
+    pub(crate) closed_early: u64,
+    /// Those of them whose client was still talking, whether or not it kept to its pauses.
+    pub(crate) closed_while_talking: u64,
+    /// The longest time from one message of a talking client to the next.
+    pub(crate) longest_pause: Duration,
+    pub(crate) cpu_time: Duration,
+}
+
+impl Report {
+    /// What two crowds have seen together. The processor time is the process's.
+    fn merge(self, other: Self) -> Self {
+        Self {
+            greeted: self.greeted + other.greeted,
+            left: self.left + other.left,
+            closed_by_server: self.closed_by_server + other.closed_by_server,
+            closed_early: self.closed_early + other.closed_early,
+            closed_while_talking: self.closed_while_talking + other.closed_while_talking,
+            longest_pause: self.longest_pause.max(other.longest_pause),
+            cpu_time: self.cpu_time.max(other.cpu_time),
+        }
+    }
+
+    fn to_json(self) -> Value {
+        json!({
+            "greeted": self.greeted,
+            "left": self.left,
+            "closed_by_server": self.closed_by_server,
+            "closed_early": self.closed_early,
+            "closed_while_talking": self.closed_while_talking,
+            "longest_pause": self.longest_pause.as_secs_f64(),
+            "cpu_time": self.cpu_time.as_secs_f64(),
+        })
+    }
+
+    fn from_json(text: &str) -> Option<Self> {
+        let json: Value = serde_json::from_str(text).ok()?;
+        let count = |key: &str| json[key].as_u64();
+        let duration = |key: &str| Duration::try_from_secs_f64(json[key].as_f64()?).ok();
+        Some(Self {
+            greeted: count("greeted")?,
+            left: count("left")?,
+            closed_by_server: count("closed_by_server")?,
+            closed_early: count("closed_early")?,
+            closed_while_talking: count("closed_while_talking")?,
+            longest_pause: duration("longest_pause")?,
+            cpu_time: duration("cpu_time")?,
+        })
+    }
+}
+
+/// The client process as the server's process sees it.
+pub(crate) struct ClientProcess {
+    child: Child,
+    output: Receiver<String>,
+}
+
+impl ClientProcess {
+    pub(crate) fn start(options: &Options, connections: usize, servers: &[SocketAddr]) -> io::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(options.for_clients(connections, servers))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take().expect("it was asked for");
+        let (sender, output) = mpsc::channel();
+        thread::spawn(move || sender.send(io::read_to_string(stdout).unwrap_or_default()));
+        Ok(Self { child, output })
+    }
+
+    /// Waits for `time`; true when the clients have ended meanwhile, unasked.
+    pub(crate) fn has_ended_within(&self, time: Duration) -> bool {
+        self.output.recv_timeout(time) != Err(mpsc::RecvTimeoutError::Timeout)
+    }
+
+    /// Stops the clients and hears their report.
+    pub(crate) fn stop(mut self) -> Result<Report, Box<dyn Error>> {
+        drop(self.child.stdin.take());
+        let report = self.output.recv()?;
+        Report::from_json(&report).ok_or_else(|| format!("not a report of the clients: {report:?}").into())
+    }
+}
+
+impl Drop for ClientProcess {
+    fn drop(&mut self) {
+        // It ends when its input does.
+        drop(self.child.stdin.take());
+        if let Err(error) = self.child.wait() {
+            eprintln!("the clients cannot be waited for: {error}");
+        }
+    }
+}
+
+/// The client process itself.
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    system::raise_file_limit()?;
+    let stopping = AtomicBool::new(false);
+    let report = thread::scope(|scope| {
+        let mut crowds = Vec::new();
+        for index in 0..options.threads.get() {
+            let (crowd, waker) = Crowd::new(options, index)?;
+            crowds.push((waker, scope.spawn(|| run_or_exit(crowd, &stopping))));
+        }
+        io::stdin().read_to_end(&mut Vec::new())?;
+        stopping.store(true, Ordering::Relaxed);
+        let mut report = Report::default();
+        for (waker, crowd) in crowds {
+            waker.wake()?;
+            report = report.merge(crowd.join().expect("a crowd does not panic"));
+        }
+        io::Result::Ok(report)
+    })?;
+    println!("{}", Report { cpu_time: system::cpu_time(), ..report }.to_json());
+    Ok(())
+}
+
+/// A crowd that cannot go on ends the process, and so the run.
+fn run_or_exit(crowd: Crowd, stopping: &AtomicBool) -> Report {
+    crowd.run(stopping).unwrap_or_else(|error| {
+        eprintln!("error of a client: {error}");
+        process::exit(1)
+    })
+}

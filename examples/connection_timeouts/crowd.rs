@@ -1,0 +1,269 @@
+//! A crowd of clients: one event loop in which each connection lives its life.
+//!
+//! Of 20 clients 10 talk to the end, 7 fall silent at a random moment, and 3 leave at one. While a client talks it
+//! pauses for a random time, half the idle timeout at most.
+
+use crate::clients::Report;
+use crate::connection::GREETING;
+use crate::options::Options;
+use crate::system;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token, Waker};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tourbillon::{Clock, SystemClock, Timestamp};
+
+const STOP: Token = Token(usize::MAX);
+/// So many connections are on their way at once: fewer than a listener's backlog takes.
+const MOST_CONNECTING: usize = 128;
+const LONGEST_MESSAGE: usize = 32;
+
+/// What a client is going to do.
+#[derive(Clone, Copy, Debug)]
+enum Plan {
+    Talk,
+    FallSilent(Timestamp),
+    Leave(Timestamp),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Connecting,
+    Talking,
+    Silent,
+}
+
+struct Client {
+    stream: TcpStream,
+    plan: Plan,
+    phase: Phase,
+    last_sent: Timestamp,
+}
+
+/// The bounds of a client's life.
+struct Habits {
+    idle_timeout: Duration,
+    shortest_pause: Duration,
+    longest_pause: Duration,
+    life: Duration,
+}
+
+pub(crate) struct Crowd {
+    poll: Poll,
+    servers: Vec<SocketAddr>,
+    habits: Habits,
+    random: Random,
+    clock: SystemClock,
+    /// How many clients there are going to be.
+    size: usize,
+    connecting: usize,
+    clients: Vec<Option<Client>>,
+    /// Which client acts next, and when.
+    agenda: BinaryHeap<Reverse<(Timestamp, usize)>>,
+    report: Report,
+}
+
+impl Crowd {
+    /// Crowd `index` of as many as there are threads, and what wakes it.
+    pub(crate) fn new(options: &Options, index: usize) -> io::Result<(Self, Waker)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), STOP)?;
+        let crowds = options.threads.get();
+        let crowd = Self {
+            poll,
+            servers: options.clients_of.clone(),
+            habits: Habits {
+                idle_timeout: options.idle_timeout,
+                shortest_pause: options.idle_timeout / 10,
+                longest_pause: options.idle_timeout / 2,
+                life: options.seconds,
+            },
+            random: Random::new(options.seed, index),
+            clock: SystemClock::new(),
+            size: (options.connections + index) / crowds,
+            connecting: 0,
+            clients: Vec::new(),
+            agenda: BinaryHeap::new(),
+            report: Report::default(),
+        };
+        Ok((crowd, waker))
+    }
+
+    pub(crate) fn run(mut self, stopping: &AtomicBool) -> io::Result<Report> {
+        let mut events = Events::with_capacity(1_024);
+        while !stopping.load(Ordering::Relaxed) {
+            self.connect_more()?;
+            let wait = self.until_next_act();
+            self.hear(&mut events, wait)?;
+            self.act()?;
+        }
+        // What the server closed before it stopped.
+        while self.hear(&mut events, Some(Duration::ZERO))? > 0 {}
+        Ok(self.report)
+    }
+
+    fn connect_more(&mut self) -> io::Result<()> {
+        while self.connecting < MOST_CONNECTING && self.clients.len() < self.size {
+            let index = self.clients.len();
+            let last_sent = self.clock.now();
+            let mut stream = TcpStream::connect(self.servers[index % self.servers.len()])?;
+            self.poll.registry().register(&mut stream, Token(index), Interest::READABLE)?;
+            let plan = self.random.plan(self.habits.life);
+            self.clients.push(Some(Client { stream, plan, phase: Phase::Connecting, last_sent }));
+            self.connecting += 1;
+        }
+        Ok(())
+    }
+
+    fn until_next_act(&self) -> Option<Duration> {
+        let Reverse((moment, _)) = self.agenda.peek()?;
+        Some(*moment - self.clock.now())
+    }
+
+    /// Waits for the server, and tells how many clients heard of it.
+    fn hear(&mut self, events: &mut Events, wait: Option<Duration>) -> io::Result<usize> {
+        system::poll(&mut self.poll, events, wait)?;
+        let mut heard = 0;
+        for event in events.iter().filter(|event| event.token() != STOP) {
+            self.hear_one(event.token().0)?;
+            heard += 1;
+        }
+        Ok(heard)
+    }
+
+    fn hear_one(&mut self, index: usize) -> io::Result<()> {
+        let mut buffer = [0; GREETING.len()];
+        while let Some(client) = &mut self.clients[index] {
+            match client.stream.read(&mut buffer) {
+                Ok(0) => self.end_by_server(index),
+                Ok(_) => self.begin_talking(index),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if client.phase == Phase::Connecting => return Err(error),
+                Err(_) => self.end_by_server(index),
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_talking(&mut self, index: usize) {
+        let Some(client) = &mut self.clients[index] else { return };
+        client.phase = Phase::Talking;
+        self.connecting -= 1;
+        self.report.greeted += 1;
+        self.pause(index);
+    }
+
+    /// Puts the client's next act on the agenda.
+    fn pause(&mut self, index: usize) {
+        let Some(client) = &self.clients[index] else { return };
+        let next =
+            self.clock.now() + self.random.between(self.habits.shortest_pause, self.habits.longest_pause);
+        let next = match client.plan {
+            Plan::Talk => next,
+            Plan::FallSilent(moment) | Plan::Leave(moment) => next.min(moment),
+        };
+        self.agenda.push(Reverse((next, index)));
+    }
+
+    /// Lets all clients act whose moment has come.
+    fn act(&mut self) -> io::Result<()> {
+        let now = self.clock.now();
+        while let Some(&Reverse((moment, index))) = self.agenda.peek()
+            && moment <= now
+        {
+            self.agenda.pop();
+            self.act_one(index)?;
+        }
+        Ok(())
+    }
+
+    fn act_one(&mut self, index: usize) -> io::Result<()> {
+        let Some(client) = &mut self.clients[index] else { return Ok(()) };
+        let now = self.clock.now();
+        match client.plan {
+            Plan::FallSilent(moment) if moment <= now => client.phase = Phase::Silent,
+            Plan::Leave(moment) if moment <= now => {
+                self.clients[index] = None;
+                self.report.left += 1;
+            }
+            _ => self.talk(index, now)?,
+        }
+        Ok(())
+    }
+
+    fn talk(&mut self, index: usize, now: Timestamp) -> io::Result<()> {
+        let Some(client) = &mut self.clients[index] else { return Ok(()) };
+        self.report.longest_pause = self.report.longest_pause.max(now - client.last_sent);
+        let length = 1 + self.random.below(LONGEST_MESSAGE);
+        match client.stream.write(&[b'.'; LONGEST_MESSAGE][..length]) {
+            Ok(_) => {
+                client.last_sent = now;
+                self.pause(index);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                self.end_by_server(index);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// The server has closed the connection: holds that against what the client has sent.
+    fn end_by_server(&mut self, index: usize) {
+        let Some(client) = self.clients[index].take() else { return };
+        let silence = self.clock.now() - client.last_sent;
+        self.report.closed_by_server += 1;
+        if silence + clock_difference(silence) < self.habits.idle_timeout {
+            self.report.closed_early += 1;
+        }
+        if client.phase != Phase::Silent {
+            self.report.closed_while_talking += 1;
+        }
+    }
+}
+
+/// How much more time than `span` may have passed by the server's clock: 1 in 1,000, where clocks differ by 1 in 10,000
+/// at most.
+fn clock_difference(span: Duration) -> Duration {
+    span / 1_000
+}
+
+/// SplitMix64: enough to scatter a crowd, and the same crowd for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64, crowd: usize) -> Self {
+        let mut random = Self(seed.wrapping_add(crowd as u64));
+        Self(random.next())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    fn between(&mut self, low: Duration, high: Duration) -> Duration {
+        let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        low + (high - low).mul_f64(unit)
+    }
+
+    fn plan(&mut self, life: Duration) -> Plan {
+        let moment = Timestamp::ZERO + self.between(Duration::ZERO, life);
+        match self.below(20) {
+            0..10 => Plan::Talk,
+            10..17 => Plan::FallSilent(moment),
+            _ => Plan::Leave(moment),
+        }
+    }
+}

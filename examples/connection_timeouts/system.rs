@@ -1,0 +1,46 @@
+//! What is asked of the operating system: open files, processor time, and events.
+
+use mio::{Events, Poll};
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+/// Waits for events, at most for `timeout`. A signal is no event: it ends the wait with none.
+pub(crate) fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+    match poll.poll(events, timeout) {
+        Err(error) if error.kind() == ErrorKind::Interrupted => {
+            events.clear();
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+/// Allows as many open files as this process may allow itself, and tells how many that is.
+#[cfg(target_os = "linux")]
+pub(crate) fn raise_file_limit() -> io::Result<usize> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    Ok(maximum.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX))
+}
+
+/// The time, user and system, that this process has spent on processors.
+#[cfg(target_os = "linux")]
+pub(crate) fn cpu_time() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}
+
+/// Elsewhere the limit is for the user to raise.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn raise_file_limit() -> io::Result<usize> {
+    Ok(usize::MAX)
+}
+
+/// Elsewhere it is not measured.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn cpu_time() -> Duration {
+    Duration::ZERO
+}

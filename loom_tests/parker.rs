@@ -1,0 +1,130 @@
+//! The shard's sleep: no wake is lost.
+//!
+//! | weakened | model that goes red |
+//! |----------|---------------------|
+
+use super::model;
+use crate::inbox::Inbox;
+use crate::parker::{Notified, Parker};
+use crate::sync::{Arc, AtomicBool, Ordering, StdArc, thread};
+use crate::tick::Timestamp;
+use crate::ticket::Posting;
+
+fn at(nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(nanos)
+}
+
+fn push_and_notify(inbox: &Inbox, parker: &Parker, deadline: Timestamp) {
+    let _ = inbox.register().push(Posting { deadline, index: 0, stamp: 0 });
+    assert_eq!(parker.notify(deadline), Notified::Open);
+}
+
+/// Whether a drain finds something due before `until`.
+fn finds_earlier(inbox: &Inbox, until: Timestamp) -> bool {
+    let mut found = false;
+    for lane in inbox.lanes() {
+        // SAFETY: the shard's thread is the one reader.
+        unsafe { lane.drain(|posting| found |= posting.deadline < until) };
+    }
+    found
+}
+
+/// The shard goes to sleep until 100 while a producer pushes a timer for 5. Legal endings: (a) the drain after the
+/// announcement sees it; (b) the producer unparks. A lost wake is a deadlock, which loom reports: a park has no time
+/// limit here. (tokio #6682, gRPC #11667)
+#[test]
+fn push_races_with_park() {
+    model("push_races_with_park", || {
+        let inbox = StdArc::new(Inbox::new(64));
+        let parker = StdArc::new(Parker::new());
+        let (shard_inbox, shard_parker) = (StdArc::clone(&inbox), StdArc::clone(&parker));
+        let shard = thread::spawn(move || {
+            shard_parker.adopt_current_thread();
+            loop {
+                assert!(shard_parker.announce(Some(at(100))));
+                if finds_earlier(&shard_inbox, at(100)) {
+                    break;
+                }
+                shard_parker.park(None);
+                shard_parker.withdraw();
+                if finds_earlier(&shard_inbox, at(100)) {
+                    break;
+                }
+            }
+        });
+        push_and_notify(&inbox, &parker, at(5));
+        shard.join().unwrap();
+    });
+}
+
+/// Two producers are both earlier: one of them unparks, or none when the shard was awake.
+#[test]
+fn two_pushes_unpark_once() {
+    model("two_pushes_unpark_once", || {
+        let inbox = StdArc::new(Inbox::new(64));
+        let parker = StdArc::new(Parker::new());
+        assert!(parker.announce(Some(at(100))));
+        let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
+        let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(5)));
+        push_and_notify(&inbox, &parker, at(6));
+        producer.join().unwrap();
+        assert_eq!(parker.unparks(), 1);
+    });
+}
+
+/// A later timer does not wake the shard, in whatever order.
+#[test]
+fn a_later_push_does_not_wake() {
+    model("a_later_push_does_not_wake", || {
+        let inbox = StdArc::new(Inbox::new(64));
+        let parker = StdArc::new(Parker::new());
+        let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
+        let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(100)));
+        assert!(parker.announce(Some(at(100))));
+        producer.join().unwrap();
+        assert_eq!(parker.unparks(), 0);
+    });
+}
+
+/// An unpark that comes before the park is not lost.
+#[test]
+fn unpark_before_park_is_kept() {
+    model("unpark_before_park_is_kept", || {
+        let parker = StdArc::new(Parker::new());
+        let shard_parker = StdArc::clone(&parker);
+        let announced = Arc::new(AtomicBool::new(false));
+        let shard_announced = Arc::clone(&announced);
+        let shard = thread::spawn(move || {
+            shard_parker.adopt_current_thread();
+            assert!(shard_parker.announce(None));
+            shard_announced.store(true, Ordering::Release);
+            shard_parker.park(None);
+        });
+        while !announced.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        parker.wake_if_asleep();
+        shard.join().unwrap();
+    });
+}
+
+/// A shard that is going to sleep while the engine is closed does not, or is woken.
+#[test]
+fn close_races_with_park() {
+    model("close_races_with_park", || {
+        let parker = StdArc::new(Parker::new());
+        let shard_parker = StdArc::clone(&parker);
+        let shard = thread::spawn(move || {
+            shard_parker.adopt_current_thread();
+            while !shard_parker.is_closed() {
+                if shard_parker.announce(None) {
+                    shard_parker.park(None);
+                }
+                shard_parker.withdraw();
+            }
+        });
+        parker.close();
+        shard.join().unwrap();
+        assert!(parker.is_closed());
+    });
+}

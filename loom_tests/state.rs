@@ -1,0 +1,172 @@
+//! Races on one timer's state word.
+//!
+//! | weakened to Relaxed | model that goes red |
+//! |---------------------|---------------------|
+
+use super::model;
+use crate::slab::{Magazines, Slab};
+use crate::state::{Cancel, Claim};
+use crate::sync::{StdArc, thread};
+use crate::tick::Timestamp;
+use crate::ticket::TimerId;
+
+const DUE: Timestamp = Timestamp::from_nanos(10);
+
+/// A slab with one armed timer, whose payload is 7.
+fn armed() -> (StdArc<Slab<u32>>, TimerId, u32) {
+    let slab = StdArc::new(Slab::new(2));
+    let index = Magazines::new().take(slab.slots()).unwrap();
+    // SAFETY: the magazine gave the vacant slot.
+    unsafe { slab.write(index, 7) };
+    let (id, stamp) = slab.slots().control(index).arm(index, DUE);
+    (slab, id, stamp)
+}
+
+/// What a canceller does: the payload, if it won.
+fn cancel(slab: &Slab<u32>, id: TimerId) -> Result<u32, Cancel> {
+    match slab.slots().control(id.index()).cancel(id.generation()) {
+        // SAFETY: the cancel won.
+        Cancel::Won => Ok(unsafe { slab.take(id.index()) }),
+        lost => Err(lost),
+    }
+}
+
+/// What a worker does: the payload, if it won; the slot is vacated.
+fn fire(slab: &Slab<u32>, id: TimerId, stamp: u32, now: Timestamp) -> Option<u32> {
+    let control = slab.slots().control(id.index());
+    match control.claim(stamp, now) {
+        Claim::Won { generation, deadline } => {
+            assert_eq!(deadline, DUE);
+            // SAFETY: the claim won.
+            let payload = unsafe { slab.take(id.index()) };
+            control.finish(generation);
+            Some(payload)
+        }
+        Claim::Stale => None,
+        Claim::Early { .. } => panic!("the deadline has come"),
+    }
+}
+
+/// Legal endings: (a) the canceller gets the payload and nothing fires; (b) it fires and the canceller hears `Running`
+/// or `Gone`. The timer was armed on another thread than either.
+#[test]
+fn cancel_races_with_fire() {
+    model("cancel_races_with_fire", || {
+        let slab = StdArc::new(Slab::<u32>::new(2));
+        let arming = StdArc::clone(&slab);
+        let (id, stamp) = (TimerId::new(0, 0), 0);
+        let producer = thread::spawn(move || {
+            let index = Magazines::new().take(arming.slots()).unwrap();
+            // SAFETY: the magazine gave the vacant slot.
+            unsafe { arming.write(index, 7) };
+            assert_eq!(arming.slots().control(index).arm(index, DUE), (id, stamp));
+        });
+        let firing = StdArc::clone(&slab);
+        let worker = thread::spawn(move || fire(&firing, id, stamp, DUE));
+        let cancelled = cancel(&slab, id);
+        let fired = worker.join().unwrap();
+        producer.join().unwrap();
+        match (&cancelled, fired) {
+            (Ok(7), None) | (Err(Cancel::Running | Cancel::Gone), Some(7)) => {}
+            // Both looked before the timer was armed.
+            (Err(Cancel::Gone), None) => assert_eq!(cancel(&slab, id), Ok(7)),
+            _ => panic!("{cancelled:?} and {fired:?}"),
+        }
+    });
+}
+
+/// Legal endings: one of them gets the payload, the other hears `Gone`.
+#[test]
+fn two_cancels_one_wins() {
+    model("two_cancels_one_wins", || {
+        let (slab, id, _) = armed();
+        let other = StdArc::clone(&slab);
+        let handle = thread::spawn(move || cancel(&other, id));
+        let results = [cancel(&slab, id), handle.join().unwrap()];
+        assert!(matches!(results, [Ok(7), Err(Cancel::Gone)] | [Err(Cancel::Gone), Ok(7)]), "{results:?}");
+    });
+}
+
+/// Legal endings: the shutdown evicts it, or the canceller gets it; not both.
+#[test]
+fn cancel_races_with_eviction() {
+    model("cancel_races_with_eviction", || {
+        let (slab, id, _) = armed();
+        let other = StdArc::clone(&slab);
+        let handle = thread::spawn(move || cancel(&other, id));
+        let evicted = slab.slots().control(id.index()).evict();
+        assert_eq!(evicted.is_some(), handle.join().unwrap().is_err());
+    });
+}
+
+/// Who was told that a handler runs, and waited for its end, sees what the handler wrote.
+#[test]
+fn who_waits_sees_what_the_handler_did() {
+    use crate::sync::UnsafeCell;
+    struct Effect(UnsafeCell<u32>);
+    // SAFETY: written by the handler, read by who saw it end.
+    unsafe impl Sync for Effect {}
+    // SAFETY: as above.
+    unsafe impl Send for Effect {}
+
+    model("who_waits_sees_what_the_handler_did", || {
+        let (slab, id, stamp) = armed();
+        let effect = StdArc::new(Effect(UnsafeCell::new(0)));
+        let (firing, written) = (StdArc::clone(&slab), StdArc::clone(&effect));
+        let worker = thread::spawn(move || {
+            let control = firing.slots().control(id.index());
+            let Claim::Won { generation, .. } = control.claim(stamp, DUE) else { return false };
+            // SAFETY: the claim won; nobody reads before the end.
+            written.0.with_mut(|effect| unsafe { *effect = 1 });
+            control.finish(generation)
+        });
+        let control = slab.slots().control(id.index());
+        let registered = control.await_end(id.generation());
+        while !control.has_ended(id.generation()) {
+            thread::yield_now();
+        }
+        // SAFETY: the handler has ended.
+        assert_eq!(effect.0.with(|effect| unsafe { *effect }), 1);
+        assert_eq!(worker.join().unwrap(), registered, "who registered is told of, and nobody else");
+    });
+}
+
+/// A read deadline is the timer's own or none: never the links of its vacant slot, nor a later owner's deadline.
+#[test]
+fn a_read_deadline_is_the_timers_own() {
+    model("a_read_deadline_is_the_timers_own", || {
+        let (slab, id, _) = armed();
+        let other = StdArc::clone(&slab);
+        let handle = thread::spawn(move || {
+            let control = other.slots().control(id.index());
+            assert_eq!(control.cancel(id.generation()), Cancel::Won);
+            control.link(u64::MAX);
+            control.arm(id.index(), Timestamp::from_nanos(99));
+        });
+        let deadline = slab.slots().control(id.index()).deadline(id.generation());
+        assert!(matches!(deadline, None | Some(DUE)), "{deadline:?}");
+        handle.join().unwrap();
+    });
+}
+
+/// A ticket that comes early is reissued under a new stamp, once; a cancel may win instead. (I1a)
+#[test]
+fn cancel_races_with_reissue() {
+    model("cancel_races_with_reissue", || {
+        let (slab, id, stamp) = armed();
+        let other = StdArc::clone(&slab);
+        let handle = thread::spawn(move || {
+            other.slots().control(id.index()).claim(stamp, Timestamp::from_nanos(9))
+        });
+        let cancelled = cancel(&slab, id);
+        assert_eq!(cancelled, Ok(7), "an early look never takes a timer");
+        match handle.join().unwrap() {
+            Claim::Early { stamp: reissued, deadline } => {
+                assert_eq!((reissued, deadline), (stamp + 1, DUE));
+                assert!(!slab.slots().control(id.index()).is_live(reissued));
+            }
+            Claim::Stale => {}
+            Claim::Won { .. } => panic!("fired before its deadline"),
+        }
+    });
+}

@@ -1,0 +1,1062 @@
+//! What bit other timer engines, and must not bite this one. A test's number is the row that it stands for: `P5` of the
+//! engines in Java, Go, C and C++, `R5` of those in Rust (`docs/design.md` names the rows and those that cannot apply).
+
+mod support;
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::{
+    Gate, HOUR, Log, MS, PATIENCE, Rng, Shot, assert_settled, lock, payloads, recording, wait_until,
+    within_patience,
+};
+use tourbillon::{
+    BuildError, Builder, Cancel, Clock, Engine, Fired, Handle, ManualClock, RescheduleError,
+    ScheduleErrorKind, TimerId, Timestamp,
+};
+
+const MICRO: Duration = Duration::from_micros(1);
+
+/// An engine with one unpinned shard on a clock that is moved by hand; its handlers run on the shard's thread.
+fn stepped(handler: impl Fn(Fired<'_, u64>) + Send + Sync + 'static) -> (Engine<u64>, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = Builder::new().clock(clock.clone()).shards(1).unpinned().inline();
+    (builder.build(handler).unwrap(), clock)
+}
+
+fn ticks(count: u64, tick: Duration) -> Timestamp {
+    Timestamp::from_nanos(u64::try_from(tick.as_nanos()).unwrap() * count)
+}
+
+// P1
+#[test]
+fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
+    // One handler holds the tick's first chunk while two threads cancel every timer of that tick.
+    let (clock, gate, first) = (ManualClock::new(), Gate::new(), AtomicBool::new(true));
+    let at_gate = gate.clone();
+    let engine = Builder::new()
+        .clock(clock.clone())
+        .shards(1)
+        .workers(2)
+        .build(move |_: Fired<'_, u64>| {
+            if first.swap(false, Ordering::Relaxed) {
+                at_gate.pass();
+            }
+        })
+        .unwrap();
+    let ids: Vec<TimerId> = (0..500).map(|n| engine.schedule(MS, n).unwrap()).collect();
+    clock.advance(MS);
+    gate.await_arrival();
+    let storm = || ids.iter().filter(|&&id| matches!(engine.cancel(id), Cancel::Cancelled(_))).count() as u64;
+    let cancelled = thread::scope(|scope| {
+        let other = scope.spawn(storm);
+        storm() + other.join().unwrap()
+    });
+    gate.open();
+    wait_until("the rest has fired", || engine.stats().fired == 500 - cancelled);
+    assert_eq!(engine.len(), 0);
+    assert_eq!(engine.stats().cancelled, cancelled);
+    assert_settled(&engine.stats());
+}
+
+// P2
+#[test]
+fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
+    let engine = Builder::new().shards(2).build(|_: Fired<'_, u64>| {}).unwrap();
+    let accepted = AtomicU64::new(0);
+    let returned = thread::scope(|scope| {
+        for seed in 0..4 {
+            let (engine, accepted) = (&engine, &accepted);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                loop {
+                    match engine.schedule(rng.nanos_below(4 * MS), seed) {
+                        Ok(_) => accepted.fetch_add(1, Ordering::Relaxed),
+                        Err(error) => {
+                            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, seed));
+                            return;
+                        }
+                    };
+                }
+            });
+        }
+        thread::sleep(20 * MS);
+        engine.shutdown().len() as u64
+    });
+    let stats = engine.stats();
+    assert_eq!(stats.fired + returned, accepted.load(Ordering::Relaxed));
+    assert_eq!(stats.returned, returned);
+    assert_settled(&stats);
+}
+
+// P3
+#[test]
+fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
+    // 20,000 timers in one coarse slot, which is spread over the ticks before it begins; some are cancelled at each.
+    let (mut engine, log) = recording(Builder::new());
+    let mut rng = Rng::new(3);
+    let mut ids = Vec::new();
+    for payload in 0..20_000 {
+        ids.push((engine.schedule(MS * 300 + rng.nanos_below(200 * MS), payload).unwrap(), payload));
+    }
+    let mut cancelled = BTreeSet::new();
+    for _ in 0..520 {
+        engine.advance(MS);
+        for _ in 0..20 {
+            let (id, payload) = ids.swap_remove(rng.index(ids.len()));
+            match engine.cancel(id) {
+                Cancel::Cancelled(back) => assert!(back == payload && cancelled.insert(payload)),
+                outcome => assert_eq!(outcome, Cancel::Gone),
+            }
+        }
+    }
+    let fired: BTreeSet<u64> = payloads(&log.take()).into_iter().collect();
+    assert!(cancelled.len() > 5_000);
+    assert!(fired.is_disjoint(&cancelled));
+    assert_eq!(fired.len() + cancelled.len(), 20_000);
+    assert_settled(&engine.stats());
+}
+
+// P4
+#[test]
+fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
+    // Three threads move and re-make the same 256 timers; at the end each payload is there once.
+    let engine = Builder::new().tick(MICRO).shards(2).build(|_: Fired<'_, u64>| {}).unwrap();
+    let ids: Vec<AtomicU64> =
+        (0..256).map(|n| AtomicU64::new(engine.schedule(HOUR, n).unwrap().to_bits())).collect();
+    thread::scope(|scope| {
+        for seed in 0..3 {
+            let (engine, ids) = (&engine, &ids);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                for _ in 0..20_000 {
+                    let place = &ids[rng.index(ids.len())];
+                    let id = TimerId::from_bits(place.load(Ordering::Relaxed));
+                    let delay = HOUR + rng.nanos_below(1_000 * MS);
+                    let moved = if rng.chance(50) {
+                        engine.reschedule(id, delay).ok()
+                    } else {
+                        engine.cancel(id).payload().map(|payload| engine.schedule(delay, payload).unwrap())
+                    };
+                    // Only the one that won has a new id to store.
+                    if let Some(id) = moved {
+                        place.store(id.to_bits(), Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(engine.len(), 256);
+    let mut payloads: Vec<u64> = ids
+        .iter()
+        .map(|id| engine.cancel(TimerId::from_bits(id.load(Ordering::Relaxed))).payload().unwrap())
+        .collect();
+    payloads.sort_unstable();
+    assert_eq!(payloads, (0..256).collect::<Vec<u64>>());
+    assert_settled(&engine.stats());
+}
+
+// P5
+#[test]
+fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
+    // Whatever the moment between "compute the next wake-up" and "sleep" at which the short one comes.
+    let (sender, fired) = mpsc::channel();
+    let engine = Builder::new()
+        .tick(MICRO)
+        .shards(1)
+        .unpinned()
+        .inline()
+        .build(move |timer| sender.send(timer.payload).unwrap())
+        .unwrap();
+    engine.schedule(HOUR, u64::MAX).unwrap();
+    let mut rng = Rng::new(5);
+    for round in 0..3_000 {
+        engine.schedule(rng.nanos_below(3 * MICRO), round).unwrap();
+        assert_eq!(fired.recv_timeout(PATIENCE), Ok(round));
+        for _ in 0..rng.below(400) {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+// P6
+#[test]
+fn timers_later_than_the_next_wake_up_wake_nobody() {
+    let (engine, _clock) = stepped(|_| {});
+    for n in 0..10_000 {
+        engine.schedule(HOUR + MS * n, u64::from(n)).unwrap();
+    }
+    assert!(engine.stats().total.unparks <= 1, "{:?}", engine.stats().total);
+}
+
+// P7
+#[test]
+fn timers_are_spread_over_the_shards() {
+    let clock = ManualClock::new();
+    let engine = Builder::new()
+        .clock(clock.clone())
+        .shards(4)
+        .unpinned()
+        .inline()
+        .build(|_: Fired<'_, u64>| {})
+        .unwrap();
+    for shard in 0..4 {
+        let mut producer = engine.producer_on(shard);
+        assert_eq!(producer.shard(), shard);
+        for n in 0..10 {
+            producer.schedule(MS, n).unwrap();
+        }
+    }
+    clock.advance(MS);
+    wait_until("all have fired", || engine.stats().fired == 40);
+    assert!(engine.stats().shards.iter().all(|shard| shard.fired == 10));
+}
+
+// P8
+#[test]
+fn cancelled_timers_do_not_pile_up_until_their_deadlines() {
+    let (mut engine, _) = recording(Builder::new());
+    for _ in 0..200 {
+        let ids: Vec<TimerId> = (0..1_000).map(|n| engine.schedule(HOUR, n).unwrap()).collect();
+        // Into the wheel first: what is cancelled in the lane ends there.
+        engine.advance(10 * MS);
+        assert!(ids.into_iter().all(|id| matches!(engine.cancel(id), Cancel::Cancelled(_))));
+        assert!(engine.stats().total.tickets < 75_000, "{}", engine.stats().total.tickets);
+    }
+    assert!(engine.stats().total.stale_tickets > 100_000);
+}
+
+// P8
+#[test]
+fn rescheduled_timers_do_not_pile_up_until_their_old_deadlines() {
+    let (mut engine, _) = recording(Builder::new());
+    let mut ids: Vec<TimerId> = (0..1_000).map(|n| engine.schedule(HOUR, n).unwrap()).collect();
+    for _ in 0..200 {
+        engine.advance(10 * MS);
+        for id in &mut ids {
+            *id = engine.reschedule(*id, HOUR).unwrap();
+        }
+        assert!(engine.stats().total.tickets < 75_000, "{}", engine.stats().total.tickets);
+    }
+    assert_eq!(engine.len(), 1_000);
+}
+
+// P9, R7, R8
+#[test]
+fn no_timer_fires_early_or_a_tick_late_at_any_phase() {
+    let mut rng = Rng::new(9);
+    for tick in [1, 3, 10, 999, 1_000, 17_321].map(Duration::from_micros) {
+        let (mut engine, log) = recording(Builder::new().tick(tick));
+        for payload in 0..2_000 {
+            engine.schedule(rng.nanos_below(1_000 * tick), payload).unwrap();
+            engine.advance(rng.nanos_below(3 * tick));
+        }
+        engine.advance(1_001 * tick);
+        let shots = log.take();
+        assert_eq!(payloads(&shots), (0..2_000).collect::<Vec<u64>>());
+        assert!(shots.iter().all(|shot| shot.at >= shot.deadline && shot.at - shot.deadline < tick));
+    }
+}
+
+// P10
+#[test]
+fn deadlines_around_every_power_of_two_fire_on_their_tick() {
+    for start in [0, 12_345_678, (1 << 33) - 1] {
+        let (mut engine, log) = recording(Builder::new().tick(MICRO));
+        engine.advance(Duration::from_nanos(start));
+        let mut payload = 0;
+        for power in 0..54 {
+            for nanos in [-1_001, -1_000, -999, -1, 0, 1, 999, 1_000, 1_001] {
+                let deadline = (1_000_u64 << power).saturating_add_signed(nanos);
+                engine.schedule_at(Timestamp::from_nanos(deadline), payload).unwrap();
+                payload += 1;
+            }
+        }
+        engine.advance_to(ticks(1 << 54, MICRO));
+        let shots = log.take();
+        assert_eq!(payloads(&shots), (0..payload).collect::<Vec<u64>>());
+        for shot in shots {
+            let due = shot.deadline.as_nanos().next_multiple_of(1_000);
+            assert_eq!(shot.at.as_nanos(), due.max(start.next_multiple_of(1_000)).max(shot.at.as_nanos()));
+            assert!(shot.at.as_nanos() == due || (due <= start && shot.at.as_nanos() <= start + 1_000));
+        }
+    }
+}
+
+// P11, R9
+#[test]
+fn a_clock_that_steps_back_fires_nothing_early() {
+    let (mut engine, log) = recording(Builder::new());
+    engine.advance(Duration::from_secs(10));
+    engine.clock().set(ticks(2_000, MS));
+    engine.schedule(Duration::from_secs(5), 1).unwrap();
+    engine.turn();
+    assert_eq!(log.len(), 0);
+    engine.advance(Duration::from_secs(4));
+    assert_eq!(log.len(), 0);
+    engine.advance(Duration::from_secs(10));
+    let shots = log.take();
+    assert!(shots.len() == 1 && shots[0].at >= shots[0].deadline, "{shots:?}");
+}
+
+// P12
+#[test]
+fn a_stall_of_three_revolutions_fires_each_timer_once_in_bounded_slices() {
+    let (mut engine, log) = recording(Builder::new().tick(MICRO));
+    let mut rng = Rng::new(12);
+    for payload in 0..50_000 {
+        engine.schedule(rng.nanos_below(3 * 65_536 * MICRO), payload).unwrap();
+    }
+    engine.turn();
+    let turns = engine.stats().total.turns;
+    engine.clock().advance(3 * 65_536 * MICRO);
+    engine.turn();
+    assert_eq!(payloads(&log.take()), (0..50_000).collect::<Vec<u64>>());
+    assert!(engine.stats().total.turns - turns > 3, "all in one slice");
+}
+
+// P13
+#[test]
+fn a_timer_armed_after_a_long_pause_keeps_its_delay() {
+    let (mut engine, log) = recording(Builder::new());
+    engine.schedule(MS, 0).unwrap();
+    engine.clock().advance(100 * HOUR);
+    engine.schedule(7 * MS, 1).unwrap();
+    engine.turn();
+    assert_eq!(payloads(&log.take()), [0]);
+    engine.advance(6 * MS);
+    assert_eq!(log.len(), 0);
+    engine.advance(MS);
+    assert_eq!(payloads(&log.take()), [1]);
+}
+
+// P14
+#[test]
+fn an_engine_goes_on_until_the_last_tick() {
+    let (mut engine, log) = recording(Builder::new());
+    let last = u64::MAX / 1_000_000;
+    engine.clock().set(ticks(last - 10, MS));
+    engine.schedule(5 * MS, 5).unwrap();
+    engine.schedule(10 * MS, 10).unwrap();
+    let beyond = engine.schedule(20 * MS, 20).unwrap();
+    engine.advance_to(Timestamp::MAX);
+    let expected = [(5, last - 5), (10, last)].map(|(payload, at)| (payload, ticks(at, MS)));
+    assert_eq!(log.take().iter().map(|shot| (shot.payload, shot.at)).collect::<Vec<_>>(), expected);
+    assert_eq!(engine.cancel(beyond), Cancel::Cancelled(20));
+}
+
+// P16
+#[test]
+fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
+    let log = Log::new();
+    let sink = log.clone();
+    let engine = Builder::new()
+        .tick(MICRO)
+        .shards(1)
+        .inline()
+        .build(move |timer: Fired<'_, u64>| match timer.payload {
+            0 => drop(timer.engine().schedule(Duration::ZERO, 0)),
+            other => sink.push(other),
+        })
+        .unwrap();
+    for _ in 0..10 {
+        engine.schedule(Duration::ZERO, 0).unwrap();
+    }
+    engine.schedule(5 * MS, 1).unwrap();
+    wait_until("the other timer has fired", || log.len() == 1);
+    assert_eq!(engine.shutdown().len(), 10);
+}
+
+// P16, R19
+#[test]
+fn a_timer_that_rearms_itself_for_the_tick_being_fired_comes_once_a_tick() {
+    let mut engine = Builder::new()
+        .build_driven(|timer: Fired<'_, u64>| {
+            timer.engine().schedule_at(timer.deadline, timer.payload).unwrap();
+        })
+        .unwrap();
+    engine.schedule(MS, 0).unwrap();
+    engine.advance(10 * MS);
+    assert_eq!(engine.stats().fired, 10);
+}
+
+// P17
+#[test]
+fn a_handler_may_cancel_its_own_timer() {
+    let log = Log::new();
+    let sink = log.clone();
+    let mut engine = Builder::new()
+        .build_driven(move |timer: Fired<'_, ()>| {
+            let engine = timer.engine();
+            sink.push([engine.cancel(timer.id), engine.cancel_and_wait(timer.id)]);
+            assert!(matches!(engine.reschedule(timer.id, MS), Err(RescheduleError::Running)));
+        })
+        .unwrap();
+    let id = engine.schedule(MS, ()).unwrap();
+    engine.advance(MS);
+    assert_eq!(log.take(), [[Cancel::Running, Cancel::Running]]);
+    assert_eq!(engine.stats().total.panics, 0);
+    assert_eq!(engine.cancel(id), Cancel::Gone);
+}
+
+// P17
+#[test]
+fn a_handler_may_drop_the_engine() {
+    within_patience(|| {
+        let engine = Arc::new(Mutex::new(None::<Engine<u64>>));
+        let (owner, (sender, done)) = (Arc::clone(&engine), mpsc::channel());
+        let built = Engine::new(move |_| {
+            drop(lock(&owner).take());
+            sender.send(()).unwrap();
+        });
+        *lock(&engine) = Some(built.unwrap());
+        let handle = Handle::clone(lock(&engine).as_ref().unwrap());
+        handle.schedule(MS, 0).unwrap();
+        done.recv().unwrap();
+        assert!(handle.is_shut_down());
+    });
+}
+
+// P18
+#[test]
+fn a_stale_id_never_reaches_the_timer_that_reuses_its_slot() {
+    let (mut engine, log) = recording(Builder::new().capacity(1));
+    let mut stale = Vec::new();
+    for payload in 0..1_000 {
+        let id = engine.schedule(MS, payload).unwrap();
+        for &old in stale.iter().rev().take(10) {
+            assert_eq!(engine.cancel(old), Cancel::Gone);
+            assert_eq!(engine.remaining(old), None);
+            assert!(matches!(engine.reschedule(old, HOUR), Err(RescheduleError::Gone)));
+        }
+        if payload % 2 == 0 {
+            assert_eq!(engine.cancel(id), Cancel::Cancelled(payload));
+            assert_eq!(engine.cancel(id), Cancel::Gone);
+        } else {
+            engine.advance(MS);
+            assert_eq!(payloads(&log.take()), [payload]);
+        }
+        stale.push(id);
+    }
+    assert!(stale.is_sorted());
+}
+
+// P19, R21
+#[test]
+fn a_panicking_handler_costs_nobody_else_anything() {
+    for builder in [Builder::new().workers(2), Builder::new().inline()] {
+        let log = Log::new();
+        let (sink, (sender, panics)) = (log.clone(), mpsc::channel());
+        let engine = builder
+            .on_panic(move |panic| sender.send(panic.is::<String>()).unwrap())
+            .build(move |timer: Fired<'_, u64>| {
+                assert!(timer.payload % 3 != 0, "payload {}", timer.payload);
+                sink.push(timer.payload);
+            })
+            .unwrap();
+        for payload in 0..99 {
+            engine.schedule(MS, payload).unwrap();
+        }
+        wait_until("all others have fired", || log.len() == 66);
+        assert!((0..33).all(|_| panics.recv_timeout(PATIENCE) == Ok(true)));
+        wait_until("all panics are counted", || engine.stats().total.panics == 33);
+        engine.schedule(MS, 100).unwrap();
+        wait_until("the engine goes on", || log.len() == 67);
+    }
+}
+
+// P20
+#[test]
+fn everything_answers_at_once_after_a_shutdown() {
+    within_patience(|| {
+        let engine = Builder::new().lane_capacity(64).build(|_: Fired<'_, u64>| {}).unwrap();
+        let id = engine.schedule(HOUR, 1).unwrap();
+        assert_eq!(engine.shutdown().len(), 1);
+        // More often than the lane has room, and for deadlines that look like sentinels.
+        for n in 0..1_000 {
+            for deadline in [0, 1, u64::MAX - 1, u64::MAX].map(Timestamp::from_nanos) {
+                let error = engine.schedule_at(deadline, n).unwrap_err();
+                assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, n));
+            }
+            let error = engine.try_schedule(Duration::MAX, n).unwrap_err();
+            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, n));
+            let error = engine.schedule_batch([(MS, n), (HOUR, n)]).unwrap_err();
+            assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::ShutDown, 2));
+        }
+        assert_eq!(engine.cancel(id), Cancel::Gone);
+        assert_eq!(engine.cancel_and_wait(id), Cancel::Gone);
+        assert_eq!(engine.remaining(id), None);
+        assert!(matches!(engine.reschedule(id, MS), Err(RescheduleError::Gone)));
+        assert_eq!(engine.shutdown(), []);
+        assert_settled(&engine.stats());
+    });
+}
+
+// P21
+#[test]
+fn blocked_handlers_hold_the_workers_and_pile_nothing_up() {
+    // Ten chunks come due while both workers are blocked for many ticks. The queue shows, and does not grow by itself.
+    let gate = Gate::new();
+    let (at_gate, (running, most)) = (gate.clone(), (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0))));
+    let peak = Arc::clone(&most);
+    let engine = Builder::new()
+        .shards(1)
+        .workers(2)
+        .build(move |_: Fired<'_, u64>| {
+            peak.fetch_max(running.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            at_gate.pass();
+            running.fetch_sub(1, Ordering::Relaxed);
+        })
+        .unwrap();
+    engine.schedule_batch((0..320).map(|n| (MS, n))).unwrap();
+    gate.await_arrival();
+    wait_until("the queue shows", || engine.stats().total.queued_chunks >= 8);
+    thread::sleep(60 * MS);
+    let queued = engine.stats().total.queued_chunks;
+    gate.open();
+    wait_until("all have fired", || engine.stats().fired == 320);
+    assert_eq!(most.load(Ordering::Relaxed), 2);
+    assert!(queued <= 14, "{queued} jobs for 10 chunks");
+}
+
+// P22
+#[test]
+fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
+    let mut engine = Builder::new().build_driven(|_: Fired<'_, Arc<()>>| {}).unwrap();
+    let payload = Arc::new(());
+    let id = engine.schedule(MS, Arc::clone(&payload)).unwrap();
+    let id = engine.reschedule(id, HOUR).unwrap();
+    assert_eq!(Arc::strong_count(&payload), 2);
+    drop(engine.cancel(id));
+    assert_eq!(Arc::strong_count(&payload), 1);
+    engine.schedule(MS, Arc::clone(&payload)).unwrap();
+    engine.advance(MS);
+    assert_eq!(Arc::strong_count(&payload), 1);
+    engine.schedule(MS, Arc::clone(&payload)).unwrap();
+    drop(engine);
+    assert_eq!(Arc::strong_count(&payload), 1);
+}
+
+// P24
+#[test]
+fn a_tick_that_cannot_be_honoured_is_refused() {
+    for tick in [Duration::ZERO, Duration::from_nanos(999), HOUR + Duration::from_nanos(1)] {
+        let error = Builder::new().tick(tick).build(|_: Fired<'_, ()>| {}).unwrap_err();
+        assert!(matches!(error, BuildError::OutOfBounds { knob: "tick", .. }), "{error}");
+    }
+}
+
+// P25
+#[test]
+fn a_timer_moved_to_an_earlier_deadline_under_load_fires_there() {
+    let log = Log::new();
+    let sink = log.clone();
+    let (engine, clock) = stepped(move |timer| sink.push(Shot::of(&timer)));
+    let ids = engine.schedule_batch((0..20_000).map(|n| (HOUR, n))).unwrap();
+    clock.advance(MS);
+    for n in 1..=50_u32 {
+        engine.reschedule(ids[n as usize * 100], n * MS).unwrap();
+        clock.advance(n * MS);
+        wait_until("it has fired", || log.len() == 1);
+        let shot = log.take()[0];
+        assert_eq!((shot.payload, shot.at), (u64::from(n) * 100, shot.deadline));
+    }
+    assert_eq!(engine.len(), 20_000 - 50);
+}
+
+// R1
+#[test]
+fn a_far_timer_hides_no_near_one_after_years_of_uptime() {
+    let (mut engine, log) = recording(Builder::new());
+    let far = engine.schedule(ticks((1 << 43) + 5, MS) - Timestamp::ZERO, u64::MAX).unwrap();
+    for uptime in [1 << 30, (1 << 30) + 77, 1 << 36, (1 << 36) + (1 << 20), 1 << 42] {
+        engine.advance_to(ticks(uptime, MS));
+        for delay in [1, 63, 64, 255, 256, 257, 4_336, 9_358, 65_536, 1 << 24] {
+            engine.schedule(ticks(delay, MS) - Timestamp::ZERO, delay).unwrap();
+        }
+        engine.advance(ticks(1 << 24, MS) - Timestamp::ZERO);
+        let shots = log.take();
+        assert_eq!(shots.len(), 10);
+        assert!(shots.iter().all(|shot| shot.at == ticks(uptime + shot.payload, MS)), "{shots:?}");
+    }
+    assert_eq!(engine.cancel(far), Cancel::Cancelled(u64::MAX));
+}
+
+// R2
+#[test]
+fn deadlines_that_look_like_sentinels_are_deadlines() {
+    let (engine, _clock) = stepped(|_| {});
+    for (nanos, payload) in [u64::MAX, u64::MAX - 1, u64::MAX - 2, 1 << 63, u64::MAX / 1_000_000].into_iter().zip(0..)
+    {
+        let deadline = Timestamp::from_nanos(nanos);
+        let id = engine.schedule_at(deadline, payload).unwrap();
+        assert_eq!(engine.deadline(id), Some(deadline));
+        let id = engine.reschedule_at(id, deadline).unwrap();
+        assert_eq!(engine.cancel(id), Cancel::Cancelled(payload));
+    }
+    let (mut engine, log) = recording(Builder::new());
+    for nanos in [0, 1, 2] {
+        engine.schedule_at(Timestamp::from_nanos(nanos), nanos).unwrap();
+    }
+    engine.advance(MS);
+    assert_eq!(payloads(&log.take()), [0, 1, 2]);
+}
+
+// R3
+#[test]
+fn no_delay_overflows() {
+    let (mut engine, log) = recording(Builder::new());
+    engine.advance(HOUR);
+    let ids = [
+        engine.schedule(Duration::MAX, 0).unwrap(),
+        engine.try_schedule(Duration::from_secs(u64::MAX), 1).unwrap(),
+        engine.schedule_batch([(Duration::MAX, 2)]).unwrap()[0],
+        engine.schedule_at(Timestamp::MAX, 3).unwrap(),
+    ];
+    engine.advance(1_000_000 * HOUR);
+    for (id, payload) in ids.into_iter().zip(0..) {
+        assert_eq!(engine.deadline(id), Some(Timestamp::MAX));
+        let id = engine.reschedule(id, Duration::MAX).unwrap();
+        assert_eq!(engine.remaining(id), Some(Timestamp::MAX - engine.now()));
+        assert_eq!(engine.cancel(id), Cancel::Cancelled(payload));
+    }
+    assert_eq!(log.len(), 0);
+}
+
+// R3
+#[test]
+fn a_thread_can_sleep_on_the_last_deadline() {
+    let log = Log::new();
+    let sink = log.clone();
+    let engine = Engine::new(move |timer: Fired<'_, u64>| sink.push(timer.payload)).unwrap();
+    let id = engine.schedule(Duration::MAX, 0).unwrap();
+    engine.schedule(MS, 1).unwrap();
+    wait_until("the other one has fired", || log.len() == 1);
+    assert_eq!(engine.cancel(id), Cancel::Cancelled(0));
+}
+
+// R4
+#[test]
+fn a_step_of_the_clock_is_never_slept_through() {
+    // The step races with the shard's way to sleep, as a push does.
+    let (sender, fired) = mpsc::channel();
+    let (engine, clock) = stepped(move |timer| sender.send(timer.payload).unwrap());
+    let mut rng = Rng::new(4);
+    for round in 0..3_000 {
+        engine.schedule(MS, round).unwrap();
+        for _ in 0..rng.below(400) {
+            std::hint::spin_loop();
+        }
+        clock.advance(MS);
+        assert_eq!(fired.recv_timeout(PATIENCE), Ok(round));
+    }
+}
+
+// R5
+#[test]
+fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
+    let (mut engine, log) = recording(Builder::new());
+    let mut rng = Rng::new(5);
+    let mut pending = BTreeSet::new();
+    for payload in 0..5_000 {
+        let delay = MS * u32::try_from(1_u64 << rng.below(20)).unwrap() + rng.nanos_below(300 * MS);
+        engine.schedule(delay, payload).unwrap();
+        pending.insert((engine.now() + delay, payload));
+        let due = engine.next_expiry().unwrap();
+        let &(first, _) = pending.first().unwrap();
+        assert!(due < first + MS, "{due} for {first}");
+        engine.advance(rng.nanos_below(20 * MS));
+        for shot in log.take() {
+            assert!(pending.remove(&(shot.deadline, shot.payload)));
+        }
+        assert!(pending.first().is_none_or(|&(first, _)| first + MS > engine.now()));
+    }
+}
+
+// R6
+#[test]
+fn a_shard_with_nothing_due_does_not_turn() {
+    let engine = Builder::new().tick(MICRO).shards(1).build(|_: Fired<'_, u64>| {}).unwrap();
+    for n in 0..1_000 {
+        engine.schedule(HOUR, n).unwrap();
+        engine.schedule(10 * MICRO, n).unwrap();
+    }
+    wait_until("the short ones have fired", || engine.stats().fired == 1_000);
+    thread::sleep(20 * MS);
+    let turns = engine.stats().total.turns;
+    thread::sleep(100 * MS);
+    assert!(engine.stats().total.turns - turns <= 1);
+}
+
+// R10
+#[cfg(target_os = "linux")]
+#[test]
+fn the_boot_clock_is_looked_at_each_second_since_sleeps_stop_in_suspend() {
+    use tourbillon::BootClock;
+
+    let clock = BootClock::new();
+    let now = clock.now();
+    assert!(clock.sleep_for(now, now + HOUR).unwrap() <= Duration::from_secs(1));
+    assert_eq!(clock.sleep_for(now, now + MS), Some(MS));
+    let (sender, fired) = mpsc::channel();
+    let engine = Builder::new()
+        .clock(clock)
+        .build(move |timer: Fired<'_, u64>| sender.send(timer.engine().now() >= timer.deadline).unwrap())
+        .unwrap();
+    engine.schedule(3 * MS, 0).unwrap();
+    assert_eq!(fired.recv_timeout(PATIENCE), Ok(true));
+}
+
+// R11
+#[test]
+fn a_long_stall_costs_no_walk_over_empty_ticks() {
+    let (mut engine, log) = recording(Builder::new().tick(MICRO));
+    engine.schedule(HOUR, 0).unwrap();
+    engine.schedule(100_000 * HOUR, 1).unwrap();
+    engine.clock().advance(87_660 * HOUR);
+    engine.turn();
+    engine.advance(20_000 * HOUR);
+    assert_eq!(payloads(&log.take()), [0, 1]);
+    assert!(engine.stats().total.turns < 20, "{}", engine.stats().total.turns);
+}
+
+// R12
+#[test]
+fn a_cancel_at_the_moment_of_firing_has_one_winner() {
+    let log = Log::new();
+    let sink = log.clone();
+    let engine =
+        Builder::new().tick(MICRO).shards(1).build(move |timer| sink.push(timer.payload)).unwrap();
+    let mut rng = Rng::new(12);
+    let mut cancelled = Vec::new();
+    for payload in 0..2_000 {
+        let deadline = engine.now() + 40 * MICRO;
+        let id = engine.schedule_at(deadline, payload).unwrap();
+        let moment = deadline + rng.nanos_below(30 * MICRO);
+        while engine.now() < moment {
+            std::hint::spin_loop();
+        }
+        match engine.cancel(id) {
+            Cancel::Cancelled(back) => cancelled.push(back),
+            Cancel::Running | Cancel::Gone => {}
+        }
+    }
+    let expected = 2_000 - cancelled.len();
+    wait_until("the rest has fired", || log.len() == expected);
+    assert!(engine.shutdown().is_empty());
+    let mut all = log.take();
+    all.append(&mut cancelled);
+    all.sort_unstable();
+    assert_eq!(all, (0..2_000).collect::<Vec<u64>>());
+    assert_settled(&engine.stats());
+}
+
+// R13
+#[test]
+fn a_timer_cancelled_before_its_shard_sees_it_leaves_nothing_behind() {
+    let (mut engine, log) = recording(Builder::new());
+    for n in 0..1_000 {
+        let id = engine.schedule(MS, n).unwrap();
+        assert_eq!(engine.cancel(id), Cancel::Cancelled(n));
+    }
+    engine.advance(10 * MS);
+    assert_eq!(log.len(), 0);
+    let stats = engine.stats();
+    assert_eq!((stats.total.tickets, stats.total.stale_tickets), (0, 1_000));
+    assert_settled(&stats);
+}
+
+// R15
+#[test]
+fn no_handler_runs_after_cancel_and_wait_has_returned() {
+    // The owner frees what its handlers use once the call is back.
+    let alive = Arc::new(AtomicBool::new(true));
+    let seen = Arc::clone(&alive);
+    let engine = Builder::new()
+        .tick(MICRO)
+        .shards(1)
+        .build(move |timer: Fired<'_, Arc<AtomicBool>>| {
+            for _ in 0..200 {
+                assert!(timer.payload.load(Ordering::Relaxed) && seen.load(Ordering::Relaxed));
+                std::hint::spin_loop();
+            }
+        })
+        .unwrap();
+    let mut rng = Rng::new(15);
+    for _ in 0..2_000 {
+        let owner = Arc::new(AtomicBool::new(true));
+        let id = engine.schedule(10 * MICRO, Arc::clone(&owner)).unwrap();
+        let moment = engine.now() + rng.nanos_below(60 * MICRO);
+        while engine.now() < moment {
+            std::hint::spin_loop();
+        }
+        assert!(!matches!(engine.cancel_and_wait(id), Cancel::Running));
+        owner.store(false, Ordering::Relaxed);
+    }
+    assert!(engine.shutdown().is_empty());
+    assert_eq!(engine.stats().total.panics, 0);
+}
+
+// R16
+#[test]
+fn a_stale_id_in_another_thread_never_hits_a_stranger() {
+    // One thread reuses few slots over and over; the other cancels ids that are stale by then.
+    let engine = Builder::new().capacity(64).build(|_: Fired<'_, u64>| {}).unwrap();
+    let (sender, stale) = mpsc::sync_channel(1_000);
+    thread::scope(|scope| {
+        scope.spawn(|| stale.into_iter().for_each(|id| assert_eq!(engine.cancel(id), Cancel::Gone)));
+        for n in 0..50_000 {
+            let id = engine.schedule(HOUR, n).unwrap();
+            assert_eq!(engine.cancel(id), Cancel::Cancelled(n));
+            sender.send(id).unwrap();
+        }
+        drop(sender);
+    });
+    assert_settled(&engine.stats());
+}
+
+// R18
+#[test]
+fn an_expired_timer_is_not_rescheduled_and_a_due_one_is() {
+    let (mut engine, log) = recording(Builder::new());
+    let expired = engine.schedule(MS, 1).unwrap();
+    engine.advance(MS);
+    assert!(matches!(engine.reschedule(expired, MS), Err(RescheduleError::Gone)));
+    let due = engine.schedule(MS, 2).unwrap();
+    engine.turn();
+    engine.clock().advance(5 * MS);
+    assert_eq!(engine.remaining(due), Some(Duration::ZERO));
+    let moved = engine.reschedule(due, 3 * MS).unwrap();
+    assert_eq!(engine.remaining(due), None);
+    engine.advance(2 * MS);
+    assert_eq!(payloads(&log.take()), [1]);
+    engine.advance(MS);
+    assert_eq!(payloads(&log.take()), [2]);
+    assert!(matches!(engine.reschedule(moved, MS), Err(RescheduleError::Gone)));
+}
+
+// R20
+#[test]
+fn a_batch_may_use_the_engine_while_it_is_collected() {
+    let (mut engine, log) = recording(Builder::new());
+    let handle = Handle::clone(&engine);
+    let ids = engine.schedule_batch((0..10).map(|n| {
+        let id = handle.schedule(MS, n + 100).unwrap();
+        assert_eq!(handle.cancel(id), Cancel::Cancelled(n + 100));
+        (MS, n)
+    }));
+    assert_eq!(ids.unwrap().len(), 10);
+    engine.advance(MS);
+    assert_eq!(payloads(&log.take()), (0..10).collect::<Vec<u64>>());
+}
+
+// R21
+#[test]
+fn a_panic_in_a_payloads_drop_and_in_the_hook_end_where_they_began() {
+    struct Grenade(bool);
+    impl Drop for Grenade {
+        fn drop(&mut self) {
+            assert!(!self.0, "a payload's drop");
+        }
+    }
+    let mut engine = Builder::new()
+        .on_panic(|_| panic!("a hook"))
+        .build_driven(|timer: Fired<'_, Grenade>| drop(timer.payload))
+        .unwrap();
+    for n in 0..10 {
+        engine.schedule(MS, Grenade(n % 2 == 0)).unwrap();
+    }
+    engine.advance(MS);
+    let stats = engine.stats();
+    assert_eq!((stats.fired, stats.total.panics), (10, 5));
+    engine.schedule(MS, Grenade(true)).unwrap();
+    engine.schedule(MS, Grenade(false)).unwrap();
+    drop(engine);
+}
+
+// R22
+#[test]
+fn payloads_that_hold_the_engine_do_not_keep_it_alive() {
+    struct Holder {
+        _engine: Handle<Holder>,
+        _probe: Arc<()>,
+    }
+    let probe = Arc::new(());
+    let in_handler = Arc::clone(&probe);
+    let engine = Engine::new(move |_: Fired<'_, Holder>| drop(Arc::clone(&in_handler))).unwrap();
+    for delay in [MS, HOUR, Duration::MAX] {
+        let holder = Holder { _engine: Handle::clone(&engine), _probe: Arc::clone(&probe) };
+        engine.schedule(delay, holder).unwrap();
+    }
+    thread::sleep(2 * MS);
+    drop(engine);
+    // A worker may still be on its way out of the engine.
+    wait_until("the engine is gone", || Arc::strong_count(&probe) == 1);
+}
+
+// R23
+#[test]
+fn an_engine_shut_down_at_the_end_of_time_still_answers() {
+    let (mut engine, log) = recording(Builder::new());
+    engine.schedule(HOUR, 0).unwrap();
+    engine.advance_to(Timestamp::MAX);
+    assert_eq!(log.len(), 1);
+    let id = engine.schedule(HOUR, 1).unwrap();
+    engine.turn();
+    assert_eq!(engine.shutdown().len(), 1);
+    engine.turn();
+    engine.advance(HOUR);
+    assert_eq!(engine.next_expiry().map(|_| ()), engine.next_expiry().map(|_| ()));
+    assert_eq!(engine.cancel(id), Cancel::Gone);
+    assert_eq!(engine.shutdown(), []);
+}
+
+// R25
+#[test]
+fn timers_fire_though_the_thread_that_armed_them_never_yields() {
+    let fired = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&fired);
+    let engine = Engine::new(move |_: Fired<'_, ()>| flag.store(true, Ordering::Relaxed)).unwrap();
+    engine.schedule(MS, ()).unwrap();
+    let start = Instant::now();
+    while !fired.load(Ordering::Relaxed) {
+        assert!(start.elapsed() < PATIENCE);
+        std::hint::spin_loop();
+    }
+}
+
+// R26
+#[test]
+fn a_timer_moved_by_another_shards_producer_fires_once_and_there() {
+    let (mut engine, log) = recording(Builder::new().shards(2));
+    let (mut one, mut other) = (engine.producer_on(0), engine.producer_on(1));
+    let id = one.schedule(10 * MS, 7).unwrap();
+    engine.turn();
+    let id = other.reschedule_at(id, ticks(5, MS)).unwrap();
+    engine.advance(20 * MS);
+    assert_eq!(payloads(&log.take()), [7]);
+    let stats = engine.stats();
+    assert_eq!([stats.shards[0].fired, stats.shards[1].fired], [0, 1]);
+    assert_eq!(one.cancel(id), Cancel::Gone);
+    assert_settled(&stats);
+}
+
+// R27
+#[test]
+fn a_chunk_that_gets_help_fires_each_timer_once() {
+    let log = Log::new();
+    let sink = log.clone();
+    let engine = Builder::new()
+        .shards(1)
+        .workers(2)
+        .build(move |timer: Fired<'_, u64>| {
+            if timer.payload % 16 == 0 {
+                thread::sleep(4 * MS);
+            }
+            sink.push(timer.payload);
+        })
+        .unwrap();
+    engine.schedule_batch((0..160).map(|n| (MS, n))).unwrap();
+    wait_until("all have fired", || log.len() >= 160);
+    assert!(engine.shutdown().is_empty());
+    assert_eq!(log.take_sorted(), (0..160).collect::<Vec<u64>>());
+}
+
+// R28
+#[cfg(target_os = "linux")]
+#[test]
+fn waiting_for_room_sleeps_instead_of_spinning() {
+    use rustix::time::{ClockId, clock_gettime};
+
+    let cpu_time = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())
+    };
+    let gate = Gate::new();
+    let at_gate = gate.clone();
+    let engine = Builder::new()
+        .shards(1)
+        .lane_capacity(64)
+        .inline()
+        .build(move |timer: Fired<'_, u64>| {
+            if timer.payload == 0 {
+                at_gate.pass();
+            }
+        })
+        .unwrap();
+    engine.schedule(Duration::ZERO, 0).unwrap();
+    gate.await_arrival();
+    while engine.try_schedule(HOUR, 1).is_ok() {}
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(200 * MS);
+            gate.open();
+        });
+        let before = cpu_time();
+        engine.schedule(HOUR, 2).unwrap();
+        let spent = cpu_time() - before;
+        assert!(spent < 100 * MS, "{spent:?}");
+    });
+}
+
+// R30
+#[test]
+fn an_engine_is_built_on_a_small_stack() {
+    let built = thread::Builder::new().stack_size(64 << 10).spawn(|| {
+        let (mut engine, log) = recording(Builder::new().shards(64));
+        for shard in 0..64 {
+            let mut producer = engine.producer_on(shard);
+            for power in 0..40 {
+                producer.schedule(Duration::from_micros(1 << power), 0).unwrap();
+            }
+        }
+        engine.advance(Duration::from_micros(1 << 39));
+        log.len()
+    });
+    assert_eq!(built.unwrap().join().unwrap(), 64 * 40);
+}
+
+// R32
+#[test]
+fn every_refusal_hands_its_payload_back() {
+    let engine = Builder::new().capacity(100).build_driven(|_: Fired<'_, u64>| {}).unwrap();
+    let mut refused = 0;
+    for n in 0..200 {
+        if let Err(error) = engine.schedule(HOUR, n) {
+            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, n));
+            refused += 1;
+        }
+    }
+    assert_eq!((refused, engine.len()), (100, 100));
+    let error = engine.schedule_batch((0..3).map(|n| (HOUR, n))).unwrap_err();
+    assert_eq!(error.refused.iter().map(|&(_, payload)| payload).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(engine.stats().scheduled, 100);
+}
+
+// R32
+#[test]
+fn slots_that_fired_timers_vacate_are_not_hoarded() {
+    // What fired in one chunk must not end up as a stock in one thread's hands: the bound is 1/32 of the capacity.
+    let (mut engine, _) = recording(Builder::new().capacity(64));
+    for n in 0..64 {
+        engine.schedule(MS, n).unwrap();
+    }
+    engine.advance(MS);
+    let pending = Cell::new(0);
+    for _ in 0..8 {
+        engine.producer().schedule(HOUR, 0).unwrap();
+        pending.set(pending.get() + 1);
+    }
+    let mut producers: Vec<_> = (0..8).map(|_| engine.producer()).collect();
+    for producer in &mut producers {
+        producer.schedule(HOUR, 0).unwrap();
+        pending.set(pending.get() + 1);
+    }
+    while engine.schedule(HOUR, 0).is_ok() {
+        pending.set(pending.get() + 1);
+    }
+    assert!(pending.get() >= 64 - 2 * 9, "{}", pending.get());
+}

@@ -1,0 +1,192 @@
+//! What the tests share: patience, gates, logs and seeded chance.
+#![allow(dead_code, reason = "each test file takes what it needs")]
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon::{Builder, DrivenEngine, Fired, Stats, Timestamp};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+/// How long a test waits for what must happen before it calls it lost.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until `condition` holds.
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Runs `f` on a thread of its own: a deadlock fails the test instead of hanging it.
+pub(crate) fn within_patience<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
+    let (sender, result) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        let result = f();
+        sender.send(result).expect("the test waits");
+    });
+    match result.recv_timeout(PATIENCE) {
+        Ok(result) => {
+            thread.join().expect("it has sent its result");
+            result
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("deadlock"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().expect_err("it sent no result"))
+        }
+    }
+}
+
+/// Locks, whether or not a test's handler panicked meanwhile.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A gate that handlers wait at. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+
+#[derive(Default)]
+struct GateState {
+    open: bool,
+    waiting: usize,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn open(&self) {
+        lock(&self.0.0).open = true;
+        self.0.1.notify_all();
+    }
+
+    /// Waits until the gate is open, or gives up: a panic that the engine counts.
+    pub(crate) fn pass(&self) {
+        let (state, changed) = &*self.0;
+        let mut guard = lock(state);
+        guard.waiting += 1;
+        changed.notify_all();
+        let (mut guard, timeout) = changed
+            .wait_timeout_while(guard, PATIENCE, |state| !state.open)
+            .unwrap_or_else(PoisonError::into_inner);
+        guard.waiting -= 1;
+        assert!(!timeout.timed_out(), "nobody opened the gate");
+    }
+
+    /// Waits until somebody waits at the gate.
+    pub(crate) fn await_arrival(&self) {
+        let (state, changed) = &*self.0;
+        let (_guard, timeout) = changed
+            .wait_timeout_while(lock(state), PATIENCE, |state| state.waiting == 0 && !state.open)
+            .unwrap_or_else(PoisonError::into_inner);
+        assert!(!timeout.timed_out(), "nobody came to the gate");
+    }
+}
+
+/// What handlers saw, in their order. Clones share it.
+pub(crate) struct Log<E>(Arc<Mutex<Vec<E>>>);
+
+impl<E> Clone for Log<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<E> Log<E> {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Vec::new())))
+    }
+
+    pub(crate) fn push(&self, entry: E) {
+        lock(&self.0).push(entry);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+
+    pub(crate) fn take(&self) -> Vec<E> {
+        std::mem::take(&mut lock(&self.0))
+    }
+}
+
+impl<E: Ord> Log<E> {
+    pub(crate) fn take_sorted(&self) -> Vec<E> {
+        let mut entries = self.take();
+        entries.sort_unstable();
+        entries
+    }
+}
+
+/// A firing as a handler saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Shot {
+    pub(crate) at: Timestamp,
+    pub(crate) deadline: Timestamp,
+    pub(crate) payload: u64,
+}
+
+impl Shot {
+    pub(crate) fn of(timer: &Fired<'_, u64>) -> Self {
+        Self { at: timer.engine().now(), deadline: timer.deadline, payload: timer.payload }
+    }
+}
+
+/// A driven engine that logs what it fires.
+pub(crate) fn recording(builder: Builder) -> (DrivenEngine<u64>, Log<Shot>) {
+    let log = Log::new();
+    let sink = log.clone();
+    let engine = builder.build_driven(move |timer| sink.push(Shot::of(&timer))).unwrap();
+    (engine, log)
+}
+
+/// The payloads of `shots`, sorted.
+pub(crate) fn payloads(shots: &[Shot]) -> Vec<u64> {
+    let mut payloads: Vec<u64> = shots.iter().map(|shot| shot.payload).collect();
+    payloads.sort_unstable();
+    payloads
+}
+
+/// Every timer that was scheduled is accounted for, and none is pending.
+pub(crate) fn assert_settled(stats: &Stats) {
+    assert_eq!(stats.pending, 0, "{stats:?}");
+    assert_eq!(stats.fired + stats.cancelled + stats.returned, stats.scheduled, "{stats:?}");
+}
+
+/// Seeded chance: SplitMix64.
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// A place in something of length `len`, which is not zero.
+    pub(crate) fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).expect("below a length")
+    }
+
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(crate) fn nanos_below(&mut self, bound: Duration) -> Duration {
+        Duration::from_nanos(self.below(u64::try_from(bound.as_nanos()).expect("a short bound")))
+    }
+}

@@ -1,7 +1,17 @@
 //! Lanes: pushing, draining, reuse of blocks and of lanes. A block holds two postings here.
 //!
-//! | weakened to Relaxed | model that goes red |
-//! |---------------------|---------------------|
+//! Each row was tried: the ordering named was made `Relaxed`, or the fence or tag left out.
+//!
+//! | weakened | model that goes red |
+//! |----------|---------------------|
+//! | L1: `push` | `cancel_races_with_drain` |
+//! | L1: `drain` | `cancel_races_with_drain` |
+//! | L2: `recycle` | `a_drained_block_is_reused` |
+//! | L2: `spare_block` | `a_drained_block_is_reused` |
+//! | L3: `retire` | `a_lane_is_taken_over`, which aborts |
+//! | L3: `take_over` | `a_lane_is_taken_over`, which aborts |
+//! | L4: `register` | `two_producers_one_drain` |
+//! | L4: `lanes` | `two_producers_one_drain` |
 
 use super::model;
 use crate::inbox::Inbox;

@@ -1,7 +1,11 @@
 //! The shard's sleep: no wake is lost.
 //!
+//! Each row was tried: the ordering named was made `Relaxed`, or the fence or tag left out.
+//!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
+//! | F1: `announce`'s fence | `push_races_with_park` |
+//! | F1: `notify`'s fence | `push_races_with_park` |
 
 use super::model;
 use crate::inbox::Inbox;

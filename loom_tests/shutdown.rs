@@ -1,7 +1,11 @@
 //! Scheduling while the engine ends.
 //!
+//! Each row was tried: the ordering named was made `Relaxed`, or the fence or tag left out.
+//!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
+//! | F2: `notify`'s fence | `schedule_races_with_shutdown` |
+//! | F2: `close`'s fence | `schedule_races_with_shutdown` |
 
 use super::model;
 use crate::clock::{EngineClock, ManualClock};

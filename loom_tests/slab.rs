@@ -1,7 +1,14 @@
 //! Slots that change hands.
 //!
-//! | weakened to Relaxed | model that goes red |
-//! |---------------------|---------------------|
+//! Each row was tried: the ordering named was made `Relaxed`, or the fence or tag left out.
+//!
+//! | weakened | model that goes red |
+//! |----------|---------------------|
+//! | D1: `give` | `a_magazine_changes_hands`, `takers_and_a_giver_never_share_a_slot` |
+//! | D1: `take` | the same two |
+//! | D2: the tag | `takers_and_a_giver_never_share_a_slot` |
+//! | G1: `grow` | `two_threads_grow_one_segment` |
+//! | G1: `get` | `two_threads_grow_one_segment` |
 
 use super::model;
 use crate::slab::{Magazine, Magazines, Slab};

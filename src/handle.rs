@@ -1,6 +1,6 @@
 //! The engine as its users see it: the owner, the handles, and what a handler gets.
 
-use crate::engine::{Cancel, Core, Local, Refusal, Unfired, with_local};
+use crate::engine::{BatchOutcome, Cancel, Core, Local, Refusal, Unfired, with_local};
 use crate::error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind};
 use crate::producer::Producer;
 use crate::stats::Stats;
@@ -309,6 +309,7 @@ impl<T: Send + 'static> Handle<T> {
     /// A call that races with it either gets its timer accounted for or its payload back. A second shutdown waits too
     /// and returns nothing. From inside a handler of this engine nothing is waited for: handlers that run end by
     /// themselves, and none begins.
+    #[must_use = "the payloads of timers that had not fired"]
     pub fn shutdown(&self) -> Vec<Unfired<T>> {
         self.core.shut_down()
     }
@@ -390,12 +391,10 @@ fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
     }
 }
 
-pub(crate) type BatchAttempt<T> = (Vec<TimerId>, Option<(Refusal, Vec<(Timestamp, T)>)>);
-
 pub(crate) fn batch_result<T: Send + 'static>(
     core: &Core<T>,
     mut batch: Vec<(Timestamp, T)>,
-    mut attempt: impl FnMut(Vec<(Timestamp, T)>) -> BatchAttempt<T>,
+    mut attempt: impl FnMut(Vec<(Timestamp, T)>) -> BatchOutcome<T>,
 ) -> Result<Vec<TimerId>, BatchError<T>> {
     let mut rounds = 0;
     loop {

@@ -1,4 +1,71 @@
 //! A timer engine for servers that arm a timeout for nearly everything and see nearly none of them fire.
+//!
+//! Timers are scheduled, moved and cancelled from any thread without a lock and without a line that two threads write.
+//! Each shard has a hierarchical timing wheel and a pinned thread of its own; what is due goes to a worker pool in
+//! chunks. The wheel never touches a timer before it is due: it holds 16-byte *tickets*, and a cancel is one
+//! compare-and-swap on the timer's own word.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tourbillon::{Cancel, Engine};
+//!
+//! let engine = Engine::new(|timer| println!("{} is {:?} late", timer.payload, timer.lateness))?;
+//! let id = engine.schedule(Duration::from_secs(30), "request 17 timed out")?;
+//! // ... the answer comes ...
+//! assert_eq!(engine.cancel(id), Cancel::Cancelled("request 17 timed out"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The way of a ticket
+//!
+//! ```text
+//!  any thread                         shard thread (pinned)                 worker
+//!  ----------                         ---------------------                 ------
+//!  take a slot, write the payload
+//!  arm the timer's word
+//!  post a ticket ──► lane ──┐
+//!  any thread ─────► lane ──┴─► drain ──► wheel ──► chunk of due ────────►  claim by one CAS, or skip
+//!                                          │        tickets                 run the handler
+//!  cancel: one CAS on the word;            ▼                                free the slot
+//!  the ticket dies in the lane       sleep until the
+//!  or in the wheel                   next deadline
+//! ```
+//! [`Engine`] is that with threads, [`DrivenEngine`] the same on a manual clock and one thread, and [`wheel`] the wheel
+//! alone.
+//!
+//! # Guarantees
+//!
+//! | | |
+//! |---|---|
+//! | never early | a handler begins at or after its deadline on the engine's clock |
+//! | at most once | each timer fires once, or is cancelled, or is returned by the shutdown: exactly one of them |
+//! | cancel tells | [`Cancel::Cancelled`] means that the handler does not run and has not begun; else [`Cancel`] says why |
+//! | lateness | below one tick, plus a thread's wake-up, plus the workers' queue; [`Stats`] shows it |
+//! | order | none within a tick, nor between handlers on several workers |
+//! | panics | a panicking handler is counted and reported, and costs nobody else anything |
+//! | bounds | pending timers, tickets under way, garbage and the work of a turn are bounded |
+//! | shutdown | fired + cancelled + returned = scheduled; payloads of unfired timers come back |
+//!
+//! # Limits
+//!
+//! - Memory for slots grows with the peak of pending timers (16 bytes and the payload each) and is kept until the engine
+//!   is dropped. The ticket of a cancelled timer stays, 16 bytes, until its shard looks at it; tickets in the wheels are
+//!   at most about twice the pending timers plus 65,536 and 4,096 for each thread that cancels.
+//! - An id is told from a later one of its slot until the slot was reused 2^32 times.
+//! - A process that forks has no shard threads in the child; build the engine after the fork.
+//! - The end of time is 584 years after the clock's origin; later deadlines are that one.
+//!
+//! # Vocabulary
+//!
+//! *tick*: the unit of a wheel's time. *deadline*: the moment at or after which a timer may fire. *slot*, *level*,
+//! *wheel*: a list of tickets; a ring of such lists; all levels of one shard. *ticket*: "look at this timer at this
+//! tick". *lane*: the way of one thread's tickets to one shard. *chunk*: up to 32 tickets, stored and handed over as
+//! one. *stale*: said of a ticket or an id whose timer has ended. *turn*: one pass of a shard's loop.
+//!
+//! # Features
+//!
+//! `std` (default): everything. Without it, [`wheel`], [`Tick`], [`Timestamp`] and [`TimerId`] only, on `core` and
+//! `alloc`.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;

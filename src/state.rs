@@ -47,7 +47,7 @@
 //! | pair | release side      | acquire side                        | what is handed over | model |
 //! |------|-------------------|-------------------------------------|---------------------|-------|
 //! | T1   | `arm`             | `cancel`, `claim`, `evict`, `deadline` | payload and deadline | `state::cancel_races_with_fire` |
-//! | T2   | `finish`, `cancel`| `has_ended`                         | the handler's effects | `state::who_waits_sees_what_the_handler_did` |
+//! | T2   | `finish`          | `has_ended`                         | the handler's effects | `state::who_waits_sees_what_the_handler_did` |
 //! | T3   | `link`, `arm`     | `deadline`                          | that the state had changed before | `state::a_read_deadline_is_the_timers_own` |
 
 use crate::sync::{AtomicU64, Ordering};
@@ -186,16 +186,17 @@ impl Control {
 
     #[inline]
     fn leave_armed(&self, from: u64, to: u64) -> Result<(), u64> {
-        // Ordering: AcqRel [T1, T2]. Acquire: the payload of this arming. Release: a reader of the new state knows that
-        // we are past the old one. Failure Acquire [T1]: the retry may read the deadline of a newer arming.
+        // Ordering: AcqRel [T1]. Acquire: the payload of this arming. Release: our read of the deadline is over, so it was
+        // not a later owner's (a load that waits for a later store: loom does not explore it). Failure Acquire [T1]: the
+        // retry may read the deadline of a newer arming.
         self.state.compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 
     /// Ends the handler's run; the caller owns the slot. True when somebody waits for it.
     #[inline]
     pub(crate) fn finish(&self, generation: u32) -> bool {
-        // Ordering: AcqRel [T2]. Release: the handler's effects. Acquire: who waits has registered before.
-        let state = self.state.swap(vacant(generation.wrapping_add(1)), Ordering::AcqRel);
+        // Ordering: Release [T2]. The handler's effects.
+        let state = self.state.swap(vacant(generation.wrapping_add(1)), Ordering::Release);
         debug_assert_eq!(state & !WAITED, vacant(generation) | RUNNING);
         state & WAITED != 0
     }
@@ -205,9 +206,13 @@ impl Control {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.state.load(Ordering::Relaxed);
         while state & RUNNING != 0 && generation_of(state) == generation {
-            // Ordering: AcqRel. Release: with `finish`, our registration. Failure Relaxed: a hint for the retry.
-            match self.state.compare_exchange_weak(state, state | WAITED, Ordering::AcqRel, Ordering::Relaxed)
-            {
+            // Ordering: Relaxed. The flag is all that `finish` is told.
+            match self.state.compare_exchange_weak(
+                state,
+                state | WAITED,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return true,
                 Err(newer) => state = newer,
             }

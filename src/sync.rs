@@ -27,7 +27,6 @@ mod imp {
 }
 
 #[cfg(not(all(test, tourbillon_loom)))]
-#[expect(clippy::disallowed_types, reason = "this is the door")]
 mod imp {
     pub(crate) use std::sync::Arc;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};

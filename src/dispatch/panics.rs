@@ -31,8 +31,8 @@ impl Guarded {
 
 fn drop_quietly(panic: Option<Box<dyn Any + Send>>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        // Its drop panicked with something whose drop may panic: leaking it ends the chain.
-        core::mem::forget(another);
+        // Its drop panicked with something whose drop may panic in turn: leaking that ends the chain.
+        Box::leak(another);
     }
 }
 

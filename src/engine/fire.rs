@@ -17,7 +17,7 @@ thread_local! {
 /// A worker's stay in an engine, from the begin of a chunk to its end.
 struct Session<'a, T: Send + 'static> {
     core: &'a Core<T>,
-    /// Slots of fired timers: one magazine for the depot at the end.
+    /// Slots of fired timers: a magazine for the depot at the end.
     vacated: Magazine,
 }
 
@@ -94,7 +94,7 @@ impl<T: Send + 'static> Fire for Core<T> {
                     let id = TimerId::new(ticket.index, generation);
                     let due = Due { id, deadline, lateness: now - deadline, payload };
                     self.run_handler(shard, ticket.index, generation, due);
-                    session.vacated.push(self.slots(), ticket.index);
+                    self.slots().vacate(&mut session.vacated, ticket.index);
                     let end = self.clock.now();
                     counters.add_busy(end - now);
                     now = end;

@@ -61,6 +61,9 @@ pub(crate) enum Refusal {
     ShutDown,
 }
 
+/// What became of a batch: the ids of the timers that were scheduled, and those that were refused.
+pub(crate) type BatchOutcome<T> = (Vec<TimerId>, Option<(Refusal, Vec<(Timestamp, T)>)>);
+
 /// A vacant slot in the hands of whoever reserved it.
 #[derive(Debug)]
 #[must_use]
@@ -255,11 +258,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Schedules many with one publication and at most one wake. Those that were refused come back, in order, with
     /// the reason; the lane may be filled beyond its capacity by one batch.
-    pub(crate) fn schedule_batch(
-        &self,
-        local: &mut Local,
-        items: Vec<(Timestamp, T)>,
-    ) -> (Vec<TimerId>, Option<(Refusal, Vec<(Timestamp, T)>)>) {
+    pub(crate) fn schedule_batch(&self, local: &mut Local, items: Vec<(Timestamp, T)>) -> BatchOutcome<T> {
         if !local.lane.has_room() {
             return (Vec::new(), Some((self.when_open(Refusal::LaneFull), items)));
         }
@@ -368,7 +367,9 @@ impl<T: Send + 'static> Core<T> {
             state::Cancel::Running => return Err(Cancel::Running),
             state::Cancel::Gone => return Err(Cancel::Gone),
         }
-        local.lane.lane().count_cancelled();
+        if local.lane.lane().count_cancelled().is_multiple_of(CANCELS_PER_CHECK) {
+            self.consider_a_sweep();
+        }
         // The slot is ours and its payload stays where it is.
         Ok(self.arm(local, id.index(), deadline))
     }

@@ -44,7 +44,6 @@ impl Block {
 }
 
 /// The cell of posting `number` in its block.
-#[expect(clippy::cast_possible_truncation, reason = "below the block's length")]
 fn cell_of(number: u64) -> usize {
     (number % BLOCK) as usize
 }
@@ -245,8 +244,10 @@ impl Lane {
                 let first = cell_of(reader.taken);
                 let here = (published - reader.taken).min(BLOCK - first as u64);
                 for cell in &head.postings[first..=cell_of(reader.taken + here - 1)] {
-                    // SAFETY: N1: a cell below `published` is written, and not again while the block is in the chain.
-                    each(cell.with(|cell| unsafe { (*cell).assume_init_read() }));
+                    // SAFETY: N1: a cell below `published` is not written again while the block is in the chain.
+                    let posting = cell.with(|cell| unsafe { *cell });
+                    // SAFETY: N1: and it is written.
+                    each(unsafe { posting.assume_init() });
                 }
                 reader.taken += here;
             }

@@ -147,6 +147,14 @@ impl Slots {
         }
     }
 
+    /// Adds a slot that the caller vacated to a magazine, which goes to the depot when it is full.
+    pub(crate) fn vacate(&self, magazine: &mut Magazine, index: u32) {
+        magazine.push(self, index);
+        if magazine.len >= self.magazine_slots {
+            self.give(mem::replace(magazine, Magazine::new()));
+        }
+    }
+
     /// Takes a magazine that a thread gave.
     fn take(&self) -> Option<Magazine> {
         // Ordering: Acquire [D1]. Pairs with `give`: the first slot's link word.

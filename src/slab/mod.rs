@@ -92,8 +92,10 @@ impl<T> Slab<T> {
     #[inline(always)]
     pub(crate) unsafe fn take(&self, index: u32) -> T {
         self.payloads.get_or_grow(index).0.with_mut(|cell| {
-            // SAFETY: B1: the caller owns the payload, which was written before the timer was armed.
-            unsafe { (*cell).assume_init_read() }
+            // SAFETY: B1: the caller owns the payload, so nobody else is in the cell.
+            let cell = unsafe { &mut *cell };
+            // SAFETY: B1: it was written before the timer was armed, and is not read again before the next `write`.
+            unsafe { cell.assume_init_read() }
         })
     }
 }

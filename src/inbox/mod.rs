@@ -11,7 +11,7 @@
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over | model |
 //! |------|--------------|--------------|---------------------|-------|
-//! | L1   | `Lane::push` | `Lane::drain`| the postings, the next block | `inbox::cancel_races_with_drain` |
+//! | L1   | `Lane::push` | `Lane::drain`| the postings, the next block | `inbox::push_races_with_drain` |
 //! | L2   | `Lane::drain` (recycle) | `Lane::spare_block` | a drained block | `inbox::a_drained_block_is_reused` |
 //! | L3   | `retire`     | `register`   | the writer's side of a lane | `inbox::a_lane_is_taken_over` |
 //! | L4   | `register`   | `lanes`      | a new lane          | `inbox::two_producers_one_drain` |

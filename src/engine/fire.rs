@@ -1,12 +1,12 @@
 //! Firing: what a worker does with a due chunk.
 
 use super::{Core, Due, with_local};
-use crate::dispatch::Fire;
+use crate::dispatch::{DueChunk, Fire};
 use crate::slab::Magazine;
 use crate::state::Claim;
 use crate::sync::{Ordering, StdArc};
 use crate::tick::Timestamp;
-use crate::ticket::{Posting, Ticket, TimerId};
+use crate::ticket::{Posting, TimerId};
 use core::cell::RefCell;
 
 thread_local! {
@@ -71,20 +71,20 @@ impl<T: Send + 'static> Core<T> {
 }
 
 impl<T: Send + 'static> Fire for Core<T> {
-    fn look_ahead(&self, tickets: &[Ticket]) {
-        for ticket in tickets {
+    fn fire(self: &StdArc<Self>, shard: usize, chunk: &DueChunk) {
+        let counters = &self.shards[shard].counters;
+        let mut session = Session::begin(self);
+        for ticket in chunk.tickets() {
             self.slab.prefetch(ticket.index);
         }
-    }
-
-    fn fire(self: &StdArc<Self>, shard: usize, tickets: &mut dyn Iterator<Item = Ticket>) {
-        let counters = &self.shards[shard].counters;
-        counters.begun.add(1);
-        let mut session = Session::begin(self);
-        let mut now = self.clock.now();
+        let begin = self.clock.now();
+        let mut now = begin;
         // Ordering: SeqCst. With `Session::begin`.
         while !self.stopping.load(Ordering::SeqCst) {
-            let Some(ticket) = tickets.next() else { break };
+            let Some((ticket, is_first)) = chunk.take() else { break };
+            if is_first {
+                counters.begun.add(1);
+            }
             // A clock that stepped back meanwhile does not unmake what its shard saw: the ticket's tick has begun.
             let fire_time = now.max(self.tick.start_of(ticket.tick));
             match self.slots().control(ticket.index).claim(ticket.stamp, fire_time) {
@@ -95,13 +95,12 @@ impl<T: Send + 'static> Fire for Core<T> {
                     let due = Due { id, deadline, lateness: now - deadline, payload };
                     self.run_handler(shard, ticket.index, generation, due);
                     self.slots().vacate(&mut session.vacated, ticket.index);
-                    let end = self.clock.now();
-                    counters.add_busy(end - now);
-                    now = end;
+                    now = self.clock.now();
                 }
                 Claim::Early { stamp, deadline } => self.reissue(ticket.index, stamp, deadline),
                 Claim::Stale => counters.stale_at_worker.add(1),
             }
         }
+        counters.add_busy(now - begin);
     }
 }

@@ -8,7 +8,7 @@ mod thread;
 pub(crate) use thread::drive;
 
 use crate::counters::ShardCounters;
-use crate::dispatch::{Dispatcher, Fire, Handover, Underway};
+use crate::dispatch::{Dispatcher, DueChunk, Fire, HANDOVER_CHUNKS, Handover, Underway};
 use crate::inbox::Inbox;
 use crate::limits::{CHUNK_TICKETS, RADIX_BITS};
 use crate::parker::Parker;
@@ -150,18 +150,28 @@ impl Shard {
 
     fn advance<F: Fire>(&mut self, now: Tick, dispatcher: &Dispatcher, fire: &StdArc<F>) -> Progress {
         let Self { index, shared, slots, wheel, underway, .. } = self;
-        let held = wheel.len();
-        let mut handed = 0;
-        let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
-        let progress = wheel.advance(now, TURN_BUDGET, is_live, |chunk| {
-            handed += chunk.len();
-            shared.counters.handed_over.add(1);
-            let handover = StdArc::new(Handover::new(*index, chunk));
+        let mut hand_over = |due: &mut Vec<DueChunk>| {
+            shared.counters.handed_over.add(due.len() as u64);
+            let handover = StdArc::new(Handover::new(*index, core::mem::take(due)));
             dispatcher.dispatch(fire, &handover);
             if !dispatcher.is_inline() {
                 underway.push(handover);
             }
+        };
+        let held = wheel.len();
+        let mut handed = 0;
+        let mut due = Vec::new();
+        let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
+        let progress = wheel.advance(now, TURN_BUDGET, is_live, |chunk| {
+            handed += chunk.len();
+            due.push(DueChunk::new(chunk));
+            if due.len() == HANDOVER_CHUNKS {
+                hand_over(&mut due);
+            }
         });
+        if !due.is_empty() {
+            hand_over(&mut due);
+        }
         shared.counters.stale.add((held - wheel.len() - handed) as u64);
         progress
     }
@@ -169,8 +179,7 @@ impl Shard {
     fn look_after_slow_chunks<F: Fire>(&mut self, now: Tick, dispatcher: &Dispatcher, fire: &StdArc<F>) {
         if now.0.saturating_sub(self.looked_at.0) >= self.look_interval {
             self.looked_at = now;
-            let sent = self.underway.look(dispatcher, fire);
-            self.shared.counters.handed_over.add(sent);
+            self.underway.look(dispatcher, fire);
         }
     }
 

@@ -125,8 +125,8 @@ impl Account {
         let accounted = closed_by_timeout + closed_by_client + still_open;
         vec![
             Line::count("connections opened", "opened", opened).must(
-                format!("{}, all that were asked for", self.connections),
-                opened == self.connections as u64,
+                format!("{}, {} as the clients saw it", self.connections, clients.greeted),
+                opened == self.connections as u64 && opened == clients.greeted,
             ),
             Line::count("closed by timeout", "closed_by_timeout", closed_by_timeout).must(
                 format!("{}, as the clients saw it", clients.closed_by_server),
@@ -162,6 +162,7 @@ impl Account {
         vec![
             Line::time("idle timeout", "idle_timeout_s", self.idle_timeout),
             Line::time("longest pause of a talking client", "longest_pause_s", clients.longest_pause),
+            Line::count("clients that overslept, silent since", "overslept", clients.overslept),
             Line::lateness(
                 "lateness of handlers, p50 / p99 / p99.9 / max",
                 "handler_lateness_ms",
@@ -188,8 +189,8 @@ impl Account {
                 .must(format!("{closed}, closed by timeout"), fired == closed),
             Line::count("timers left", "pending", pending).must_be_zero(),
             Line::count("handlers that panicked", "panics", total.panics).must_be_zero(),
-            Line::count("times that a shard slept and woke", "wakes", total.wakes),
-            Line::count("times that a server loop woke a shard", "unparks", total.unparks),
+            Line::count("wakes: times that a shard slept and woke", "wakes", total.wakes),
+            Line::count("unparks: times that a server loop woke one", "unparks", total.unparks),
         ]
     }
 

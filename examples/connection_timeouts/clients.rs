@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::system;
 use serde_json::{Value, json};
 use std::error::Error;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::process::{self, Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,8 +27,10 @@ pub(crate) struct Report {
     pub(crate) closed_by_server: u64,
     /// Those of them that had not been silent for the idle timeout.
     pub(crate) closed_early: u64,
-    /// Those of them whose client was still talking, whether or not it kept to its pauses.
+    /// Those of them whose client was still talking.
     pub(crate) closed_while_talking: u64,
+    /// Clients that should have talked on, but were so late that they fell silent.
+    pub(crate) overslept: u64,
     /// The longest time from one message of a talking client to the next.
     pub(crate) longest_pause: Duration,
     pub(crate) cpu_time: Duration,
@@ -43,6 +45,7 @@ impl Report {
             closed_by_server: self.closed_by_server + other.closed_by_server,
             closed_early: self.closed_early + other.closed_early,
             closed_while_talking: self.closed_while_talking + other.closed_while_talking,
+            overslept: self.overslept + other.overslept,
             longest_pause: self.longest_pause.max(other.longest_pause),
             cpu_time: self.cpu_time.max(other.cpu_time),
         }
@@ -55,6 +58,7 @@ impl Report {
             "closed_by_server": self.closed_by_server,
             "closed_early": self.closed_early,
             "closed_while_talking": self.closed_while_talking,
+            "overslept": self.overslept,
             "longest_pause": self.longest_pause.as_secs_f64(),
             "cpu_time": self.cpu_time.as_secs_f64(),
         })
@@ -70,6 +74,7 @@ impl Report {
             closed_by_server: count("closed_by_server")?,
             closed_early: count("closed_early")?,
             closed_while_talking: count("closed_while_talking")?,
+            overslept: count("overslept")?,
             longest_pause: duration("longest_pause")?,
             cpu_time: duration("cpu_time")?,
         })
@@ -137,8 +142,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         io::Result::Ok(report)
     })?;
-    println!("{}", Report { cpu_time: system::cpu_time(), ..report }.to_json());
-    Ok(())
+    let report = Report { cpu_time: system::cpu_time(), ..report };
+    Ok(writeln!(io::stdout(), "{}", report.to_json())?)
 }
 
 /// A crowd that cannot go on ends the process, and so the run.

@@ -56,7 +56,7 @@ impl Connection {
     }
 
     /// Reads whatever there is.
-    fn hear(&self) -> Heard {
+    pub(crate) fn hear(&self) -> Heard {
         let mut heard = Heard { bytes: 0, ended: false };
         let mut buffer = [0; 1_024];
         loop {

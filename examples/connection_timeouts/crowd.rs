@@ -1,7 +1,8 @@
 //! A crowd of clients: one event loop in which each connection lives its life.
 //!
 //! Of 20 clients 10 talk to the end, 7 fall silent at a random moment, and 3 leave at one. While a client talks it
-//! pauses for a random time, half the idle timeout at most.
+//! pauses for a random time, half the idle timeout at most. One that this process let sleep for three quarters of the
+//! timeout stays silent: what it sent might come too late.
 
 use crate::clients::Report;
 use crate::connection::GREETING;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use tourbillon::{Clock, SystemClock, Timestamp};
 
 const STOP: Token = Token(usize::MAX);
-/// So many connections are on their way at once: fewer than a listener's backlog takes.
+/// So many connections are on their way at once, over all crowds: a listener's backlog takes them.
 const MOST_CONNECTING: usize = 128;
 const LONGEST_MESSAGE: usize = 32;
 
@@ -41,7 +42,9 @@ struct Client {
     stream: TcpStream,
     plan: Plan,
     phase: Phase,
+    /// When it began to connect, until it sends something.
     last_sent: Timestamp,
+    pause_began: Timestamp,
 }
 
 /// The bounds of a client's life.
@@ -49,6 +52,7 @@ struct Habits {
     idle_timeout: Duration,
     shortest_pause: Duration,
     longest_pause: Duration,
+    too_long: Duration,
     life: Duration,
 }
 
@@ -61,6 +65,7 @@ pub(crate) struct Crowd {
     /// How many clients there are going to be.
     size: usize,
     connecting: usize,
+    most_connecting: usize,
     clients: Vec<Option<Client>>,
     /// Which client acts next, and when.
     agenda: BinaryHeap<Reverse<(Timestamp, usize)>>,
@@ -80,12 +85,14 @@ impl Crowd {
                 idle_timeout: options.idle_timeout,
                 shortest_pause: options.idle_timeout / 10,
                 longest_pause: options.idle_timeout / 2,
+                too_long: options.idle_timeout * 3 / 4,
                 life: options.seconds,
             },
             random: Random::new(options.seed, index),
             clock: SystemClock::new(),
             size: (options.connections + index) / crowds,
             connecting: 0,
+            most_connecting: (MOST_CONNECTING / crowds).max(1),
             clients: Vec::new(),
             agenda: BinaryHeap::new(),
             report: Report::default(),
@@ -107,13 +114,14 @@ impl Crowd {
     }
 
     fn connect_more(&mut self) -> io::Result<()> {
-        while self.connecting < MOST_CONNECTING && self.clients.len() < self.size {
+        while self.connecting < self.most_connecting && self.clients.len() < self.size {
             let index = self.clients.len();
-            let last_sent = self.clock.now();
+            let now = self.clock.now();
             let mut stream = TcpStream::connect(self.servers[index % self.servers.len()])?;
             self.poll.registry().register(&mut stream, Token(index), Interest::READABLE)?;
             let plan = self.random.plan(self.habits.life);
-            self.clients.push(Some(Client { stream, plan, phase: Phase::Connecting, last_sent }));
+            let phase = Phase::Connecting;
+            self.clients.push(Some(Client { stream, plan, phase, last_sent: now, pause_began: now }));
             self.connecting += 1;
         }
         Ok(())
@@ -160,12 +168,13 @@ impl Crowd {
 
     /// Puts the client's next act on the agenda.
     fn pause(&mut self, index: usize) {
-        let Some(client) = &self.clients[index] else { return };
-        let next =
-            self.clock.now() + self.random.between(self.habits.shortest_pause, self.habits.longest_pause);
+        let Some(client) = &mut self.clients[index] else { return };
+        client.pause_began = self.clock.now();
+        let end =
+            client.pause_began + self.random.between(self.habits.shortest_pause, self.habits.longest_pause);
         let next = match client.plan {
-            Plan::Talk => next,
-            Plan::FallSilent(moment) | Plan::Leave(moment) => next.min(moment),
+            Plan::Talk => end,
+            Plan::FallSilent(moment) | Plan::Leave(moment) => end.min(moment),
         };
         self.agenda.push(Reverse((next, index)));
     }
@@ -187,6 +196,10 @@ impl Crowd {
         let now = self.clock.now();
         match client.plan {
             Plan::FallSilent(moment) if moment <= now => client.phase = Phase::Silent,
+            _ if now - client.last_sent >= self.habits.too_long => {
+                client.phase = Phase::Silent;
+                self.report.overslept += 1;
+            }
             Plan::Leave(moment) if moment <= now => {
                 self.clients[index] = None;
                 self.report.left += 1;
@@ -198,7 +211,7 @@ impl Crowd {
 
     fn talk(&mut self, index: usize, now: Timestamp) -> io::Result<()> {
         let Some(client) = &mut self.clients[index] else { return Ok(()) };
-        self.report.longest_pause = self.report.longest_pause.max(now - client.last_sent);
+        self.report.longest_pause = self.report.longest_pause.max(now - client.pause_began);
         let length = 1 + self.random.below(LONGEST_MESSAGE);
         match client.stream.write(&[b'.'; LONGEST_MESSAGE][..length]) {
             Ok(_) => {
@@ -221,8 +234,10 @@ impl Crowd {
         if silence + clock_difference(silence) < self.habits.idle_timeout {
             self.report.closed_early += 1;
         }
-        if client.phase != Phase::Silent {
-            self.report.closed_while_talking += 1;
+        match client.phase {
+            Phase::Silent => {}
+            _ if silence >= self.habits.too_long => self.report.overslept += 1,
+            Phase::Connecting | Phase::Talking => self.report.closed_while_talking += 1,
         }
     }
 }
@@ -249,6 +264,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "below a usize")]
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }

@@ -27,7 +27,6 @@ mod system;
 mod tally;
 
 use account::{Account, Steady};
-use clap::Parser;
 use clients::ClientProcess;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use options::Options;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 /// Closes silent connections and no others: the engine's main job, on real sockets.
 #[derive(Debug, Parser)]
+#[command(name = "connection_timeouts")]
 pub(crate) struct Options {
     /// Connections to open
     #[arg(long, default_value_t = 10_000)]

@@ -9,6 +9,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::error::Error;
 use std::io::{self, ErrorKind};
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,20 @@ struct Session {
     connection: Arc<Connection>,
     timer: TimerId,
     last_byte: Timestamp,
+}
+
+impl Session {
+    /// Takes note of bytes.
+    fn rearm(&mut self, engine: &Handle<Arc<Connection>>, idle_timeout: Duration) -> io::Result<()> {
+        self.last_byte = engine.now();
+        match engine.reschedule_at(self.timer, self.last_byte + idle_timeout) {
+            Ok(timer) => self.timer = timer,
+            // The bytes came too late, or the timer too early: `verify_timeout` will tell.
+            Err(RescheduleError::Running | RescheduleError::Gone) => {}
+            Err(refused) => return Err(io::Error::other(refused.to_string())),
+        }
+        Ok(())
+    }
 }
 
 /// The engine and the event loops around it.
@@ -162,7 +177,7 @@ impl EventLoop {
                 }
             }
         }
-        let open = self.settle();
+        let open = self.settle()?;
         Ok(LoopEnd { close_lateness: self.close_lateness, open })
     }
 
@@ -195,22 +210,10 @@ impl EventLoop {
         let Some(session) = &mut self.sessions[index] else { return Ok(()) };
         let heard = session.connection.hear();
         if heard.bytes > 0 {
-            self.rearm(index)?;
+            session.rearm(&self.engine, self.idle_timeout)?;
         }
         if heard.ended {
             self.close(index);
-        }
-        Ok(())
-    }
-
-    fn rearm(&mut self, index: usize) -> io::Result<()> {
-        let Some(session) = &mut self.sessions[index] else { return Ok(()) };
-        session.last_byte = self.engine.now();
-        match self.engine.reschedule_at(session.timer, session.last_byte + self.idle_timeout) {
-            Ok(timer) => session.timer = timer,
-            // The byte came too late, or the timer too early: `verify_timeout` will tell.
-            Err(RescheduleError::Running | RescheduleError::Gone) => {}
-            Err(refused) => return Err(io::Error::other(refused.to_string())),
         }
         Ok(())
     }
@@ -227,36 +230,43 @@ impl EventLoop {
     /// Holds the close of a connection against the moment of its last byte: bytes that were on their way into this
     /// loop when the timer fired have moved that moment past the close.
     fn verify_timeout(&mut self, session: &Session) {
+        let Some(TimedOut { before_close, after_close }) = session.connection.timed_out() else {
+            // The timer is gone and has not fired: nobody was going to close this one.
+            return count(&self.counts.not_closed_in_time);
+        };
         count(&self.counts.closed_by_timeout);
-        let TimedOut { before_close, after_close } =
-            session.connection.timed_out().expect("its handler has ended");
-        if before_close - session.last_byte < self.idle_timeout {
+        let deadline = session.last_byte + self.idle_timeout;
+        if before_close < deadline {
             count(&self.counts.closed_early);
-            return;
         }
-        let lateness = after_close - (session.last_byte + self.idle_timeout);
-        if lateness > self.tolerance {
+        let lateness = after_close - deadline;
+        if lateness > self.tolerance || !session.connection.hear().ended {
             count(&self.counts.not_closed_in_time);
         }
-        self.close_lateness.saturating_record(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX));
+        self.close_lateness += u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Takes back the timers of all open connections, and looks for some that should not be open any more.
-    fn settle(&mut self) -> Vec<Session> {
+    /// Hears everybody once more, takes the other timers back, and looks for connections that should not be open.
+    fn settle(&mut self) -> io::Result<Vec<Session>> {
+        for index in 0..self.sessions.len() {
+            self.hear(index)?;
+        }
         let mut open = Vec::new();
-        for session in std::mem::take(&mut self.sessions).into_iter().flatten() {
-            match self.engine.cancel_and_wait(session.timer) {
-                Cancel::Cancelled(_) => open.push(session),
-                Cancel::Running | Cancel::Gone => self.verify_timeout(&session),
+        for session in mem::take(&mut self.sessions).into_iter().flatten() {
+            if let Cancel::Cancelled(_) = self.engine.cancel_and_wait(session.timer) {
+                self.verify_open(&session);
+                open.push(session);
+            } else {
+                self.verify_timeout(&session);
             }
         }
-        let now = self.engine.now();
-        for session in &open {
-            count(&self.counts.still_open);
-            if now - session.last_byte > self.idle_timeout + self.tolerance {
-                count(&self.counts.not_closed_in_time);
-            }
+        Ok(open)
+    }
+
+    fn verify_open(&self, session: &Session) {
+        count(&self.counts.still_open);
+        if self.engine.now() - session.last_byte > self.idle_timeout + self.tolerance {
+            count(&self.counts.not_closed_in_time);
         }
-        open
     }
 }

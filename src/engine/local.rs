@@ -44,34 +44,43 @@ impl Drop for Local {
 }
 
 thread_local! {
-    /// The engines that this thread has used through handles, the one used last in front.
-    static LOCALS: RefCell<Vec<Local>> = const { RefCell::new(Vec::new()) };
+    /// The calling thread's part of the engine that it used last. Empty while it is lent.
+    static FRONT: Cell<Option<Box<Local>>> = const { Cell::new(None) };
+    /// Its parts of other engines.
+    static OTHERS: RefCell<Vec<Local>> = const { RefCell::new(Vec::new()) };
     /// The engine whose shard this thread drives.
     static SHARD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Lends the calling thread's part of the engine. `f` must not run code of the user.
+/// Lends the calling thread's part of the engine.
 #[inline(always)]
 pub(crate) fn with_local<T: Send + 'static, R>(core: &Core<T>, f: impl FnOnce(&mut Local) -> R) -> R {
-    if LOCALS.try_with(|_| ()).is_err() {
-        // The thread is ending and its part is gone: one for this call only.
-        return f(&mut Local::new(core, home_of_current_thread(core)));
-    }
-    LOCALS.with_borrow_mut(|locals| match locals.first_mut() {
-        Some(first) if first.engine == core.id => f(first),
-        _ => f(bring_to_front(locals, core)),
-    })
+    let mut local = match FRONT.try_with(Cell::take) {
+        Ok(Some(local)) if local.engine == core.id => local,
+        Ok(another) => Box::new(find(another, core)),
+        // The thread is ending and its parts are gone: one for this call only.
+        Err(_) => return f(&mut Local::new(core, home_of_current_thread(core))),
+    };
+    let result = f(&mut local);
+    // In front there is nothing, or a part that was made for a call within this one.
+    drop(FRONT.try_with(|front| front.replace(Some(local))));
+    result
 }
 
+/// Puts `front` with the others and takes out, or makes, the part of this engine.
 #[cold]
-fn bring_to_front<'a, T: Send + 'static>(locals: &'a mut Vec<Local>, core: &Core<T>) -> &'a mut Local {
-    locals.retain(|local| local.slots.strong_count() > 0);
-    let at = locals.iter().position(|local| local.engine == core.id).unwrap_or_else(|| {
-        locals.push(Local::new(core, home_of_current_thread(core)));
-        locals.len() - 1
+fn find<T: Send + 'static>(front: Option<Box<Local>>, core: &Core<T>) -> Local {
+    let known = OTHERS.try_with(|others| {
+        let mut others = others.borrow_mut();
+        others.extend(front.map(|front| *front));
+        others.retain(|local| local.slots.strong_count() > 0);
+        let at = others.iter().position(|local| local.engine == core.id)?;
+        Some(others.swap_remove(at))
     });
-    locals.swap(0, at);
-    &mut locals[0]
+    match known {
+        Ok(Some(local)) => local,
+        _ => Local::new(core, home_of_current_thread(core)),
+    }
 }
 
 /// The shard that is pinned to the core on which the thread runs now, if there is one; the first one of an engine

@@ -143,8 +143,9 @@ impl Shard {
                     }
                 });
             }
+            // Lane by lane: only within a lane does what follows tell that a posting has ended.
+            stale += insert_live(wheel, slots, *tick, drained);
         }
-        stale += insert_live(wheel, slots, *tick, drained);
         shared.counters.stale.add(stale);
     }
 
@@ -204,7 +205,9 @@ impl Shard {
 /// Moves the live ones of `postings` into the wheel as tickets; how many were stale.
 ///
 /// Most timers are cancelled before their shard first sees them, so most postings end here. All states are read before
-/// the first ticket is placed: the loads overlap.
+/// the first ticket is placed: the loads overlap. A posting that is followed by one for the same slot has ended for
+/// certain, and is not looked at: a thread that schedules and cancels uses one slot again and again, and reading its word
+/// each time would take the line away from it.
 fn insert_live(
     wheel: &mut TicketWheel<RADIX_BITS>,
     slots: &Slots,
@@ -212,10 +215,18 @@ fn insert_live(
     postings: &mut Vec<Posting>,
 ) -> u64 {
     let before = postings.len();
-    postings.retain(|posting| slots.control(posting.index).is_live(posting.stamp));
-    let stale = before - postings.len();
-    for posting in postings.drain(..) {
+    let mut kept = 0;
+    for at in 0..before {
+        let posting = postings[at];
+        let superseded = postings.get(at + 1).is_some_and(|next| next.index == posting.index);
+        if !superseded && slots.control(posting.index).is_live(posting.stamp) {
+            postings[kept] = posting;
+            kept += 1;
+        }
+    }
+    for posting in &postings[..kept] {
         wheel.insert(posting.into_ticket(tick));
     }
-    stale as u64
+    postings.clear();
+    (before - kept) as u64
 }

@@ -164,8 +164,10 @@ impl<T: Send + 'static> Handle<T> {
     /// As [`schedule`](Self::schedule).
     #[inline]
     pub fn schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
-        with_local(&self.core, |local| schedule(&self.core, local, deadline, payload))
-            .or_else(|error| self.wait_for_room(deadline, error))
+        match with_local(&self.core, |local| schedule(&self.core, local, deadline, payload)) {
+            Ok(id) => Ok(id),
+            Err(error) => self.wait_for_room(deadline, error),
+        }
     }
 
     /// As [`schedule`](Self::schedule), but never waits.

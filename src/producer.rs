@@ -71,11 +71,14 @@ impl<T: Send + 'static> Producer<T> {
     /// As there.
     #[inline]
     pub fn schedule_at(&mut self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
-        self.try_schedule_at(deadline, payload).or_else(|error| {
-            let Self { local, handle } = self;
-            let core = handle.core();
-            handle::wait_for_room(core, error, |payload| handle::schedule(core, local, deadline, payload))
-        })
+        match self.try_schedule_at(deadline, payload) {
+            Ok(id) => Ok(id),
+            Err(error) => {
+                let Self { local, handle } = self;
+                let core = handle.core();
+                handle::wait_for_room(core, error, |payload| handle::schedule(core, local, deadline, payload))
+            }
+        }
     }
 
     /// See [`Handle::try_schedule_at`].

@@ -53,18 +53,33 @@ impl DueChunk {
 pub(crate) struct Handover {
     shard: usize,
     chunks: Box<[DueChunk]>,
+    /// Workers that are at it.
+    workers: AtomicU32,
 }
 
 impl Handover {
     pub(crate) fn new(shard: usize, chunks: Vec<DueChunk>) -> Self {
-        Self { shard, chunks: chunks.into_boxed_slice() }
+        Self { shard, chunks: chunks.into_boxed_slice(), workers: AtomicU32::new(0) }
     }
 
     /// Fires the tickets that no other worker takes.
     pub(crate) fn run<F: Fire>(&self, fire: &StdArc<F>) {
+        // Ordering: Relaxed, here and in `has_idle_job`. Only a measure.
+        self.workers.fetch_add(1, Ordering::Relaxed);
         for chunk in self.chunks.iter().filter(|chunk| !chunk.is_taken()) {
             fire.fire(self.shard, chunk);
         }
+        self.workers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether a job for it waits for its worker. `Underway` has one reference, and each job one.
+    fn has_idle_job(self: &StdArc<Self>) -> bool {
+        StdArc::strong_count(self) - 1 > self.workers.load(Ordering::Relaxed) as usize
+    }
+
+    /// Whether each job for it has ended or was dropped.
+    fn is_left_alone(self: &StdArc<Self>) -> bool {
+        StdArc::strong_count(self) == 1
     }
 
     fn taken(&self) -> usize {
@@ -93,17 +108,16 @@ impl Underway {
         self.handovers.push(Entry { handover, taken_at_last_look: 0 });
     }
 
-    /// Sends help to handovers that were begun and have not moved since the last look, and sends those again that were
-    /// dropped. To be called at most once a tick or so.
+    /// Sends help to handovers that were begun and have not moved since the last look, unless help is on its way, and
+    /// sends those again that were dropped. To be called at most once a tick or so.
     pub(crate) fn look<F: Fire>(&mut self, dispatcher: &Dispatcher, fire: &StdArc<F>) {
         self.handovers.retain_mut(|entry| {
             let taken = entry.handover.taken();
             if taken == entry.handover.len() {
                 return false;
             }
-            let dropped = StdArc::strong_count(&entry.handover) == 1;
-            let held_up = taken > 0 && taken == entry.taken_at_last_look;
-            if dropped || held_up {
+            let held_up = taken > 0 && taken == entry.taken_at_last_look && !entry.handover.has_idle_job();
+            if held_up || entry.handover.is_left_alone() {
                 dispatcher.dispatch(fire, &entry.handover);
             }
             entry.taken_at_last_look = taken;
@@ -115,7 +129,7 @@ impl Underway {
     pub(crate) fn wants_a_look(&self) -> bool {
         self.handovers.iter().any(|entry| {
             let len = entry.handover.len();
-            len > 1 && entry.handover.taken() < len
+            (len > 1 || entry.handover.is_left_alone()) && entry.handover.taken() < len
         })
     }
 }

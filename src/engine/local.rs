@@ -52,19 +52,28 @@ thread_local! {
     static SHARD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
+/// A thread's part of an engine while it is out of its place; it goes back when this is dropped.
+struct Lent(Option<Box<Local>>);
+
+impl Drop for Lent {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let local = self.0.take();
+        // In front there is nothing, or a part that was made for a call within this one.
+        drop(FRONT.try_with(|front| front.replace(local)));
+    }
+}
+
 /// Lends the calling thread's part of the engine.
 #[inline(always)]
 pub(crate) fn with_local<T: Send + 'static, R>(core: &Core<T>, f: impl FnOnce(&mut Local) -> R) -> R {
-    let mut local = match FRONT.try_with(Cell::take) {
+    let local = match FRONT.try_with(Cell::take) {
         Ok(Some(local)) if local.engine == core.id => local,
         Ok(another) => Box::new(find(another, core)),
         // The thread is ending and its parts are gone: one for this call only.
         Err(_) => return f(&mut Local::new(core, home_of_current_thread(core))),
     };
-    let result = f(&mut local);
-    // In front there is nothing, or a part that was made for a call within this one.
-    drop(FRONT.try_with(|front| front.replace(Some(local))));
-    result
+    f(Lent(None).0.insert(local))
 }
 
 /// Puts `front` with the others and takes out, or makes, the part of this engine.

@@ -312,17 +312,28 @@ impl<T: Send + 'static> Core<T> {
     /// Takes back a timer that was armed while the engine was being shut down; `None` when the shutdown returns it.
     #[cold]
     fn withdraw(&self, local: &mut Local, id: TimerId) -> Option<T> {
-        self.release(local, id).payload()
+        // SAFETY: I3: we took the timer out of `armed`; its slot rests in our magazine.
+        (self.release(local, id) == state::Cancel::Won).then(|| unsafe { self.slab.take(id.index()) })
     }
 
-    /// Takes a timer out of the armed state, its slot into `local`'s magazine.
+    /// Takes a timer out of the armed state and its slot into `local`'s magazine. When that is `Won`, the payload must
+    /// be taken before `local` is used again.
     #[inline(always)]
-    fn release(&self, local: &mut Local, id: TimerId) -> Cancel<T> {
-        let Some(control) = self.slots().get(id.index()) else { return Cancel::Gone };
-        match control.cancel(id.generation()) {
+    fn release(&self, local: &mut Local, id: TimerId) -> state::Cancel {
+        let Some(control) = self.control(id) else { return state::Cancel::Gone };
+        let outcome = control.cancel(id.generation());
+        if outcome == state::Cancel::Won {
+            local.magazines.put(self.slots(), id.index());
+        }
+        outcome
+    }
+
+    #[inline(always)]
+    pub(crate) fn cancel(&self, local: &mut Local, id: TimerId) -> Cancel<T> {
+        match self.release(local, id) {
             state::Cancel::Won => {
-                local.magazines.put(self.slots(), id.index());
-                // SAFETY: I3: we took the timer out of `armed`; the slot rests in our magazine until we return.
+                self.count_cancel(local);
+                // SAFETY: I3: we took the timer out of `armed`; its slot rests in our magazine.
                 Cancel::Cancelled(unsafe { self.slab.take(id.index()) })
             }
             state::Cancel::Running => Cancel::Running,
@@ -330,15 +341,11 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    #[inline]
-    pub(crate) fn cancel(&self, local: &mut Local, id: TimerId) -> Cancel<T> {
-        let outcome = self.release(local, id);
-        if let Cancel::Cancelled(_) = outcome
-            && local.lane.lane().count_cancelled().is_multiple_of(CANCELS_PER_CHECK)
-        {
+    #[inline(always)]
+    fn count_cancel(&self, local: &Local) {
+        if local.lane.lane().count_cancelled().is_multiple_of(CANCELS_PER_CHECK) {
             self.consider_a_sweep();
         }
-        outcome
     }
 
     /// Waits until the handler of `id`, if it runs, has ended.
@@ -367,9 +374,7 @@ impl<T: Send + 'static> Core<T> {
             state::Cancel::Running => return Err(Cancel::Running),
             state::Cancel::Gone => return Err(Cancel::Gone),
         }
-        if local.lane.lane().count_cancelled().is_multiple_of(CANCELS_PER_CHECK) {
-            self.consider_a_sweep();
-        }
+        self.count_cancel(local);
         // The slot is ours and its payload stays where it is.
         Ok(self.arm(local, id.index(), deadline))
     }

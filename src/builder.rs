@@ -99,7 +99,8 @@ impl Builder {
         self
     }
 
-    /// How many shards there are: wheels, each with a thread of its own.
+    /// How many shards there are: wheels, each with a thread of its own. The default counts the cores on which the calling
+    /// thread may run.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
         self
@@ -144,9 +145,9 @@ impl Builder {
         self
     }
 
-    /// How many timers may be pending. Some more slots may rest unused in other threads' hands: up to 128 for each
-    /// thread, and at most 1/32 of a capacity below 4,096. Memory is taken as it is needed and kept until the engine
-    /// is dropped: 16 bytes and the payload for each slot, 16 bytes for each ticket.
+    /// How many slots there are for timers that are pending or run. Threads keep some slots at hand, which then are not
+    /// to be had by others: up to 128 each, and at most 1/32 of a capacity below 4,096. Memory is taken as it is needed and
+    /// kept until the engine is dropped: 16 bytes and the payload for each slot, 16 bytes for each ticket.
     pub fn capacity(mut self, capacity: u32) -> Self {
         self.capacity = capacity;
         self
@@ -192,7 +193,8 @@ impl Builder {
 
     /// Makes an engine without threads, on a manual clock that begins at zero. Handlers run inside
     /// [`advance`](DrivenEngine::advance). There is one shard unless said otherwise; handles use the first, and
-    /// [`producer_on`](crate::Handle::producer_on) any. The settings of clock, cores and workers do not apply.
+    /// [`producer_on`](crate::Handle::producer_on) any. What was said of clock, cores, workers and executor does not
+    /// apply.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! Where an engine reads the time: a trait, and the clocks that come with it.
 
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering, PoisonError};
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::tick::Timestamp;
 use core::fmt;
 use core::time::Duration;
@@ -8,7 +8,7 @@ use core::time::Duration;
 /// A source of time that an engine can run on.
 ///
 /// A clock should not run backwards. If one does, the engine waits until it has caught up: nothing fires early, and
-/// nothing panics.
+/// nothing panics. It must not panic: it is read on the shards' threads.
 pub trait Clock: Send + Sync {
     /// The present moment.
     fn now(&self) -> Timestamp;
@@ -25,14 +25,17 @@ pub trait Clock: Send + Sync {
     }
 }
 
-/// Called by a clock that moves in steps, after each one.
-pub type OnStep = Box<dyn Fn() + Send + Sync>;
+/// Called by a clock that moves in steps, after each one. Once it has returned false it is dropped.
+pub type OnStep = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The default clock: the processor's time-stamp counter where it is usable, the system's monotonic clock elsewhere.
 ///
 /// Reading it takes about half as long as [`std::time::Instant::now`]. Its rate is calibrated once, at the first use
-/// in the process, and may differ from the system clock's by some parts per million; it does not count time in which
-/// the machine was suspended.
+/// in the process, and may differ from the system clock's by some parts per million: a timer of an hour may be some
+/// milliseconds early or late by that one.
+///
+/// It is for machines that stay awake. Where they are suspended the counter may stop or begin anew, and timers with it: use
+/// [`SystemClock`] or `BootClock` there.
 #[derive(Clone, Debug)]
 pub struct MonotonicClock {
     source: quanta::Clock,
@@ -165,9 +168,14 @@ impl ManualClock {
     pub fn set(&self, now: Timestamp) {
         // Ordering: Release, with `now`'s Acquire: who sees the step sees what was done before it.
         self.shared.nanos.store(now.as_nanos(), Ordering::Release);
-        for on_step in self.shared.on_step.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            on_step();
-        }
+        // Taken out meanwhile: a subscriber may use the clock.
+        let mut subscribers = core::mem::take(&mut *self.lock_subscribers());
+        subscribers.retain(|on_step| on_step());
+        self.lock_subscribers().append(&mut subscribers);
+    }
+
+    fn lock_subscribers(&self) -> MutexGuard<'_, Vec<OnStep>> {
+        self.shared.on_step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -182,7 +190,7 @@ impl Clock for ManualClock {
     }
 
     fn subscribe(&self, on_step: OnStep) {
-        self.shared.on_step.lock().unwrap_or_else(PoisonError::into_inner).push(on_step);
+        self.lock_subscribers().push(on_step);
     }
 }
 

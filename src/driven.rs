@@ -69,7 +69,9 @@ impl<T: Send + 'static> DrivenEngine<T> {
     pub fn turn(&mut self) {
         let now = self.clock.now();
         for shard in &mut self.shards {
-            while self.engine.core().turn(shard, now) == Next::Turn {}
+            // Drained once, so that handlers which schedule for now find their timers fired next time.
+            shard.drain();
+            while self.engine.core().work(shard, now) == Next::Turn {}
         }
     }
 

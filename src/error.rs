@@ -9,7 +9,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleErrorKind {
-    /// As many timers are pending as the engine has `capacity` for.
+    /// No slot is left: `capacity` is used up by pending timers, running handlers, and slots that rest with other threads.
     EngineFull,
     /// The shard is behind with this thread's tickets: its `lane_capacity` is used up.
     LaneFull,
@@ -68,8 +68,10 @@ pub enum RescheduleError<T> {
     Running,
     /// It has fired, was cancelled or was returned by a shutdown before.
     Gone,
-    /// It was cancelled, but could not be scheduled again.
-    Refused(ScheduleError<T>),
+    /// The lane is full and waiting would be for oneself; the timer is as it was.
+    LaneFull,
+    /// It was cancelled, and then the engine was shut down: here is its payload.
+    ShutDown(T),
 }
 
 // Errors are printed whether or not payloads can be.
@@ -110,7 +112,8 @@ impl<T> fmt::Debug for RescheduleError<T> {
         match self {
             Self::Running => f.write_str("Running"),
             Self::Gone => f.write_str("Gone"),
-            Self::Refused(error) => f.debug_tuple("Refused").field(error).finish(),
+            Self::LaneFull => f.write_str("LaneFull"),
+            Self::ShutDown(_) => f.write_str("ShutDown"),
         }
     }
 }
@@ -120,7 +123,8 @@ impl<T> fmt::Display for RescheduleError<T> {
         match self {
             Self::Running => f.write_str("the timer's handler is running"),
             Self::Gone => f.write_str("the timer is gone"),
-            Self::Refused(error) => error.fmt(f),
+            Self::LaneFull => ScheduleErrorKind::LaneFull.fmt(f),
+            Self::ShutDown(_) => ScheduleErrorKind::ShutDown.fmt(f),
         }
     }
 }

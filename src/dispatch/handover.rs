@@ -5,12 +5,13 @@
 //!
 //! # Invariants
 //! H1. Each ticket is taken by exactly one worker: the cursor of its chunk gives each place out once.
-//! H2. A handover with tickets that were not taken is in `Underway`, and is sent again when nobody works on it.
+//! H2. A handover with tickets that were not taken is in `Underway`, and is sent again while no job waits for it.
 
 use super::{Dispatcher, Fire};
 use crate::sync::{AtomicU32, Ordering, StdArc};
 use crate::ticket::Ticket;
 use crate::wheel::Chunk;
+use std::collections::VecDeque;
 
 /// Chunks in one handover at most: 512 tickets.
 pub(crate) const HANDOVER_CHUNKS: usize = 16;
@@ -53,83 +54,102 @@ impl DueChunk {
 pub(crate) struct Handover {
     shard: usize,
     chunks: Box<[DueChunk]>,
-    /// Workers that are at it.
-    workers: AtomicU32,
+    /// Jobs that were sent for it and have neither begun nor been dropped.
+    waiting_jobs: AtomicU32,
 }
 
 impl Handover {
     pub(crate) fn new(shard: usize, chunks: Vec<DueChunk>) -> Self {
-        Self { shard, chunks: chunks.into_boxed_slice(), workers: AtomicU32::new(0) }
+        Self { shard, chunks: chunks.into_boxed_slice(), waiting_jobs: AtomicU32::new(0) }
     }
 
     /// Fires the tickets that no other worker takes.
-    pub(crate) fn run<F: Fire>(&self, fire: &StdArc<F>) {
-        // Ordering: Relaxed, here and in `has_idle_job`. Only a measure.
-        self.workers.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn run<F: Fire>(&self, fire: &StdArc<F>) {
         for chunk in self.chunks.iter().filter(|chunk| !chunk.is_taken()) {
             fire.fire(self.shard, chunk);
         }
-        self.workers.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Whether a job for it waits for its worker. `Underway` has one reference, and each job one.
-    fn has_idle_job(self: &StdArc<Self>) -> bool {
-        StdArc::strong_count(self) - 1 > self.workers.load(Ordering::Relaxed) as usize
-    }
-
-    /// Whether each job for it has ended or was dropped.
-    fn is_left_alone(self: &StdArc<Self>) -> bool {
-        StdArc::strong_count(self) == 1
-    }
-
-    fn taken(&self) -> usize {
-        self.chunks.iter().map(DueChunk::taken).sum()
     }
 
     fn len(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.tickets.len()).sum()
     }
+
+    fn is_taken(&self) -> bool {
+        self.chunks.iter().all(DueChunk::is_taken)
+    }
 }
 
-/// The handovers of a shard that workers may still be at.
+/// One job for a handover, on its way through an executor.
+pub(super) struct Errand<F: Fire> {
+    handover: StdArc<Handover>,
+    fire: StdArc<F>,
+    begun: bool,
+}
+
+impl<F: Fire> Errand<F> {
+    pub(super) fn new(handover: &StdArc<Handover>, fire: &StdArc<F>) -> Self {
+        // Ordering: Relaxed. A count that orders nothing.
+        handover.waiting_jobs.fetch_add(1, Ordering::Relaxed);
+        Self { handover: StdArc::clone(handover), fire: StdArc::clone(fire), begun: false }
+    }
+
+    pub(super) fn run(mut self) {
+        self.begun = true;
+        self.wait_no_longer();
+        self.handover.run(&self.fire);
+    }
+
+    fn wait_no_longer(&self) {
+        // Ordering: Relaxed. As in `new`.
+        self.handover.waiting_jobs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<F: Fire> Drop for Errand<F> {
+    fn drop(&mut self) {
+        if !self.begun {
+            self.wait_no_longer();
+            self.fire.job_dropped(self.handover.shard);
+        }
+    }
+}
+
+/// Handovers that one look goes through at most.
+const LOOKS: usize = 256;
+
+/// The handovers of a shard that workers may still be at, the longest one in front.
 #[derive(Debug, Default)]
 pub(crate) struct Underway {
-    handovers: Vec<Entry>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    handover: StdArc<Handover>,
-    taken_at_last_look: usize,
+    handovers: VecDeque<StdArc<Handover>>,
 }
 
 impl Underway {
     pub(crate) fn push(&mut self, handover: StdArc<Handover>) {
-        self.handovers.push(Entry { handover, taken_at_last_look: 0 });
+        self.handovers.push_back(handover);
     }
 
-    /// Sends help to handovers that were begun and have not moved since the last look, unless help is on its way, and
-    /// sends those again that were dropped. To be called at most once a tick or so.
+    /// Sends one more worker to each handover that has tickets left and no job waiting: its workers are slow, or its job
+    /// was dropped. To be called once in a while; what a worker does at once is finished by then.
     pub(crate) fn look<F: Fire>(&mut self, dispatcher: &Dispatcher, fire: &StdArc<F>) {
-        self.handovers.retain_mut(|entry| {
-            let taken = entry.handover.taken();
-            if taken == entry.handover.len() {
-                return false;
+        for _ in 0..self.handovers.len().min(LOOKS) {
+            let Some(handover) = self.handovers.pop_front() else { break };
+            if handover.is_taken() {
+                continue;
             }
-            let held_up = taken > 0 && taken == entry.taken_at_last_look && !entry.handover.has_idle_job();
-            if held_up || entry.handover.is_left_alone() {
-                dispatcher.dispatch(fire, &entry.handover);
+            // Ordering: Relaxed. A stale count postpones help by one look, or sends a job that finds nothing to do.
+            if handover.waiting_jobs.load(Ordering::Relaxed) == 0 {
+                // Nothing is lost by a panic here: the next look finds no job waiting.
+                let _sent = dispatcher.dispatch(fire, &handover);
             }
-            entry.taken_at_last_look = taken;
-            true
-        });
+            self.handovers.push_back(handover);
+        }
     }
 
-    /// Whether a slow handler could be holding others up: the shard should look again soon.
+    /// Whether a slow handler could be holding others up, or a job was dropped: the shard should look again soon.
     pub(crate) fn wants_a_look(&self) -> bool {
-        self.handovers.iter().any(|entry| {
-            let len = entry.handover.len();
-            (len > 1 || entry.handover.is_left_alone()) && entry.handover.taken() < len
+        self.handovers.iter().take(LOOKS).any(|handover| {
+            let waits = handover.waiting_jobs.load(Ordering::Relaxed) > 0;
+            !handover.is_taken() && (handover.len() > 1 || !waits)
         })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Due chunks are handed over as one job, which takes their tickets one by one from shared cursors, so that a second
 //! worker can be given the same chunks when the first is held up by a slow handler: the shard looks at what is under way
-//! (`Underway`) and sends help where the cursors stand still. Splitting chunks beforehand would cost a task for every few
+//! (`Underway`) and sends help to what takes long. Splitting chunks beforehand would cost a task for every few
 //! timers, nearly always for nothing.
 
 mod executor;
@@ -21,4 +21,7 @@ use crate::sync::StdArc;
 pub(crate) trait Fire: Send + Sync + 'static {
     /// Fires what it can take from `chunk`.
     fn fire(self: &StdArc<Self>, shard: usize, chunk: &DueChunk);
+
+    /// Hears that an executor dropped a job: the shard should look.
+    fn job_dropped(&self, shard: usize);
 }

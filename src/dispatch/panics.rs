@@ -29,6 +29,14 @@ impl Guarded {
     }
 }
 
+/// Runs `f`. False when it panicked.
+pub(super) fn survives(f: impl FnOnce()) -> bool {
+    let panic = catch_unwind(AssertUnwindSafe(f)).err();
+    let survived = panic.is_none();
+    drop_quietly(panic);
+    survived
+}
+
 fn drop_quietly(panic: Option<Box<dyn Any + Send>>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         // Its drop panicked with something whose drop may panic in turn: leaking that ends the chain.

@@ -41,8 +41,14 @@ impl<T: Send + 'static> Drop for Session<'_, T> {
 
 impl<T: Send + 'static> Core<T> {
     /// Whether a handler of this engine is on the calling thread's stack.
-    pub(crate) fn is_firing_here(&self) -> bool {
+    fn is_firing_here(&self) -> bool {
         FIRING.try_with(|firing| firing.borrow().contains(&self.id)).unwrap_or(false)
+    }
+
+    /// Whether waiting for a handler could be waiting for oneself: in one, and on a thread of the pool, which may be
+    /// doing something on behalf of one.
+    pub(crate) fn must_not_wait_here(&self) -> bool {
+        self.is_firing_here() || self.dispatcher.is_worker_here()
     }
 
     /// Runs the handler of a claimed timer and vacates its slot.
@@ -71,6 +77,10 @@ impl<T: Send + 'static> Core<T> {
 }
 
 impl<T: Send + 'static> Fire for Core<T> {
+    fn job_dropped(&self, shard: usize) {
+        self.shards[shard].parker.wake_if_asleep();
+    }
+
     fn fire(self: &StdArc<Self>, shard: usize, chunk: &DueChunk) {
         let counters = &self.shards[shard].counters;
         let mut session = Session::begin(self);

@@ -21,7 +21,7 @@ pub use shutdown::Unfired;
 use crate::clock::EngineClock;
 use crate::counters::Counter;
 use crate::dispatch::{Dispatcher, Guarded};
-use crate::inbox::Pushed;
+use crate::inbox::{Lane, Pushed};
 use crate::parker::Notified;
 use crate::shard::{self, Shard, ShardShared};
 use crate::slab::{Slab, Slots};
@@ -35,9 +35,6 @@ use core::time::Duration;
 const STALE_SLACK: u64 = 65_536;
 /// A thread asks whether a sweep is due after this many cancels of its own.
 const CANCELS_PER_CHECK: u64 = 4_096;
-/// How long a begun chunk may stand still before another worker helps with it.
-const PATIENCE: Duration = Duration::from_millis(1);
-
 /// A timer taken by a worker.
 #[derive(Debug)]
 pub(crate) struct Due<T> {
@@ -63,6 +60,22 @@ pub(crate) enum Refusal {
 
 /// What became of a batch: the ids of the timers that were scheduled, and those that were refused.
 pub(crate) type BatchOutcome<T> = (Vec<TimerId>, Option<(Refusal, Vec<(Timestamp, T)>)>);
+
+/// What became of a timer that was to be moved.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Moved<T> {
+    /// It is pending under this id.
+    To(TimerId),
+    /// It is as it was.
+    Not(Refusal),
+    /// It was cancelled, and then the engine was shut down.
+    CutOff(T),
+    /// Its handler has begun.
+    Running,
+    /// It has ended before.
+    Gone,
+}
 
 /// A vacant slot in the hands of whoever reserved it.
 #[derive(Debug)]
@@ -110,6 +123,8 @@ pub(crate) struct Core<T> {
     quiet: (Mutex<()>, Condvar),
     returned: Counter,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    /// Held by the shutdown that waits, so that another one waits for it.
+    ending: Mutex<()>,
 }
 
 /// What the builder settled.
@@ -152,20 +167,17 @@ impl<T: Send + 'static> Core<T> {
             quiet: (Mutex::new(()), Condvar::new()),
             returned: Counter::new(),
             threads: Mutex::new(Vec::new()),
+            ending: Mutex::new(()),
         }
     }
 
     /// The shards' own sides, to be driven by one thread each or by hand; once.
     pub(crate) fn make_shards(&self) -> Vec<Shard> {
-        let patience = PATIENCE.as_nanos().div_ceil(self.tick.as_duration().as_nanos());
-        let patience = u64::try_from(patience).unwrap_or(1);
         let slots = self.slab.slots();
         self.shards
             .iter()
             .enumerate()
-            .map(|(index, shared)| {
-                Shard::new(index, StdArc::clone(shared), StdArc::clone(slots), self.tick, patience)
-            })
+            .map(|(index, shared)| Shard::new(index, StdArc::clone(shared), StdArc::clone(slots), self.tick))
             .collect()
     }
 
@@ -173,22 +185,24 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn start(self: &StdArc<Self>) -> std::io::Result<()> {
         for (index, shard) in self.make_shards().into_iter().enumerate() {
             let core = StdArc::clone(self);
-            let shared = StdArc::clone(&self.shards[index]);
+            let stepped = StdArc::downgrade(&self.shards[index]);
             let pin = self.cores.get(index).copied();
             let thread =
                 thread::Builder::new().name(format!("tourbillon-shard-{index}")).spawn(move || {
                     mark_shard_thread(core.id);
-                    shard::drive(shard, pin, &core.clock, core.tick, &core.dispatcher, &core);
+                    shard::drive(shard, pin, &core.clock, &core.dispatcher, &core);
                 })?;
             self.lock_threads().push(thread);
-            self.clock.as_dyn().subscribe(Box::new(move || shared.parker.wake_if_asleep()));
+            self.clock.as_dyn().subscribe(Box::new(move || {
+                stepped.upgrade().inspect(|shard| shard.parker.wake_if_asleep()).is_some()
+            }));
         }
         Ok(())
     }
 
-    /// One turn of a shard that has no thread.
-    pub(crate) fn turn(self: &StdArc<Self>, shard: &mut Shard, now: Timestamp) -> shard::Next {
-        shard.turn(self.tick.current_tick(now), &self.dispatcher, self)
+    /// What a shard that has no thread does at `now` with the tickets that are in its wheel.
+    pub(crate) fn work(self: &StdArc<Self>, shard: &mut Shard, now: Timestamp) -> shard::Next {
+        shard.work(now, &self.dispatcher, self)
     }
 
     #[inline]
@@ -220,7 +234,7 @@ impl<T: Send + 'static> Core<T> {
     #[inline(always)]
     pub(crate) fn reserve(&self, local: &mut Local) -> Result<Slot, Refusal> {
         if !local.lane.has_room() {
-            return Err(self.when_open(Refusal::LaneFull));
+            return Err(self.refuse_for_want_of_room(local));
         }
         match local.magazines.take(self.slots()) {
             Some(index) => Ok(Slot(index)),
@@ -260,7 +274,7 @@ impl<T: Send + 'static> Core<T> {
     /// the reason; the lane may be filled beyond its capacity by one batch.
     pub(crate) fn schedule_batch(&self, local: &mut Local, items: Vec<(Timestamp, T)>) -> BatchOutcome<T> {
         if !local.lane.has_room() {
-            return (Vec::new(), Some((self.when_open(Refusal::LaneFull), items)));
+            return (Vec::new(), Some((self.refuse_for_want_of_room(local), items)));
         }
         let mut armed = Vec::with_capacity(items.len());
         let mut postings = Vec::with_capacity(items.len());
@@ -305,6 +319,13 @@ impl<T: Send + 'static> Core<T> {
         self.shards[local.home].parker.notify(deadline)
     }
 
+    /// The lane is full; a shard that sleeps should come and drain it.
+    #[cold]
+    fn refuse_for_want_of_room(&self, local: &Local) -> Refusal {
+        self.shards[local.home].parker.wake_if_asleep();
+        self.when_open(Refusal::LaneFull)
+    }
+
     fn when_open(&self, refusal: Refusal) -> Refusal {
         if self.is_shut_down() { Refusal::ShutDown } else { refusal }
     }
@@ -317,7 +338,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Takes a timer out of the armed state and its slot into `local`'s magazine. When that is `Won`, the payload must
-    /// be taken before `local` is used again.
+    /// be taken before a slot is reserved again.
     #[inline(always)]
     fn release(&self, local: &mut Local, id: TimerId) -> state::Cancel {
         let Some(control) = self.control(id) else { return state::Cancel::Gone };
@@ -362,21 +383,22 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Moves a pending timer: cancels it and schedules its payload again in the same slot, under a new id.
-    pub(crate) fn reschedule(
-        &self,
-        local: &mut Local,
-        id: TimerId,
-        deadline: Timestamp,
-    ) -> Result<Result<TimerId, T>, Cancel<T>> {
-        let Some(control) = self.slots().get(id.index()) else { return Err(Cancel::Gone) };
+    pub(crate) fn reschedule(&self, local: &mut Local, id: TimerId, deadline: Timestamp) -> Moved<T> {
+        if !local.lane.has_room() {
+            return Moved::Not(self.refuse_for_want_of_room(local));
+        }
+        let Some(control) = self.control(id) else { return Moved::Gone };
         match control.cancel(id.generation()) {
             state::Cancel::Won => {}
-            state::Cancel::Running => return Err(Cancel::Running),
-            state::Cancel::Gone => return Err(Cancel::Gone),
+            state::Cancel::Running => return Moved::Running,
+            state::Cancel::Gone => return Moved::Gone,
         }
         self.count_cancel(local);
         // The slot is ours and its payload stays where it is.
-        Ok(self.arm(local, id.index(), deadline))
+        match self.arm(local, id.index(), deadline) {
+            Ok(id) => Moved::To(id),
+            Err(payload) => Moved::CutOff(payload),
+        }
     }
 
     /// The deadline of a pending timer.
@@ -388,6 +410,10 @@ impl<T: Send + 'static> Core<T> {
         self.slots().get(id.index())
     }
 
+    fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        self.shards.iter().flat_map(|shard| shard.inbox.lanes())
+    }
+
     /// Scheduled, cancelled and fired timers so far, over all threads. Later events first, so that a difference is not
     /// negative for want of an instant.
     pub(crate) fn totals(&self) -> Totals {
@@ -395,11 +421,8 @@ impl<T: Send + 'static> Core<T> {
         for shard in &self.shards {
             totals.fired += shard.counters.fired.get();
         }
-        for lane in self.shards.iter().flat_map(|shard| shard.inbox.lanes()) {
-            let (scheduled, cancelled) = lane.tally();
-            totals.scheduled += scheduled;
-            totals.cancelled += cancelled;
-        }
+        totals.cancelled = self.lanes().map(Lane::cancelled).sum();
+        totals.scheduled = self.lanes().map(Lane::scheduled).sum();
         totals
     }
 

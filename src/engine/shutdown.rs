@@ -7,8 +7,8 @@
 //! A scheduler that races with this either sees its parker closed and takes its timer back, or has armed it before the
 //! eviction looks (`parker`, F2). Both may see it: one CAS decides.
 //!
-//! From inside a handler steps 2's waits are left out: the handler would wait for itself. What is running then ends by
-//! itself, and nothing more begins.
+//! From inside a handler, or on a thread of the pool that runs them, the waits of step 2 are left out: the handler would
+//! wait for itself. What is running then ends by itself, and nothing more begins.
 
 use super::{Core, ignore_poison};
 use crate::sync::Ordering;
@@ -34,9 +34,11 @@ impl<T: Send + 'static> Core<T> {
         for shard in &self.shards {
             shard.parker.close();
         }
-        if !self.is_firing_here() {
-            self.await_quiet();
+        if self.must_not_wait_here() {
+            return self.evict_all();
         }
+        let _one_at_a_time = ignore_poison(self.ending.lock());
+        self.await_quiet();
         self.evict_all()
     }
 
@@ -44,7 +46,7 @@ impl<T: Send + 'static> Core<T> {
         if self.may_wait_for_shards() {
             let threads = core::mem::take(&mut *self.lock_threads());
             for thread in threads {
-                // A shard's thread has nothing in it that panics; if it did, its timers are returned all the same.
+                // Should a clock of the user's have panicked there, its timers are returned all the same.
                 drop(thread.join());
             }
         }

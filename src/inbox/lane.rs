@@ -297,12 +297,17 @@ impl Lane {
         count(&self.cancelled, 1)
     }
 
-    /// Timers scheduled and cancelled by the lane's owners so far.
-    pub(crate) fn tally(&self) -> (u64, u64) {
-        // Ordering: Relaxed. Counters. Cancelled first: a timer is scheduled before it is cancelled.
-        let cancelled = self.cancelled.load(Ordering::Relaxed);
+    /// Timers cancelled by the lane's owners so far.
+    pub(crate) fn cancelled(&self) -> u64 {
+        // Ordering: Relaxed. A counter.
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Timers scheduled by the lane's owners so far.
+    pub(crate) fn scheduled(&self) -> u64 {
+        // Ordering: Relaxed. Counters.
         let not_scheduled = self.not_scheduled.load(Ordering::Relaxed);
-        (self.published.load(Ordering::Relaxed).saturating_sub(not_scheduled), cancelled)
+        self.published.load(Ordering::Relaxed).saturating_sub(not_scheduled)
     }
 }
 

@@ -14,14 +14,17 @@ use crate::limits::{CHUNK_TICKETS, RADIX_BITS};
 use crate::parker::Parker;
 use crate::slab::Slots;
 use crate::sync::{AtomicBool, Ordering, StdArc};
-use crate::tick::{Tick, TickLength};
+use crate::tick::{Tick, TickLength, Timestamp};
 use crate::ticket::{Posting, Ticket};
 use crate::wheel::{Progress, TicketWheel};
+use core::time::Duration;
 
 /// Tickets that one turn hands out or moves at most, before it looks at the lanes again: some hundred µs of work.
 const TURN_BUDGET: usize = 16_384;
 /// Chunks that one turn sweeps at most.
 const SWEEP_CHUNKS: usize = 256;
+/// How long a begun handover may take before another worker helps with it.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// What a shard shares with producers and workers.
 #[derive(Debug)]
@@ -44,10 +47,15 @@ impl ShardShared {
 
     /// Asks the shard to drop its stale tickets.
     pub(crate) fn want_sweep(&self) {
-        // Ordering: Relaxed. The shard reads it on its next turn, or on the one after; the wake follows.
-        if !self.sweep_wanted.swap(true, Ordering::Relaxed) {
-            self.parker.wake_if_asleep();
-        }
+        // Ordering: Relaxed. The parker's fences order it as they order a push (F1): the shard looks at the flag between
+        // its announcement and its sleep.
+        self.sweep_wanted.store(true, Ordering::Relaxed);
+        self.parker.wake_if_asleep();
+    }
+
+    fn is_sweep_wanted(&self) -> bool {
+        // Ordering: Relaxed. See `want_sweep`.
+        self.sweep_wanted.load(Ordering::Relaxed)
     }
 }
 
@@ -57,8 +65,17 @@ impl ShardShared {
 pub(crate) enum Next {
     /// Another turn at once: there was more to do than one turn does.
     Turn,
-    /// A turn at this tick, or when woken.
-    Sleep(Option<Tick>),
+    /// A turn then, or when woken.
+    Sleep(Option<Wake>),
+}
+
+/// The end of a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wake {
+    /// When the shard wakes by itself.
+    pub(crate) at: Timestamp,
+    /// Deadlines before this moment are due earlier than that.
+    pub(crate) not_before: Timestamp,
 }
 
 /// The shard's own side: whoever has it drives it.
@@ -72,18 +89,16 @@ pub(crate) struct Shard {
     /// Postings on their way from a lane to the wheel.
     drained: Vec<Posting>,
     underway: Underway,
-    looked_at: Tick,
-    look_interval: u64,
+    looked_at: Timestamp,
+    sweeping: bool,
 }
 
 impl Shard {
-    /// `look_interval` is how many ticks a chunk may stand still before it gets help.
     pub(crate) fn new(
         index: usize,
         shared: StdArc<ShardShared>,
         slots: StdArc<Slots>,
         tick: TickLength,
-        look_interval: u64,
     ) -> Self {
         Self {
             index,
@@ -93,18 +108,40 @@ impl Shard {
             tick,
             drained: Vec::with_capacity(CHUNK_TICKETS),
             underway: Underway::default(),
-            looked_at: Tick(0),
-            look_interval: look_interval.max(1),
+            looked_at: Timestamp::ZERO,
+            sweeping: false,
         }
     }
 
-    /// Does what is to be done at `now`. Handlers that run inline run here.
-    pub(crate) fn turn<F: Fire>(&mut self, now: Tick, dispatcher: &Dispatcher, fire: &StdArc<F>) -> Next {
+    /// Drains the lanes and works.
+    pub(crate) fn turn<F: Fire>(
+        &mut self,
+        now: Timestamp,
+        dispatcher: &Dispatcher,
+        fire: &StdArc<F>,
+    ) -> Next {
         self.drain();
+        self.work(now, dispatcher, fire)
+    }
+
+    /// Does what is to be done at `now` with the tickets that are in the wheel. Handlers that run inline run here.
+    pub(crate) fn work<F: Fire>(
+        &mut self,
+        now: Timestamp,
+        dispatcher: &Dispatcher,
+        fire: &StdArc<F>,
+    ) -> Next {
+        let tick = self.tick.current_tick(now);
         // A clock that stepped back is waited for: to the wheel, the moments in between have passed.
-        let progress =
-            if now < self.wheel.position() { Progress::Settled } else { self.advance(now, dispatcher, fire) };
-        self.look_after_slow_chunks(now, dispatcher, fire);
+        let progress = if tick < self.wheel.position() {
+            Progress::Settled
+        } else {
+            self.advance(tick, dispatcher, fire)
+        };
+        if now - self.looked_at >= PATIENCE {
+            self.looked_at = now;
+            self.underway.look(dispatcher, fire);
+        }
         let swept = self.sweep();
         let counters = &self.shared.counters;
         counters.turns.add(1);
@@ -112,16 +149,32 @@ impl Shard {
         if progress == Progress::BudgetSpent || !swept {
             return Next::Turn;
         }
-        Next::Sleep(self.wake_tick(now))
+        Next::Sleep(self.wake(now))
     }
 
-    fn wake_tick(&self, now: Tick) -> Option<Tick> {
-        let due = self.wheel.wake_tick();
+    fn wake(&self, now: Timestamp) -> Option<Wake> {
+        let due = self
+            .wheel
+            .wake_tick()
+            .map(|tick| Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) });
         if !self.underway.wants_a_look() {
             return due;
         }
-        let look = now.saturating_add(self.look_interval);
-        Some(due.map_or(look, |due| due.min(look)))
+        let look = now + PATIENCE;
+        Some(match due {
+            Some(due) if due.at <= look => due,
+            _ => Wake { at: look, not_before: look },
+        })
+    }
+
+    /// Whether the shard, which announced `wake`, may sleep: what came since is due no earlier, and no sweep is wanted.
+    fn may_sleep(&self, wake: Option<Wake>) -> bool {
+        let due_earlier = match (self.wheel.wake_tick(), wake) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(due), Some(wake)) => self.tick.start_of(due) < wake.at,
+        };
+        !due_earlier && !self.shared.is_sweep_wanted()
     }
 
     /// The tick at which the wheel next has something to do.
@@ -154,7 +207,9 @@ impl Shard {
         let mut hand_over = |due: &mut Vec<DueChunk>| {
             shared.counters.handed_over.add(due.len() as u64);
             let handover = StdArc::new(Handover::new(*index, core::mem::take(due)));
-            dispatcher.dispatch(fire, &handover);
+            if !dispatcher.dispatch(fire, &handover) {
+                shared.counters.panics.add(1);
+            }
             if !dispatcher.is_inline() {
                 underway.push(handover);
             }
@@ -177,27 +232,21 @@ impl Shard {
         progress
     }
 
-    fn look_after_slow_chunks<F: Fire>(&mut self, now: Tick, dispatcher: &Dispatcher, fire: &StdArc<F>) {
-        if now.0.saturating_sub(self.looked_at.0) >= self.look_interval {
-            self.looked_at = now;
-            self.underway.look(dispatcher, fire);
-        }
-    }
-
     /// A slice of the sweep, if one is wanted. False while there is more of it to do.
     fn sweep(&mut self) -> bool {
-        let wanted = &self.shared.sweep_wanted;
-        // Ordering: Relaxed. See `want_sweep`.
-        if !wanted.load(Ordering::Relaxed) {
-            return true;
+        if !self.sweeping {
+            if !self.shared.is_sweep_wanted() {
+                return true;
+            }
+            // Cleared before the pass: what is asked for during it is another one.
+            self.shared.sweep_wanted.store(false, Ordering::Relaxed);
+            self.sweeping = true;
         }
         let held = self.wheel.len();
         let slots = &self.slots;
         let done = self.wheel.sweep(SWEEP_CHUNKS, |ticket| slots.control(ticket.index).is_live(ticket.stamp));
         self.shared.counters.stale.add((held - self.wheel.len()) as u64);
-        if done {
-            wanted.store(false, Ordering::Relaxed);
-        }
+        self.sweeping = !done;
         done
     }
 }

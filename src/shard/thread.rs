@@ -1,18 +1,18 @@
 //! The thread of a shard: turn, announce, drain once more, sleep.
 
-use super::{Next, Shard};
+use super::{Next, Shard, Wake};
 use crate::affinity;
 use crate::clock::EngineClock;
 use crate::dispatch::{Dispatcher, Fire};
+use crate::parker::Parker;
 use crate::sync::StdArc;
-use crate::tick::{Tick, TickLength};
+use crate::tick::Timestamp;
 
 /// Drives `shard` until the engine is shut down.
 pub(crate) fn drive<F: Fire>(
     mut shard: Shard,
     core: Option<usize>,
     clock: &EngineClock,
-    tick: TickLength,
     dispatcher: &Dispatcher,
     fire: &StdArc<F>,
 ) {
@@ -24,40 +24,32 @@ pub(crate) fn drive<F: Fire>(
         shared.counters.pin_refused.set(1);
     }
     while !parker.is_closed() {
-        let now = tick.current_tick(clock.now());
-        let Next::Sleep(wake) = shard.turn(now, dispatcher, fire) else { continue };
-        if parker.announce(wake.map(|wake| tick.first_deadline_of(wake))) {
+        let Next::Sleep(wake) = shard.turn(clock.now(), dispatcher, fire) else { continue };
+        if parker.announce(wake.map(|wake| wake.not_before)) {
             // The second half of K1: what was pushed before the announcement is found now.
             shard.drain();
-            if is_unchanged(wake, shard.next_due()) {
-                sleep_until(wake, clock, tick, &shard);
+            if shard.may_sleep(wake) && park(parker, wake, clock) {
+                shared.counters.wakes.add(1);
             }
         }
         parker.withdraw();
     }
 }
 
-/// Whether the drain found nothing that is due before the announced tick.
-fn is_unchanged(announced: Option<Tick>, due: Option<Tick>) -> bool {
-    match (announced, due) {
-        (_, None) => true,
-        (None, Some(_)) => false,
-        (Some(announced), Some(due)) => announced <= due,
-    }
-}
-
-fn sleep_until(wake: Option<Tick>, clock: &EngineClock, tick: TickLength, shard: &Shard) {
-    let parker = &shard.shared.parker;
-    match wake {
-        None => parker.park(None),
+/// Sleeps until `wake`, or until woken. False when it is time already.
+fn park(parker: &Parker, wake: Option<Wake>, clock: &EngineClock) -> bool {
+    let timeout = match wake {
+        None => None,
+        // The last tick begins beyond what a clock can show.
+        Some(wake) if wake.at == Timestamp::MAX => None,
         Some(wake) => {
-            let (now, wake) = (clock.now(), tick.start_of(wake));
-            if now < wake {
-                parker.park(clock.as_dyn().sleep_for(now, wake));
-            } else {
-                return;
+            let now = clock.now();
+            if now >= wake.at {
+                return false;
             }
+            clock.as_dyn().sleep_for(now, wake.at)
         }
-    }
-    shard.shared.counters.wakes.add(1);
+    };
+    parker.park(timeout);
+    true
 }

@@ -79,9 +79,14 @@ impl Gate {
 
     /// Waits until somebody waits at the gate.
     pub(crate) fn await_arrival(&self) {
+        self.await_arrivals(1);
+    }
+
+    /// Waits until `count` wait at the gate.
+    pub(crate) fn await_arrivals(&self, count: usize) {
         let (state, changed) = &*self.0;
         let (_guard, timeout) = changed
-            .wait_timeout_while(lock(state), PATIENCE, |state| state.waiting == 0 && !state.open)
+            .wait_timeout_while(lock(state), PATIENCE, |state| state.waiting < count)
             .unwrap_or_else(PoisonError::into_inner);
         assert!(!timeout.timed_out(), "nobody came to the gate");
     }

@@ -1,0 +1,92 @@
+//! What may cross threads, and how large the small things are. Most of it is checked by compiling.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::fmt::Debug;
+use std::mem::size_of;
+use std::rc::Rc;
+use tourbillon::wheel::{Expired, Wheel};
+use tourbillon::{
+    BatchError, BuildError, Builder, Cancel, Clock, DrivenEngine, Engine, Executor, Fired, Handle, Job,
+    Lateness, ManualClock, MonotonicClock, Producer, RescheduleError, ScheduleError, ShardStats, Stats,
+    SystemClock, Tick, TimerId, Timestamp, Unfired,
+};
+
+/// A payload that may be sent, and not shared.
+type Payload = Cell<u64>;
+
+fn send<T: Send>() {}
+fn sync<T: Sync>() {}
+fn unwinding<T: Debug>() {}
+fn value<T: Copy + Ord + std::hash::Hash + Send + Sync + Debug + 'static>() {}
+fn error<T: Error + Send + 'static>() {}
+
+#[test]
+fn engines_and_handles_are_shared_though_payloads_are_only_sent() {
+    send::<Engine<Payload>>();
+    sync::<Engine<Payload>>();
+    send::<Handle<Payload>>();
+    sync::<Handle<Payload>>();
+    send::<Producer<Payload>>();
+    send::<DrivenEngine<Payload>>();
+    send::<Builder>();
+    send::<Job>();
+}
+
+#[test]
+fn what_comes_back_is_as_sendable_as_its_payload() {
+    send::<Cancel<Payload>>();
+    sync::<Cancel<u64>>();
+    send::<Fired<'_, Payload>>();
+    send::<Unfired<Payload>>();
+    send::<Expired<Payload>>();
+    send::<Wheel<Payload>>();
+    sync::<Wheel<u64>>();
+    error::<ScheduleError<Payload>>();
+    error::<BatchError<Payload>>();
+    error::<RescheduleError<Payload>>();
+    error::<BuildError>();
+    // Outcomes carry any payload, the wheel too.
+    unwinding::<Cancel<Rc<()>>>();
+    unwinding::<Wheel<Rc<()>>>();
+}
+
+#[test]
+fn clocks_and_statistics_go_anywhere() {
+    fn clock<T: Clock + Clone + Send + Sync + Debug + 'static>() {}
+    clock::<MonotonicClock>();
+    clock::<SystemClock>();
+    clock::<ManualClock>();
+    #[cfg(target_os = "linux")]
+    clock::<tourbillon::BootClock>();
+    send::<(Stats, ShardStats, Lateness)>();
+    sync::<(Stats, ShardStats, Lateness)>();
+    send::<Box<dyn Executor>>();
+    sync::<Box<dyn Clock>>();
+    value::<TimerId>();
+    value::<Timestamp>();
+    value::<Tick>();
+}
+
+#[test]
+fn small_things_are_small() {
+    assert_eq!(size_of::<TimerId>(), 8);
+    assert_eq!(size_of::<Tick>(), 8);
+    assert_eq!(size_of::<Timestamp>(), 8);
+    assert_eq!(size_of::<Option<TimerId>>(), 16);
+    assert_eq!(size_of::<Cancel<()>>(), 1);
+    assert_eq!(size_of::<Cancel<u64>>(), 16);
+    assert_eq!(size_of::<Cancel<Box<u64>>>(), 16);
+    assert_eq!(size_of::<Result<TimerId, ScheduleError<()>>>(), 16);
+    assert_eq!(size_of::<Result<TimerId, ScheduleError<u64>>>(), 16);
+    assert_eq!(size_of::<Handle<u64>>(), size_of::<usize>());
+    assert_eq!(size_of::<Option<Handle<u64>>>(), size_of::<usize>());
+    assert_eq!(size_of::<Engine<u64>>(), size_of::<usize>());
+}
+
+#[test]
+fn ids_survive_a_trip_through_numbers() {
+    for bits in [0, 1, 1 << 32, u64::MAX] {
+        assert_eq!(TimerId::from_bits(bits).to_bits(), bits);
+    }
+}

@@ -1,0 +1,417 @@
+//! The architecture, enforced on the text of `src/`: its doors, its floors, and where unsafe code may be. Style is not
+//! looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// Where the outside world comes in: paths that no other file may name.
+const DOORS: [(&str, &[&str]); 2] = [
+    (
+        "sync.rs",
+        &[
+            "std::sync",
+            "core::sync",
+            "std::thread",
+            "std::cell::UnsafeCell",
+            "core::cell::UnsafeCell",
+            "loom",
+        ],
+    ),
+    (
+        "clock.rs",
+        &[
+            "std::time::Instant::now",
+            "std::time::SystemTime::now",
+            "Instant::now",
+            "SystemTime::now",
+            "quanta",
+        ],
+    ),
+];
+
+/// What passes beside the doors: file, path, reason.
+const BESIDE_THE_DOORS: [(&str, &str, &str); 3] = [
+    ("affinity.rs", "std::thread::available_parallelism", "a question to the system, not a thread"),
+    ("barrier.rs", "core::sync::atomic", "a fence for the compiler only, which loom does not have"),
+    (
+        "engine/mod.rs",
+        "std::sync::atomic::AtomicU64",
+        "numbers the engines from a static, which loom's cannot be",
+    ),
+];
+
+/// The floor of unsafe code.
+const UNSAFE_FLOOR: usize = 2;
+
+/// What unsafe code on other floors calls: file, function, reason.
+const UNSAFE_ABOVE: [(&str, &str, &str); 5] = [
+    ("engine/mod.rs", "self.slab.write", "the magazine gave the slot (I3)"),
+    ("engine/mod.rs", "self.slab.take", "the cancel made the payload ours (I3)"),
+    ("engine/fire.rs", "self.slab.take", "the claim made the payload ours (I3)"),
+    ("engine/shutdown.rs", "self.slab.take", "the eviction made the payload ours (I3)"),
+    ("shard/mod.rs", "lane.drain", "a shard is the one reader of its inbox (N3)"),
+];
+
+/// A piece of code without comments and strings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    /// An identifier or a keyword.
+    Word(String),
+    PathSeparator,
+    Other(char),
+}
+
+fn tokens(source: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = source;
+    while let Some(first) = rest.chars().next() {
+        let length = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else if first == '"' {
+            quoted(rest, '"')
+        } else if first == '\'' && is_character(rest) {
+            quoted(rest, '\'')
+        } else if first.is_alphanumeric() || first == '_' {
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            tokens.push(Token::Word(rest[..end].to_owned()));
+            end
+        } else if rest.starts_with("::") {
+            tokens.push(Token::PathSeparator);
+            2
+        } else {
+            if !first.is_whitespace() {
+                tokens.push(Token::Other(first));
+            }
+            first.len_utf8()
+        };
+        rest = &rest[length..];
+    }
+    tokens
+}
+
+/// The length of the literal that `text` begins with.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if c == quote => return at + c.len_utf8(),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Whether the quote that `text` begins with opens a character, not a lifetime.
+fn is_character(text: &str) -> bool {
+    let mut after = text.chars().skip(1);
+    match (after.next(), after.next()) {
+        (Some('\\'), _) => true,
+        (_, next) => next == Some('\''),
+    }
+}
+
+/// Every path that is named, the trees of `use` spread out.
+fn paths(tokens: &[Token]) -> Vec<String> {
+    let mut paths = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        match &tokens[at] {
+            Token::Word(word) if word == "use" => at = spread(tokens, at + 1, "", &mut paths),
+            Token::Word(_) => {
+                let end = path_end(tokens, at);
+                paths.push(joined(&tokens[at..end]));
+                at = end;
+            }
+            _ => at += 1,
+        }
+    }
+    paths
+}
+
+/// The end of the path that begins at `at`.
+fn path_end(tokens: &[Token], mut at: usize) -> usize {
+    at += 1;
+    while let [Token::PathSeparator, Token::Word(_), ..] = tokens[at..] {
+        at += 2;
+    }
+    at
+}
+
+fn joined(tokens: &[Token]) -> String {
+    let words =
+        tokens.iter().filter_map(|token| if let Token::Word(word) = token { Some(&**word) } else { None });
+    words.collect::<Vec<_>>().join("::")
+}
+
+/// Spreads the tree of a `use` that begins at `at`; where it ends.
+fn spread(tokens: &[Token], at: usize, prefix: &str, paths: &mut Vec<String>) -> usize {
+    let mut at = at;
+    let mut path = prefix.to_owned();
+    while let Some(token) = tokens.get(at) {
+        match token {
+            Token::Word(word) if word == "as" => at += 1,
+            Token::Word(word) => {
+                if !path.is_empty() {
+                    path.push_str("::");
+                }
+                path.push_str(word);
+            }
+            Token::Other('{') => {
+                at = spread(tokens, at + 1, &path, paths);
+                path.clear();
+                continue;
+            }
+            Token::Other(end @ (',' | '}' | ';')) => {
+                if !path.is_empty() && path != prefix {
+                    paths.push(path);
+                }
+                if *end != ',' {
+                    return at + 1;
+                }
+                path = prefix.to_owned();
+            }
+            Token::Other('*') => path.push_str("::*"),
+            Token::PathSeparator | Token::Other(_) => {}
+        }
+        at += 1;
+    }
+    at
+}
+
+fn is_within(path: &str, place: &str) -> bool {
+    path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// Paths that only a door may name.
+fn past_the_doors(file: &str, source: &str, used: &mut BTreeSet<usize>) -> Vec<String> {
+    let mut found = Vec::new();
+    for path in paths(&tokens(source)) {
+        let forbidden = DOORS
+            .iter()
+            .any(|&(door, places)| door != file && places.iter().any(|place| is_within(&path, place)));
+        let exception =
+            BESIDE_THE_DOORS.iter().position(|&(other, place, _)| other == file && is_within(&path, place));
+        match exception {
+            _ if !forbidden => {}
+            Some(exception) => drop(used.insert(exception)),
+            None => found.push(format!("{file} names {path}")),
+        }
+    }
+    found
+}
+
+/// The floor of each module, as `lib.rs` lists them under `// Floor N`.
+fn floors(lib: &str) -> BTreeMap<String, usize> {
+    let mut floor = None;
+    let mut floors = BTreeMap::new();
+    for line in lib.lines() {
+        if let Some(number) = line.strip_prefix("// Floor ").and_then(|rest| rest.split(':').next()) {
+            floor = Some(number.parse().expect("a floor is a number"));
+        }
+        let module =
+            line.trim_start_matches("pub ").strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';'));
+        if let (Some(module), Some(floor)) = (module, floor) {
+            floors.insert(module.to_owned(), floor);
+        }
+    }
+    floors
+}
+
+/// The module of the crate's root that a file belongs to.
+fn module_of(file: &str) -> &str {
+    file.split_once('/').map_or_else(|| file.trim_end_matches(".rs"), |(folder, _)| folder)
+}
+
+/// Uses of a higher floor, or of the root, which is the face.
+fn climbs(file: &str, source: &str, floors: &BTreeMap<String, usize>) -> Vec<String> {
+    let Some(&floor) = floors.get(module_of(file)) else { return vec![format!("{file} is on no floor")] };
+    let is_module_root = !file.contains('/') || file.ends_with("/mod.rs");
+    let mut found = Vec::new();
+    for path in paths(&tokens(source)) {
+        let from_root = path.strip_prefix("crate::").or_else(|| {
+            // Here `super` is the root; a test module's glob is the file itself.
+            path.strip_prefix("super::").filter(|rest| is_module_root && *rest != "*")
+        });
+        let Some(target) = from_root.and_then(|rest| rest.split("::").next()) else { continue };
+        // What is no module is a re-export, and those belong to the face.
+        let its_floor =
+            floors.get(target).copied().unwrap_or_else(|| floors.values().copied().max().unwrap_or(0));
+        if its_floor > floor {
+            found.push(format!("{file}, on floor {floor}, uses {path} on floor {its_floor}"));
+        }
+    }
+    found
+}
+
+/// Unsafe code off its floor.
+fn unsafe_elsewhere(
+    file: &str,
+    source: &str,
+    floors: &BTreeMap<String, usize>,
+    used: &mut BTreeSet<usize>,
+) -> Vec<String> {
+    if floors.get(module_of(file)) == Some(&UNSAFE_FLOOR) {
+        return Vec::new();
+    }
+    let tokens = tokens(source);
+    let mut found = Vec::new();
+    for (at, _) in tokens.iter().enumerate().filter(|(_, token)| **token == Token::Word("unsafe".to_owned()))
+    {
+        let called: String = tokens[at + 1..]
+            .iter()
+            .skip_while(|token| **token == Token::Other('{'))
+            .map_while(|token| match token {
+                Token::Word(word) => Some(word.clone()),
+                Token::Other('.') => Some(".".to_owned()),
+                _ => None,
+            })
+            .collect();
+        match UNSAFE_ABOVE.iter().position(|&(other, function, _)| other == file && function == called) {
+            Some(exception) => drop(used.insert(exception)),
+            None => found.push(format!("{file} has unsafe code: {called}")),
+        }
+    }
+    found
+}
+
+/// Macros of unfinished code.
+fn unfinished(file: &str, source: &str) -> Vec<String> {
+    let tokens = tokens(source);
+    tokens
+        .windows(2)
+        .filter_map(|pair| match pair {
+            [Token::Word(word), Token::Other('!')] if ["todo", "unimplemented", "dbg"].contains(&&**word) => {
+                Some(format!("{file} has a {word}!"))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// The files of `src/`, but for the face, by their paths in it.
+fn sources() -> Vec<(String, String)> {
+    fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{prefix}{}", entry.file_name().to_str().unwrap());
+            if entry.file_type().unwrap().is_dir() {
+                collect(&entry.path(), &format!("{name}/"), files);
+            } else if name.ends_with(".rs") && name != "lib.rs" {
+                files.push((name, fs::read_to_string(entry.path()).unwrap()));
+            }
+        }
+    }
+    let mut files = Vec::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "", &mut files);
+    assert!(files.len() > 20);
+    files
+}
+
+fn our_floors() -> BTreeMap<String, usize> {
+    floors(&fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).unwrap())
+}
+
+#[test]
+fn only_the_doors_name_atomics_cells_threads_and_clocks() {
+    let mut used = BTreeSet::new();
+    let found: Vec<String> =
+        sources().iter().flat_map(|(file, source)| past_the_doors(file, source, &mut used)).collect();
+    assert!(found.is_empty(), "{found:#?}");
+    assert_eq!(used.len(), BESIDE_THE_DOORS.len(), "an exception is no longer needed");
+}
+
+#[test]
+fn a_file_uses_its_own_floor_and_those_below() {
+    let floors = our_floors();
+    assert_eq!(floors.values().collect::<BTreeSet<_>>(), (0..=6).collect::<Vec<_>>().iter().collect());
+    let found: Vec<String> =
+        sources().iter().flat_map(|(file, source)| climbs(file, source, &floors)).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn unsafe_code_stays_on_its_floor() {
+    let (floors, mut used) = (our_floors(), BTreeSet::new());
+    let found: Vec<String> = sources()
+        .iter()
+        .flat_map(|(file, source)| unsafe_elsewhere(file, source, &floors, &mut used))
+        .collect();
+    assert!(found.is_empty(), "{found:#?}");
+    assert_eq!(used.len(), UNSAFE_ABOVE.len(), "an exception is no longer needed");
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let found: Vec<String> = sources().iter().flat_map(|(file, source)| unfinished(file, source)).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+// --- The checks themselves ---
+
+#[test]
+fn trees_of_use_are_spread_and_text_is_skipped() {
+    let source = r#"
+        use a::{b::{self, C as D}, e::*};
+        // use comment::x;
+        pub(crate) use f::g;
+        fn h<'a>(x: &'a i::J) -> char { let _ = "std::k \" l::m"; n::o(); '"' }
+        /* p::q */ r
+    "#;
+    let named = paths(&tokens(source));
+    for path in ["a::b::self", "a::b::C", "a::e::*", "f::g", "i::J", "n::o", "r"] {
+        assert!(named.iter().any(|named| named == path), "{path} of {named:?}");
+    }
+    for text in ["comment", "std", "l::m", "p::q"] {
+        assert!(!named.iter().any(|named| named.contains(text)), "{text} of {named:?}");
+    }
+}
+
+#[test]
+fn the_doors_are_watched() {
+    let check = |file, source| past_the_doors(file, source, &mut BTreeSet::new()).len();
+    assert_eq!(check("slab/mod.rs", "use std::sync::atomic::AtomicU64;"), 1);
+    assert_eq!(check("slab/mod.rs", "use std::{fmt, thread};"), 1);
+    assert_eq!(check("slab/mod.rs", "use core::{cell::{Cell, UnsafeCell}, sync::atomic::fence};"), 2);
+    assert_eq!(check("slab/mod.rs", "fn f() { std::thread::spawn(g); Instant::now(); }"), 2);
+    assert_eq!(check("slab/mod.rs", "use crate::sync::{UnsafeCell, thread}; // std::sync"), 0);
+    assert_eq!(check("slab/mod.rs", "use std::synchrony::x;"), 0);
+    assert_eq!(check("sync.rs", "use std::sync::Arc; use loom::thread;"), 0);
+    assert_eq!(check("sync.rs", "let now = std::time::Instant::now();"), 1);
+    assert_eq!(check("affinity.rs", "std::thread::available_parallelism()"), 0);
+    assert_eq!(check("affinity.rs", "std::thread::park()"), 1);
+}
+
+#[test]
+fn the_stairs_are_watched() {
+    let lib = "// Floor 0: words.\nmod tick;\n// Floor 1: x.\npub mod wheel;\n#[cfg(x)]\nmod slab;\n// Floor 2: y.\nmod face;";
+    let floors = floors(lib);
+    assert_eq!(
+        floors,
+        BTreeMap::from([("tick", 0), ("wheel", 1), ("slab", 1), ("face", 2)].map(|(m, f)| (m.to_owned(), f)))
+    );
+    let check = |file, source| climbs(file, source, &floors).len();
+    assert_eq!(check("wheel/mod.rs", "use crate::tick::Tick; use crate::slab::Slot;"), 0);
+    assert_eq!(check("tick.rs", "use crate::{tick::Tick, wheel::Wheel};"), 1);
+    assert_eq!(check("wheel/level.rs", "use super::Chunk; fn f() { crate::face::g(); }"), 1);
+    assert_eq!(check("wheel/mod.rs", "use super::face::g; mod tests { use super::*; }"), 1);
+    assert_eq!(check("wheel/mod.rs", "use crate::Builder; /// [`Engine`](crate::Engine)"), 1);
+    assert_eq!(check("face.rs", "use crate::Builder;"), 0);
+    assert_eq!(check("attic.rs", ""), 1);
+}
+
+#[test]
+fn unsafe_code_is_seen() {
+    let floors = BTreeMap::from([("slab".to_owned(), 2), ("engine".to_owned(), 5), ("shard".to_owned(), 4)]);
+    let check = |file, source| unsafe_elsewhere(file, source, &floors, &mut BTreeSet::new()).len();
+    assert_eq!(check("slab/mod.rs", "unsafe { anything() }"), 0);
+    assert_eq!(check("engine/mod.rs", "unsafe { self.slab.write(index, payload) };"), 0);
+    assert_eq!(check("engine/mod.rs", "unsafe { other(index) }; unsafe impl Send for X {}"), 2);
+    assert_eq!(check("shard/mod.rs", "unsafe {\n    lane.drain(|x| x)\n}"), 0);
+    assert_eq!(check("shard/mod.rs", "// unsafe\nlet x = \"unsafe\"; not_unsafe();"), 0);
+    assert_eq!(unfinished("x.rs", "todo!(); // unimplemented!()\nlet todo = dbg!(1);").len(), 2);
+}

@@ -26,7 +26,7 @@ fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {
     let counter = Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
     builder.max_branches = builder.max_branches.max(10_000);
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.preemption_bound = builder.preemption_bound.or(Some(4));
     builder.check(move || {
         counter.fetch_add(1, Ordering::Relaxed);
         f();

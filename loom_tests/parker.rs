@@ -132,3 +132,46 @@ fn close_races_with_park() {
         assert!(parker.is_closed());
     });
 }
+
+/// A withdrawal that races with a close does not undo it.
+#[test]
+fn close_races_with_withdraw() {
+    model("close_races_with_withdraw", || {
+        let parker = StdArc::new(Parker::new());
+        let shard_parker = StdArc::clone(&parker);
+        let shard = thread::spawn(move || {
+            let _ = shard_parker.announce(None);
+            shard_parker.withdraw();
+        });
+        parker.close();
+        shard.join().unwrap();
+        assert!(parker.is_closed());
+    });
+}
+
+/// Who takes an announcement away sees what the shard did before it: its adoption of the thread.
+#[test]
+fn an_announcement_brings_its_thread() {
+    use crate::sync::UnsafeCell;
+    struct Adopted(UnsafeCell<bool>, Parker);
+    // SAFETY: written before the announcement, read by who takes it away.
+    unsafe impl Sync for Adopted {}
+    // SAFETY: as above.
+    unsafe impl Send for Adopted {}
+
+    model("an_announcement_brings_its_thread", || {
+        let shared = StdArc::new(Adopted(UnsafeCell::new(false), Parker::new()));
+        let shard_shared = StdArc::clone(&shared);
+        let shard = thread::spawn(move || {
+            // SAFETY: nobody reads before the announcement.
+            shard_shared.0.with_mut(|adopted| unsafe { *adopted = true });
+            assert!(shard_shared.1.announce(None));
+        });
+        shared.1.wake_if_asleep();
+        if shared.1.unparks() == 1 {
+            // SAFETY: the announcement was taken away.
+            assert!(shared.0.with(|adopted| unsafe { *adopted }));
+        }
+        shard.join().unwrap();
+    });
+}

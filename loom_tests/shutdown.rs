@@ -26,7 +26,7 @@ fn core() -> StdArc<Core<u32>> {
         dispatcher: Dispatcher::Inline,
         guarded: Guarded::new(None),
     };
-    StdArc::new(Core::new(settings, Box::new(|_, _| {})))
+    Core::new(settings, Box::new(|_, _| {})).0
 }
 
 /// Legal endings: (a) the shutdown returns the timer and the scheduler has its id; (b) the scheduler has the payload

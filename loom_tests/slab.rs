@@ -42,7 +42,7 @@ fn a_magazine_changes_hands() {
     });
 }
 
-/// Two threads take magazines while a third gives one back: nobody gets a slot that another has. With an untagged
+/// Two threads take magazines while one of them gives one back: nobody gets a slot that another has. With an untagged
 /// depot this is where ABA strikes.
 #[test]
 fn takers_and_a_giver_never_share_a_slot() {
@@ -72,6 +72,34 @@ fn takers_and_a_giver_never_share_a_slot() {
         held.extend(core::iter::from_fn(|| magazines.take(slab.slots())));
         held.sort_unstable();
         assert_eq!(held, [0, 1], "every slot is held once");
+    });
+}
+
+/// A magazine of two slots changes hands whole.
+#[test]
+fn a_chain_changes_hands() {
+    model("a_chain_changes_hands", || {
+        let slab = StdArc::new(Slab::<u32>::new(4));
+        let held = fresh(&slab, 2);
+        let giving = StdArc::clone(&slab);
+        let giver = thread::spawn(move || {
+            let mut magazine = Magazine::new();
+            for index in held {
+                magazine.push(giving.slots(), index);
+            }
+            giving.slots().give(magazine);
+        });
+        let mut magazines = Magazines::new();
+        let mut taken = Vec::new();
+        while taken.len() < 4 {
+            match magazines.take(slab.slots()) {
+                Some(index) => taken.push(index),
+                None => thread::yield_now(),
+            }
+        }
+        giver.join().unwrap();
+        taken.sort_unstable();
+        assert_eq!(taken, [0, 1, 2, 3]);
     });
 }
 

@@ -181,3 +181,23 @@ fn cancel_races_with_reissue() {
         }
     });
 }
+
+/// An eviction that loses its first swap to a cancel and a new arming reports the new deadline.
+#[test]
+fn eviction_races_with_reschedule() {
+    model("eviction_races_with_reschedule", || {
+        let later = Timestamp::from_nanos(99);
+        let slab = StdArc::new(Slab::<u32>::new(2));
+        let other = StdArc::clone(&slab);
+        let handle = thread::spawn(move || {
+            let control = other.slots().control(0);
+            control.arm(0, DUE);
+            if control.cancel(0) == Cancel::Won {
+                control.arm(0, later);
+            }
+        });
+        let evicted = slab.slots().control(0).evict();
+        assert!(matches!(evicted, None | Some((0, DUE))) || evicted == Some((1, later)), "{evicted:?}");
+        handle.join().unwrap();
+    });
+}

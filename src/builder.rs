@@ -7,6 +7,7 @@ use crate::driven::DrivenEngine;
 use crate::engine::{Core, Settings};
 use crate::error::BuildError;
 use crate::handle::{Engine, Fired};
+use crate::shard::Shard;
 use crate::slab::Slots;
 use crate::sync::StdArc;
 use core::any::Any;
@@ -185,9 +186,9 @@ impl Builder {
             Some(clock) => EngineClock::Custom(clock),
             None => EngineClock::Monotonic(MonotonicClock::new()),
         };
-        let core = StdArc::new(self.into_core(clock, handler)?);
+        let (core, shards) = self.into_core(clock, handler)?;
         let engine = Engine::from_core(StdArc::clone(&core));
-        core.start().map_err(BuildError::Thread)?;
+        core.start(shards).map_err(BuildError::Thread)?;
         Ok(engine)
     }
 
@@ -207,15 +208,15 @@ impl Builder {
         self.dispatch = Dispatch::Given(Dispatcher::Inline);
         self.pinning = Pinning::Off;
         self.shards.get_or_insert(1);
-        let core = self.into_core(EngineClock::Custom(Box::new(clock.clone())), handler)?;
-        Ok(DrivenEngine::from_core(StdArc::new(core), clock))
+        let (core, shards) = self.into_core(EngineClock::Custom(Box::new(clock.clone())), handler)?;
+        Ok(DrivenEngine::from_core(core, shards, clock))
     }
 
     fn into_core<T: Send + 'static>(
         self,
         clock: EngineClock,
         handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
-    ) -> Result<Core<T>, BuildError> {
+    ) -> Result<(StdArc<Core<T>>, Vec<Shard>), BuildError> {
         let cores = self.settle_cores()?;
         let shards = self.shards.unwrap_or_else(|| affinity::allowed_cores().len().max(1));
         let workers = self.workers.unwrap_or(shards);

@@ -41,8 +41,7 @@ pub struct DrivenEngine<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> DrivenEngine<T> {
-    pub(crate) fn from_core(core: StdArc<Core<T>>, clock: ManualClock) -> Self {
-        let shards = core.make_shards();
+    pub(crate) fn from_core(core: StdArc<Core<T>>, shards: Vec<Shard>, clock: ManualClock) -> Self {
         Self { engine: Engine::from_core(core), shards, clock }
     }
 

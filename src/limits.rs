@@ -18,6 +18,10 @@ mod lock_free {
     pub(crate) const BLOCK_TICKETS: usize = 64;
     /// log2 of the slots in a segment of the slab: 1 MiB of words, of which the system backs what is touched.
     pub(crate) const SEGMENT_BITS: u32 = 16;
+    /// Segments of large payloads have fewer slots, so as not to be larger than this.
+    pub(crate) const SEGMENT_BYTES: usize = 1 << 20;
+    /// Slots of capacity for each slot of a magazine: small slabs have small magazines, lest one thread's hands hold all.
+    pub(crate) const CAPACITY_PER_MAGAZINE_SLOT: u32 = 64;
     /// Slots that a magazine holds at most.
     pub(crate) const MAGAZINE_SLOTS: u32 = 64;
 }
@@ -27,6 +31,8 @@ mod lock_free {
 mod lock_free {
     pub(crate) const BLOCK_TICKETS: usize = 2;
     pub(crate) const SEGMENT_BITS: u32 = 1;
+    pub(crate) const SEGMENT_BYTES: usize = usize::MAX >> 8;
+    pub(crate) const CAPACITY_PER_MAGAZINE_SLOT: u32 = 2;
     pub(crate) const MAGAZINE_SLOTS: u32 = 2;
 }
 

@@ -37,6 +37,7 @@
 //! |------|--------------------------|---------------------------|-------------------|-------|
 //! | F1   | `announce`, then a drain | a push, then `notify`     | both miss         | `parker::push_races_with_park` |
 //! | F2   | `close`, then collect    | arm, push, then `notify`  | both miss         | `shutdown::schedule_races_with_shutdown` |
+//! | K2   | adopt, then `announce`   | `wake`, `close`           | an announcement without a thread to unpark | `parker::close_races_with_park` |
 
 use crate::barrier::Barrier;
 use crate::sync::{AtomicU64, OnceLock, Ordering, park_timeout, thread};
@@ -87,9 +88,10 @@ impl Parker {
     /// its lanes once more and either sleeps or withdraws. False when the engine was shut down.
     pub(crate) fn announce(&self, until: Option<Timestamp>) -> bool {
         let until = until.map_or(UNTIL_WOKEN, |until| until.as_nanos().clamp(AWAKE + 1, UNTIL_WOKEN));
-        // Ordering: Relaxed. The fence orders it; a CAS because `close` must not be overwritten.
+        // Ordering: Release [K2]. Pairs with `wake` and `close`: who takes the announcement away finds the thread to
+        // unpark. The fence orders the rest; a CAS because `close` must not be overwritten.
         let announced =
-            self.wake_at.compare_exchange(AWAKE, until, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            self.wake_at.compare_exchange(AWAKE, until, Ordering::Release, Ordering::Relaxed).is_ok();
         // Ordering: heavy fence [F1]: the announcement is before the drain that follows.
         self.barrier.heavy();
         announced
@@ -107,6 +109,11 @@ impl Parker {
 
     /// Sleeps until unparked, or for `timeout`. May return early; the caller looks again.
     pub(crate) fn park(&self, timeout: Option<Duration>) {
+        // Ordering: Relaxed. If the unpark was consumed by somebody else on this thread, a clock perhaps, then what the
+        // waker wrote before it is seen here.
+        if matches!(self.wake_at.load(Ordering::Relaxed), AWAKE | CLOSED) {
+            return;
+        }
         match timeout {
             Some(timeout) => park_timeout(timeout),
             None => thread::park(),
@@ -131,8 +138,8 @@ impl Parker {
             if until == CLOSED {
                 return Notified::Closed;
             }
-            // Ordering: Relaxed. Only the winner unparks, and `unpark` synchronises with the end of `park`.
-            match self.wake_at.compare_exchange(until, AWAKE, Ordering::Relaxed, Ordering::Relaxed) {
+            // Ordering: Acquire [K2]. The thread that announced. Failure Relaxed: a hint for the retry.
+            match self.wake_at.compare_exchange(until, AWAKE, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     // Ordering: Relaxed. A counter.
                     self.unparks.fetch_add(1, Ordering::Relaxed);
@@ -152,8 +159,8 @@ impl Parker {
 
     /// Takes no more timers; the shard, if it sleeps, wakes to see it.
     pub(crate) fn close(&self) {
-        // Ordering: Relaxed. The fence orders it; an RMW, so that no announcement or withdrawal can come to stand after it.
-        self.wake_at.swap(CLOSED, Ordering::Relaxed);
+        // Ordering: Acquire [K2]. The thread that announced. An RMW, so that an announcement before it is seen.
+        self.wake_at.swap(CLOSED, Ordering::Acquire);
         // Ordering: heavy fence [F2]: the closing is before the collection that follows.
         self.barrier.heavy();
         self.unpark();

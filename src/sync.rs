@@ -14,16 +14,6 @@ mod imp {
     pub(crate) fn park_timeout(_: std::time::Duration) {
         thread::park();
     }
-
-    /// A slice of `len` cleared values.
-    pub(crate) fn cleared_slice<T: Cleared>(len: usize) -> Box<[T]> {
-        (0..len).map(|_| T::cleared()).collect()
-    }
-
-    /// A type that has a cleared value. Under a model its atomics must be registered one by one.
-    pub(crate) trait Cleared {
-        fn cleared() -> Self;
-    }
 }
 
 #[cfg(not(all(test, tourbillon_loom)))]

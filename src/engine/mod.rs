@@ -149,10 +149,11 @@ fn next_engine_id() -> u64 {
 
 impl<T: Send + 'static> Core<T> {
     #[expect(clippy::cast_possible_truncation, reason = "the builder bounds the tick to an hour")]
-    pub(crate) fn new(settings: Settings, handler: Handler<T>) -> Self {
+    /// An engine, and its shards' own sides, to be driven by one thread each or by hand.
+    pub(crate) fn new(settings: Settings, handler: Handler<T>) -> (StdArc<Self>, Vec<Shard>) {
         let shards =
             (0..settings.shards).map(|_| StdArc::new(ShardShared::new(settings.lane_capacity))).collect();
-        Self {
+        let core = Self {
             id: next_engine_id(),
             slab: Slab::new(settings.capacity),
             shards,
@@ -168,11 +169,13 @@ impl<T: Send + 'static> Core<T> {
             returned: Counter::new(),
             threads: Mutex::new(Vec::new()),
             ending: Mutex::new(()),
-        }
+        };
+        let shards = core.make_shards();
+        (StdArc::new(core), shards)
     }
 
-    /// The shards' own sides, to be driven by one thread each or by hand; once.
-    pub(crate) fn make_shards(&self) -> Vec<Shard> {
+    /// To be called once: a shard is the one reader of its inbox.
+    fn make_shards(&self) -> Vec<Shard> {
         let slots = self.slab.slots();
         self.shards
             .iter()
@@ -182,8 +185,8 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Starts a thread for each shard.
-    pub(crate) fn start(self: &StdArc<Self>) -> std::io::Result<()> {
-        for (index, shard) in self.make_shards().into_iter().enumerate() {
+    pub(crate) fn start(self: &StdArc<Self>, shards: Vec<Shard>) -> std::io::Result<()> {
+        for (index, shard) in shards.into_iter().enumerate() {
             let core = StdArc::clone(self);
             let stepped = StdArc::downgrade(&self.shards[index]);
             let pin = self.cores.get(index).copied();
@@ -293,7 +296,7 @@ impl<T: Send + 'static> Core<T> {
             postings.push(Posting { deadline, index, stamp });
         }
         let earliest = armed.iter().map(|&(_, deadline)| deadline).min().unwrap_or(Timestamp::MAX);
-        let pushed = local.lane.push_all(postings.into_iter());
+        let pushed = local.lane.push_all(&postings);
         let mut ids = Vec::with_capacity(armed.len());
         if self.notify(local, pushed, earliest) == Notified::Open {
             ids.extend(armed.into_iter().map(|(id, _)| id));

@@ -169,13 +169,13 @@ impl Lane {
     ///
     /// The caller is the lane's writer (X2).
     #[inline]
-    pub(super) unsafe fn push(&self, postings: impl Iterator<Item = Posting>) -> Pushed {
+    pub(super) unsafe fn push(&self, postings: &[Posting]) -> Pushed {
         self.writer.with_mut(|writer| {
             // SAFETY: N3: the caller is the writer.
             let writer = unsafe { &mut *writer };
             let mut pushed = Pushed::Quietly;
             let mut written = self.written();
-            for posting in postings {
+            for &posting in postings {
                 if written.is_multiple_of(BLOCK) && written > 0 {
                     self.extend(writer);
                     if self.waiting(written) >= self.capacity / 4 {
@@ -243,13 +243,15 @@ impl Lane {
                 let head = unsafe { &*reader.head };
                 let first = cell_of(reader.taken);
                 let here = (published - reader.taken).min(BLOCK - first as u64);
-                for cell in &head.postings[first..=cell_of(reader.taken + here - 1)] {
+                let cells = &head.postings[first..=cell_of(reader.taken + here - 1)];
+                // Before they are given away: should `each` unwind, they are not read twice.
+                reader.taken += here;
+                for cell in cells {
                     // SAFETY: N1: a cell below `published` is not written again while the block is in the chain.
                     let posting = cell.with(|cell| unsafe { *cell });
                     // SAFETY: N1: and it is written.
                     each(unsafe { posting.assume_init() });
                 }
-                reader.taken += here;
             }
             // Ordering: Relaxed. Only a measure, see `waiting`.
             self.drained.store(reader.taken, Ordering::Relaxed);

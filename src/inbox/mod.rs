@@ -26,7 +26,6 @@ pub(crate) use lane::{Lane, Pushed};
 
 use crate::sync::{Arc, AtomicPtr, Ordering};
 use crate::ticket::Posting;
-use core::mem::ManuallyDrop;
 use core::ptr;
 
 /// The lanes of one shard.
@@ -44,11 +43,13 @@ impl Inbox {
 
     /// A lane for the calling thread: one that was left behind, or a new one.
     pub(crate) fn register(&self) -> LaneWriter {
-        for lane in self.lanes() {
-            if lane.take_over() {
-                // SAFETY: X1: the list keeps the reference that this one is cloned from.
-                let listed = ManuallyDrop::new(unsafe { Arc::from_raw(ptr::from_ref(lane)) });
-                return LaneWriter { lane: Arc::clone(&listed) };
+        for listed in self.listed() {
+            // SAFETY: X1: a listed lane lives as long as `self`.
+            if unsafe { &*listed }.take_over() {
+                // SAFETY: X1: the list has a reference, from `Arc::into_raw` as this pointer.
+                unsafe { Arc::increment_strong_count(listed) };
+                // SAFETY: the reference was made by the line above.
+                return LaneWriter { lane: unsafe { Arc::from_raw(listed) } };
             }
         }
         let writer = LaneWriter { lane: Arc::new(Lane::new(self.lane_capacity)) };
@@ -69,13 +70,18 @@ impl Inbox {
     /// Every lane that was ever registered.
     #[inline]
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        // SAFETY: X1: a listed lane lives as long as `self`.
+        self.listed().map(|lane| unsafe { &*lane })
+    }
+
+    fn listed(&self) -> impl Iterator<Item = *const Lane> {
         // Ordering: Acquire [L4]. The lane and its link.
         let mut next = self.newest.load(Ordering::Acquire).cast_const();
         core::iter::from_fn(move || {
-            // SAFETY: X1: a listed lane lives as long as `self`; the list ends with null.
-            let lane = unsafe { next.as_ref() }?;
-            next = lane.older();
-            Some(lane)
+            let listed = (!next.is_null()).then_some(next)?;
+            // SAFETY: X1: a listed lane lives as long as `self`.
+            next = unsafe { &*listed }.older();
+            Some(listed)
         })
     }
 }
@@ -114,11 +120,11 @@ impl LaneWriter {
     #[inline]
     pub(crate) fn push(&mut self, posting: Posting) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
-        unsafe { self.lane.push(core::iter::once(posting)) }
+        unsafe { self.lane.push(&[posting]) }
     }
 
     /// Publishes postings as one: the shard sees none or all of those that share a block.
-    pub(crate) fn push_all(&mut self, postings: impl Iterator<Item = Posting>) -> Pushed {
+    pub(crate) fn push_all(&mut self, postings: &[Posting]) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
         unsafe { self.lane.push(postings) }
     }

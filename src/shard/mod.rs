@@ -187,7 +187,7 @@ impl Shard {
         let Self { shared, slots, wheel, tick, drained, .. } = self;
         let mut stale = 0;
         for lane in shared.inbox.lanes() {
-            // SAFETY: N3: `&mut self`, and a shard is the one reader of its inbox.
+            // SAFETY: N3: `&mut self`, and `Core::new` makes one shard for each inbox.
             unsafe {
                 lane.drain(|posting| {
                     drained.push(posting);

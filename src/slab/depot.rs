@@ -18,8 +18,8 @@
 //! ```
 //!
 //! # Invariants
-//! D1. A vacant slot is in exactly one magazine, and a magazine in one thread's hands or in the depot.
-//! D2. The tag changes with every change of `top`. A `take` that sleeps through exactly 2^32 of them is not caught.
+//! D1. A slot is in one magazine at most, and a magazine in one thread's hands or in the depot.
+//! D2. The tag changes with every change of `top`. A `take` that sleeps through 2^32 of them, or a multiple, is not caught.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over | model |
@@ -30,7 +30,7 @@
 //! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention.
 
 use super::segments::{Segment, Segments};
-use crate::limits::MAGAZINE_SLOTS;
+use crate::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS};
 use crate::state::Control;
 use crate::sync::{AtomicU64, Ordering};
 use core::mem;
@@ -84,8 +84,7 @@ impl Slots {
         Self {
             controls: Segments::new(capacity),
             capacity,
-            // Small slabs have small magazines, lest one thread's hands hold all there is.
-            magazine_slots: (capacity / 64).clamp(1, MAGAZINE_SLOTS),
+            magazine_slots: (capacity / CAPACITY_PER_MAGAZINE_SLOT).clamp(1, MAGAZINE_SLOTS),
             fresh: CachePadded::new(AtomicU64::new(0)),
             top: CachePadded::new(AtomicU64::new(u64::from(NIL))),
         }
@@ -105,17 +104,17 @@ impl Slots {
 
     /// How many slots were ever used: indices are below.
     pub(crate) fn used(&self) -> u32 {
-        // Ordering: Acquire, with `take_fresh`: the shutdown that asks sees the segments (and G1 covers the rest).
-        u32::try_from(self.fresh.load(Ordering::Acquire)).unwrap_or(self.capacity)
+        // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and G1 covers the segments.
+        lower(self.fresh.load(Ordering::Relaxed))
     }
 
     /// Slots that were never used, as a magazine.
     fn take_fresh(&self) -> Option<Magazine> {
         let most = u64::from(self.magazine_slots);
-        // Ordering: AcqRel, with `used`. Failure Relaxed: a hint for the retry.
+        // Ordering: Relaxed. Whoever adds has the slots in between; nothing was written into them.
         let first = self
             .fresh
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |fresh| {
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fresh| {
                 (fresh < u64::from(self.capacity)).then(|| (fresh + most).min(u64::from(self.capacity)))
             })
             .ok()?;
@@ -163,9 +162,9 @@ impl Slots {
             // May be a deadline by now, if somebody else took this magazine: then the tag has changed (D2).
             let next_magazine = upper(self.control(lower(top)).links());
             let new_top = links(next_magazine, upper(top).wrapping_add(1));
-            // Ordering: Acquire [D1]. The chain. Every change of `top` is an RMW, so whoever reads ours still stands in
-            // the release sequence of the `give` below. Failure Acquire: as the first load.
-            match self.top.compare_exchange_weak(top, new_top, Ordering::Acquire, Ordering::Acquire) {
+            // Ordering: Relaxed. What is taken was acquired with `top` (D1). Every change of `top` is an RMW, so whoever
+            // reads ours still stands in the release sequence of the `give` below. Failure Acquire: as the first load.
+            match self.top.compare_exchange_weak(top, new_top, Ordering::Relaxed, Ordering::Acquire) {
                 Ok(_) => return Some(Magazine { first: lower(top), len: self.magazine_slots }),
                 Err(newer) => top = newer,
             }
@@ -178,7 +177,7 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) struct Magazine {
     first: u32,
-    /// Slots in the chain; at most that many for one from the depot, which does not keep the count.
+    /// At most that many slots are in the chain; the depot does not keep the count.
     len: u32,
 }
 

@@ -1,12 +1,10 @@
 //! An array that grows without moving: segments behind a directory.
 
-use crate::limits::SEGMENT_BITS;
+use crate::limits::{SEGMENT_BITS, SEGMENT_BYTES};
 use crate::sync::{AtomicPtr, Ordering};
 use core::fmt;
+use core::marker::PhantomData;
 use core::ptr;
-
-/// Elements of a segment.
-const SEGMENT: usize = 1 << SEGMENT_BITS;
 
 /// An element that can be made by the segment.
 pub(crate) trait Segment: Sized {
@@ -17,7 +15,7 @@ pub(crate) trait Segment: Sized {
 /// At most `capacity` elements; a segment of them is allocated when the first one in it is needed.
 ///
 /// # Invariants
-/// G1. A directory entry is null, or a leaked `Box<[S]>` of `SEGMENT` elements that stays until the drop.
+/// G1. A directory entry is null, or a leaked `Box<[S]>` of `LEN` elements that stays until the drop.
 ///
 /// # Synchronisation
 /// | pair | release side | acquire side | what is handed over | model |
@@ -25,24 +23,44 @@ pub(crate) trait Segment: Sized {
 /// | G1   | `grow`       | `get`        | the elements        | `slab::two_threads_grow_one_segment` |
 pub(crate) struct Segments<S> {
     directory: Box<[AtomicPtr<S>]>,
+    elements: PhantomData<Box<[S]>>,
+}
+
+// SAFETY: G1: it owns the elements as a `Vec<S>` would.
+unsafe impl<S: Send> Send for Segments<S> {}
+// SAFETY: G1: it shares elements, and drops those that another thread made.
+unsafe impl<S: Send + Sync> Sync for Segments<S> {}
+
+impl<S> Segments<S> {
+    /// log2 of the elements in a segment: fewer of large ones.
+    const BITS: u32 = {
+        let mut bits = SEGMENT_BITS;
+        while bits > 0 && size_of::<S>() << bits > SEGMENT_BYTES {
+            bits -= 1;
+        }
+        bits
+    };
+    /// Elements of a segment.
+    const LEN: usize = 1 << Self::BITS;
 }
 
 impl<S: Segment> Segments<S> {
     pub(crate) fn new(capacity: u32) -> Self {
-        let segments = (capacity as usize).div_ceil(SEGMENT);
-        Self { directory: (0..segments).map(|_| AtomicPtr::new(ptr::null_mut())).collect() }
+        let segments = (capacity as usize).div_ceil(Self::LEN);
+        let directory = (0..segments).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+        Self { directory, elements: PhantomData }
     }
 
     /// The element, if it is below the capacity and its segment exists.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&S> {
         // Ordering: Acquire [G1]. Pairs with `grow`: the elements are made.
-        let first = self.directory.get(index as usize >> SEGMENT_BITS)?.load(Ordering::Acquire);
+        let first = self.directory.get(index as usize >> Self::BITS)?.load(Ordering::Acquire);
         if first.is_null() {
             return None;
         }
         // SAFETY: G1: the remainder is below the length of a segment.
-        let element = unsafe { first.add(index as usize % SEGMENT) };
+        let element = unsafe { first.add(index as usize % Self::LEN) };
         // SAFETY: G1: it lives as long as `self` and is shared only.
         Some(unsafe { &*element })
     }
@@ -59,9 +77,11 @@ impl<S: Segment> Segments<S> {
     #[cold]
     #[inline(never)]
     fn grow(&self, index: u32) -> &S {
-        let fresh = Box::into_raw(S::allocate(SEGMENT)).cast::<S>();
+        let segment = S::allocate(Self::LEN);
+        assert_eq!(segment.len(), Self::LEN, "G1");
+        let fresh = Box::into_raw(segment).cast::<S>();
         // Ordering: Release [G1] publishes the elements. Failure Relaxed: `get` loads the winner's with Acquire.
-        let installed = self.directory[index as usize >> SEGMENT_BITS].compare_exchange(
+        let installed = self.directory[index as usize >> Self::BITS].compare_exchange(
             ptr::null_mut(),
             fresh,
             Ordering::Release,
@@ -69,7 +89,7 @@ impl<S: Segment> Segments<S> {
         );
         if installed.is_err() {
             // SAFETY: we made it in this call and nobody else saw it.
-            unsafe { free(fresh) };
+            unsafe { free(fresh, Self::LEN) };
         }
         self.get(index).expect("the segment was just installed")
     }
@@ -77,20 +97,20 @@ impl<S: Segment> Segments<S> {
 
 /// # Safety
 ///
-/// `first` came from `Box::into_raw` of a segment, and nobody uses it.
-unsafe fn free<S>(first: *mut S) {
+/// `first` came from `Box::into_raw` of a slice of this length, and nobody uses it.
+unsafe fn free<S>(first: *mut S, len: usize) {
     // SAFETY: the caller's word.
-    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, SEGMENT)) });
+    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, len)) });
 }
 
 impl<S> Drop for Segments<S> {
     fn drop(&mut self) {
         for entry in &self.directory {
-            // Ordering: Acquire [G1]. We have the only reference; the segment may be another thread's.
-            let first = entry.load(Ordering::Acquire);
+            // Ordering: Relaxed. Whoever gave us the only reference made the rest visible with it.
+            let first = entry.load(Ordering::Relaxed);
             if !first.is_null() {
                 // SAFETY: G1, and we have the only reference.
-                unsafe { free(first) };
+                unsafe { free(first, Self::LEN) };
             }
         }
     }

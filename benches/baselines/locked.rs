@@ -1,0 +1,162 @@
+//! A queue behind a mutex, with a thread that sleeps until the first deadline and runs the handlers.
+//!
+//! Deadlines are nanoseconds since the start, read off [`Instant::now`] at each schedule. The thread is notified only
+//! of a deadline earlier than the one that it sleeps until; it fires in batches, the lock released.
+//!
+//! Known limits: one lock for all callers and the timer thread; handlers run one after the other; a cancel does not
+//! put a wake-up off.
+
+use super::Queue;
+use crate::common::{Caller, Payload, Service};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Timers that are taken under one lock.
+const BATCH: usize = 256;
+
+pub(crate) struct Locked<Q: Queue> {
+    shared: Arc<Shared<Q>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared<Q> {
+    origin: Instant,
+    state: Mutex<State<Q>>,
+    changed: Condvar,
+}
+
+struct State<Q> {
+    queue: Q,
+    /// Until when the thread sleeps; 0 while it is awake.
+    wake_at: u64,
+    stopping: bool,
+}
+
+impl<Q: Queue> Shared<Q> {
+    fn now(&self) -> u64 {
+        nanos(self.origin.elapsed())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<Q>> {
+        self.state.lock().expect("nobody panics with the lock held")
+    }
+
+    fn schedule_at(&self, at: u64, payload: Payload) -> Q::Id {
+        let mut state = self.lock();
+        let id = state.queue.insert(at, payload);
+        let is_earlier = at < state.wake_at;
+        if is_earlier {
+            state.wake_at = at;
+        }
+        drop(state);
+        if is_earlier {
+            self.changed.notify_one();
+        }
+        id
+    }
+
+    fn run(&self, on_fire: &impl Fn(Payload)) {
+        const HELD: &str = "nobody panics with the lock held";
+        let mut due = Vec::with_capacity(BATCH);
+        let mut state = self.lock();
+        while !state.stopping {
+            let now = self.now();
+            while due.len() < BATCH
+                && let Some(payload) = state.queue.pop_due(now)
+            {
+                due.push(payload);
+            }
+            if !due.is_empty() {
+                drop(state);
+                due.drain(..).for_each(on_fire);
+                state = self.lock();
+                continue;
+            }
+            let first = state.queue.first();
+            state.wake_at = first.unwrap_or(u64::MAX);
+            state = match first {
+                Some(at) => {
+                    let sleep = Duration::from_nanos(at.saturating_sub(now));
+                    self.changed.wait_timeout(state, sleep).expect(HELD).0
+                }
+                None => self.changed.wait(state).expect(HELD),
+            };
+            state.wake_at = 0;
+        }
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos())
+}
+
+impl<Q: Queue> Locked<Q> {
+    /// Nanoseconds since the start.
+    pub(crate) fn now(&self) -> u64 {
+        self.shared.now()
+    }
+
+    /// A clock that shows what [`now`](Self::now) does.
+    pub(crate) fn clock(&self) -> impl Fn() -> u64 + Send + Sync + use<Q> {
+        let origin = self.shared.origin;
+        move || nanos(origin.elapsed())
+    }
+
+    pub(crate) fn schedule_at(&self, at: u64, payload: Payload) -> Q::Id {
+        self.shared.schedule_at(at, payload)
+    }
+
+    /// As [`Service::start`], with time counted from `origin`.
+    pub(crate) fn start_from(origin: Instant, on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self {
+        let state = State { queue: Q::empty(), wake_at: 0, stopping: false };
+        let shared = Arc::new(Shared { origin, state: Mutex::new(state), changed: Condvar::new() });
+        let on_thread = Arc::clone(&shared);
+        let thread = thread::spawn(move || on_thread.run(&on_fire));
+        Self { shared, thread: Some(thread) }
+    }
+}
+
+impl<Q: Queue> Service for Locked<Q> {
+    const NAME: &'static str = Q::LOCKED_NAME;
+    type Caller = LockedCaller<Q>;
+
+    fn start(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self {
+        Self::start_from(Instant::now(), on_fire)
+    }
+
+    fn caller(&self) -> LockedCaller<Q> {
+        LockedCaller(Arc::clone(&self.shared))
+    }
+
+    fn pending(&self) -> usize {
+        self.shared.lock().queue.live()
+    }
+}
+
+impl<Q: Queue> Drop for Locked<Q> {
+    fn drop(&mut self) {
+        self.shared.lock().stopping = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("no handler panics");
+        }
+    }
+}
+
+pub(crate) struct LockedCaller<Q>(Arc<Shared<Q>>);
+
+impl<Q: Queue> Caller for LockedCaller<Q> {
+    type Id = Q::Id;
+
+    #[inline]
+    fn schedule(&mut self, delay: Duration, payload: Payload) -> Q::Id {
+        let at = self.0.now() + nanos(delay);
+        self.0.schedule_at(at, payload)
+    }
+
+    #[inline]
+    fn cancel(&mut self, id: Q::Id) -> Option<Payload> {
+        self.0.lock().queue.remove(id)
+    }
+}

@@ -1,0 +1,128 @@
+//! What the benches share: the two traits that contestants implement, seeded chance, and sizes.
+//!
+//! Like is compared with like: every contestant holds the same 16-byte payloads, gives them back on cancel, and gets
+//! the same delays, uniform between 1 and 60 s, from the same seed.
+#![allow(dead_code, unused_imports, reason = "each bench takes what it needs")]
+
+mod chance;
+mod churn;
+mod ours;
+mod pairs;
+
+pub(crate) use chance::Chance;
+pub(crate) use churn::Churn;
+pub(crate) use ours::{OwnNow, ThroughHandle, ThroughProducer, Wheel64, Wheel256};
+pub(crate) use pairs::{FireCount, Length, PairRun, fill, run_pairs};
+
+use criterion::Criterion;
+use std::time::Duration;
+
+pub(crate) type Payload = [u64; 2];
+
+/// Payload number `n`: its two halves check each other.
+pub(crate) fn payload(n: u64) -> Payload {
+    [n, !n]
+}
+
+/// Delays of the single-threaded contestants, in ticks of 1 ms.
+pub(crate) const TICKS: std::ops::Range<u64> = 1_000..60_000;
+/// Delays of the multi-threaded ones, in ns.
+pub(crate) const NANOS: std::ops::Range<u64> = 1_000_000_000..60_000_000_000;
+
+/// A timer structure for one thread.
+pub(crate) trait Timers {
+    const NAME: &'static str;
+    type Id: Copy;
+
+    /// An empty one, at tick 0.
+    fn new() -> Self;
+    fn schedule(&mut self, tick: u64, payload: Payload) -> Self::Id;
+    fn cancel(&mut self, id: Self::Id) -> Option<Payload>;
+    /// Fires what is due at tick `to` or before.
+    fn advance(&mut self, to: u64) -> Fired;
+    fn len(&self) -> usize;
+}
+
+/// What an advance fired, in whatever order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fired {
+    pub(crate) count: u64,
+    pub(crate) checksum: u64,
+}
+
+impl Fired {
+    #[inline]
+    pub(crate) fn add(&mut self, payload: Payload) {
+        self.count += 1;
+        self.checksum = self.checksum.wrapping_add(payload[0] ^ payload[1].rotate_left(32));
+    }
+
+    pub(crate) fn join(&mut self, other: Self) {
+        self.count += other.count;
+        self.checksum = self.checksum.wrapping_add(other.checksum);
+    }
+}
+
+impl FromIterator<Payload> for Fired {
+    fn from_iter<I: IntoIterator<Item = Payload>>(payloads: I) -> Self {
+        let mut fired = Self::default();
+        payloads.into_iter().for_each(|payload| fired.add(payload));
+        fired
+    }
+}
+
+/// A timer service with threads of its own, which many threads call.
+pub(crate) trait Service: Send + Sync + Sized + 'static {
+    const NAME: &'static str;
+    type Caller: Caller;
+
+    fn start(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self;
+    /// The calling thread's way in.
+    fn caller(&self) -> Self::Caller;
+    fn pending(&self) -> usize;
+    /// Times that its threads slept and woke, if it counts them.
+    fn wakes(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// One thread's way into a [`Service`].
+pub(crate) trait Caller {
+    type Id: Copy;
+
+    /// Arms a timer for `delay` from now; reads a clock to know when that is.
+    fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id;
+    fn cancel(&mut self, id: Self::Id) -> Option<Payload>;
+}
+
+/// Whether this run tests the bench and measures nothing: `cargo test --benches` does not pass `--bench`.
+pub(crate) fn is_smoke_test() -> bool {
+    let mut measures = false;
+    for argument in std::env::args() {
+        match argument.as_str() {
+            "--test" => return true,
+            "--bench" => measures = true,
+            _ => {}
+        }
+    }
+    !measures
+}
+
+/// What Criterion asks for, or in a test enough to see every part at work.
+pub(crate) fn at_least_some(iterations: u64) -> u64 {
+    if is_smoke_test() { iterations.max(3_000) } else { iterations }
+}
+
+/// How many timers are pending, with names for them.
+pub(crate) fn populations() -> &'static [(&'static str, usize)] {
+    if is_smoke_test() { &[("0", 0), ("tiny", 200)] } else { &[("0", 0), ("10k", 10_000), ("1M", 1_000_000)] }
+}
+
+pub(crate) fn criterion() -> Criterion {
+    Criterion::default()
+        .without_plots()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+        .configure_from_args()
+}

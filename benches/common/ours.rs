@@ -1,0 +1,159 @@
+//! This crate's contestants.
+
+use super::{Caller, Fired, Payload, Service, Timers};
+use std::time::Duration;
+use tourbillon::wheel::{Progress, Wheel};
+use tourbillon::{Builder, Engine, Handle, Producer, Tick, TimerId, Timestamp};
+
+pub(crate) type Wheel256 = Wheel<Payload, 8>;
+pub(crate) type Wheel64 = Wheel<Payload, 6>;
+
+impl<const BITS: u32> Timers for Wheel<Payload, BITS> {
+    const NAME: &'static str = if BITS == 8 { "wheel, radix 256" } else { "wheel, radix 64" };
+    type Id = TimerId;
+
+    fn new() -> Self {
+        Self::new(Tick(0))
+    }
+
+    #[inline]
+    fn schedule(&mut self, tick: u64, payload: Payload) -> TimerId {
+        self.insert(Tick(tick), payload)
+    }
+
+    #[inline]
+    fn cancel(&mut self, id: TimerId) -> Option<Payload> {
+        self.cancel(id)
+    }
+
+    fn advance(&mut self, to: u64) -> Fired {
+        let mut fired = Fired::default();
+        let progress = self.advance(Tick(to), usize::MAX, |_, timer| fired.add(timer.payload));
+        assert_eq!(progress, Progress::Settled);
+        fired
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+fn engine(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Engine<Payload> {
+    Builder::new().build(move |timer| on_fire(timer.payload)).expect("the system gives us threads")
+}
+
+/// Declares an engine that is called in one of its ways.
+macro_rules! way_in {
+    ($(#[$doc:meta])* $service:ident, $name:literal, $caller:ty, $make:expr) => {
+        $(#[$doc])*
+        pub(crate) struct $service(Engine<Payload>);
+
+        impl Service for $service {
+            const NAME: &'static str = $name;
+            type Caller = $caller;
+
+            fn start(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self {
+                Self(engine(on_fire))
+            }
+
+            fn caller(&self) -> $caller {
+                let make: fn(&Handle<Payload>) -> $caller = $make;
+                make(&self.0)
+            }
+
+            fn pending(&self) -> usize {
+                self.0.len()
+            }
+
+            fn wakes(&self) -> Option<u64> {
+                Some(self.0.stats().total.wakes)
+            }
+        }
+    };
+}
+
+way_in!(
+    /// The engine through a handle: a thread-local look-up a call.
+    ThroughHandle,
+    "engine, Handle",
+    Handle<Payload>,
+    Handle::clone
+);
+way_in!(
+    /// The engine through a producer for each thread.
+    ThroughProducer,
+    "engine, Producer",
+    Producer<Payload>,
+    Handle::producer
+);
+way_in!(
+    /// The engine through a producer, with a `now` that the caller reads once an iteration of its loop.
+    OwnNow,
+    "engine, Producer, caller's now",
+    OwnNowCaller,
+    OwnNowCaller::new
+);
+
+const MUST: &str = "there is room, and nobody shuts the engine down";
+
+impl Caller for Handle<Payload> {
+    type Id = TimerId;
+
+    #[inline]
+    fn schedule(&mut self, delay: Duration, payload: Payload) -> TimerId {
+        Handle::schedule(self, delay, payload).expect(MUST)
+    }
+
+    #[inline]
+    fn cancel(&mut self, id: TimerId) -> Option<Payload> {
+        Handle::cancel(self, id).payload()
+    }
+}
+
+impl Caller for Producer<Payload> {
+    type Id = TimerId;
+
+    #[inline]
+    fn schedule(&mut self, delay: Duration, payload: Payload) -> TimerId {
+        Producer::schedule(self, delay, payload).expect(MUST)
+    }
+
+    #[inline]
+    fn cancel(&mut self, id: TimerId) -> Option<Payload> {
+        Producer::cancel(self, id).payload()
+    }
+}
+
+/// Timers that an event loop arms in one iteration.
+const ARMED_PER_ITERATION: u32 = 64;
+
+pub(crate) struct OwnNowCaller {
+    producer: Producer<Payload>,
+    now: Timestamp,
+    armed: u32,
+}
+
+impl OwnNowCaller {
+    fn new(handle: &Handle<Payload>) -> Self {
+        Self { producer: handle.producer(), now: handle.now(), armed: 0 }
+    }
+}
+
+impl Caller for OwnNowCaller {
+    type Id = TimerId;
+
+    #[inline]
+    fn schedule(&mut self, delay: Duration, payload: Payload) -> TimerId {
+        self.armed += 1;
+        if self.armed == ARMED_PER_ITERATION {
+            self.armed = 0;
+            self.now = self.producer.now();
+        }
+        self.producer.schedule_at(self.now + delay, payload).expect(MUST)
+    }
+
+    #[inline]
+    fn cancel(&mut self, id: TimerId) -> Option<Payload> {
+        self.producer.cancel(id).payload()
+    }
+}

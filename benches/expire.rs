@@ -1,0 +1,53 @@
+//! What it costs to fire timers, half of whose like were cancelled, a tick of 1 ms at a time.
+
+mod baselines;
+mod common;
+
+use baselines::{LazyHeap, Tree};
+use common::{Chance, Fired, TICKS, Timers, Wheel64, Wheel256, payload};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
+
+fn main() {
+    let mut criterion = common::criterion();
+    expire::<Wheel256>(&mut criterion);
+    expire::<Wheel64>(&mut criterion);
+    expire::<LazyHeap>(&mut criterion);
+    expire::<Tree>(&mut criterion);
+    criterion.final_summary();
+}
+
+fn expire<T: Timers>(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("expire");
+    for &(pending, count) in common::populations().iter().filter(|population| population.1 > 0) {
+        group.throughput(Throughput::Elements(count as u64));
+        group.bench_function(BenchmarkId::new(T::NAME, pending), |bencher| {
+            bencher.iter_batched(
+                || half_cancelled::<T>(count),
+                |(mut timers, expected)| {
+                    let mut fired = Fired::default();
+                    for tick in 1..=TICKS.end {
+                        fired.join(timers.advance(tick));
+                    }
+                    assert_eq!(fired, expected);
+                    timers
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    group.finish();
+}
+
+/// `count` timers, after as many others were cancelled in random order, and what they will fire.
+fn half_cancelled<T: Timers>(count: usize) -> (T, Fired) {
+    let mut timers = T::new();
+    let mut chance = Chance::new(count as u64);
+    let ids: Vec<T::Id> =
+        (0..2 * count as u64).map(|n| timers.schedule(chance.within(&TICKS), payload(n))).collect();
+    let order = chance.order(2 * count);
+    let (cancelled, kept) = order.split_at(count);
+    for &n in cancelled {
+        assert_eq!(timers.cancel(ids[n as usize]), Some(payload(u64::from(n))));
+    }
+    (timers, kept.iter().map(|&n| payload(u64::from(n))).collect())
+}

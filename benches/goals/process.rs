@@ -1,0 +1,73 @@
+//! What the operating system knows of a process, and processes of their own for contestants.
+
+use crate::Section;
+use crate::sizes::Sizes;
+use clap::ValueEnum;
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Measures one contestant in a fresh process.
+pub(crate) fn measure_apart(section: Section, contestant: &str, sizes: &Sizes) -> Value {
+    let scale = sizes.scale.to_possible_value().expect("a scale that can be named");
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--child", scale.get_name(), &section.name(), contestant])
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("this program starts again");
+    assert!(output.status.success(), "{contestant}: {}", output.status);
+    serde_json::from_slice(&output.stdout).expect("the child prints one JSON value")
+}
+
+/// The number at `key` of what a child found; NaN where it was not to be had.
+pub(crate) fn number(found: &Value, key: &str) -> f64 {
+    found[key].as_f64().unwrap_or(f64::NAN)
+}
+
+/// Resident memory now, in bytes.
+pub(crate) fn resident() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+/// The most memory that ever was resident, in bytes.
+pub(crate) fn peak_resident() -> Option<u64> {
+    status_bytes("VmHWM:")
+}
+
+fn status_bytes(key: &str) -> Option<u64> {
+    Some(field(&fs::read_to_string("/proc/self/status").ok()?, key)? * 1_024)
+}
+
+fn field(status: &str, key: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with(key))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// How often the threads other than the main one have gone to sleep.
+pub(crate) fn sleeps_of_other_threads() -> Option<u64> {
+    let main = std::process::id().to_string();
+    let mut sleeps = 0;
+    for thread in fs::read_dir("/proc/self/task").ok()? {
+        let thread = thread.ok()?;
+        if thread.file_name().to_str() != Some(&main) {
+            let status = fs::read_to_string(thread.path().join("status")).ok()?;
+            sleeps += field(&status, "voluntary_ctxt_switches:")?;
+        }
+    }
+    Some(sleeps)
+}
+
+/// The time, user and system, that this process has spent on processors.
+#[cfg(target_os = "linux")]
+pub(crate) fn cpu_time() -> Option<Duration> {
+    use rustix::time::{ClockId, clock_gettime};
+
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()
+}
+
+/// Elsewhere it is not measured.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn cpu_time() -> Option<Duration> {
+    None
+}

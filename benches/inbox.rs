@@ -1,0 +1,223 @@
+//! What one push to a shard costs its producer, from 1, 2 and 4 threads, while a consumer drains every 0.9 ms.
+//!
+//! Our lanes are no public thing: this bench is built from their source.
+
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "the sources serve the whole crate")]
+
+#[path = "../src/inbox/mod.rs"]
+mod inbox;
+#[path = "../src/limits.rs"]
+mod limits;
+#[path = "../src/sync.rs"]
+mod sync;
+#[path = "../src/tick.rs"]
+mod tick;
+#[path = "../src/ticket.rs"]
+mod ticket;
+
+mod common;
+
+use criterion::{BenchmarkId, Criterion};
+use crossbeam::channel::{Receiver, Sender};
+use crossbeam::queue::SegQueue;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+use ticket::Posting;
+
+const DRAIN_INTERVAL: Duration = Duration::from_micros(900);
+/// Pushes between two looks at how far the consumer is.
+const BURST: u64 = 16_384;
+/// Pushes that a producer may be ahead, as far as with the engine's default.
+const LANE_CAPACITY: u64 = 65_536;
+
+/// A way from many producers to one consumer.
+trait Queue: Sync {
+    const NAME: &'static str;
+    type Writer: Writer + Send;
+
+    fn new() -> Self;
+    fn writer(&self) -> Self::Writer;
+    /// Takes what is there. One thread at a time may call it.
+    fn drain(&self, each: impl FnMut(Posting));
+}
+
+trait Writer {
+    fn push(&mut self, posting: Posting);
+}
+
+/// One single-producer lane for each writer: the engine's inbox.
+struct Lanes(inbox::Inbox);
+
+impl Queue for Lanes {
+    const NAME: &'static str = "lanes";
+    type Writer = inbox::LaneWriter;
+
+    fn new() -> Self {
+        Self(inbox::Inbox::new(16 * LANE_CAPACITY))
+    }
+
+    fn writer(&self) -> inbox::LaneWriter {
+        self.0.register()
+    }
+
+    fn drain(&self, mut each: impl FnMut(Posting)) {
+        for lane in self.0.lanes() {
+            // SAFETY: `measure` has one consumer, so this is the lane's one reader.
+            unsafe { lane.drain(&mut each) };
+        }
+    }
+}
+
+impl Writer for inbox::LaneWriter {
+    #[inline]
+    fn push(&mut self, posting: Posting) {
+        // Room is looked for first, as the engine does.
+        assert!(self.has_room());
+        let _ = self.push(posting);
+    }
+}
+
+impl Queue for Arc<SegQueue<Posting>> {
+    const NAME: &'static str = "crossbeam SegQueue";
+    type Writer = Self;
+
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn writer(&self) -> Self {
+        Self::clone(self)
+    }
+
+    fn drain(&self, mut each: impl FnMut(Posting)) {
+        while let Some(posting) = self.pop() {
+            each(posting);
+        }
+    }
+}
+
+impl Writer for Arc<SegQueue<Posting>> {
+    #[inline]
+    fn push(&mut self, posting: Posting) {
+        SegQueue::push(self, posting);
+    }
+}
+
+struct Channel {
+    sender: Sender<Posting>,
+    receiver: Receiver<Posting>,
+}
+
+impl Queue for Channel {
+    const NAME: &'static str = "crossbeam channel";
+    type Writer = Sender<Posting>;
+
+    fn new() -> Self {
+        let (sender, receiver) = crossbeam::channel::unbounded();
+        Self { sender, receiver }
+    }
+
+    fn writer(&self) -> Sender<Posting> {
+        self.sender.clone()
+    }
+
+    fn drain(&self, each: impl FnMut(Posting)) {
+        self.receiver.try_iter().for_each(each);
+    }
+}
+
+impl Writer for Sender<Posting> {
+    #[inline]
+    fn push(&mut self, posting: Posting) {
+        self.send(posting).expect("the receiver is there");
+    }
+}
+
+fn main() {
+    let mut criterion = common::criterion().measurement_time(Duration::from_millis(300));
+    for producers in [1, 2, 4] {
+        push::<Lanes>(&mut criterion, producers);
+        push::<Arc<SegQueue<Posting>>>(&mut criterion, producers);
+        push::<Channel>(&mut criterion, producers);
+    }
+    criterion.final_summary();
+}
+
+fn push<Q: Queue>(criterion: &mut Criterion, producers: u64) {
+    let mut group = criterion.benchmark_group("push");
+    group.bench_function(BenchmarkId::new(Q::NAME, producers), |bencher| {
+        bencher.iter_custom(|pushes| measure::<Q>(producers, common::at_least_some(pushes)));
+    });
+    group.finish();
+}
+
+fn posting(number: u64) -> Posting {
+    Posting { deadline: tick::Timestamp::from_nanos(number), index: 1, stamp: 2 }
+}
+
+/// The mean over the producers of the time that `pushes` of them took.
+fn measure<Q: Queue>(producers: u64, pushes: u64) -> Duration {
+    let queue = Q::new();
+    let drained = AtomicU64::new(0);
+    let is_over = AtomicBool::new(false);
+    let ready = Barrier::new(usize::try_from(producers).expect("a few"));
+    thread::scope(|scope| {
+        let consumer = scope.spawn(|| consume(&queue, &drained, &is_over));
+        let producers: Vec<_> = (0..producers)
+            .map(|_| scope.spawn(|| produce(&mut queue.writer(), pushes, producers, &drained, &ready)))
+            .collect();
+        let count = u32::try_from(producers.len()).expect("a few");
+        let time: Duration =
+            producers.into_iter().map(|producer| producer.join().expect("it only pushes")).sum();
+        is_over.store(true, Ordering::Release);
+        let sum = consumer.join().expect("it only sums");
+        assert_eq!(sum, (pushes * (pushes - 1) / 2).wrapping_mul(u64::from(count)));
+        time / count
+    })
+}
+
+/// Sums up what was pushed.
+fn consume(queue: &impl Queue, drained: &AtomicU64, is_over: &AtomicBool) -> u64 {
+    let (mut sum, mut count) = (0u64, 0);
+    loop {
+        let is_last = is_over.load(Ordering::Acquire);
+        queue.drain(|posting| {
+            sum = sum.wrapping_add(posting.deadline.as_nanos());
+            count += 1;
+        });
+        drained.store(count, Ordering::Relaxed);
+        if is_last {
+            return sum;
+        }
+        thread::sleep(DRAIN_INTERVAL);
+    }
+}
+
+/// The time that `pushes` took, waits for a consumer who is behind left out.
+fn produce(
+    writer: &mut impl Writer,
+    pushes: u64,
+    producers: u64,
+    drained: &AtomicU64,
+    ready: &Barrier,
+) -> Duration {
+    let mut time = Duration::ZERO;
+    let mut pushed = 0;
+    ready.wait();
+    while pushed < pushes {
+        let burst = BURST.min(pushes - pushed);
+        let start = Instant::now();
+        for number in pushed..pushed + burst {
+            writer.push(posting(number));
+        }
+        time += start.elapsed();
+        pushed += burst;
+        // The others push about as much.
+        while pushed * producers > drained.load(Ordering::Relaxed) + LANE_CAPACITY * producers {
+            thread::sleep(DRAIN_INTERVAL / 4);
+        }
+    }
+    time
+}

@@ -11,6 +11,9 @@ pub(crate) const CHUNK_TICKETS: usize = 32;
 /// Chunks of a coarse slot that one turn spreads at most: about 60 µs of work.
 pub(crate) const SPREAD_CHUNKS: u64 = 128;
 
+/// Ticks between two shares where no coarse slot is larger than that.
+pub(crate) const SPREAD_EVERY: u64 = 8;
+
 /// Sizes of the lock-free parts as they are run.
 #[cfg(all(feature = "std", not(all(test, tourbillon_loom))))]
 mod lock_free {

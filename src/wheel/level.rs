@@ -55,11 +55,14 @@ impl<const BITS: u32> Level<BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
+    /// Adds a ticket; the first tick of its slot.
     #[inline]
-    pub(super) fn push(&mut self, ticket: Ticket) {
-        let at = Self::ring_index(ticket.tick.0 >> self.shift);
+    pub(super) fn push(&mut self, ticket: Ticket) -> u64 {
+        let number = ticket.tick.0 >> self.shift;
+        let at = Self::ring_index(number);
         self.occupied[at / 64] |= 1 << (at % 64);
         self.slots[at].push(ticket);
+        number << self.shift
     }
 
     #[inline]

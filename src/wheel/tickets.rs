@@ -37,7 +37,7 @@
 
 use super::level::Level;
 use super::slot::{Chunk, Slot, SweepStep, retain_live};
-use crate::limits::{CHUNK_TICKETS, SPREAD_CHUNKS};
+use crate::limits::{CHUNK_TICKETS, SPREAD_CHUNKS, SPREAD_EVERY};
 use crate::tick::Tick;
 use crate::ticket::Ticket;
 use alloc::vec::Vec;
@@ -69,6 +69,12 @@ pub(crate) struct TicketWheel<const BITS: u32> {
     /// Such tickets of earlier advances: all of them go before any that came since.
     late: Slot,
     levels: Vec<Level<BITS>>,
+    /// No occupied coarse slot begins before this tick: most turns need not look at the coarse levels.
+    coarse_from: u64,
+    /// Ticks that passed since coarse slots were last looked at for spreading.
+    unspread: u64,
+    /// Whether a coarse slot was too large then for one share: each turn spreads some more.
+    crowded: bool,
     len: usize,
     sweep: SweepCursor,
 }
@@ -80,6 +86,9 @@ impl<const BITS: u32> TicketWheel<BITS> {
             overdue: Slot::new(),
             late: Slot::new(),
             levels: Vec::new(),
+            coarse_from: u64::MAX,
+            unspread: 0,
+            crowded: false,
             len: 0,
             sweep: SweepCursor::default(),
         }
@@ -110,7 +119,10 @@ impl<const BITS: u32> TicketWheel<BITS> {
         if depth >= self.levels.len() {
             self.add_levels(depth);
         }
-        self.levels[depth].push(ticket);
+        let slot_begin = self.levels[depth].push(ticket);
+        if depth > 0 {
+            self.coarse_from = self.coarse_from.min(slot_begin);
+        }
     }
 
     #[cold]
@@ -135,7 +147,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
                 for crowded in [number, number + 1] {
                     let chunks = level.slot(crowded).chunk_count() as u64;
                     if chunks > SPREAD_CHUNKS {
-                        let from = level.spread_from(crowded, chunks.div_ceil(SPREAD_CHUNKS));
+                        let from = level.spread_from(crowded, chunks.div_ceil(SPREAD_CHUNKS) + SPREAD_EVERY);
                         at = at.min(from.max(self.position + 1));
                     }
                 }
@@ -179,18 +191,27 @@ impl<const BITS: u32> TicketWheel<BITS> {
             self.position = tick;
         }
         self.position = self.position.max(to.0);
-        self.spread_ahead(self.position - from, &mut is_live);
+        self.unspread += self.position - from;
+        if self.crowded || self.unspread >= SPREAD_EVERY {
+            let passed = core::mem::take(&mut self.unspread);
+            self.spread_ahead(passed, &mut is_live);
+        }
         let settled = self.hand_out_late(&mut budget, &mut expired) && self.overdue.is_empty();
         if settled { Progress::Settled } else { Progress::BudgetSpent }
     }
 
     /// The first tick up to `to` at which an occupied slot begins.
-    fn next_event(&self, to: u64) -> Option<u64> {
-        self.levels
-            .iter()
-            .filter_map(|level| level.first_occupied(self.position).map(|number| level.start_of(number)))
-            .min()
-            .filter(|&tick| tick <= to)
+    fn next_event(&mut self, to: u64) -> Option<u64> {
+        let position = self.position;
+        if self.coarse_from <= to {
+            // Perhaps of a slot that is empty by now.
+            let begins =
+                |level: &Level<BITS>| level.first_occupied(position).map(|number| level.start_of(number));
+            self.coarse_from = self.levels.iter().skip(1).filter_map(begins).min().unwrap_or(u64::MAX);
+        }
+        let fine = self.levels.first().and_then(|level| level.first_occupied(position));
+        let coarse = (self.coarse_from < u64::MAX).then_some(self.coarse_from);
+        fine.into_iter().chain(coarse).min().filter(|&tick| tick <= to)
     }
 
     /// Empties the coarse slots that begin at `tick`. False when the budget ran out before.
@@ -200,6 +221,9 @@ impl<const BITS: u32> TicketWheel<BITS> {
         budget: &mut usize,
         is_live: &mut impl FnMut(&Ticket) -> bool,
     ) -> bool {
+        if tick < self.coarse_from {
+            return true;
+        }
         for depth in (1..self.levels.len()).rev() {
             let Some(number) = self.levels[depth].first_occupied(self.position) else { continue };
             if self.levels[depth].start_of(number) != tick {
@@ -261,8 +285,9 @@ impl<const BITS: u32> TicketWheel<BITS> {
         slot.is_empty()
     }
 
-    /// Moves this turn's share of the next coarse slots down, `passed` ticks after the last turn.
+    /// Moves a share of the next coarse slots down, `passed` ticks after the last share.
     fn spread_ahead(&mut self, passed: u64, is_live: &mut impl FnMut(&Ticket) -> bool) {
+        self.crowded = false;
         for depth in 1..self.levels.len() {
             let level = &self.levels[depth];
             let Some(number) = level.first_occupied(self.position) else { continue };
@@ -273,6 +298,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
             if chunks <= SPREAD_CHUNKS / 16 {
                 continue;
             }
+            self.crowded |= chunks > SPREAD_CHUNKS;
             let left = level.start_of(number) - self.position;
             let share = chunks.saturating_mul(passed).div_ceil(left).min(SPREAD_CHUNKS);
             for _ in 0..share {

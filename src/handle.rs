@@ -140,7 +140,7 @@ impl<T: Send + 'static> Handle<T> {
 
     /// Arms a timer that fires `delay` from now, or later; never earlier.
     ///
-    /// Waits while the shard is behind with this thread's tickets. A zero delay fires on the shard's next turn;
+    /// Waits while the shard is behind with this thread's tickets. A zero delay fires when the present tick ends;
     /// [`Duration::MAX`] means never: the end of time is 584 years after the clock's origin.
     ///
     /// # Errors
@@ -158,7 +158,8 @@ impl<T: Send + 'static> Handle<T> {
         self.schedule_at(self.now() + delay, payload)
     }
 
-    /// Arms a timer for `deadline`. One that has passed fires on the shard's next turn. Reads no clock.
+    /// Arms a timer for `deadline`. One in an earlier tick fires on the shard's next turn, one in the present tick when
+    /// that ends. Reads no clock.
     ///
     /// # Errors
     ///

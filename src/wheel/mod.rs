@@ -58,14 +58,19 @@ pub struct Expired<T> {
 #[derive(Debug)]
 pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     tickets: TicketWheel<BITS>,
-    /// Dense and apart from the payloads: a look at a chunk's timers is a look at these.
-    generations: Vec<u32>,
-    payloads: Vec<Option<T>>,
+    timers: Vec<Timer<T>>,
     free: Vec<u32>,
     /// Chunks that are due and were not yet fired.
     due: Vec<Chunk>,
     live: usize,
     ended: u32,
+}
+
+/// A place for a timer: one line for an insert, a cancel or a firing to touch.
+#[derive(Debug)]
+struct Timer<T> {
+    generation: u32,
+    payload: Option<T>,
 }
 
 /// Stale tickets that are let be, however few timers live.
@@ -80,8 +85,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     pub fn new(position: Tick) -> Self {
         Self {
             tickets: TicketWheel::new(position),
-            generations: Vec::new(),
-            payloads: Vec::new(),
+            timers: Vec::new(),
             free: Vec::new(),
             due: Vec::new(),
             live: 0,
@@ -100,15 +104,14 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// O(1), amortised over the growth of the tables.
     pub fn insert(&mut self, tick: Tick, payload: T) -> TimerId {
         let index = if let Some(index) = self.free.pop() {
-            self.payloads[index as usize] = Some(payload);
+            self.timers[index as usize].payload = Some(payload);
             index
         } else {
-            let index = u32::try_from(self.payloads.len()).expect("fewer than 2^32 timers pending");
-            self.payloads.push(Some(payload));
-            self.generations.push(0);
+            let index = u32::try_from(self.timers.len()).expect("fewer than 2^32 timers pending");
+            self.timers.push(Timer { generation: 0, payload: Some(payload) });
             index
         };
-        let generation = self.generations[index as usize];
+        let generation = self.timers[index as usize].generation;
         self.live += 1;
         self.tickets.insert(Ticket { tick, index, stamp: generation });
         TimerId::new(index, generation)
@@ -126,18 +129,18 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// Ends a generation: the payload goes to the caller, the index to the free list. Every few ends sweep a little;
     /// those of timers that fire do too, since they leave fewer to outnumber.
     fn release(&mut self, index: u32, generation: u32) -> Option<T> {
-        let current = self.generations.get_mut(index as usize)?;
-        if *current != generation {
+        let timer = self.timers.get_mut(index as usize)?;
+        if timer.generation != generation {
             return None;
         }
-        let payload = self.payloads[index as usize].take()?;
-        *current = current.wrapping_add(1);
+        let payload = timer.payload.take()?;
+        timer.generation = generation.wrapping_add(1);
         self.free.push(index);
         self.live -= 1;
         self.ended = self.ended.wrapping_add(1);
         if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
-            let generations = &self.generations;
-            self.tickets.sweep(1, |ticket| generations[ticket.index as usize] == ticket.stamp);
+            let timers = &self.timers;
+            self.tickets.sweep(1, |ticket| timers[ticket.index as usize].generation == ticket.stamp);
         }
         Some(payload)
     }
@@ -160,8 +163,8 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         budget: usize,
         mut fire: impl FnMut(&mut Self, Expired<T>),
     ) -> Progress {
-        let Self { tickets, generations, due, .. } = self;
-        let is_live = |ticket: &Ticket| generations[ticket.index as usize] == ticket.stamp;
+        let Self { tickets, timers, due, .. } = self;
+        let is_live = |ticket: &Ticket| timers[ticket.index as usize].generation == ticket.stamp;
         let progress = tickets.advance(to, budget, is_live, |chunk| due.push(chunk));
         // One ticket at a time from `due`: should `fire` unwind, the rest fires on the next advance.
         while let Some(chunk) = self.due.last_mut() {
@@ -220,7 +223,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     #[cfg(test)]
     fn check_invariants(&self) {
         self.tickets.check_invariants();
-        assert_eq!(self.live, self.payloads.iter().filter(|payload| payload.is_some()).count());
-        assert_eq!(self.live + self.free.len(), self.payloads.len());
+        assert_eq!(self.live, self.timers.iter().filter(|timer| timer.payload.is_some()).count());
+        assert_eq!(self.live + self.free.len(), self.timers.len());
     }
 }

@@ -114,6 +114,16 @@ impl Producer<'_> {
 
 #[test]
 fn every_timer_ends_once_and_none_early() {
+    stress(Builder::new().workers(2));
+}
+
+/// The same without a pool: nothing but the engine's own parts, for the thread sanitizer.
+#[test]
+fn every_timer_ends_once_and_none_early_inline() {
+    stress(Builder::new().inline());
+}
+
+fn stress(builder: Builder) {
     let timers: usize = match env::var("TOURBILLON_STRESS") {
         Ok(timers) => timers.parse().expect("TOURBILLON_STRESS is a number of timers"),
         Err(_) => 200_000,
@@ -128,10 +138,9 @@ fn every_timer_ends_once_and_none_early() {
         over: AtomicBool::new(false),
     });
     let in_handler = Arc::clone(&ledger);
-    let engine = Builder::new()
+    let engine = builder
         .tick(Duration::from_micros(100))
         .shards(2)
-        .workers(2)
         .build(move |timer| {
             if timer.engine().now() < timer.deadline {
                 in_handler.early.fetch_add(1, Ordering::Relaxed);

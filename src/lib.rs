@@ -70,61 +70,52 @@
 
 extern crate alloc;
 
+/// What needs threads and a clock.
+macro_rules! with_std {
+    ($($item:item)*) => { $(#[cfg(feature = "std")] $item)* };
+}
+
 // Floors: a module uses those of its own floor and of the floors below it (`tests/tidy.rs`).
 
 // Floor 0: words and doors.
-#[cfg(feature = "std")]
-mod clock;
 mod limits;
-#[cfg(feature = "std")]
-mod sync;
 mod tick;
 mod ticket;
+with_std! {
+    mod clock;
+    mod sync;
+}
 
 // Floor 1: the single-threaded wheel.
 pub mod wheel;
 
-// Floor 2: the lock-free parts, and all unsafe code.
-#[cfg(feature = "std")]
-mod affinity;
-#[cfg(feature = "std")]
-mod barrier;
-#[cfg(feature = "std")]
-mod counters;
-#[cfg(feature = "std")]
-mod inbox;
-#[cfg(feature = "std")]
-mod parker;
-#[cfg(feature = "std")]
-mod slab;
-#[cfg(feature = "std")]
-mod state;
+with_std! {
+    // Floor 2: the lock-free parts, and all unsafe code.
+    mod affinity;
+    mod barrier;
+    mod counters;
+    mod inbox;
+    mod parker;
+    mod slab;
+    mod state;
 
-// Floor 3: running handlers.
-#[cfg(feature = "std")]
-mod dispatch;
+    // Floor 3: running handlers.
+    mod dispatch;
 
-// Floor 4: one shard.
-#[cfg(feature = "std")]
-mod shard;
+    // Floor 4: one shard.
+    mod shard;
 
-// Floor 5: the shards together.
-#[cfg(feature = "std")]
-mod engine;
-#[cfg(feature = "std")]
-mod stats;
+    // Floor 5: the shards together.
+    mod engine;
+    mod stats;
 
-// Floor 6: the face.
-#[cfg(feature = "std")]
-mod builder;
-#[cfg(feature = "std")]
-mod driven;
-#[cfg(feature = "std")]
-mod error;
-#[cfg(feature = "std")]
-mod handle;
-#[cfg(feature = "std")]
-mod producer;
+    // Floor 6: the face.
+    mod builder;
+    mod driven;
+    mod error;
+    mod handle;
+    mod producer;
+}
 
 pub use tick::{Tick, Timestamp};
 pub use ticket::TimerId;

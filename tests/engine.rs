@@ -41,3 +41,30 @@ fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
     assert_eq!(engine.cancel(two), Cancel::Gone);
     assert!(engine.is_empty());
 }
+
+/// A ticket names 16 bits of its slot's generation. One that outlives 65,536 of them looks like its slot's timer of the
+/// moment, whose deadline then decides.
+#[test]
+fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
+    const MS: Duration = Duration::from_millis(1);
+    let mut engine = Builder::new().build_driven(|timer| assert!(timer.payload == "last")).unwrap();
+    let stale = engine.schedule(10 * MS, "first").unwrap();
+    engine.turn();
+    assert_eq!(engine.cancel(stale), Cancel::Cancelled("first"));
+    for reuse in 1..1 << 16 {
+        let id = engine.schedule(3_600_000 * MS, "one of many").unwrap();
+        assert_eq!(engine.cancel(id), Cancel::Cancelled("one of many"));
+        if reuse % 10_000 == 0 {
+            engine.turn();
+        }
+    }
+    let last = engine.schedule(3_600_000 * MS, "last").unwrap();
+    let (stale, last) = (stale.to_bits(), last.to_bits());
+    assert_eq!((stale & 0xffff_ffff, (stale >> 32) + (1 << 16)), (last & 0xffff_ffff, last >> 32));
+
+    engine.advance(1_000 * MS);
+    assert_eq!((engine.stats().fired, engine.len()), (0, 1));
+    engine.advance(3_600_000 * MS);
+    assert_eq!((engine.stats().fired, engine.len()), (1, 0));
+    assert_eq!(engine.stats().total.panics, 0);
+}

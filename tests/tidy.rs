@@ -209,7 +209,7 @@ fn past_the_doors(file: &str, source: &str, used: &mut BTreeSet<usize>) -> Vec<S
 fn floors(lib: &str) -> BTreeMap<String, usize> {
     let mut floor = None;
     let mut floors = BTreeMap::new();
-    for line in lib.lines() {
+    for line in lib.lines().map(str::trim) {
         if let Some(number) = line.strip_prefix("// Floor ").and_then(|rest| rest.split(':').next()) {
             floor = Some(number.parse().expect("a floor is a number"));
         }

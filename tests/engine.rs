@@ -20,7 +20,9 @@ fn a_timer_fires_after_its_delay_and_not_before() {
         assert!(now >= deadline);
         order.push(payload);
     }
-    assert_eq!(order, [3, 2, 1]);
+    // In whatever order: two workers run what one of them might.
+    order.sort_unstable();
+    assert_eq!(order, [1, 2, 3]);
     assert_eq!(engine.stats().fired, 3);
 }
 

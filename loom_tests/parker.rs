@@ -6,6 +6,10 @@
 //! |----------|---------------------|
 //! | F1: `announce`'s fence | `push_races_with_park` |
 //! | F1: `notify`'s fence | `push_races_with_park` |
+//! | K2: `announce` | `an_announcement_brings_its_thread` |
+//! | K2: `wake` | `an_announcement_brings_its_thread` |
+//! | K2: `close` | none: it takes an announcement away as `wake` does |
+//! | `withdraw`'s swap made a store | `close_races_with_withdraw` |
 
 use super::model;
 use crate::inbox::Inbox;

@@ -5,7 +5,8 @@
 //! | weakened | model that goes red |
 //! |----------|---------------------|
 //! | D1: `give` | `a_magazine_changes_hands`, `takers_and_a_giver_never_share_a_slot` |
-//! | D1: `take` | the same two |
+//! | D1: `take`'s load | the same two |
+//! | D1: `take`'s swap that fails | `takers_and_a_giver_never_share_a_slot` |
 //! | D2: the tag | `takers_and_a_giver_never_share_a_slot` |
 //! | G1: `grow` | `two_threads_grow_one_segment` |
 //! | G1: `get` | `two_threads_grow_one_segment` |

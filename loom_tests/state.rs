@@ -12,6 +12,7 @@
 //! | T2: `has_ended` | `who_waits_sees_what_the_handler_did` |
 //! | T3: `link`, or `arm`'s deadline | `a_read_deadline_is_the_timers_own` |
 //! | T3: `deadline`'s second load | `a_read_deadline_is_the_timers_own` |
+//! | T1: `evict`'s load, and `leave_armed`'s swap that fails | `eviction_races_with_reschedule` |
 //! | `leave_armed`'s Release | none: it forbids a load from waiting for a later store, which loom does not explore |
 
 use super::model;

@@ -37,7 +37,7 @@
 //! |------|--------------------------|---------------------------|-------------------|-------|
 //! | F1   | `announce`, then a drain | a push, then `notify`     | both miss         | `parker::push_races_with_park` |
 //! | F2   | `close`, then collect    | arm, push, then `notify`  | both miss         | `shutdown::schedule_races_with_shutdown` |
-//! | K2   | adopt, then `announce`   | `wake`, `close`           | an announcement without a thread to unpark | `parker::close_races_with_park` |
+//! | K2   | adopt, then `announce`   | `wake`, `close`           | an announcement without a thread to unpark | `parker::an_announcement_brings_its_thread` |
 
 use crate::barrier::Barrier;
 use crate::sync::{AtomicU64, OnceLock, Ordering, park_timeout, thread};

@@ -687,7 +687,7 @@ fn a_job_that_is_run_after_the_shutdown_fires_nothing() {
 
 #[test]
 fn a_stalled_shard_catches_up_and_fires_each_timer_once() {
-    // 300 ms at a tick of 1 µs: a thousand revolutions of the finest level.
+    // 3 s at a tick of 1 µs: more than ten thousand revolutions of the finest level.
     let log = Log::new();
     let sink = log.clone();
     let engine = Builder::new()
@@ -696,7 +696,7 @@ fn a_stalled_shard_catches_up_and_fires_each_timer_once() {
         .inline()
         .build(move |timer: Fired<'_, u64>| {
             if timer.payload == 0 {
-                thread::sleep(300 * MS);
+                thread::sleep(3_000 * MS);
             }
             sink.push(Shot::of(&timer));
         })
@@ -704,13 +704,13 @@ fn a_stalled_shard_catches_up_and_fires_each_timer_once() {
     let mut rng = Rng::new(300);
     let count = 40_000;
     engine.schedule(Duration::ZERO, 0).unwrap();
-    engine.schedule_batch((1..count).map(|n| (MS + rng.nanos_below(250 * MS), n))).unwrap();
+    engine.schedule_batch((1..count).map(|n| (MS + rng.nanos_below(2_500 * MS), n))).unwrap();
     wait_until("all have fired", || log.len() as u64 == count);
     let shots = log.take();
     assert!(shots.iter().all(|shot| shot.at >= shot.deadline));
     assert_eq!(payloads(&shots), (0..count).collect::<Vec<u64>>());
     assert!(engine.stats().total.turns > 3, "caught up in one slice");
-    assert!(engine.stats().total.lateness.max >= 40 * MS);
+    assert!(engine.stats().total.lateness.max >= 400 * MS);
     assert_settled(&engine.stats());
 }
 

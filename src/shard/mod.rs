@@ -200,6 +200,7 @@ impl Shard {
             stale += insert_live(wheel, slots, *tick, drained);
         }
         shared.counters.stale.add(stale);
+        shared.counters.tickets.set(wheel.len() as u64);
     }
 
     fn advance<F: Fire>(&mut self, now: Tick, dispatcher: &Dispatcher, fire: &StdArc<F>) -> Progress {

@@ -148,8 +148,8 @@ fn next_engine_id() -> u64 {
 }
 
 impl<T: Send + 'static> Core<T> {
-    #[expect(clippy::cast_possible_truncation, reason = "the builder bounds the tick to an hour")]
     /// An engine, and its shards' own sides, to be driven by one thread each or by hand.
+    #[expect(clippy::cast_possible_truncation, reason = "the builder bounds the tick to an hour")]
     pub(crate) fn new(settings: Settings, handler: Handler<T>) -> (StdArc<Self>, Vec<Shard>) {
         let shards =
             (0..settings.shards).map(|_| StdArc::new(ShardShared::new(settings.lane_capacity))).collect();

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod canary;
 mod inbox;
+mod owned;
 mod parker;
 mod shutdown;
 mod slab;

@@ -43,8 +43,12 @@ pub(crate) struct ShardCounters {
     pub(crate) handed_over: Counter,
     pub(crate) tickets: Counter,
     pub(crate) pin_refused: Counter,
+    /// Due tickets of owned timers that were posted again, for a deadline put off meanwhile.
+    pub(crate) put_off: Counter,
     pub(crate) fired: CachePadded<Counter>,
     pub(crate) begun: CachePadded<Counter>,
+    /// Runs of owned timers' handlers.
+    pub(crate) owned_fired: Counter,
     pub(crate) stale_at_worker: Counter,
     pub(crate) panics: Counter,
     pub(crate) busy_nanos: Counter,
@@ -60,8 +64,10 @@ impl ShardCounters {
             handed_over: Counter::new(),
             tickets: Counter::new(),
             pin_refused: Counter::new(),
+            put_off: Counter::new(),
             fired: CachePadded::new(Counter::new()),
             begun: CachePadded::new(Counter::new()),
+            owned_fired: Counter::new(),
             stale_at_worker: Counter::new(),
             panics: Counter::new(),
             busy_nanos: Counter::new(),

@@ -1,12 +1,13 @@
 //! The engine as its users see it: the owner, the handles, and what a handler gets.
 
-use crate::engine::{BatchOutcome, Cancel, Core, Local, Moved, Refusal, Unfired, with_local};
+use crate::engine::{BatchOutcome, Cancel, Core, Local, Moved, Payload, Refusal, Unfired, with_local};
 use crate::error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind};
 use crate::producer::Producer;
 use crate::stats::Stats;
 use crate::sync::{StdArc, thread};
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
+use crate::timer::{Timer, TimerRef};
 use crate::{Builder, engine};
 use core::fmt;
 use core::ops::Deref;
@@ -81,15 +82,27 @@ pub struct Fired<'a, T: Send + 'static> {
     pub deadline: Timestamp,
     /// How long after the deadline the handler began.
     pub lateness: Duration,
-    /// What was scheduled with it.
+    /// What was scheduled with it; of a [`Timer`], a clone of its payload.
     pub payload: T,
+    is_owned: bool,
     core: &'a StdArc<Core<T>>,
 }
 
 impl<'a, T: Send + 'static> Fired<'a, T> {
-    pub(crate) fn new(due: engine::Due<T>, core: &'a StdArc<Core<T>>) -> Self {
+    pub(crate) fn new(due: engine::Due<'_, T>, core: &'a StdArc<Core<T>>) -> Self {
         let engine::Due { id, deadline, lateness, payload } = due;
-        Self { id, deadline, lateness, payload, core }
+        let (payload, is_owned) = match payload {
+            Payload::Taken(payload) => (payload, false),
+            Payload::Kept(payload) => (core.clone_payload(payload), true),
+        };
+        Self { id, deadline, lateness, payload, is_owned, core }
+    }
+
+    /// The timer that fired, if a [`Timer`] is what it is: to be armed again. It will fire once this handler has
+    /// returned, however soon it is due.
+    #[must_use]
+    pub fn timer(&self) -> Option<TimerRef<'_, T>> {
+        self.is_owned.then(|| TimerRef::new(self.core, self.id.index()))
     }
 
     /// The engine that fired it, to schedule from the handler.
@@ -207,6 +220,24 @@ impl<T: Send + 'static> Handle<T> {
         batch_result(&self.core, batch, |batch| {
             with_local(&self.core, |local| self.core.schedule_batch(local, batch))
         })
+    }
+
+    /// A timer of one's own, to be armed and disarmed any number of times: see [`Timer`]. Each time that it fires, the
+    /// handler gets a clone of the payload.
+    ///
+    /// # Errors
+    ///
+    /// When the engine is full or shut down; the payload comes back.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1), no lock; nothing is posted before it is armed.
+    pub fn timer(&self, payload: T) -> Result<Timer<T>, ScheduleError<T>>
+    where
+        T: Clone,
+    {
+        self.core.clone_payloads_by(T::clone);
+        Timer::new(&self.core, payload)
     }
 
     /// Takes a pending timer back.
@@ -338,6 +369,10 @@ impl<T: Send + 'static> Handle<T> {
         wait_for_room(&self.core, error, |payload| self.try_schedule_at(deadline, payload))
     }
 
+    pub(crate) fn from_core(core: StdArc<Core<T>>) -> Self {
+        Self { core }
+    }
+
     pub(crate) fn core(&self) -> &StdArc<Core<T>> {
         &self.core
     }
@@ -389,7 +424,7 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
 }
 
 /// Lets the shards run: yields at first, sleeps then.
-fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
+pub(crate) fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
     for shard in core.shards() {
         shard.parker.wake_if_asleep();
     }

@@ -115,6 +115,7 @@ with_std! {
     mod error;
     mod handle;
     mod producer;
+    mod timer;
 }
 
 pub use tick::{Tick, Timestamp};
@@ -130,7 +131,8 @@ pub use self::{
     error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind},
     handle::{Engine, Fired, Handle},
     producer::Producer,
-    stats::{Lateness, ShardStats, Stats},
+    stats::{Lateness, OwnedStats, ShardStats, Stats},
+    timer::{ArmError, Armed, Disarm, Timer, TimerRef},
 };
 
 #[cfg(all(feature = "std", target_os = "linux"))]

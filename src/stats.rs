@@ -22,17 +22,33 @@ pub struct Stats {
     pub returned: u64,
     /// Timers that wait for their deadline or for a worker.
     pub pending: u64,
+    /// Timers that are owned by handles, of which nothing else here but the totals of the shards tells.
+    pub owned: OwnedStats,
     /// The sum over the shards of what each counts; lateness over all of them.
     pub total: ShardStats,
     /// Each shard by itself.
     pub shards: Vec<ShardStats>,
 }
 
+/// What became of [`Timer`](crate::Timer)s. How often they were armed nobody counts: that would cost more than arming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OwnedStats {
+    /// Timers that there are.
+    pub alive: u64,
+    /// Handlers begun for them.
+    pub fired: u64,
+    /// Armings that posted a ticket to a shard.
+    pub posted: u64,
+    /// Tickets that came due after their timer had been put off, and were posted again by their shard.
+    pub put_off: u64,
+}
+
 /// The counters of one shard.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardStats {
-    /// Handlers begun for this shard's timers.
+    /// Handlers begun for this shard's timers, of either kind.
     pub fired: u64,
     /// Handlers that panicked.
     pub panics: u64,
@@ -85,7 +101,7 @@ impl ShardStats {
         // Begun first: a chunk is handed over before it is begun.
         let begun = counters.begun.get();
         Self {
-            fired: counters.fired.get(),
+            fired: counters.fired.get() + counters.owned_fired.get(),
             panics: counters.panics.get(),
             tickets: counters.tickets.get(),
             stale_tickets: counters.stale.get() + counters.stale_at_worker.get(),
@@ -136,6 +152,12 @@ impl Stats {
             fired: totals.fired,
             returned: totals.returned,
             pending: totals.pending(),
+            owned: OwnedStats {
+                alive: totals.owned(),
+                fired: core.shards().iter().map(|shard| shard.counters.owned_fired.get()).sum(),
+                posted: core.posted_arms(),
+                put_off: core.shards().iter().map(|shard| shard.counters.put_off.get()).sum(),
+            },
             total: ShardStats::sum(&shards, &all),
             shards,
         }

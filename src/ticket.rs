@@ -26,6 +26,14 @@ pub(crate) struct Posting {
 }
 
 #[cfg(feature = "std")]
+impl Ticket {
+    /// Whether it stands for a timer that a handle owns.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.stamp > u32::MAX >> 1
+    }
+}
+
+#[cfg(feature = "std")]
 impl Posting {
     pub(crate) fn into_ticket(self, tick: TickLength) -> Ticket {
         Ticket { tick: tick.due_tick(self.deadline), index: self.index, stamp: self.stamp }

@@ -45,10 +45,14 @@ const BESIDE_THE_DOORS: [(&str, &str, &str); 3] = [
 const UNSAFE_FLOOR: usize = 2;
 
 /// What unsafe code on other floors calls: file, function, reason.
-const UNSAFE_ABOVE: [(&str, &str, &str); 5] = [
+const UNSAFE_ABOVE: [(&str, &str, &str); 9] = [
     ("engine/mod.rs", "self.slab.write", "the magazine gave the slot (I3)"),
     ("engine/mod.rs", "self.slab.take", "the cancel made the payload ours (I3)"),
     ("engine/fire.rs", "self.slab.take", "the claim made the payload ours (I3)"),
+    ("engine/fire.rs", "self.slab.peek", "the run that we began keeps the payload (O5)"),
+    ("engine/owned.rs", "self.slab.write", "the magazine gave the slot (I3)"),
+    ("engine/owned.rs", "self.slab.take", "the slot that we vacated is ours (O5)"),
+    ("engine/owned.rs", "self.slab.peek", "who has the slot has not released it (O5)"),
     ("engine/shutdown.rs", "self.slab.take", "the eviction made the payload ours (I3)"),
     ("shard/mod.rs", "lane.drain", "a shard is the one reader of its inbox (N3)"),
 ];

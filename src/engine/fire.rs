@@ -1,12 +1,14 @@
 //! Firing: what a worker does with a due chunk.
 
-use super::{Core, Due, with_local};
+use super::{Core, Due, Payload, with_local};
 use crate::dispatch::{DueChunk, Fire};
+use crate::parker::Notified;
 use crate::slab::Magazine;
 use crate::state::Claim;
+use crate::state::owned::{AfterRun, Begin, End};
 use crate::sync::{Ordering, StdArc};
 use crate::tick::Timestamp;
-use crate::ticket::{Posting, TimerId};
+use crate::ticket::{Posting, Ticket, TimerId};
 use core::cell::RefCell;
 
 thread_local! {
@@ -51,20 +53,81 @@ impl<T: Send + 'static> Core<T> {
         self.is_firing_here() || self.dispatcher.is_worker_here()
     }
 
-    /// Runs the handler of a claimed timer and vacates its slot.
-    fn run_handler(self: &StdArc<Self>, shard: usize, index: u32, generation: u32, due: Due<T>) {
+    /// Runs a handler.
+    fn call(self: &StdArc<Self>, shard: usize, due: Due<'_, T>) {
         let counters = &self.shards[shard].counters;
-        counters.fired.add(1);
         counters.record_lateness(due.lateness);
         if !self.guarded.run(|| (self.handler)(due, self)) {
             counters.panics.add(1);
         }
-        if self.slots().control(index).finish(generation) {
-            self.announce_quiet();
-        }
     }
 
-    /// Sends the ticket that an early one asks for.
+    /// Fires a timer that was scheduled, if its ticket is still good. True when its handler ran.
+    #[inline]
+    fn fire_scheduled(self: &StdArc<Self>, session: &mut Session<'_, T>, ticket: Ticket, due_at: DueAt) -> bool {
+        let Ticket { index, stamp, .. } = ticket;
+        let counters = &self.shards[due_at.shard].counters;
+        let control = self.slots().control(index);
+        match control.claim(stamp, due_at.fire_time) {
+            Claim::Won { generation, deadline } => {
+                // SAFETY: I3: the claim made the payload ours.
+                let payload = Payload::Taken(unsafe { self.slab.take(index) });
+                counters.fired.add(1);
+                let (id, lateness) = (TimerId::new(index, generation), due_at.now - deadline);
+                self.call(due_at.shard, Due { id, deadline, lateness, payload });
+                if control.finish(generation) {
+                    self.announce_quiet();
+                }
+                self.slots().vacate(&mut session.vacated, index);
+                return true;
+            }
+            Claim::Early { stamp, deadline } => self.reissue(index, stamp, deadline),
+            Claim::Stale => counters.stale_at_worker.add(1),
+        }
+        false
+    }
+
+    /// Fires an owned timer, unless it was put off, disarmed or dropped since its shard looked. True when its handler
+    /// ran.
+    fn fire_owned(self: &StdArc<Self>, session: &mut Session<'_, T>, ticket: Ticket, due_at: DueAt) -> bool {
+        let Ticket { index, stamp, .. } = ticket;
+        let counters = &self.shards[due_at.shard].counters;
+        let (control, pin) = (self.slots().control(index), self.slots().pin(index));
+        match control.begin(stamp, due_at.fire_time, pin) {
+            Begin::Run { deadline } => {
+                // SAFETY: O5: the slot is not vacated before we end the run, and the handle shares only what is `Sync`.
+                let payload = Payload::Kept(unsafe { self.slab.peek(index) });
+                counters.owned_fired.add(1);
+                let (id, lateness) = (self.id_of_owned(index), due_at.now - deadline);
+                self.call(due_at.shard, Due { id, deadline, lateness, payload });
+                let End { waited, then } = control.end(pin);
+                match then {
+                    AfterRun::Later { stamp, deadline } => self.reissue_owned(index, stamp, deadline),
+                    AfterRun::Free => self.free_owned(session, index),
+                    AfterRun::AtRest => {}
+                }
+                if waited {
+                    self.announce_quiet();
+                }
+                return true;
+            }
+            Begin::Later { stamp, deadline } => self.reissue_owned(index, stamp, deadline),
+            Begin::Free => self.free_owned(session, index),
+            Begin::AtRest => counters.stale_at_worker.add(1),
+        }
+        false
+    }
+
+    /// Drops what a handle left to its timer's holder, who vacated the slot.
+    fn free_owned(&self, session: &mut Session<'_, T>, index: u32) {
+        // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
+        let payload = unsafe { self.slab.take(index) };
+        self.slots().vacate(&mut session.vacated, index);
+        with_local(self, |local| local.lane.lane().count_unmade());
+        self.guarded.run(|| drop(payload));
+    }
+
+    /// Sends the ticket that a timer asks for which came due early.
     #[cold]
     fn reissue(&self, index: u32, stamp: u32, deadline: Timestamp) {
         with_local(self, |local| {
@@ -74,6 +137,24 @@ impl<T: Send + 'static> Core<T> {
             let _ = self.notify(local, pushed, deadline);
         });
     }
+
+    /// Sends the ticket for the new deadline of an owned timer.
+    fn reissue_owned(&self, index: u32, stamp: u32, deadline: Timestamp) {
+        let closed = with_local(self, |local| self.post(local, Posting { deadline, index, stamp })) == Notified::Closed;
+        if closed {
+            // The shutdown may have looked at this timer while we had it.
+            self.shut_timer(index);
+        }
+    }
+}
+
+/// Where and when a ticket is fired.
+#[derive(Clone, Copy)]
+struct DueAt {
+    shard: usize,
+    now: Timestamp,
+    /// `now`, or the begin of the ticket's tick, which has begun even if the clock stepped back since.
+    fire_time: Timestamp,
 }
 
 impl<T: Send + 'static> Fire for Core<T> {
@@ -95,20 +176,14 @@ impl<T: Send + 'static> Fire for Core<T> {
             if is_first {
                 counters.begun.add(1);
             }
-            // A clock that stepped back meanwhile does not unmake what its shard saw: the ticket's tick has begun.
-            let fire_time = now.max(self.tick.start_of(ticket.tick));
-            match self.slots().control(ticket.index).claim(ticket.stamp, fire_time) {
-                Claim::Won { generation, deadline } => {
-                    // SAFETY: I3: the claim made the payload ours.
-                    let payload = unsafe { self.slab.take(ticket.index) };
-                    let id = TimerId::new(ticket.index, generation);
-                    let due = Due { id, deadline, lateness: now - deadline, payload };
-                    self.run_handler(shard, ticket.index, generation, due);
-                    self.slots().vacate(&mut session.vacated, ticket.index);
-                    now = self.clock.now();
-                }
-                Claim::Early { stamp, deadline } => self.reissue(ticket.index, stamp, deadline),
-                Claim::Stale => counters.stale_at_worker.add(1),
+            let due_at = DueAt { shard, now, fire_time: now.max(self.tick.start_of(ticket.tick)) };
+            let ran = if ticket.is_owned() {
+                self.fire_owned(&mut session, ticket, due_at)
+            } else {
+                self.fire_scheduled(&mut session, ticket, due_at)
+            };
+            if ran {
+                now = self.clock.now();
             }
         }
         counters.add_busy(now - begin);

@@ -13,9 +13,11 @@
 
 mod fire;
 mod local;
+mod owned;
 mod shutdown;
 
 pub(crate) use local::{Local, home_of_current_thread, mark_shard_thread, with_local};
+pub(crate) use owned::{OwnedSlot, Rearmed};
 pub use shutdown::Unfired;
 
 use crate::clock::EngineClock;
@@ -26,7 +28,7 @@ use crate::parker::Notified;
 use crate::shard::{self, Shard, ShardShared};
 use crate::slab::{Slab, Slots};
 use crate::state::{self, Control};
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, StdArc, thread};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, OnceLock, Ordering, StdArc, thread};
 use crate::tick::{TickLength, Timestamp};
 use crate::ticket::{Posting, TimerId};
 use core::time::Duration;
@@ -35,17 +37,27 @@ use core::time::Duration;
 const STALE_SLACK: u64 = 65_536;
 /// A thread asks whether a sweep is due after this many cancels of its own.
 const CANCELS_PER_CHECK: u64 = 4_096;
-/// A timer taken by a worker.
+
+/// A timer that a worker fires.
 #[derive(Debug)]
-pub(crate) struct Due<T> {
+pub(crate) struct Due<'a, T> {
     pub(crate) id: TimerId,
     pub(crate) deadline: Timestamp,
     pub(crate) lateness: Duration,
-    pub(crate) payload: T,
+    pub(crate) payload: Payload<'a, T>,
+}
+
+/// What a handler gets of a payload.
+#[derive(Debug)]
+pub(crate) enum Payload<'a, T> {
+    /// All of it: the timer has ended.
+    Taken(T),
+    /// A look at it: it stays with its owned timer.
+    Kept(&'a T),
 }
 
 /// The user's handler, as the engine calls it.
-pub(crate) type Handler<T> = Box<dyn Fn(Due<T>, &StdArc<Core<T>>) + Send + Sync>;
+pub(crate) type Handler<T> = Box<dyn Fn(Due<'_, T>, &StdArc<Core<T>>) + Send + Sync>;
 
 /// Why a timer was not scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +134,8 @@ pub(crate) struct Core<T> {
     /// Who waits for a handler or for the last session to end waits here.
     quiet: (Mutex<()>, Condvar),
     returned: Counter,
+    /// How the payloads of owned timers are cloned for the handler, once there are such timers.
+    clone_payload: OnceLock<fn(&T) -> T>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
     /// Held by the shutdown that waits, so that another one waits for it.
     ending: Mutex<()>,
@@ -167,6 +181,7 @@ impl<T: Send + 'static> Core<T> {
             sessions: AtomicU64::new(0),
             quiet: (Mutex::new(()), Condvar::new()),
             returned: Counter::new(),
+            clone_payload: OnceLock::new(),
             threads: Mutex::new(Vec::new()),
             ending: Mutex::new(()),
         };
@@ -417,12 +432,22 @@ impl<T: Send + 'static> Core<T> {
         self.shards.iter().flat_map(|shard| shard.inbox.lanes())
     }
 
+    /// Armings of owned timers that posted a ticket, and tickets posted for them by workers.
+    pub(crate) fn posted_arms(&self) -> u64 {
+        self.lanes().map(Lane::posted_arms).sum()
+    }
+
     /// Scheduled, cancelled and fired timers so far, over all threads. Later events first, so that a difference is not
     /// negative for want of an instant.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals { returned: self.returned.get(), ..Totals::default() };
         for shard in &self.shards {
             totals.fired += shard.counters.fired.get();
+        }
+        for lane in self.lanes() {
+            let (made, unmade) = lane.made_and_unmade();
+            totals.made += made;
+            totals.unmade += unmade;
         }
         totals.cancelled = self.lanes().map(Lane::cancelled).sum();
         totals.scheduled = self.lanes().map(Lane::scheduled).sum();
@@ -433,7 +458,8 @@ impl<T: Send + 'static> Core<T> {
     #[cold]
     fn consider_a_sweep(&self) {
         let tickets: u64 = self.shards.iter().map(|shard| shard.counters.tickets.get()).sum();
-        if tickets > 2 * self.totals().pending() + STALE_SLACK {
+        let totals = self.totals();
+        if tickets > 2 * (totals.pending() + totals.owned()) + STALE_SLACK {
             for shard in &self.shards {
                 shard.want_sweep();
             }
@@ -452,9 +478,16 @@ pub(crate) struct Totals {
     pub(crate) cancelled: u64,
     pub(crate) fired: u64,
     pub(crate) returned: u64,
+    pub(crate) made: u64,
+    pub(crate) unmade: u64,
 }
 
 impl Totals {
+    /// Owned timers that there are.
+    pub(crate) fn owned(self) -> u64 {
+        self.made.saturating_sub(self.unmade)
+    }
+
     pub(crate) fn pending(self) -> u64 {
         self.scheduled.saturating_sub(self.cancelled + self.fired + self.returned)
     }

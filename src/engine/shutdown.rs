@@ -2,7 +2,8 @@
 //!
 //! 1. `stopping` is set: workers take no further ticket. Every parker is closed: schedulers hear of it.
 //! 2. The shards' threads are joined, and running handlers awaited.
-//! 3. Every slot that is still armed is evicted; its payload goes to the caller.
+//! 3. Every slot that is still armed is evicted; its payload goes to the caller. Owned timers are shut: they stay with
+//!    their handles, and are armed no more.
 //!
 //! A scheduler that races with this either sees its parker closed and takes its timer back, or has armed it before the
 //! eviction looks (`parker`, F2). Both may see it: one CAS decides.
@@ -78,6 +79,9 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn evict_all(&self) -> Vec<Unfired<T>> {
         let mut unfired = Vec::new();
         for index in 0..self.slots().used() {
+            if self.shut_timer(index) {
+                continue;
+            }
             let Some((generation, deadline)) = self.slots().control(index).evict() else { continue };
             // SAFETY: I3: we took the timer out of `armed`.
             let payload = unsafe { self.slab.take(index) };

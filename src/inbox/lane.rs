@@ -91,6 +91,11 @@ pub(crate) struct Lane {
     not_scheduled: AtomicU64,
     /// Timers cancelled by the lane's owners.
     cancelled: AtomicU64,
+    /// Owned timers made, and vacated.
+    made: AtomicU64,
+    unmade: AtomicU64,
+    /// Armings of owned timers that posted a ticket.
+    posted_arms: AtomicU64,
     owned: AtomicBool,
     capacity: u64,
     /// The next older lane of the inbox; set before the lane is listed.
@@ -116,6 +121,9 @@ impl Lane {
             published: AtomicU64::new(0),
             not_scheduled: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
+            made: AtomicU64::new(0),
+            unmade: AtomicU64::new(0),
+            posted_arms: AtomicU64::new(0),
             owned: AtomicBool::new(true),
             capacity,
             older: AtomicPtr::new(ptr::null_mut()),
@@ -297,6 +305,34 @@ impl Lane {
     #[inline(always)]
     pub(crate) fn count_cancelled(&self) -> u64 {
         count(&self.cancelled, 1)
+    }
+
+    /// Counts an owned timer.
+    pub(crate) fn count_made(&self) {
+        count(&self.made, 1);
+    }
+
+    /// Counts an owned timer whose slot was vacated; gives the new count.
+    pub(crate) fn count_unmade(&self) -> u64 {
+        count(&self.unmade, 1)
+    }
+
+    /// Counts a posting for an owned timer; gives the new count.
+    pub(crate) fn count_posted_arm(&self) -> u64 {
+        count(&self.not_scheduled, 1);
+        count(&self.posted_arms, 1)
+    }
+
+    /// Owned timers made and vacated by the lane's owners so far.
+    pub(crate) fn made_and_unmade(&self) -> (u64, u64) {
+        // Ordering: Relaxed. Counters.
+        (self.made.load(Ordering::Relaxed), self.unmade.load(Ordering::Relaxed))
+    }
+
+    /// Armings of owned timers by the lane's owners that posted a ticket.
+    pub(crate) fn posted_arms(&self) -> u64 {
+        // Ordering: Relaxed. A counter.
+        self.posted_arms.load(Ordering::Relaxed)
     }
 
     /// Timers cancelled by the lane's owners so far.

@@ -13,10 +13,11 @@ use crate::inbox::Inbox;
 use crate::limits::{CHUNK_TICKETS, RADIX_BITS};
 use crate::parker::Parker;
 use crate::slab::Slots;
+use crate::state::owned::Look;
 use crate::sync::{AtomicBool, Ordering, StdArc};
 use crate::tick::{Tick, TickLength, Timestamp};
 use crate::ticket::{Posting, Ticket};
-use crate::wheel::{Progress, TicketWheel};
+use crate::wheel::{Chunk, Progress, TicketWheel};
 use core::time::Duration;
 
 /// Tickets that one turn hands out or moves at most, before it looks at the lanes again: some hundred µs of work.
@@ -88,6 +89,8 @@ pub(crate) struct Shard {
     tick: TickLength,
     /// Postings on their way from a lane to the wheel.
     drained: Vec<Posting>,
+    /// Due tickets of owned timers, between the wheel and a look at their deadlines.
+    held: Vec<Ticket>,
     underway: Underway,
     looked_at: Timestamp,
     sweeping: bool,
@@ -107,6 +110,7 @@ impl Shard {
             wheel: TicketWheel::new(Tick(0)),
             tick,
             drained: Vec::with_capacity(CHUNK_TICKETS),
+            held: Vec::new(),
             underway: Underway::default(),
             looked_at: Timestamp::ZERO,
             sweeping: false,
@@ -138,6 +142,9 @@ impl Shard {
         } else {
             self.advance(tick, dispatcher, fire)
         };
+        if !self.held.is_empty() {
+            self.look_at_held(now, dispatcher, fire);
+        }
         if now - self.looked_at >= PATIENCE {
             self.looked_at = now;
             self.underway.look(dispatcher, fire);
@@ -204,33 +211,59 @@ impl Shard {
     }
 
     fn advance<F: Fire>(&mut self, now: Tick, dispatcher: &Dispatcher, fire: &StdArc<F>) -> Progress {
-        let Self { index, shared, slots, wheel, underway, .. } = self;
-        let mut hand_over = |due: &mut Vec<DueChunk>| {
-            shared.counters.handed_over.add(due.len() as u64);
-            let handover = StdArc::new(Handover::new(*index, core::mem::take(due)));
-            if !dispatcher.dispatch(fire, &handover) {
-                shared.counters.panics.add(1);
-            }
-            if !dispatcher.is_inline() {
-                underway.push(handover);
-            }
-        };
-        let held = wheel.len();
+        let Self { index, shared, slots, wheel, underway, held, .. } = self;
+        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
+        let before = wheel.len();
         let mut handed = 0;
-        let mut due = Vec::new();
         let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
-        let progress = wheel.advance(now, TURN_BUDGET, is_live, |chunk| {
+        let progress = wheel.advance(now, TURN_BUDGET, is_live, |mut chunk| {
             handed += chunk.len();
-            due.push(DueChunk::new(chunk));
-            if due.len() == HANDOVER_CHUNKS {
-                hand_over(&mut due);
-            }
+            held.extend(chunk.extract_if(.., |ticket| ticket.is_owned()));
+            out.add(chunk);
         });
-        if !due.is_empty() {
-            hand_over(&mut due);
-        }
-        shared.counters.stale.add((held - wheel.len() - handed) as u64);
+        out.flush();
+        shared.counters.stale.add((before - wheel.len() - handed) as u64);
         progress
+    }
+
+    /// Looks at the owned timers whose tickets are due: most were put off or disarmed meanwhile, and are not handed over.
+    fn look_at_held<F: Fire>(&mut self, now: Timestamp, dispatcher: &Dispatcher, fire: &StdArc<F>) {
+        let Self { index, shared, slots, wheel, tick, underway, held, .. } = self;
+        let taken = held.len();
+        held.retain(|ticket| slots.control(ticket.index).hold(ticket.stamp));
+        if held.is_empty() {
+            shared.counters.stale.add(taken as u64);
+            return;
+        }
+        // Ordering: heavy fence [F3 of `state::owned`], once for all of them.
+        slots.barrier().heavy();
+        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
+        let mut due = Vec::new();
+        let mut put_off = 0;
+        let held_count = held.len();
+        let mut due_count = 0;
+        for ticket in held.drain(..) {
+            // A clock that stepped back does not unmake what the wheel saw: the ticket's tick has begun.
+            let look_time = now.max(tick.start_of(ticket.tick));
+            match slots.control(ticket.index).look(ticket.stamp, look_time, slots.pin(ticket.index)) {
+                Look::Later { stamp, deadline } => {
+                    wheel.insert(Posting { deadline, index: ticket.index, stamp }.into_ticket(*tick));
+                    put_off += 1;
+                }
+                Look::AtRest => {}
+                Look::Due => {
+                    due.push(ticket);
+                    due_count += 1;
+                    if due.len() == CHUNK_TICKETS {
+                        out.add(core::mem::take(&mut due));
+                    }
+                }
+            }
+        }
+        out.add(due);
+        out.flush();
+        shared.counters.put_off.add(put_off);
+        shared.counters.stale.add((taken - held_count) as u64 + (held_count as u64 - due_count - put_off));
     }
 
     /// A slice of the sweep, if one is wanted. False while there is more of it to do.
@@ -249,6 +282,42 @@ impl Shard {
         self.shared.counters.stale.add((held - self.wheel.len()) as u64);
         self.sweeping = !done;
         done
+    }
+}
+
+/// Due chunks on their way out of a turn, gathered into handovers.
+struct HandingOver<'a, F: Fire> {
+    shard: usize,
+    shared: &'a ShardShared,
+    dispatcher: &'a Dispatcher,
+    fire: &'a StdArc<F>,
+    underway: &'a mut Underway,
+    due: Vec<DueChunk>,
+}
+
+impl<F: Fire> HandingOver<'_, F> {
+    fn add(&mut self, chunk: Chunk) {
+        if chunk.is_empty() {
+            return;
+        }
+        self.due.push(DueChunk::new(chunk));
+        if self.due.len() == HANDOVER_CHUNKS {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.due.is_empty() {
+            return;
+        }
+        self.shared.counters.handed_over.add(self.due.len() as u64);
+        let handover = StdArc::new(Handover::new(self.shard, core::mem::take(&mut self.due)));
+        if !self.dispatcher.dispatch(self.fire, &handover) {
+            self.shared.counters.panics.add(1);
+        }
+        if !self.dispatcher.is_inline() {
+            self.underway.push(handover);
+        }
     }
 }
 

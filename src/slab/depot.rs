@@ -31,7 +31,9 @@
 
 use super::segments::{Segment, Segments};
 use crate::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS};
+use crate::barrier::Barrier;
 use crate::state::Control;
+use crate::state::owned::Pin;
 use crate::sync::{AtomicU64, Ordering};
 use core::mem;
 use crossbeam_utils::CachePadded;
@@ -44,6 +46,20 @@ impl Segment for Control {
         let controls = Box::<[Self]>::new_zeroed_slice(len);
         // SAFETY: a `Control` is two atomic integers, for which zero is valid: a vacant slot.
         unsafe { controls.assume_init() }
+    }
+
+    #[cfg(all(test, tourbillon_loom))]
+    fn allocate(len: usize) -> Box<[Self]> {
+        (0..len).map(|_| Self::new()).collect()
+    }
+}
+
+impl Segment for Pin {
+    #[cfg(not(all(test, tourbillon_loom)))]
+    fn allocate(len: usize) -> Box<[Self]> {
+        let pins = Box::<[Self]>::new_zeroed_slice(len);
+        // SAFETY: a `Pin` is two atomic integers, for which zero is valid.
+        unsafe { pins.assume_init() }
     }
 
     #[cfg(all(test, tourbillon_loom))]
@@ -69,6 +85,9 @@ fn upper(word: u64) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Slots {
     controls: Segments<Control>,
+    /// Of owned timers: segments come into being when there are such timers in them.
+    pins: Segments<Pin>,
+    barrier: Barrier,
     capacity: u32,
     magazine_slots: u32,
     /// Slots from here on were never used.
@@ -83,6 +102,8 @@ impl Slots {
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
             controls: Segments::new(capacity),
+            pins: Segments::new(capacity),
+            barrier: Barrier::new(),
             capacity,
             magazine_slots: (capacity / CAPACITY_PER_MAGAZINE_SLOT).clamp(1, MAGAZINE_SLOTS),
             fresh: CachePadded::new(AtomicU64::new(0)),
@@ -100,6 +121,17 @@ impl Slots {
     #[inline(always)]
     pub(crate) fn control(&self, index: u32) -> &Control {
         self.controls.get_or_grow(index)
+    }
+
+    /// What belongs to the words of an owned timer.
+    pub(crate) fn pin(&self, index: u32) -> &Pin {
+        self.pins.get_or_grow(index)
+    }
+
+    /// Between those who arm owned timers and those who look at them.
+    #[inline(always)]
+    pub(crate) fn barrier(&self) -> Barrier {
+        self.barrier
     }
 
     /// How many slots were ever used: indices are below.

@@ -17,7 +17,7 @@ use segments::{Segment, Segments};
 ///
 /// # Invariants
 /// B1. A payload cell is accessed only by the owner that `state` names (I3), so by one thread at a time, and is
-///     initialised from `write` until `take`.
+///     initialised from `write` until `take`; an owned timer's is shared by its handle and its worker in between (O5).
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: StdArc<Slots>,
@@ -82,6 +82,21 @@ impl<T> Slab<T> {
             // SAFETY: B1: the caller holds the slot, so nobody else is in the cell.
             unsafe { (*cell).write(payload) };
         });
+    }
+
+    /// What is in a cell.
+    ///
+    /// # Safety
+    ///
+    /// The cell is filled and is not emptied while the reference lives (O5), and unless `T` is `Sync` the caller is the
+    /// only one that has such a reference.
+    pub(crate) unsafe fn peek(&self, index: u32) -> &T {
+        self.payloads.get_or_grow(index).0.with(|cell| {
+            // SAFETY: B1: nobody writes to the cell before it is emptied.
+            let cell = unsafe { &*cell };
+            // SAFETY: the caller's word.
+            unsafe { cell.assume_init_ref() }
+        })
     }
 
     /// Empties a cell.

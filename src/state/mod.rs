@@ -1,41 +1,44 @@
 //! The two words of a timer, and every change that they may undergo.
 //!
 //! Whoever wins a compare-and-swap here owns what the transition hands over; nobody else touches it. That is all the
-//! locking that a timer has.
+//! locking that a timer has. This page is about timers that are scheduled once and found by their id; those that a
+//! handle owns and arms again and again have their own protocol on the same two words: [`owned`].
 //!
 //! # Layout
 //! ```text
-//! state      63          32 31        16 15     4   3      2       1       0
-//!           | generation   | sequence   | touch  | owned | waited | running | armed |
+//! state      63 56 55           24 23        8 7                                       0
+//!           |     | generation    | sequence  | flags                                   |
 //! deadline  nanoseconds on the engine's clock; in a vacant slot, the links of a magazine
+//! flags      7 shut | 6 dropped | 5 touched | 4 held | 3 owned | 2 waited | 1 running | 0 listed
+//! stamp      31 owned | 30 16 the low bits above the sequence | 15 0 sequence
 //! ```
-//! `touch` and `owned` are for re-armable timers, whose slot is pinned by a handle; one-shot timers leave them zero. A
-//! ticket's stamp is the low 16 bits of the generation above the sequence.
+//! Here a timer is `listed` or `running` or its slot is vacant, and the other flags but `waited` are zero: listed is the
+//! same as armed. A ticket carries the stamp of the arming that it stands for.
 //!
 //! # Invariants
 //! I1. A handler runs at most once for each arming, only after `claim` won, and not before the deadline.
-//! I1a. The deadline word decides, not the ticket: a stale ticket whose 16 + 16 bits match by chance finds a deadline
-//!      that has not come, and is reissued for it under a new sequence. It costs a look, never a wrong firing.
+//! I1a. The deadline word decides, not the ticket: a stale ticket whose stamp matches by chance finds a deadline that
+//!      has not come, and is reissued for it under a new sequence. It costs a look, never a wrong firing.
 //! I2. An armed timer has a valid ticket that is looked at when its deadline comes. Other tickets are garbage.
-//! I3. Whoever takes a timer out of `armed` owns its payload; whoever makes it vacant owns the slot.
+//! I3. Whoever takes a timer out of `listed` owns its payload; whoever makes it vacant owns the slot.
 //! I4. After `cancel` won, the handler does not run and has not begun.
 //!
 //! # Access
 //! | word     | may be read by          | may be written by                                              |
 //! |----------|-------------------------|----------------------------------------------------------------|
-//! | state    | everybody               | armed: any CAS; running: the claimer, and `waited` by anybody; vacant: the slot's holder |
+//! | state    | everybody               | listed: any CAS; running: the claimer, and `waited` by anybody; vacant: the slot's holder |
 //! | deadline | everybody; valid while the state does not change | the holder of the vacant slot         |
 //! | payload  | the owner of the moment | the same                                                       |
 //!
 //! # Transitions
 //! | operation  | from -> to                                | otherwise                                      |
 //! |------------|-------------------------------------------|------------------------------------------------|
-//! | `arm`      | vacant g -> armed g                       | only the slot's holder calls it                |
-//! | `cancel`   | armed g -> vacant g+1                     | running g: `Running`; else `Gone`              |
-//! | `claim`    | armed g, deadline passed -> running g     | early: armed g, sequence + 1; else `Stale`     |
+//! | `arm`      | vacant g -> listed g                      | only the slot's holder calls it                |
+//! | `cancel`   | listed g -> vacant g+1                    | running g: `Running`; else `Gone`              |
+//! | `claim`    | listed g, deadline passed -> running g    | early: listed g, sequence + 1; else `Stale`    |
 //! | `finish`   | running g -> vacant g+1                   | only the claimer calls it                      |
 //! | `await_end`| running g -> running g, waited            | not running g: false                           |
-//! | `evict`    | armed -> vacant g+1                       | else `None`                                    |
+//! | `evict`    | listed -> vacant g+1                      | else `None`                                    |
 //!
 //! # Races and their legal endings
 //! - cancel x fire: one CAS wins. The canceller gets the payload and nothing runs, or it hears `Running` or `Gone`.
@@ -50,15 +53,24 @@
 //! | T2   | `finish`          | `has_ended`                         | the handler's effects | `state::who_waits_sees_what_the_handler_did` |
 //! | T3   | `link`, `arm`     | `deadline`                          | that the state had changed before | `state::a_read_deadline_is_the_timers_own` |
 
+pub(crate) mod owned;
+
 use crate::sync::{AtomicU64, Ordering};
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 
-const ARMED: u64 = 1;
+/// A ticket with this stamp is valid.
+const LISTED: u64 = 1;
+/// The handler has begun.
 const RUNNING: u64 = 1 << 1;
+/// Somebody waits for the handler's end.
 const WAITED: u64 = 1 << 2;
-const SEQUENCE_SHIFT: u32 = 16;
-const GENERATION_SHIFT: u32 = 32;
+/// The slot belongs to a handle.
+const OWNED: u64 = 1 << 3;
+const FLAGS: u64 = 0xff;
+const SEQUENCE_SHIFT: u32 = 8;
+const SEQUENCE: u64 = 0xffff << SEQUENCE_SHIFT;
+const GENERATION_SHIFT: u32 = 24;
 
 /// What a canceller now owes or knows.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,13 +103,29 @@ pub(crate) struct Control {
     deadline: AtomicU64,
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "the generation is 32 bits of the word")]
 const fn generation_of(state: u64) -> u32 {
     (state >> GENERATION_SHIFT) as u32
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the stamp is 32 bits of the word")]
+#[expect(clippy::cast_possible_truncation, reason = "the stamp is 31 bits of the word and a flag")]
 const fn stamp_of(state: u64) -> u32 {
-    (state >> SEQUENCE_SHIFT) as u32
+    (state >> SEQUENCE_SHIFT) as u32 & (u32::MAX >> 1) | ((state & OWNED) as u32) << (31 - OWNED.trailing_zeros())
+}
+
+/// The same state with the next sequence: every ticket there was is stale.
+const fn next_sequence(state: u64) -> u64 {
+    state & !SEQUENCE | state.wrapping_add(1 << SEQUENCE_SHIFT) & SEQUENCE
+}
+
+/// Whether a one-shot timer of this generation is armed.
+const fn is_armed(state: u64, generation: u32) -> bool {
+    state & FLAGS == LISTED && generation_of(state) == generation
+}
+
+/// Whether the handler of a one-shot timer of this generation runs.
+const fn is_running(state: u64, generation: u32) -> bool {
+    state & (OWNED | RUNNING) == RUNNING && generation_of(state) == generation
 }
 
 const fn vacant(generation: u32) -> u64 {
@@ -120,38 +148,30 @@ impl Control {
         // Ordering: Release [T3], as in `link`.
         self.deadline.store(deadline.as_nanos(), Ordering::Release);
         // Ordering: Release [T1]. Publishes the payload and the deadline.
-        self.state.store(state | ARMED, Ordering::Release);
+        self.state.store(state | LISTED, Ordering::Release);
         (TimerId::new(index, generation_of(state)), stamp_of(state))
     }
 
-    /// Whether a ticket with this stamp may still lead to a firing.
+    /// Whether a ticket with this stamp may still lead to a firing, of a timer of either kind.
     #[inline]
     pub(crate) fn is_live(&self, stamp: u32) -> bool {
         // Ordering: Relaxed. The ticket came after the arming it stands for, so we read that or something newer; what
         // is read decides only whether the ticket is kept.
         let state = self.state.load(Ordering::Relaxed);
-        state & ARMED != 0 && stamp_of(state) == stamp
+        state & LISTED != 0 && stamp_of(state) == stamp
     }
 
     #[inline]
     pub(crate) fn cancel(&self, generation: u32) -> Cancel {
         // Ordering: Relaxed. A hint for the CAS; when it tells `Gone` or `Running`, nothing is read through it.
         let mut state = self.state.load(Ordering::Relaxed);
-        loop {
-            if generation_of(state) != generation {
-                return Cancel::Gone;
-            }
-            if state & RUNNING != 0 {
-                return Cancel::Running;
-            }
-            if state & ARMED == 0 {
-                return Cancel::Gone;
-            }
+        while is_armed(state, generation) {
             match self.leave_armed(state, vacant(generation.wrapping_add(1))) {
                 Ok(()) => return Cancel::Won,
                 Err(newer) => state = newer,
             }
         }
+        if is_running(state, generation) { Cancel::Running } else { Cancel::Gone }
     }
 
     /// Takes a timer that is due; `now` is the time at which its handler would begin.
@@ -160,7 +180,7 @@ impl Control {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let mut state = self.state.load(Ordering::Acquire);
         loop {
-            if state & ARMED == 0 || stamp_of(state) != stamp {
+            if state & LISTED == 0 || stamp_of(state) != stamp {
                 return Claim::Stale;
             }
             // Ordering: Relaxed. Not older than the arming (T1). Not newer: the next write of this word comes after a
@@ -173,9 +193,7 @@ impl Control {
                     Err(newer) => state = newer,
                 }
             } else {
-                let sequence = (state >> SEQUENCE_SHIFT) & 0xffff;
-                let bumped = (sequence + 1) & 0xffff;
-                let next = state & !(0xffff << SEQUENCE_SHIFT) | bumped << SEQUENCE_SHIFT;
+                let next = next_sequence(state);
                 match self.leave_armed(state, next) {
                     Ok(()) => return Claim::Early { stamp: stamp_of(next), deadline },
                     Err(newer) => state = newer,
@@ -205,7 +223,7 @@ impl Control {
     pub(crate) fn await_end(&self, generation: u32) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.state.load(Ordering::Relaxed);
-        while state & RUNNING != 0 && generation_of(state) == generation {
+        while is_running(state, generation) {
             // Ordering: Relaxed. The flag is all that `finish` is told.
             match self.state.compare_exchange_weak(
                 state,
@@ -223,14 +241,15 @@ impl Control {
     /// Whether this generation is over.
     pub(crate) fn has_ended(&self, generation: u32) -> bool {
         // Ordering: Acquire [T2]. The handler's effects.
-        generation_of(self.state.load(Ordering::Acquire)) != generation
+        let state = self.state.load(Ordering::Acquire);
+        state & OWNED != 0 || generation_of(state) != generation
     }
 
     /// Takes an armed timer of whatever generation: the shutdown's way.
     pub(crate) fn evict(&self) -> Option<(u32, Timestamp)> {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let mut state = self.state.load(Ordering::Acquire);
-        while state & ARMED != 0 {
+        while state & FLAGS == LISTED {
             // Ordering: Relaxed, as in `claim`.
             let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
             let generation = generation_of(state);
@@ -246,14 +265,14 @@ impl Control {
     pub(crate) fn deadline(&self, generation: u32) -> Option<Timestamp> {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let before = self.state.load(Ordering::Acquire);
-        if before & ARMED == 0 || generation_of(before) != generation {
+        if !is_armed(before, generation) {
             return None;
         }
         // Ordering: Acquire [T3]. If this is a later owner's word, the next load shows that the state has changed.
         let deadline = self.deadline.load(Ordering::Acquire);
         // Ordering: Relaxed. Ordered by the load above.
         let after = self.state.load(Ordering::Relaxed);
-        (generation_of(after) == generation && after & ARMED != 0).then_some(Timestamp::from_nanos(deadline))
+        is_armed(after, generation).then_some(Timestamp::from_nanos(deadline))
     }
 
     /// The link word of a vacant slot.

@@ -1,0 +1,383 @@
+//! Races on an owned timer.
+//!
+//! | weakened | model that goes red |
+//! |----------|---------------------|
+
+use super::model;
+use crate::slab::{Magazines, Slab};
+use crate::state::Control;
+use crate::state::owned::{AfterRun, Arm, Begin, Disarm, Look, Pin, Release, Shut};
+use crate::sync::{AtomicU64, Ordering, StdArc, thread};
+use crate::tick::Timestamp;
+
+/// Deadlines within one unit of a look, which the pin tells apart.
+const EARLY: Timestamp = Timestamp::from_nanos(10);
+const DUE: Timestamp = Timestamp::from_nanos(20);
+const LATER: Timestamp = Timestamp::from_nanos(30);
+
+/// Runs a model with deadlines in one unit, and with deadlines a unit apart, which the state tells apart.
+fn model_of_three_deadlines(name: &str, f: fn([Timestamp; 3])) {
+    model(name, move || f([EARLY, DUE, LATER]));
+    let apart = [EARLY, DUE, LATER].map(|deadline| Timestamp::from_nanos(deadline.as_nanos() << 20));
+    model(name, move || f(apart));
+}
+
+/// A slab with one owned timer, whose payload is 7, and the tickets that each thread posted last, until they are looked at.
+struct World {
+    slab: Slab<u32>,
+    index: u32,
+    /// Deadline above stamp.
+    tickets: [AtomicU64; 2],
+}
+
+const NONE: u64 = 0;
+/// The model's main thread, which has the timer.
+const OWNER: usize = 0;
+/// The other one.
+const OTHER: usize = 1;
+
+impl World {
+    fn new() -> StdArc<Self> {
+        let slab = Slab::new(2);
+        let index = Magazines::new().take(slab.slots()).unwrap();
+        // SAFETY: the magazine gave the vacant slot.
+        unsafe { slab.write(index, 7) };
+        slab.slots().control(index).own(slab.slots().pin(index));
+        StdArc::new(Self { slab, index, tickets: [AtomicU64::new(NONE), AtomicU64::new(NONE)] })
+    }
+
+    /// One that is armed for `deadline`, and its ticket's stamp.
+    fn armed(deadline: Timestamp) -> (StdArc<Self>, u32) {
+        let world = Self::new();
+        assert_eq!(world.arm(OWNER, deadline), Arm::Pending);
+        let stamp = world.take_ticket(OWNER).unwrap().1;
+        (world, stamp)
+    }
+
+    fn control(&self) -> &Control {
+        self.slab.slots().control(self.index)
+    }
+
+    fn pin(&self) -> &Pin {
+        self.slab.slots().pin(self.index)
+    }
+
+    fn post(&self, who: usize, stamp: u32, deadline: Timestamp) {
+        self.tickets[who].store(deadline.as_nanos() << 32 | u64::from(stamp), Ordering::Relaxed);
+    }
+
+    fn take_ticket(&self, who: usize) -> Option<(Timestamp, u32)> {
+        let ticket = self.tickets[who].load(Ordering::Relaxed);
+        self.tickets[who].store(NONE, Ordering::Relaxed);
+        let stamp = u32::try_from(ticket & u64::from(u32::MAX)).unwrap();
+        (ticket != NONE).then_some((Timestamp::from_nanos(ticket >> 32), stamp))
+    }
+
+    fn arm(&self, who: usize, deadline: Timestamp) -> Arm {
+        if self.control().put_off(deadline, self.slab.slots().barrier()) {
+            return Arm::Pending;
+        }
+        match self.control().list(deadline, self.pin()) {
+            Arm::Post { stamp, look } => {
+                self.post(who, stamp, look);
+                Arm::Pending
+            }
+            other => other,
+        }
+    }
+
+    fn disarm(&self) -> Disarm {
+        self.control().disarm(self.slab.slots().barrier())
+    }
+
+    /// What a shard does with a due ticket. True when the timer is due.
+    fn look(&self, who: usize, stamp: u32, now: Timestamp) -> bool {
+        if !self.control().hold(stamp) {
+            return false;
+        }
+        self.slab.slots().barrier().heavy();
+        match self.control().look(stamp, now, self.pin()) {
+            Look::Due => true,
+            Look::Later { stamp, deadline } => {
+                self.post(who, stamp, deadline);
+                false
+            }
+            Look::AtRest => false,
+        }
+    }
+
+    /// What a worker does with a due timer: the deadline that it fired for.
+    fn fire(&self, who: usize, stamp: u32, now: Timestamp, handler: impl FnOnce()) -> Option<Timestamp> {
+        match self.control().begin(stamp, now, self.pin()) {
+            Begin::Run { deadline } => {
+                assert!(deadline <= now, "fired early");
+                // SAFETY: O5: we have not ended the run.
+                assert_eq!(unsafe { *self.slab.peek(self.index) }, 7);
+                handler();
+                match self.control().end(self.pin()).then {
+                    AfterRun::Later { stamp, deadline } => self.post(who, stamp, deadline),
+                    AfterRun::AtRest => {}
+                    AfterRun::Free => self.free(),
+                }
+                Some(deadline)
+            }
+            Begin::Later { stamp, deadline } => {
+                self.post(who, stamp, deadline);
+                None
+            }
+            Begin::AtRest => None,
+            Begin::Free => {
+                self.free();
+                None
+            }
+        }
+    }
+
+    /// A look at a due ticket, and a firing.
+    fn turn(&self, who: usize, stamp: u32, now: Timestamp) -> Option<Timestamp> {
+        if self.look(who, stamp, now) { self.fire(who, stamp, now, || {}) } else { None }
+    }
+
+    /// What fires at `now`, of all tickets that were posted. Nobody else is left.
+    fn settle(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut fired = None;
+        for who in [OWNER, OTHER] {
+            let Some((due, stamp)) = self.take_ticket(who) else { continue };
+            if due > now {
+                self.post(who, stamp, due);
+            } else if let Some(deadline) = self.turn(who, stamp, now) {
+                assert_eq!(fired.replace(deadline), None, "fired twice");
+            }
+        }
+        fired
+    }
+
+    fn free(&self) {
+        // SAFETY: O5: we vacated the slot.
+        assert_eq!(unsafe { self.slab.take(self.index) }, 7);
+    }
+
+    fn drop_handle(&self) {
+        match self.control().release(self.pin()) {
+            Release::Vacated => self.free(),
+            Release::Left => {}
+        }
+    }
+}
+
+/// Legal endings: (a) nothing fires for the old deadline, and the new one fires when it comes; (b) the old one fires, and
+/// then the new one. What was acknowledged is never lost.
+#[test]
+fn arm_races_with_fire() {
+    model_of_three_deadlines("arm_races_with_fire", |[_, due, later]| {
+        let (world, stamp) = World::armed(due);
+        let other = StdArc::clone(&world);
+        let shard = thread::spawn(move || other.turn(OTHER, stamp, due));
+        let armed = world.arm(OWNER, later);
+        let fired = shard.join().unwrap();
+        match (armed, fired) {
+            (Arm::Pending, None) => {}
+            (Arm::Pending | Arm::Running, Some(deadline)) if deadline == due => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(world.control().armed_for(), Some(later));
+        assert_eq!(world.settle(later), Some(later), "an acknowledged deadline was lost");
+    });
+}
+
+/// Once an arm was acknowledged, and no handler had begun, none begins before its deadline.
+#[test]
+fn nothing_begins_before_the_last_acknowledged_deadline() {
+    model("nothing_begins_before_the_last_acknowledged_deadline", || {
+        let (world, stamp) = World::armed(DUE);
+        let begun = StdArc::new(AtomicU64::new(0));
+        let (other, begins) = (StdArc::clone(&world), StdArc::clone(&begun));
+        let shard = thread::spawn(move || {
+            if other.look(OTHER, stamp, DUE) {
+                other.fire(OTHER, stamp, DUE, || {
+                    // An RMW on both sides: one of them comes first, and the other one sees it.
+                    begins.fetch_add(1, Ordering::AcqRel);
+                });
+            }
+        });
+        let armed = world.arm(OWNER, LATER);
+        let begun_when_acknowledged = begun.fetch_add(0, Ordering::AcqRel);
+        shard.join().unwrap();
+        if armed == Arm::Pending && begun_when_acknowledged == 0 {
+            // It may have begun between the acknowledgement's last look and ours only if it said so.
+            assert_eq!(begun.load(Ordering::Relaxed), 0, "begun after the acknowledgement");
+        }
+        assert_eq!(world.settle(LATER), Some(LATER));
+    });
+}
+
+/// Legal endings: the ticket that comes early is posted again for the old deadline or for the new one; if for the old one
+/// and the new one is earlier, the arm posts one of its own. Either way a ticket is looked at in time.
+#[test]
+fn arm_races_with_reissue() {
+    model_of_three_deadlines("arm_races_with_reissue", |[early, due, later]| {
+        let (world, stamp) = World::armed(early);
+        assert_eq!(world.arm(OWNER, later), Arm::Pending);
+        let other = StdArc::clone(&world);
+        // The ticket is out for early: this look finds later, or due.
+        let shard = thread::spawn(move || other.turn(OTHER, stamp, early));
+        assert_eq!(world.arm(OWNER, due), Arm::Pending);
+        assert_eq!(shard.join().unwrap(), None);
+        assert_eq!(world.settle(due), Some(due), "an acknowledged deadline was lost");
+        assert_eq!(world.settle(later), None);
+    });
+}
+
+/// Legal endings: (a) nothing fires and the disarm hears `Disarmed`; (b) it fires and the disarm hears `Running` or, the
+/// handler having ended, `Idle`.
+#[test]
+fn disarm_races_with_fire() {
+    model("disarm_races_with_fire", || {
+        let (world, stamp) = World::armed(DUE);
+        let other = StdArc::clone(&world);
+        let shard = thread::spawn(move || other.turn(OTHER, stamp, DUE));
+        let disarmed = world.disarm();
+        match (disarmed, shard.join().unwrap()) {
+            (Disarm::Disarmed, None) | (Disarm::Running | Disarm::Idle, Some(DUE)) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(world.control().armed_for(), None);
+        assert_eq!(world.settle(LATER), None);
+    });
+}
+
+/// Legal endings: the deadline that was stored last is in force, and fires at its time, once.
+#[test]
+fn two_arms() {
+    model_of_three_deadlines("two_arms", |[_, due, later]| {
+        let world = World::new();
+        let other = StdArc::clone(&world);
+        let arms = thread::spawn(move || other.arm(OTHER, due));
+        assert_eq!(world.arm(OWNER, later), Arm::Pending);
+        assert_eq!(arms.join().unwrap(), Arm::Pending);
+        let in_force = world.control().armed_for().unwrap();
+        let fired = [world.settle(due), world.settle(later)];
+        assert_eq!(fired, if in_force == due { [Some(due), None] } else { [None, Some(later)] });
+    });
+}
+
+/// Legal endings: the handle frees the timer, whether it fired before or not; or the worker does. One of them.
+#[test]
+fn drop_races_with_fire() {
+    model("drop_races_with_fire", || {
+        let (world, stamp) = World::armed(DUE);
+        let other = StdArc::clone(&world);
+        let shard = thread::spawn(move || other.turn(OTHER, stamp, DUE));
+        world.drop_handle();
+        shard.join().unwrap();
+        assert_vacant(&world);
+    });
+}
+
+/// The handler sees the payload to its end; who frees it then sees what the handler did.
+#[test]
+fn drop_races_with_running_handler() {
+    model("drop_races_with_running_handler", || {
+        let (world, stamp) = World::armed(DUE);
+        assert!(world.look(OWNER, stamp, DUE));
+        let other = StdArc::clone(&world);
+        let worker = thread::spawn(move || {
+            // SAFETY: O5: the run has not ended.
+            other.fire(OTHER, stamp, DUE, || assert_eq!(unsafe { *other.slab.peek(other.index) }, 7))
+        });
+        world.drop_handle();
+        worker.join().unwrap();
+        assert_vacant(&world);
+    });
+}
+
+/// The slot is vacant, in the next generation: freed exactly once.
+fn assert_vacant(world: &World) {
+    let (id, _) = world.control().arm(world.index, DUE);
+    assert_eq!(id.generation(), 1);
+}
+
+/// A handler arms its own timer while the owner disarms it: what was stored last is in force, and fires if it is armed.
+#[test]
+fn arm_from_inside_the_handler() {
+    model("arm_from_inside_the_handler", || {
+        let (world, stamp) = World::armed(DUE);
+        assert!(world.look(OWNER, stamp, DUE));
+        let other = StdArc::clone(&world);
+        let worker = thread::spawn(move || {
+            other.fire(OTHER, stamp, DUE, || assert_eq!(other.arm(OTHER, LATER), Arm::Running))
+        });
+        let disarmed = world.disarm();
+        match (disarmed, worker.join().unwrap()) {
+            // It never ran, so nothing armed it again.
+            (Disarm::Disarmed, None) => assert_eq!(world.settle(LATER), None),
+            (Disarm::Running | Disarm::Idle | Disarm::Disarmed, Some(DUE)) => {
+                let in_force = world.control().armed_for();
+                assert_eq!(world.settle(LATER), in_force, "what is in force fires, and nothing else");
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// A disarmed timer keeps its ticket for the next arming; the look that finds it disarmed may come in between.
+#[test]
+fn disarm_and_arm_race_with_a_look() {
+    model_of_three_deadlines("disarm_and_arm_race_with_a_look", |[_, due, later]| {
+        let (world, stamp) = World::armed(due);
+        let other = StdArc::clone(&world);
+        let shard = thread::spawn(move || other.turn(OTHER, stamp, due));
+        let disarmed = world.disarm();
+        let armed = world.arm(OWNER, later);
+        let fired = shard.join().unwrap();
+        match (disarmed, armed, fired) {
+            (Disarm::Disarmed, Arm::Pending, None)
+            | (Disarm::Running, Arm::Running | Arm::Pending, Some(_))
+            | (Disarm::Idle, Arm::Pending, Some(_)) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(world.settle(later), Some(later), "an acknowledged deadline was lost");
+    });
+}
+
+/// An arm that races with the shutdown hears of it, or is forgotten by it: nothing fires any more.
+#[test]
+fn arm_races_with_shut() {
+    model("arm_races_with_shut", || {
+        let (world, stamp) = World::armed(DUE);
+        let other = StdArc::clone(&world);
+        let shutdown = thread::spawn(move || assert_eq!(other.control().shut(other.pin()), Some(Shut::Kept)));
+        let armed = world.arm(OWNER, EARLY);
+        assert!(matches!(armed, Arm::Pending | Arm::Shut), "{armed:?}");
+        shutdown.join().unwrap();
+        assert_eq!(world.arm(OWNER, LATER), Arm::Shut);
+        assert_eq!(world.turn(OWNER, stamp, LATER), None);
+        assert_eq!(world.settle(LATER), None);
+        world.drop_handle();
+        assert_vacant(&world);
+    });
+}
+
+/// Who waits for a run sees what its handler did.
+#[test]
+fn who_waits_sees_what_the_run_did() {
+    model("who_waits_sees_what_the_run_did", || {
+        let (world, stamp) = World::armed(DUE);
+        assert!(world.look(OWNER, stamp, DUE));
+        let effect = StdArc::new(AtomicU64::new(0));
+        let (other, written) = (StdArc::clone(&world), StdArc::clone(&effect));
+        let worker = thread::spawn(move || {
+            other.fire(OTHER, stamp, DUE, || written.store(1, Ordering::Relaxed));
+        });
+        while effect.load(Ordering::Relaxed) == 0 {
+            if let Some(run) = world.control().await_run() {
+                while !world.control().has_run(run) {
+                    thread::yield_now();
+                }
+                assert_eq!(effect.load(Ordering::Relaxed), 1);
+            }
+            thread::yield_now();
+        }
+        worker.join().unwrap();
+    });
+}

@@ -1,0 +1,189 @@
+//! Owned timers: making, arming, disarming and dropping them. The protocol is `state::owned`'s; here are the slots,
+//! the payloads and the lanes.
+
+use super::local::Local;
+use super::{CANCELS_PER_CHECK, Core, Refusal, ignore_poison, with_local};
+use crate::parker::Notified;
+use crate::state::owned::{Arm, Disarm, Release, Shut};
+use crate::tick::Timestamp;
+use crate::ticket::{Posting, TimerId};
+
+/// A slot that a handle pins: the right to its timer's payload until it is released.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct OwnedSlot(u32);
+
+impl OwnedSlot {
+    /// What is left of one that was released: no slot.
+    const RELEASED: Self = Self(u32::MAX);
+
+    #[inline(always)]
+    pub(crate) fn index(&self) -> u32 {
+        self.0
+    }
+}
+
+/// What an arming came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Rearmed {
+    /// The deadline is in force.
+    Pending,
+    /// It will be when the handler that runs has ended.
+    Running,
+    /// There is no room for the ticket that it takes: the caller waits and calls again, or insists.
+    NoRoom,
+    /// The engine is shut down.
+    ShutDown,
+    /// The handle has gone.
+    Dropped,
+}
+
+impl<T: Send + 'static> Core<T> {
+    /// Says how payloads are cloned for the handler; before the first owned timer is made.
+    pub(crate) fn clone_payloads_by(&self, clone: fn(&T) -> T) {
+        self.clone_payload.get_or_init(|| clone);
+    }
+
+    /// A clone of an owned timer's payload.
+    pub(crate) fn clone_payload(&self, payload: &T) -> T {
+        let clone = self.clone_payload.get().expect("said before the first owned timer was made");
+        clone(payload)
+    }
+
+    /// Pins a slot for a timer with this payload.
+    pub(crate) fn make_timer(&self, payload: T) -> Result<OwnedSlot, (Refusal, T)> {
+        if self.is_shut_down() {
+            return Err((Refusal::ShutDown, payload));
+        }
+        with_local(self, |local| {
+            let Some(index) = local.magazines.take(self.slots()) else {
+                return Err((Refusal::EngineFull, payload));
+            };
+            // SAFETY: I3: the magazine gave us the vacant slot.
+            unsafe { self.slab.write(index, payload) };
+            self.slots().control(index).own(self.slots().pin(index));
+            local.lane.lane().count_made();
+            Ok(OwnedSlot(index))
+        })
+    }
+
+    /// Arms a timer; one that is armed gets another deadline.
+    #[inline(always)]
+    pub(crate) fn rearm(&self, index: u32, deadline: Timestamp) -> Rearmed {
+        if self.slots().control(index).put_off(deadline, self.slots().barrier()) {
+            Rearmed::Pending
+        } else {
+            self.list(index, deadline, false)
+        }
+    }
+
+    /// What is left of an arming for which the ticket that is out does not do. With `insist` the ticket is posted beyond the
+    /// lane's capacity if it must be.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn list(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
+        with_local(self, |local| {
+            if !insist && !local.lane.has_room() {
+                self.shards[local.home].parker.wake_if_asleep();
+                return if self.is_shut_down() { Rearmed::ShutDown } else { Rearmed::NoRoom };
+            }
+            match self.slots().control(index).list(deadline, self.slots().pin(index)) {
+                Arm::Pending => Rearmed::Pending,
+                Arm::Running => Rearmed::Running,
+                Arm::Shut => Rearmed::ShutDown,
+                Arm::Dropped => Rearmed::Dropped,
+                Arm::Post { stamp, look } => match self.post(local, Posting { deadline: look, index, stamp }) {
+                    Notified::Open => Rearmed::Pending,
+                    Notified::Closed => {
+                        // The shutdown may have looked at this timer before it was listed.
+                        self.shut_timer(index);
+                        Rearmed::ShutDown
+                    }
+                },
+            }
+        })
+    }
+
+    /// Posts the ticket that is owed to a timer.
+    pub(super) fn post(&self, local: &mut Local, posting: Posting) -> Notified {
+        let pushed = local.lane.push(posting);
+        if local.lane.lane().count_posted_arm().is_multiple_of(CANCELS_PER_CHECK) {
+            self.consider_a_sweep();
+        }
+        self.notify(local, pushed, posting.deadline)
+    }
+
+    #[inline(always)]
+    pub(crate) fn disarm(&self, index: u32) -> Disarm {
+        self.slots().control(index).disarm(self.slots().barrier())
+    }
+
+    /// Disarms, and waits until the handler, if it runs, has ended.
+    pub(crate) fn wait_for_run(&self, index: u32) {
+        let control = self.slots().control(index);
+        let Some(run) = control.await_run() else { return };
+        let (lock, changed) = &self.quiet;
+        let mut guard = ignore_poison(lock.lock());
+        while !control.has_run(run) {
+            guard = ignore_poison(changed.wait(guard));
+        }
+    }
+
+    /// The deadline of an armed timer.
+    pub(crate) fn armed_for(&self, index: u32) -> Option<Timestamp> {
+        self.slots().control(index).armed_for()
+    }
+
+    pub(crate) fn id_of_owned(&self, index: u32) -> TimerId {
+        TimerId::new(index, self.slots().pin(index).generation())
+    }
+
+    /// Gives a timer up, once: its payload, unless whoever holds it at the moment will drop that.
+    pub(crate) fn release_timer(&self, slot: &mut OwnedSlot) -> Option<T> {
+        let OwnedSlot(index) = core::mem::replace(slot, OwnedSlot::RELEASED);
+        match self.slots().control(index).release(self.slots().pin(index)) {
+            Release::Vacated => Some(self.reclaim(index)),
+            Release::Left => None,
+        }
+    }
+
+    /// Takes the payload and the slot of an owned timer that the caller vacated.
+    pub(super) fn reclaim(&self, index: u32) -> T {
+        // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
+        let payload = unsafe { self.slab.take(index) };
+        with_local(self, |local| {
+            local.magazines.put(self.slots(), index);
+            if local.lane.lane().count_unmade().is_multiple_of(CANCELS_PER_CHECK) {
+                self.consider_a_sweep();
+            }
+        });
+        payload
+    }
+
+    /// Ends the arming of an owned timer for good. False when the slot is not such a timer's.
+    pub(super) fn shut_timer(&self, index: u32) -> bool {
+        let control = self.slots().control(index);
+        if !control.is_owned() {
+            return false;
+        }
+        match control.shut(self.slots().pin(index)) {
+            Some(Shut::Free) => {
+                let payload = self.reclaim(index);
+                self.guarded.run(|| drop(payload));
+                true
+            }
+            Some(Shut::Kept) => true,
+            None => false,
+        }
+    }
+
+    /// The payload of a timer.
+    pub(crate) fn payload_of<'a>(&'a self, slot: &'a OwnedSlot) -> &'a T
+    where
+        T: Sync,
+    {
+        // SAFETY: O5: who has the slot has not released it, and the payload may be shared.
+        unsafe { self.slab.peek(slot.0) }
+    }
+}

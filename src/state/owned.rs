@@ -1,0 +1,570 @@
+//! The protocol of an owned timer: one slot, pinned by a handle, armed and disarmed any number of times.
+//!
+//! A connection arms its timeout for each request and disarms it with the answer; it hardly ever fires. So arming and
+//! disarming are a plain store of the deadline and a load of the state: no read-modify-write, no ticket. The ticket that
+//! is out stays out, and whoever looks at it pays: a shard, once for many tickets, with the heavy half of a [`Barrier`].
+//!
+//! # Layout
+//! ```text
+//! state     63               24 23       8 7                                                             0
+//!          | look               | sequence | shut dropped touched held | owned waited running listed |
+//! deadline  nanoseconds on the engine's clock, or NEVER
+//! pin       31         0       31    20 19       0
+//!          | generation |     | tag    | offset   |
+//! ```
+//! `look` is when the ticket that is out will be looked at, in units of 2^20 ns, rounded up; `offset` is the nanosecond
+//! before that within its unit, valid while `tag` equals the low bits of the sequence. A deadline in another unit than the
+//! look is compared by the state alone, one in the same unit by the pin as well.
+//!
+//! # States
+//! ```text
+//!                    arm: post a ticket
+//!        at rest ──────────────────────────► listed ◄──┐ arm earlier: post another ticket, the old one is stale
+//!         ▲  ▲                               │  ▲   └──┘
+//!         │  │ disarmed: drop the ticket     │  │
+//!         │  │                    `hold`: a  │  │ deadline later: post the ticket again
+//!         │  │                 due ticket is │  │
+//!         │  │                     looked at ▼  │
+//!         │  └────────────────────────────── held
+//!         │ not touched                      │  ▲
+//!         │                       `begin`:   │  │ touched: look at the deadline again
+//!         │                   deadline has   ▼  │
+//!         └───────────────────────────── running
+//! ```
+//! *shut*: the engine is, and no arming is honoured. *dropped*: the handle has gone while the timer was held or running;
+//! its holder frees it. *touched*: the deadline was changed while the timer was held or running; at rest, the timer came
+//! to rest because it was disarmed.
+//!
+//! # Invariants
+//! O1. Who moves a timer to `held` is its holder, until it moves it on or hands it over; only the holder moves it out of
+//!     `held` and `running`, but for the shutdown, which moves it from `held` to `shut`.
+//! O2. While it is `listed`, a ticket with its stamp is in a lane, in a wheel, or about to be posted by the arm that
+//!     listed it, for the moment `look`.
+//! O3. A deadline that was acknowledged is not before the look of a listed timer, or its holder sees it.
+//! O4. At rest and shut a timer is not armed, whatever the deadline says.
+//! O5. The payload lives from `own` until the timer is vacated, by the handle or, if it was dropped, by the holder.
+//! I1 to I3 of [`super`] hold with "holder" for "claimer".
+//!
+//! # Why a store and a load are enough
+//! Arming stores the deadline, passes a light fence and reads the state. Holding changes the state by a CAS, passes the
+//! heavy fence and reads the deadline. The fences are ordered, so:
+//! - Case A, the arm's fence is first: the holder reads its deadline, or a later one.
+//! - Case B, the holder's fence is first: the arm reads `held`, or what followed. It then *touches* the state by a CAS,
+//!   which makes the holder's next CAS fail and look at the deadline again; or it finds the timer listed anew, or at
+//!   rest, and posts a ticket unless the new look is early enough.
+//!
+//! Every change of the state is a read-modify-write, so who reads a touch reads the deadline that was stored before it.
+//!
+//! # Races and their legal endings
+//! - arm x fire: (a) the holder sees the new deadline: nothing fires before it. (b) The handler has begun: the arm hears
+//!   `Running`, and the end of the run posts a ticket for the new deadline.
+//! - arm x re-issue: the ticket is posted for a deadline not after the new one, or the arm posts one.
+//! - disarm x fire: (a) nothing fires and the disarm hears `Disarmed`; (b) it hears `Running`; (c) the handler has ended:
+//!   `Idle`.
+//! - two arms: the deadline that was stored last is in force; each posts a ticket unless one is early enough. Should one
+//!   be preempted between listing the timer and posting its ticket, the other one's deadline may be late by that.
+//! - drop x fire, drop x running handler: the handle vacates the slot, or the holder does: exactly one of them.
+//! - arm x shutdown: the arm hears that the engine is shut, or had been acknowledged before and is forgotten.
+//! - A touch between two looks of a holder only makes it look again: nothing counts touches, so nothing wraps.
+//!
+//! # Synchronisation
+//! | pair | one side                | other side               | what is handed over or ruled out | model |
+//! |------|-------------------------|--------------------------|----------------------------------|-------|
+//! | F3   | store, then load (`arm`, `disarm`) | `hold`, then `look` | both miss               | `owned::arm_races_with_fire`, `owned::disarm_races_with_fire` |
+//! | O1   | touch, list             | `look`, `begin`, `end`   | the deadline stored before       | `owned::arm_races_with_fire` |
+//! | O5   | `own`, `end`, `rest`    | `begin`, `release`       | the payload, the handler's effects | `owned::drop_races_with_running_handler` |
+
+use super::{Control, FLAGS, GENERATION_SHIFT, LISTED, OWNED, RUNNING, SEQUENCE, SEQUENCE_SHIFT, WAITED};
+use super::{generation_of, next_sequence, stamp_of, vacant};
+use crate::barrier::Barrier;
+use crate::sync::{AtomicU32, Ordering};
+use crate::tick::Timestamp;
+
+/// Somebody looks at the deadline and decides.
+const HELD: u64 = 1 << 4;
+/// The deadline was changed meanwhile.
+const TOUCHED: u64 = 1 << 5;
+/// The handle has gone.
+const DROPPED: u64 = 1 << 6;
+/// The engine is shut down.
+const SHUT: u64 = 1 << 7;
+
+/// The deadline of a disarmed timer.
+const NEVER: u64 = u64::MAX;
+/// The last deadline that there is.
+const LAST: u64 = NEVER - 1;
+
+const LOOK_SHIFT: u32 = GENERATION_SHIFT;
+/// The coarsest moment; no deadline is known to be after it.
+const LOOK_MAX: u64 = u64::MAX >> LOOK_SHIFT;
+const UNIT_SHIFT: u32 = 20;
+const OFFSET: u32 = (1 << UNIT_SHIFT) - 1;
+
+/// What of a timer is touched only where its state does not tell: its generation, and its look to the nanosecond.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    generation: AtomicU32,
+    look: AtomicU32,
+}
+
+/// What whoever arms a timer now owes or knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Arm {
+    /// The deadline is in force.
+    Pending,
+    /// It will be when the handler that runs has ended.
+    Running,
+    /// It is in force, and the caller posts a ticket with this stamp (O2).
+    Post { stamp: u32, look: Timestamp },
+    /// The engine is shut down.
+    Shut,
+    /// The handle has gone.
+    Dropped,
+}
+
+/// How a disarming ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disarm {
+    /// It was armed, and does not fire.
+    Disarmed,
+    /// It was not armed.
+    Idle,
+    /// Its handler has begun and has not ended; it does not fire again before it is armed again.
+    Running,
+}
+
+/// What the holder of a timer now owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Look {
+    /// It is due, or was dropped: the caller still holds it, and calls `begin` or lets somebody else call it.
+    Due,
+    /// The caller posts a ticket with this stamp for this deadline (O2).
+    Later { stamp: u32, deadline: Timestamp },
+    /// It is nobody's any more.
+    AtRest,
+}
+
+/// What a worker with a due timer now owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Begin {
+    /// The caller runs the handler and calls `end`.
+    Run { deadline: Timestamp },
+    /// As in [`Look`].
+    Later { stamp: u32, deadline: Timestamp },
+    /// As in [`Look`].
+    AtRest,
+    /// The caller vacated the slot: it owns the payload and the slot.
+    Free,
+}
+
+/// What the worker owes after the handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct End {
+    /// Somebody waits for it.
+    pub(crate) waited: bool,
+    pub(crate) then: AfterRun,
+}
+
+/// What became of a timer after its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum AfterRun {
+    /// As in [`Look`].
+    Later { stamp: u32, deadline: Timestamp },
+    /// As in [`Look`].
+    AtRest,
+    /// As in [`Begin`].
+    Free,
+}
+
+/// What became of a timer whose handle is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Release {
+    /// The caller vacated the slot: it owns the payload and the slot.
+    Vacated,
+    /// The holder will.
+    Left,
+}
+
+/// What the shutdown found in a slot of this kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Shut {
+    /// A timer that its handle or its handler still has.
+    Kept,
+    /// A dropped timer that nobody will look at: the caller vacated its slot, and owns payload and slot.
+    Free,
+}
+
+/// The moment, in units, from which on a deadline is known to be not before `look`.
+fn unit_after(look: u64) -> u64 {
+    look.div_ceil(1 << UNIT_SHIFT).min(LOOK_MAX)
+}
+
+fn look_of(state: u64) -> u64 {
+    state >> LOOK_SHIFT
+}
+
+/// Whether the ticket that is out is looked at in time for `deadline`, as far as the state tells.
+#[inline(always)]
+fn is_covered(state: u64, deadline: u64) -> bool {
+    state & FLAGS == OWNED | LISTED && look_of(state) <= (deadline >> UNIT_SHIFT).min(LOOK_MAX - 1)
+}
+
+/// The state after a ticket for `deadline` was decided on.
+fn listed(state: u64, deadline: u64) -> u64 {
+    let sequence = next_sequence(state) & SEQUENCE;
+    unit_after(deadline) << LOOK_SHIFT | sequence | OWNED | LISTED
+}
+
+/// The low bits of the sequence, in their place in a pin.
+fn tag_of(state: u64) -> u32 {
+    (((state & SEQUENCE) >> SEQUENCE_SHIFT) as u32) << UNIT_SHIFT
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low bits")]
+fn offset_of(deadline: u64) -> u32 {
+    deadline as u32 & OFFSET
+}
+
+impl Pin {
+    #[cfg(all(test, tourbillon_loom))]
+    pub(crate) fn new() -> Self {
+        Self { generation: AtomicU32::new(0), look: AtomicU32::new(0) }
+    }
+
+    // Ordering in this type: Relaxed. The generation was written before the timer became an owned one (O5), and does not
+    // change until it is none; what is read of the look is checked against the state.
+    fn begin(&self, generation: u32) {
+        self.generation.store(generation, Ordering::Relaxed);
+        // Nothing is known of a look: a tag that no sequence has before it has gone round once.
+        self.look.store(u32::MAX, Ordering::Relaxed);
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// The state of the slot once its timer is no more.
+    fn vacated(&self) -> u64 {
+        vacant(self.generation().wrapping_add(1))
+    }
+
+    /// Notes the exact look of a timer that the caller listed. Should somebody have listed it again meanwhile, the tag
+    /// tells.
+    fn note(&self, state: u64, deadline: u64) {
+        self.look.store(tag_of(state) | offset_of(deadline.saturating_sub(1)), Ordering::Relaxed);
+    }
+
+    /// For when a ticket must be posted to be in time for `deadline`, given a state that does not cover it; `None` if the
+    /// ticket that is out is in time.
+    ///
+    /// It must not be later than the one that is out, which others may rely on (O3). Where both are in the same unit and
+    /// the exact look is not known, the begin of the unit is early enough for all.
+    fn look_for(&self, state: u64, deadline: u64) -> Option<u64> {
+        let unit = deadline >> UNIT_SHIFT;
+        if state & LISTED == 0 || unit_after(deadline) != look_of(state) || look_of(state) == LOOK_MAX {
+            return Some(deadline);
+        }
+        let look = self.look.load(Ordering::Relaxed);
+        if look >> UNIT_SHIFT != tag_of(state) >> UNIT_SHIFT {
+            return Some(unit << UNIT_SHIFT);
+        }
+        (look & OFFSET >= offset_of(deadline)).then_some(deadline)
+    }
+}
+
+impl Control {
+    /// Makes a vacant slot an owned timer, at rest; the caller holds the slot and has written the payload.
+    pub(crate) fn own(&self, pin: &Pin) {
+        // Ordering: Relaxed. Nobody else writes the words of a vacant slot, and we hold it.
+        let state = self.state.load(Ordering::Relaxed);
+        debug_assert_eq!(state, vacant(generation_of(state)), "owned a slot that is in use");
+        pin.begin(generation_of(state));
+        // Ordering: Release [T3], as in `link`.
+        self.deadline.store(NEVER, Ordering::Release);
+        // Ordering: Release [O5]. Publishes the payload.
+        self.state.store(OWNED, Ordering::Release);
+    }
+
+    /// Stores `deadline`. True when that is all there is to do: the ticket that is out is looked at in time. Otherwise the
+    /// caller calls `list`.
+    #[inline(always)]
+    pub(crate) fn put_off(&self, deadline: Timestamp, barrier: Barrier) -> bool {
+        let deadline = deadline.as_nanos().min(LAST);
+        // Ordering: Release [T3], as in `link`. What matters here is the fence.
+        self.deadline.store(deadline, Ordering::Release);
+        // Ordering: light fence [F3].
+        barrier.light();
+        // Ordering: Relaxed. The fence orders it, and nothing is read through it.
+        is_covered(self.state.load(Ordering::Relaxed), deadline)
+    }
+
+    /// What `put_off` leaves to do for a deadline that it stored.
+    pub(crate) fn list(&self, deadline: Timestamp, pin: &Pin) -> Arm {
+        let deadline = deadline.as_nanos().min(LAST);
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let (next, then) = if state & SHUT != 0 {
+                return Arm::Shut;
+            } else if state & DROPPED != 0 {
+                return Arm::Dropped;
+            } else if state & RUNNING != 0 {
+                (state | TOUCHED, Arm::Running)
+            } else if state & HELD != 0 {
+                (state | TOUCHED, Arm::Pending)
+            } else if is_covered(state, deadline) {
+                return Arm::Pending;
+            } else if let Some(look) = pin.look_for(state, deadline) {
+                let next = listed(state, look);
+                (next, Arm::Post { stamp: stamp_of(next), look: Timestamp::from_nanos(look) })
+            } else {
+                return Arm::Pending;
+            };
+            match self.change(state, next) {
+                Ok(()) => {
+                    if let Arm::Post { look, .. } = then {
+                        pin.note(next, look.as_nanos());
+                    }
+                    return then;
+                }
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    /// Takes the deadline out of force.
+    #[inline(always)]
+    pub(crate) fn disarm(&self, barrier: Barrier) -> Disarm {
+        // Ordering: Relaxed. It decides between two names for the same outcome.
+        let was = self.deadline.load(Ordering::Relaxed);
+        // Ordering: Release [T3], as in `link`.
+        self.deadline.store(NEVER, Ordering::Release);
+        // Ordering: light fence [F3].
+        barrier.light();
+        // Ordering: Relaxed. The fence orders it, and nothing is read through it.
+        let state = self.state.load(Ordering::Relaxed);
+        if state & FLAGS == OWNED | LISTED {
+            return if was == NEVER { Disarm::Idle } else { Disarm::Disarmed };
+        }
+        self.withdraw(was, state)
+    }
+
+    #[cold]
+    fn withdraw(&self, was: u64, mut state: u64) -> Disarm {
+        while state & (HELD | RUNNING) != 0 {
+            match self.change(state, state | TOUCHED) {
+                Ok(()) if state & RUNNING != 0 => return Disarm::Running,
+                Ok(()) => return if was == NEVER { Disarm::Idle } else { Disarm::Disarmed },
+                Err(newer) => state = newer,
+            }
+        }
+        if state & (LISTED | TOUCHED) != 0 && was != NEVER { Disarm::Disarmed } else { Disarm::Idle }
+    }
+
+    /// The deadline that is in force.
+    pub(crate) fn armed_for(&self) -> Option<Timestamp> {
+        // Ordering: Acquire. The deadline that the last change of the state was for, or a later one.
+        let state = self.state.load(Ordering::Acquire);
+        // Ordering: Relaxed. As above.
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        let in_force = state & (LISTED | HELD) != 0 || state & (RUNNING | TOUCHED) == RUNNING | TOUCHED;
+        (in_force && deadline != NEVER).then_some(Timestamp::from_nanos(deadline))
+    }
+
+    /// Takes a timer whose ticket is due, to look at its deadline after a heavy fence. False when the ticket is stale.
+    pub(crate) fn hold(&self, stamp: u32) -> bool {
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & FLAGS == OWNED | LISTED && stamp_of(state) == stamp {
+            match self.change(state, state ^ (LISTED | HELD)) {
+                Ok(()) => return true,
+                Err(newer) => state = newer,
+            }
+        }
+        false
+    }
+
+    /// Looks at the deadline of a held timer. The caller holds it, and passed a heavy fence since it does (F3).
+    pub(crate) fn look(&self, stamp: u32, now: Timestamp, pin: &Pin) -> Look {
+        // Ordering: Acquire [O1]. The deadline of the last touch.
+        let state = self.state.load(Ordering::Acquire);
+        match self.decide(state, stamp, Some(now), pin) {
+            Decision::Due { .. } | Decision::Dropped { .. } => Look::Due,
+            Decision::Later { stamp, deadline } => Look::Later { stamp, deadline },
+            Decision::AtRest => Look::AtRest,
+        }
+    }
+
+    /// Begins the run of a timer that `look` found due; `now` is the time at which its handler would begin.
+    pub(crate) fn begin(&self, stamp: u32, now: Timestamp, pin: &Pin) -> Begin {
+        // Ordering: Acquire [O1]. The deadline of the last touch.
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            let (from, to, then) = match self.decide(state, stamp, Some(now), pin) {
+                Decision::Due { state, deadline } => {
+                    (state, state ^ (HELD | RUNNING), Begin::Run { deadline: Timestamp::from_nanos(deadline) })
+                }
+                Decision::Dropped { state } => (state, pin.vacated(), Begin::Free),
+                Decision::Later { stamp, deadline } => return Begin::Later { stamp, deadline },
+                Decision::AtRest => return Begin::AtRest,
+            };
+            match self.change(from, to) {
+                Ok(()) => return then,
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    /// Ends the handler's run.
+    pub(crate) fn end(&self, pin: &Pin) -> End {
+        // Ordering: Acquire [O1]. The deadline of the last touch.
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            debug_assert!(state & RUNNING != 0, "O1");
+            let next = if state & DROPPED != 0 {
+                pin.vacated()
+            } else if state & TOUCHED != 0 {
+                state & !(RUNNING | WAITED | TOUCHED) | HELD
+            } else {
+                state & !(RUNNING | WAITED)
+            };
+            match self.change(state, next) {
+                Ok(()) => return End { waited: state & WAITED != 0, then: self.after_run(next, pin) },
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    fn after_run(&self, mut state: u64, pin: &Pin) -> AfterRun {
+        if state & OWNED == 0 {
+            return AfterRun::Free;
+        }
+        loop {
+            match self.decide(state, stamp_of(state), None, pin) {
+                Decision::Later { stamp, deadline } => return AfterRun::Later { stamp, deadline },
+                Decision::Dropped { state: dropped } => match self.change(dropped, pin.vacated()) {
+                    Ok(()) => return AfterRun::Free,
+                    Err(newer) => state = newer,
+                },
+                Decision::Due { .. } | Decision::AtRest => return AfterRun::AtRest,
+            }
+        }
+    }
+
+    /// Moves a held timer on, unless it was dropped or is due at `now`; without a `now` it never is.
+    fn decide(&self, mut state: u64, stamp: u32, now: Option<Timestamp>, pin: &Pin) -> Decision {
+        loop {
+            if state & HELD == 0 || stamp_of(state) != stamp {
+                return Decision::AtRest;
+            }
+            if state & DROPPED != 0 {
+                return Decision::Dropped { state };
+            }
+            // Ordering: Relaxed. Not older than the fence (F3) or the touch that we read (O1).
+            let deadline = self.deadline.load(Ordering::Relaxed);
+            let next = if state & TOUCHED != 0 {
+                state & !TOUCHED
+            } else if deadline == NEVER {
+                state & !HELD | TOUCHED
+            } else if now.is_some_and(|now| deadline <= now.as_nanos()) {
+                return Decision::Due { state, deadline };
+            } else {
+                listed(state, deadline)
+            };
+            match self.change(state, next) {
+                Ok(()) if next & LISTED != 0 => {
+                    pin.note(next, deadline);
+                    let deadline = Timestamp::from_nanos(deadline);
+                    return Decision::Later { stamp: stamp_of(next), deadline };
+                }
+                Ok(()) => state = next,
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    /// Gives the timer up. Its deadline is forgotten, whoever has it.
+    pub(crate) fn release(&self, pin: &Pin) -> Release {
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let (next, then) = if state & (HELD | RUNNING) == 0 {
+                (pin.vacated(), Release::Vacated)
+            } else {
+                (state | DROPPED, Release::Left)
+            };
+            match self.change(state, next) {
+                Ok(()) => return then,
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    /// Whether the slot is an owned timer's.
+    pub(crate) fn is_owned(&self) -> bool {
+        // Ordering: Relaxed. A hint.
+        self.state.load(Ordering::Relaxed) & OWNED != 0
+    }
+
+    /// Ends all arming, for the shutdown. `None` when the slot is no owned timer's.
+    pub(crate) fn shut(&self, pin: &Pin) -> Option<Shut> {
+        // Ordering: Acquire [O5]. The pin.
+        let mut state = self.state.load(Ordering::Acquire);
+        while state & OWNED != 0 {
+            let (next, then) = if state & (RUNNING | SHUT) != 0 {
+                return Some(Shut::Kept);
+            } else if state & DROPPED != 0 {
+                (pin.vacated(), Shut::Free)
+            } else {
+                (state & !(LISTED | HELD | TOUCHED) | SHUT, Shut::Kept)
+            };
+            match self.change(state, next) {
+                Ok(()) => return Some(then),
+                Err(newer) => state = newer,
+            }
+        }
+        None
+    }
+
+    /// Asks `end` to say so when the run that is under way has ended: its number, or `None` when there is none.
+    pub(crate) fn await_run(&self) -> Option<u32> {
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & (OWNED | RUNNING) == OWNED | RUNNING {
+            match self.change(state, state | WAITED) {
+                Ok(()) => return Some(stamp_of(state)),
+                Err(newer) => state = newer,
+            }
+        }
+        None
+    }
+
+    /// Whether that run has ended.
+    pub(crate) fn has_run(&self, run: u32) -> bool {
+        // Ordering: Acquire [O5]. The handler's effects.
+        let state = self.state.load(Ordering::Acquire);
+        state & (OWNED | RUNNING) != OWNED | RUNNING || stamp_of(state) != run
+    }
+
+    #[inline]
+    fn change(&self, from: u64, to: u64) -> Result<(), u64> {
+        // Ordering: AcqRel [O1, O5], both ways: who changes the state next sees what was stored before, the deadline and
+        // the handler's effects. Failure Acquire [O1]: the retry reads the deadline of the change that won.
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
+    }
+}
+
+/// What `decide` did with a held timer, or left to its holder.
+enum Decision {
+    Due { state: u64, deadline: u64 },
+    Dropped { state: u64 },
+    Later { stamp: u32, deadline: Timestamp },
+    AtRest,
+}

@@ -1,5 +1,5 @@
 //! Models of every race, run by
-//! `RUSTFLAGS="--cfg tourbillon_loom" cargo test --profile loom --lib loom_tests`.
+//! `RUSTFLAGS="--cfg tourbillon_loom" cargo test --all-features --profile loom --lib loom_tests`.
 //!
 //! Each file names its races and, for each ordering that it rests on, the model that goes red without it.
 
@@ -14,6 +14,8 @@ mod parker;
 mod shutdown;
 mod slab;
 mod state;
+#[cfg(feature = "async")]
+mod waker;
 
 #[cfg(not(debug_assertions))]
 compile_error!("models run with debug assertions on: use `--profile loom`");

@@ -4,7 +4,7 @@ use crate::affinity;
 use crate::clock::{Clock, EngineClock, ManualClock, MonotonicClock};
 use crate::dispatch::{Dispatcher, Executor, Guarded, PanicHook};
 use crate::driven::DrivenEngine;
-use crate::engine::{Core, Settings};
+use crate::engine::{Core, Handler, Settings};
 use crate::error::BuildError;
 use crate::handle::{Engine, Fired};
 use crate::shard::Shard;
@@ -179,9 +179,13 @@ impl Builder {
     ///
     /// When a knob is out of bounds, or the system refuses a thread.
     pub fn build<T: Send + 'static>(
-        mut self,
+        self,
         handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
     ) -> Result<Engine<T>, BuildError> {
+        self.build_with(Box::new(move |due, core| handler(Fired::new(due, core))))
+    }
+
+    pub(crate) fn build_with<T: Send + 'static>(mut self, handler: Handler<T>) -> Result<Engine<T>, BuildError> {
         let clock = match self.clock.take() {
             Some(clock) => EngineClock::Custom(clock),
             None => EngineClock::Monotonic(MonotonicClock::new()),
@@ -201,8 +205,15 @@ impl Builder {
     ///
     /// When a knob is out of bounds.
     pub fn build_driven<T: Send + 'static>(
-        mut self,
+        self,
         handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
+    ) -> Result<DrivenEngine<T>, BuildError> {
+        self.build_driven_with(Box::new(move |due, core| handler(Fired::new(due, core))))
+    }
+
+    pub(crate) fn build_driven_with<T: Send + 'static>(
+        mut self,
+        handler: Handler<T>,
     ) -> Result<DrivenEngine<T>, BuildError> {
         let clock = ManualClock::new();
         self.dispatch = Dispatch::Given(Dispatcher::Inline);
@@ -215,7 +226,7 @@ impl Builder {
     fn into_core<T: Send + 'static>(
         self,
         clock: EngineClock,
-        handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
+        handler: Handler<T>,
     ) -> Result<(StdArc<Core<T>>, Vec<Shard>), BuildError> {
         let cores = self.settle_cores()?;
         let shards = self.shards.unwrap_or_else(|| affinity::allowed_cores().len().max(1));
@@ -239,7 +250,7 @@ impl Builder {
             dispatcher,
             guarded: Guarded::new(self.on_panic),
         };
-        Ok(Core::new(settings, Box::new(move |due, core| handler(Fired::new(due, core)))))
+        Ok(Core::new(settings, handler))
     }
 
     /// The cores to pin to, in turn; none when shards are not pinned.

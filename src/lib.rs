@@ -64,8 +64,9 @@
 //!
 //! # Features
 //!
-//! `std` (default): everything. Without it, [`wheel`], [`Tick`], [`Timestamp`] and [`TimerId`] only, on `core` and
-//! `alloc`.
+//! - `std` (default): the engine. Without it, [`wheel`], [`Tick`], [`Timestamp`] and [`TimerId`] only, on `core` and
+//!   `alloc`.
+//! - `async`: `sleep`, `timeout` and `interval` for any executor, in the module `future`.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
@@ -98,6 +99,8 @@ with_std! {
     mod parker;
     mod slab;
     mod state;
+    #[cfg(feature = "async")]
+    mod waker;
 
     // Floor 3: running handlers.
     mod dispatch;
@@ -116,6 +119,8 @@ with_std! {
     mod handle;
     mod producer;
     mod timer;
+    #[cfg(feature = "async")]
+    pub mod future;
 }
 
 pub use tick::{Tick, Timestamp};

@@ -1,0 +1,95 @@
+//! Races between a task that polls a sleep and the firing that wakes it.
+//!
+//! | weakened | model that goes red |
+//! |----------|---------------------|
+
+use super::model;
+use crate::sync::{StdArc, thread};
+use crate::tick::Timestamp;
+use crate::waker::WakerCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
+
+const DUE: Timestamp = Timestamp::from_nanos(20);
+
+/// A task, as far as it matters: whether it was woken.
+#[derive(Default)]
+struct Task {
+    woken: AtomicBool,
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Task {
+    fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::Relaxed)
+    }
+}
+
+/// A poll: whether the sleep is over.
+fn poll(cell: &WakerCell, task: &Arc<Task>) -> bool {
+    cell.register(&Arc::clone(task).into());
+    cell.has_passed(DUE)
+}
+
+fn fire(cell: &WakerCell) {
+    if let Some(waker) = cell.fire(DUE) {
+        waker.wake();
+    }
+}
+
+/// Legal endings: the poll sees that the deadline has passed, or its task is woken. No wake is lost.
+#[test]
+fn poll_races_with_fire() {
+    model("poll_races_with_fire", || {
+        let cell = StdArc::new(WakerCell::new());
+        let other = StdArc::clone(&cell);
+        let shard = thread::spawn(move || fire(&other));
+        let task = Arc::new(Task::default());
+        let is_over = poll(&cell, &task);
+        shard.join().unwrap();
+        assert!(is_over || task.is_woken(), "the wake was lost");
+        assert!(cell.has_passed(DUE));
+    });
+}
+
+/// A task polled, and another one afterwards: unless that saw the end, it is the one that is woken.
+#[test]
+fn the_last_waker_wins() {
+    model("the_last_waker_wins", || {
+        let cell = StdArc::new(WakerCell::new());
+        let other = StdArc::clone(&cell);
+        let shard = thread::spawn(move || fire(&other));
+        let (first, last) = (Arc::new(Task::default()), Arc::new(Task::default()));
+        let is_over = poll(&cell, &first) || poll(&cell, &last);
+        shard.join().unwrap();
+        assert!(is_over || last.is_woken(), "the wake was lost on another task");
+    });
+}
+
+/// A firing for an earlier deadline, and the next one: a task that waits for the later one is woken by it.
+#[test]
+fn a_firing_for_an_earlier_deadline_loses_no_wake() {
+    model("a_firing_for_an_earlier_deadline_loses_no_wake", || {
+        let cell = StdArc::new(WakerCell::new());
+        let other = StdArc::clone(&cell);
+        let shard = thread::spawn(move || {
+            if let Some(waker) = other.fire(Timestamp::from_nanos(10)) {
+                waker.wake();
+            }
+            fire(&other);
+        });
+        let task = Arc::new(Task::default());
+        let mut is_over = poll(&cell, &task);
+        if !is_over && task.woken.swap(false, Ordering::Relaxed) {
+            is_over = poll(&cell, &task);
+        }
+        shard.join().unwrap();
+        assert!(is_over || task.is_woken(), "the wake was lost");
+    });
+}

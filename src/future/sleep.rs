@@ -1,0 +1,190 @@
+//! A future that completes at a deadline.
+
+use super::Wakeup;
+use crate::error::ScheduleErrorKind;
+use crate::handle::Handle;
+use crate::tick::Timestamp;
+use crate::timer::Timer;
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+
+/// The engine of a future.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// The process's own: no count of references that all threads write.
+    Global(&'static Handle<Wakeup>),
+    Given(Handle<Wakeup>),
+}
+
+impl Source {
+    #[inline]
+    fn handle(&self) -> &Handle<Wakeup> {
+        match self {
+            Self::Global(handle) => handle,
+            Self::Given(handle) => handle,
+        }
+    }
+}
+
+/// Completes at its deadline, or later by less than a tick and a wake-up; never earlier. Once complete it stays so, until
+/// it is [`reset`](Self::reset).
+///
+/// Nothing is registered before it is first polled, and nothing at all if its deadline has passed by then. It need not be
+/// pinned. Dropping it disarms it.
+///
+/// After its engine was shut down it does not complete. While its engine is full, it keeps its task polling.
+///
+/// # Examples
+///
+/// ```
+/// use std::pin::Pin;
+/// use std::task::{Context, Poll, Waker};
+/// use std::time::Duration;
+/// use tourbillon::Builder;
+///
+/// let mut engine = Builder::new().build_driven_async()?;
+/// let mut cx = Context::from_waker(Waker::noop());
+/// let mut idle = engine.sleep(Duration::from_secs(30));
+/// assert!(Pin::new(&mut idle).poll(&mut cx).is_pending());
+///
+/// engine.advance(Duration::from_secs(20));
+/// idle.reset_after(Duration::from_secs(30));
+/// engine.advance(Duration::from_secs(20));
+/// assert!(Pin::new(&mut idle).poll(&mut cx).is_pending());
+/// engine.advance(Duration::from_secs(10));
+/// assert!(Pin::new(&mut idle).poll(&mut cx).is_ready());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "futures do nothing unless polled"]
+pub struct Sleep {
+    source: Source,
+    deadline: Timestamp,
+    /// Made when the future is first polled and pending.
+    timer: Option<Timer<Wakeup>>,
+    /// What the timer was armed for last, if it may still be.
+    armed_for: Option<Timestamp>,
+    /// Whether the deadline was ahead when it was set, so that the clock need not be read before arming.
+    is_ahead: bool,
+}
+
+impl Sleep {
+    #[inline]
+    pub(super) fn new(source: Source, deadline: Timestamp) -> Self {
+        Self { source, deadline, timer: None, armed_for: None, is_ahead: false }
+    }
+
+    /// When it completes.
+    #[must_use]
+    pub fn deadline(&self) -> Timestamp {
+        self.deadline
+    }
+
+    /// Whether its deadline has passed.
+    #[must_use]
+    pub fn is_elapsed(&self) -> bool {
+        self.has_fired() || self.now() >= self.deadline
+    }
+
+    /// Gives it another deadline. If it was polled before, the task that polled it last is woken at the new one without
+    /// polling it again.
+    ///
+    /// # Time complexity
+    ///
+    /// As [`Timer::arm_at`].
+    #[inline]
+    pub fn reset(&mut self, deadline: Timestamp) {
+        self.put(deadline);
+        if let Some(timer) = &self.timer {
+            // A shut engine is what a poll says nothing of either.
+            let _ = timer.arm_at(deadline);
+            self.armed_for = Some(deadline);
+        }
+    }
+
+    /// As [`reset`](Self::reset), to `delay` from now.
+    #[inline]
+    pub fn reset_after(&mut self, delay: Duration) {
+        self.reset(self.now() + delay);
+    }
+
+    #[inline]
+    pub(super) fn now(&self) -> Timestamp {
+        self.source.handle().now()
+    }
+
+    /// Gives it another deadline, for which it is armed when it is next polled and that has not passed.
+    #[inline]
+    pub(super) fn put(&mut self, deadline: Timestamp) {
+        self.deadline = deadline;
+        self.is_ahead = false;
+    }
+
+    /// Gives it a deadline `delay` from now, for which it is armed when it is next polled.
+    #[inline]
+    pub(super) fn put_after(&mut self, delay: Duration) {
+        self.deadline = self.now() + delay;
+        self.is_ahead = !delay.is_zero();
+    }
+
+    /// Has it wake nobody before it is polled again.
+    #[inline]
+    pub(super) fn stop(&mut self) {
+        if self.armed_for.take().is_some()
+            && let Some(timer) = &self.timer
+        {
+            timer.disarm();
+        }
+    }
+
+    fn has_fired(&self) -> bool {
+        self.timer.as_ref().is_some_and(|timer| timer.payload().cell.has_passed(self.deadline))
+    }
+
+    /// The timer, made now if there is none. The task polls again while the engine is full, and is forgotten when it was
+    /// shut down.
+    fn timer_or_wake(&mut self, cx: &mut Context<'_>) -> Option<&Timer<Wakeup>> {
+        if self.timer.is_none() {
+            match Timer::new(self.source.handle().core(), Wakeup::new()) {
+                Ok(timer) => self.timer = Some(timer),
+                Err(error) if error.kind == ScheduleErrorKind::ShutDown => {}
+                Err(_full) => cx.waker().wake_by_ref(),
+            }
+        }
+        self.timer.as_ref()
+    }
+
+    pub(super) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.has_fired() {
+            return Poll::Ready(());
+        }
+        let is_armed = self.armed_for == Some(self.deadline);
+        if !is_armed && !self.is_ahead && self.now() >= self.deadline {
+            return Poll::Ready(());
+        }
+        let deadline = self.deadline;
+        let Some(timer) = self.timer_or_wake(cx) else { return Poll::Pending };
+        timer.payload().cell.register(cx.waker());
+        if !is_armed {
+            let _ = timer.arm_at(deadline);
+            self.armed_for = Some(deadline);
+        }
+        if self.has_fired() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.get_mut().poll_elapsed(cx)
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}

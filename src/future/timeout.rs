@@ -1,0 +1,160 @@
+//! Limits on the time that a future may take.
+
+use super::sleep::Sleep;
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use pin_project_lite::pin_project;
+
+/// A future did not complete in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed(());
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the deadline has elapsed")
+    }
+}
+
+impl std::error::Error for Elapsed {}
+
+impl From<Elapsed> for std::io::Error {
+    fn from(elapsed: Elapsed) -> Self {
+        Self::new(std::io::ErrorKind::TimedOut, elapsed)
+    }
+}
+
+pin_project! {
+    /// Gives what the future gives, or [`Elapsed`] once the deadline has passed.
+    ///
+    /// The future is polled first: one that is ready never meets a timer, and is never timed out.
+    ///
+    /// When the deadline passes the future is not dropped before this is.
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        sleep: Sleep,
+    }
+}
+
+impl<F> Timeout<F> {
+    #[inline]
+    pub(super) fn new(future: F, sleep: Sleep) -> Self {
+        Self { future, sleep }
+    }
+
+    /// The future.
+    pub fn get_ref(&self) -> &F {
+        &self.future
+    }
+
+    /// The future.
+    pub fn get_mut(&mut self) -> &mut F {
+        &mut self.future
+    }
+
+    /// The future, its time no longer limited.
+    pub fn into_inner(self) -> F {
+        self.future
+    }
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        poll_within(this.future, this.sleep, cx)
+    }
+}
+
+#[inline]
+fn poll_within<F: Future>(
+    future: Pin<&mut F>,
+    sleep: &mut Sleep,
+    cx: &mut Context<'_>,
+) -> Poll<Result<F::Output, Elapsed>> {
+    if let Poll::Ready(output) = future.poll(cx) {
+        return Poll::Ready(Ok(output));
+    }
+    sleep.poll_elapsed(cx).map(|()| Err(Elapsed(())))
+}
+
+/// A timeout for one future after the other: one for each connection, used for each request.
+///
+/// It keeps its timer, so that a request costs an arming and a disarming of it, or nothing if the answer is there at
+/// once.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::Builder;
+///
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     match std::pin::pin!(future).poll(&mut cx) {
+/// #         std::task::Poll::Ready(output) => output,
+/// #         std::task::Poll::Pending => unreachable!(),
+/// #     }
+/// # }
+/// let engine = Builder::new().build_driven_async()?;
+/// let mut timeout = engine.reusable_timeout();
+/// block_on(async {
+///     for request in 0..3 {
+///         let answer = timeout.timeout(Duration::from_secs(5), async { request }).await;
+///         assert_eq!(answer, Ok(request));
+///     }
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct ReusableTimeout {
+    sleep: Sleep,
+}
+
+impl ReusableTimeout {
+    pub(super) fn new(sleep: Sleep) -> Self {
+        Self { sleep }
+    }
+
+    /// Gives what `future` gives, or [`Elapsed`] if it has not completed `delay` from now.
+    ///
+    /// The future that is returned borrows this one; dropping it disarms the timer.
+    pub fn timeout<F: IntoFuture>(&mut self, delay: Duration, future: F) -> Within<'_, F::IntoFuture> {
+        self.sleep.put_after(delay);
+        Within { future: future.into_future(), sleep: &mut self.sleep }
+    }
+}
+
+pin_project! {
+    /// A future whose time a [`ReusableTimeout`] limits.
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Within<'a, F> {
+        #[pin]
+        future: F,
+        sleep: &'a mut Sleep,
+    }
+
+    impl<F> PinnedDrop for Within<'_, F> {
+        fn drop(this: Pin<&mut Self>) {
+            this.project().sleep.stop();
+        }
+    }
+}
+
+impl<F: Future> Future for Within<'_, F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        poll_within(this.future, this.sleep, cx)
+    }
+}

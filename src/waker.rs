@@ -1,0 +1,114 @@
+//! Where a task that waits for a timer leaves its waker, and the timer takes it.
+//!
+//! One task registers, one firing at a time wakes: the two meet here and nowhere else. No code of the user's runs while
+//! the cell is locked: wakers are cloned before and dropped after.
+//!
+//! After the `AtomicWaker` of futures (A. Crichton, C. Lerche), which cannot stand behind a model's atomics.
+//!
+//! # Layout
+//! ```text
+//! state   0 at rest | 1 registering | 2 waking | 3 both
+//! passed  the deadline that was last fired for
+//! ```
+//!
+//! # Invariants
+//! A1. The waker is touched by who moved the state from rest: to registering or to waking.
+//! A2. After a registration, `passed` was looked at, and a firing after that look wakes the registered waker, or one that
+//!     was registered later.
+//!
+//! # Races and their legal endings
+//! - register x fire: (a) the firing finds the waker and wakes it; (b) it finds the state registering, leaves, and the
+//!   registration wakes its own task; (c) it came first, and the look at `passed` after the registration sees it.
+//! - register x register by another task: they are ordered by `&mut` of the future; the last one is woken.
+//!
+//! # Synchronisation
+//! | pair | release side | acquire side | what is handed over | model |
+//! |------|--------------|--------------|---------------------|-------|
+//! | A1   | `with_slot`, `fire`, back to rest | the same, from rest | the waker | `waker::poll_races_with_fire` |
+//! | A2   | `fire`, to waking | `with_slot` | the deadline that passed | `waker::poll_races_with_fire` |
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::tick::Timestamp;
+use core::fmt;
+use core::task::Waker;
+
+const AT_REST: u32 = 0;
+const REGISTERING: u32 = 1;
+const WAKING: u32 = 2;
+
+/// What a firing and a waiting task share.
+pub(crate) struct WakerCell {
+    state: AtomicU32,
+    /// 0 when nothing was: the origin's deadline is taken for the next one.
+    passed: AtomicU64,
+    waker: UnsafeCell<Option<Waker>>,
+}
+
+// SAFETY: A1: one thread at a time touches the waker, which may be sent.
+unsafe impl Sync for WakerCell {}
+
+impl WakerCell {
+    pub(crate) fn new() -> Self {
+        Self { state: AtomicU32::new(AT_REST), passed: AtomicU64::new(0), waker: UnsafeCell::new(None) }
+    }
+
+    /// Whether a firing for `deadline`, or a later one, has begun: the deadline has passed.
+    #[inline]
+    pub(crate) fn has_passed(&self, deadline: Timestamp) -> bool {
+        // Ordering: Acquire, for what was done before the clock was stepped or the timer armed.
+        self.passed.load(Ordering::Acquire) >= deadline.as_nanos().max(1)
+    }
+
+    /// Has `waker` woken by the next firing, or at once if one is under way. The caller looks at `has_passed` afterwards
+    /// (A2).
+    pub(crate) fn register(&self, waker: &Waker) {
+        let registered = self.with_slot(|slot| slot.as_ref().is_some_and(|old| old.will_wake(waker)));
+        let kept = match registered {
+            Some(true) => true,
+            Some(false) => {
+                let fresh = waker.clone();
+                // The old one is dropped here, where nothing is locked.
+                self.with_slot(|slot| slot.replace(fresh)).is_some()
+            }
+            None => false,
+        };
+        if !kept {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Runs `f` on the waker's slot, if no firing is under way. `None` also when one came meanwhile, and left the waking to
+    /// us.
+    fn with_slot<R>(&self, f: impl FnOnce(&mut Option<Waker>) -> R) -> Option<R> {
+        // Ordering: Acquire [A1, A2]. The waker, and what the last firing passed. Failure Acquire [A2]: what passes now.
+        self.state.compare_exchange(AT_REST, REGISTERING, Ordering::Acquire, Ordering::Acquire).ok()?;
+        // SAFETY: A1: we moved the state from rest.
+        let result = self.waker.with_mut(|slot| f(unsafe { &mut *slot }));
+        // Ordering: AcqRel [A1, A2]. Release: the waker. Acquire: what a firing passed that came meanwhile.
+        let state = self.state.swap(AT_REST, Ordering::AcqRel);
+        (state == REGISTERING).then_some(result)
+    }
+
+    /// Says that `deadline` has passed, and takes the waker that is to be told, if there is one.
+    pub(crate) fn fire(&self, deadline: Timestamp) -> Option<Waker> {
+        // Ordering: Relaxed. Firings come one at a time, each seeing the one before.
+        let passed = self.passed.load(Ordering::Relaxed).max(deadline.as_nanos()).max(1);
+        // Ordering: Release, with `has_passed`.
+        self.passed.store(passed, Ordering::Release);
+        // Ordering: AcqRel [A1, A2]. Acquire: the waker. Release: what passed.
+        if self.state.fetch_or(WAKING, Ordering::AcqRel) != AT_REST {
+            return None;
+        }
+        // SAFETY: A1: we moved the state from rest.
+        let waker = self.waker.with_mut(|slot| unsafe { (*slot).take() });
+        // Ordering: Release [A1]. The waker is gone.
+        self.state.fetch_and(!WAKING, Ordering::Release);
+        waker
+    }
+}
+
+impl fmt::Debug for WakerCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WakerCell").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,39 @@
+//! The loop's clock, and ticks of a millisecond.
+//!
+//! The present is rounded down to a tick and a deadline up, so a timer whose tick has come is never early.
+
+use std::time::{Duration, Instant};
+use tourbillon::{Tick, Timestamp};
+
+const NANOS_PER_TICK: u64 = 1_000_000;
+
+pub(crate) struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.origin.elapsed()
+    }
+}
+
+/// The last tick that has begun at `now`.
+pub(crate) fn current_tick(now: Timestamp) -> Tick {
+    Tick(now.as_nanos() / NANOS_PER_TICK)
+}
+
+/// The first tick that does not begin before `deadline`.
+pub(crate) fn due_tick(deadline: Timestamp) -> Tick {
+    Tick(deadline.as_nanos().div_ceil(NANOS_PER_TICK))
+}
+
+/// How long to wait at `now` for `tick` to begin, in whole ticks. It is rounded up, since the present is rounded down:
+/// a poll that waited for so long does not find that it has to wait a little more.
+pub(crate) fn time_until(tick: Tick, now: Timestamp) -> Duration {
+    let ticks = tick.0.saturating_sub(current_tick(now).0);
+    Duration::from_nanos(ticks.saturating_mul(NANOS_PER_TICK))
+}

@@ -1,0 +1,109 @@
+//! A connection: bytes come in, and the same bytes go out.
+
+use mio::net::TcpStream;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use tourbillon::{TimerId, Timestamp};
+
+/// With so many bytes unsent, nothing is read.
+const MOST_UNSENT: usize = 64 * 1_024;
+/// Reads in one turn of the loop: others wait no longer for whoever talks without a pause.
+const READS_PER_TURN: usize = 16;
+
+/// What has to happen before a connection can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// The socket must become readable or writable.
+    Waiting,
+    /// Nothing: it has had its turn.
+    Unfinished,
+    /// Nothing will: the client has ended its side, and has been sent everything.
+    Finished,
+}
+
+pub(crate) struct Connection {
+    pub(crate) stream: TcpStream,
+    /// When it will have been idle for too long.
+    pub(crate) deadline: Timestamp,
+    /// Due at the deadline or before. `None` until the loop has read the clock.
+    pub(crate) timer: Option<TimerId>,
+    unsent: VecDeque<u8>,
+    client_has_ended: bool,
+    received: u64,
+    sent: u64,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            deadline: Timestamp::MAX,
+            timer: None,
+            unsent: VecDeque::new(),
+            client_has_ended: false,
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    /// Bytes sent back.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Bytes that came from the client, and bytes that it made room for. While it grows, the client is there.
+    pub(crate) fn moved(&self) -> u64 {
+        self.received + self.sent
+    }
+
+    /// Reads and writes until the socket has no more to give or to take, or the turn is over.
+    ///
+    /// The poll reports edges: that a socket *became* readable or writable. [`Status::Waiting`] is therefore returned
+    /// only when a read or a write would have blocked.
+    pub(crate) fn serve(&mut self, buffer: &mut [u8]) -> io::Result<Status> {
+        for _ in 0..READS_PER_TURN {
+            self.send()?;
+            if self.client_has_ended && self.unsent.is_empty() {
+                return Ok(Status::Finished);
+            }
+            if self.client_has_ended || self.unsent.len() >= MOST_UNSENT {
+                return Ok(Status::Waiting);
+            }
+            match self.stream.read(buffer) {
+                Ok(0) => self.client_has_ended = true,
+                Ok(bytes) => {
+                    self.unsent.extend(&buffer[..bytes]);
+                    self.received += bytes as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if self.unsent.is_empty() {
+                        // Connections that wait hold no memory for bytes.
+                        self.unsent = VecDeque::new();
+                    }
+                    return Ok(Status::Waiting);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Status::Unfinished)
+    }
+
+    /// Writes until nothing is unsent, or until a write would block.
+    fn send(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            let (front, _) = self.unsent.as_slices();
+            match self.stream.write(front) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(bytes) => {
+                    self.unsent.drain(..bytes);
+                    self.sent += bytes as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

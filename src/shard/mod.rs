@@ -226,44 +226,39 @@ impl Shard {
         progress
     }
 
-    /// Looks at the owned timers whose tickets are due: most were put off or disarmed meanwhile, and are not handed over.
+    /// Looks at the owned timers whose tickets are due: most were put off or disarmed meanwhile. Those that are due are
+    /// handed over.
     fn look_at_held<F: Fire>(&mut self, now: Timestamp, dispatcher: &Dispatcher, fire: &StdArc<F>) {
         let Self { index, shared, slots, wheel, tick, underway, held, .. } = self;
-        let taken = held.len();
-        held.retain(|ticket| slots.control(ticket.index).hold(ticket.stamp));
-        if held.is_empty() {
-            shared.counters.stale.add(taken as u64);
-            return;
+        let tickets = held.len();
+        for ticket in &*held {
+            slots.prefetch(ticket.index);
         }
-        // Ordering: heavy fence [F3 of `state::owned`], once for all of them.
-        slots.barrier().heavy();
-        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
-        let mut due = Vec::new();
+        held.retain(|ticket| slots.control(ticket.index).hold(ticket.stamp));
+        if !held.is_empty() {
+            // Ordering: heavy fence [F3 of `state::owned`], once for all of them.
+            slots.barrier().heavy();
+        }
         let mut put_off = 0;
-        let held_count = held.len();
-        let mut due_count = 0;
-        for ticket in held.drain(..) {
+        held.retain(|ticket| {
             // A clock that stepped back does not unmake what the wheel saw: the ticket's tick has begun.
             let look_time = now.max(tick.start_of(ticket.tick));
             match slots.control(ticket.index).look(ticket.stamp, look_time, slots.pin(ticket.index)) {
+                Look::Due => true,
+                Look::AtRest => false,
                 Look::Later { stamp, deadline } => {
                     wheel.insert(Posting { deadline, index: ticket.index, stamp }.into_ticket(*tick));
                     put_off += 1;
-                }
-                Look::AtRest => {}
-                Look::Due => {
-                    due.push(ticket);
-                    due_count += 1;
-                    if due.len() == CHUNK_TICKETS {
-                        out.add(core::mem::take(&mut due));
-                    }
+                    false
                 }
             }
-        }
-        out.add(due);
-        out.flush();
+        });
         shared.counters.put_off.add(put_off);
-        shared.counters.stale.add((taken - held_count) as u64 + (held_count as u64 - due_count - put_off));
+        shared.counters.stale.add((tickets - held.len()) as u64 - put_off);
+        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
+        held.chunks(CHUNK_TICKETS).for_each(|due| out.add(due.to_vec()));
+        held.clear();
+        out.flush();
     }
 
     /// A slice of the sweep, if one is wanted. False while there is more of it to do.

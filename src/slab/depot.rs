@@ -29,7 +29,7 @@
 //! # Progress and cost
 //! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention.
 
-use super::segments::{Segment, Segments};
+use super::segments::{self, Segment, Segments};
 use crate::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS};
 use crate::barrier::Barrier;
 use crate::state::Control;
@@ -121,6 +121,12 @@ impl Slots {
     #[inline(always)]
     pub(crate) fn control(&self, index: u32) -> &Control {
         self.controls.get_or_grow(index)
+    }
+
+    /// Starts fetching the words of a slot.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32) {
+        segments::prefetch(self.controls.get(index));
     }
 
     /// What belongs to the words of an owned timer.

@@ -59,16 +59,8 @@ impl<T> Slab<T> {
     /// Starts fetching the words and the payload of a timer that is about to be looked at.
     #[inline]
     pub(crate) fn prefetch(&self, index: u32) {
-        #[cfg(target_arch = "x86_64")]
-        if let (Some(words), Some(payload)) = (self.slots.get(index), self.payloads.get(index)) {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch reads nothing, whatever its address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(words).cast()) };
-            // SAFETY: as above.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(payload).cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = index;
+        self.slots.prefetch(index);
+        segments::prefetch(self.payloads.get(index));
     }
 
     /// Fills a cell.

@@ -95,6 +95,19 @@ impl<S: Segment> Segments<S> {
     }
 }
 
+/// Starts fetching the line that an element begins in.
+#[inline]
+pub(super) fn prefetch<S>(element: Option<&S>) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(element) = element {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing, whatever its address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(ptr::from_ref(element).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = element;
+}
+
 /// # Safety
 ///
 /// `first` came from `Box::into_raw` of a slice of this length, and nobody uses it.

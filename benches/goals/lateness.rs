@@ -122,7 +122,7 @@ impl Clock for Ahead {
     }
 }
 
-fn engine(sizes: &Sizes, builder: Builder) -> Value {
+pub(crate) fn engine(sizes: &Sizes, builder: Builder) -> Value {
     let log = Log::new(sizes.many);
     let in_handlers = log.clone();
     // A clock of the handlers' own; what the engine's shows more is known once there is an engine.

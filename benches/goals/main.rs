@@ -17,10 +17,12 @@ mod idle;
 mod lateness;
 mod machine;
 mod memory;
+mod owned;
 mod pair;
 mod process;
 mod report;
 mod sizes;
+mod steady;
 mod storm;
 mod wheel;
 
@@ -68,6 +70,10 @@ enum Section {
     Memory,
     /// A million timers due over two seconds
     Lateness,
+    /// A hundred thousand timers a second
+    Steady,
+    /// Owned timers: memory, and what reaches a shard
+    Owned,
     /// Timers pending and none due
     Idle,
     /// Schedule + cancel without end: what stays behind
@@ -85,6 +91,8 @@ impl Section {
             Self::Pair => pair::run(sizes),
             Self::Memory => memory::run(sizes),
             Self::Lateness => lateness::run(sizes),
+            Self::Steady => steady::run(sizes),
+            Self::Owned => owned::run(sizes),
             Self::Idle => idle::run(sizes),
             Self::Storm => storm::run(sizes),
         }
@@ -94,6 +102,8 @@ impl Section {
         let contestants = match self {
             Self::Memory => memory::CONTESTANTS,
             Self::Lateness => lateness::CONTESTANTS,
+            Self::Steady => steady::CONTESTANTS,
+            Self::Owned => owned::CONTESTANTS,
             Self::Idle => idle::CONTESTANTS,
             Self::Storm => storm::CONTESTANTS,
             Self::Wheel | Self::Pair => &[],

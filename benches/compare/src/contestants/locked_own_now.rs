@@ -1,0 +1,79 @@
+//! A queue behind a mutex, given deadlines that the caller counts from its own `now`.
+
+use super::by_id::Ids;
+use super::{Clock, Connections, Contestant, Counts, Fires, Owned, Reads};
+use crate::baselines::{LazyHeap, Locked, Queue, Tree};
+use crate::common::{Service, payload};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) struct LockedOwnNow<Q: Queue> {
+    service: Arc<Locked<Q>>,
+    fires: Fires,
+}
+
+/// What a row of it is called.
+pub(crate) trait OwnNowName: Queue<Id: Send> + Sized {
+    const OWN_NOW_NAME: &'static str;
+}
+
+impl OwnNowName for LazyHeap {
+    const OWN_NOW_NAME: &'static str = "Mutex<BinaryHeap>, caller's now";
+}
+
+impl OwnNowName for Tree {
+    const OWN_NOW_NAME: &'static str = "Mutex<BTreeMap>, caller's now";
+}
+
+impl<Q: OwnNowName> Contestant for LockedOwnNow<Q> {
+    const NAME: &'static str = Q::OWN_NOW_NAME;
+    const READS: Reads = Reads::EachIteration(Clock::Instant);
+
+    fn start(_threads: usize) -> Self {
+        let fires = Fires::default();
+        Self { service: Arc::new(Locked::start(fires.handler())), fires }
+    }
+}
+
+impl<Q: OwnNowName> Owned for LockedOwnNow<Q> {
+    type Connections = IdEach<Q>;
+
+    const DISARMS: bool = true;
+
+    fn connect(&self, count: usize) -> IdEach<Q> {
+        let service = Arc::clone(&self.service);
+        IdEach { caller: service.caller(), now: service.now(), service, ids: Ids::none(count) }
+    }
+
+    fn count(&self, _all: &mut [IdEach<Q>]) -> Counts {
+        Counts { pending: self.service.pending() as u64, fired: self.fires.count() }
+    }
+}
+
+pub(crate) struct IdEach<Q: Queue> {
+    service: Arc<Locked<Q>>,
+    caller: <Locked<Q> as Service>::Caller,
+    /// In ns since the service's start.
+    now: u64,
+    ids: Ids<<Locked<Q> as Service>::Caller>,
+}
+
+impl<Q: OwnNowName> Connections for IdEach<Q> {
+    #[inline]
+    fn begin_iteration(&mut self) {
+        self.now = self.service.now();
+    }
+
+    #[inline]
+    fn arm(&mut self, at: u32, delay: Duration) {
+        self.ids.take_back(at, &mut self.caller);
+        let delay = delay.as_secs() * 1_000_000_000 + u64::from(delay.subsec_nanos());
+        let id = self.service.schedule_at(self.now + delay, payload(u64::from(at)));
+        self.ids.set(at, id);
+    }
+
+    #[inline]
+    fn disarm(&mut self, at: u32) {
+        self.ids.disarm(at, &mut self.caller);
+    }
+}

@@ -1,0 +1,30 @@
+//! `tourbillon::future::timeout`. It makes its timer only when the future was polled and is not ready.
+
+use super::{Clock, Contestant, Reads, Timeouts};
+use std::time::Duration;
+use tourbillon::future::{self, Elapsed};
+
+pub(crate) struct OursTimeout;
+
+impl Contestant for OursTimeout {
+    const NAME: &'static str = "engine, timeout";
+    const READS: Reads = Reads::EachArm(Clock::Tsc);
+    const IS_OURS: bool = true;
+
+    fn start(_threads: usize) -> Self {
+        Self
+    }
+}
+
+impl Timeouts for OursTimeout {
+    type Elapsed = Elapsed;
+
+    #[inline]
+    fn timeout<F: Future<Output: Send> + Send>(
+        &self,
+        delay: Duration,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Elapsed>> + Send {
+        future::timeout(delay, future)
+    }
+}

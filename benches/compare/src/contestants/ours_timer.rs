@@ -1,0 +1,69 @@
+//! Our owned timers, one for each connection.
+
+use super::{Clock, Connections, Contestant, Counts, Fires, Owned, Reads};
+use crate::common::{Payload, payload};
+use std::time::Duration;
+use tourbillon::{Disarm, Engine, Timer, Timestamp};
+
+pub(crate) struct OursTimer<const OWN_NOW: bool> {
+    engine: Engine<Payload>,
+    fires: Fires,
+}
+
+const MUST: &str = "there is room, and nobody shuts the engine down";
+
+impl<const OWN_NOW: bool> Contestant for OursTimer<OWN_NOW> {
+    const NAME: &'static str = if OWN_NOW { "engine, Timer, caller's now" } else { "engine, Timer" };
+    const READS: Reads = if OWN_NOW { Reads::EachIteration(Clock::Tsc) } else { Reads::EachArm(Clock::Tsc) };
+    const IS_OURS: bool = true;
+
+    fn start(_threads: usize) -> Self {
+        let fires = Fires::default();
+        let on_fire = fires.handler();
+        Self { engine: Engine::new(move |timer| on_fire(timer.payload)).expect(MUST), fires }
+    }
+}
+
+impl<const OWN_NOW: bool> Owned for OursTimer<OWN_NOW> {
+    type Connections = TimerEach<OWN_NOW>;
+
+    const DISARMS: bool = true;
+
+    fn connect(&self, count: usize) -> TimerEach<OWN_NOW> {
+        let handle = self.engine.clone();
+        let timers = (0..count as u64).map(|at| handle.timer(payload(at)).expect(MUST)).collect();
+        TimerEach { now: handle.now(), handle, timers }
+    }
+
+    fn count(&self, all: &mut [TimerEach<OWN_NOW>]) -> Counts {
+        let timers = all.iter().flat_map(|each| &each.timers);
+        Counts { pending: timers.filter(|timer| timer.is_armed()).count() as u64, fired: self.fires.count() }
+    }
+}
+
+pub(crate) struct TimerEach<const OWN_NOW: bool> {
+    handle: tourbillon::Handle<Payload>,
+    timers: Vec<Timer<Payload>>,
+    now: Timestamp,
+}
+
+impl<const OWN_NOW: bool> Connections for TimerEach<OWN_NOW> {
+    #[inline]
+    fn begin_iteration(&mut self) {
+        if OWN_NOW {
+            self.now = self.handle.now();
+        }
+    }
+
+    #[inline]
+    fn arm(&mut self, at: u32, delay: Duration) {
+        let timer = &self.timers[at as usize];
+        let armed = if OWN_NOW { timer.arm_at(self.now + delay) } else { timer.arm(delay) };
+        armed.expect(MUST);
+    }
+
+    #[inline]
+    fn disarm(&mut self, at: u32) {
+        assert_eq!(self.timers[at as usize].disarm(), Disarm::Disarmed);
+    }
+}

@@ -1,0 +1,41 @@
+//! A tokio runtime in which jobs run: of the calling thread for one job, with a worker for each one otherwise.
+
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::unconstrained;
+
+pub(crate) struct TokioRuntime(Runtime);
+
+impl TokioRuntime {
+    pub(super) fn start(threads: usize) -> Self {
+        let mut builder = match threads {
+            1 => Builder::new_current_thread(),
+            _ => Builder::new_multi_thread(),
+        };
+        // A current-thread runtime has no workers and ignores their number.
+        let runtime = builder.worker_threads(threads).enable_time().build();
+        Self(runtime.expect("the system gives us threads"))
+    }
+
+    /// Runs each job as a task.
+    ///
+    /// Without a budget: a `Sleep` whose task has none left is not registered by its first poll.
+    pub(super) fn run<R: Send + 'static>(
+        &self,
+        jobs: Vec<impl Future<Output = R> + Send + 'static>,
+    ) -> Vec<R> {
+        self.0.block_on(async {
+            let tasks: Vec<_> = jobs.into_iter().map(|job| tokio::spawn(unconstrained(job))).collect();
+            let mut results = Vec::with_capacity(tasks.len());
+            for task in tasks {
+                results.push(task.await.expect("a job's own checks hold"));
+            }
+            results
+        })
+    }
+
+    /// Turns the driver for a while.
+    pub(super) fn turn(&self, time: Duration) {
+        self.0.block_on(async { tokio::time::sleep(time).await });
+    }
+}

@@ -1,0 +1,112 @@
+//! tokio's `Sleep`, one for each connection, pinned and registered, and reset.
+//!
+//! It cannot be disarmed. Either a reset is all there is to a request ([`TokioSleep`]), or a reset to far away stands for
+//! the disarm ([`TokioFar`]): such a timer is not pending soon, and the next arm is earlier than what it has.
+//!
+//! Nothing yields to the runtime in the timed region, so that it does not include the driver's turns.
+
+use super::tokio_runtime::TokioRuntime;
+use super::{Clock, Connections, Contestant, Counts, Owned, Reads};
+use std::pin::Pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
+
+const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// A reset is a request.
+pub(crate) struct TokioSleep<const OWN_NOW: bool>(TokioRuntime);
+/// A reset to far away is the disarm.
+pub(crate) struct TokioFar<const OWN_NOW: bool>(TokioRuntime);
+
+const fn reads(own_now: bool) -> Reads {
+    if own_now { Reads::EachIteration(Clock::Instant) } else { Reads::EachArm(Clock::Instant) }
+}
+
+/// Declares one of the two, as they differ in names and in the disarm.
+macro_rules! contestant {
+    ($contestant:ident, $name:literal, $own_now_name:literal, far: $far:literal) => {
+        impl<const OWN_NOW: bool> Contestant for $contestant<OWN_NOW> {
+            const NAME: &'static str = if OWN_NOW { $own_now_name } else { $name };
+            const READS: Reads = reads(OWN_NOW);
+
+            fn start(threads: usize) -> Self {
+                Self(TokioRuntime::start(threads))
+            }
+
+            fn run<R: Send + 'static>(&self, jobs: Vec<impl Future<Output = R> + Send + 'static>) -> Vec<R> {
+                self.0.run(jobs)
+            }
+
+            fn settle(&self, time: Duration) {
+                self.0.turn(time);
+            }
+        }
+
+        impl<const OWN_NOW: bool> Owned for $contestant<OWN_NOW> {
+            type Connections = Sleeps<OWN_NOW, $far>;
+
+            const DISARMS: bool = false;
+
+            fn connect(&self, count: usize) -> Self::Connections {
+                Sleeps::new(count)
+            }
+
+            fn count(&self, all: &mut [Self::Connections]) -> Counts {
+                self.0.turn(Duration::from_millis(1));
+                let elapsed = all.iter().map(Sleeps::elapsed).sum();
+                let timers: u64 = all.iter().map(|sleeps| sleeps.sleeps.len() as u64).sum();
+                Counts { pending: timers - elapsed, fired: elapsed }
+            }
+        }
+    };
+}
+
+contestant!(TokioSleep, "tokio, reset only", "tokio, reset only, caller's now", far: false);
+contestant!(TokioFar, "tokio, reset to far to disarm", "tokio, reset to far to disarm, caller's now", far: true);
+
+pub(crate) struct Sleeps<const OWN_NOW: bool, const IS_FAR: bool> {
+    sleeps: Vec<Pin<Box<Sleep>>>,
+    now: Instant,
+    far: Instant,
+}
+
+impl<const OWN_NOW: bool, const IS_FAR: bool> Sleeps<OWN_NOW, IS_FAR> {
+    fn new(count: usize) -> Self {
+        let now = Instant::now();
+        let far = now + FAR;
+        let mut context = Context::from_waker(Waker::noop());
+        let sleeps = (0..count).map(|_| {
+            let mut sleep = Box::pin(tokio::time::sleep_until(far));
+            assert!(sleep.as_mut().poll(&mut context).is_pending());
+            sleep
+        });
+        Self { sleeps: sleeps.collect(), now, far }
+    }
+
+    fn elapsed(&self) -> u64 {
+        self.sleeps.iter().filter(|sleep| sleep.is_elapsed()).count() as u64
+    }
+}
+
+impl<const OWN_NOW: bool, const IS_FAR: bool> Connections for Sleeps<OWN_NOW, IS_FAR> {
+    #[inline]
+    fn begin_iteration(&mut self) {
+        if OWN_NOW {
+            self.now = Instant::now();
+        }
+    }
+
+    #[inline]
+    fn arm(&mut self, at: u32, delay: Duration) {
+        let now = if OWN_NOW { self.now } else { Instant::now() };
+        self.sleeps[at as usize].as_mut().reset(now + delay);
+    }
+
+    #[inline]
+    fn disarm(&mut self, at: u32) {
+        if IS_FAR {
+            self.sleeps[at as usize].as_mut().reset(self.far);
+        }
+    }
+}

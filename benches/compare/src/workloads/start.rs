@@ -1,0 +1,116 @@
+//! Threads that start together, and stop when the first of them is done: while the time is taken, all are at work.
+
+use std::future::poll_fn;
+use std::mem;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock};
+use std::task::Poll;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(super) struct Start {
+    missing: Mutex<usize>,
+    complete: Condvar,
+    /// Those that have not been woken yet.
+    asleep: AtomicUsize,
+    start: OnceLock<Instant>,
+    is_over: AtomicBool,
+}
+
+/// What one thread did in which time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lap {
+    pub(super) time: Duration,
+    pub(super) operations: usize,
+}
+
+/// Operations between two looks at whether another thread is done: whole iterations of an event loop.
+const BURST: usize = 1_024;
+
+impl Start {
+    /// How long a thread waits for the others before it lets its runtime do something else.
+    const MEETING: Duration = Duration::from_millis(10);
+    /// Who is not there then has failed.
+    const LONGEST: Duration = Duration::from_secs(30);
+
+    pub(super) fn new(threads: usize) -> Self {
+        Self {
+            missing: Mutex::new(threads),
+            complete: Condvar::new(),
+            asleep: AtomicUsize::new(threads),
+            start: OnceLock::new(),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits for the other threads and runs operations in bursts: at least one burst, and at most `operations`.
+    pub(super) async fn lap(&self, operations: usize, mut burst: impl FnMut(Range<usize>)) -> Lap {
+        let start = self.wait().await;
+        let mut done = 0;
+        loop {
+            let next = operations.min(done + BURST);
+            burst(done..next);
+            done = next;
+            if done == operations || self.is_over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        let time = start.elapsed();
+        self.is_over.store(true, Ordering::Relaxed);
+        Lap { time, operations: done }
+    }
+
+    /// The moment from which all count their time: where threads share a core, their waiting for it is in it.
+    async fn wait(&self) -> Instant {
+        let begun = Instant::now();
+        while !self.meet() {
+            assert!(begun.elapsed() < Self::LONGEST, "not all threads have come");
+            yield_once().await;
+        }
+        // Waking takes as long as thousands of operations.
+        self.asleep.fetch_sub(1, Ordering::Relaxed);
+        while self.asleep.load(Ordering::Relaxed) > 0 {
+            thread::yield_now();
+        }
+        *self.start.get_or_init(Instant::now)
+    }
+
+    /// Whether all jobs are here now. It blocks the thread, a runtime's worker too, so that each job has one to itself:
+    /// two that wait in the same worker's queue do not meet.
+    fn meet(&self) -> bool {
+        const HELD: &str = "nobody panics with the lock held";
+        let mut missing = self.missing.lock().expect(HELD);
+        *missing -= 1;
+        if *missing == 0 {
+            self.complete.notify_all();
+        }
+        let waited = self.complete.wait_timeout_while(missing, Self::MEETING, |missing| *missing > 0);
+        let (mut missing, _) = waited.expect(HELD);
+        let is_complete = *missing == 0;
+        if !is_complete {
+            *missing += 1;
+        }
+        is_complete
+    }
+}
+
+/// Lets a runtime run other tasks, and move this one to another worker.
+async fn yield_once() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The time of all threads, added up, over all operations: a thread that is kept waiting weighs by its time.
+pub(super) fn nanos_each(laps: &[Lap]) -> f64 {
+    let time: Duration = laps.iter().map(|lap| lap.time).sum();
+    let operations: usize = laps.iter().map(|lap| lap.operations).sum();
+    time.as_secs_f64() * 1e9 / operations as f64
+}

@@ -6,12 +6,12 @@
 //!
 //! ```text
 //!  clients                      server loop                       engine
-//!  connect ──────────────────►  accept, arm, greet  ───────────►  schedule_at(now + idle timeout)
-//!  talk    ──────────────────►  read, re-arm  ─────────────────►  reschedule_at
-//!  (silence)                                                      the timer fires: shut the socket down
-//!  see the end  ◄───────────────────────────────────────────────────┤
-//!                               sees the end  ◄─────────────────────┘
-//!  leave   ──────────────────►  sees the end: who was first?  ─►  cancel_and_wait
+//!  connect ──────────────────►  accept, arm, greet  ───────────►  timer, arm_at(now + idle timeout)
+//!  talk    ──────────────────►  read, re-arm                      arm_at: a store and a load, no ticket
+//!  (silence)                                                      the timer fires
+//!                               heard since? no: close  ◄───────────┘
+//!  see the end  ◄─────────────────┘
+//!  leave   ──────────────────►  see the end  ──────────────────►  disarm_and_wait
 //! ```
 //!
 //! `cargo run --release --example connection_timeouts -- --help`
@@ -21,12 +21,14 @@ mod account;
 mod clients;
 mod connection;
 mod crowd;
+mod event_loop;
+mod mailbox;
 mod options;
 mod server;
 mod system;
 mod tally;
 
-use account::{Account, Steady};
+use account::{Account, Moment, Steady};
 use clients::ClientProcess;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use options::Options;
@@ -96,15 +98,12 @@ fn watch(
         bar.set_position(u64::try_from(elapsed.as_millis())?);
         bar.set_message(tally.summary());
         if all_open.is_none() && tally.opened == connections as u64 {
-            all_open = Some((elapsed, server.engine().stats()));
+            all_open = Some(Moment { elapsed, rearmed: tally.rearmed, engine: server.engine().stats() });
         }
         if elapsed >= options.seconds || server.has_failed() {
             bar.finish_and_clear();
-            return Ok(all_open.map(|(then, before)| Steady {
-                length: elapsed - then,
-                before,
-                after: server.engine().stats(),
-            }));
+            let end = Moment { elapsed, rearmed: tally.rearmed, engine: server.engine().stats() };
+            return Ok(all_open.map(|begin| Steady { begin, end }));
         }
         if clients.has_ended_within(FRAME) {
             return Err("the clients ended before their time".into());

@@ -11,6 +11,12 @@ pub(crate) struct Tally {
     pub(crate) closed_early: u64,
     pub(crate) not_closed_in_time: u64,
     pub(crate) still_open: u64,
+    /// Timers armed anew, because bytes came.
+    pub(crate) rearmed: u64,
+    /// Timers that fired for connections that bytes, or their end, had saved from being closed.
+    pub(crate) overtaken: u64,
+    /// Timers that fired again without being armed.
+    pub(crate) fired_twice: u64,
 }
 
 impl Tally {
@@ -29,6 +35,9 @@ pub(crate) struct Counts {
     pub(crate) closed_early: AtomicU64,
     pub(crate) not_closed_in_time: AtomicU64,
     pub(crate) still_open: AtomicU64,
+    pub(crate) rearmed: AtomicU64,
+    pub(crate) overtaken: AtomicU64,
+    pub(crate) fired_twice: AtomicU64,
 }
 
 pub(crate) fn count(counter: &AtomicU64) {
@@ -45,6 +54,9 @@ impl Counts {
             closed_early: read(&self.closed_early),
             not_closed_in_time: read(&self.not_closed_in_time),
             still_open: read(&self.still_open),
+            rearmed: read(&self.rearmed),
+            overtaken: read(&self.overtaken),
+            fired_twice: read(&self.fired_twice),
         }
     }
 }

@@ -1,0 +1,51 @@
+//! The way from the engine to an event loop: the handler closes nothing, it tells whoever owns the connection.
+
+use mio::Waker;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use tourbillon::{Fired, Timestamp};
+
+/// What an event loop is woken by.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    firings: Sender<Firing>,
+    waker: Waker,
+}
+
+/// The payload of a connection's timer: whom to tell, and of which connection.
+#[derive(Clone, Debug)]
+pub(crate) struct IdleTimeout {
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) connection: usize,
+}
+
+/// What a handler tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Firing {
+    pub(crate) connection: usize,
+    /// What the timer was armed for when it fired; it may have been armed again since.
+    pub(crate) deadline: Timestamp,
+    pub(crate) handler_began: Timestamp,
+}
+
+impl Mailbox {
+    pub(crate) fn new(waker: Waker) -> (Self, Receiver<Firing>) {
+        let (firings, receiver) = mpsc::channel();
+        (Self { firings, waker }, receiver)
+    }
+
+    pub(crate) fn wake(&self) -> io::Result<()> {
+        self.waker.wake()
+    }
+}
+
+/// The engine's handler.
+pub(crate) fn tell_event_loop(timer: Fired<'_, IdleTimeout>) {
+    let handler_began = timer.engine().now();
+    let deadline = timer.deadline;
+    let IdleTimeout { mailbox, connection } = timer.payload;
+    // It fails when the event loop has ended, by an error.
+    mailbox.firings.send(Firing { connection, deadline, handler_began }).unwrap_or_default();
+    mailbox.wake().expect("an event loop can be woken");
+}

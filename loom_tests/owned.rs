@@ -4,6 +4,7 @@
 //! |----------|---------------------|
 
 use super::model;
+use crate::barrier::Barrier;
 use crate::slab::{Magazines, Slab};
 use crate::state::Control;
 use crate::state::owned::{AfterRun, Arm, Begin, Disarm, Look, Pin, Release, Shut};
@@ -74,7 +75,11 @@ impl World {
     }
 
     fn arm(&self, who: usize, deadline: Timestamp) -> Arm {
-        if self.control().put_off(deadline, self.slab.slots().barrier()) {
+        self.arm_past(self.slab.slots().barrier(), who, deadline)
+    }
+
+    fn arm_past(&self, barrier: Barrier, who: usize, deadline: Timestamp) -> Arm {
+        if self.control().put_off(deadline, barrier) {
             return Arm::Pending;
         }
         match self.control().list(deadline, self.pin()) {
@@ -96,10 +101,10 @@ impl World {
             return false;
         }
         self.slab.slots().barrier().heavy();
-        match self.control().look(stamp, now, self.pin()) {
+        match self.control().look(stamp, now, self.pin(), |deadline| deadline) {
             Look::Due => true,
-            Look::Later { stamp, deadline } => {
-                self.post(who, stamp, deadline);
+            Look::Later { stamp, look } => {
+                self.post(who, stamp, look);
                 false
             }
             Look::AtRest => false,
@@ -115,14 +120,14 @@ impl World {
                 assert_eq!(unsafe { *self.slab.peek(self.index) }, 7);
                 handler();
                 match self.control().end(self.pin()).then {
-                    AfterRun::Later { stamp, deadline } => self.post(who, stamp, deadline),
+                    AfterRun::Later { stamp, look } => self.post(who, stamp, look),
                     AfterRun::AtRest => {}
                     AfterRun::Free => self.free(),
                 }
                 Some(deadline)
             }
-            Begin::Later { stamp, deadline } => {
-                self.post(who, stamp, deadline);
+            Begin::Later { stamp, look } => {
+                self.post(who, stamp, look);
                 None
             }
             Begin::AtRest => None,
@@ -354,6 +359,160 @@ fn arm_races_with_shut() {
         assert_eq!(world.turn(OWNER, stamp, LATER), None);
         assert_eq!(world.settle(LATER), None);
         world.drop_handle();
+        assert_vacant(&world);
+    });
+}
+
+/// Legal endings: it fires for the deadline of its one arming, through the ticket that was out; or through its own. Once.
+#[test]
+fn one_arming_fires_once() {
+    model("one_arming_fires_once", || {
+        let (world, stamp) = World::armed(DUE);
+        assert_eq!(world.disarm(), Disarm::Disarmed);
+        let other = StdArc::clone(&world);
+        let shard = thread::spawn(move || other.turn(OTHER, stamp, LATER));
+        let armed = world.arm(OWNER, DUE);
+        let fired = [shard.join().unwrap(), world.settle(LATER)];
+        assert!(matches!(fired, [Some(DUE), None] | [None, Some(DUE)]), "{armed:?}, {fired:?}");
+    });
+}
+
+/// The same of a timer that is held, so that both the disarm and the arm touch it.
+#[test]
+fn one_arming_of_a_held_timer_fires_once() {
+    model("one_arming_of_a_held_timer_fires_once", || {
+        let (world, stamp) = World::armed(DUE);
+        assert!(world.look(OWNER, stamp, DUE));
+        let other = StdArc::clone(&world);
+        let worker = thread::spawn(move || other.fire(OTHER, stamp, LATER, || {}));
+        if world.disarm() == Disarm::Disarmed {
+            let armed = world.arm(OWNER, DUE);
+            let fired = [worker.join().unwrap(), world.settle(LATER)];
+            assert!(matches!(fired, [Some(DUE), None] | [None, Some(DUE)]), "{armed:?}, {fired:?}");
+        } else {
+            assert_eq!(worker.join().unwrap(), Some(DUE));
+        }
+    });
+}
+
+/// Who hears `Idle` of a timer that had been armed sees what its handler did.
+#[test]
+fn idle_sees_what_the_run_did() {
+    model("idle_sees_what_the_run_did", || {
+        let (world, stamp) = World::armed(DUE);
+        assert!(world.look(OWNER, stamp, DUE));
+        let effect = StdArc::new(AtomicU64::new(0));
+        let (other, written) = (StdArc::clone(&world), StdArc::clone(&effect));
+        let worker = thread::spawn(move || {
+            other.fire(OTHER, stamp, DUE, || written.store(1, Ordering::Relaxed));
+        });
+        if world.disarm() == Disarm::Idle {
+            assert_eq!(effect.load(Ordering::Relaxed), 1);
+        }
+        worker.join().unwrap();
+    });
+}
+
+/// `Disarmed` and a firing do not meet either if the handler disarms its own timer.
+#[test]
+fn disarm_races_with_a_handler_that_disarms() {
+    model("disarm_races_with_a_handler_that_disarms", || {
+        let (world, stamp) = World::armed(DUE);
+        assert!(world.look(OWNER, stamp, DUE));
+        let other = StdArc::clone(&world);
+        let worker = thread::spawn(move || {
+            other.fire(OTHER, stamp, DUE, || {
+                other.disarm();
+            })
+        });
+        let disarmed = world.disarm();
+        match (disarmed, worker.join().unwrap()) {
+            (Disarm::Disarmed, None) | (Disarm::Running | Disarm::Idle, Some(DUE)) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// A timer that is held, the heavy fence being passed: from here on nothing rests on the light one.
+fn held() -> (StdArc<World>, u32) {
+    let (world, stamp) = World::armed(DUE);
+    assert!(world.look(OWNER, stamp, DUE));
+    (world, stamp)
+}
+
+/// A touch alone tells the holder, without any fence: of a first arming and of a second one.
+#[test]
+fn touches_tell_without_a_fence() {
+    model("touches_tell_without_a_fence", || {
+        let (world, stamp) = held();
+        let other = StdArc::clone(&world);
+        let worker = thread::spawn(move || other.fire(OTHER, stamp, DUE, || {}));
+        let first = world.arm_past(Barrier::without_light_side(), OWNER, Timestamp::from_nanos(40));
+        let second = world.arm_past(Barrier::without_light_side(), OWNER, LATER);
+        let fired = worker.join().unwrap();
+        assert!(
+            matches!((first, fired), (Arm::Pending, None) | (_, Some(DUE))),
+            "{first:?}, {second:?}, {fired:?}"
+        );
+        assert_eq!(world.settle(LATER), Some(LATER));
+        assert_eq!(world.settle(Timestamp::from_nanos(50)), None);
+    });
+}
+
+/// The same while the shard looks.
+#[test]
+fn touches_tell_a_look_without_a_fence() {
+    model("touches_tell_a_look_without_a_fence", || {
+        let (world, stamp) = World::armed(DUE);
+        assert!(world.control().hold(stamp));
+        let other = StdArc::clone(&world);
+        let shard =
+            thread::spawn(move || match other.control().look(stamp, DUE, other.pin(), |deadline| deadline) {
+                Look::Due => {
+                    other.fire(OTHER, stamp, DUE, || {});
+                }
+                Look::Later { stamp, look } => other.post(OTHER, stamp, look),
+                Look::AtRest => {}
+            });
+        let armings = [Timestamp::from_nanos(40), LATER];
+        let _ = armings.map(|deadline| world.arm_past(Barrier::without_light_side(), OWNER, deadline));
+        shard.join().unwrap();
+        assert_eq!(world.settle(LATER), Some(LATER));
+    });
+}
+
+/// The same of a disarm.
+#[test]
+fn a_disarm_tells_without_a_fence() {
+    model("a_disarm_tells_without_a_fence", || {
+        let (world, stamp) = held();
+        let other = StdArc::clone(&world);
+        let worker = thread::spawn(move || other.fire(OTHER, stamp, DUE, || {}));
+        let disarmed = world.control().disarm(Barrier::without_light_side());
+        match (disarmed, worker.join().unwrap()) {
+            (Disarm::Disarmed, None) | (Disarm::Running | Disarm::Idle, Some(DUE)) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(world.settle(LATER), None);
+    });
+}
+
+/// The shutdown, the holder and the handle: one of them frees the payload.
+#[test]
+fn drop_races_with_shut_and_fire() {
+    model("drop_races_with_shut_and_fire", || {
+        let (world, stamp) = held();
+        let other = StdArc::clone(&world);
+        let worker = thread::spawn(move || other.fire(OTHER, stamp, DUE, || {}));
+        let third = StdArc::clone(&world);
+        let shutdown = thread::spawn(move || {
+            if third.control().shut(third.pin()) == Some(Shut::Free) {
+                third.free();
+            }
+        });
+        world.drop_handle();
+        worker.join().unwrap();
+        shutdown.join().unwrap();
         assert_vacant(&world);
     });
 }

@@ -13,7 +13,7 @@ use core::time::Duration;
 ///
 /// It is the engine with all its parts, on one thread and deterministic: the same calls fire the same timers in the
 /// same order. Handlers run inside [`advance`](Self::advance). With nobody to drain them meanwhile, lanes may fill:
-/// scheduling more than `lane_capacity` timers between two advances is refused.
+/// scheduling more than `lane_capacity` timers between two advances is refused (arming a [`Timer`](crate::Timer) is not).
 ///
 /// # Examples
 ///

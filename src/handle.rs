@@ -84,25 +84,26 @@ pub struct Fired<'a, T: Send + 'static> {
     pub lateness: Duration,
     /// What was scheduled with it; of a [`Timer`], a clone of its payload.
     pub payload: T,
-    is_owned: bool,
+    /// The slot of an owned timer. Not that of `id`, which the handler may write to.
+    owned: Option<u32>,
     core: &'a StdArc<Core<T>>,
 }
 
 impl<'a, T: Send + 'static> Fired<'a, T> {
     pub(crate) fn new(due: engine::Due<'_, T>, core: &'a StdArc<Core<T>>) -> Self {
         let engine::Due { id, deadline, lateness, payload } = due;
-        let (payload, is_owned) = match payload {
-            Payload::Taken(payload) => (payload, false),
-            Payload::Kept(payload) => (core.clone_payload(payload), true),
+        let (payload, owned) = match payload {
+            Payload::Taken(payload) => (payload, None),
+            Payload::Kept(payload) => (core.clone_payload(payload), Some(id.index())),
         };
-        Self { id, deadline, lateness, payload, is_owned, core }
+        Self { id, deadline, lateness, payload, owned, core }
     }
 
     /// The timer that fired, if a [`Timer`] is what it is: to be armed again. It will fire once this handler has
     /// returned, however soon it is due.
     #[must_use]
     pub fn timer(&self) -> Option<TimerRef<'_, T>> {
-        self.is_owned.then(|| TimerRef::new(self.core, self.id.index()))
+        self.owned.map(|index| TimerRef::new(self.core, index))
     }
 
     /// The engine that fired it, to schedule from the handler.

@@ -16,7 +16,8 @@ pub use crate::state::owned::Disarm;
 pub enum Armed {
     /// The timer fires for this deadline, and not before.
     Pending,
-    /// Its handler runs for an earlier deadline; it fires for this one too, once that has returned.
+    /// Its handler has begun, for an earlier deadline or for this very one if that had come already. Unless for this one,
+    /// it fires again for it once that has returned.
     Running,
 }
 
@@ -43,9 +44,9 @@ impl std::error::Error for ArmError {}
 
 /// A timer of one's own: one for each connection, armed for each request, disarmed when the answer comes.
 ///
-/// It keeps its slot as long as it lives. Arming and disarming are a store and a load while a ticket is out, whatever
-/// the deadlines, unless the new one is before the moment at which that ticket is looked at: no queue, no allocation, no
-/// line that another thread writes. A connection costs its shard a ticket for each timeout that passes, not for each
+/// It keeps its slot as long as it lives. Arming and disarming are a store and a load while a ticket is out, unless the
+/// new deadline is before the moment at which that ticket is looked at: no queue, no allocation, no line that another
+/// thread writes. A connection costs its shard a ticket for each timeout that passes, not for each
 /// request.
 ///
 /// It may be shared: each call may be made from any thread, and the last deadline that was stored is in force.
@@ -53,7 +54,8 @@ impl std::error::Error for ArmError {}
 /// Firing leaves it at rest, to be armed again, also by its own handler: [`Fired::timer`](crate::Fired::timer). Its
 /// handler never runs twice at a time.
 ///
-/// Dropping it disarms it, even while its handler runs, which is not waited for.
+/// Dropping it disarms it, even while its handler runs, which is not waited for. A payload that has its own timer keeps
+/// both alive for ever.
 ///
 /// # Examples
 ///
@@ -114,7 +116,8 @@ impl<T: Send + 'static> Timer<T> {
     /// In a race with the firing for an earlier deadline, either nothing fires for that one any more, or its handler has
     /// begun and [`Armed::Running`] says so; it fires for the new one in both cases.
     ///
-    /// Waits, while the shard is behind with this thread's tickets, if a ticket must be posted.
+    /// Waits, while the shard is behind with this thread's tickets, if a ticket must be posted. Where waiting would be for
+    /// oneself, in handlers that run inline and without threads, the ticket goes beyond the lane's capacity instead.
     ///
     /// # Errors
     ///

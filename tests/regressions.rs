@@ -3,12 +3,14 @@
 mod support;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
-use support::{HOUR, MS, wait_until};
-use tourbillon::{Builder, Cancel, ManualClock, RescheduleError, Timestamp};
+use support::{Gate, HOUR, Log, MS, lock, wait_until, within_patience};
+use tourbillon::{
+    Armed, Builder, Cancel, Clock, Disarm, Fired, Handle, Job, ManualClock, RescheduleError, Timer, Timestamp,
+};
 
 fn counting(count: &Arc<AtomicU64>) -> impl Fn() + Send + Sync + 'static {
     let count = Arc::clone(count);
@@ -124,4 +126,137 @@ fn a_large_payload_takes_memory_for_few() {
     engine.schedule(MS, [0; 1 << 16]).unwrap();
     engine.advance(2 * MS);
     assert_eq!(engine.stats().fired, 1);
+}
+
+/// The id in what a handler gets is the handler's to write to: it once named the slot that was armed.
+#[test]
+fn an_id_that_a_handler_changes_arms_no_other_slot() {
+    let victim = Arc::new(Mutex::new(None));
+    let forged = Arc::clone(&victim);
+    let mut engine = Builder::new()
+        .build_driven(move |mut timer: Fired<'_, u64>| {
+            if let Some(id) = lock(&forged).take() {
+                timer.id = id;
+                let own = timer.timer().expect("an owned timer fired");
+                assert_eq!(own.arm(MS), Ok(Armed::Running));
+            }
+        })
+        .unwrap();
+    let id = engine.schedule(MS, 1).unwrap();
+    assert_eq!(engine.cancel(id), Cancel::Cancelled(1));
+    *lock(&victim) = Some(id);
+    let timer = engine.timer(2).unwrap();
+    timer.arm(MS).unwrap();
+    engine.advance(10 * MS);
+    let stats = engine.stats();
+    assert_eq!((stats.owned.fired, stats.total.panics, stats.pending), (2, 0, 0));
+}
+
+/// An arming that waited for room in its lane was in force already: the old ticket fired it, and then its own did.
+#[test]
+fn an_arming_that_waits_for_room_fires_once() {
+    let stall = Gate::new();
+    let (at_the_gate, fired) = (stall.clone(), Log::new());
+    let log = fired.clone();
+    let stalls = Arc::new(AtomicBool::new(false));
+    let stalled = Arc::clone(&stalls);
+    let engine = Builder::new()
+        .shards(1)
+        .unpinned()
+        .lane_capacity(64)
+        .executor(move |job: Job| {
+            if stalled.load(Ordering::SeqCst) {
+                at_the_gate.pass();
+            }
+            job.run();
+        })
+        .build(move |timer: Fired<'_, u64>| {
+            if timer.payload == 7 {
+                log.push(timer.deadline);
+            }
+        })
+        .unwrap();
+    let timer = engine.timer(7).unwrap();
+    timer.arm(20 * MS).unwrap();
+    thread::sleep(5 * MS);
+    assert_eq!(timer.disarm(), Disarm::Disarmed);
+    stalls.store(true, Ordering::SeqCst);
+    engine.schedule(MS, 0).unwrap();
+    stall.await_arrival();
+    // Its ticket is due now, and its shard is held up while the lane fills.
+    thread::sleep(30 * MS);
+    while engine.try_schedule(HOUR, 1).is_ok() {}
+    let releaser = thread::spawn(move || {
+        thread::sleep(20 * MS);
+        stalls.store(false, Ordering::SeqCst);
+        stall.open();
+    });
+    timer.arm_at(Timestamp::ZERO).unwrap();
+    releaser.join().unwrap();
+    wait_until("it has fired", || fired.len() > 0);
+    thread::sleep(50 * MS);
+    assert_eq!(fired.len(), 1);
+}
+
+/// The shutdown dropped under its own lock what a dropped handle had left to a worker.
+#[test]
+fn a_payload_that_was_left_to_a_worker_may_shut_down_when_the_shutdown_drops_it() {
+    struct ShutsDown(Option<Handle<ShutsDown>>);
+    impl Clone for ShutsDown {
+        fn clone(&self) -> Self {
+            Self(None)
+        }
+    }
+    impl Drop for ShutsDown {
+        fn drop(&mut self) {
+            drop(self.0.take().map(|handle| handle.shutdown()));
+        }
+    }
+    within_patience(|| {
+        let jobs = Arc::new(Mutex::new(Vec::<Job>::new()));
+        let queue = Arc::clone(&jobs);
+        let engine = Builder::new()
+            .shards(1)
+            .executor(move |job: Job| lock(&queue).push(job))
+            .build(|_: Fired<'_, ShutsDown>| {})
+            .unwrap();
+        let timer = engine.timer(ShutsDown(Some((*engine).clone()))).unwrap();
+        timer.arm(MS).unwrap();
+        wait_until("a worker is to fire it", || !lock(&jobs).is_empty());
+        drop(timer);
+        drop(engine.shutdown());
+    });
+}
+
+/// What a shard saw before the clock stepped back does not hold for a deadline that was set after.
+#[test]
+fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
+    let second = Arc::new(Mutex::new(None::<Timer<u64>>));
+    let neighbour = Arc::clone(&second);
+    let clock = ManualClock::new();
+    let (stepped, early) = (clock.clone(), Log::new());
+    let log = early.clone();
+    let engine = Builder::new()
+        .clock(clock.clone())
+        .shards(1)
+        .inline()
+        .build(move |timer: Fired<'_, u64>| {
+            if timer.payload == 1 {
+                stepped.set(Timestamp::ZERO + 500 * MS);
+                lock(&neighbour).as_ref().expect("it is there").arm(100 * MS).unwrap();
+            } else if stepped.now() < timer.deadline {
+                log.push(timer.deadline);
+            }
+        })
+        .unwrap();
+    let first = engine.timer(1).unwrap();
+    *lock(&second) = Some(engine.timer(2).unwrap());
+    first.arm(1_000 * MS).unwrap();
+    lock(&second).as_ref().expect("it is there").arm(1_000 * MS).unwrap();
+    clock.advance(1_000 * MS);
+    wait_until("the first has fired", || engine.stats().owned.fired > 0);
+    clock.set(Timestamp::ZERO + 2_000 * MS);
+    wait_until("the second has fired", || engine.stats().owned.fired > 1);
+    assert_eq!(early.len(), 0);
+    lock(&second).take();
 }

@@ -7,9 +7,9 @@ use std::mem::size_of;
 use std::rc::Rc;
 use tourbillon::wheel::{Expired, Wheel};
 use tourbillon::{
-    BatchError, BuildError, Builder, Cancel, Clock, DrivenEngine, Engine, Executor, Fired, Handle, Job,
-    Lateness, ManualClock, MonotonicClock, Producer, RescheduleError, ScheduleError, ShardStats, Stats,
-    SystemClock, Tick, TimerId, Timestamp, Unfired,
+    ArmError, Armed, BatchError, BuildError, Builder, Cancel, Clock, Disarm, DrivenEngine, Engine, Executor,
+    Fired, Handle, Job, Lateness, ManualClock, MonotonicClock, OwnedStats, Producer, RescheduleError,
+    ScheduleError, ShardStats, Stats, SystemClock, Tick, Timer, TimerId, TimerRef, Timestamp, Unfired,
 };
 
 /// A payload that may be sent, and not shared.
@@ -34,6 +34,25 @@ fn engines_and_handles_are_shared_though_payloads_are_only_sent() {
 }
 
 #[test]
+fn owned_timers_are_shared_though_payloads_are_only_sent() {
+    fn copy<T: Copy>() {}
+    send::<Timer<Payload>>();
+    sync::<Timer<Payload>>();
+    send::<TimerRef<'_, Payload>>();
+    sync::<TimerRef<'_, Payload>>();
+    copy::<TimerRef<'_, Payload>>();
+    unwinding::<Timer<Payload>>();
+    unwinding::<TimerRef<'_, Payload>>();
+    // Making one clones no payload and looks into none: one that is only sent will do.
+    let engine = Builder::new().build_driven(|_: Fired<'_, Payload>| {}).unwrap();
+    let timer = engine.timer(Cell::new(7)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(!timer.is_armed()));
+        scope.spawn(|| assert_eq!(timer.disarm(), Disarm::Idle));
+    });
+}
+
+#[test]
 fn what_comes_back_is_as_sendable_as_its_payload() {
     send::<Cancel<Payload>>();
     sync::<Cancel<u64>>();
@@ -46,6 +65,9 @@ fn what_comes_back_is_as_sendable_as_its_payload() {
     error::<BatchError<Payload>>();
     error::<RescheduleError<Payload>>();
     error::<BuildError>();
+    error::<ArmError>();
+    send::<(Armed, Disarm, OwnedStats)>();
+    sync::<(Armed, Disarm, ArmError, OwnedStats)>();
     // Outcomes carry any payload, the wheel too.
     unwinding::<Cancel<Rc<()>>>();
     unwinding::<Wheel<Rc<()>>>();
@@ -82,6 +104,13 @@ fn small_things_are_small() {
     assert_eq!(size_of::<Handle<u64>>(), size_of::<usize>());
     assert_eq!(size_of::<Option<Handle<u64>>>(), size_of::<usize>());
     assert_eq!(size_of::<Engine<u64>>(), size_of::<usize>());
+    // A handle and a number, whatever the payload.
+    assert_eq!(size_of::<Timer<u64>>(), 16);
+    assert_eq!(size_of::<Timer<[u64; 64]>>(), 16);
+    assert_eq!(size_of::<Option<Timer<u64>>>(), 16);
+    assert_eq!(size_of::<TimerRef<'_, u64>>(), 16);
+    assert_eq!(size_of::<Result<Armed, ArmError>>(), size_of::<Disarm>() + 1);
+    assert_eq!((size_of::<Armed>(), size_of::<Disarm>()), (1, 1));
 }
 
 #[test]

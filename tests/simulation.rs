@@ -1,4 +1,5 @@
 //! A seeded simulation: chance schedules, cancels, moves and lets time pass over several shards, and so do the handlers.
+//! It also makes, arms, disarms and drops owned timers, whose tickets go to the first shard.
 //!
 //! `TOURBILLON_SEED=<n> cargo test --test simulation` runs one seed, which a failure prints, or any other.
 
@@ -10,9 +11,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::{Rng, assert_settled, lock};
-use tourbillon::{Builder, Cancel, Fired, Handle, RescheduleError, ScheduleErrorKind, TimerId, Timestamp};
+use tourbillon::{
+    ArmError, Armed, Builder, Cancel, Disarm, Fired, Handle, RescheduleError, ScheduleErrorKind, Timer,
+    TimerId, TimerRef, Timestamp,
+};
 
 const STEPS: usize = 3_000;
+/// Payloads of owned timers begin here.
+const OWNED: u64 = 1 << 32;
+
+/// The last two moments are one to an owned timer.
+const LAST: Timestamp = Timestamp::from_nanos(u64::MAX - 1);
 
 /// How a timer's payload came back to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +29,21 @@ enum End {
     Fired,
     Cancelled,
     Returned,
+}
+
+/// An owned timer, and for when it is armed.
+struct Owned {
+    timer: Timer<u64>,
+    deadline: Option<Timestamp>,
+    /// When it was armed for that, which may have passed then.
+    since: Timestamp,
+}
+
+impl Owned {
+    /// The moment from which on it is late.
+    fn due(&self) -> Option<Timestamp> {
+        self.deadline.map(|deadline| deadline.max(self.since))
+    }
 }
 
 /// What the simulation knows; handlers know it too.
@@ -32,6 +56,13 @@ struct World {
     ids: Vec<(TimerId, u64)>,
     ends: Vec<(u64, End, Timestamp)>,
     payloads: u64,
+    owned: BTreeMap<u64, Owned>,
+    /// Owned timers ever made, and what fired of them.
+    made: u64,
+    shots: Vec<(u64, Timestamp, Timestamp)>,
+    /// The owned timer whose handler runs, and whether it was dropped meanwhile.
+    running: Option<u64>,
+    running_was_dropped: bool,
     in_handler: bool,
     /// Whether time passes without a turn.
     stalled: bool,
@@ -47,6 +78,11 @@ impl World {
             ids: Vec::new(),
             ends: Vec::new(),
             payloads: 0,
+            owned: BTreeMap::new(),
+            made: 0,
+            shots: Vec::new(),
+            running: None,
+            running_was_dropped: false,
             in_handler: false,
             stalled: false,
             panics: 0,
@@ -133,11 +169,80 @@ impl World {
         }
     }
 
+    fn make(&mut self, engine: &Handle<u64>) {
+        let payload = OWNED + self.made;
+        match engine.timer(payload) {
+            Ok(timer) => {
+                self.made += 1;
+                // As good as any stale id.
+                self.ids.push((timer.id(), payload));
+                self.owned.insert(payload, Owned { timer, deadline: None, since: Timestamp::ZERO });
+            }
+            Err(error) => {
+                assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, payload));
+            }
+        }
+    }
+
+    /// Often that whose handler runs.
+    fn any_owned(&mut self) -> Option<u64> {
+        match self.running {
+            Some(running) if !self.running_was_dropped && self.rng.chance(50) => Some(running),
+            _ if self.owned.is_empty() => None,
+            _ => {
+                let at = self.rng.index(self.owned.len());
+                self.owned.keys().nth(at).copied()
+            }
+        }
+    }
+
+    fn arm_owned(&mut self, engine: &Handle<u64>) {
+        let Some(payload) = self.any_owned() else { return };
+        let now = engine.now();
+        let deadline = match self.rng.below(10) {
+            // Past, or the end of a unit of the timer's word.
+            0 => Timestamp::ZERO + (now - (Timestamp::ZERO + self.delay())),
+            1 => Timestamp::from_nanos(((now.as_nanos() >> 20) + 1 + self.rng.below(3)) << 20),
+            _ => now + self.delay(),
+        };
+        let is_running = self.running == Some(payload);
+        let owned = self.owned.get_mut(&payload).expect("it was chosen");
+        let expected = if is_running { Armed::Running } else { Armed::Pending };
+        assert_eq!(owned.timer.arm_at(deadline), Ok(expected), "timer {payload}");
+        (owned.deadline, owned.since) = (Some(deadline.min(LAST)), now);
+        assert!(owned.timer.is_armed());
+    }
+
+    fn disarm_owned(&mut self) {
+        let Some(payload) = self.any_owned() else { return };
+        let waits = self.rng.chance(30);
+        let owned = self.owned.get_mut(&payload).expect("it was chosen");
+        let outcome = if waits { owned.timer.disarm_and_wait() } else { owned.timer.disarm() };
+        let expected = match owned.deadline.take() {
+            _ if self.running == Some(payload) => Disarm::Running,
+            Some(_) => Disarm::Disarmed,
+            None => Disarm::Idle,
+        };
+        assert_eq!(outcome, expected, "timer {payload}");
+        assert!(!owned.timer.is_armed());
+    }
+
+    fn drop_owned(&mut self) {
+        let Some(payload) = self.any_owned() else { return };
+        self.running_was_dropped |= self.running == Some(payload);
+        drop(self.owned.remove(&payload));
+    }
+
     fn act(&mut self, engine: &Handle<u64>) {
-        match self.rng.below(10) {
+        match self.rng.below(20) {
             0..5 => self.schedule(engine),
             5..8 => self.cancel(engine),
-            _ => self.reschedule(engine),
+            8..10 => self.reschedule(engine),
+            10 => self.make(engine),
+            11..17 => self.arm_owned(engine),
+            17..19 => self.disarm_owned(),
+            _ if self.rng.chance(40) => self.drop_owned(),
+            _ => {}
         }
     }
 
@@ -150,26 +255,72 @@ impl World {
     fn on_fire(&mut self, timer: &Fired<'_, u64>) -> bool {
         let engine = timer.engine();
         let now = engine.now();
-        let &(id, deadline) = self.live.get(&timer.payload).expect("it fires once, and not when cancelled");
-        assert_eq!((timer.id, timer.deadline), (id, deadline));
-        assert!(now >= deadline, "timer {} is early", timer.payload);
-        assert_eq!(timer.lateness, now - deadline);
-        // A handler's own zero delay takes until the next tick.
-        assert!(timer.lateness <= self.tick || self.stalled, "timer {} is late", timer.payload);
-        self.end(timer.payload, End::Fired, now);
+        assert!(now >= timer.deadline, "timer {} is early", timer.payload);
+        assert_eq!(timer.lateness, now - timer.deadline);
+        match timer.timer() {
+            None => {
+                let live = self.live.get(&timer.payload).expect("it fires once, and not when cancelled");
+                assert_eq!((timer.id, timer.deadline), *live);
+                // A handler's own zero delay takes until the next tick.
+                assert!(timer.lateness <= self.tick || self.stalled, "timer {} is late", timer.payload);
+                self.end(timer.payload, End::Fired, now);
+            }
+            Some(by_ref) => {
+                let owned = self.owned.get_mut(&timer.payload).expect("it was not dropped");
+                let due = owned.due().expect("it was not disarmed");
+                assert!(now - due <= self.tick || self.stalled, "timer {} is late", timer.payload);
+                let armed = owned.deadline.take().expect("it was not disarmed");
+                assert_eq!((timer.id, timer.deadline), (owned.timer.id(), armed));
+                assert_eq!((by_ref.deadline(), owned.timer.deadline()), (None, None));
+                self.shots.push((timer.payload, armed, now));
+                self.running = Some(timer.payload);
+            }
+        }
         self.in_handler = true;
         for _ in 0..self.rng.below(3) {
             self.act(&engine);
         }
+        if let Some(by_ref) = timer.timer() {
+            self.last_word(timer.payload, by_ref, now);
+        }
         self.in_handler = false;
+        (self.running, self.running_was_dropped) = (None, false);
         let panics = self.rng.chance(3);
         self.panics += u64::from(panics);
         !panics
     }
+
+    /// What an owned timer's handler does through what it was given.
+    fn last_word(&mut self, payload: u64, timer: TimerRef<'_, u64>, now: Timestamp) {
+        let dropped = self.running_was_dropped;
+        if self.rng.chance(40) {
+            let deadline = now + self.delay().min(Duration::from_secs(3_600));
+            let outcome = timer.arm_at(deadline);
+            if dropped {
+                assert_eq!(outcome, Err(ArmError::Dropped));
+            } else {
+                assert_eq!(outcome, Ok(Armed::Running));
+                let owned = self.owned.get_mut(&payload).expect("it was not dropped");
+                (owned.deadline, owned.since) = (Some(deadline), now);
+            }
+        } else if self.rng.chance(10) {
+            assert_eq!(timer.disarm(), Disarm::Running);
+            if !dropped {
+                self.owned.get_mut(&payload).expect("it was not dropped").deadline = None;
+            }
+        }
+        if !dropped {
+            let owned = &self.owned[&payload];
+            assert_eq!((timer.deadline(), owned.timer.deadline()), (owned.deadline, owned.deadline));
+        }
+    }
 }
 
+/// What became of the timers of one seed, in order: ends of those that were scheduled, firings of those that are owned.
+type Outcome = (Vec<(u64, End, Timestamp)>, Vec<(u64, Timestamp, Timestamp)>);
+
 /// Runs one seed; the ends of its timers, in order.
-fn simulate(seed: u64) -> Vec<(u64, End, Timestamp)> {
+fn simulate(seed: u64) -> Outcome {
     let mut rng = Rng::new(!seed);
     let tick = Duration::from_nanos(1_000 + rng.below(3_000_000));
     let shards = 1 + rng.index(4);
@@ -205,6 +356,12 @@ fn simulate(seed: u64) -> Vec<(u64, End, Timestamp)> {
         assert_eq!(engine.stats().total.panics, world.panics, "a handler failed an assertion");
         let overdue = world.live.values().find(|&&(_, deadline)| deadline + tick <= engine.now());
         assert_eq!(overdue, None);
+        for (payload, owned) in &world.owned {
+            let overdue = owned.due().filter(|&due| due + tick <= engine.now());
+            assert_eq!(overdue, None, "timer {payload}, armed for {:?}", owned.deadline);
+            assert_eq!(owned.timer.deadline().map(|deadline| deadline.min(LAST)), owned.deadline);
+        }
+        assert_eq!(engine.stats().owned.alive, world.owned.len() as u64);
     }
     let now = engine.now();
     for timer in engine.shutdown() {
@@ -212,13 +369,20 @@ fn simulate(seed: u64) -> Vec<(u64, End, Timestamp)> {
         assert_eq!(world.live.get(&timer.payload), Some(&(timer.id, timer.deadline)));
         world.end(timer.payload, End::Returned, now);
     }
+    // Dropped here: the handler holds the world, and they hold the handler.
+    let owned = std::mem::take(&mut lock(&world).owned);
+    for Owned { timer, .. } in owned.into_values() {
+        assert_eq!((timer.arm(tick), timer.disarm()), (Err(ArmError::ShutDown), Disarm::Idle));
+    }
     let world = lock(&world);
     assert_settled(&engine.stats());
     assert_eq!(world.ends.len() as u64, world.payloads, "each timer ends once");
     let stats = engine.stats();
     let count = |end| world.ends.iter().filter(|&&(_, this, _)| this == end).count() as u64;
     assert_eq!((stats.fired, stats.returned), (count(End::Fired), count(End::Returned)));
-    world.ends.clone()
+    assert_eq!((stats.owned.alive, stats.owned.fired), (0, world.shots.len() as u64));
+    assert_eq!(stats.total.fired, stats.fired + stats.owned.fired);
+    (world.ends.clone(), world.shots.clone())
 }
 
 /// What handlers panic with on purpose.

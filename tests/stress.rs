@@ -1,6 +1,9 @@
 //! Real threads, real time: producers that schedule, cancel and move timers, their own and each other's, until a
 //! shutdown cuts them off. Every payload is seen once, nothing fires early, and the books balance.
 //!
+//! Besides them, threads that arm, disarm, share and drop owned timers, which use the same slots. Half-way they come to
+//! rest, when every armed timer must have fired; then they go on into the shutdown.
+//!
 //! `TOURBILLON_STRESS=10000000 cargo test --release --test stress` is the long run.
 
 mod support;
@@ -12,14 +15,87 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 use support::{MS, Rng, assert_settled, wait_until};
-use tourbillon::{Builder, Cancel, Engine, RescheduleError, ScheduleError, ScheduleErrorKind, TimerId};
+use tourbillon::{
+    ArmError, Armed, Builder, Cancel, Disarm, Engine, Fired, RescheduleError, ScheduleError,
+    ScheduleErrorKind, Timer, TimerId, Timestamp,
+};
 
 const PRODUCERS: usize = 4;
+/// Threads with owned timers, and how many each has.
+const OWNERS: usize = 2;
+const OWN_TIMERS: usize = 40;
+/// Timers that all of them arm, disarm and drop.
+const SHARED_TIMERS: usize = 8;
 const LONGEST_DELAY: Duration = Duration::from_millis(10);
 /// Ids that a producer remembers, to cancel or move some time later.
 const MEMORY: usize = 512;
 
-/// What became of each payload.
+/// What is scheduled, or owned.
+#[derive(Clone)]
+enum Load {
+    Once(usize),
+    Owned(Arc<Book>),
+}
+
+/// What is known of one owned timer. Its payload is a reference to this: they are counted to see whether all are gone.
+struct Book {
+    /// The last deadlines that its one owner armed it for, by their numbers; empty if several threads arm it.
+    deadlines: Option<[AtomicU64; Book::DEADLINES]>,
+    /// How many there were.
+    armed: AtomicU64,
+    /// Those with lower numbers are void: later ones were acknowledged as pending, or the timer was disarmed.
+    void_before: AtomicU64,
+    /// What its handler armed it for.
+    armed_inside: AtomicU64,
+    runs: AtomicBool,
+    fired: AtomicU64,
+}
+
+impl Book {
+    const DEADLINES: usize = 64;
+
+    fn new(has_one_owner: bool) -> Arc<Self> {
+        Arc::new(Self {
+            deadlines: has_one_owner.then(|| std::array::from_fn(|_| AtomicU64::new(0))),
+            armed: AtomicU64::new(0),
+            void_before: AtomicU64::new(0),
+            armed_inside: AtomicU64::new(u64::MAX),
+            runs: AtomicBool::new(false),
+            fired: AtomicU64::new(0),
+        })
+    }
+
+    fn note(&self, deadline: Timestamp) -> u64 {
+        let number = self.armed.load(Ordering::SeqCst);
+        if let Some(deadlines) = &self.deadlines {
+            deadlines[place_of(number)].store(deadline.as_nanos(), Ordering::SeqCst);
+            self.armed.store(number + 1, Ordering::SeqCst);
+        }
+        number
+    }
+
+    fn void_before(&self, number: u64) {
+        self.void_before.store(number, Ordering::SeqCst);
+    }
+
+    /// Whether a handler that runs may have been begun for `deadline`, as far as can be told.
+    fn is_good(&self, deadline: Timestamp) -> bool {
+        let Some(deadlines) = &self.deadlines else { return true };
+        let from = self.void_before.load(Ordering::SeqCst);
+        let to = self.armed.load(Ordering::SeqCst);
+        let nanos = deadline.as_nanos();
+        let mut good = (from..to).any(|n| deadlines[place_of(n)].load(Ordering::SeqCst) == nanos);
+        good |= self.armed_inside.load(Ordering::SeqCst) == nanos;
+        // The owner has overwritten what this looked for.
+        good || self.armed.load(Ordering::SeqCst) - from >= Self::DEADLINES as u64
+    }
+}
+
+fn place_of(number: u64) -> usize {
+    usize::try_from(number % Book::DEADLINES as u64).expect("a place")
+}
+
+/// What became of each payload, and of the owned timers.
 struct Ledger {
     seen: Vec<AtomicU8>,
     fired: AtomicU64,
@@ -29,6 +105,13 @@ struct Ledger {
     early: AtomicU64,
     submitted: AtomicUsize,
     over: AtomicBool,
+    owned_fired: AtomicU64,
+    /// Fired for a deadline that was not, or no longer, in force.
+    stray: AtomicU64,
+    /// Ran twice at a time.
+    overlapping: AtomicU64,
+    /// Owners that have come to rest half-way.
+    rested: AtomicUsize,
 }
 
 impl Ledger {
@@ -36,16 +119,172 @@ impl Ledger {
         self.seen[payload].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn refuse(&self, error: ScheduleError<usize>) {
-        assert_eq!(error.kind, ScheduleErrorKind::ShutDown);
-        self.see(error.payload);
+    fn refuse(&self, kind: ScheduleErrorKind, payload: &Load) {
+        assert_eq!(kind, ScheduleErrorKind::ShutDown);
+        let Load::Once(payload) = *payload else { panic!("an owned timer's payload") };
+        self.see(payload);
         self.refused.fetch_add(1, Ordering::Relaxed);
         self.over.store(true, Ordering::Relaxed);
     }
 }
 
+impl Ledger {
+    /// The handler of all timers.
+    fn on_fire(&self, fired: &Fired<'_, Load>) {
+        if fired.engine().now() < fired.deadline {
+            self.early.fetch_add(1, Ordering::Relaxed);
+        }
+        match &fired.payload {
+            Load::Once(payload) => {
+                self.see(*payload);
+                self.fired.fetch_add(1, Ordering::Relaxed);
+            }
+            Load::Owned(book) => self.on_owned(fired, book),
+        }
+    }
+
+    fn on_owned(&self, fired: &Fired<'_, Load>, book: &Book) {
+        self.owned_fired.fetch_add(1, Ordering::Relaxed);
+        if book.runs.swap(true, Ordering::SeqCst) {
+            self.overlapping.fetch_add(1, Ordering::Relaxed);
+        }
+        if !book.is_good(fired.deadline) {
+            self.stray.fetch_add(1, Ordering::Relaxed);
+        }
+        // Every fourth time it arms itself again, at once or in a while.
+        let count = book.fired.fetch_add(1, Ordering::SeqCst);
+        if count.is_multiple_of(4) {
+            let deadline = fired.engine().now() + Duration::from_micros(count % 7 * 100);
+            book.armed_inside.store(deadline.as_nanos(), Ordering::SeqCst);
+            let outcome = fired.timer().expect("it is owned").arm_at(deadline);
+            assert!(matches!(outcome, Ok(Armed::Running) | Err(_)), "{outcome:?}");
+        }
+        book.runs.store(false, Ordering::SeqCst);
+    }
+}
+
+/// An owned timer, and what its owner and its handler note.
+struct Own {
+    timer: Timer<Load>,
+    book: Arc<Book>,
+}
+
+/// A thread with owned timers.
+struct Owner<'a> {
+    engine: &'a Engine<Load>,
+    ledger: &'a Ledger,
+    rng: Rng,
+    own: Vec<Own>,
+    shared: Vec<Arc<Timer<Load>>>,
+    /// Every book that there was.
+    books: Vec<Arc<Book>>,
+}
+
+impl Owner<'_> {
+    fn make(&mut self) -> Result<(), ArmError> {
+        let book = Book::new(true);
+        match self.engine.timer(Load::Owned(Arc::clone(&book))) {
+            Ok(timer) => {
+                self.books.push(Arc::clone(&book));
+                self.own.push(Own { timer, book });
+                Ok(())
+            }
+            Err(error) => {
+                assert_eq!(error.kind, ScheduleErrorKind::ShutDown);
+                Err(ArmError::ShutDown)
+            }
+        }
+    }
+
+    fn arm(&mut self, at: usize, delay: Duration) -> Result<(), ArmError> {
+        let Own { timer, book } = &self.own[at];
+        let deadline = self.engine.now() + delay;
+        let number = book.note(deadline);
+        match timer.arm_at(deadline)? {
+            // Nothing fires any more for what it was armed for before.
+            Armed::Pending => book.void_before(number),
+            Armed::Running => {}
+        }
+        Ok(())
+    }
+
+    fn disarm(&mut self, at: usize) {
+        let Own { timer, book } = &self.own[at];
+        let waits = self.rng.chance(3);
+        match if waits { timer.disarm_and_wait() } else { timer.disarm() } {
+            Disarm::Running => assert!(!waits),
+            // What its handler armed it for while this waited is another deadline.
+            _ => book.void_before(book.armed.load(Ordering::SeqCst)),
+        }
+    }
+
+    /// One operation on a timer of its own, or on a shared one.
+    fn act(&mut self) -> Result<(), ArmError> {
+        // Some come due meanwhile.
+        if self.rng.chance(1) {
+            thread::sleep(MS / 10);
+        }
+        // Mostly a tick or two: it comes due while it is armed again.
+        let longest = if self.rng.chance(20) { LONGEST_DELAY / 4 } else { MS / 5 };
+        let (delay, at) = (self.rng.nanos_below(longest), self.rng.index(OWN_TIMERS));
+        match self.rng.below(100) {
+            0..60 => self.arm(at, delay),
+            60..80 => {
+                self.disarm(at);
+                Ok(())
+            }
+            80..83 => {
+                drop(self.own.swap_remove(at));
+                self.make()
+            }
+            83..95 => self.shared[self.rng.index(SHARED_TIMERS)].arm(delay).map(drop),
+            _ => {
+                self.shared[self.rng.index(SHARED_TIMERS)].disarm();
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets all that it owns come due, once nobody disarms it any more.
+    fn rest(&mut self) {
+        let mut before = Vec::new();
+        for at in 0..OWN_TIMERS {
+            self.own[at].timer.disarm_and_wait();
+            before.push(self.own[at].book.fired.load(Ordering::SeqCst));
+            let delay = self.rng.nanos_below(LONGEST_DELAY);
+            self.arm(at, delay).expect("the shutdown waits for this");
+        }
+        for (own, before) in self.own.iter().zip(before) {
+            wait_until("an armed timer fires", || own.book.fired.load(Ordering::SeqCst) > before);
+        }
+        self.ledger.rested.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Acts until the shutdown.
+    fn run(mut self, timers: usize) -> Self {
+        for _ in 0..OWN_TIMERS {
+            self.make().expect("the shutdown waits for this");
+        }
+        while self.ledger.submitted.load(Ordering::Relaxed) < timers / 2 {
+            self.act().expect("the shutdown waits for this");
+        }
+        self.rest();
+        while self.act().is_ok() {}
+        self
+    }
+
+    /// Drops its timers after the shutdown; gives the books of all that it ever owned.
+    fn end(self) -> Vec<Arc<Book>> {
+        for Own { timer, .. } in &self.own {
+            assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
+            assert_eq!(timer.arm(MS), Err(ArmError::ShutDown));
+        }
+        self.books
+    }
+}
+
 struct Producer<'a> {
-    engine: &'a Engine<usize>,
+    engine: &'a Engine<Load>,
     ledger: &'a Ledger,
     rng: Rng,
     memory: Vec<TimerId>,
@@ -58,7 +297,7 @@ impl Producer<'_> {
     fn cancel(&mut self, id: TimerId) {
         let outcome =
             if self.rng.chance(2) { self.engine.cancel_and_wait(id) } else { self.engine.cancel(id) };
-        if let Cancel::Cancelled(payload) = outcome {
+        if let Cancel::Cancelled(Load::Once(payload)) = outcome {
             self.ledger.see(payload);
             self.ledger.cancelled.fetch_add(1, Ordering::Relaxed);
         }
@@ -86,7 +325,7 @@ impl Producer<'_> {
             Ok(id) => self.memory[at] = id,
             Err(RescheduleError::ShutDown(payload)) => {
                 // Counted as cancelled, and refused as a timer that was never scheduled.
-                self.ledger.refuse(ScheduleError { kind: ScheduleErrorKind::ShutDown, payload });
+                self.ledger.refuse(ScheduleErrorKind::ShutDown, &payload);
             }
             Err(_) => {}
         }
@@ -95,9 +334,9 @@ impl Producer<'_> {
     fn run(mut self, payloads: impl Iterator<Item = usize>) {
         for payload in payloads {
             self.ledger.submitted.fetch_add(1, Ordering::Relaxed);
-            match self.engine.schedule(self.rng.nanos_below(LONGEST_DELAY), payload) {
+            match self.engine.schedule(self.rng.nanos_below(LONGEST_DELAY), Load::Once(payload)) {
                 Ok(id) => self.remember(id),
-                Err(error) => self.ledger.refuse(error),
+                Err(ScheduleError { kind, payload, .. }) => self.ledger.refuse(kind, &payload),
             }
             if self.rng.chance(10) {
                 self.reschedule();
@@ -136,19 +375,20 @@ fn stress(builder: Builder) {
         early: AtomicU64::new(0),
         submitted: AtomicUsize::new(0),
         over: AtomicBool::new(false),
+        owned_fired: AtomicU64::new(0),
+        stray: AtomicU64::new(0),
+        overlapping: AtomicU64::new(0),
+        rested: AtomicUsize::new(0),
     });
     let in_handler = Arc::clone(&ledger);
     let engine = builder
         .tick(Duration::from_micros(100))
         .shards(2)
-        .build(move |timer| {
-            if timer.engine().now() < timer.deadline {
-                in_handler.early.fetch_add(1, Ordering::Relaxed);
-            }
-            in_handler.see(timer.payload);
-            in_handler.fired.fetch_add(1, Ordering::Relaxed);
-        })
+        .build(move |fired| in_handler.on_fire(&fired))
         .unwrap();
+    let mut books: Vec<Arc<Book>> = (0..SHARED_TIMERS).map(|_| Book::new(false)).collect();
+    let shared: Vec<Arc<Timer<Load>>> =
+        books.iter().map(|book| Arc::new(engine.timer(Load::Owned(Arc::clone(book))).unwrap())).collect();
     let (senders, mut receivers): (Vec<_>, Vec<_>) =
         (0..PRODUCERS).map(|_| mpsc::sync_channel(10_000)).unzip();
     receivers.rotate_right(1);
@@ -164,13 +404,32 @@ fn stress(builder: Builder) {
             };
             scope.spawn(move || producer.run((number..timers).step_by(PRODUCERS)));
         }
+        let owners: Vec<_> = (0..OWNERS as u64)
+            .map(|number| {
+                let owner = Owner {
+                    engine: &engine,
+                    ledger: &ledger,
+                    rng: Rng::new(1_000 + number),
+                    own: Vec::new(),
+                    shared: shared.clone(),
+                    books: Vec::new(),
+                };
+                scope.spawn(move || owner.run(timers))
+            })
+            .collect();
+        // Whoever is last drops them.
+        drop(shared);
+        wait_until("the owners have rested", || ledger.rested.load(Ordering::SeqCst) == OWNERS);
         // The shutdown comes while producers are at their last timers.
         wait_until_progress(&ledger, timers - timers / 20);
-        engine.shutdown()
+        let unfired = engine.shutdown();
+        books.extend(owners.into_iter().flat_map(|owner| owner.join().unwrap().end()));
+        unfired
     });
     let returned = unfired.len() as u64;
     for timer in unfired {
-        ledger.see(timer.payload);
+        let Load::Once(payload) = timer.payload else { panic!("an owned timer was returned") };
+        ledger.see(payload);
     }
 
     assert_eq!(ledger.early.load(Ordering::Relaxed), 0, "early");
@@ -187,6 +446,14 @@ fn stress(builder: Builder) {
     assert_eq!(fired + cancelled + returned + refused, submitted as u64);
     assert!(fired > 0 && cancelled > 0);
     assert_eq!(stats.total.panics, 0);
+
+    assert_eq!(ledger.stray.load(Ordering::Relaxed), 0, "fired for a deadline that was not in force");
+    assert_eq!(ledger.overlapping.load(Ordering::Relaxed), 0, "a handler ran twice at a time");
+    let owned_fired = ledger.owned_fired.load(Ordering::Relaxed);
+    assert!(owned_fired >= (OWNERS * OWN_TIMERS) as u64);
+    assert_eq!((stats.owned.fired, stats.owned.alive), (owned_fired, 0));
+    assert_eq!(books.iter().map(|book| book.fired.load(Ordering::SeqCst)).sum::<u64>(), owned_fired);
+    assert!(books.iter().all(|book| Arc::strong_count(book) == 1), "a payload was not dropped");
 }
 
 /// Waits as long as there is progress.

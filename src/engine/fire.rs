@@ -93,7 +93,8 @@ impl<T: Send + 'static> Core<T> {
         let Ticket { index, stamp, .. } = ticket;
         let counters = &self.shards[due_at.shard].counters;
         let (control, pin) = (self.slots().control(index), self.slots().pin(index));
-        match control.begin(stamp, due_at.fire_time, pin) {
+        // Not the begin of the ticket's tick: the deadline may have been set since the clock stepped back.
+        match control.begin(stamp, due_at.now, pin) {
             Begin::Run { deadline } => {
                 // SAFETY: O5: the slot is not vacated before we end the run, and the handle shares only what is `Sync`.
                 let payload = Payload::Kept(unsafe { self.slab.peek(index) });
@@ -102,7 +103,7 @@ impl<T: Send + 'static> Core<T> {
                 self.call(due_at.shard, Due { id, deadline, lateness, payload });
                 let End { waited, then } = control.end(pin);
                 match then {
-                    AfterRun::Later { stamp, deadline } => self.reissue_owned(index, stamp, deadline),
+                    AfterRun::Later { stamp, look } => self.reissue_owned(index, stamp, look),
                     AfterRun::Free => self.free_owned(session, index),
                     AfterRun::AtRest => {}
                 }
@@ -111,7 +112,7 @@ impl<T: Send + 'static> Core<T> {
                 }
                 return true;
             }
-            Begin::Later { stamp, deadline } => self.reissue_owned(index, stamp, deadline),
+            Begin::Later { stamp, look } => self.reissue_owned(index, stamp, look),
             Begin::Free => self.free_owned(session, index),
             Begin::AtRest => counters.stale_at_worker.add(1),
         }
@@ -123,28 +124,32 @@ impl<T: Send + 'static> Core<T> {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
         self.slots().vacate(&mut session.vacated, index);
-        with_local(self, |local| local.lane.lane().count_unmade());
+        self.count_unmade();
         self.guarded.run(|| drop(payload));
     }
 
     /// Sends the ticket that a timer asks for which came due early.
     #[cold]
     fn reissue(&self, index: u32, stamp: u32, deadline: Timestamp) {
-        with_local(self, |local| {
-            let pushed = local.lane.push(Posting { deadline, index, stamp });
-            local.lane.lane().count_not_scheduled();
-            // A closed engine returns the timer by its state word; the ticket does not matter then.
-            let _ = self.notify(local, pushed, deadline);
-        });
+        // A closed engine returns the timer by its state word; the ticket does not matter then.
+        let _ = self.send_ticket(Posting { deadline, index, stamp });
     }
 
     /// Sends the ticket for the new deadline of an owned timer.
-    fn reissue_owned(&self, index: u32, stamp: u32, deadline: Timestamp) {
-        let closed = with_local(self, |local| self.post(local, Posting { deadline, index, stamp })) == Notified::Closed;
-        if closed {
+    fn reissue_owned(&self, index: u32, stamp: u32, look: Timestamp) {
+        if self.send_ticket(Posting { deadline: look, index, stamp }) == Notified::Closed {
             // The shutdown may have looked at this timer while we had it.
-            self.shut_timer(index);
+            self.shut_late_timer(index);
         }
+    }
+
+    /// Posts a ticket that schedules nothing new.
+    fn send_ticket(&self, posting: Posting) -> Notified {
+        with_local(self, |local| {
+            let pushed = local.lane.push(posting);
+            local.lane.lane().count_not_scheduled();
+            self.notify(local, pushed, posting.deadline)
+        })
     }
 }
 

@@ -432,7 +432,7 @@ impl<T: Send + 'static> Core<T> {
         self.shards.iter().flat_map(|shard| shard.inbox.lanes())
     }
 
-    /// Armings of owned timers that posted a ticket, and tickets posted for them by workers.
+    /// Armings of owned timers that posted a ticket.
     pub(crate) fn posted_arms(&self) -> u64 {
         self.lanes().map(Lane::posted_arms).sum()
     }

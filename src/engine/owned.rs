@@ -83,7 +83,7 @@ impl<T: Send + 'static> Core<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn list(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
-        with_local(self, |local| {
+        let outcome = with_local(self, |local| {
             if !insist && !local.lane.has_room() {
                 self.shards[local.home].parker.wake_if_asleep();
                 return if self.is_shut_down() { Rearmed::ShutDown } else { Rearmed::NoRoom };
@@ -93,25 +93,26 @@ impl<T: Send + 'static> Core<T> {
                 Arm::Running => Rearmed::Running,
                 Arm::Shut => Rearmed::ShutDown,
                 Arm::Dropped => Rearmed::Dropped,
-                Arm::Post { stamp, look } => match self.post(local, Posting { deadline: look, index, stamp }) {
-                    Notified::Open => Rearmed::Pending,
-                    Notified::Closed => {
-                        // The shutdown may have looked at this timer before it was listed.
-                        self.shut_timer(index);
-                        Rearmed::ShutDown
-                    }
-                },
+                Arm::Post { stamp, look } => self.post(local, Posting { deadline: look, index, stamp }),
             }
-        })
+        });
+        if outcome == Rearmed::ShutDown {
+            // The shutdown may have looked at this timer before it was listed.
+            self.shut_late_timer(index);
+        }
+        outcome
     }
 
-    /// Posts the ticket that is owed to a timer.
-    pub(super) fn post(&self, local: &mut Local, posting: Posting) -> Notified {
+    /// Posts the ticket that an arming owes.
+    fn post(&self, local: &mut Local, posting: Posting) -> Rearmed {
         let pushed = local.lane.push(posting);
         if local.lane.lane().count_posted_arm().is_multiple_of(CANCELS_PER_CHECK) {
             self.consider_a_sweep();
         }
-        self.notify(local, pushed, posting.deadline)
+        match self.notify(local, pushed, posting.deadline) {
+            Notified::Open => Rearmed::Pending,
+            Notified::Closed => Rearmed::ShutDown,
+        }
     }
 
     #[inline(always)]
@@ -152,29 +153,35 @@ impl<T: Send + 'static> Core<T> {
     pub(super) fn reclaim(&self, index: u32) -> T {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
-        with_local(self, |local| {
-            local.magazines.put(self.slots(), index);
-            if local.lane.lane().count_unmade().is_multiple_of(CANCELS_PER_CHECK) {
-                self.consider_a_sweep();
-            }
-        });
+        with_local(self, |local| local.magazines.put(self.slots(), index));
+        self.count_unmade();
         payload
     }
 
-    /// Ends the arming of an owned timer for good. False when the slot is not such a timer's.
-    pub(super) fn shut_timer(&self, index: u32) -> bool {
+    pub(super) fn count_unmade(&self) {
+        let unmade = with_local(self, |local| local.lane.lane().count_unmade());
+        if unmade.is_multiple_of(CANCELS_PER_CHECK) {
+            self.consider_a_sweep();
+        }
+    }
+
+    /// Ends the arming of an owned timer for good. `None` when the slot is not such a timer's; otherwise what the caller is
+    /// to drop, where nothing is locked.
+    pub(super) fn shut_timer(&self, index: u32) -> Option<Option<T>> {
         let control = self.slots().control(index);
         if !control.is_owned() {
-            return false;
+            return None;
         }
-        match control.shut(self.slots().pin(index)) {
-            Some(Shut::Free) => {
-                let payload = self.reclaim(index);
-                self.guarded.run(|| drop(payload));
-                true
-            }
-            Some(Shut::Kept) => true,
-            None => false,
+        match control.shut(self.slots().pin(index))? {
+            Shut::Free => Some(Some(self.reclaim(index))),
+            Shut::Kept => Some(None),
+        }
+    }
+
+    /// As the shutdown would, for a timer that it may have missed.
+    pub(super) fn shut_late_timer(&self, index: u32) {
+        if let Some(Some(payload)) = self.shut_timer(index) {
+            self.guarded.run(|| drop(payload));
         }
     }
 

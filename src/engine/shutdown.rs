@@ -27,6 +27,13 @@ pub struct Unfired<T> {
     pub payload: T,
 }
 
+/// What a shutdown found.
+struct Evicted<T> {
+    unfired: Vec<Unfired<T>>,
+    /// Payloads of owned timers whose handles went while a worker was to fire them.
+    left_behind: Vec<T>,
+}
+
 impl<T: Send + 'static> Core<T> {
     /// Stops everything and returns what had not fired. A second call waits as the first did and returns nothing.
     pub(crate) fn shut_down(&self) -> Vec<Unfired<T>> {
@@ -38,9 +45,12 @@ impl<T: Send + 'static> Core<T> {
         if self.must_not_wait_here() {
             return self.evict_all();
         }
-        let _one_at_a_time = ignore_poison(self.ending.lock());
-        self.await_quiet();
-        self.evict_all()
+        let evicted = {
+            let _one_at_a_time = ignore_poison(self.ending.lock());
+            self.await_quiet();
+            self.evict()
+        };
+        self.settle(evicted)
     }
 
     fn await_quiet(&self) {
@@ -77,17 +87,31 @@ impl<T: Send + 'static> Core<T> {
 
     /// Takes every armed timer. The parkers are closed, so no more are armed behind its back (F2).
     pub(crate) fn evict_all(&self) -> Vec<Unfired<T>> {
-        let mut unfired = Vec::new();
+        let evicted = self.evict();
+        self.settle(evicted)
+    }
+
+    fn evict(&self) -> Evicted<T> {
+        let mut evicted = Evicted { unfired: Vec::new(), left_behind: Vec::new() };
         for index in 0..self.slots().used() {
-            if self.shut_timer(index) {
+            if let Some(left_behind) = self.shut_timer(index) {
+                evicted.left_behind.extend(left_behind);
                 continue;
             }
             let Some((generation, deadline)) = self.slots().control(index).evict() else { continue };
             // SAFETY: I3: we took the timer out of `armed`.
             let payload = unsafe { self.slab.take(index) };
-            unfired.push(Unfired { id: TimerId::new(index, generation), deadline, payload });
+            evicted.unfired.push(Unfired { id: TimerId::new(index, generation), deadline, payload });
         }
-        self.returned.add(unfired.len() as u64);
+        self.returned.add(evicted.unfired.len() as u64);
+        evicted
+    }
+
+    /// Drops, where nothing is locked, what nobody has a handle to.
+    fn settle(&self, Evicted { unfired, left_behind }: Evicted<T>) -> Vec<Unfired<T>> {
+        for payload in left_behind {
+            self.guarded.run(|| drop(payload));
+        }
         unfired
     }
 

@@ -3,6 +3,7 @@
 //! A shard reads its lanes, its wheel and the time, and nothing else. Its turn: drain the lanes, advance the wheel,
 //! hand over what is due, look after slow chunks, sweep a little if asked.
 
+mod looks;
 mod thread;
 
 pub(crate) use thread::drive;
@@ -19,6 +20,7 @@ use crate::tick::{Tick, TickLength, Timestamp};
 use crate::ticket::{Posting, Ticket};
 use crate::wheel::{Chunk, Progress, TicketWheel};
 use core::time::Duration;
+use looks::Looks;
 
 /// Tickets that one turn hands out or moves at most, before it looks at the lanes again: some hundred µs of work.
 const TURN_BUDGET: usize = 16_384;
@@ -91,6 +93,7 @@ pub(crate) struct Shard {
     drained: Vec<Posting>,
     /// Due tickets of owned timers, between the wheel and a look at their deadlines.
     held: Vec<Ticket>,
+    looks: Looks,
     underway: Underway,
     looked_at: Timestamp,
     sweeping: bool,
@@ -111,6 +114,7 @@ impl Shard {
             tick,
             drained: Vec::with_capacity(CHUNK_TICKETS),
             held: Vec::new(),
+            looks: Looks::default(),
             underway: Underway::default(),
             looked_at: Timestamp::ZERO,
             sweeping: false,
@@ -229,7 +233,7 @@ impl Shard {
     /// Looks at the owned timers whose tickets are due: most were put off or disarmed meanwhile. Those that are due are
     /// handed over.
     fn look_at_held<F: Fire>(&mut self, now: Timestamp, dispatcher: &Dispatcher, fire: &StdArc<F>) {
-        let Self { index, shared, slots, wheel, tick, underway, held, .. } = self;
+        let Self { index, shared, slots, wheel, tick, underway, held, looks, .. } = self;
         let tickets = held.len();
         for ticket in &*held {
             slots.prefetch(ticket.index);
@@ -240,19 +244,25 @@ impl Shard {
             slots.barrier().heavy();
         }
         let mut put_off = 0;
+        let present = wheel.position();
+        let next_look = |deadline| {
+            let due = tick.due_tick(deadline);
+            let look = looks.next(present, due);
+            if look < due { tick.start_of(look) } else { deadline }
+        };
         held.retain(|ticket| {
-            // A clock that stepped back does not unmake what the wheel saw: the ticket's tick has begun.
-            let look_time = now.max(tick.start_of(ticket.tick));
-            match slots.control(ticket.index).look(ticket.stamp, look_time, slots.pin(ticket.index)) {
+            let (control, pin) = (slots.control(ticket.index), slots.pin(ticket.index));
+            match control.look(ticket.stamp, now, pin, next_look) {
                 Look::Due => true,
                 Look::AtRest => false,
-                Look::Later { stamp, deadline } => {
-                    wheel.insert(Posting { deadline, index: ticket.index, stamp }.into_ticket(*tick));
+                Look::Later { stamp, look } => {
+                    wheel.insert(Posting { deadline: look, index: ticket.index, stamp }.into_ticket(*tick));
                     put_off += 1;
                     false
                 }
             }
         });
+        looks.note(present, put_off);
         shared.counters.put_off.add(put_off);
         shared.counters.stale.add((tickets - held.len()) as u64 - put_off);
         let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };

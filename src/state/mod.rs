@@ -50,7 +50,7 @@
 //! | pair | release side      | acquire side                        | what is handed over | model |
 //! |------|-------------------|-------------------------------------|---------------------|-------|
 //! | T1   | `arm`             | `cancel`, `claim`, `evict`, `deadline` | payload and deadline | `state::cancel_races_with_fire` |
-//! | T2   | `finish`          | `has_ended`                         | the handler's effects | `state::who_waits_sees_what_the_handler_did` |
+//! | T2   | `finish`          | `has_ended`, `cancel`               | the handler's effects | `state::who_waits_sees_what_the_handler_did` |
 //! | T3   | `link`, `arm`     | `deadline`                          | that the state had changed before | `state::a_read_deadline_is_the_timers_own` |
 
 pub(crate) mod owned;
@@ -163,8 +163,8 @@ impl Control {
 
     #[inline]
     pub(crate) fn cancel(&self, generation: u32) -> Cancel {
-        // Ordering: Relaxed. A hint for the CAS; when it tells `Gone` or `Running`, nothing is read through it.
-        let mut state = self.state.load(Ordering::Relaxed);
+        // Ordering: Acquire [T2]. When the handler has ended: its effects, which `cancel_and_wait` promises.
+        let mut state = self.state.load(Ordering::Acquire);
         while is_armed(state, generation) {
             match self.leave_armed(state, vacant(generation.wrapping_add(1))) {
                 Ok(()) => return Cancel::Won,

@@ -12,7 +12,7 @@
 //! pin       31         0       31    20 19       0
 //!          | generation |     | tag    | offset   |
 //! ```
-//! `look` is when the ticket that is out will be looked at, in units of 2^20 ns, rounded up; `offset` is the nanosecond
+//! `look` is when the ticket that is out will be looked at, in units of 2^20 ns, rounded up, for 36 years; `offset` is the nanosecond
 //! before that within its unit, valid while `tag` equals the low bits of the sequence. A deadline in another unit than the
 //! look is compared by the state alone, one in the same unit by the pin as well.
 //!
@@ -65,6 +65,8 @@
 //!   be preempted between listing the timer and posting its ticket, the other one's deadline may be late by that.
 //! - drop x fire, drop x running handler: the handle vacates the slot, or the holder does: exactly one of them.
 //! - arm x shutdown: the arm hears that the engine is shut, or had been acknowledged before and is forgotten.
+//! - An arm whose deadline fires between its store and its touch: the run consumes the deadline, and the touch or the
+//!   ticket that follows finds it gone. It fires once.
 //! - A touch between two looks of a holder only makes it look again: nothing counts touches, so nothing wraps.
 //!
 //! # Synchronisation
@@ -95,8 +97,10 @@ const NEVER: u64 = u64::MAX;
 const LAST: u64 = NEVER - 1;
 
 const LOOK_SHIFT: u32 = GENERATION_SHIFT;
-/// The coarsest moment; no deadline is known to be after it.
+/// Some look from here on, nobody knows which.
 const LOOK_MAX: u64 = u64::MAX >> LOOK_SHIFT;
+/// The last look that is known; farther timers are looked at then.
+const LAST_LOOK: u64 = (LOOK_MAX - 1) << UNIT_SHIFT;
 const UNIT_SHIFT: u32 = 20;
 const OFFSET: u32 = (1 << UNIT_SHIFT) - 1;
 
@@ -140,8 +144,8 @@ pub enum Disarm {
 pub(crate) enum Look {
     /// It is due, or was dropped: the caller still holds it, and calls `begin` or lets somebody else call it.
     Due,
-    /// The caller posts a ticket with this stamp for this deadline (O2).
-    Later { stamp: u32, deadline: Timestamp },
+    /// The caller posts a ticket with this stamp for this moment (O2).
+    Later { stamp: u32, look: Timestamp },
     /// It is nobody's any more.
     AtRest,
 }
@@ -153,7 +157,7 @@ pub(crate) enum Begin {
     /// The caller runs the handler and calls `end`.
     Run { deadline: Timestamp },
     /// As in [`Look`].
-    Later { stamp: u32, deadline: Timestamp },
+    Later { stamp: u32, look: Timestamp },
     /// As in [`Look`].
     AtRest,
     /// The caller vacated the slot: it owns the payload and the slot.
@@ -174,7 +178,7 @@ pub(crate) struct End {
 #[must_use]
 pub(crate) enum AfterRun {
     /// As in [`Look`].
-    Later { stamp: u32, deadline: Timestamp },
+    Later { stamp: u32, look: Timestamp },
     /// As in [`Look`].
     AtRest,
     /// As in [`Begin`].
@@ -201,6 +205,11 @@ pub(crate) enum Shut {
     Free,
 }
 
+/// A deadline as it was asked for: the end of time is one nanosecond earlier here.
+fn moment(deadline: u64) -> Timestamp {
+    if deadline == LAST { Timestamp::MAX } else { Timestamp::from_nanos(deadline) }
+}
+
 /// The moment, in units, from which on a deadline is known to be not before `look`.
 fn unit_after(look: u64) -> u64 {
     look.div_ceil(1 << UNIT_SHIFT).min(LOOK_MAX)
@@ -222,6 +231,13 @@ fn listed(state: u64, deadline: u64) -> u64 {
     unit_after(deadline) << LOOK_SHIFT | sequence | OWNED | LISTED
 }
 
+/// The sequence that an owner of a slot begins with: far from those of the owners before, whose tickets may be out for
+/// the same deadlines.
+fn first_sequence(generation: u32) -> u64 {
+    // 2^16 over the golden ratio, and odd.
+    u64::from(generation.wrapping_mul(40_503)) << SEQUENCE_SHIFT & SEQUENCE
+}
+
 /// The low bits of the sequence, in their place in a pin.
 fn tag_of(state: u64) -> u32 {
     (((state & SEQUENCE) >> SEQUENCE_SHIFT) as u32) << UNIT_SHIFT
@@ -240,10 +256,10 @@ impl Pin {
 
     // Ordering in this type: Relaxed. The generation was written before the timer became an owned one (O5), and does not
     // change until it is none; what is read of the look is checked against the state.
-    fn begin(&self, generation: u32) {
+    fn begin(&self, generation: u32, at_rest: u64) {
         self.generation.store(generation, Ordering::Relaxed);
-        // Nothing is known of a look: a tag that no sequence has before it has gone round once.
-        self.look.store(u32::MAX, Ordering::Relaxed);
+        // Nothing is known of a look: no listed timer has this tag before the sequence has gone round.
+        self.look.store(tag_of(at_rest), Ordering::Relaxed);
     }
 
     pub(crate) fn generation(&self) -> u32 {
@@ -269,7 +285,7 @@ impl Pin {
     fn look_for(&self, state: u64, deadline: u64) -> Option<u64> {
         let unit = deadline >> UNIT_SHIFT;
         if state & LISTED == 0 || unit_after(deadline) != look_of(state) || look_of(state) == LOOK_MAX {
-            return Some(deadline);
+            return Some(deadline.min(LAST_LOOK));
         }
         let look = self.look.load(Ordering::Relaxed);
         if look >> UNIT_SHIFT != tag_of(state) >> UNIT_SHIFT {
@@ -285,11 +301,30 @@ impl Control {
         // Ordering: Relaxed. Nobody else writes the words of a vacant slot, and we hold it.
         let state = self.state.load(Ordering::Relaxed);
         debug_assert_eq!(state, vacant(generation_of(state)), "owned a slot that is in use");
-        pin.begin(generation_of(state));
+        let at_rest = OWNED | first_sequence(generation_of(state));
+        pin.begin(generation_of(state), at_rest);
         // Ordering: Release [T3], as in `link`.
         self.deadline.store(NEVER, Ordering::Release);
         // Ordering: Release [O5]. Publishes the payload.
-        self.state.store(OWNED, Ordering::Release);
+        self.state.store(at_rest, Ordering::Release);
+    }
+
+    /// Stores a deadline.
+    #[inline(always)]
+    fn set_deadline(&self, deadline: u64) {
+        // Ordering: Release [T3], as in `link`. What matters here is the fence that follows.
+        #[cfg(not(all(test, tourbillon_loom)))]
+        self.deadline.store(deadline, Ordering::Release);
+        // Loom would let this store come between that of `consume` and the one which that read.
+        #[cfg(all(test, tourbillon_loom))]
+        self.deadline.swap(deadline, Ordering::Release);
+    }
+
+    /// Takes a deadline out of force for which the handler is about to begin, unless there is another one by now. Whoever
+    /// stored it and has yet to tell the holder finds it gone, and the timer fires once for it.
+    fn consume(&self, deadline: u64) {
+        // Ordering: Release [T3], as in `link`. Failure Relaxed: nothing is read.
+        let _ = self.deadline.compare_exchange(deadline, NEVER, Ordering::Release, Ordering::Relaxed);
     }
 
     /// Stores `deadline`. True when that is all there is to do: the ticket that is out is looked at in time. Otherwise the
@@ -297,8 +332,7 @@ impl Control {
     #[inline(always)]
     pub(crate) fn put_off(&self, deadline: Timestamp, barrier: Barrier) -> bool {
         let deadline = deadline.as_nanos().min(LAST);
-        // Ordering: Release [T3], as in `link`. What matters here is the fence.
-        self.deadline.store(deadline, Ordering::Release);
+        self.set_deadline(deadline);
         // Ordering: light fence [F3].
         barrier.light();
         // Ordering: Relaxed. The fence orders it, and nothing is read through it.
@@ -344,12 +378,11 @@ impl Control {
     pub(crate) fn disarm(&self, barrier: Barrier) -> Disarm {
         // Ordering: Relaxed. It decides between two names for the same outcome.
         let was = self.deadline.load(Ordering::Relaxed);
-        // Ordering: Release [T3], as in `link`.
-        self.deadline.store(NEVER, Ordering::Release);
+        self.set_deadline(NEVER);
         // Ordering: light fence [F3].
         barrier.light();
-        // Ordering: Relaxed. The fence orders it, and nothing is read through it.
-        let state = self.state.load(Ordering::Relaxed);
+        // Ordering: Acquire [O5]. The effects of the handler that has ended.
+        let state = self.state.load(Ordering::Acquire);
         if state & FLAGS == OWNED | LISTED {
             return if was == NEVER { Disarm::Idle } else { Disarm::Disarmed };
         }
@@ -358,12 +391,15 @@ impl Control {
 
     #[cold]
     fn withdraw(&self, was: u64, mut state: u64) -> Disarm {
-        while state & (HELD | RUNNING) != 0 {
+        while state & HELD != 0 {
             match self.change(state, state | TOUCHED) {
-                Ok(()) if state & RUNNING != 0 => return Disarm::Running,
                 Ok(()) => return if was == NEVER { Disarm::Idle } else { Disarm::Disarmed },
                 Err(newer) => state = newer,
             }
+        }
+        if state & RUNNING != 0 {
+            // Should it have been armed again meanwhile, the end of the run or the next look finds it disarmed.
+            return Disarm::Running;
         }
         if state & (LISTED | TOUCHED) != 0 && was != NEVER { Disarm::Disarmed } else { Disarm::Idle }
     }
@@ -374,8 +410,8 @@ impl Control {
         let state = self.state.load(Ordering::Acquire);
         // Ordering: Relaxed. As above.
         let deadline = self.deadline.load(Ordering::Relaxed);
-        let in_force = state & (LISTED | HELD) != 0 || state & (RUNNING | TOUCHED) == RUNNING | TOUCHED;
-        (in_force && deadline != NEVER).then_some(Timestamp::from_nanos(deadline))
+        let in_force = state & (LISTED | HELD) != 0 || state & (RUNNING | TOUCHED | SHUT) == RUNNING | TOUCHED;
+        (in_force && deadline != NEVER).then(|| moment(deadline))
     }
 
     /// Takes a timer whose ticket is due, to look at its deadline after a heavy fence. False when the ticket is stale.
@@ -391,13 +427,20 @@ impl Control {
         false
     }
 
-    /// Looks at the deadline of a held timer. The caller holds it, and passed a heavy fence since it does (F3).
-    pub(crate) fn look(&self, stamp: u32, now: Timestamp, pin: &Pin) -> Look {
+    /// Looks at the deadline of a held timer. The caller holds it, and passed a heavy fence since it does (F3). One that was
+    /// put off is to be looked at next at the moment that `next_look` gives for its deadline, not after it.
+    pub(crate) fn look(
+        &self,
+        stamp: u32,
+        now: Timestamp,
+        pin: &Pin,
+        next_look: impl Fn(Timestamp) -> Timestamp,
+    ) -> Look {
         // Ordering: Acquire [O1]. The deadline of the last touch.
         let state = self.state.load(Ordering::Acquire);
-        match self.decide(state, stamp, Some(now), pin) {
+        match self.decide(state, stamp, Some(now), pin, next_look) {
             Decision::Due { .. } | Decision::Dropped { .. } => Look::Due,
-            Decision::Later { stamp, deadline } => Look::Later { stamp, deadline },
+            Decision::Later { stamp, look } => Look::Later { stamp, look },
             Decision::AtRest => Look::AtRest,
         }
     }
@@ -407,16 +450,19 @@ impl Control {
         // Ordering: Acquire [O1]. The deadline of the last touch.
         let mut state = self.state.load(Ordering::Acquire);
         loop {
-            let (from, to, then) = match self.decide(state, stamp, Some(now), pin) {
-                Decision::Due { state, deadline } => {
-                    (state, state ^ (HELD | RUNNING), Begin::Run { deadline: Timestamp::from_nanos(deadline) })
+            let changed = match self.decide(state, stamp, Some(now), pin, at_its_deadline) {
+                Decision::Due { state: held, deadline } => {
+                    self.change(held, held ^ (HELD | RUNNING)).map(|()| {
+                        self.consume(deadline);
+                        Begin::Run { deadline: moment(deadline) }
+                    })
                 }
-                Decision::Dropped { state } => (state, pin.vacated(), Begin::Free),
-                Decision::Later { stamp, deadline } => return Begin::Later { stamp, deadline },
+                Decision::Dropped { state: held } => self.change(held, pin.vacated()).map(|()| Begin::Free),
+                Decision::Later { stamp, look } => return Begin::Later { stamp, look },
                 Decision::AtRest => return Begin::AtRest,
             };
-            match self.change(from, to) {
-                Ok(()) => return then,
+            match changed {
+                Ok(then) => return then,
                 Err(newer) => state = newer,
             }
         }
@@ -430,10 +476,10 @@ impl Control {
             debug_assert!(state & RUNNING != 0, "O1");
             let next = if state & DROPPED != 0 {
                 pin.vacated()
-            } else if state & TOUCHED != 0 {
+            } else if state & (TOUCHED | SHUT) == TOUCHED {
                 state & !(RUNNING | WAITED | TOUCHED) | HELD
             } else {
-                state & !(RUNNING | WAITED)
+                state & !(RUNNING | WAITED | TOUCHED)
             };
             match self.change(state, next) {
                 Ok(()) => return End { waited: state & WAITED != 0, then: self.after_run(next, pin) },
@@ -447,8 +493,8 @@ impl Control {
             return AfterRun::Free;
         }
         loop {
-            match self.decide(state, stamp_of(state), None, pin) {
-                Decision::Later { stamp, deadline } => return AfterRun::Later { stamp, deadline },
+            match self.decide(state, stamp_of(state), None, pin, at_its_deadline) {
+                Decision::Later { stamp, look } => return AfterRun::Later { stamp, look },
                 Decision::Dropped { state: dropped } => match self.change(dropped, pin.vacated()) {
                     Ok(()) => return AfterRun::Free,
                     Err(newer) => state = newer,
@@ -459,7 +505,14 @@ impl Control {
     }
 
     /// Moves a held timer on, unless it was dropped or is due at `now`; without a `now` it never is.
-    fn decide(&self, mut state: u64, stamp: u32, now: Option<Timestamp>, pin: &Pin) -> Decision {
+    fn decide(
+        &self,
+        mut state: u64,
+        stamp: u32,
+        now: Option<Timestamp>,
+        pin: &Pin,
+        next_look: impl Fn(Timestamp) -> Timestamp,
+    ) -> Decision {
         loop {
             if state & HELD == 0 || stamp_of(state) != stamp {
                 return Decision::AtRest;
@@ -469,20 +522,23 @@ impl Control {
             }
             // Ordering: Relaxed. Not older than the fence (F3) or the touch that we read (O1).
             let deadline = self.deadline.load(Ordering::Relaxed);
+            let look = next_look(Timestamp::from_nanos(deadline)).as_nanos();
+            let look = if now.is_some_and(|now| now.as_nanos() < LAST_LOOK) { look.min(LAST_LOOK) } else { look };
             let next = if state & TOUCHED != 0 {
                 state & !TOUCHED
             } else if deadline == NEVER {
-                state & !HELD | TOUCHED
+                // Marked, but not when it comes from a run: that had taken the deadline of whoever disarmed.
+                state & !HELD | if now.is_some() { TOUCHED } else { 0 }
             } else if now.is_some_and(|now| deadline <= now.as_nanos()) {
                 return Decision::Due { state, deadline };
             } else {
-                listed(state, deadline)
+                debug_assert!(look <= deadline, "O3");
+                listed(state, look)
             };
             match self.change(state, next) {
                 Ok(()) if next & LISTED != 0 => {
-                    pin.note(next, deadline);
-                    let deadline = Timestamp::from_nanos(deadline);
-                    return Decision::Later { stamp: stamp_of(next), deadline };
+                    pin.note(next, look);
+                    return Decision::Later { stamp: stamp_of(next), look: Timestamp::from_nanos(look) };
                 }
                 Ok(()) => state = next,
                 Err(newer) => state = newer,
@@ -518,8 +574,10 @@ impl Control {
         // Ordering: Acquire [O5]. The pin.
         let mut state = self.state.load(Ordering::Acquire);
         while state & OWNED != 0 {
-            let (next, then) = if state & (RUNNING | SHUT) != 0 {
+            let (next, then) = if state & SHUT != 0 {
                 return Some(Shut::Kept);
+            } else if state & RUNNING != 0 {
+                (state | SHUT, Shut::Kept)
             } else if state & DROPPED != 0 {
                 (pin.vacated(), Shut::Free)
             } else {
@@ -561,10 +619,15 @@ impl Control {
     }
 }
 
+/// Has a timer looked at next when it is due.
+fn at_its_deadline(deadline: Timestamp) -> Timestamp {
+    deadline
+}
+
 /// What `decide` did with a held timer, or left to its holder.
 enum Decision {
     Due { state: u64, deadline: u64 },
     Dropped { state: u64 },
-    Later { stamp: u32, deadline: Timestamp },
+    Later { stamp: u32, look: Timestamp },
     AtRest,
 }

@@ -1,0 +1,74 @@
+//! When to look again at timers that were put off.
+//!
+//! A connection that talks is put off long before its deadline, and again before the next one. A look at each such
+//! deadline would wake the shard for every connection by itself, a thousand times a second if they are many. Any moment
+//! before the deadline does as well, so looks gather at ticks of a grid: the coarser, the farther the deadline and the
+//! fewer the timers. One that is not put off again is looked at three or four times before it fires, each time on a finer
+//! grid.
+
+use crate::tick::Tick;
+
+/// A look comes earlier by a part of what is left, this one at most.
+const PART_OF_REMAINDER: u64 = 16;
+/// Looks that are to gather at one tick: some 15 µs of work, which others due then wait for.
+const GATHERED: u64 = 256;
+/// Looks are counted in parts of one.
+const SCALE: u64 = 256;
+
+/// How many timers are being put off.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    last: Tick,
+    /// Looks for each tick that passed, of late.
+    rate: u64,
+}
+
+impl Looks {
+    /// Notes looks that found their timers put off.
+    pub(super) fn note(&mut self, now: Tick, looks: u64) {
+        let passed = now.0.saturating_sub(self.last.0).max(1);
+        self.last = now;
+        self.rate = (3 * self.rate).saturating_add(looks * SCALE / passed) / 4;
+    }
+
+    /// The tick for the next look at a timer that is due at `due`, which is not before `now`.
+    pub(super) fn next(&self, now: Tick, due: Tick) -> Tick {
+        let part = due.0.saturating_sub(now.0) / PART_OF_REMAINDER;
+        let grid = part.min(GATHERED * SCALE / self.rate.max(1)).max(1);
+        let grid = 1 << grid.ilog2();
+        Tick(due.0 / grid * grid)
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_gather_but_never_late_nor_much_too_early() {
+        let mut looks = Looks::default();
+        for round in 1..1_000 {
+            let now = Tick(round * 37);
+            looks.note(now, round % 300);
+            for remainder in [0, 1, 15, 16, 17, 100, 5_000, 60_000, u64::MAX - 37_000] {
+                let due = Tick(now.0 + remainder);
+                let next = looks.next(now, due);
+                assert!(next <= due && due.0 - next.0 <= remainder / PART_OF_REMAINDER);
+            }
+        }
+    }
+
+    #[test]
+    fn few_gather_on_a_coarse_grid_and_many_on_none() {
+        let (now, due) = (Tick(1_000_000), Tick(1_005_001));
+        let grid_of = |looks: &Looks| {
+            let ticks = (0..1_024).map(|ahead| looks.next(now, Tick(due.0 + ahead)));
+            let distinct: alloc::collections::BTreeSet<Tick> = ticks.collect();
+            1_024 / distinct.len()
+        };
+        assert!(grid_of(&Looks::default()) >= 128);
+        let mut many = Looks::default();
+        (0..100).for_each(|tick| many.note(Tick(tick), 1_000));
+        assert_eq!(grid_of(&many), 1);
+    }
+}

@@ -36,7 +36,7 @@ fn a_driven_turn_ends_however_many_timers_rearm_for_now() {
 /// Cancels in two waves, so that the second comes while the first is being swept, or after.
 #[test]
 fn tickets_of_cancelled_timers_go_though_their_deadlines_are_far() {
-    let engine = Builder::new().shards(1).inline().build(|_: tourbillon::Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().shards(1).inline().build(|_: Fired<'_, u64>| {}).unwrap();
     let ids: Vec<_> = (0..400_000).map(|timer| engine.schedule(HOUR, timer).unwrap()).collect();
     // A sleeping shard lets the last ones wait in their lane.
     wait_until("the shard has most of the tickets", || engine.stats().total.tickets > 300_000);
@@ -53,7 +53,7 @@ fn tickets_of_cancelled_timers_go_though_their_deadlines_are_far() {
 #[test]
 fn a_full_lane_refuses_to_move_a_timer_and_leaves_it_as_it_was() {
     let mut engine =
-        Builder::new().lane_capacity(64).build_driven(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
+        Builder::new().lane_capacity(64).build_driven(|_: Fired<'_, ()>| {}).unwrap();
     let mut id = engine.schedule(MS, ()).unwrap();
     let mut moves = 0;
     let error = loop {
@@ -73,7 +73,7 @@ fn a_full_lane_refuses_to_move_a_timer_and_leaves_it_as_it_was() {
 fn a_clock_at_its_end_does_not_keep_a_shard_awake() {
     let clock = ManualClock::new();
     let engine =
-        Builder::new().shards(1).clock(clock.clone()).build(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
+        Builder::new().shards(1).clock(clock.clone()).build(|_: Fired<'_, ()>| {}).unwrap();
     engine.schedule(Duration::MAX, ()).unwrap();
     clock.set(Timestamp::MAX);
     thread::sleep(20 * MS);
@@ -107,7 +107,7 @@ fn handlers_that_take_their_time_get_all_workers() {
 
 #[test]
 fn a_second_shutdown_waits_for_the_first_and_gets_nothing_more() {
-    let engine = Builder::new().build(|_: tourbillon::Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().build(|_: Fired<'_, u64>| {}).unwrap();
     for timer in 0..100 {
         engine.schedule(HOUR, timer).unwrap();
     }

@@ -1,7 +1,33 @@
 //! Races on an owned timer.
 //!
+//! Each row was tried: the ordering named was made `Relaxed` or the step left out.
+//!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
+//! | F3: `put_off`'s light fence | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 2 more |
+//! | F3: `disarm`'s light fence | `disarm_and_arm_race_with_a_look`, `disarm_races_with_fire` |
+//! | F3: the heavy fence after `hold` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 3 more |
+//! | O1: no touch of a held timer, by `list` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 5 more |
+//! | O1: no touch of a running one | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
+//! | O1: no touch by `withdraw` | `a_disarm_tells_without_a_fence`, `disarm_and_arm_race_with_a_look`, `disarm_races_with_a_handler_that_disarms`, and 2 more |
+//! | O1: `decide` ignores touches | `disarm_and_arm_race_with_a_look`, `one_arming_of_a_held_timer_fires_once`, `touches_tell_a_look_without_a_fence`, and 1 more |
+//! | O1: `end` ignores touches | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
+//! | O1: `begin` does not consume | `one_arming_fires_once`, `one_arming_of_a_held_timer_fires_once` |
+//! | O3: `look_for` with an unknown look posts for its deadline | `two_arms` |
+//! | O3: `look_for` ignores the tag | `arm_races_with_reissue`, `touches_tell_a_look_without_a_fence`, `touches_tell_without_a_fence`, and 1 more |
+//! | O3: `look_for` is content within the unit | `arm_races_with_reissue`, `arm_races_with_shut`, `touches_tell_a_look_without_a_fence`, and 2 more |
+//! | O2: `listed` keeps the sequence | `arm_races_with_reissue`, `touches_tell_a_look_without_a_fence`, `touches_tell_without_a_fence`, and 1 more |
+//! | O2: `hold` takes any stamp | `two_arms` |
+//! | O5: `end` ignores a drop | `drop_races_with_fire`, `drop_races_with_running_handler`, `drop_races_with_shut_and_fire` |
+//! | O5: `release` vacates a held timer | none: its holder finds another stamp; the slot's next owner might get the same one |
+//! | O5: `shut` frees a running one | `drop_races_with_shut_and_fire` |
+//! | `list` ignores the shutdown | `arm_races_with_shut` |
+//! | O1, O5: `change`'s Acquire | `disarm_and_arm_race_with_a_look`, `one_arming_of_a_held_timer_fires_once`, `touches_tell_a_look_without_a_fence`, and 1 more |
+//! | O1, O5: `change`'s Release | `a_disarm_tells_without_a_fence`, `drop_races_with_fire`, `drop_races_with_running_handler`, and 5 more |
+//! | O1: `change`'s Acquire on failure | `idle_sees_what_the_run_did` |
+//! | O5: `disarm`'s load | `idle_sees_what_the_run_did` |
+//! | O5: `has_run` | `who_waits_sees_what_the_run_did` |
+//! | the Acquire of `look`, `begin`, `end`, `armed_for`; Release of `own`, of the deadlines (T3) | none: a CAS comes first, or no model has such a reader |
 
 use super::model;
 use crate::barrier::Barrier;

@@ -34,7 +34,7 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OwnedStats {
-    /// Timers that there are.
+    /// Timers that there are; one that was dropped while its shard or a worker had it, until that is done with it.
     pub alive: u64,
     /// Handlers begun for them.
     pub fired: u64,

@@ -80,12 +80,14 @@ impl WakerCell {
     /// Runs `f` on the waker's slot, if no firing is under way. `None` also when one came meanwhile, and left the waking to
     /// us.
     fn with_slot<R>(&self, f: impl FnOnce(&mut Option<Waker>) -> R) -> Option<R> {
-        // Ordering: Acquire [A1, A2]. The waker, and what the last firing passed. Failure Acquire [A2]: what passes now.
-        self.state.compare_exchange(AT_REST, REGISTERING, Ordering::Acquire, Ordering::Acquire).ok()?;
+        // Ordering: Acquire [A1, A2]. The waker, and what the last firing passed. Failure Relaxed: nothing is read, and the
+        // task, which is woken, polls again.
+        self.state.compare_exchange(AT_REST, REGISTERING, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: A1: we moved the state from rest.
         let result = self.waker.with_mut(|slot| f(unsafe { &mut *slot }));
-        // Ordering: AcqRel [A1, A2]. Release: the waker. Acquire: what a firing passed that came meanwhile.
-        let state = self.state.swap(AT_REST, Ordering::AcqRel);
+        // Ordering: Release [A1]. The waker. An RMW, so that what a firing passed that came meanwhile stays published: the
+        // task, which is woken, acquires it when it polls again.
+        let state = self.state.swap(AT_REST, Ordering::Release);
         (state == REGISTERING).then_some(result)
     }
 

@@ -52,8 +52,7 @@ fn tickets_of_cancelled_timers_go_though_their_deadlines_are_far() {
 
 #[test]
 fn a_full_lane_refuses_to_move_a_timer_and_leaves_it_as_it_was() {
-    let mut engine =
-        Builder::new().lane_capacity(64).build_driven(|_: Fired<'_, ()>| {}).unwrap();
+    let mut engine = Builder::new().lane_capacity(64).build_driven(|_: Fired<'_, ()>| {}).unwrap();
     let mut id = engine.schedule(MS, ()).unwrap();
     let mut moves = 0;
     let error = loop {
@@ -72,8 +71,7 @@ fn a_full_lane_refuses_to_move_a_timer_and_leaves_it_as_it_was() {
 #[test]
 fn a_clock_at_its_end_does_not_keep_a_shard_awake() {
     let clock = ManualClock::new();
-    let engine =
-        Builder::new().shards(1).clock(clock.clone()).build(|_: Fired<'_, ()>| {}).unwrap();
+    let engine = Builder::new().shards(1).clock(clock.clone()).build(|_: Fired<'_, ()>| {}).unwrap();
     engine.schedule(Duration::MAX, ()).unwrap();
     clock.set(Timestamp::MAX);
     thread::sleep(20 * MS);

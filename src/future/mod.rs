@@ -163,8 +163,12 @@ impl Handle<Wakeup> {
     }
 }
 
-/// The process's own engine.
-fn global() -> &'static Handle<Wakeup> {
+/// The process's own engine, which starts with the first call: for what takes a handle, and for its statistics.
+///
+/// # Panics
+///
+/// Here and in all functions of this module, when the system refuses the threads of that engine.
+pub fn global() -> &'static Handle<Wakeup> {
     static GLOBAL: OnceLock<Engine<Wakeup>> = OnceLock::new();
     GLOBAL.get_or_init(|| match Builder::new().build_async() {
         Ok(engine) => engine,
@@ -176,7 +180,7 @@ fn global() -> &'static Handle<Wakeup> {
 ///
 /// # Panics
 ///
-/// Here and in all functions of this module, when the system refuses the threads of that engine.
+/// As [`global`].
 #[must_use]
 pub fn now() -> Timestamp {
     global().now()
@@ -186,7 +190,7 @@ pub fn now() -> Timestamp {
 ///
 /// # Panics
 ///
-/// As [`now`].
+/// As [`global`].
 pub fn sleep(delay: Duration) -> Sleep {
     sleep_until(now() + delay)
 }
@@ -195,7 +199,7 @@ pub fn sleep(delay: Duration) -> Sleep {
 ///
 /// # Panics
 ///
-/// As [`now`].
+/// As [`global`].
 pub fn sleep_until(deadline: Timestamp) -> Sleep {
     Sleep::new(Source::Global(global()), deadline)
 }
@@ -204,7 +208,7 @@ pub fn sleep_until(deadline: Timestamp) -> Sleep {
 ///
 /// # Panics
 ///
-/// As [`now`].
+/// As [`global`].
 pub fn timeout<F: IntoFuture>(delay: Duration, future: F) -> Timeout<F::IntoFuture> {
     Timeout::new(future.into_future(), sleep(delay))
 }
@@ -213,7 +217,7 @@ pub fn timeout<F: IntoFuture>(delay: Duration, future: F) -> Timeout<F::IntoFutu
 ///
 /// # Panics
 ///
-/// As [`now`].
+/// As [`global`].
 pub fn timeout_at<F: IntoFuture>(deadline: Timestamp, future: F) -> Timeout<F::IntoFuture> {
     Timeout::new(future.into_future(), sleep_until(deadline))
 }
@@ -222,7 +226,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Timestamp, future: F) -> Timeout<F::I
 ///
 /// # Panics
 ///
-/// As [`now`].
+/// As [`global`].
 #[must_use]
 pub fn reusable_timeout() -> ReusableTimeout {
     ReusableTimeout::new(sleep_until(Timestamp::MAX))
@@ -236,7 +240,7 @@ pub fn reusable_timeout() -> ReusableTimeout {
 ///
 /// # Panics
 ///
-/// As [`now`].
+/// As [`global`].
 pub fn interval(period: Duration) -> Result<Interval, ZeroPeriod> {
     interval_at(now(), period)
 }
@@ -249,7 +253,7 @@ pub fn interval(period: Duration) -> Result<Interval, ZeroPeriod> {
 ///
 /// # Panics
 ///
-/// As [`now`].
+/// As [`global`].
 pub fn interval_at(start: Timestamp, period: Duration) -> Result<Interval, ZeroPeriod> {
     Interval::new(sleep_until(start), period)
 }

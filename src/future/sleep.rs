@@ -110,6 +110,13 @@ impl Sleep {
         self.reset(self.now() + delay);
     }
 
+    /// Has it never complete, nor wake anybody, before it is [`reset`](Self::reset). One that was never armed is made by
+    /// sleeping until [`Timestamp::MAX`].
+    pub fn disarm(&mut self) {
+        self.stop();
+        self.put(Timestamp::MAX);
+    }
+
     #[inline]
     pub(super) fn now(&self) -> Timestamp {
         self.source.handle().now()

@@ -1,6 +1,7 @@
 //! Limits on the time that a future may take.
 
 use super::sleep::Sleep;
+use crate::tick::Timestamp;
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
@@ -128,6 +129,12 @@ impl ReusableTimeout {
     /// The future that is returned borrows this one; dropping it disarms the timer.
     pub fn timeout<F: IntoFuture>(&mut self, delay: Duration, future: F) -> Within<'_, F::IntoFuture> {
         self.sleep.put_after(delay);
+        Within { future: future.into_future(), sleep: &mut self.sleep }
+    }
+
+    /// As [`timeout`](Self::timeout), with an absolute deadline. Reads no clock before the future is pending.
+    pub fn timeout_at<F: IntoFuture>(&mut self, deadline: Timestamp, future: F) -> Within<'_, F::IntoFuture> {
+        self.sleep.put(deadline);
         Within { future: future.into_future(), sleep: &mut self.sleep }
     }
 }

@@ -1,0 +1,130 @@
+//! Since when a client has been silent.
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tourbillon::future::Wakeup;
+use tourbillon::{Handle, Timestamp};
+
+/// What a connection waits for, and since when. Only the connection's task uses it, so that no ordering is needed.
+#[derive(Debug)]
+pub(super) struct Activity {
+    engine: Handle<Wakeup>,
+    last_sign: AtomicU64,
+    is_handling: AtomicBool,
+}
+
+impl Activity {
+    pub(super) fn new(engine: Handle<Wakeup>) -> Self {
+        let last_sign = AtomicU64::new(engine.now().as_nanos());
+        Self { engine, last_sign, is_handling: AtomicBool::new(false) }
+    }
+
+    /// Since when the client has been waited for; the end of time while it waits for us.
+    pub(super) fn silent_since(&self) -> Timestamp {
+        if self.is_handling.load(Ordering::Relaxed) {
+            return Timestamp::MAX;
+        }
+        Timestamp::from_nanos(self.last_sign.load(Ordering::Relaxed))
+    }
+
+    fn note(&self) {
+        self.last_sign.store(self.engine.now().as_nanos(), Ordering::Relaxed);
+    }
+}
+
+/// A request is with its handler for as long as this is alive.
+#[derive(Debug)]
+pub(super) struct Handling(Arc<Activity>);
+
+impl Handling {
+    pub(super) fn begin(activity: &Arc<Activity>) -> Self {
+        activity.is_handling.store(true, Ordering::Relaxed);
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for Handling {
+    fn drop(&mut self) {
+        self.0.is_handling.store(false, Ordering::Relaxed);
+        self.0.note();
+    }
+}
+
+/// A socket for hyper that notes each time that bytes came or went.
+#[derive(Debug)]
+pub(super) struct ObservedStream {
+    stream: TcpStream,
+    activity: Arc<Activity>,
+}
+
+impl ObservedStream {
+    pub(super) fn new(stream: TcpStream, activity: Arc<Activity>) -> Self {
+        Self { stream, activity }
+    }
+
+    fn note_some(&self, count: usize) {
+        if count > 0 {
+            self.activity.note();
+        }
+    }
+}
+
+impl Read for ObservedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut cursor: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        // A copy: hyper lends what it has not initialised to unsafe code only.
+        let mut bytes = [0; 4_096];
+        let room = cursor.remaining().min(bytes.len());
+        let mut buffer = ReadBuf::new(&mut bytes[..room]);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+        cursor.put_slice(buffer.filled());
+        self.note_some(buffer.filled().len());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Write for ObservedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let count = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
+        self.note_some(count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tourbillon::Builder;
+
+    #[test]
+    fn silence_begins_with_the_end_of_a_handler_and_not_within() {
+        let mut engine = Builder::new().build_driven_async().unwrap();
+        let start = engine.now();
+        let activity = Arc::new(Activity::new(Handle::clone(&engine)));
+        assert_eq!(activity.silent_since(), start);
+        let handling = Handling::begin(&activity);
+        engine.advance(Duration::from_secs(7));
+        assert_eq!(activity.silent_since(), Timestamp::MAX);
+        drop(handling);
+        engine.advance(Duration::from_secs(1));
+        assert_eq!(activity.silent_since(), start + Duration::from_secs(7));
+    }
+}

@@ -1,0 +1,101 @@
+//! The same cases on each runtime: what a runtime must offer, and the tests that are made of it.
+//!
+//! Nothing may be early, on the engine's own clock; how late it is, is only bounded by patience.
+#![allow(dead_code, unused_macros, unused_imports, reason = "not each runtime has threads and sockets")]
+
+pub(crate) mod many_tasks;
+pub(crate) mod one_task;
+pub(crate) mod peer;
+
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon::future::Wakeup;
+use tourbillon::{Builder, Engine};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+/// How long a test waits for what must happen before it calls it lost.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What runs one future on the calling thread.
+pub(crate) trait BlockOn {
+    fn new() -> Self;
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output;
+}
+
+/// What runs tasks on several threads, and has sockets.
+pub(crate) trait Runtime: BlockOn {
+    type Task<T: Send + 'static>;
+    type Stream: Send;
+
+    fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Self::Task<T>;
+
+    async fn join<T: Send + 'static>(task: Self::Task<T>) -> T;
+
+    /// Ends a task where it waits; returns without waiting for that.
+    fn cancel(task: Self::Task<()>);
+
+    async fn connect(address: SocketAddr) -> io::Result<Self::Stream>;
+
+    async fn write(stream: &mut Self::Stream, byte: u8) -> io::Result<()>;
+
+    async fn read(stream: &mut Self::Stream) -> io::Result<u8>;
+}
+
+/// An engine of the test's own.
+pub(crate) fn engine() -> Engine<Wakeup> {
+    Builder::new().build_async().unwrap()
+}
+
+/// Waits until that many futures have a timer.
+pub(crate) fn await_alive(engine: &Engine<Wakeup>, count: u64) {
+    let begin = Instant::now();
+    while engine.stats().owned.alive != count {
+        assert!(begin.elapsed() < PATIENCE, "{:?}, {count} expected", engine.stats().owned);
+        thread::sleep(MS);
+    }
+}
+
+/// Makes a test of each of these cases, on that runtime.
+macro_rules! tests {
+    ($runtime:ty, $cases:ident: $($case:ident)*) => {
+        $(#[test]
+        fn $case() {
+            cases::$cases::$case(&<$runtime as cases::BlockOn>::new());
+        })*
+    };
+}
+pub(crate) use tests;
+
+macro_rules! test_one_task {
+    ($runtime:ty) => {
+        cases::tests! { $runtime, one_task:
+            a_sleep_is_never_early
+            a_sleep_of_the_process_s_engine_is_never_early
+            a_timeout_elapses_and_not_early
+            a_timeout_passes_the_value_on
+            a_timeout_is_used_for_one_future_after_the_other
+            an_interval_ticks_on_time_and_not_early
+            ten_thousand_sleeps_in_one_task_complete_and_none_early
+            a_sleep_wakes_the_thread_that_polled_it_last
+            a_dropped_future_leaves_no_timer
+        }
+    };
+}
+pub(crate) use test_one_task;
+
+macro_rules! test_many_tasks {
+    ($runtime:ty) => {
+        cases::tests! { $runtime, many_tasks:
+            ten_thousand_tasks_sleep_and_none_wakes_early
+            a_task_that_moves_to_another_worker_still_wakes
+            a_read_from_a_socket_is_limited_request_by_request
+            a_sleep_is_put_off_by_each_byte
+            a_cancelled_task_leaves_no_timer
+        }
+    };
+}
+pub(crate) use test_many_tasks;

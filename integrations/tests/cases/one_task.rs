@@ -1,0 +1,139 @@
+//! What holds in a single task.
+
+use super::{BlockOn, HOUR, MS, PATIENCE, await_alive, engine};
+use std::future::{pending, poll_fn, ready};
+use std::pin::Pin;
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+use tourbillon::future::{self, Sleep};
+
+/// Polls once; whether it is ready.
+async fn is_ready_at_once(sleep: &mut Sleep) -> bool {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *sleep).poll(cx).is_ready())).await
+}
+
+pub(crate) fn a_sleep_is_never_early(runtime: &impl BlockOn) {
+    let engine = engine();
+    runtime.block_on(async {
+        for delay in [Duration::ZERO, Duration::from_nanos(1), MS / 2, MS, 3 * MS, 40 * MS] {
+            let begin = engine.now();
+            engine.sleep(delay).await;
+            assert!(engine.now() >= begin + delay);
+            let deadline = engine.now() + delay;
+            engine.sleep_until(deadline).await;
+            assert!(engine.now() >= deadline);
+        }
+    });
+}
+
+pub(crate) fn a_sleep_of_the_process_s_engine_is_never_early(runtime: &impl BlockOn) {
+    runtime.block_on(async {
+        let begin = future::now();
+        future::sleep(5 * MS).await;
+        assert!(future::now() >= begin + 5 * MS);
+        assert!(future::timeout(5 * MS, pending::<()>()).await.is_err());
+        assert!(future::now() >= begin + 10 * MS);
+    });
+}
+
+pub(crate) fn a_timeout_elapses_and_not_early(runtime: &impl BlockOn) {
+    let engine = engine();
+    runtime.block_on(async {
+        let begin = engine.now();
+        assert!(engine.timeout(20 * MS, pending::<()>()).await.is_err());
+        assert!(engine.now() >= begin + 20 * MS);
+        assert!(engine.timeout(MS, engine.sleep(HOUR)).await.is_err());
+    });
+}
+
+pub(crate) fn a_timeout_passes_the_value_on(runtime: &impl BlockOn) {
+    let engine = engine();
+    runtime.block_on(async {
+        assert_eq!(engine.timeout(Duration::ZERO, ready(17)).await, Ok(17));
+        let late = async {
+            engine.sleep(3 * MS).await;
+            18
+        };
+        assert_eq!(engine.timeout(HOUR, late).await, Ok(18));
+    });
+}
+
+pub(crate) fn a_timeout_is_used_for_one_future_after_the_other(runtime: &impl BlockOn) {
+    let engine = engine();
+    runtime.block_on(async {
+        let mut timeout = engine.reusable_timeout();
+        for round in 0..20 {
+            assert_eq!(timeout.timeout(HOUR, ready(round)).await, Ok(round));
+            assert!(timeout.timeout(HOUR, engine.sleep(MS)).await.is_ok());
+            let begin = engine.now();
+            assert!(timeout.timeout(2 * MS, pending::<()>()).await.is_err());
+            assert!(engine.now() >= begin + 2 * MS);
+        }
+        assert_eq!(engine.stats().owned.alive, 1);
+    });
+}
+
+pub(crate) fn an_interval_ticks_on_time_and_not_early(runtime: &impl BlockOn) {
+    const PERIOD: Duration = Duration::from_millis(3);
+    let engine = engine();
+    runtime.block_on(async {
+        let start = engine.now();
+        let mut interval = engine.interval_at(start, PERIOD).unwrap();
+        for count in 0..20 {
+            let due = interval.tick().await;
+            assert_eq!(due, start + count * PERIOD);
+            assert!(engine.now() >= due);
+        }
+    });
+}
+
+pub(crate) fn ten_thousand_sleeps_in_one_task_complete_and_none_early(runtime: &impl BlockOn) {
+    let engine = engine();
+    let now = engine.now();
+    let mut sleeps: Vec<Sleep> =
+        (0..10_000).map(|index| engine.sleep_until(now + index % 100 * MS)).collect();
+    runtime
+        .block_on(engine.timeout(
+            PATIENCE,
+            poll_fn(|cx| {
+                sleeps.retain_mut(|sleep| {
+                    let is_done = Pin::new(&mut *sleep).poll(cx).is_ready();
+                    assert!(!is_done || engine.now() >= sleep.deadline());
+                    !is_done
+                });
+                if sleeps.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            }),
+        ))
+        .expect("all complete");
+    await_alive(&engine, 0);
+}
+
+pub(crate) fn a_sleep_wakes_the_thread_that_polled_it_last<R: BlockOn>(runtime: &R) {
+    let engine = engine();
+    let deadline = engine.now() + 50 * MS;
+    let mut sleep = engine.sleep_until(deadline);
+    let was_ready = runtime.block_on(is_ready_at_once(&mut sleep));
+    // Not so on a machine that is busy with other things.
+    assert!(!was_ready || engine.now() >= deadline);
+    let woken = thread::spawn(move || R::new().block_on(sleep));
+    woken.join().unwrap();
+    assert!(engine.now() >= deadline);
+}
+
+pub(crate) fn a_dropped_future_leaves_no_timer(runtime: &impl BlockOn) {
+    let engine = engine();
+    runtime.block_on(async {
+        let mut sleeps: Vec<Sleep> = (0..1_000).map(|_| engine.sleep(HOUR)).collect();
+        assert_eq!(engine.stats().owned.alive, 0);
+        for sleep in &mut sleeps {
+            assert!(!is_ready_at_once(sleep).await);
+        }
+        assert_eq!(engine.stats().owned.alive, 1_000);
+        drop(sleeps);
+        assert_eq!(engine.stats().owned.alive, 0);
+        assert!(engine.timeout(MS, engine.timeout(HOUR, pending::<()>())).await.is_err());
+    });
+    // The one that fired may have been dropped while its shard still woke the task.
+    await_alive(&engine, 0);
+}

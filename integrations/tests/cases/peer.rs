@@ -1,0 +1,37 @@
+//! A peer that answers some bytes and not others, on blocking sockets.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::thread;
+
+/// A byte that comes back.
+pub(crate) const ANSWER: u8 = b'?';
+/// A byte to which nothing comes back.
+pub(crate) const SILENCE: u8 = b'-';
+
+/// Serves one connection, until that is closed.
+pub(crate) struct Peer {
+    address: SocketAddr,
+}
+
+impl Peer {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_nodelay(true).unwrap();
+            let mut byte = [0];
+            while stream.read(&mut byte).is_ok_and(|count| count > 0) {
+                if byte == [ANSWER] {
+                    stream.write_all(&byte).unwrap();
+                }
+            }
+        });
+        Self { address }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}

@@ -76,11 +76,18 @@
 //! | O1   | touch, list             | `look`, `begin`, `end`   | the deadline stored before       | `owned::arm_races_with_fire` |
 //! | O5   | `own`, `end`, `rest`    | `begin`, `release`       | the payload, the handler's effects | `owned::drop_races_with_running_handler` |
 
-use super::{Control, FLAGS, GENERATION_SHIFT, LISTED, OWNED, RUNNING, SEQUENCE, SEQUENCE_SHIFT, WAITED};
-use super::{generation_of, next_sequence, stamp_of, vacant};
+mod outcome;
+mod pin;
+
+pub use outcome::Disarm;
+pub(crate) use outcome::{AfterRun, Arm, Begin, End, Look, Release, Shut};
+pub(crate) use pin::Pin;
+
 use crate::barrier::Barrier;
-use crate::sync::{AtomicU32, Ordering};
+use crate::state::{Control, FLAGS, LISTED, OWNED, RUNNING, WAITED, generation_of, stamp_of, vacant};
+use crate::sync::Ordering;
 use crate::tick::Timestamp;
+use pin::{LAST_LOOK, first_sequence, is_covered, listed};
 
 /// Somebody looks at the deadline and decides.
 const HELD: u64 = 1 << 4;
@@ -96,203 +103,9 @@ const NEVER: u64 = u64::MAX;
 /// The last deadline that there is.
 const LAST: u64 = NEVER - 1;
 
-const LOOK_SHIFT: u32 = GENERATION_SHIFT;
-/// Some look from here on, nobody knows which.
-const LOOK_MAX: u64 = u64::MAX >> LOOK_SHIFT;
-/// The last look that is known; farther timers are looked at then.
-const LAST_LOOK: u64 = (LOOK_MAX - 1) << UNIT_SHIFT;
-const UNIT_SHIFT: u32 = 20;
-const OFFSET: u32 = (1 << UNIT_SHIFT) - 1;
-
-/// What of a timer is touched only where its state does not tell: its generation, and its look to the nanosecond.
-#[derive(Debug)]
-pub(crate) struct Pin {
-    generation: AtomicU32,
-    look: AtomicU32,
-}
-
-/// What whoever arms a timer now owes or knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Arm {
-    /// The deadline is in force.
-    Pending,
-    /// It will be when the handler that runs has ended.
-    Running,
-    /// It is in force, and the caller posts a ticket with this stamp (O2).
-    Post { stamp: u32, look: Timestamp },
-    /// The engine is shut down.
-    Shut,
-    /// The handle has gone.
-    Dropped,
-}
-
-/// How a disarming ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disarm {
-    /// It was armed, and does not fire.
-    Disarmed,
-    /// It was not armed.
-    Idle,
-    /// Its handler has begun and has not ended; it does not fire again before it is armed again.
-    Running,
-}
-
-/// What the holder of a timer now owes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Look {
-    /// It is due, or was dropped: the caller still holds it, and calls `begin` or lets somebody else call it.
-    Due,
-    /// The caller posts a ticket with this stamp for this moment (O2).
-    Later { stamp: u32, look: Timestamp },
-    /// It is nobody's any more.
-    AtRest,
-}
-
-/// What a worker with a due timer now owes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Begin {
-    /// The caller runs the handler and calls `end`.
-    Run { deadline: Timestamp },
-    /// As in [`Look`].
-    Later { stamp: u32, look: Timestamp },
-    /// As in [`Look`].
-    AtRest,
-    /// The caller vacated the slot: it owns the payload and the slot.
-    Free,
-}
-
-/// What the worker owes after the handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) struct End {
-    /// Somebody waits for it.
-    pub(crate) waited: bool,
-    pub(crate) then: AfterRun,
-}
-
-/// What became of a timer after its run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum AfterRun {
-    /// As in [`Look`].
-    Later { stamp: u32, look: Timestamp },
-    /// As in [`Look`].
-    AtRest,
-    /// As in [`Begin`].
-    Free,
-}
-
-/// What became of a timer whose handle is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Release {
-    /// The caller vacated the slot: it owns the payload and the slot.
-    Vacated,
-    /// The holder will.
-    Left,
-}
-
-/// What the shutdown found in a slot of this kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Shut {
-    /// A timer that its handle or its handler still has.
-    Kept,
-    /// A dropped timer that nobody will look at: the caller vacated its slot, and owns payload and slot.
-    Free,
-}
-
 /// A deadline as it was asked for: the end of time is one nanosecond earlier here.
 fn moment(deadline: u64) -> Timestamp {
     if deadline == LAST { Timestamp::MAX } else { Timestamp::from_nanos(deadline) }
-}
-
-/// The moment, in units, from which on a deadline is known to be not before `look`.
-fn unit_after(look: u64) -> u64 {
-    look.div_ceil(1 << UNIT_SHIFT).min(LOOK_MAX)
-}
-
-fn look_of(state: u64) -> u64 {
-    state >> LOOK_SHIFT
-}
-
-/// Whether the ticket that is out is looked at in time for `deadline`, as far as the state tells.
-#[inline(always)]
-fn is_covered(state: u64, deadline: u64) -> bool {
-    state & FLAGS == OWNED | LISTED && look_of(state) <= (deadline >> UNIT_SHIFT).min(LOOK_MAX - 1)
-}
-
-/// The state after a ticket for `deadline` was decided on.
-fn listed(state: u64, deadline: u64) -> u64 {
-    let sequence = next_sequence(state) & SEQUENCE;
-    unit_after(deadline) << LOOK_SHIFT | sequence | OWNED | LISTED
-}
-
-/// The sequence that an owner of a slot begins with: far from those of the owners before, whose tickets may be out for
-/// the same deadlines.
-fn first_sequence(generation: u32) -> u64 {
-    // 2^16 over the golden ratio, and odd.
-    u64::from(generation.wrapping_mul(40_503)) << SEQUENCE_SHIFT & SEQUENCE
-}
-
-/// The low bits of the sequence, in their place in a pin.
-fn tag_of(state: u64) -> u32 {
-    (((state & SEQUENCE) >> SEQUENCE_SHIFT) as u32) << UNIT_SHIFT
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the low bits")]
-fn offset_of(deadline: u64) -> u32 {
-    deadline as u32 & OFFSET
-}
-
-impl Pin {
-    #[cfg(all(test, tourbillon_loom))]
-    pub(crate) fn new() -> Self {
-        Self { generation: AtomicU32::new(0), look: AtomicU32::new(0) }
-    }
-
-    // Ordering in this type: Relaxed. The generation was written before the timer became an owned one (O5), and does not
-    // change until it is none; what is read of the look is checked against the state.
-    fn begin(&self, generation: u32, at_rest: u64) {
-        self.generation.store(generation, Ordering::Relaxed);
-        // Nothing is known of a look: no listed timer has this tag before the sequence has gone round.
-        self.look.store(tag_of(at_rest), Ordering::Relaxed);
-    }
-
-    pub(crate) fn generation(&self) -> u32 {
-        self.generation.load(Ordering::Relaxed)
-    }
-
-    /// The state of the slot once its timer is no more.
-    fn vacated(&self) -> u64 {
-        vacant(self.generation().wrapping_add(1))
-    }
-
-    /// Notes the exact look of a timer that the caller listed. Should somebody have listed it again meanwhile, the tag
-    /// tells.
-    fn note(&self, state: u64, deadline: u64) {
-        self.look.store(tag_of(state) | offset_of(deadline.saturating_sub(1)), Ordering::Relaxed);
-    }
-
-    /// For when a ticket must be posted to be in time for `deadline`, given a state that does not cover it; `None` if the
-    /// ticket that is out is in time.
-    ///
-    /// It must not be later than the one that is out, which others may rely on (O3). Where both are in the same unit and
-    /// the exact look is not known, the begin of the unit is early enough for all.
-    fn look_for(&self, state: u64, deadline: u64) -> Option<u64> {
-        let unit = deadline >> UNIT_SHIFT;
-        if state & LISTED == 0 || unit_after(deadline) != look_of(state) || look_of(state) == LOOK_MAX {
-            return Some(deadline.min(LAST_LOOK));
-        }
-        let look = self.look.load(Ordering::Relaxed);
-        if look >> UNIT_SHIFT != tag_of(state) >> UNIT_SHIFT {
-            return Some(unit << UNIT_SHIFT);
-        }
-        (look & OFFSET >= offset_of(deadline)).then_some(deadline)
-    }
 }
 
 impl Control {

@@ -8,24 +8,24 @@
 //! # Layout
 //! ```text
 //! state   0 at rest | 1 registering | 2 waking | 3 both
-//! passed  the deadline that was last fired for
+//! fired   the deadline for which it fired last, NONE when that was forgotten
 //! ```
 //!
 //! # Invariants
 //! A1. The waker is touched by who moved the state from rest: to registering or to waking.
-//! A2. After a registration, `passed` was looked at, and a firing after that look wakes the registered waker, or one that
+//! A2. After a registration, `fired` was looked at, and a firing after that look wakes the registered waker, or one that
 //!     was registered later.
 //!
 //! # Races and their legal endings
 //! - register x fire: (a) the firing finds the waker and wakes it; (b) it finds the state registering, leaves, and the
-//!   registration wakes its own task; (c) it came first, and the look at `passed` after the registration sees it.
+//!   registration wakes its own task; (c) it came first, and the look at `fired` after the registration sees it.
 //! - register x register by another task: they are ordered by `&mut` of the future; the last one is woken.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over | model |
 //! |------|--------------|--------------|---------------------|-------|
 //! | A1   | `with_slot`, `fire`, back to rest | the same, from rest | the waker | `waker::poll_races_with_fire` |
-//! | A2   | `fire`, to waking | `with_slot` | the deadline that passed | `waker::poll_races_with_fire` |
+//! | A2   | `fire`, to waking | `with_slot` | the deadline that fired | `waker::poll_races_with_fire` |
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::tick::Timestamp;
@@ -36,11 +36,13 @@ const AT_REST: u32 = 0;
 const REGISTERING: u32 = 1;
 const WAKING: u32 = 2;
 
+/// No timer fires for the end of time.
+const NONE: u64 = u64::MAX;
+
 /// What a firing and a waiting task share.
 pub(crate) struct WakerCell {
     state: AtomicU32,
-    /// 0 when nothing was: the origin's deadline is taken for the next one.
-    passed: AtomicU64,
+    fired: AtomicU64,
     waker: UnsafeCell<Option<Waker>>,
 }
 
@@ -49,17 +51,25 @@ unsafe impl Sync for WakerCell {}
 
 impl WakerCell {
     pub(crate) fn new() -> Self {
-        Self { state: AtomicU32::new(AT_REST), passed: AtomicU64::new(0), waker: UnsafeCell::new(None) }
+        Self { state: AtomicU32::new(AT_REST), fired: AtomicU64::new(NONE), waker: UnsafeCell::new(None) }
     }
 
-    /// Whether a firing for `deadline`, or a later one, has begun: the deadline has passed.
+    /// Whether the last firing was for `deadline`. One for another deadline says nothing of this one: the sleep may have
+    /// been reset, and the clock have stepped back.
     #[inline]
-    pub(crate) fn has_passed(&self, deadline: Timestamp) -> bool {
+    pub(crate) fn has_fired_for(&self, deadline: Timestamp) -> bool {
         // Ordering: Acquire, for what was done before the clock was stepped or the timer armed.
-        self.passed.load(Ordering::Acquire) >= deadline.as_nanos().max(1)
+        self.fired.load(Ordering::Acquire) == deadline.as_nanos() && deadline != Timestamp::MAX
     }
 
-    /// Has `waker` woken by the next firing, or at once if one is under way. The caller looks at `has_passed` afterwards
+    /// Forgets the last firing: the deadline is set anew, perhaps to the same. A firing that is under way may still come.
+    #[inline]
+    pub(crate) fn forget(&self) {
+        // Ordering: Relaxed. The task's own view.
+        self.fired.store(NONE, Ordering::Relaxed);
+    }
+
+    /// Has `waker` woken by the next firing, or at once if one is under way. The caller looks at `has_fired_for` afterwards
     /// (A2).
     pub(crate) fn register(&self, waker: &Waker) {
         let registered = self.with_slot(|slot| slot.as_ref().is_some_and(|old| old.will_wake(waker)));
@@ -80,24 +90,22 @@ impl WakerCell {
     /// Runs `f` on the waker's slot, if no firing is under way. `None` also when one came meanwhile, and left the waking to
     /// us.
     fn with_slot<R>(&self, f: impl FnOnce(&mut Option<Waker>) -> R) -> Option<R> {
-        // Ordering: Acquire [A1, A2]. The waker, and what the last firing passed. Failure Relaxed: nothing is read, and the
+        // Ordering: Acquire [A1, A2]. The waker, and what fired last. Failure Relaxed: nothing is read, and the
         // task, which is woken, polls again.
         self.state.compare_exchange(AT_REST, REGISTERING, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: A1: we moved the state from rest.
         let result = self.waker.with_mut(|slot| f(unsafe { &mut *slot }));
-        // Ordering: Release [A1]. The waker. An RMW, so that what a firing passed that came meanwhile stays published: the
+        // Ordering: Release [A1]. The waker. An RMW, so that what fired meanwhile stays published: the
         // task, which is woken, acquires it when it polls again.
         let state = self.state.swap(AT_REST, Ordering::Release);
         (state == REGISTERING).then_some(result)
     }
 
-    /// Says that `deadline` has passed, and takes the waker that is to be told, if there is one.
+    /// Says that it fires for `deadline`, and takes the waker that is to be told, if there is one.
     pub(crate) fn fire(&self, deadline: Timestamp) -> Option<Waker> {
-        // Ordering: Relaxed. Firings come one at a time, each seeing the one before.
-        let passed = self.passed.load(Ordering::Relaxed).max(deadline.as_nanos()).max(1);
-        // Ordering: Release, with `has_passed`.
-        self.passed.store(passed, Ordering::Release);
-        // Ordering: AcqRel [A1, A2]. Acquire: the waker. Release: what passed.
+        // Ordering: Release, with `has_fired_for`.
+        self.fired.store(deadline.as_nanos(), Ordering::Release);
+        // Ordering: AcqRel [A1, A2]. Acquire: the waker. Release: what fired.
         if self.state.fetch_or(WAKING, Ordering::AcqRel) != AT_REST {
             return None;
         }

@@ -7,10 +7,11 @@ use core::future::poll_fn;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
-/// A tick that is taken by no more than this after its time, or by less than a period, was not missed.
+/// A tick that is taken by no more than this after its time was not missed, nor by an engine's tick, where that is longer.
 const IN_TIME: Duration = Duration::from_millis(5);
 
-/// What an [`Interval`] does about ticks that were not taken in time: more than 5 ms late, or a period if that is less.
+/// What an [`Interval`] does about ticks that were not taken in time: more than 5 ms late, or a tick of the engine if that
+/// is more, or a period if that is less.
 ///
 /// With a period of 50, and a tick at 100 that is taken at 230:
 ///
@@ -32,8 +33,8 @@ pub enum MissedTickBehavior {
 
 impl MissedTickBehavior {
     /// The tick after one for `due` that is taken at `now`.
-    fn next(self, due: Timestamp, now: Timestamp, period: Duration) -> Timestamp {
-        if now - due <= IN_TIME.min(period) {
+    fn next(self, due: Timestamp, now: Timestamp, period: Duration, tick: Duration) -> Timestamp {
+        if now - due <= IN_TIME.max(tick).min(period) {
             return due + period;
         }
         match self {
@@ -110,7 +111,7 @@ impl Interval {
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Timestamp> {
         ready!(self.sleep.poll_elapsed(cx));
         let due = self.sleep.deadline();
-        self.sleep.put(self.behavior.next(due, self.sleep.now(), self.period));
+        self.sleep.put(self.behavior.next(due, self.sleep.now(), self.period, self.sleep.tick()));
         Poll::Ready(due)
     }
 

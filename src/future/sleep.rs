@@ -66,7 +66,7 @@ pub struct Sleep {
     timer: Option<Timer<Wakeup>>,
     /// What the timer was armed for last, if it may still be.
     armed_for: Option<Timestamp>,
-    /// Whether the deadline was ahead when it was set, so that the clock need not be read before arming.
+    /// Whether the deadline was ahead when it was set or looked at: from then on the firing tells, not the clock.
     is_ahead: bool,
 }
 
@@ -122,17 +122,25 @@ impl Sleep {
         self.source.handle().now()
     }
 
+    /// The length of its engine's tick.
+    pub(super) fn tick(&self) -> Duration {
+        self.source.handle().tick()
+    }
+
     /// Gives it another deadline, for which it is armed when it is next polled and that has not passed.
     #[inline]
     pub(super) fn put(&mut self, deadline: Timestamp) {
         self.deadline = deadline;
         self.is_ahead = false;
+        if let Some(timer) = &self.timer {
+            timer.payload().cell.forget();
+        }
     }
 
     /// Gives it a deadline `delay` from now, for which it is armed when it is next polled.
     #[inline]
     pub(super) fn put_after(&mut self, delay: Duration) {
-        self.deadline = self.now() + delay;
+        self.put(self.now() + delay);
         self.is_ahead = !delay.is_zero();
     }
 
@@ -147,7 +155,7 @@ impl Sleep {
     }
 
     fn has_fired(&self) -> bool {
-        self.timer.as_ref().is_some_and(|timer| timer.payload().cell.has_passed(self.deadline))
+        self.timer.as_ref().is_some_and(|timer| timer.payload().cell.has_fired_for(self.deadline))
     }
 
     /// The timer, made now if there is none. The task polls again while the engine is full, and is forgotten when it was
@@ -157,7 +165,10 @@ impl Sleep {
             match Timer::new(self.source.handle().core(), Wakeup::new()) {
                 Ok(timer) => self.timer = Some(timer),
                 Err(error) if error.kind == ScheduleErrorKind::ShutDown => {}
-                Err(_full) => cx.waker().wake_by_ref(),
+                Err(_full) => {
+                    self.is_ahead = false;
+                    cx.waker().wake_by_ref();
+                }
             }
         }
         self.timer.as_ref()
@@ -167,11 +178,15 @@ impl Sleep {
         if self.has_fired() {
             return Poll::Ready(());
         }
-        let is_armed = self.armed_for == Some(self.deadline);
-        if !is_armed && !self.is_ahead && self.now() >= self.deadline {
-            return Poll::Ready(());
+        if !self.is_ahead {
+            let handle = self.source.handle();
+            if !handle.is_shut_down() && handle.now() >= self.deadline {
+                return Poll::Ready(());
+            }
+            self.is_ahead = true;
         }
         let deadline = self.deadline;
+        let is_armed = self.armed_for == Some(deadline);
         let Some(timer) = self.timer_or_wake(cx) else { return Poll::Pending };
         timer.payload().cell.register(cx.waker());
         if !is_armed {

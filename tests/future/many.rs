@@ -1,0 +1,167 @@
+//! Many sleeps at a time, by chance.
+
+use crate::support::{HOUR, Log, MS, Rng};
+use crate::tasks::{SECOND, driven, driven_with, due_tick, on_wake, poll_with};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+use tourbillon::future::Sleep;
+use tourbillon::{Builder, Clock, Timestamp};
+
+#[test]
+fn thousands_with_random_deadlines_are_each_woken_once_on_their_tick() {
+    for (seed, tick, shards) in [(1, MS, 1), (2, Duration::from_micros(1), 1), (3, 17 * MS, 3)] {
+        let mut engine = driven_with(Builder::new().tick(tick).shards(shards));
+        let mut rng = Rng::new(seed);
+        let wakes = Log::new();
+        engine.advance(rng.nanos_below(SECOND));
+        let mut sleeps: Vec<(Sleep, Waker)> = (0..5_000_usize)
+            .map(|n| {
+                let (wakes, clock) = (wakes.clone(), engine.clock().clone());
+                let delay = match rng.below(3) {
+                    0 => rng.nanos_below(20 * tick),
+                    1 => rng.nanos_below(SECOND),
+                    _ => rng.nanos_below(HOUR),
+                };
+                let sleep = engine.sleep(delay + Duration::from_nanos(1));
+                (sleep, on_wake(move || wakes.push((n, clock.now()))))
+            })
+            .collect();
+        for (sleep, waker) in &mut sleeps {
+            assert!(poll_with(sleep, waker).is_pending());
+        }
+        engine.advance(HOUR + SECOND);
+        let expected: Vec<_> =
+            sleeps.iter().enumerate().map(|(n, (sleep, _))| (n, due_tick(sleep.deadline(), tick))).collect();
+        assert_eq!(wakes.take_sorted(), expected);
+        for (sleep, waker) in &mut sleeps {
+            assert_eq!(poll_with(sleep, waker), Poll::Ready(()));
+        }
+        assert_eq!(engine.stats().owned.alive, 5_000);
+        drop(sleeps);
+        assert_eq!(engine.stats().owned.alive, 0);
+    }
+}
+
+/// One sleep of `sleeps_do_what_a_list_of_deadlines_does`, and what is known of it.
+struct Known {
+    sleep: Sleep,
+    /// When its deadline was set.
+    set_at: Timestamp,
+    turned_since: bool,
+    /// Who is woken, if anybody.
+    waiting: Option<usize>,
+    /// Whether somebody must be: not who has seen the end by polling.
+    owes_a_wake: bool,
+}
+
+impl Known {
+    /// When it is over for certain, and its task woken: with the next turn, if its tick had begun when it was set.
+    fn due(&self) -> Timestamp {
+        due_tick(self.sleep.deadline(), MS).max(self.set_at)
+    }
+
+    /// Checks who was woken by a step of the clock to `now`. A deadline that was moved within the past may come with the
+    /// ticket of an earlier one, before its tick.
+    fn check(&mut self, mine: &[(usize, Timestamp)], now: Timestamp, case: &str) {
+        let due = self.due();
+        match mine {
+            [] => assert!(!self.owes_a_wake || due > now, "not woken: {case}"),
+            &[(task, at)] => {
+                assert_eq!(self.waiting.take(), Some(task), "{case}");
+                self.owes_a_wake = false;
+                assert!(at >= self.sleep.deadline(), "woken early: {case}");
+                assert!(at == due || at == self.set_at, "woken at {at}, not at {due}: {case}");
+            }
+            _ => panic!("woken twice: {case}"),
+        }
+        self.turned_since = true;
+    }
+}
+
+/// Goal: whatever is done to sleeps, none is ready before its deadline, nor pending after the tick of it; and the task
+/// that polled last is woken once, on that tick. Method: random polls by several tasks, resets, drops and steps of the
+/// clock, against the deadlines alone.
+#[test]
+fn sleeps_do_what_a_list_of_deadlines_does() {
+    for seed in 0..300 {
+        simulate(seed);
+    }
+}
+
+fn simulate(seed: u64) {
+    const TASKS: usize = 3;
+    let mut rng = Rng::new(seed);
+    let mut engine = driven();
+    let wakes = Log::new();
+    let wakers: Vec<Vec<Waker>> = (0..8)
+        .map(|sleep: usize| {
+            let waker = |task| {
+                let (wakes, clock) = (wakes.clone(), engine.clock().clone());
+                on_wake(move || wakes.push((sleep, task, clock.now())))
+            };
+            (0..TASKS).map(waker).collect()
+        })
+        .collect();
+    let mut delay = {
+        let mut rng = Rng::new(seed ^ 0xdead);
+        move || match rng.below(4) {
+            0 => Duration::ZERO,
+            1 => rng.nanos_below(3 * MS),
+            2 => Duration::from_millis(rng.below(20)),
+            _ => rng.nanos_below(100 * MS),
+        }
+    };
+    let fresh = |sleep: Sleep, now| Known {
+        sleep,
+        set_at: now,
+        turned_since: false,
+        waiting: None,
+        owes_a_wake: false,
+    };
+    let mut all: Vec<Known> = (0..8).map(|_| fresh(engine.sleep(delay()), engine.now())).collect();
+    for step in 0..400 {
+        let at = rng.index(all.len());
+        let now = engine.now();
+        let known = &mut all[at];
+        match rng.below(10) {
+            0..4 => {
+                let task = rng.index(TASKS);
+                let deadline = known.sleep.deadline();
+                match poll_with(&mut known.sleep, &wakers[at][task]) {
+                    Poll::Ready(()) => {
+                        assert!(now >= deadline, "early: seed {seed}, step {step}, sleep {at}");
+                        known.owes_a_wake = false;
+                    }
+                    Poll::Pending => {
+                        let is_over = now >= known.due() && known.turned_since;
+                        assert!(!is_over, "pending when over: seed {seed}, step {step}, sleep {at}");
+                        known.waiting = Some(task);
+                        known.owes_a_wake = true;
+                    }
+                }
+            }
+            4 | 5 => {
+                let deadline = match rng.below(8) {
+                    0 => Timestamp::from_nanos(now.as_nanos().saturating_sub(rng.below(20_000_000))),
+                    1 => known.sleep.deadline(),
+                    _ => now + delay(),
+                };
+                known.sleep.reset(deadline);
+                (known.set_at, known.turned_since) = (now, false);
+            }
+            6 => *known = fresh(engine.sleep(delay()), now),
+            _ => {
+                engine.advance(if rng.chance(50) { rng.nanos_below(3 * MS) } else { delay() });
+                let wakes = wakes.take();
+                for (at, known) in all.iter_mut().enumerate() {
+                    let mine: Vec<_> =
+                        wakes.iter().filter(|wake| wake.0 == at).map(|wake| (wake.1, wake.2)).collect();
+                    known.check(&mine, engine.now(), &format!("seed {seed}, step {step}, sleep {at}"));
+                }
+            }
+        }
+        assert!(wakes.len() == 0, "woken by none: seed {seed}, step {step}");
+    }
+    drop(all);
+    assert_eq!(engine.stats().owned.alive, 0, "seed {seed}");
+}

@@ -1,0 +1,624 @@
+//! Sleeping, on a clock that moves when it is told to.
+
+use crate::support::{HOUR, Log, MS, Rng};
+use crate::tasks::{SECOND, Shared, Task, YEAR, bell, driven, driven_with, due_tick, on_wake, poll_with};
+use std::future::Future;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+use tourbillon::future::Sleep;
+use tourbillon::{Builder, Clock, Timestamp};
+
+// --- After tokio's cases ---
+
+#[test]
+fn a_sleep_until_now_is_over_when_it_is_first_polled() {
+    let mut engine = driven();
+    engine.advance(7 * MS + MS / 3);
+    for deadline in [engine.now(), Timestamp::ZERO, Timestamp::from_nanos(1), Timestamp::ZERO + 7 * MS] {
+        let mut task = Task::new(engine.sleep_until(deadline));
+        assert!(task.future.is_elapsed());
+        assert_eq!(task.poll(), Poll::Ready(()));
+        assert_eq!(task.future.deadline(), deadline);
+    }
+    assert_eq!((engine.stats().owned.alive, engine.stats().owned.posted), (0, 0));
+}
+
+#[test]
+fn sleeps_without_a_delay_cost_no_time() {
+    let engine = driven();
+    for _ in 0..1_000 {
+        assert_eq!(Task::new(engine.sleep(Duration::ZERO)).poll(), Poll::Ready(()));
+    }
+    assert_eq!(engine.now(), Timestamp::ZERO);
+}
+
+#[test]
+fn it_has_elapsed_from_its_deadline_on() {
+    let mut engine = driven();
+    let mut task = Task::new(engine.sleep(10 * MS));
+    assert!(!task.future.is_elapsed());
+    assert!(task.poll().is_pending());
+    engine.advance(10 * MS - Duration::from_nanos(1));
+    assert!(!task.future.is_elapsed());
+    engine.advance(Duration::from_nanos(1));
+    // Before it is polled, and after.
+    assert!(task.future.is_elapsed());
+    assert_eq!(task.poll(), Poll::Ready(()));
+    assert!(task.future.is_elapsed());
+}
+
+#[test]
+fn each_sleep_ends_at_the_tick_of_its_deadline() {
+    // Around the borders of levels, from places before and behind them.
+    let mut engine = driven();
+    for from in [0, 5, 63, 64, 250, 4_095, 65_530] {
+        engine.advance(from * MS);
+        for ticks in [1, 2, 10, 59, 60, 63, 64, 65, 255, 256, 257, 4_095, 4_096, 70_000] {
+            let start = engine.now();
+            Task::new(engine.sleep(ticks * MS)).run(&mut engine);
+            assert_eq!(engine.now(), start + ticks * MS);
+        }
+    }
+}
+
+#[test]
+fn a_nanosecond_more_is_a_tick_more() {
+    let mut engine = driven();
+    for _ in 0..5 {
+        let start = engine.now();
+        Task::new(engine.sleep(MS + Duration::from_nanos(1))).run(&mut engine);
+        assert_eq!(engine.now(), start + 2 * MS);
+    }
+    // And what is left of the present tick counts.
+    engine.advance(MS / 2);
+    let start = engine.now();
+    Task::new(engine.sleep(MS / 4)).run(&mut engine);
+    assert_eq!(engine.now(), start + MS / 2);
+}
+
+#[test]
+fn a_reset_to_a_later_deadline_wakes_at_that_one_alone() {
+    let mut engine = driven();
+    let mut task = Task::new(engine.sleep(100 * MS));
+    assert!(task.poll().is_pending());
+    task.future.reset(Timestamp::ZERO + 200 * MS);
+    engine.advance(199 * MS);
+    assert_eq!(task.take_wakes(), 0);
+    assert!(task.poll().is_pending());
+    engine.advance(MS);
+    assert_eq!(task.take_wakes(), 1);
+    assert_eq!(task.poll(), Poll::Ready(()));
+}
+
+#[test]
+fn a_reset_to_an_earlier_deadline_wakes_at_that_one() {
+    // Before and after the shard has seen the first one, without and with a poll in between.
+    for (turned, polled) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut engine = driven();
+        let mut task = Task::new(engine.sleep(100 * MS));
+        assert!(task.poll().is_pending());
+        if turned {
+            engine.advance(10 * MS);
+        }
+        task.future.reset(Timestamp::ZERO + 80 * MS);
+        if polled {
+            assert!(task.poll().is_pending());
+        }
+        task.run_until_woken(&mut engine);
+        assert_eq!(engine.now(), Timestamp::ZERO + 80 * MS);
+        assert_eq!(task.poll(), Poll::Ready(()));
+        engine.advance(SECOND);
+        assert_eq!(task.take_wakes(), 0, "the old deadline woke it too");
+    }
+}
+
+/// Row R18.
+#[test]
+fn a_reset_after_completion_begins_anew() {
+    let mut engine = driven();
+    let mut task = Task::new(engine.sleep(100 * MS));
+    task.run(&mut engine);
+    assert_eq!(task.poll(), Poll::Ready(()));
+    for round in 0..10 {
+        let start = engine.now();
+        let delay = (10 + round) * MS;
+        task.future.reset(start + delay);
+        assert!(!task.future.is_elapsed());
+        task.run(&mut engine);
+        assert_eq!(engine.now(), start + delay);
+    }
+    // To another one than before, twice polled.
+    task.future.reset_after(600 * SECOND);
+    assert!(task.poll().is_pending());
+    assert!(task.poll().is_pending());
+    assert_eq!(engine.stats().owned.alive, 1);
+}
+
+/// Row R18.
+#[test]
+fn a_reset_to_the_past_ends_it_with_the_next_poll() {
+    let mut engine = driven();
+    let mut task = Task::new(engine.sleep(100 * MS));
+    assert!(task.poll().is_pending());
+    engine.advance(50 * MS);
+    assert_eq!(task.take_wakes(), 0);
+    task.future.reset(Timestamp::ZERO + 40 * MS);
+    assert!(task.future.is_elapsed());
+    assert_eq!(task.poll(), Poll::Ready(()));
+}
+
+#[test]
+fn a_reset_to_the_past_wakes_the_task_with_the_next_turn() {
+    let mut engine = driven();
+    let mut task = Task::new(engine.sleep(100 * MS));
+    assert!(task.poll().is_pending());
+    engine.advance(50 * MS);
+    task.future.reset(Timestamp::ZERO + 40 * MS);
+    engine.turn();
+    assert_eq!((task.take_wakes(), engine.now()), (1, Timestamp::ZERO + 50 * MS));
+    assert_eq!(task.poll(), Poll::Ready(()));
+}
+
+/// Row R3: no delay overflows; row P14 for the futures: years are not too many ticks.
+#[test]
+fn sleeps_of_years_end_on_their_tick() {
+    let mut engine = driven();
+    for years in [1, 1, 1, 1, 1, 5, 10, 100] {
+        let start = engine.now();
+        Task::new(engine.sleep(years * YEAR)).run(&mut engine);
+        assert_eq!(engine.now(), start + years * YEAR);
+    }
+}
+
+/// The last tick that there is never ends.
+#[test]
+fn the_longest_sleeps_never_end_and_hide_no_short_one() {
+    for delay in [Duration::MAX, Duration::MAX - MS, Duration::from_secs(u64::MAX / 10)] {
+        let mut engine = driven();
+        engine.advance(MS / 2);
+        let mut longest = Task::new(engine.sleep(delay));
+        assert_eq!(longest.future.deadline(), Timestamp::MAX);
+        assert!(longest.poll().is_pending());
+        Task::new(engine.sleep(Duration::from_nanos(1))).run(&mut engine);
+        assert_eq!(engine.now(), Timestamp::ZERO + MS);
+        engine.advance(500 * YEAR);
+        assert!(longest.poll().is_pending());
+        engine.advance_to(Timestamp::MAX);
+        assert_eq!(longest.take_wakes(), 0);
+        longest.future.reset(Timestamp::ZERO);
+        engine.turn();
+        assert_eq!(longest.poll(), Poll::Ready(()));
+    }
+}
+
+/// Row R2: deadlines around those that look like sentinels are deadlines.
+#[test]
+fn sleeps_end_up_to_the_last_tick() {
+    let last_tick = u64::MAX / 1_000_000 * 1_000_000;
+    for deadline in [1, 2, 1 << 20, (1 << 40) - 1, 1 << 40, 1 << 63, last_tick - 1, last_tick] {
+        let mut engine = driven();
+        let mut task = Task::new(engine.sleep_until(Timestamp::from_nanos(deadline)));
+        assert!(task.poll().is_pending());
+        task.run_until_woken(&mut engine);
+        assert_eq!(engine.now(), due_tick(Timestamp::from_nanos(deadline), MS), "{deadline}");
+        assert_eq!(task.poll(), Poll::Ready(()), "{deadline}");
+    }
+}
+
+#[test]
+fn one_that_was_moved_to_another_tick_is_dropped_there() {
+    let mut engine = driven();
+    let mut tasks = [5, 5, 10].map(|ticks| Task::new(engine.sleep(ticks * MS)));
+    for task in &mut tasks {
+        assert!(task.poll().is_pending());
+    }
+    let [mut first, mut moved, mut last] = tasks;
+    moved.future.reset(Timestamp::ZERO + 10 * MS);
+    first.run(&mut engine);
+    assert_eq!((engine.now(), moved.take_wakes()), (Timestamp::ZERO + 5 * MS, 0));
+    drop(moved);
+    assert_eq!(engine.stats().owned.alive, 2);
+    last.run(&mut engine);
+    assert_eq!(engine.now(), Timestamp::ZERO + 10 * MS);
+}
+
+#[test]
+fn a_sleep_keeps_to_its_own_engine() {
+    let mut mine = driven();
+    let mut other = driven();
+    mine.advance(HOUR);
+    let mut task = Task::new(mine.sleep(MS));
+    assert!(task.poll().is_pending());
+    // Reset and polled amid the other's work.
+    other.advance(10 * HOUR);
+    task.future.reset_after(2 * MS);
+    assert_eq!(task.future.deadline(), Timestamp::ZERO + HOUR + 2 * MS);
+    assert!(task.poll().is_pending());
+    other.advance(10 * HOUR);
+    assert_eq!((task.take_wakes(), other.stats().owned.posted), (0, 0));
+    mine.advance(2 * MS);
+    assert_eq!(task.take_wakes(), 1);
+    assert_eq!(task.poll(), Poll::Ready(()));
+}
+
+/// Row R25, as far as it is ours: a task that never rests gets its time all the same.
+#[test]
+fn a_task_that_never_rests_sleeps_no_longer() {
+    let mut engine = driven();
+    let mut task = Task::new(engine.sleep(10 * MS));
+    for tenth in 0..100 {
+        assert!(task.poll().is_pending(), "early at {tenth}");
+        engine.advance(MS / 10);
+    }
+    assert_eq!(task.poll(), Poll::Ready(()));
+    assert_eq!((task.take_wakes(), engine.stats().owned.posted), (1, 1));
+}
+
+// --- What a sleep costs ---
+
+#[test]
+fn a_sleep_that_is_not_polled_registers_nothing() {
+    let mut engine = driven();
+    let mut sleeps: Vec<Sleep> = (0..100).map(|n| engine.sleep(n * MS)).collect();
+    for sleep in &mut sleeps {
+        sleep.reset_after(HOUR);
+        assert!(!sleep.is_elapsed());
+    }
+    engine.advance(HOUR / 2);
+    let stats = engine.stats();
+    assert_eq!((stats.owned.alive, stats.owned.posted, stats.total.tickets), (0, 0, 0));
+    assert_eq!(stats.scheduled, 0);
+}
+
+#[test]
+fn a_sleep_that_is_dropped_is_disarmed_and_leaves_nothing() {
+    // Before the shard has seen its ticket (row R13), and after.
+    for turned in [false, true] {
+        let mut engine = driven();
+        let mut tasks: Vec<_> = (1..=1_000).map(|n| Task::new(engine.sleep(n * MS))).collect();
+        for task in &mut tasks {
+            assert!(task.poll().is_pending());
+        }
+        if turned {
+            engine.turn();
+        }
+        assert_eq!(engine.stats().owned.alive, 1_000);
+        let kept = tasks.split_off(999).pop().unwrap();
+        let bells: Vec<_> = tasks.into_iter().map(Task::drop_future).collect();
+        assert_eq!(engine.stats().owned.alive, 1);
+        engine.advance(SECOND);
+        assert!(bells.iter().all(|bell| bell.take() == 0));
+        assert_eq!(kept.take_wakes(), 1);
+        drop(kept);
+        let stats = engine.stats();
+        assert_eq!((stats.owned.alive, stats.owned.fired, stats.total.tickets), (0, 1, 0));
+    }
+}
+
+#[test]
+fn slots_of_dropped_sleeps_are_used_again() {
+    let engine = driven_with(Builder::new().capacity(1));
+    for _ in 0..10_000 {
+        let mut task = Task::new(engine.sleep(HOUR));
+        assert!(task.poll().is_pending());
+        assert_eq!(task.take_wakes(), 0, "there was no room");
+        assert_eq!(engine.stats().owned.alive, 1);
+    }
+    assert_eq!(engine.stats().owned.alive, 0);
+}
+
+#[test]
+fn completion_lasts() {
+    let mut engine = driven();
+    let mut task = Task::new(engine.sleep(10 * MS));
+    task.run(&mut engine);
+    for _ in 0..100 {
+        assert_eq!(task.poll(), Poll::Ready(()));
+        engine.advance(10 * MS);
+    }
+    assert_eq!((task.take_wakes(), engine.stats().owned.fired), (0, 1));
+}
+
+// --- Resetting ---
+
+#[test]
+fn a_reset_before_the_first_poll_is_all_that_counts() {
+    let mut engine = driven();
+    engine.advance(20 * MS);
+    for (first, second) in [(10, 30), (30, 10), (10, 10)] {
+        let start = engine.now();
+        let mut task = Task::new(engine.sleep(first * MS));
+        task.future.reset(start + second * MS);
+        task.run(&mut engine);
+        assert_eq!(engine.now(), start + second * MS);
+    }
+    let mut past = Task::new(engine.sleep(10 * MS));
+    past.future.reset(Timestamp::ZERO);
+    assert_eq!(past.poll(), Poll::Ready(()));
+    // A past deadline that was moved on before anybody looked.
+    let mut future = Task::new(engine.sleep_until(Timestamp::ZERO));
+    future.future.reset_after(10 * MS);
+    assert!(future.poll().is_pending());
+}
+
+#[test]
+fn the_last_of_many_resets_counts() {
+    let mut engine = driven();
+    let mut rng = Rng::new(5);
+    for _ in 0..200 {
+        let start = engine.now();
+        let mut task = Task::new(engine.sleep(HOUR));
+        assert!(task.poll().is_pending());
+        let mut deadline = start;
+        for _ in 0..rng.below(10) + 1 {
+            deadline = start + MS + rng.nanos_below(SECOND);
+            task.future.reset(deadline);
+            if rng.chance(30) {
+                engine.turn();
+            }
+        }
+        task.run_until_woken(&mut engine);
+        assert_eq!(engine.now(), due_tick(deadline, MS));
+        assert_eq!(task.poll(), Poll::Ready(()));
+    }
+}
+
+/// Row R18: what is due, or about to fire, is reset like anything else.
+#[test]
+fn a_sleep_that_is_moved_while_its_old_deadline_fires_ends_at_the_new_one() {
+    let mut engine = driven();
+    let (one, two) = (Shared::default(), Shared::default());
+    let wakes = Log::new();
+    let later = Timestamp::ZERO + 50 * MS;
+    let wakers: Vec<Waker> = [(0, &two), (1, &one)]
+        .map(|(n, other)| {
+            let (other, wakes, clock) = (other.clone(), wakes.clone(), engine.clock().clone());
+            on_wake(move || {
+                wakes.push((n, clock.now()));
+                // The other one is due in this very tick.
+                if clock.now() < later {
+                    other.with(|sleep| sleep.reset(later));
+                }
+            })
+        })
+        .into();
+    for (shared, waker) in [&one, &two].into_iter().zip(&wakers) {
+        shared.put(engine.sleep(10 * MS));
+        assert!(shared.poll(waker).is_pending());
+    }
+    engine.advance(10 * MS);
+    let first = wakes.take();
+    assert_eq!(first.len(), 1, "the one that was moved has fired: {first:?}");
+    engine.advance(39 * MS);
+    assert_eq!(wakes.len(), 0);
+    engine.advance(MS);
+    assert_eq!(wakes.take(), [(1 - first[0].0, later)]);
+}
+
+#[test]
+fn a_sleep_that_is_disarmed_never_ends_and_may_be_reset() {
+    // Before its first poll, amid its time, when that has passed, and once it is over.
+    for (polled, passes) in [(false, 0), (false, 20), (true, 0), (true, 5), (true, 10), (true, 20)] {
+        let mut engine = driven();
+        let mut task = Task::new(engine.sleep(10 * MS));
+        assert!(!polled || task.poll().is_pending());
+        engine.advance(passes * MS);
+        assert_eq!(task.take_wakes(), usize::from(polled && passes >= 10));
+        if passes == 20 {
+            assert_eq!(task.poll(), Poll::Ready(()));
+        }
+        task.future.disarm();
+        assert!(!task.future.is_elapsed());
+        engine.advance(HOUR);
+        assert_eq!(task.take_wakes(), 0);
+        assert!(task.poll().is_pending());
+        engine.advance(YEAR);
+        assert_eq!((task.take_wakes(), task.poll()), (0, Poll::Pending));
+        let start = engine.now();
+        task.future.reset_after(10 * MS);
+        task.run_until_woken(&mut engine);
+        assert_eq!((engine.now(), task.poll()), (start + 10 * MS, Poll::Ready(())));
+    }
+}
+
+#[test]
+fn a_sleep_that_is_disarmed_and_reset_wakes_who_polled_it_last() {
+    let mut engine = driven();
+    let mut task = Task::new(engine.sleep(10 * MS));
+    assert!(task.poll().is_pending());
+    for _ in 0..100 {
+        task.future.disarm();
+        task.future.disarm();
+        engine.advance(MS);
+        task.future.reset_after(10 * MS);
+        engine.advance(MS);
+    }
+    assert_eq!((task.take_wakes(), engine.stats().owned.fired), (0, 0));
+    engine.advance(9 * MS);
+    assert_eq!((task.take_wakes(), task.poll()), (1, Poll::Ready(())));
+}
+
+#[test]
+fn an_idle_timeout_that_each_event_resets_costs_next_to_nothing() {
+    // As in a loop around a select: events come, the sleep is reset by hand, and polled with what else there is.
+    let mut engine = driven();
+    let mut idle = Task::new(engine.sleep(30 * SECOND));
+    for _event in 0..10_000 {
+        assert!(idle.poll().is_pending());
+        engine.advance(10 * MS);
+        assert_eq!(idle.take_wakes(), 0);
+        idle.future.reset_after(30 * SECOND);
+    }
+    let last = engine.now();
+    assert_eq!(engine.stats().owned.posted, 1);
+    assert!(engine.stats().owned.put_off <= 5, "{:?}", engine.stats().owned);
+    idle.run_until_woken(&mut engine);
+    assert_eq!(engine.now(), last + 30 * SECOND);
+    assert_eq!(idle.poll(), Poll::Ready(()));
+}
+
+// --- A clock that steps back (rows P11 and R9) ---
+
+#[test]
+fn a_sleep_waits_until_a_clock_that_stepped_back_has_caught_up() {
+    let mut engine = driven();
+    let mut old = Task::new(engine.sleep(100 * MS));
+    assert!(old.poll().is_pending());
+    engine.advance(50 * MS);
+    engine.clock().set(Timestamp::ZERO + 20 * MS);
+    let mut new = Task::new(engine.sleep(10 * MS));
+    for now in 20..30 {
+        engine.advance_to(Timestamp::ZERO + now * MS);
+        assert!(old.poll().is_pending() && new.poll().is_pending(), "early at {now}");
+    }
+    engine.advance_to(Timestamp::ZERO + 51 * MS);
+    assert_eq!((new.take_wakes(), new.poll()), (1, Poll::Ready(())));
+    assert!(old.poll().is_pending());
+    old.run(&mut engine);
+    assert_eq!(engine.now(), Timestamp::ZERO + 100 * MS);
+}
+
+#[test]
+fn a_sleep_that_is_used_again_after_the_clock_stepped_back_is_not_early() {
+    let mut engine = driven();
+    let mut task = Task::new(engine.sleep(100 * MS));
+    task.run(&mut engine);
+    engine.clock().set(Timestamp::ZERO + 50 * MS);
+    task.future.reset_after(10 * MS);
+    assert_eq!(task.future.deadline(), Timestamp::ZERO + 60 * MS);
+    assert!(!task.future.is_elapsed());
+    assert!(task.poll().is_pending(), "10 ms early");
+    task.run(&mut engine);
+    assert!(engine.now() >= Timestamp::ZERO + 60 * MS);
+}
+
+// --- Full, and shut down ---
+
+#[test]
+fn while_the_engine_is_full_a_sleep_keeps_polling_and_is_not_early() {
+    let mut engine = driven_with(Builder::new().capacity(1));
+    let mut holder = Task::new(engine.sleep(HOUR));
+    assert!(holder.poll().is_pending());
+    let mut crowded = Task::new(engine.sleep(10 * MS));
+    for tenth in 0..100 {
+        assert!(crowded.poll().is_pending(), "early at {tenth}");
+        assert_eq!(crowded.take_wakes(), 1, "it would not poll again");
+        engine.advance(MS / 10);
+    }
+    assert_eq!(crowded.poll(), Poll::Ready(()));
+    assert_eq!(engine.stats().owned.alive, 1);
+}
+
+#[test]
+fn a_sleep_takes_the_slot_that_comes_free() {
+    let mut engine = driven_with(Builder::new().capacity(1));
+    let mut holder = Task::new(engine.sleep(HOUR));
+    assert!(holder.poll().is_pending());
+    let mut crowded = Task::new(engine.sleep(10 * MS));
+    assert!(crowded.poll().is_pending());
+    assert_eq!(crowded.take_wakes(), 1);
+    crowded.future.reset_after(20 * MS);
+    drop(holder);
+    crowded.run(&mut engine);
+    assert_eq!(engine.now(), Timestamp::ZERO + 20 * MS);
+    assert_eq!(engine.stats().owned.fired, 1);
+}
+
+#[test]
+fn no_sleep_ends_that_was_under_way_when_its_engine_was_shut_down() {
+    let mut engine = driven();
+    let mut early = Task::new(engine.sleep(10 * MS));
+    let mut moved = Task::new(engine.sleep(10 * MS));
+    let mut over = Task::new(engine.sleep(MS));
+    for task in [&mut early, &mut moved, &mut over] {
+        assert!(task.poll().is_pending());
+    }
+    engine.advance(5 * MS);
+    assert_eq!(engine.shutdown().len(), 0, "what a handle owns comes back with nobody");
+    moved.future.reset_after(MS);
+    for _ in 0..100 {
+        engine.advance(MS);
+        assert!(early.poll().is_pending());
+        assert!(moved.poll().is_pending());
+    }
+    moved.future.reset(Timestamp::ZERO);
+    assert_eq!((early.take_wakes(), moved.take_wakes()), (0, 0));
+    // That it had ended before is not forgotten.
+    assert_eq!(over.poll(), Poll::Ready(()));
+    drop((early, moved, over));
+    assert_eq!(engine.stats().owned.alive, 0);
+}
+
+#[test]
+fn no_sleep_begins_after_the_shutdown() {
+    let engine = driven();
+    let mut before = Task::new(engine.sleep(10 * MS));
+    assert_eq!(engine.shutdown().len(), 0);
+    let mut after = Task::new(engine.sleep(10 * MS));
+    for task in [&mut before, &mut after] {
+        assert!(task.poll().is_pending());
+        task.future.reset_after(20 * MS);
+        assert!(task.poll().is_pending());
+        assert_eq!(task.take_wakes(), 0, "it would poll for ever");
+    }
+    engine.clock().advance(SECOND);
+    assert!(before.poll().is_pending(), "what was not to complete has");
+    assert!(after.poll().is_pending(), "what was not to complete has");
+}
+
+// --- From async code ---
+
+#[test]
+fn sleeps_are_awaited_one_after_the_other() {
+    let mut engine = driven();
+    let handle = (*engine).clone();
+    let log = Log::new();
+    let mut task = Task::new({
+        let log = log.clone();
+        async move {
+            for n in 1..=5_u32 {
+                handle.sleep(n * 10 * MS).await;
+                log.push(handle.now() - Timestamp::ZERO);
+            }
+        }
+    });
+    task.run(&mut engine);
+    assert_eq!(log.take(), [10, 30, 60, 100, 150].map(|ticks: u32| ticks * MS));
+    assert_eq!(engine.stats().owned.alive, 0);
+}
+
+#[test]
+fn of_two_sleeps_the_loser_may_be_polled_on() {
+    // A select in a loop, by reference: the slow one goes on while the fast one is made anew.
+    let mut engine = driven();
+    let (bell, waker) = bell();
+    let mut slow = engine.sleep(95 * MS);
+    let mut rounds = 0;
+    'slow: loop {
+        let mut fast = engine.sleep(10 * MS);
+        loop {
+            if poll_with(&mut slow, &waker).is_ready() {
+                break 'slow;
+            }
+            if poll_with(&mut fast, &waker).is_ready() {
+                rounds += 1;
+                break;
+            }
+            while bell.take() == 0 {
+                let next = engine.next_expiry().expect("somebody wakes it");
+                engine.advance_to(next);
+            }
+        }
+    }
+    assert_eq!((rounds, engine.now()), (9, Timestamp::ZERO + 95 * MS));
+}
+
+#[test]
+fn a_sleep_says_what_it_is() {
+    let engine = driven();
+    let sleep = engine.sleep(MS);
+    assert_eq!(sleep.deadline(), Timestamp::ZERO + MS);
+    assert!(format!("{sleep:?}").starts_with("Sleep { deadline: "));
+    fn is_future<F: Future<Output = ()>>(_: &F) {}
+    is_future(&sleep);
+}

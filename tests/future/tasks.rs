@@ -1,0 +1,292 @@
+//! Tasks without an executor: polled by hand, and woken into a count.
+
+use crate::support::lock;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::time::Duration;
+use tourbillon::future::{Sleep, Wakeup};
+use tourbillon::{Builder, DrivenEngine, Timestamp};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// More of them than any future here takes.
+const POLLS: u32 = 100_000;
+pub(crate) const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+pub(crate) fn driven() -> DrivenEngine<Wakeup> {
+    Builder::new().build_driven_async().unwrap()
+}
+
+pub(crate) fn driven_with(builder: Builder) -> DrivenEngine<Wakeup> {
+    builder.build_driven_async().unwrap()
+}
+
+/// The begin of the first tick at which `deadline` has come.
+pub(crate) fn due_tick(deadline: Timestamp, tick: Duration) -> Timestamp {
+    let tick = u64::try_from(tick.as_nanos()).unwrap();
+    Timestamp::from_nanos(deadline.as_nanos().div_ceil(tick) * tick)
+}
+
+/// How often somebody was woken since it was last asked.
+#[derive(Debug, Default)]
+pub(crate) struct Bell(AtomicUsize);
+
+impl Bell {
+    pub(crate) fn take(&self) -> usize {
+        self.0.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A bell, and the waker that rings it.
+pub(crate) fn bell() -> (Arc<Bell>, Waker) {
+    let bell = Arc::new(Bell::default());
+    (Arc::clone(&bell), bell.into())
+}
+
+/// A waker that does `f`.
+pub(crate) fn on_wake(f: impl Fn() + Send + Sync + 'static) -> Waker {
+    struct OnWake<F>(F);
+    impl<F: Fn() + Send + Sync + 'static> Wake for OnWake<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+    Arc::new(OnWake(f)).into()
+}
+
+/// A future and the task that polls it.
+#[derive(Debug)]
+pub(crate) struct Task<F> {
+    pub(crate) future: Pin<Box<F>>,
+    bell: Arc<Bell>,
+    waker: Waker,
+}
+
+impl<F> Task<F> {
+    pub(crate) fn new(future: F) -> Self {
+        let (bell, waker) = bell();
+        Self { future: Box::pin(future), bell, waker }
+    }
+
+    /// How often it was woken since it was last asked.
+    pub(crate) fn take_wakes(&self) -> usize {
+        self.bell.take()
+    }
+
+    /// Moves the engine on to where it next has something to do, until the task is woken.
+    pub(crate) fn run_until_woken(&self, engine: &mut DrivenEngine<Wakeup>) {
+        while self.take_wakes() == 0 {
+            let next = engine.next_expiry().expect("a task that nobody will wake");
+            assert!(
+                engine.now() < next || next < Timestamp::MAX,
+                "a task that nobody wakes before the end of time"
+            );
+            engine.advance_to(next);
+        }
+    }
+
+    /// Drops the future; its bell is left.
+    pub(crate) fn drop_future(self) -> Arc<Bell> {
+        self.bell
+    }
+
+    /// Forgets the future; its bell is left.
+    #[expect(clippy::mem_forget, reason = "what a user may do")]
+    pub(crate) fn forget_future(self) -> Arc<Bell> {
+        std::mem::forget(self.future);
+        self.bell
+    }
+
+    pub(crate) fn into_future(self) -> F
+    where
+        F: Unpin,
+    {
+        *Pin::into_inner(self.future)
+    }
+
+    pub(crate) fn with<R>(&mut self, f: impl FnOnce(&mut F, &mut Context<'_>) -> R) -> R
+    where
+        F: Unpin,
+    {
+        f(&mut self.future, &mut Context::from_waker(&self.waker))
+    }
+}
+
+impl<F: Future> Task<F> {
+    pub(crate) fn poll(&mut self) -> Poll<F::Output> {
+        self.future.as_mut().poll(&mut Context::from_waker(&self.waker))
+    }
+
+    /// Polls when woken, and moves the engine on to where it next has something to do, until the future is ready.
+    pub(crate) fn run(&mut self, engine: &mut DrivenEngine<Wakeup>) -> F::Output {
+        for _ in 0..POLLS {
+            match self.poll() {
+                Poll::Ready(output) => return output,
+                Poll::Pending => self.run_until_woken(engine),
+            }
+        }
+        panic!("it is woken for ever and never ready");
+    }
+}
+
+/// Polls with `waker`.
+pub(crate) fn poll_with(sleep: &mut Sleep, waker: &Waker) -> Poll<()> {
+    Pin::new(sleep).poll(&mut Context::from_waker(waker))
+}
+
+/// A sleep that wakers reach too.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shared(Arc<Mutex<Option<Sleep>>>);
+
+impl Shared {
+    pub(crate) fn put(&self, sleep: Sleep) {
+        assert!(lock(&self.0).replace(sleep).is_none());
+    }
+
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<()> {
+        poll_with(lock(&self.0).as_mut().expect("a sleep"), waker)
+    }
+
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Sleep) -> R) -> R {
+        f(lock(&self.0).as_mut().expect("a sleep"))
+    }
+}
+
+/// What comes of a oneshot channel: a value that somebody puts there.
+#[derive(Debug)]
+pub(crate) struct Answer<T>(Arc<Mutex<(Option<T>, Option<Waker>)>>);
+
+impl<T> Clone for Answer<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Answer<T> {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new((None, None))))
+    }
+
+    pub(crate) fn give(&self, value: T) {
+        let waker = {
+            let mut shared = lock(&self.0);
+            shared.0 = Some(value);
+            shared.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Future for Answer<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let mut shared = lock(&self.0);
+        if let Some(value) = shared.0.take() {
+            return Poll::Ready(value);
+        }
+        shared.1 = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Runs `f`, which is to panic.
+pub(crate) fn expect_panic<R>(f: impl FnOnce() -> R) {
+    assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "it did not panic");
+}
+
+/// A waker of which all is counted, and which panics where it is told to.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    pub(crate) clones: AtomicUsize,
+    pub(crate) drops: AtomicUsize,
+    pub(crate) wakes: AtomicUsize,
+    pub(crate) panics_in_clone: AtomicBool,
+    pub(crate) panics_in_drop: AtomicBool,
+    pub(crate) panics_in_wake: AtomicBool,
+}
+
+impl Probe {
+    pub(crate) const fn new() -> Self {
+        Self {
+            clones: AtomicUsize::new(0),
+            drops: AtomicUsize::new(0),
+            wakes: AtomicUsize::new(0),
+            panics_in_clone: AtomicBool::new(false),
+            panics_in_drop: AtomicBool::new(false),
+            panics_in_wake: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn waker(&'static self) -> Waker {
+        // SAFETY: the functions of the table keep the contract of wakers: what they are given is a `&'static Probe`,
+        // which may be copied, shared and forgotten.
+        unsafe { Waker::from_raw(self.raw()) }
+    }
+
+    fn raw(&'static self) -> RawWaker {
+        static TABLE: RawWakerVTable =
+            RawWakerVTable::new(Probe::clone, Probe::wake, Probe::wake_by_ref, Probe::drop);
+        RawWaker::new((&raw const *self).cast(), &TABLE)
+    }
+
+    /// # Safety
+    ///
+    /// `data` is what `raw` made.
+    unsafe fn of(data: *const ()) -> &'static Self {
+        // SAFETY: `raw` made it of a `&'static Probe`.
+        unsafe { &*data.cast::<Self>() }
+    }
+
+    unsafe fn clone(data: *const ()) -> RawWaker {
+        // SAFETY: called through the table.
+        let probe = unsafe { Self::of(data) };
+        assert!(!probe.panics_in_clone.load(Ordering::SeqCst), "a clone panics");
+        probe.clones.fetch_add(1, Ordering::SeqCst);
+        probe.raw()
+    }
+
+    unsafe fn wake(data: *const ()) {
+        // SAFETY: called through the table.
+        unsafe { Self::wake_by_ref(data) };
+        // SAFETY: as above.
+        unsafe { Self::drop(data) };
+    }
+
+    unsafe fn wake_by_ref(data: *const ()) {
+        // SAFETY: called through the table.
+        let probe = unsafe { Self::of(data) };
+        probe.wakes.fetch_add(1, Ordering::SeqCst);
+        assert!(!probe.panics_in_wake.load(Ordering::SeqCst), "a wake panics");
+    }
+
+    unsafe fn drop(data: *const ()) {
+        // SAFETY: called through the table.
+        let probe = unsafe { Self::of(data) };
+        probe.drops.fetch_add(1, Ordering::SeqCst);
+        assert!(!probe.panics_in_drop.load(Ordering::SeqCst), "a drop panics");
+    }
+
+    pub(crate) fn clones(&self) -> usize {
+        self.clones.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn wakes(&self) -> usize {
+        self.wakes.load(Ordering::SeqCst)
+    }
+}

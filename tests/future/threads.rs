@@ -1,0 +1,386 @@
+//! With threads and real time: on the process-wide engine, and on engines whose shards race with the tasks.
+
+use crate::support::{Log, MS, PATIENCE, Rng, lock, wait_until, within_patience};
+use crate::tasks::{Answer, bell, on_wake, poll_with};
+use std::future::{Future, pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+use tourbillon::future::{self, MissedTickBehavior, Sleep, Wakeup};
+use tourbillon::{Builder, Engine, Timestamp};
+
+/// What no wait of some ms takes, on however slow a machine.
+const LONG: Duration = Duration::from_secs(10);
+
+/// Runs a future on this thread, which is parked while nothing is to be done.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Waits for all, polling each whenever one is woken.
+async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs = Vec::new();
+    poll_fn(|cx| {
+        futures.retain_mut(|future| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => {
+                outputs.push(output);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs
+}
+
+fn engine(shards: usize, tick: Duration) -> Engine<Wakeup> {
+    Builder::new().shards(shards).tick(tick).build_async().unwrap()
+}
+
+// --- The process's own engine ---
+
+#[test]
+fn a_sleep_takes_its_time_and_not_much_more() {
+    within_patience(|| {
+        block_on(async {
+            for delay in [MS / 2, MS, 10 * MS, 20 * MS + MS / 3] {
+                let (start, deadline) = (Instant::now(), future::now() + delay);
+                future::sleep_until(deadline).await;
+                assert!(future::now() >= deadline);
+                let sleep = future::sleep(delay);
+                assert!(sleep.deadline() >= deadline + delay);
+                let deadline = sleep.deadline();
+                sleep.await;
+                assert!(future::now() >= deadline);
+                assert!(start.elapsed() < LONG);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_timeout_elapses_or_gives_the_answer() {
+    within_patience(|| {
+        block_on(async {
+            let deadline = future::now() + 10 * MS;
+            assert!(future::timeout(10 * MS, pending::<()>()).await.is_err());
+            assert!(future::now() >= deadline);
+            assert!(future::timeout_at(deadline, pending::<()>()).await.is_err());
+            let slow = async {
+                future::sleep(MS).await;
+                17
+            };
+            assert_eq!(future::timeout(LONG, slow).await, Ok(17));
+            assert_eq!(future::timeout_at(Timestamp::MAX, future::sleep(MS)).await, Ok(()));
+            let mut reusable = future::reusable_timeout();
+            for _ in 0..5 {
+                let deadline = future::now() + 2 * MS;
+                assert!(reusable.timeout(2 * MS, pending::<()>()).await.is_err());
+                assert!(future::now() >= deadline);
+                assert_eq!(reusable.timeout(LONG, future::sleep(MS)).await, Ok(()));
+            }
+        });
+    });
+}
+
+#[test]
+fn the_process_has_one_engine() {
+    within_patience(|| {
+        let sleep = future::sleep(MS);
+        assert!(future::global().now() <= sleep.deadline() + LONG);
+        block_on(future::global().sleep_until(sleep.deadline()));
+        assert!(sleep.is_elapsed() && future::now() >= sleep.deadline());
+        let threads: Vec<_> =
+            (0..4).map(|_| thread::spawn(|| std::ptr::from_ref(future::global()).addr())).collect();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), std::ptr::from_ref(future::global()).addr());
+        }
+        assert!(!future::global().is_shut_down());
+    });
+}
+
+#[test]
+fn an_answer_from_another_thread_is_in_time() {
+    within_patience(|| {
+        let answer = Answer::new();
+        let other = answer.clone();
+        let thread = thread::spawn(move || {
+            block_on(future::sleep(10 * MS));
+            other.give(17);
+        });
+        assert_eq!(block_on(future::timeout(PATIENCE, answer)), Ok(17));
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_thousand_sleeps_over_several_threads_end_in_time() {
+    within_patience(|| {
+        let start = Instant::now();
+        let threads: Vec<_> = (0..4)
+            .map(|seed| {
+                thread::spawn(move || {
+                    let mut rng = Rng::new(seed);
+                    let sleeps = (0..250).map(|_| {
+                        let deadline = future::now() + rng.nanos_below(50 * MS);
+                        async move {
+                            future::sleep_until(deadline).await;
+                            assert!(future::now() >= deadline);
+                        }
+                    });
+                    block_on(join_all(sleeps)).len()
+                })
+            })
+            .collect();
+        assert_eq!(threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>(), 1_000);
+        assert!(start.elapsed() < LONG);
+    });
+}
+
+#[test]
+fn an_interval_is_never_early_and_keeps_step() {
+    within_patience(|| {
+        block_on(async {
+            for behavior in [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip] {
+                let begin = Instant::now();
+                let start = future::now();
+                let mut interval = future::interval_at(start, 5 * MS).unwrap();
+                interval.set_missed_tick_behavior(behavior);
+                let mut before = None;
+                for n in 0..10 {
+                    let tick = interval.tick().await;
+                    assert!(future::now() >= tick);
+                    assert!(
+                        tick >= start + n * 5 * MS && before.is_none_or(|before| tick >= before + 5 * MS)
+                    );
+                    if behavior == MissedTickBehavior::Burst {
+                        assert_eq!(tick, start + n * 5 * MS);
+                    }
+                    before = Some(tick);
+                }
+                assert!(begin.elapsed() < LONG);
+            }
+            assert!(future::interval(Duration::ZERO).is_err());
+            let now = future::now();
+            assert!(future::interval(MS).unwrap().tick().await >= now);
+        });
+    });
+}
+
+/// Row R25.
+#[test]
+fn a_thread_that_never_rests_sleeps_no_longer() {
+    within_patience(|| {
+        let deadline = future::now() + 10 * MS;
+        let mut sleep = future::sleep_until(deadline);
+        let mut polls = 0_u64;
+        block_on(poll_fn(|cx| {
+            polls += 1;
+            cx.waker().wake_by_ref();
+            Pin::new(&mut sleep).poll(cx)
+        }));
+        assert!(future::now() >= deadline && polls > 1);
+    });
+}
+
+// --- Tasks that move, and races with the shard ---
+
+/// Row R26: a sleep that goes from thread to thread stays with its engine, and the last thread is the one that wakes.
+#[test]
+fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
+    within_patience(|| {
+        let engine = engine(3, MS);
+        let mut sleep = engine.sleep(LONG);
+        let (bell, waker) = bell();
+        for hop in 0..20_u32 {
+            assert!(poll_with(&mut sleep, &waker).is_pending());
+            let handle = (*engine).clone();
+            sleep = thread::spawn(move || {
+                assert!(poll_with(&mut sleep, Waker::noop()).is_pending());
+                // Sooner than what the thread before has posted.
+                if hop % 2 == 0 {
+                    let deadline = handle.now() + 3 * MS;
+                    sleep.reset(deadline);
+                    block_on(&mut sleep);
+                    assert!(handle.now() >= deadline);
+                }
+                sleep.reset_after(LONG);
+                sleep
+            })
+            .join()
+            .unwrap();
+        }
+        assert_eq!(bell.take(), 0);
+        drop(sleep);
+        wait_until("its slot is free", || engine.stats().owned.alive == 0);
+    });
+}
+
+/// Goal: a reset that meets the firing of the old deadline loses neither the new one nor the wake. Method: deadlines a few
+/// ticks of 10 µs ahead, moved at about their time.
+#[test]
+fn a_reset_that_races_with_the_old_deadline_loses_no_wake() {
+    within_patience(|| {
+        let tick = Duration::from_micros(10);
+        let engine = engine(1, tick);
+        let mut rng = Rng::new(7);
+        let mut sleep = engine.sleep(tick);
+        for _ in 0..3_000 {
+            let old = engine.now() + 3 * tick + rng.nanos_below(3 * tick);
+            sleep.reset(old);
+            let _ = poll_with(&mut sleep, Waker::noop());
+            let act = old + rng.nanos_below(8 * tick);
+            while engine.now() + 3 * tick < act {
+                std::hint::spin_loop();
+            }
+            let new = engine.now() + rng.nanos_below(10 * tick);
+            sleep.reset(new);
+            block_on(&mut sleep);
+            assert!(engine.now() >= new, "early");
+        }
+        drop(sleep);
+        // Its last wake may not have ended.
+        wait_until("its slot is free", || engine.stats().owned.alive == 0);
+        assert_eq!(engine.stats().total.panics, 0);
+    });
+}
+
+/// Row R12: what is dropped at the moment at which it fires is dropped, and its slot is free.
+#[test]
+fn a_drop_that_races_with_the_firing_frees_the_slot() {
+    within_patience(|| {
+        let tick = Duration::from_micros(10);
+        let engine = engine(2, tick);
+        let threads: Vec<_> = (0..2)
+            .map(|seed| {
+                let handle = (*engine).clone();
+                thread::spawn(move || {
+                    let mut rng = Rng::new(seed);
+                    let (_bell, waker) = bell();
+                    for _ in 0..3_000 {
+                        let mut sleep = handle.sleep(rng.nanos_below(5 * tick));
+                        let _ = poll_with(&mut sleep, &waker);
+                        let act = handle.now() + rng.nanos_below(8 * tick);
+                        while handle.now() < act {
+                            std::hint::spin_loop();
+                        }
+                        drop(sleep);
+                    }
+                    drop(waker);
+                    _bell
+                })
+            })
+            .collect();
+        for thread in threads {
+            let bell = thread.join().unwrap();
+            wait_until("nobody has its waker", || Arc::strong_count(&bell) == 1);
+        }
+        wait_until("all slots are free", || engine.stats().owned.alive == 0);
+        assert_eq!(engine.stats().total.panics, 0);
+    });
+}
+
+/// Row R20: the shard waits for a lock of the user's in a wake, while who has it polls, resets and drops: nothing of that
+/// waits for the shard.
+#[test]
+fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
+    within_patience(|| {
+        let engine = engine(1, MS);
+        let lock_of_the_user = Arc::new(Mutex::new(()));
+        for round in 0..20 {
+            let (begun, ended) = (Log::new(), Log::new());
+            let waker = on_wake({
+                let (user, begun, ended) = (Arc::clone(&lock_of_the_user), begun.clone(), ended.clone());
+                move || {
+                    begun.push(());
+                    drop(lock(&user));
+                    ended.push(());
+                }
+            });
+            let guard = lock(&lock_of_the_user);
+            let mut sleep = engine.sleep(20 * MS);
+            if poll_with(&mut sleep, &waker).is_ready() {
+                // This thread was not to be had for so long.
+                continue;
+            }
+            wait_until("the wake has begun", || begun.len() == 1);
+            match round % 4 {
+                0 => assert_eq!(poll_with(&mut sleep, &waker), Poll::Ready(())),
+                1 => {
+                    sleep.reset_after(LONG);
+                    assert!(poll_with(&mut sleep, &waker).is_pending());
+                }
+                2 => drop(sleep),
+                _ => {
+                    let mut other = engine.sleep(LONG);
+                    assert!(poll_with(&mut other, &waker).is_pending());
+                    assert!(engine.stats().owned.alive >= 2);
+                }
+            }
+            assert_eq!(ended.len(), 0);
+            drop(guard);
+            wait_until("the wake has ended", || ended.len() == 1);
+        }
+        wait_until("all slots are free", || engine.stats().owned.alive == 0);
+    });
+}
+
+/// Row R15 for wakers: after a shutdown nobody is woken, and nothing hangs.
+#[test]
+fn nobody_is_woken_after_a_shutdown() {
+    within_patience(|| {
+        let engine = engine(2, MS);
+        let (bell, waker) = bell();
+        let mut sleeps: Vec<Sleep> = (0..100).map(|n| engine.sleep(n % 20 * MS)).collect();
+        for sleep in &mut sleeps {
+            let _ = poll_with(sleep, &waker);
+        }
+        block_on(engine.sleep(5 * MS));
+        assert_eq!(engine.shutdown().len(), 0);
+        bell.take();
+        thread::sleep(30 * MS);
+        assert_eq!(bell.take(), 0);
+        let answer = Answer::new();
+        let other = answer.clone();
+        let thread = thread::spawn(move || other.give(17));
+        assert_eq!(block_on(engine.timeout(LONG, answer)), Ok(17));
+        thread.join().unwrap();
+        drop(sleeps);
+        assert_eq!(engine.stats().owned.alive, 0);
+    });
+}
+
+/// Full engines keep their tasks polling, which get on as slots come free.
+#[test]
+fn more_sleeps_than_an_engine_has_room_for_end_all_the_same() {
+    within_patience(|| {
+        let engine = Builder::new().shards(1).capacity(4).build_async().unwrap();
+        let sleeps = (0..100).map(|n| {
+            let sleep = engine.sleep(n % 10 * MS + MS);
+            let (deadline, handle) = (sleep.deadline(), (*engine).clone());
+            async move {
+                sleep.await;
+                assert!(handle.now() >= deadline);
+            }
+        });
+        assert_eq!(block_on(join_all(sleeps)).len(), 100);
+        wait_until("all slots are free", || engine.stats().owned.alive == 0);
+    });
+}

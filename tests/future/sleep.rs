@@ -480,16 +480,21 @@ fn a_sleep_waits_until_a_clock_that_stepped_back_has_caught_up() {
 
 #[test]
 fn a_sleep_that_is_used_again_after_the_clock_stepped_back_is_not_early() {
-    let mut engine = driven();
-    let mut task = Task::new(engine.sleep(100 * MS));
-    task.run(&mut engine);
-    engine.clock().set(Timestamp::ZERO + 50 * MS);
-    task.future.reset_after(10 * MS);
-    assert_eq!(task.future.deadline(), Timestamp::ZERO + 60 * MS);
-    assert!(!task.future.is_elapsed());
-    assert!(task.poll().is_pending(), "10 ms early");
-    task.run(&mut engine);
-    assert!(engine.now() >= Timestamp::ZERO + 60 * MS);
+    // For an earlier moment than it ended at before, and for the same one.
+    for deadline in [60, 100] {
+        let deadline = Timestamp::ZERO + deadline * MS;
+        let mut engine = driven();
+        let mut task = Task::new(engine.sleep(100 * MS));
+        task.run(&mut engine);
+        engine.clock().set(Timestamp::ZERO + 50 * MS);
+        task.future.reset(deadline);
+        assert!(!task.future.is_elapsed());
+        assert!(task.poll().is_pending(), "early");
+        engine.advance_to(Timestamp::ZERO + 59 * MS);
+        assert!(task.poll().is_pending(), "early");
+        task.run(&mut engine);
+        assert!(engine.now() >= deadline);
+    }
 }
 
 // --- Full, and shut down ---

@@ -88,8 +88,8 @@ impl Sleep {
         self.has_fired() || self.now() >= self.deadline
     }
 
-    /// Gives it another deadline. If it was polled before, the task that polled it last is woken at the new one without
-    /// polling it again.
+    /// Gives it another deadline. If it was polled before and has not woken its task since, the task that polled it last
+    /// is woken at the new one without polling it again.
     ///
     /// # Time complexity
     ///

@@ -105,8 +105,11 @@ impl<F> Task<F> {
 
     /// Forgets the future; its bell is left.
     #[expect(clippy::mem_forget, reason = "what a user may do")]
-    pub(crate) fn forget_future(self) -> Arc<Bell> {
-        std::mem::forget(self.future);
+    pub(crate) fn forget_future(self) -> Arc<Bell>
+    where
+        F: Unpin,
+    {
+        std::mem::forget(*Pin::into_inner(self.future));
         self.bell
     }
 

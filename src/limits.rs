@@ -25,8 +25,9 @@ mod lock_free {
     pub(crate) const SEGMENT_BYTES: usize = 1 << 20;
     /// Slots of capacity for each slot of a magazine: small slabs have small magazines, lest one thread's hands hold all.
     pub(crate) const CAPACITY_PER_MAGAZINE_SLOT: u32 = 64;
-    /// Slots that a magazine holds at most.
-    pub(crate) const MAGAZINE_SLOTS: u32 = 64;
+    /// Slots that a magazine holds at most: a page of words. Where two threads' slots meet they share a line, and smaller
+    /// magazines meet more often (`docs/design.md`, "Slots").
+    pub(crate) const MAGAZINE_SLOTS: u32 = 256;
 }
 
 /// The same sizes, small enough for a model to reach every edge.

@@ -1,26 +1,29 @@
 //! What one cancel costs while others are pending, from one thread.
 //!
-//! Random timers are cancelled, measured, and replaced, unmeasured; time stands still.
+//! Random timers are cancelled, measured, and replaced, unmeasured; time stands still. A structure that
+//! cannot hold such timers says so and is left out.
 
 mod baselines;
 mod common;
 
-use baselines::{LazyHeap, Tree};
-use common::{Churn, Timers, Wheel64, Wheel256};
+use baselines::for_each_structure;
+use common::{Churn, Demand, TICKS, Timers};
 use criterion::{BenchmarkId, Criterion};
 
 fn main() {
     let mut criterion = common::criterion();
-    cancel::<Wheel256>(&mut criterion);
-    cancel::<Wheel64>(&mut criterion);
-    cancel::<LazyHeap>(&mut criterion);
-    cancel::<Tree>(&mut criterion);
+    let structures: &[fn(&mut Criterion)] = &for_each_structure!(cancel);
+    structures.iter().for_each(|cancel| cancel(&mut criterion));
     criterion.final_summary();
 }
 
 fn cancel<T: Timers>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("cancel");
     for &(pending, count) in common::populations() {
+        if let Some(reason) = T::LIMITS.refuses(&Demand::uniform(count, &TICKS)) {
+            eprintln!("cancel/{}/{pending}: {reason}", T::NAME);
+            continue;
+        }
         let mut churn = None;
         group.bench_function(BenchmarkId::new(T::NAME, pending), |bencher| {
             let churn = churn.get_or_insert_with(|| Churn::<T>::new(count));

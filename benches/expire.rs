@@ -1,31 +1,35 @@
-//! What it costs to fire timers, half of whose like were cancelled, a tick of 1 ms at a time.
+//! What it costs to fire timers, half of whose like were cancelled, a tick of 1 ms at a time. A
+//! structure that cannot hold such timers says so and is left out.
 
 mod baselines;
 mod common;
 
-use baselines::{LazyHeap, Tree};
-use common::{Chance, Fired, TICKS, Timers, Wheel64, Wheel256, payload};
+use baselines::for_each_structure;
+use common::{Chance, Demand, Fired, TICKS, Timers, payload};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 
 fn main() {
     let mut criterion = common::criterion();
-    expire::<Wheel256>(&mut criterion);
-    expire::<Wheel64>(&mut criterion);
-    expire::<LazyHeap>(&mut criterion);
-    expire::<Tree>(&mut criterion);
+    let structures: &[fn(&mut Criterion)] = &for_each_structure!(expire);
+    structures.iter().for_each(|expire| expire(&mut criterion));
     criterion.final_summary();
 }
 
 fn expire<T: Timers>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("expire");
+    let last = TICKS.end + (T::LIMITS.lateness)(TICKS.end);
     for &(pending, count) in common::populations().iter().filter(|population| population.1 > 0) {
+        if let Some(reason) = T::LIMITS.refuses(&Demand::uniform(2 * count, &TICKS)) {
+            eprintln!("expire/{}/{pending}: {reason}", T::NAME);
+            continue;
+        }
         group.throughput(Throughput::Elements(count as u64));
         group.bench_function(BenchmarkId::new(T::NAME, pending), |bencher| {
             bencher.iter_batched(
                 || half_cancelled::<T>(count),
                 |(mut timers, expected)| {
                     let mut fired = Fired::default();
-                    for tick in 1..=TICKS.end {
+                    for tick in 1..=last {
                         fired.join(timers.advance(tick));
                     }
                     assert_eq!(fired, expected);

@@ -1,26 +1,29 @@
 //! What one schedule costs while others are pending, from one thread.
 //!
-//! Random timers are cancelled, unmeasured, and replaced, measured; time stands still.
+//! Random timers are cancelled, unmeasured, and replaced, measured; time stands still. A structure that
+//! cannot hold such timers says so and is left out.
 
 mod baselines;
 mod common;
 
-use baselines::{LazyHeap, Tree};
-use common::{Churn, Timers, Wheel64, Wheel256};
+use baselines::for_each_structure;
+use common::{Churn, Demand, TICKS, Timers};
 use criterion::{BenchmarkId, Criterion};
 
 fn main() {
     let mut criterion = common::criterion();
-    schedule::<Wheel256>(&mut criterion);
-    schedule::<Wheel64>(&mut criterion);
-    schedule::<LazyHeap>(&mut criterion);
-    schedule::<Tree>(&mut criterion);
+    let structures: &[fn(&mut Criterion)] = &for_each_structure!(schedule);
+    structures.iter().for_each(|schedule| schedule(&mut criterion));
     criterion.final_summary();
 }
 
 fn schedule<T: Timers>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("schedule");
     for &(pending, count) in common::populations() {
+        if let Some(reason) = T::LIMITS.refuses(&Demand::uniform(count, &TICKS)) {
+            eprintln!("schedule/{}/{pending}: {reason}", T::NAME);
+            continue;
+        }
         let mut churn = None;
         group.bench_function(BenchmarkId::new(T::NAME, pending), |bencher| {
             let churn = churn.get_or_insert_with(|| Churn::<T>::new(count));

@@ -5,15 +5,15 @@
 //!
 //! Known limits: popping walks the whole depth of the heap through cold memory; a rebuild is a pause of O(n).
 
+use super::slots::{SlotId, Slots};
 use super::{Queue, fire_all};
-use crate::common::{Fired, Payload, Timers};
+use crate::common::{Payload, Timers};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 pub(crate) struct LazyHeap {
     heap: BinaryHeap<Entry>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slots,
     dead: usize,
 }
 
@@ -22,17 +22,6 @@ pub(crate) struct LazyHeap {
 struct Entry {
     at: u64,
     id: SlotId,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct SlotId {
-    index: u32,
-    generation: u32,
-}
-
-struct Slot {
-    generation: u32,
-    payload: Option<Payload>,
 }
 
 impl Ord for Entry {
@@ -56,19 +45,9 @@ impl PartialEq for Entry {
 impl Eq for Entry {}
 
 impl LazyHeap {
-    fn take(&mut self, id: SlotId) -> Option<Payload> {
-        let slot = &mut self.slots[id.index as usize];
-        if slot.generation != id.generation {
-            return None;
-        }
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(id.index);
-        slot.payload.take()
-    }
-
     fn compact(&mut self) {
         let slots = &self.slots;
-        self.heap.retain(|entry| slots[entry.id.index as usize].generation == entry.id.generation);
+        self.heap.retain(|entry| slots.is_live(entry.id));
         self.dead = 0;
     }
 }
@@ -78,29 +57,19 @@ impl Queue for LazyHeap {
     type Id = SlotId;
 
     fn empty() -> Self {
-        Self { heap: BinaryHeap::new(), slots: Vec::new(), free: Vec::new(), dead: 0 }
+        Self { heap: BinaryHeap::new(), slots: Slots::default(), dead: 0 }
     }
 
     #[inline]
     fn insert(&mut self, at: u64, payload: Payload) -> SlotId {
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.slots[index as usize].payload = Some(payload);
-                index
-            }
-            None => {
-                self.slots.push(Slot { generation: 0, payload: Some(payload) });
-                u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 timers")
-            }
-        };
-        let id = SlotId { index, generation: self.slots[index as usize].generation };
+        let id = self.slots.put(payload);
         self.heap.push(Entry { at, id });
         id
     }
 
     #[inline]
     fn remove(&mut self, id: SlotId) -> Option<Payload> {
-        let payload = self.take(id)?;
+        let payload = self.slots.take(id)?;
         self.dead += 1;
         if self.dead > self.heap.len() / 2 {
             self.compact();
@@ -111,7 +80,7 @@ impl Queue for LazyHeap {
     fn first(&mut self) -> Option<u64> {
         loop {
             let Entry { at, id } = *self.heap.peek()?;
-            if self.slots[id.index as usize].generation == id.generation {
+            if self.slots.is_live(id) {
                 return Some(at);
             }
             self.heap.pop();
@@ -122,7 +91,7 @@ impl Queue for LazyHeap {
     fn pop_due(&mut self, now: u64) -> Option<Payload> {
         while self.heap.peek()?.at <= now {
             let Entry { id, .. } = self.heap.pop()?;
-            if let Some(payload) = self.take(id) {
+            if let Some(payload) = self.slots.take(id) {
                 return Some(payload);
             }
             self.dead -= 1;
@@ -131,7 +100,7 @@ impl Queue for LazyHeap {
     }
 
     fn live(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len()
     }
 }
 
@@ -153,8 +122,8 @@ impl Timers for LazyHeap {
         self.remove(id)
     }
 
-    fn advance(&mut self, to: u64) -> Fired {
-        fire_all(self, to)
+    fn expire(&mut self, to: u64, fire: impl FnMut(Payload)) {
+        fire_all(self, to, fire);
     }
 
     fn len(&self) -> usize {

@@ -3,7 +3,7 @@
 //! Known limits: every operation descends the tree; nodes are about two thirds full.
 
 use super::{Queue, fire_all};
-use crate::common::{Fired, Payload, Timers};
+use crate::common::{Payload, Timers};
 use std::collections::BTreeMap;
 
 pub(crate) struct Tree {
@@ -64,8 +64,8 @@ impl Timers for Tree {
         self.remove(id)
     }
 
-    fn advance(&mut self, to: u64) -> Fired {
-        fire_all(self, to)
+    fn expire(&mut self, to: u64, fire: impl FnMut(Payload)) {
+        fire_all(self, to, fire);
     }
 
     fn len(&self) -> usize {

@@ -6,11 +6,13 @@
 
 mod chance;
 mod churn;
+mod limits;
 mod ours;
 mod pairs;
 
 pub(crate) use chance::Chance;
 pub(crate) use churn::Churn;
+pub(crate) use limits::{Demand, Limits};
 pub(crate) use ours::{OwnNow, ThroughHandle, ThroughProducer, Wheel64, Wheel256};
 pub(crate) use pairs::{FireCount, Length, PairRun, fill, run_pairs};
 
@@ -32,15 +34,25 @@ pub(crate) const NANOS: std::ops::Range<u64> = 1_000_000_000..60_000_000_000;
 /// A timer structure for one thread.
 pub(crate) trait Timers {
     const NAME: &'static str;
+    const LIMITS: Limits = Limits::NONE;
     type Id: Copy;
 
     /// An empty one, at tick 0.
     fn new() -> Self;
+    /// Arms a timer that is within the limits. A tick that is not after the position fires with the next tick at the
+    /// latest.
     fn schedule(&mut self, tick: u64, payload: Payload) -> Self::Id;
     fn cancel(&mut self, id: Self::Id) -> Option<Payload>;
-    /// Fires what is due at tick `to` or before.
-    fn advance(&mut self, to: u64) -> Fired;
+    /// Moves to tick `to` and takes out what is due, none of it early, in whatever order.
+    fn expire(&mut self, to: u64, fire: impl FnMut(Payload));
     fn len(&self) -> usize;
+
+    /// Fires what is due at tick `to` or before.
+    fn advance(&mut self, to: u64) -> Fired {
+        let mut fired = Fired::default();
+        self.expire(to, |payload| fired.add(payload));
+        fired
+    }
 }
 
 /// What an advance fired, in whatever order.
@@ -74,6 +86,7 @@ impl FromIterator<Payload> for Fired {
 /// A timer service with threads of its own, which many threads call.
 pub(crate) trait Service: Send + Sync + Sized + 'static {
     const NAME: &'static str;
+    const LIMITS: Limits = Limits::NONE;
     type Caller: Caller;
 
     fn start(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self;

@@ -1,6 +1,6 @@
 //! This crate's contestants.
 
-use super::{Caller, Fired, Payload, Service, Timers};
+use super::{Caller, Payload, Service, Timers};
 use std::time::Duration;
 use tourbillon::wheel::{Progress, Wheel};
 use tourbillon::{Builder, Engine, Handle, Producer, Tick, TimerId, Timestamp};
@@ -26,11 +26,9 @@ impl<const BITS: u32> Timers for Wheel<Payload, BITS> {
         self.cancel(id)
     }
 
-    fn advance(&mut self, to: u64) -> Fired {
-        let mut fired = Fired::default();
-        let progress = self.advance(Tick(to), usize::MAX, |_, timer| fired.add(timer.payload));
+    fn expire(&mut self, to: u64, mut fire: impl FnMut(Payload)) {
+        let progress = self.advance(Tick(to), usize::MAX, |_, timer| fire(timer.payload));
         assert_eq!(progress, Progress::Settled);
-        fired
     }
 
     fn len(&self) -> usize {

@@ -1,0 +1,28 @@
+//! A map from numbers that nobody chooses to harm us: the standard one with a hash of one multiplication.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+pub(super) type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
+
+/// Fibonacci hashing, its high bits folded onto its low ones: the table takes its place from these, its tag from those.
+#[derive(Clone, Copy, Default)]
+pub(super) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    #[inline]
+    fn write_u64(&mut self, key: u64) {
+        let product = u128::from(key ^ self.0) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

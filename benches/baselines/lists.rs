@@ -1,0 +1,218 @@
+//! Doubly linked lists of timers in one slab, linked by index: what the wheels and lists here are made of.
+//!
+//! A node knows its neighbours and its list, so that a cancel unlinks it where it is. A timer comes in at the end of a
+//! list, except in a sorted one.
+
+use super::slots::SlotId;
+use crate::common::Payload;
+
+/// No node.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// `K` is what a structure keeps beside the payload: a deadline, or nothing.
+pub(super) struct Lists<K> {
+    nodes: Vec<Node<K>>,
+    lists: Vec<Ends>,
+    /// The first of the free nodes, which are linked by `next`.
+    free: u32,
+    live: usize,
+}
+
+struct Node<K> {
+    payload: Payload,
+    key: K,
+    next: u32,
+    prev: u32,
+    list: u32,
+    generation: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Ends {
+    first: u32,
+    last: u32,
+}
+
+const EMPTY: Ends = Ends { first: NIL, last: NIL };
+
+/// A timer that is in no list any more.
+pub(super) struct Removed<K> {
+    pub(super) payload: Payload,
+    pub(super) key: K,
+    pub(super) list: u32,
+}
+
+impl<K: Copy> Lists<K> {
+    pub(super) fn new(count: usize) -> Self {
+        Self { nodes: Vec::new(), lists: vec![EMPTY; count], free: NIL, live: 0 }
+    }
+
+    pub(super) fn add_lists(&mut self, count: usize) {
+        self.lists.resize(self.lists.len() + count, EMPTY);
+    }
+
+    /// The number of timers.
+    pub(super) fn len(&self) -> usize {
+        self.live
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self, list: u32) -> bool {
+        self.first(list) == NIL
+    }
+
+    #[inline]
+    pub(super) fn first(&self, list: u32) -> u32 {
+        self.lists[list as usize].first
+    }
+
+    #[inline]
+    pub(super) fn last(&self, list: u32) -> u32 {
+        self.lists[list as usize].last
+    }
+
+    #[inline]
+    pub(super) fn next(&self, node: u32) -> u32 {
+        self.nodes[node as usize].next
+    }
+
+    #[inline]
+    pub(super) fn prev(&self, node: u32) -> u32 {
+        self.nodes[node as usize].prev
+    }
+
+    #[inline]
+    pub(super) fn key(&self, node: u32) -> K {
+        self.nodes[node as usize].key
+    }
+
+    #[inline]
+    pub(super) fn key_mut(&mut self, node: u32) -> &mut K {
+        &mut self.nodes[node as usize].key
+    }
+
+    /// Puts a timer at the end of a list.
+    #[inline]
+    pub(super) fn push(&mut self, list: u32, key: K, payload: Payload) -> SlotId {
+        let id = self.allocate(key, payload);
+        self.link_last(list, id.index);
+        id
+    }
+
+    /// Puts a timer behind `prev`, which is in `list`; `NIL` is before the first.
+    pub(super) fn insert_after(&mut self, list: u32, prev: u32, key: K, payload: Payload) -> SlotId {
+        let id = self.allocate(key, payload);
+        let next = if prev == NIL { self.first(list) } else { self.next(prev) };
+        let node = &mut self.nodes[id.index as usize];
+        (node.prev, node.next, node.list) = (prev, next, list);
+        self.set_neighbours(list, prev, next, (id.index, id.index));
+        id
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, id: SlotId) -> Option<Removed<K>> {
+        // A free node is one generation ahead of every id.
+        let is_live = self.nodes[id.index as usize].generation == id.generation;
+        is_live.then(|| self.remove_node(id.index))
+    }
+
+    #[inline]
+    pub(super) fn remove_node(&mut self, index: u32) -> Removed<K> {
+        let Node { next, prev, list, .. } = self.nodes[index as usize];
+        self.set_neighbours(list, prev, next, (next, prev));
+        let (key, payload) = self.release(index);
+        Removed { payload, key, list }
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self, list: u32) -> Option<Removed<K>> {
+        let first = self.first(list);
+        (first != NIL).then(|| self.remove_node(first))
+    }
+
+    /// Moves the first timer of a list, which has one, to the end of another.
+    #[inline]
+    pub(super) fn move_first(&mut self, from: u32, to: u32) {
+        let first = self.first(from);
+        let next = self.next(first);
+        self.set_neighbours(from, NIL, next, (next, NIL));
+        self.link_last(to, first);
+    }
+
+    /// Empties a list. Its timers still hold together by their links, and are still live: `fire_detached` or
+    /// `link_last` is what comes next for each.
+    #[inline]
+    pub(super) fn detach(&mut self, list: u32) -> u32 {
+        std::mem::replace(&mut self.lists[list as usize], EMPTY).first
+    }
+
+    /// Ends a timer of a list that was detached.
+    #[inline]
+    pub(super) fn fire_detached(&mut self, node: u32) -> Payload {
+        self.release(node).1
+    }
+
+    /// Takes out all timers of a list.
+    #[inline]
+    pub(super) fn drain(&mut self, list: u32, fire: &mut impl FnMut(Payload)) {
+        let mut node = self.detach(list);
+        while node != NIL {
+            let next = self.next(node);
+            fire(self.fire_detached(node));
+            node = next;
+        }
+    }
+
+    #[inline]
+    pub(super) fn link_last(&mut self, list: u32, index: u32) {
+        let ends = &mut self.lists[list as usize];
+        let prev = std::mem::replace(&mut ends.last, index);
+        if prev == NIL {
+            ends.first = index;
+        } else {
+            self.nodes[prev as usize].next = index;
+        }
+        let node = &mut self.nodes[index as usize];
+        (node.prev, node.next, node.list) = (prev, NIL, list);
+    }
+
+    /// Tells two neighbours, or the ends of their list, what comes after the one and before the other.
+    #[inline]
+    fn set_neighbours(&mut self, list: u32, prev: u32, next: u32, (after_prev, before_next): (u32, u32)) {
+        let ends = &mut self.lists[list as usize];
+        if prev == NIL {
+            ends.first = after_prev;
+        } else {
+            self.nodes[prev as usize].next = after_prev;
+        }
+        if next == NIL {
+            ends.last = before_next;
+        } else {
+            self.nodes[next as usize].prev = before_next;
+        }
+    }
+
+    #[inline]
+    fn allocate(&mut self, key: K, payload: Payload) -> SlotId {
+        self.live += 1;
+        if self.free == NIL {
+            let index = u32::try_from(self.nodes.len()).expect("fewer than 2^32 timers");
+            self.nodes.push(Node { payload, key, next: NIL, prev: NIL, list: NIL, generation: 0 });
+            return SlotId { index, generation: 0 };
+        }
+        let index = self.free;
+        let node = &mut self.nodes[index as usize];
+        self.free = node.next;
+        (node.key, node.payload) = (key, payload);
+        SlotId { index, generation: node.generation }
+    }
+
+    #[inline]
+    fn release(&mut self, index: u32) -> (K, Payload) {
+        let node = &mut self.nodes[index as usize];
+        node.generation = node.generation.wrapping_add(1);
+        node.next = std::mem::replace(&mut self.free, index);
+        self.live -= 1;
+        (node.key, node.payload)
+    }
+}

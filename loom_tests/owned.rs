@@ -371,6 +371,25 @@ fn disarm_and_arm_race_with_a_look() {
     });
 }
 
+/// A timer that was put off and is then disarmed keeps its ticket while its last deadline is ahead: it is looked at then,
+/// and an arming relies on that, or on none.
+#[test]
+fn disarm_and_arm_race_with_an_early_look() {
+    model_of_three_deadlines("disarm_and_arm_race_with_an_early_look", |[early, due, later]| {
+        let (world, stamp) = World::armed(early);
+        assert_eq!(world.arm(OWNER, later), Arm::Pending);
+        let other = StdArc::clone(&world);
+        let shard = thread::spawn(move || other.turn(OTHER, stamp, early));
+        assert_eq!(world.disarm(), Disarm::Disarmed);
+        assert_eq!(world.disarm(), Disarm::Idle);
+        assert_eq!(world.arm(OWNER, due), Arm::Pending);
+        assert_eq!(shard.join().unwrap(), None);
+        assert_eq!(world.settle(due), Some(due), "an acknowledged deadline was lost");
+        assert_eq!(world.settle(later), None);
+        assert_eq!(world.control().armed_for(), None);
+    });
+}
+
 /// An arm that races with the shutdown hears of it, or is forgotten by it: nothing fires any more.
 #[test]
 fn arm_races_with_shut() {

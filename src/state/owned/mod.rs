@@ -8,7 +8,7 @@
 //! ```text
 //! state     63               24 23       8 7                                                             0
 //!          | look               | sequence | shut dropped touched held | owned waited running listed |
-//! deadline  nanoseconds on the engine's clock, or NEVER
+//! deadline  nanoseconds on the engine's clock, or DISARMED and the last ones in units
 //! pin       31         0       31    20 19       0
 //!          | generation |     | tag    | offset   |
 //! ```
@@ -21,8 +21,8 @@
 //!                    arm: post a ticket
 //!        at rest ──────────────────────────► listed ◄──┐ arm earlier: post another ticket, the old one is stale
 //!         ▲  ▲                               │  ▲   └──┘
-//!         │  │ disarmed: drop the ticket     │  │
-//!         │  │                    `hold`: a  │  │ deadline later: post the ticket again
+//!         │  │ disarmed for good: drop it    │  │ deadline later, or disarmed before
+//!         │  │                    `hold`: a  │  │ its deadline: post the ticket again
 //!         │  │                 due ticket is │  │
 //!         │  │                     looked at ▼  │
 //!         │  └────────────────────────────── held
@@ -98,14 +98,34 @@ const DROPPED: u64 = 1 << 6;
 /// The engine is shut down.
 const SHUT: u64 = 1 << 7;
 
-/// The deadline of a disarmed timer.
-const NEVER: u64 = u64::MAX;
-/// The last deadline that there is.
-const LAST: u64 = NEVER - 1;
+/// A disarmed timer's word: beside this its last deadline, in units of 2^20 ns. As deadlines these words are five hours,
+/// 402 years after the clock's origin; who asks for one of them gets their end.
+const DISARMED: u64 = 0xb000 << 48;
+const LAST_DEADLINE_BITS: u32 = 44;
+/// The word of a timer whose last deadline is nothing to go by.
+const NEVER: u64 = DISARMED;
 
-/// A deadline as it was asked for: the end of time is one nanosecond earlier here.
-fn moment(deadline: u64) -> Timestamp {
-    if deadline == LAST { Timestamp::MAX } else { Timestamp::from_nanos(deadline) }
+#[inline(always)]
+fn is_disarmed(word: u64) -> bool {
+    word >> LAST_DEADLINE_BITS == DISARMED >> LAST_DEADLINE_BITS
+}
+
+/// The word of a timer that is armed.
+#[inline(always)]
+fn word_of(deadline: Timestamp) -> u64 {
+    let deadline = deadline.as_nanos();
+    if is_disarmed(deadline) { DISARMED + (1 << LAST_DEADLINE_BITS) } else { deadline }
+}
+
+/// The word of a timer that is disarmed.
+#[inline(always)]
+fn disarmed(word: u64) -> u64 {
+    if is_disarmed(word) { word } else { DISARMED | word >> (u64::BITS - LAST_DEADLINE_BITS) }
+}
+
+/// The last deadline of a disarmed timer, up to a unit earlier.
+fn last_deadline(word: u64) -> u64 {
+    word << (u64::BITS - LAST_DEADLINE_BITS)
 }
 
 impl Control {
@@ -144,7 +164,7 @@ impl Control {
     /// caller calls `list`.
     #[inline(always)]
     pub(crate) fn put_off(&self, deadline: Timestamp, barrier: Barrier) -> bool {
-        let deadline = deadline.as_nanos().min(LAST);
+        let deadline = word_of(deadline);
         self.set_deadline(deadline);
         // Ordering: light fence [F3].
         barrier.light();
@@ -154,7 +174,7 @@ impl Control {
 
     /// What `put_off` leaves to do for a deadline that it stored.
     pub(crate) fn list(&self, deadline: Timestamp, pin: &Pin) -> Arm {
-        let deadline = deadline.as_nanos().min(LAST);
+        let deadline = word_of(deadline);
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
@@ -191,13 +211,13 @@ impl Control {
     pub(crate) fn disarm(&self, barrier: Barrier) -> Disarm {
         // Ordering: Relaxed. It decides between two names for the same outcome.
         let was = self.deadline.load(Ordering::Relaxed);
-        self.set_deadline(NEVER);
+        self.set_deadline(disarmed(was));
         // Ordering: light fence [F3].
         barrier.light();
         // Ordering: Acquire [O5]. The effects of the handler that has ended.
         let state = self.state.load(Ordering::Acquire);
         if state & FLAGS == OWNED | LISTED {
-            return if was == NEVER { Disarm::Idle } else { Disarm::Disarmed };
+            return if is_disarmed(was) { Disarm::Idle } else { Disarm::Disarmed };
         }
         self.withdraw(was, state)
     }
@@ -206,7 +226,7 @@ impl Control {
     fn withdraw(&self, was: u64, mut state: u64) -> Disarm {
         while state & HELD != 0 {
             match self.change(state, state | TOUCHED) {
-                Ok(()) => return if was == NEVER { Disarm::Idle } else { Disarm::Disarmed },
+                Ok(()) => return if is_disarmed(was) { Disarm::Idle } else { Disarm::Disarmed },
                 Err(newer) => state = newer,
             }
         }
@@ -214,7 +234,7 @@ impl Control {
             // Should it have been armed again meanwhile, the end of the run or the next look finds it disarmed.
             return Disarm::Running;
         }
-        if state & (LISTED | TOUCHED) != 0 && was != NEVER { Disarm::Disarmed } else { Disarm::Idle }
+        if state & (LISTED | TOUCHED) != 0 && !is_disarmed(was) { Disarm::Disarmed } else { Disarm::Idle }
     }
 
     /// The deadline that is in force.
@@ -224,7 +244,7 @@ impl Control {
         // Ordering: Relaxed. As above.
         let deadline = self.deadline.load(Ordering::Relaxed);
         let in_force = state & (LISTED | HELD) != 0 || state & (RUNNING | TOUCHED | SHUT) == RUNNING | TOUCHED;
-        (in_force && deadline != NEVER).then(|| moment(deadline))
+        (in_force && !is_disarmed(deadline)).then_some(Timestamp::from_nanos(deadline))
     }
 
     /// Takes a timer whose ticket is due, to look at its deadline after a heavy fence. False when the ticket is stale.
@@ -267,7 +287,7 @@ impl Control {
                 Decision::Due { state: held, deadline } => {
                     self.change(held, held ^ (HELD | RUNNING)).map(|()| {
                         self.consume(deadline);
-                        Begin::Run { deadline: moment(deadline) }
+                        Begin::Run { deadline: Timestamp::from_nanos(deadline) }
                     })
                 }
                 Decision::Dropped { state: held } => self.change(held, pin.vacated()).map(|()| Begin::Free),
@@ -334,19 +354,20 @@ impl Control {
                 return Decision::Dropped { state };
             }
             // Ordering: Relaxed. Not older than the fence (F3) or the touch that we read (O1).
-            let deadline = self.deadline.load(Ordering::Relaxed);
-            let look = next_look(Timestamp::from_nanos(deadline)).as_nanos();
-            let look = if now.is_some_and(|now| now.as_nanos() < LAST_LOOK) { look.min(LAST_LOOK) } else { look };
+            let word = self.deadline.load(Ordering::Relaxed);
+            let (is_armed, deadline) = if is_disarmed(word) { (false, last_deadline(word)) } else { (true, word) };
+            let is_ahead = now.is_some_and(|now| now.as_nanos() < deadline);
+            let look = look_before(deadline, now, &next_look);
             let next = if state & TOUCHED != 0 {
                 state & !TOUCHED
-            } else if deadline == NEVER {
-                // Marked, but not when it comes from a run: that had taken the deadline of whoever disarmed.
-                state & !HELD | if now.is_some() { TOUCHED } else { 0 }
-            } else if now.is_some_and(|now| deadline <= now.as_nanos()) {
+            } else if is_ahead || is_armed && now.is_none() {
+                // A disarmed timer keeps its ticket while its last deadline is ahead: it is in use.
+                listed(state, look)
+            } else if is_armed {
                 return Decision::Due { state, deadline };
             } else {
-                debug_assert!(look <= deadline, "O3");
-                listed(state, look)
+                // Marked, but not when it comes from a run: that had taken the deadline of whoever disarmed.
+                state & !HELD | if now.is_some() { TOUCHED } else { 0 }
             };
             match self.change(state, next) {
                 Ok(()) if next & LISTED != 0 => {
@@ -430,6 +451,13 @@ impl Control {
         // the handler's effects. Failure Acquire [O1]: the retry reads the deadline of the change that won.
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
+}
+
+/// When to look at a timer with this deadline, not after it.
+fn look_before(deadline: u64, now: Option<Timestamp>, next_look: impl Fn(Timestamp) -> Timestamp) -> u64 {
+    let look = next_look(Timestamp::from_nanos(deadline)).as_nanos();
+    debug_assert!(look <= deadline, "O3");
+    if now.is_some_and(|now| now.as_nanos() < LAST_LOOK) { look.min(LAST_LOOK) } else { look }
 }
 
 /// Has a timer looked at next when it is due.

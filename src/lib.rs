@@ -31,13 +31,14 @@
 //!  or in the wheel                   next deadline
 //! ```
 //! [`Engine`] is that with threads, [`DrivenEngine`] the same on a manual clock and one thread, and [`wheel`] the wheel
-//! alone.
+//! alone. A [`Timer`] has a slot of its own, to be armed and disarmed any number of times by a store and a load.
 //!
 //! # Guarantees
 //!
 //! | | |
 //! |---|---|
 //! | never early | a handler begins at or after its deadline on the engine's clock |
+//! | arming holds | a [`Timer`] fires once for the deadline that was acknowledged last, and not before it |
 //! | at most once | each timer fires once, or is cancelled, or is returned by the shutdown: exactly one of them |
 //! | cancel tells | [`Cancel::Cancelled`] means that the handler does not run and has not begun; else [`Cancel`] says why |
 //! | lateness | below one tick, plus a thread's wake-up, plus the workers' queue; [`Stats`] shows it |
@@ -48,9 +49,10 @@
 //!
 //! # Limits
 //!
-//! - Memory for slots grows with the peak of pending timers (16 bytes and the payload each) and is kept until the engine
-//!   is dropped. The ticket of a cancelled timer stays, 16 bytes, until its shard looks at it; tickets in the wheels are
-//!   at most about twice the pending timers plus 65,536 and 4,096 for each thread that cancels.
+//! - Memory for slots grows with the peak of timers (16 bytes and the payload each, 8 more for a [`Timer`]) and is kept
+//!   until the engine is dropped. The ticket of a cancelled timer stays, 16 bytes, until its shard looks at it; tickets in
+//!   the wheels are at most about twice the pending and the owned timers plus 65,536 and 4,096 for each thread that cancels,
+//!   drops, or arms for earlier.
 //! - An id is told from a later one of its slot until the slot was reused 2^32 times.
 //! - A process that forks has no shard threads in the child; build the engine after the fork.
 //! - The end of time is 584 years after the clock's origin; later deadlines are that one.

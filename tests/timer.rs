@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,8 +16,8 @@ use support::{
     within_patience,
 };
 use tourbillon::{
-    ArmError, Armed, Builder, Cancel, Disarm, DrivenEngine, Engine, Fired, Handle, Job, ManualClock,
-    RescheduleError, ScheduleErrorKind, Timer, Timestamp,
+    ArmError, Armed, Builder, Cancel, Clock, Disarm, DrivenEngine, Engine, Fired, Handle, Job, ManualClock,
+    MonotonicClock, RescheduleError, ScheduleErrorKind, Timer, Timestamp,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -1945,4 +1946,45 @@ fn timers_and_what_handlers_get_of_them_can_be_printed() {
     assert!(format!("{timer:?}").contains("1000000000"));
     engine.advance(SECOND);
     assert!(printed.recv().unwrap().contains("TimerRef"));
+}
+
+thread_local! {
+    /// Times that this thread read the clock below.
+    static READINGS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A clock that knows who reads it.
+struct Watched(MonotonicClock);
+
+impl Clock for Watched {
+    fn now(&self) -> Timestamp {
+        READINGS.set(READINGS.get() + 1);
+        self.0.now()
+    }
+}
+
+#[test]
+fn who_brings_the_time_along_reads_no_clock() {
+    let engine = Builder::new().clock(Watched(MonotonicClock::new())).build(|_: Fired<'_, u64>| {}).unwrap();
+    let now = engine.now();
+    let timer = engine.timer(1).unwrap();
+    let mut producer = engine.producer();
+    READINGS.set(0);
+    for n in 0..1_000 {
+        let deadline = now + HOUR + n * MS;
+        timer.arm_at(deadline).unwrap();
+        timer.arm_at(now + (HOUR - n * MS)).unwrap();
+        assert!(timer.is_armed());
+        timer.disarm();
+        let id = engine.schedule_at(deadline, 2).unwrap();
+        let id = engine.reschedule_at(id, deadline + MS).unwrap();
+        assert_eq!(engine.cancel(id), Cancel::Cancelled(2));
+        let id = producer.try_schedule_at(deadline, 3).unwrap();
+        let id = producer.reschedule_at(id, deadline + MS).unwrap();
+        assert_eq!(producer.cancel(id), Cancel::Cancelled(3));
+    }
+    drop(timer);
+    assert_eq!(READINGS.get(), 0);
+    // What is counted is counted.
+    assert!(engine.now() > now && READINGS.get() == 1);
 }

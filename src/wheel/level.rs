@@ -20,13 +20,15 @@ pub(super) struct Level<const BITS: u32> {
 
 impl<const BITS: u32> Level<BITS> {
     const RING: u64 = 2 << BITS;
+    /// Words of the bitmap: a power of two.
+    const WORDS: usize = (2usize << BITS) / 64;
 
     pub(super) fn new(depth: usize) -> Self {
         const { assert!(BITS >= 5 && BITS <= 10, "a bitmap of whole words, and at most 13 levels") }
         let ring = 2usize << BITS;
         Self {
             slots: (0..ring).map(|_| Slot::new()).collect(),
-            occupied: vec![0; ring / 64].into_boxed_slice(),
+            occupied: vec![0; Self::WORDS].into_boxed_slice(),
             shift: Self::shift_of(depth),
         }
     }
@@ -75,14 +77,13 @@ impl<const BITS: u32> Level<BITS> {
     pub(super) fn first_occupied(&self, position: u64) -> Option<u64> {
         let here = position >> self.shift;
         let from = Self::ring_index(here.wrapping_add(1));
-        let words = self.occupied.len();
         // The word that `from` stands in is looked at twice: its upper part first, its lower part last.
-        for step in 0..=words {
-            let word = (from / 64 + step) % words;
+        for step in 0..=Self::WORDS {
+            let word = (from / 64 + step) % Self::WORDS;
             let mut bits = self.occupied[word];
             if step == 0 {
                 bits &= u64::MAX << (from % 64);
-            } else if step == words {
+            } else if step == Self::WORDS {
                 bits &= !(u64::MAX << (from % 64));
             }
             if bits != 0 {

@@ -176,7 +176,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
             return Progress::BudgetSpent;
         }
         // Not with an empty purse, or the levels would find it empty each time.
-        if budget > 0 {
+        if budget > 0 && !self.overdue.is_empty() {
             self.late = core::mem::take(&mut self.overdue);
         }
         while let Some(tick) = self.next_event(to.0) {
@@ -269,6 +269,9 @@ impl<const BITS: u32> TicketWheel<BITS> {
     }
 
     fn hand_out_late(&mut self, budget: &mut usize, expired: &mut impl FnMut(Chunk)) -> bool {
+        if self.late.is_empty() {
+            return true;
+        }
         let mut late = core::mem::take(&mut self.late);
         let settled = self.hand_out(&mut late, budget, expired);
         self.late = late;

@@ -74,7 +74,7 @@
 //! |------|-------------------------|--------------------------|----------------------------------|-------|
 //! | F3   | store, then load (`arm`, `disarm`) | `hold`, then `look` | both miss               | `owned::arm_races_with_fire`, `owned::disarm_races_with_fire` |
 //! | O1   | touch, list             | `look`, `begin`, `end`   | the deadline stored before       | `owned::arm_races_with_fire` |
-//! | O5   | `own`, `end`, `rest`    | `begin`, `release`       | the payload, the handler's effects | `owned::drop_races_with_running_handler` |
+//! | O5   | `own`, `end`, `decide`  | `begin`, `release`       | the payload, the handler's effects | `owned::drop_races_with_running_handler` |
 
 mod outcome;
 mod pin;

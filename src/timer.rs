@@ -55,7 +55,7 @@ impl std::error::Error for ArmError {}
 /// handler never runs twice at a time.
 ///
 /// Dropping it disarms it, even while its handler runs, which is not waited for. A payload that has its own timer keeps
-/// both alive for ever.
+/// both alive for ever, and so does a handler that has timers of its own engine: let it have them weakly.
 ///
 /// # Examples
 ///

@@ -326,12 +326,13 @@ fn the_answers_tell_whether_the_timer_was_armed() {
 fn the_answers_while_its_own_handler_runs() {
     // By what the handler gets, and by the shared timer itself.
     let shared: Arc<OnceLock<Timer<u64>>> = Arc::default();
-    let (in_handler, log) = (Arc::clone(&shared), Log::new());
+    let (in_handler, log) = (Arc::downgrade(&shared), Log::new());
     let sink = log.clone();
     let mut engine = Builder::new()
         .build_driven(move |fired: Fired<'_, u64>| {
             let now = fired.engine().now();
-            let (by_ref, timer) = (fired.timer().unwrap(), in_handler.get().unwrap());
+            let shared = in_handler.upgrade().unwrap();
+            let (by_ref, timer) = (fired.timer().unwrap(), shared.get().unwrap());
             assert_eq!(fired.id, timer.id());
             // Running: it is not armed until it is armed again.
             assert_eq!((by_ref.deadline(), timer.deadline()), (None, None));
@@ -693,14 +694,14 @@ fn a_handler_arms_its_own_timer_again() {
     // By what it gets, and by the timer that it shares.
     for shared in [false, true] {
         let place: Arc<OnceLock<Arc<Timer<u64>>>> = Arc::default();
-        let (in_handler, log) = (Arc::clone(&place), Log::new());
+        let (in_handler, log) = (Arc::downgrade(&place), Log::new());
         let sink = log.clone();
         let mut engine = Builder::new()
             .build_driven(move |fired: Fired<'_, u64>| {
                 sink.push(Shot::of(&fired));
                 let again = fired.deadline + SECOND;
                 let outcome = if shared {
-                    in_handler.get().unwrap().arm_at(again)
+                    in_handler.upgrade().unwrap().get().unwrap().arm_at(again)
                 } else {
                     fired.timer().unwrap().arm_at(again)
                 };
@@ -1177,11 +1178,11 @@ fn a_refused_timer_hands_its_payload_back() {
 #[test]
 fn a_handler_that_shuts_the_engine_down_finds_every_other_timer_forgotten() {
     let place: Arc<OnceLock<[Timer<u64>; 2]>> = Arc::default();
-    let in_handler = Arc::clone(&place);
+    let in_handler = Arc::downgrade(&place);
     let mut engine = Builder::new()
         .build_driven(move |fired: Fired<'_, u64>| {
             assert!(fired.engine().shutdown().is_empty());
-            for other in in_handler.get().unwrap() {
+            for other in in_handler.upgrade().unwrap().get().unwrap() {
                 assert_eq!((other.is_armed(), other.disarm()), (false, Disarm::Idle));
                 assert_eq!(other.arm(MS), Err(ArmError::ShutDown));
             }
@@ -1424,12 +1425,13 @@ fn disarm_and_wait_does_not_wait_inside_a_handler() {
     for builder in [Builder::new().workers(2), Builder::new().workers(4)] {
         within_patience(move || {
             let place: Arc<OnceLock<[Timer<usize>; 2]>> = Arc::default();
-            let (in_handler, meet) = (Arc::clone(&place), Barrier::new(2));
+            let (in_handler, meet) = (Arc::downgrade(&place), Barrier::new(2));
             let (sender, answers) = mpsc::channel();
             let engine = builder
                 .shards(1)
                 .build(move |fired: Fired<'_, usize>| {
-                    let timers = in_handler.get().unwrap();
+                    let place = in_handler.upgrade().unwrap();
+                    let timers = place.get().unwrap();
                     meet.wait();
                     let own = timers[fired.payload].disarm_and_wait();
                     let other = timers[1 - fired.payload].disarm_and_wait();
@@ -1677,14 +1679,14 @@ fn arming_waits_for_no_shard_where_that_would_be_for_itself() {
     // Inside a handler that runs on the shard's own thread.
     within_patience(|| {
         let place: Arc<OnceLock<Vec<Timer<u64>>>> = Arc::default();
-        let (in_handler, (sender, fired)) = (Arc::clone(&place), mpsc::channel());
+        let (in_handler, (sender, fired)) = (Arc::downgrade(&place), mpsc::channel());
         let engine = Builder::new()
             .shards(1)
             .lane_capacity(64)
             .inline()
             .build(move |fired: Fired<'_, u64>| {
                 if fired.timer().is_none() {
-                    for timer in in_handler.get().unwrap() {
+                    for timer in in_handler.upgrade().unwrap().get().unwrap() {
                         assert_eq!(timer.arm(MS), Ok(Armed::Pending));
                     }
                 } else {

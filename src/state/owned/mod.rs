@@ -12,9 +12,9 @@
 //! pin       31         0       31    20 19       0
 //!          | generation |     | tag    | offset   |
 //! ```
-//! `look` is when the ticket that is out will be looked at, in units of 2^20 ns, rounded up, for 36 years; `offset` is the nanosecond
-//! before that within its unit, valid while `tag` equals the low bits of the sequence. A deadline in another unit than the
-//! look is compared by the state alone, one in the same unit by the pin as well.
+//! `look` is when the ticket that is out will be looked at, in units of 2^20 ns, rounded up, for 36 years; `offset` is the
+//! nanosecond before that within its unit, valid while `tag` equals the low bits of the sequence. A deadline in another
+//! unit than the look is compared by the state alone, one in the same unit by the pin as well.
 //!
 //! # States
 //! ```text
@@ -72,7 +72,7 @@
 //! # Synchronisation
 //! | pair | one side                | other side               | what is handed over or ruled out | model |
 //! |------|-------------------------|--------------------------|----------------------------------|-------|
-//! | F3   | store, then load (`arm`, `disarm`) | `hold`, then `look` | both miss               | `owned::arm_races_with_fire`, `owned::disarm_races_with_fire` |
+//! | F3   | store, then load (`put_off`, `disarm`) | `hold`, then `look` | both miss               | `owned::arm_races_with_fire`, `owned::disarm_races_with_fire` |
 //! | O1   | touch, list             | `look`, `begin`, `end`   | the deadline stored before       | `owned::arm_races_with_fire` |
 //! | O5   | `own`, `end`, `decide`  | `begin`, `release`       | the payload, the handler's effects | `owned::drop_races_with_running_handler` |
 

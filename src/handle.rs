@@ -1,6 +1,6 @@
 //! The engine as its users see it: the owner, the handles, and what a handler gets.
 
-use crate::engine::{BatchOutcome, Cancel, Core, Local, Moved, Payload, Refusal, Unfired, with_local};
+use crate::engine::{BatchOutcome, Cancel, Core, Local, Moved, Payload, Refusal, Unfired, lend};
 use crate::error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind};
 use crate::producer::Producer;
 use crate::stats::Stats;
@@ -180,7 +180,7 @@ impl<T: Send + 'static> Handle<T> {
     /// As [`schedule`](Self::schedule).
     #[inline]
     pub fn schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
-        match with_local(&self.core, |local| schedule(&self.core, local, deadline, payload)) {
+        match self.try_schedule_at(deadline, payload) {
             Ok(id) => Ok(id),
             Err(error) => self.wait_for_room(deadline, error),
         }
@@ -203,7 +203,7 @@ impl<T: Send + 'static> Handle<T> {
     /// As [`try_schedule`](Self::try_schedule).
     #[inline]
     pub fn try_schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
-        with_local(&self.core, |local| schedule(&self.core, local, deadline, payload))
+        schedule(&self.core, &mut lend(&self.core), deadline, payload)
     }
 
     /// Arms many timers with one publication and at most one wake of the shard. Reads the clock once.
@@ -219,7 +219,7 @@ impl<T: Send + 'static> Handle<T> {
         let now = self.now();
         let batch = batch.into_iter().map(|(delay, payload)| (now + delay, payload)).collect();
         batch_result(&self.core, batch, |batch| {
-            with_local(&self.core, |local| self.core.schedule_batch(local, batch))
+            self.core.schedule_batch(&mut lend(&self.core), batch)
         })
     }
 
@@ -254,7 +254,7 @@ impl<T: Send + 'static> Handle<T> {
     /// O(1), one compare-and-swap. The slot is free at once; the 16-byte ticket goes when it is next looked at.
     #[inline]
     pub fn cancel(&self, id: TimerId) -> Cancel<T> {
-        with_local(&self.core, |local| self.core.cancel(local, id))
+        self.core.cancel(&mut lend(&self.core), id)
     }
 
     /// As [`cancel`](Self::cancel), but waits until a handler that has begun has ended: it never answers
@@ -287,7 +287,7 @@ impl<T: Send + 'static> Handle<T> {
     /// As [`reschedule`](Self::reschedule).
     pub fn reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
         move_when_there_is_room(&self.core, || {
-            with_local(&self.core, |local| self.core.reschedule(local, id, deadline))
+            self.core.reschedule(&mut lend(&self.core), id, deadline)
         })
     }
 

@@ -1,6 +1,6 @@
 //! Firing: what a worker does with a due chunk.
 
-use super::{Core, Due, Payload, with_local};
+use super::{Core, Due, Payload, lend};
 use crate::dispatch::{DueChunk, Fire};
 use crate::parker::Notified;
 use crate::slab::Magazine;
@@ -145,11 +145,10 @@ impl<T: Send + 'static> Core<T> {
 
     /// Posts a ticket that schedules nothing new.
     fn send_ticket(&self, posting: Posting) -> Notified {
-        with_local(self, |local| {
-            let pushed = local.lane.push(posting);
-            local.lane.lane().count_not_scheduled();
-            self.notify(local, pushed, posting.deadline)
-        })
+        let mut local = lend(self);
+        let pushed = local.lane.push(posting);
+        local.lane.lane().count_not_scheduled();
+        self.notify(&local, pushed, posting.deadline)
     }
 }
 

@@ -9,6 +9,8 @@ use crate::inbox::LaneWriter;
 use crate::slab::{Magazines, Slots};
 use crate::sync::{StdArc, Weak};
 use core::cell::{Cell, RefCell};
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
 
 #[derive(Debug)]
 pub(crate) struct Local {
@@ -44,52 +46,98 @@ impl Drop for Local {
 }
 
 thread_local! {
-    /// The calling thread's part of the engine that it used last. Empty while it is lent.
-    static FRONT: Cell<Option<Box<Local>>> = const { Cell::new(None) };
+    /// The calling thread's part of the engine that it used last. Empty while it is lent. Has no destructor, so that the
+    /// way to it is a load; `OTHERS`, without which nothing is put here, has one for both.
+    static FRONT: Cell<Option<Part>> = const { Cell::new(None) };
     /// Its parts of other engines.
-    static OTHERS: RefCell<Vec<Local>> = const { RefCell::new(Vec::new()) };
+    static OTHERS: Others = const { Others(RefCell::new(Vec::new())) };
     /// The engine whose shard this thread drives.
     static SHARD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
+type Part = ManuallyDrop<Box<Local>>;
+
+struct Others(RefCell<Vec<Local>>);
+
+/// The thread ends.
+impl Drop for Others {
+    fn drop(&mut self) {
+        drop(take_front().map(ManuallyDrop::into_inner));
+    }
+}
+
 /// A thread's part of an engine while it is out of its place; it goes back when this is dropped.
-struct Lent(Option<Box<Local>>);
+pub(crate) struct Lent {
+    part: Option<Part>,
+    /// False when the thread is ending: then it goes altogether.
+    has_place: bool,
+}
+
+impl Deref for Lent {
+    type Target = Local;
+
+    #[inline(always)]
+    fn deref(&self) -> &Local {
+        self.part.as_ref().expect("until the drop")
+    }
+}
+
+impl DerefMut for Lent {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Local {
+        self.part.as_mut().expect("until the drop")
+    }
+}
 
 impl Drop for Lent {
     #[inline(always)]
     fn drop(&mut self) {
-        let local = self.0.take();
+        let part = self.part.take();
         // In front there is nothing, or a part that was made for a call within this one.
-        drop(FRONT.try_with(|front| front.replace(local)));
+        let surplus = if self.has_place { FRONT.replace(part) } else { part };
+        if let Some(surplus) = surplus {
+            discard(surplus);
+        }
     }
+}
+
+#[cold]
+fn discard(part: Part) {
+    drop(ManuallyDrop::into_inner(part));
+}
+
+/// What is in front; nothing on a system that ends the place before the thread.
+#[inline(always)]
+fn take_front() -> Option<Part> {
+    FRONT.try_with(Cell::take).ok().flatten()
 }
 
 /// Lends the calling thread's part of the engine.
 #[inline(always)]
-pub(crate) fn with_local<T: Send + 'static, R>(core: &Core<T>, f: impl FnOnce(&mut Local) -> R) -> R {
-    let local = match FRONT.try_with(Cell::take) {
-        Ok(Some(local)) if local.engine == core.id => local,
-        Ok(another) => Box::new(find(another, core)),
-        // The thread is ending and its parts are gone: one for this call only.
-        Err(_) => return f(&mut Local::new(core, home_of_current_thread(core))),
-    };
-    f(Lent(None).0.insert(local))
+pub(crate) fn lend<T: Send + 'static>(core: &Core<T>) -> Lent {
+    match take_front() {
+        Some(part) if part.engine == core.id => Lent { part: Some(part), has_place: true },
+        another => find(another, core),
+    }
 }
 
 /// Puts `front` with the others and takes out, or makes, the part of this engine.
 #[cold]
-fn find<T: Send + 'static>(front: Option<Box<Local>>, core: &Core<T>) -> Local {
-    let known = OTHERS.try_with(|others| {
+fn find<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
+    let front = front.map(ManuallyDrop::into_inner);
+    let known = OTHERS.try_with(|Others(others)| {
         let mut others = others.borrow_mut();
         others.extend(front.map(|front| *front));
         others.retain(|local| local.slots.strong_count() > 0);
         let at = others.iter().position(|local| local.engine == core.id)?;
         Some(others.swap_remove(at))
     });
-    match known {
+    let has_place = known.is_ok();
+    let local = match known {
         Ok(Some(local)) => local,
         _ => Local::new(core, home_of_current_thread(core)),
-    }
+    };
+    Lent { part: Some(ManuallyDrop::new(Box::new(local))), has_place }
 }
 
 /// The shard that is pinned to the core on which the thread runs now, if there is one; the first one of an engine

@@ -16,7 +16,7 @@ mod local;
 mod owned;
 mod shutdown;
 
-pub(crate) use local::{Local, home_of_current_thread, mark_shard_thread, with_local};
+pub(crate) use local::{Local, home_of_current_thread, lend, mark_shard_thread};
 pub(crate) use owned::{OwnedSlot, Rearmed};
 pub use shutdown::Unfired;
 

@@ -2,7 +2,7 @@
 //! the payloads and the lanes.
 
 use super::local::Local;
-use super::{CANCELS_PER_CHECK, Core, Refusal, ignore_poison, with_local};
+use super::{CANCELS_PER_CHECK, Core, Refusal, ignore_poison, lend};
 use crate::parker::Notified;
 use crate::state::owned::{Arm, Disarm, Release, Shut};
 use crate::tick::Timestamp;
@@ -56,16 +56,15 @@ impl<T: Send + 'static> Core<T> {
         if self.is_shut_down() {
             return Err((Refusal::ShutDown, payload));
         }
-        with_local(self, |local| {
-            let Some(index) = local.magazines.take(self.slots()) else {
-                return Err((Refusal::EngineFull, payload));
-            };
-            // SAFETY: I3: the magazine gave us the vacant slot.
-            unsafe { self.slab.write(index, payload) };
-            self.slots().control(index).own(self.slots().pin(index));
-            local.lane.lane().count_made();
-            Ok(OwnedSlot(index))
-        })
+        let mut local = lend(self);
+        let Some(index) = local.magazines.take(self.slots()) else {
+            return Err((Refusal::EngineFull, payload));
+        };
+        // SAFETY: I3: the magazine gave us the vacant slot.
+        unsafe { self.slab.write(index, payload) };
+        self.slots().control(index).own(self.slots().pin(index));
+        local.lane.lane().count_made();
+        Ok(OwnedSlot(index))
     }
 
     /// Arms a timer; one that is armed gets another deadline.
@@ -83,24 +82,26 @@ impl<T: Send + 'static> Core<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn list(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
-        let outcome = with_local(self, |local| {
-            if !insist && !local.lane.has_room() {
-                self.shards[local.home].parker.wake_if_asleep();
-                return if self.is_shut_down() { Rearmed::ShutDown } else { Rearmed::NoRoom };
-            }
-            match self.slots().control(index).list(deadline, self.slots().pin(index)) {
-                Arm::Pending => Rearmed::Pending,
-                Arm::Running => Rearmed::Running,
-                Arm::Shut => Rearmed::ShutDown,
-                Arm::Dropped => Rearmed::Dropped,
-                Arm::Post { stamp, look } => self.post(local, Posting { deadline: look, index, stamp }),
-            }
-        });
+        let outcome = self.list_if_there_is_room(&mut lend(self), index, deadline, insist);
         if outcome == Rearmed::ShutDown {
             // The shutdown may have looked at this timer before it was listed.
             self.shut_late_timer(index);
         }
         outcome
+    }
+
+    fn list_if_there_is_room(&self, local: &mut Local, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
+        if !insist && !local.lane.has_room() {
+            self.shards[local.home].parker.wake_if_asleep();
+            return if self.is_shut_down() { Rearmed::ShutDown } else { Rearmed::NoRoom };
+        }
+        match self.slots().control(index).list(deadline, self.slots().pin(index)) {
+            Arm::Pending => Rearmed::Pending,
+            Arm::Running => Rearmed::Running,
+            Arm::Shut => Rearmed::ShutDown,
+            Arm::Dropped => Rearmed::Dropped,
+            Arm::Post { stamp, look } => self.post(local, Posting { deadline: look, index, stamp }),
+        }
     }
 
     /// Posts the ticket that an arming owes.
@@ -153,13 +154,13 @@ impl<T: Send + 'static> Core<T> {
     pub(super) fn reclaim(&self, index: u32) -> T {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
-        with_local(self, |local| local.magazines.put(self.slots(), index));
+        lend(self).magazines.put(self.slots(), index);
         self.count_unmade();
         payload
     }
 
     pub(super) fn count_unmade(&self) {
-        let unmade = with_local(self, |local| local.lane.lane().count_unmade());
+        let unmade = lend(self).lane.lane().count_unmade();
         if unmade.is_multiple_of(CANCELS_PER_CHECK) {
             self.consider_a_sweep();
         }

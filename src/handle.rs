@@ -167,7 +167,7 @@ impl<T: Send + 'static> Handle<T> {
     /// # Time complexity
     ///
     /// O(1): one clock read, no lock, no line that other producers write.
-    #[inline]
+    #[inline(always)]
     pub fn schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.schedule_at(self.now() + delay, payload)
     }
@@ -178,7 +178,7 @@ impl<T: Send + 'static> Handle<T> {
     /// # Errors
     ///
     /// As [`schedule`](Self::schedule).
-    #[inline]
+    #[inline(always)]
     pub fn schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
         match self.try_schedule_at(deadline, payload) {
             Ok(id) => Ok(id),
@@ -191,7 +191,7 @@ impl<T: Send + 'static> Handle<T> {
     /// # Errors
     ///
     /// When the lane or the engine is full or the engine shut down; the payload comes back.
-    #[inline]
+    #[inline(always)]
     pub fn try_schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.try_schedule_at(self.now() + delay, payload)
     }
@@ -201,7 +201,7 @@ impl<T: Send + 'static> Handle<T> {
     /// # Errors
     ///
     /// As [`try_schedule`](Self::try_schedule).
-    #[inline]
+    #[inline(always)]
     pub fn try_schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
         schedule(&self.core, &mut lend(&self.core), deadline, payload)
     }
@@ -252,7 +252,7 @@ impl<T: Send + 'static> Handle<T> {
     /// # Time complexity
     ///
     /// O(1), one compare-and-swap. The slot is free at once; the 16-byte ticket goes when it is next looked at.
-    #[inline]
+    #[inline(always)]
     pub fn cancel(&self, id: TimerId) -> Cancel<T> {
         self.core.cancel(&mut lend(&self.core), id)
     }

@@ -59,7 +59,7 @@ impl<T: Send + 'static> Producer<T> {
     /// # Errors
     ///
     /// As there.
-    #[inline]
+    #[inline(always)]
     pub fn schedule(&mut self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.schedule_at(self.now() + delay, payload)
     }
@@ -69,7 +69,7 @@ impl<T: Send + 'static> Producer<T> {
     /// # Errors
     ///
     /// As there.
-    #[inline]
+    #[inline(always)]
     pub fn schedule_at(&mut self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
         match self.try_schedule_at(deadline, payload) {
             Ok(id) => Ok(id),
@@ -86,7 +86,7 @@ impl<T: Send + 'static> Producer<T> {
     /// # Errors
     ///
     /// As there.
-    #[inline]
+    #[inline(always)]
     pub fn try_schedule_at(&mut self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
         handle::schedule(self.handle.core(), &mut self.local, deadline, payload)
     }
@@ -106,7 +106,7 @@ impl<T: Send + 'static> Producer<T> {
     }
 
     /// See [`Handle::cancel`].
-    #[inline]
+    #[inline(always)]
     pub fn cancel(&mut self, id: TimerId) -> Cancel<T> {
         self.handle.core().cancel(&mut self.local, id)
     }

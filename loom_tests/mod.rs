@@ -13,6 +13,7 @@ mod owned;
 mod parker;
 mod shutdown;
 mod slab;
+mod sleepers;
 mod state;
 #[cfg(feature = "async")]
 mod waker;

@@ -30,7 +30,7 @@ const LANE_CAPACITIES: RangeInclusive<u64> = 64..=1 << 32;
 /// | [`shards`](Self::shards) | one for each core that the process may use | 1 to 1,024 |
 /// | [`cores`](Self::cores), [`unpinned`](Self::unpinned) | the cores that the process may use, in order | at least one core |
 /// | [`workers`](Self::workers) | as many as shards | 1 to 1,024 |
-/// | [`rayon_pool`](Self::rayon_pool), [`executor`](Self::executor), [`inline`](Self::inline) | a pool of the engine's own | |
+/// | [`rayon_pool`](Self::rayon_pool), [`executor`](Self::executor), [`inline`](Self::inline) | workers of the engine's own | |
 /// | [`capacity`](Self::capacity) | 16,777,216 pending timers | 1 to 4,294,967,295 |
 /// | [`lane_capacity`](Self::lane_capacity) | 65,536 tickets for each thread | 64 to 2^32 |
 /// | [`clock`](Self::clock) | [`MonotonicClock`] | |
@@ -74,7 +74,7 @@ enum Pinning {
 }
 
 enum Dispatch {
-    OwnPool,
+    OwnWorkers,
     Given(Dispatcher),
 }
 
@@ -86,7 +86,7 @@ impl Builder {
             shards: None,
             pinning: Pinning::ToAllowed,
             workers: None,
-            dispatch: Dispatch::OwnPool,
+            dispatch: Dispatch::OwnWorkers,
             capacity: 1 << 24,
             lane_capacity: 1 << 16,
             clock: None,
@@ -120,10 +120,10 @@ impl Builder {
         self
     }
 
-    /// How many threads run handlers, in a rayon pool that the engine owns.
+    /// How many threads run handlers: workers of the engine's own.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
-        self.dispatch = Dispatch::OwnPool;
+        self.dispatch = Dispatch::OwnWorkers;
         self
     }
 
@@ -135,7 +135,7 @@ impl Builder {
 
     /// Runs handlers on the caller's own executor.
     pub fn executor(mut self, executor: impl Executor + 'static) -> Self {
-        self.dispatch = Dispatch::Given(Dispatcher::Custom(Box::new(executor)));
+        self.dispatch = Dispatch::Given(Dispatcher::Executor(Box::new(executor)));
         self
     }
 
@@ -237,7 +237,7 @@ impl Builder {
         check("capacity", self.capacity, &CAPACITIES)?;
         check("lane_capacity", self.lane_capacity, &LANE_CAPACITIES)?;
         let dispatcher = match self.dispatch {
-            Dispatch::OwnPool => Dispatcher::owned_pool(workers).map_err(BuildError::Workers)?,
+            Dispatch::OwnWorkers => Dispatcher::start(workers).map_err(BuildError::Workers)?,
             Dispatch::Given(dispatcher) => dispatcher,
         };
         let settings = Settings {

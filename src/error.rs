@@ -146,8 +146,8 @@ pub enum BuildError {
     },
     /// A thread could not be started.
     Thread(std::io::Error),
-    /// The worker pool could not be built.
-    Workers(rayon::ThreadPoolBuildError),
+    /// A worker's thread could not be started.
+    Workers(std::io::Error),
 }
 
 impl fmt::Display for BuildError {
@@ -155,7 +155,7 @@ impl fmt::Display for BuildError {
         match self {
             Self::OutOfBounds { knob, value, bound } => write!(f, "{knob} is {value}, but must be {bound}"),
             Self::Thread(error) => write!(f, "a shard's thread could not be started: {error}"),
-            Self::Workers(error) => write!(f, "the worker pool could not be built: {error}"),
+            Self::Workers(error) => write!(f, "a worker's thread could not be started: {error}"),
         }
     }
 }
@@ -164,8 +164,7 @@ impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::OutOfBounds { .. } => None,
-            Self::Thread(error) => Some(error),
-            Self::Workers(error) => Some(error),
+            Self::Thread(error) | Self::Workers(error) => Some(error),
         }
     }
 }

@@ -16,7 +16,7 @@ use core::time::Duration;
 /// A running timer engine for payloads of type `T`: the owner of its threads.
 ///
 /// It is used through the [`Handle`] that it dereferences to. Dropping it shuts it down and drops the payloads of
-/// timers that had not fired. The handler itself, and the worker pool, go with the last handle, producer or job.
+/// timers that had not fired. The handler itself, and the workers, go with the last handle, producer or job.
 ///
 /// # Examples
 ///
@@ -258,8 +258,8 @@ impl<T: Send + 'static> Handle<T> {
     }
 
     /// As [`cancel`](Self::cancel), but waits until a handler that has begun has ended: it never answers
-    /// [`Cancel::Running`], except inside a handler of this engine and on the threads of its pool, where it does not wait
-    /// for fear of waiting for itself. Work that a handler hands to another thread and waits for must not call it.
+    /// [`Cancel::Running`], except inside a handler of this engine and on the threads of its rayon pool, where it does not
+    /// wait for fear of waiting for itself. Work that a handler hands to another thread and waits for must not call it.
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<T> {
         let outcome = self.cancel(id);
         if !matches!(outcome, Cancel::Running) || self.core.must_not_wait_here() {
@@ -347,8 +347,8 @@ impl<T: Send + 'static> Handle<T> {
     /// had not fired. Afterwards `fired + cancelled + returned = scheduled`.
     ///
     /// A call that races with it either gets its timer accounted for or its payload back. A second shutdown waits for the
-    /// first and returns nothing. Inside a handler of this engine, and on the threads of its pool, nothing is waited for:
-    /// handlers that run end by themselves, and none begins. Work that a handler hands to another thread and waits for
+    /// first and returns nothing. Inside a handler of this engine, and on the threads of its rayon pool, nothing is waited
+    /// for: handlers that run end by themselves, and none begins. Work that a handler hands to another thread and waits for
     /// must not call it.
     #[must_use = "the payloads of timers that had not fired"]
     pub fn shutdown(&self) -> Vec<Unfired<T>> {

@@ -100,6 +100,7 @@ with_std! {
     mod inbox;
     mod parker;
     mod slab;
+    mod sleepers;
     mod state;
     #[cfg(feature = "async")]
     mod waker;

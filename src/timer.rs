@@ -149,8 +149,8 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// As [`disarm`](Self::disarm), but waits until a handler that has begun has ended: it never answers
-    /// [`Disarm::Running`], except inside a handler of this engine and on the threads of its pool, where it does not wait
-    /// for fear of waiting for itself.
+    /// [`Disarm::Running`], except inside a handler of this engine and on the threads of its rayon pool, where it does not
+    /// wait for fear of waiting for itself.
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     pub fn disarm_and_wait(&self) -> Disarm {
         let outcome = self.disarm();

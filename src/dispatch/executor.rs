@@ -4,8 +4,10 @@ use super::Fire;
 use super::handover::{Errand, Handover};
 use super::panics::survives;
 use crate::sync::StdArc;
+use super::workers::Workers;
 use core::fmt;
-use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use rayon::ThreadPool;
+use std::io;
 
 /// A chunk of due timers, to be run once on some thread.
 ///
@@ -57,19 +59,16 @@ impl<F: Fn(Job) + Send + Sync> Executor for F {
 pub(crate) enum Dispatcher {
     /// On the shard's own thread.
     Inline,
-    /// On a rayon pool, the engine's own or the caller's.
+    /// On the caller's rayon pool.
     Rayon(StdArc<ThreadPool>),
-    /// Wherever the caller says.
-    Custom(Box<dyn Executor>),
+    /// On the engine's own workers, or wherever the caller says.
+    Executor(Box<dyn Executor>),
 }
 
 impl Dispatcher {
-    pub(crate) fn owned_pool(workers: usize) -> Result<Self, ThreadPoolBuildError> {
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(workers)
-            .thread_name(|index| format!("tourbillon-worker-{index}"))
-            .build()?;
-        Ok(Self::Rayon(StdArc::new(pool)))
+    /// Workers of the engine's own.
+    pub(crate) fn start(workers: usize) -> io::Result<Self> {
+        Ok(Self::Executor(Box::new(Workers::start(workers)?)))
     }
 
     /// Whether due chunks are run by the thread that finds them.
@@ -81,7 +80,7 @@ impl Dispatcher {
     pub(crate) fn is_worker_here(&self) -> bool {
         match self {
             Self::Rayon(pool) => pool.current_thread_index().is_some(),
-            Self::Inline | Self::Custom(_) => false,
+            Self::Inline | Self::Executor(_) => false,
         }
     }
 
@@ -93,7 +92,7 @@ impl Dispatcher {
                 let errand = Errand::new(handover, fire);
                 pool.spawn(move || errand.run());
             }
-            Self::Custom(executor) => {
+            Self::Executor(executor) => {
                 let errand = Errand::new(handover, fire);
                 return survives(|| executor.execute(Job(Box::new(move || errand.run()))));
             }
@@ -107,7 +106,7 @@ impl fmt::Debug for Dispatcher {
         f.write_str(match self {
             Self::Inline => "Inline",
             Self::Rayon(_) => "Rayon",
-            Self::Custom(_) => "Custom",
+            Self::Executor(_) => "Executor",
         })
     }
 }

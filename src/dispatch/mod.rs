@@ -8,6 +8,7 @@
 mod executor;
 mod handover;
 mod panics;
+mod workers;
 
 pub(crate) use executor::Dispatcher;
 pub use executor::{Executor, Job};

@@ -47,7 +47,7 @@ impl<T: Send + 'static> Core<T> {
         FIRING.try_with(|firing| firing.borrow().contains(&self.id)).unwrap_or(false)
     }
 
-    /// Whether waiting for a handler could be waiting for oneself: in one, and on a thread of the pool, which may be
+    /// Whether waiting for a handler could be waiting for oneself: in one, and on a thread of a rayon pool, which may be
     /// doing something on behalf of one.
     pub(crate) fn must_not_wait_here(&self) -> bool {
         self.is_firing_here() || self.dispatcher.is_worker_here()

@@ -8,8 +8,8 @@
 //! A scheduler that races with this either sees its parker closed and takes its timer back, or has armed it before the
 //! eviction looks (`parker`, F2). Both may see it: one CAS decides.
 //!
-//! From inside a handler, or on a thread of the pool that runs them, the waits of step 2 are left out: the handler would
-//! wait for itself. What is running then ends by itself, and nothing more begins.
+//! From inside a handler, or on a thread of the rayon pool that runs them, the waits of step 2 are left out: the handler
+//! would wait for itself. What is running then ends by itself, and nothing more begins.
 
 use super::{Core, ignore_poison};
 use crate::sync::Ordering;

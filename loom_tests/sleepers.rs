@@ -1,0 +1,127 @@
+//! A pool's sleep: no offer is lost.
+//!
+//! Each row was tried: the ordering named was made `Relaxed`, or the fence left out.
+//!
+//! | weakened | model that goes red |
+//! |----------|---------------------|
+//! | W1: `sleep_unless`'s fence | `an_offer_races_with_sleep`, `closing_races_with_sleep` |
+//! | W1: `wake_one`'s fence | `an_offer_races_with_sleep` |
+//! | W1: `wake_all`'s fence | `closing_races_with_sleep` |
+//! | W2: `sleep_unless` | `a_bit_brings_its_thread` |
+//! | W2: `wake_one` | `a_bit_brings_its_thread` |
+//! | W2: `wake_all` | not tried: it takes bits away as `wake_one` does |
+
+use super::model;
+use crate::sleepers::Sleepers;
+use crate::sync::{AtomicBool, AtomicU64, Ordering, StdArc, UnsafeCell, thread};
+
+/// Work as a model has it: a number of things to do, which order nothing.
+struct Pool {
+    work: AtomicU64,
+    closed: AtomicBool,
+    sleepers: Sleepers,
+}
+
+impl Pool {
+    fn new(threads: usize) -> StdArc<Self> {
+        StdArc::new(Self {
+            work: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            sleepers: Sleepers::new(threads),
+        })
+    }
+
+    fn offer(&self) {
+        self.work.fetch_add(1, Ordering::Relaxed);
+        self.sleepers.wake_one();
+    }
+
+    fn take(&self) -> bool {
+        let take = |work: u64| work.checked_sub(1);
+        self.work.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// A thread that ends when it has taken something.
+    fn take_one(&self, n: usize) {
+        self.sleepers.adopt_current_thread(n);
+        while !self.take() {
+            self.sleepers.sleep_unless(n, || self.work.load(Ordering::Relaxed) > 0);
+        }
+    }
+}
+
+/// A thread goes to sleep while work is offered. Legal endings: (a) it finds the work when it looks once more; (b) it is
+/// woken. A lost offer is a deadlock, which loom reports.
+#[test]
+fn an_offer_races_with_sleep() {
+    model("an_offer_races_with_sleep", || {
+        let pool = Pool::new(1);
+        let sleeper = StdArc::clone(&pool);
+        let thread = thread::spawn(move || sleeper.take_one(0));
+        pool.offer();
+        thread.join().unwrap();
+    });
+}
+
+/// Two offers find a thread each.
+#[test]
+fn two_offers_wake_two() {
+    model("two_offers_wake_two", || {
+        let pool = Pool::new(2);
+        let threads: Vec<_> = (0..2)
+            .map(|n| {
+                let sleeper = StdArc::clone(&pool);
+                thread::spawn(move || sleeper.take_one(n))
+            })
+            .collect();
+        pool.offer();
+        pool.offer();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// The pool is closed while a thread goes to sleep: it sees that, or is woken.
+#[test]
+fn closing_races_with_sleep() {
+    model("closing_races_with_sleep", || {
+        let pool = Pool::new(1);
+        let sleeper = StdArc::clone(&pool);
+        let thread = thread::spawn(move || {
+            sleeper.sleepers.adopt_current_thread(0);
+            while !sleeper.closed.load(Ordering::Relaxed) {
+                sleeper.sleepers.sleep_unless(0, || sleeper.closed.load(Ordering::Relaxed));
+            }
+        });
+        pool.closed.store(true, Ordering::Relaxed);
+        pool.sleepers.wake_all();
+        thread.join().unwrap();
+    });
+}
+
+/// Who takes a thread's bit away sees what the thread did before it set it: that it adopted itself. The cell stands for
+/// that, which loom does not track.
+#[test]
+fn a_bit_brings_its_thread() {
+    struct Adopted(UnsafeCell<bool>, Sleepers);
+    // SAFETY: written before the bit is set, read by who takes it away.
+    unsafe impl Sync for Adopted {}
+    // SAFETY: as above.
+    unsafe impl Send for Adopted {}
+
+    model("a_bit_brings_its_thread", || {
+        let shared = StdArc::new(Adopted(UnsafeCell::new(false), Sleepers::new(1)));
+        let sleeper = StdArc::clone(&shared);
+        let thread = thread::spawn(move || {
+            // SAFETY: nobody reads before the bit is set.
+            sleeper.0.with_mut(|adopted| unsafe { *adopted = true });
+            sleeper.1.adopt_current_thread(0);
+            sleeper.1.sleep_unless(0, || false);
+        });
+        while !shared.1.wake_one() {
+            thread::yield_now();
+        }
+        // SAFETY: the bit was taken away.
+        assert!(shared.0.with(|adopted| unsafe { *adopted }));
+        thread.join().unwrap();
+    });
+}

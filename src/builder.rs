@@ -120,7 +120,9 @@ impl Builder {
         self
     }
 
-    /// How many threads run handlers: workers of the engine's own.
+    /// How many threads run handlers: workers of the engine's own. They are no rayon pool: what a handler gives to rayon
+    /// goes to rayon's global pool, where it must not wait for handlers of this engine; with
+    /// [`rayon_pool`](Self::rayon_pool) it stays in that pool, and does not wait.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self.dispatch = Dispatch::OwnWorkers;
@@ -185,7 +187,10 @@ impl Builder {
         self.build_with(Box::new(move |due, core| handler(Fired::new(due, core))))
     }
 
-    pub(crate) fn build_with<T: Send + 'static>(mut self, handler: Handler<T>) -> Result<Engine<T>, BuildError> {
+    pub(crate) fn build_with<T: Send + 'static>(
+        mut self,
+        handler: Handler<T>,
+    ) -> Result<Engine<T>, BuildError> {
         let clock = match self.clock.take() {
             Some(clock) => EngineClock::Custom(clock),
             None => EngineClock::Monotonic(MonotonicClock::new()),

@@ -3,8 +3,8 @@
 use super::Fire;
 use super::handover::{Errand, Handover};
 use super::panics::survives;
-use crate::sync::StdArc;
 use super::workers::Workers;
+use crate::sync::StdArc;
 use core::fmt;
 use rayon::ThreadPool;
 use std::io;
@@ -76,7 +76,8 @@ impl Dispatcher {
         matches!(self, Self::Inline)
     }
 
-    /// Whether the calling thread is one that runs handlers: it must not wait for them.
+    /// Whether the calling thread is one of a rayon pool that runs handlers: it may be doing something on behalf of one,
+    /// and must not wait for them. The engine's own workers run nothing but handlers, which `is_firing_here` knows of.
     pub(crate) fn is_worker_here(&self) -> bool {
         match self {
             Self::Rayon(pool) => pool.current_thread_index().is_some(),
@@ -90,7 +91,10 @@ impl Dispatcher {
             Self::Inline => handover.run(fire),
             Self::Rayon(pool) => {
                 let errand = Errand::new(handover, fire);
-                pool.spawn(move || errand.run());
+                // Whatever unwinds here, a clock of the user's or the drop of the handler, would abort the process.
+                pool.spawn(move || {
+                    let _survived = survives(|| errand.run());
+                });
             }
             Self::Executor(executor) => {
                 let errand = Errand::new(handover, fire);

@@ -58,7 +58,8 @@ impl Shared {
         self.sleepers.adopt_current_thread(n);
         loop {
             while let Some(job) = self.jobs.pop() {
-                // A job unwinds only where a clock of the user's does: that costs the job and no more.
+                // A job unwinds only where a clock of the user's does, or the drop of a handler whose engine ends with
+                // the job: that costs the job and no more.
                 let _survived = survives(|| job.run());
             }
             if self.is_closed() {

@@ -106,7 +106,8 @@ fn discard(part: Part) {
     drop(ManuallyDrop::into_inner(part));
 }
 
-/// What is in front; nothing on a system that ends the place before the thread.
+/// What is in front. Where the system ends the place before the thread, as one without native thread-locals may, nothing;
+/// the part that was there is lost then, with its slots.
 #[inline(always)]
 fn take_front() -> Option<Part> {
     FRONT.try_with(Cell::take).ok().flatten()

@@ -218,9 +218,7 @@ impl<T: Send + 'static> Handle<T> {
     ) -> Result<Vec<TimerId>, BatchError<T>> {
         let now = self.now();
         let batch = batch.into_iter().map(|(delay, payload)| (now + delay, payload)).collect();
-        batch_result(&self.core, batch, |batch| {
-            self.core.schedule_batch(&mut lend(&self.core), batch)
-        })
+        batch_result(&self.core, batch, |batch| self.core.schedule_batch(&mut lend(&self.core), batch))
     }
 
     /// A timer of one's own, to be armed and disarmed any number of times: see [`Timer`]. Each time that it fires, the
@@ -286,9 +284,7 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// As [`reschedule`](Self::reschedule).
     pub fn reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
-        move_when_there_is_room(&self.core, || {
-            self.core.reschedule(&mut lend(&self.core), id, deadline)
-        })
+        move_when_there_is_room(&self.core, || self.core.reschedule(&mut lend(&self.core), id, deadline))
     }
 
     /// The deadline of a pending timer, `None` when it is not pending.

@@ -64,7 +64,12 @@ impl<T: Send + 'static> Core<T> {
 
     /// Fires a timer that was scheduled, if its ticket is still good. True when its handler ran.
     #[inline]
-    fn fire_scheduled(self: &StdArc<Self>, session: &mut Session<'_, T>, ticket: Ticket, due_at: DueAt) -> bool {
+    fn fire_scheduled(
+        self: &StdArc<Self>,
+        session: &mut Session<'_, T>,
+        ticket: Ticket,
+        due_at: DueAt,
+    ) -> bool {
         let Ticket { index, stamp, .. } = ticket;
         let counters = &self.shards[due_at.shard].counters;
         let control = self.slots().control(index);

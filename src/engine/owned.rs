@@ -90,7 +90,13 @@ impl<T: Send + 'static> Core<T> {
         outcome
     }
 
-    fn list_if_there_is_room(&self, local: &mut Local, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
+    fn list_if_there_is_room(
+        &self,
+        local: &mut Local,
+        index: u32,
+        deadline: Timestamp,
+        insist: bool,
+    ) -> Rearmed {
         if !insist && !local.lane.has_room() {
             self.shards[local.home].parker.wake_if_asleep();
             return if self.is_shut_down() { Rearmed::ShutDown } else { Rearmed::NoRoom };

@@ -30,8 +30,8 @@
 //! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention.
 
 use super::segments::{self, Segment, Segments};
-use crate::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS};
 use crate::barrier::Barrier;
+use crate::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS};
 use crate::state::Control;
 use crate::state::owned::Pin;
 use crate::sync::{AtomicU64, Ordering};

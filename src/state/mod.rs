@@ -110,7 +110,8 @@ const fn generation_of(state: u64) -> u32 {
 
 #[expect(clippy::cast_possible_truncation, reason = "the stamp is 31 bits of the word and a flag")]
 const fn stamp_of(state: u64) -> u32 {
-    (state >> SEQUENCE_SHIFT) as u32 & (u32::MAX >> 1) | ((state & OWNED) as u32) << (31 - OWNED.trailing_zeros())
+    (state >> SEQUENCE_SHIFT) as u32 & (u32::MAX >> 1)
+        | ((state & OWNED) as u32) << (31 - OWNED.trailing_zeros())
 }
 
 /// The same state with the next sequence: every ticket there was is stale.

@@ -243,7 +243,8 @@ impl Control {
         let state = self.state.load(Ordering::Acquire);
         // Ordering: Relaxed. As above.
         let deadline = self.deadline.load(Ordering::Relaxed);
-        let in_force = state & (LISTED | HELD) != 0 || state & (RUNNING | TOUCHED | SHUT) == RUNNING | TOUCHED;
+        let in_force =
+            state & (LISTED | HELD) != 0 || state & (RUNNING | TOUCHED | SHUT) == RUNNING | TOUCHED;
         (in_force && !is_disarmed(deadline)).then_some(Timestamp::from_nanos(deadline))
     }
 
@@ -355,7 +356,8 @@ impl Control {
             }
             // Ordering: Relaxed. Not older than the fence (F3) or the touch that we read (O1).
             let word = self.deadline.load(Ordering::Relaxed);
-            let (is_armed, deadline) = if is_disarmed(word) { (false, last_deadline(word)) } else { (true, word) };
+            let (is_armed, deadline) =
+                if is_disarmed(word) { (false, last_deadline(word)) } else { (true, word) };
             let is_ahead = now.is_some_and(|now| now.as_nanos() < deadline);
             let look = look_before(deadline, now, &next_look);
             let next = if state & TOUCHED != 0 {

@@ -422,7 +422,7 @@ fn schedule_some<S: Service>(service: &S, thread: u64) -> Scheduled {
     let mut scheduled = Scheduled::new();
     for number in thread * PER_THREAD..(thread + 1) * PER_THREAD {
         let delay = Duration::from_micros(chance.within(&(0..60_000)));
-        match number % 3 {
+        match number % 4 {
             0 => {
                 let far = caller.schedule(HOUR + delay, payload(number));
                 assert_eq!((caller.cancel(far), caller.cancel(far)), (Some(payload(number)), None));
@@ -438,6 +438,14 @@ fn schedule_some<S: Service>(service: &S, thread: u64) -> Scheduled {
                 let cancelled = caller.cancel(near);
                 assert!(cancelled.is_none_or(|found| found == payload(number)));
                 scheduled.push((number, cancelled.is_none().then_some(deadline)));
+            }
+            2 => {
+                let far = caller.schedule(HOUR + delay, payload(number));
+                let deadline = Instant::now() + delay;
+                let near = caller.reschedule(far, delay, payload(number));
+                assert_eq!(caller.cancel(far), None, "the old id is stale");
+                let cancelled = number % 8 == 2 && caller.cancel(near).is_some();
+                scheduled.push((number, (!cancelled).then_some(deadline)));
             }
             _ => {
                 let deadline = Instant::now() + delay;

@@ -43,7 +43,18 @@ impl<Q: Queue> Shared<Q> {
     }
 
     fn schedule_at(&self, at: u64, payload: Payload) -> Q::Id {
+        self.insert(self.lock(), at, payload)
+    }
+
+    /// Under one lock.
+    fn reschedule_at(&self, id: Q::Id, at: u64, payload: Payload) -> Q::Id {
         let mut state = self.lock();
+        state.queue.remove(id);
+        self.insert(state, at, payload)
+    }
+
+    #[inline]
+    fn insert(&self, mut state: MutexGuard<'_, State<Q>>, at: u64, payload: Payload) -> Q::Id {
         let id = state.queue.insert(at, payload);
         let is_earlier = at < state.wake_at;
         if is_earlier {
@@ -107,6 +118,10 @@ impl<Q: Queue> Locked<Q> {
         self.shared.schedule_at(at, payload)
     }
 
+    pub(crate) fn reschedule_at(&self, id: Q::Id, at: u64, payload: Payload) -> Q::Id {
+        self.shared.reschedule_at(id, at, payload)
+    }
+
     /// As [`Service::start`], with time counted from `origin`.
     pub(crate) fn start_from(origin: Instant, on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self {
         let state = State { queue: Q::empty(), wake_at: 0, stopping: false };
@@ -158,5 +173,11 @@ impl<Q: Queue> Caller for LockedCaller<Q> {
     #[inline]
     fn cancel(&mut self, id: Q::Id) -> Option<Payload> {
         self.0.lock().queue.remove(id)
+    }
+
+    #[inline]
+    fn reschedule(&mut self, id: Q::Id, delay: Duration, payload: Payload) -> Q::Id {
+        let at = self.0.now() + nanos(delay);
+        self.0.reschedule_at(id, at, payload)
     }
 }

@@ -36,7 +36,7 @@ use crate::common::Payload;
 /// A timer structure whose due timers are taken one by one.
 pub(crate) trait Queue: Send + 'static {
     const LOCKED_NAME: &'static str;
-    type Id: Copy;
+    type Id: Copy + Send + 'static;
 
     fn empty() -> Self;
     fn insert(&mut self, at: u64, payload: Payload) -> Self::Id;

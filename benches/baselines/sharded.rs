@@ -111,7 +111,18 @@ impl Shard {
     }
 
     fn schedule(&self, tick: u64, payload: Payload) -> SlotId {
+        self.insert(self.lock(), tick, payload)
+    }
+
+    /// Under one lock.
+    fn reschedule(&self, id: SlotId, tick: u64, payload: Payload) -> SlotId {
         let mut state = self.lock();
+        state.wheel.cancel(id);
+        self.insert(state, tick, payload)
+    }
+
+    #[inline]
+    fn insert(&self, mut state: MutexGuard<'_, State>, tick: u64, payload: Payload) -> SlotId {
         let id = state.wheel.schedule(tick, payload);
         let is_earlier = tick < state.wake_at;
         if is_earlier {
@@ -208,5 +219,17 @@ impl Caller for ShardedCaller {
     #[inline]
     fn cancel(&mut self, (shard, id): (usize, SlotId)) -> Option<Payload> {
         self.shared.shards[shard].lock().wheel.cancel(id)
+    }
+
+    /// It stays in its shard.
+    #[inline]
+    fn reschedule(
+        &mut self,
+        (shard, id): (usize, SlotId),
+        delay: Duration,
+        payload: Payload,
+    ) -> (usize, SlotId) {
+        let at = self.shared.now() + nanos(delay);
+        (shard, self.shared.shards[shard].reschedule(id, at.div_ceil(TICK), payload))
     }
 }

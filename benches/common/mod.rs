@@ -87,7 +87,7 @@ impl FromIterator<Payload> for Fired {
 pub(crate) trait Service: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     const LIMITS: Limits = Limits::NONE;
-    type Caller: Caller;
+    type Caller: Caller + Send + 'static;
 
     fn start(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self;
     /// The calling thread's way in.
@@ -101,11 +101,18 @@ pub(crate) trait Service: Send + Sync + Sized + 'static {
 
 /// One thread's way into a [`Service`].
 pub(crate) trait Caller {
-    type Id: Copy;
+    type Id: Copy + Send + 'static;
 
     /// Arms a timer for `delay` from now; reads a clock to know when that is.
     fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id;
     fn cancel(&mut self, id: Self::Id) -> Option<Payload>;
+
+    /// Gives a timer another deadline, and schedules it anew if it has fired.
+    #[inline]
+    fn reschedule(&mut self, id: Self::Id, delay: Duration, payload: Payload) -> Self::Id {
+        self.cancel(id);
+        self.schedule(delay, payload)
+    }
 }
 
 /// Whether this run tests the bench and measures nothing: `cargo test --benches` does not pass `--bench`.

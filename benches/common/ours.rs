@@ -106,6 +106,11 @@ impl Caller for Handle<Payload> {
     fn cancel(&mut self, id: TimerId) -> Option<Payload> {
         Handle::cancel(self, id).payload()
     }
+
+    #[inline]
+    fn reschedule(&mut self, id: TimerId, delay: Duration, payload: Payload) -> TimerId {
+        Handle::reschedule(self, id, delay).unwrap_or_else(|_| Caller::schedule(self, delay, payload))
+    }
 }
 
 impl Caller for Producer<Payload> {

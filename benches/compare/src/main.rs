@@ -1,97 +1,139 @@
-//! tourbillon beside other crates' timers, with the same work: medians over rounds in which the contestants take turns.
+//! The benchmark book: tourbillon, the classic structures and other engines, with the same work in one run.
 //!
 //! ```text
-//! cargo run --release                        # some minutes, on a quiet machine
-//! cargo run --release -- --quick             # small sizes: that it works, not how fast
-//! cargo run --release -- --filter rearm      # workloads or contestants with this in their names
-//! cargo run --release -- --json PATH         # raw figures too
+//! cargo run --release                        # all of it, on a quiet machine; writes ../results/book.json
+//! cargo run --release -- --quick             # under three minutes: that it works, and a first impression
+//! cargo run --release -- --filter rearm      # workloads, cases or contestants with this in their names
+//! cargo run --release -- publish             # the tables and plots of BENCHMARKS.md, from the results
 //! ```
-#![expect(clippy::print_stdout, reason = "the report")]
+#![expect(clippy::print_stdout, reason = "where the figures went")]
 
 #[path = "../../baselines/mod.rs"]
 mod baselines;
 #[path = "../../common/mod.rs"]
 mod common;
-#[path = "../../goals/machine.rs"]
-mod machine;
-#[path = "../../goals/report.rs"]
-#[expect(dead_code, reason = "samples and tables only")]
-mod report;
 
+mod case;
 mod contestants;
 mod crates;
-mod outcome;
+mod foreign;
+mod machine;
+mod process;
+mod publish;
+mod results;
+mod roster;
 mod rounds;
-mod sizes;
+mod turn;
+mod workload;
 mod workloads;
 
-use clap::Parser;
-use outcome::Outcome;
-use serde_json::{Value, json};
-use sizes::{Scale, Sizes};
+use clap::{Args, Parser, Subcommand};
+use results::Results;
 use std::error::Error;
-use std::path::PathBuf;
-use workloads::reach::{self, Reach};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use workload::Scale;
+use workloads::WORKLOADS;
 
-/// Measures tourbillon beside other crates' timers.
+/// Measures tourbillon beside the classic structures and other engines.
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Options {
-    /// Sizes so small that the figures mean little
-    #[arg(long)]
+    #[command(subcommand)]
+    command: Option<Other>,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Small sizes, under three minutes
+    #[arg(long, conflicts_with = "scale")]
     quick: bool,
-    /// Only workloads, or contestants, whose name contains this
-    #[arg(long, value_name = "SUBSTRING")]
-    filter: Option<String>,
-    /// Where the raw figures go, too
+    /// How much is measured
+    #[arg(long, value_enum, default_value = "full", hide = true)]
+    scale: Scale,
+    /// Only workloads, cases or contestants whose name contains this
+    #[arg(long, value_name = "SUBSTRING", default_value = "")]
+    filter: String,
+    /// Where the raw results go; by default ../results/book.json for a whole run of full size, and the system's folder for
+    /// temporary files otherwise
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
-    /// Rounds in which the contestants take turns
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: Option<u16>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Make the tables of ../../BENCHMARKS.md and the plots in ../../docs/plots from the raw results
+    Publish {
+        /// Only say whether that would change anything
+        #[arg(long)]
+        check: bool,
+    },
+    /// Measure one contestant once, in this process
+    #[command(hide = true)]
+    Turn { arguments: Vec<String> },
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    let mut sizes = Sizes::of(if options.quick { Scale::Quick } else { Scale::Full });
-    sizes.rounds = options.rounds.map_or(sizes.rounds, usize::from);
-    let filter = options.filter.as_deref().unwrap_or_default();
-    let mut outcomes = rounds::select(&sizes, filter);
-    let reaches = reach::NAME.contains(filter);
-    if outcomes.is_empty() && !reaches {
-        return Err("no workload and no contestant has that in its name".into());
+    match options.command {
+        Some(Other::Turn { arguments }) => turn::take(WORKLOADS, &arguments),
+        Some(Other::Publish { check }) => publish::publish(
+            &Results::read(&published())?,
+            &of_project("BENCHMARKS.md"),
+            &of_project("docs/plots"),
+            check,
+        ),
+        None => run(&options.run),
     }
-    // Before the figures: a file that cannot be written should not cost a run.
-    if let Some(path) = &options.json {
-        std::fs::File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    let machine = machine::describe();
-    println!("{}\n", machine::table(&machine));
-    if sizes.scale != Scale::Full || cfg!(debug_assertions) {
-        println!("Small sizes, or not a release build: the figures mean nothing.\n");
-    }
-    rounds::run(&mut outcomes, sizes.rounds);
-    for outcome in &outcomes {
-        println!("{outcome}");
-    }
-    let reach = reaches.then(|| Reach::count(&sizes));
-    if let Some(reach) = &reach {
-        println!("{reach}");
-    }
-    if let Some(path) = &options.json {
-        let text = serde_json::to_string_pretty(&raw(machine, &sizes, &outcomes, reach.as_ref()))?;
-        std::fs::write(path, text + "\n")?;
-        eprintln!("Raw figures: {}", path.display());
-    }
-    Ok(())
 }
 
-fn raw(machine: Value, sizes: &Sizes, outcomes: &[Outcome], reach: Option<&Reach>) -> Value {
-    json!({
-        "machine": machine,
-        "crates": crates::versions(),
-        "debug_assertions": cfg!(debug_assertions),
-        "sizes": sizes.to_json(),
-        "outcomes": outcomes.iter().map(Outcome::to_json).collect::<Vec<_>>(),
-        "reach": reach.map(Reach::to_json),
-    })
+fn run(options: &Run) -> Result<(), Box<dyn Error>> {
+    let scale = if options.quick { Scale::Quick } else { options.scale };
+    let mut contests = rounds::select(WORKLOADS, scale, &options.filter);
+    if contests.is_empty() {
+        return Err("no workload, no case and no contestant has that in its name".into());
+    }
+    let path = options.json.clone().unwrap_or_else(|| default_path(scale, &options.filter));
+    // Before the figures: a file that cannot be written should not cost a run.
+    std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&path)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    if scale != Scale::Full || cfg!(debug_assertions) {
+        println!("Small sizes, or not a release build: the figures mean little.");
+    }
+    let machine = machine::describe();
+    let start = Instant::now();
+    let failures = rounds::run(&mut contests);
+    let results = Results {
+        machine,
+        versions: crates::versions().into_iter().chain(foreign::versions()).collect(),
+        scale: scale.name().to_owned(),
+        seconds: start.elapsed().as_secs(),
+        outcomes: contests.into_iter().map(|contest| contest.outcome).collect(),
+    };
+    results.write(&path)?;
+    println!("{} s. Raw results: {}", results.seconds, path.display());
+    if failures.is_empty() { Ok(()) } else { Err(format!("failed:\n{}", failures.join("\n")).into()) }
+}
+
+/// Only a whole run of full size writes to where the published results are.
+fn default_path(scale: Scale, filter: &str) -> PathBuf {
+    if scale == Scale::Full && filter.is_empty() {
+        published()
+    } else {
+        std::env::temp_dir().join(format!("tourbillon-book-{}.json", scale.name()))
+    }
+}
+
+fn published() -> PathBuf {
+    of_project("benches/results/book.json")
+}
+
+/// A file of the project that this package is part of.
+fn of_project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }

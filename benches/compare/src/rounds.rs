@@ -1,73 +1,112 @@
 //! The rounds: in each, all contestants take their turns, so that noise hits all alike.
 
-use crate::outcome::Outcome;
-use crate::sizes::Sizes;
-use crate::workloads::{Entrant, WORKLOADS};
+use crate::case::Case;
+use crate::results::{Outcome, Row};
+use crate::turn::{self, Ending};
+use crate::workload::{Entrant, Scale, Turn, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What is to be measured: workloads, or contestants, whose names contain `filter`.
-pub(crate) fn select(sizes: &Sizes, filter: &str) -> Vec<Outcome> {
-    let mut outcomes = Vec::new();
-    for workload in WORKLOADS {
-        let is_chosen = |entrant: &&Entrant| workload.name.contains(filter) || entrant.name.contains(filter);
-        let entrants: Vec<Entrant> = workload.entrants.iter().filter(is_chosen).copied().collect();
-        if !entrants.is_empty() {
-            let cases = (workload.cases)(sizes);
-            outcomes.extend(cases.into_iter().map(|case| Outcome::new(workload, case, &entrants)));
-        }
-    }
-    outcomes
+/// One workload in one case, and how far it has come.
+pub(crate) struct Contest {
+    scale: Scale,
+    rounds: usize,
+    case: Case,
+    entrants: Vec<Entrant>,
+    pub(crate) outcome: Outcome,
 }
 
-/// Adds a figure to each row in each round. Each round begins with another contestant.
-pub(crate) fn run(outcomes: &mut [Outcome], rounds: usize) {
-    let turns = outcomes.iter().map(|outcome| outcome.rows.len()).sum::<usize>() * rounds;
+/// What is to be measured: workloads, cases or contestants whose names contain `filter`.
+pub(crate) fn select(workloads: &[Workload], scale: Scale, filter: &str) -> Vec<Contest> {
+    let mut contests = Vec::new();
+    for workload in workloads {
+        for case in (workload.cases)(scale) {
+            let is_whole = workload.name.contains(filter) || case.name.contains(filter);
+            let mut entrants = (workload.entrants)();
+            entrants.retain(|entrant| is_whole || entrant.name.contains(filter));
+            if !entrants.is_empty() {
+                contests.push(Contest::new(workload, case, entrants, scale));
+            }
+        }
+    }
+    contests
+}
+
+impl Contest {
+    fn new(workload: &Workload, case: Case, entrants: Vec<Entrant>, scale: Scale) -> Self {
+        let rows = entrants.iter().map(|entrant| Row {
+            contestant: entrant.name.clone(),
+            clock: entrant.clock.clone(),
+            is_ours: entrant.is_ours,
+            note: None,
+            numbers: Default::default(),
+            series: Default::default(),
+        });
+        let outcome = Outcome {
+            workload: workload.name.to_owned(),
+            what: workload.what.to_owned(),
+            case: case.clone(),
+            columns: (workload.columns)(&case),
+            rows: rows.collect(),
+        };
+        Self { scale, rounds: (workload.rounds)(scale), case, entrants, outcome }
+    }
+
+    fn turns(&self) -> usize {
+        self.rounds * self.entrants.len()
+    }
+
+    /// One more figure for each row. Each round begins with another contestant. Returns what went wrong.
+    fn play(&mut self, round: usize, progress: &ProgressBar) -> Vec<String> {
+        let mut failures = Vec::new();
+        for turn in 0..self.entrants.len() {
+            let at = (round + turn) % self.entrants.len();
+            let (entrant, row) = (&self.entrants[at], &mut self.outcome.rows[at]);
+            let workload = &self.outcome.workload;
+            progress.set_message(format!("{workload}, {}, {}", self.case.name, entrant.name));
+            if row.note.is_none() {
+                match take(entrant, workload, &self.case, self.scale) {
+                    Ending::Figures(figures) => row.add(figures),
+                    Ending::Cannot(why) => row.note = Some(why),
+                    Ending::Failed(how) => {
+                        failures.push(format!("{workload}, {}, {}: {how}", self.case.name, entrant.name));
+                        row.note = Some(format!("failed: {how}"));
+                    }
+                }
+            }
+            progress.inc(1);
+        }
+        failures
+    }
+}
+
+fn take(entrant: &Entrant, workload: &str, case: &Case, scale: Scale) -> Ending {
+    match entrant.turn {
+        Turn::Here(_) => turn::here(workload, &entrant.name, case),
+        Turn::Foreign(program) => turn::foreign(program, workload, case, scale),
+        Turn::Never(why) => Ending::Cannot(why.to_owned()),
+    }
+}
+
+/// Plays all rounds of all contests, the first round of each first. Returns what went wrong.
+pub(crate) fn run(contests: &mut [Contest]) -> Vec<String> {
+    let turns: usize = contests.iter().map(Contest::turns).sum();
     // Drawn between turns only: a thread of its own would run beside the contestants.
     let progress = ProgressBar::new(turns as u64).with_style(style());
+    let rounds = contests.iter().map(|contest| contest.rounds).max().unwrap_or(0);
+    let mut failures = Vec::new();
     for round in 0..rounds {
-        for outcome in &mut *outcomes {
-            let Outcome { case, rows, .. } = outcome;
-            let first = round % rows.len();
-            for turn in 0..rows.len() {
-                let at = (first + turn) % rows.len();
-                let row = &mut rows[at];
-                progress.set_message(format!("round {}: {}, {}", round + 1, row.entrant.name, case.name()));
-                row.nanos.push((row.entrant.measure)(case));
-                progress.inc(1);
+        for contest in contests.iter_mut().filter(|contest| round < contest.rounds) {
+            for failure in contest.play(round, &progress) {
+                progress.suspend(|| eprintln!("FAILED {failure}"));
+                failures.push(failure);
             }
         }
     }
     progress.finish_and_clear();
+    failures
 }
 
 fn style() -> ProgressStyle {
-    ProgressStyle::with_template("{pos}/{len} [{bar:30}] {elapsed} of about {duration}, {msg}")
+    ProgressStyle::with_template("{pos}/{len} [{bar:30}] {elapsed}, {eta} left: {msg}")
         .expect("a template with known keys")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sizes::Scale;
-
-    #[test]
-    fn every_contestant_runs_in_every_workload() {
-        let mut outcomes = select(&Sizes::of(Scale::Smoke), "");
-        run(&mut outcomes, 2);
-        assert!(outcomes.len() >= WORKLOADS.len());
-        for row in outcomes.iter().flat_map(|outcome| &outcome.rows) {
-            assert_eq!(row.nanos.len(), 2);
-            assert!(row.nanos.iter().all(|nanos| *nanos > 0.0), "{}: {:?}", row.entrant.name, row.nanos);
-        }
-    }
-
-    #[test]
-    fn a_filter_is_part_of_a_workloads_or_a_contestants_name() {
-        let sizes = Sizes::of(Scale::Smoke);
-        let rows = |filter| select(&sizes, filter).iter().map(|outcome| outcome.rows.len()).sum::<usize>();
-        let all = rows("");
-        assert_eq!(rows("rearm"), 2 * WORKLOADS[0].entrants.len());
-        assert!(rows("tokio") > 0 && rows("tokio") < all);
-        assert_eq!(rows("nobody"), 0);
-    }
 }

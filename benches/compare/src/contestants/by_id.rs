@@ -1,51 +1,43 @@
-//! Services that schedule a timer anew each time and cancel it by its id.
+//! Timers of connections where each arm schedules one anew and each disarm cancels it.
 //!
-//! An arm of a timer that is pending is a cancel and a schedule, and of a locked queue two turns of its lock.
+//! An arm of a timer that is pending moves it, where the contestant can: a locked queue under one turn of its lock.
 
-use super::{Clock, Connections, Contestant, Counts, Fires, Owned, Reads};
-use crate::baselines::{Locked, Queue};
-use crate::common::{Caller, Service, ThroughHandle, payload};
+use super::{Caller, Connections, Contestant, OnFire, OneShots, Owned, Reads};
+use crate::common::payload;
 use std::time::Duration;
 
-pub(crate) struct ById<S> {
-    service: S,
-    fires: Fires,
-}
+pub(crate) struct ById<S>(S);
 
-/// The clock that a service reads when a timer is scheduled.
-pub(crate) trait ReadsClock: Service {
-    const CLOCK: Clock;
-}
-
-impl<Q: Queue> ReadsClock for Locked<Q> {
-    const CLOCK: Clock = Clock::Instant;
-}
-
-impl ReadsClock for ThroughHandle {
-    const CLOCK: Clock = Clock::Tsc;
-}
-
-impl<S: ReadsClock> Contestant for ById<S> {
+impl<S: OneShots> Contestant for ById<S> {
     const NAME: &'static str = S::NAME;
-    const READS: Reads = Reads::EachArm(S::CLOCK);
+    const READS: Reads = S::READS;
+    const IS_OURS: bool = S::IS_OURS;
 
-    fn start(_threads: usize) -> Self {
-        let fires = Fires::default();
-        Self { service: S::start(fires.handler()), fires }
+    fn start(threads: usize, on_fire: impl OnFire) -> Self {
+        Self(S::start(threads, on_fire))
+    }
+
+    fn run<R: Send + 'static>(&self, jobs: Vec<impl Future<Output = R> + Send + 'static>) -> Vec<R> {
+        self.0.run(jobs)
+    }
+
+    fn settle(&self, time: Duration) {
+        self.0.settle(time);
     }
 }
 
-impl<S: ReadsClock<Caller: Caller<Id: Send> + Send + 'static>> Owned for ById<S> {
+impl<S: OneShots> Owned for ById<S> {
     type Connections = IdEach<S::Caller>;
 
     const DISARMS: bool = true;
 
     fn connect(&self, count: usize) -> Self::Connections {
-        IdEach { caller: self.service.caller(), ids: Ids::none(count) }
+        IdEach { caller: self.0.caller(), ids: Ids::none(count) }
     }
 
-    fn count(&self, _all: &mut [Self::Connections]) -> Counts {
-        Counts { pending: self.service.pending() as u64, fired: self.fires.count() }
+    fn pending(&self, all: &mut [Self::Connections]) -> usize {
+        let armed = || all.iter().map(|each| each.ids.armed()).sum();
+        self.0.pending().unwrap_or_else(armed)
     }
 }
 
@@ -54,11 +46,16 @@ pub(crate) struct IdEach<C: Caller> {
     ids: Ids<C>,
 }
 
-impl<C: Caller<Id: Send> + Send + 'static> Connections for IdEach<C> {
+impl<C: Caller> Connections for IdEach<C> {
+    const BYTES_OF_HANDLE: usize = size_of::<Option<C::Id>>();
+
     #[inline]
     fn arm(&mut self, at: u32, delay: Duration) {
-        self.ids.take_back(at, &mut self.caller);
-        let id = self.caller.schedule(delay, payload(u64::from(at)));
+        let payload = payload(u64::from(at));
+        let id = match self.ids.take(at) {
+            Some(id) => self.caller.reschedule(id, delay, payload),
+            None => self.caller.schedule(delay, payload),
+        };
         self.ids.set(at, id);
     }
 
@@ -73,7 +70,11 @@ pub(super) struct Ids<C: Caller>(Vec<Option<C::Id>>);
 
 impl<C: Caller> Ids<C> {
     pub(super) fn none(count: usize) -> Self {
-        Self(vec![None; count])
+        Self((0..count).map(|_| None).collect())
+    }
+
+    pub(super) fn armed(&self) -> usize {
+        self.0.iter().flatten().count()
     }
 
     #[inline]
@@ -81,20 +82,16 @@ impl<C: Caller> Ids<C> {
         self.0[at as usize] = Some(id);
     }
 
-    /// Cancels what may be pending; it may have fired as well.
+    /// Of a timer that may be pending; it may have fired as well.
     #[inline]
-    pub(super) fn take_back(&mut self, at: u32, caller: &mut C) {
-        if let Some(id) = self.0[at as usize].take()
-            && let Some(cancelled) = caller.cancel(id)
-        {
-            assert_eq!(cancelled, payload(u64::from(at)));
-        }
+    pub(super) fn take(&mut self, at: u32) -> Option<C::Id> {
+        self.0[at as usize].take()
     }
 
     /// Cancels what was armed just now.
     #[inline]
     pub(super) fn disarm(&mut self, at: u32, caller: &mut C) {
-        let id = self.0[at as usize].take().expect("it was armed");
-        assert_eq!(caller.cancel(id), Some(payload(u64::from(at))));
+        let id = self.take(at).expect("it was armed");
+        assert!(caller.cancel(id), "armed just now, and not pending");
     }
 }

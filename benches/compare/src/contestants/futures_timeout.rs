@@ -1,7 +1,7 @@
 //! futures-timer's `Delay` beside a future, polled by hand as a select would.
 
 use super::futures_delay::flush;
-use super::{Clock, Contestant, Reads, Timeouts};
+use super::{Clock, Contestant, OnFire, Reads, Timeouts};
 use futures_timer::Delay;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -14,10 +14,10 @@ pub(crate) struct FuturesTimeout;
 pub(crate) struct Elapsed;
 
 impl Contestant for FuturesTimeout {
-    const NAME: &'static str = "futures-timer, Delay and select";
+    const NAME: &'static str = "futures-timer";
     const READS: Reads = Reads::EachArm(Clock::Instant);
 
-    fn start(_threads: usize) -> Self {
+    fn start(_threads: usize, _on_fire: impl OnFire) -> Self {
         Self
     }
 }

@@ -1,7 +1,7 @@
 //! A queue behind a mutex, given deadlines that the caller counts from its own `now`.
 
 use super::by_id::Ids;
-use super::{Clock, Connections, Contestant, Counts, Fires, Owned, Reads};
+use super::{Clock, Connections, Contestant, OnFire, Owned, Reads};
 use crate::baselines::{LazyHeap, Locked, Queue, Tree};
 use crate::common::{Service, payload};
 use std::sync::Arc;
@@ -9,11 +9,10 @@ use std::time::Duration;
 
 pub(crate) struct LockedOwnNow<Q: Queue> {
     service: Arc<Locked<Q>>,
-    fires: Fires,
 }
 
 /// What a row of it is called.
-pub(crate) trait OwnNowName: Queue<Id: Send> + Sized {
+pub(crate) trait OwnNowName: Queue {
     const OWN_NOW_NAME: &'static str;
 }
 
@@ -29,9 +28,8 @@ impl<Q: OwnNowName> Contestant for LockedOwnNow<Q> {
     const NAME: &'static str = Q::OWN_NOW_NAME;
     const READS: Reads = Reads::EachIteration(Clock::Instant);
 
-    fn start(_threads: usize) -> Self {
-        let fires = Fires::default();
-        Self { service: Arc::new(Locked::start(fires.handler())), fires }
+    fn start(_threads: usize, on_fire: impl OnFire) -> Self {
+        Self { service: Arc::new(Locked::start(on_fire)) }
     }
 }
 
@@ -45,8 +43,8 @@ impl<Q: OwnNowName> Owned for LockedOwnNow<Q> {
         IdEach { caller: service.caller(), now: service.now(), service, ids: Ids::none(count) }
     }
 
-    fn count(&self, _all: &mut [IdEach<Q>]) -> Counts {
-        Counts { pending: self.service.pending() as u64, fired: self.fires.count() }
+    fn pending(&self, _all: &mut [IdEach<Q>]) -> usize {
+        self.service.pending()
     }
 }
 
@@ -59,6 +57,8 @@ pub(crate) struct IdEach<Q: Queue> {
 }
 
 impl<Q: OwnNowName> Connections for IdEach<Q> {
+    const BYTES_OF_HANDLE: usize = size_of::<Option<Q::Id>>();
+
     #[inline]
     fn begin_iteration(&mut self) {
         self.now = self.service.now();
@@ -66,9 +66,12 @@ impl<Q: OwnNowName> Connections for IdEach<Q> {
 
     #[inline]
     fn arm(&mut self, at: u32, delay: Duration) {
-        self.ids.take_back(at, &mut self.caller);
         let delay = delay.as_secs() * 1_000_000_000 + u64::from(delay.subsec_nanos());
-        let id = self.service.schedule_at(self.now + delay, payload(u64::from(at)));
+        let (deadline, payload) = (self.now + delay, payload(u64::from(at)));
+        let id = match self.ids.take(at) {
+            Some(id) => self.service.reschedule_at(id, deadline, payload),
+            None => self.service.schedule_at(deadline, payload),
+        };
         self.ids.set(at, id);
     }
 

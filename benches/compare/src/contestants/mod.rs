@@ -1,21 +1,48 @@
 //! Who is measured: a file for each way to have timers, and the traits through which the workloads use them.
 
+mod async_io_timeout;
+mod async_io_timer;
 mod by_id;
+mod clock;
+mod delay_queue;
 mod futures_delay;
+mod futures_one_shot;
 mod futures_timeout;
+mod handlers;
+mod hash_wheel_timer;
+mod kestrel_timer;
 mod locked_own_now;
 mod ours_timeout;
 mod ours_timer;
+mod pingora;
+mod services;
+mod smol_tasks;
+mod tasks;
+mod tokio_alternative;
+mod tokio_one_shots;
 mod tokio_runtime;
 mod tokio_sleep;
 mod tokio_timeout;
 
+pub(crate) use async_io_timeout::AsyncIoTimeout;
+pub(crate) use async_io_timer::AsyncIo;
 pub(crate) use by_id::ById;
+pub(crate) use clock::{Clock, PER_ITERATION, Reads, Stopwatch};
+pub(crate) use delay_queue::DelayQueues;
 pub(crate) use futures_delay::FuturesDelay;
+pub(crate) use futures_one_shot::FuturesOneShot;
 pub(crate) use futures_timeout::FuturesTimeout;
+pub(crate) use hash_wheel_timer::HashWheelTimer;
+pub(crate) use kestrel_timer::KestrelTimer;
 pub(crate) use locked_own_now::LockedOwnNow;
 pub(crate) use ours_timeout::OursTimeout;
 pub(crate) use ours_timer::OursTimer;
+pub(crate) use pingora::{Pingora, PingoraSleeps};
+pub(crate) use services::{AcrossBoundary, Fine, FineInline, Inline, Of, OwnWorkers, Sharded};
+pub(crate) use smol_tasks::{AsyncIoSleep, FuturesSleep, SmolTasks};
+pub(crate) use tasks::{Tasks, TokioSleeps};
+pub(crate) use tokio_alternative::{Alternative, AlternativeSleeps};
+pub(crate) use tokio_one_shots::TokioOneShots;
 pub(crate) use tokio_sleep::{TokioFar, TokioSleep};
 pub(crate) use tokio_timeout::TokioTimeout;
 
@@ -28,56 +55,19 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-/// The clock reads inside the timed region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reads {
-    /// One for each arm.
-    EachArm(Clock),
-    /// One for each iteration of an event loop, [`PER_ITERATION`] requests; the deadlines are counted from it.
-    EachIteration(Clock),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clock {
-    /// `std::time::Instant::now`
-    Instant,
-    /// The engine's default, the processor's counter where that is usable
-    Tsc,
-}
-
-/// Requests that an event loop handles in one iteration.
-pub(crate) const PER_ITERATION: usize = 64;
-
-impl Reads {
-    /// Whether two contestants read their clocks equally often.
-    pub(crate) fn is_like(self, other: Self) -> bool {
-        matches!(self, Self::EachArm(_)) == matches!(other, Self::EachArm(_))
-    }
-}
-
-impl fmt::Display for Reads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::EachArm(clock) | Self::EachIteration(clock)) = self;
-        f.write_str(match clock {
-            Clock::Instant => "Instant",
-            Clock::Tsc => "TSC",
-        })?;
-        match self {
-            Self::EachArm(_) => f.write_str(", each arm"),
-            Self::EachIteration(_) => write!(f, ", each {PER_ITERATION}"),
-        }
-    }
-}
-
 /// A way to have timers, and the threads that it has for them.
 pub(crate) trait Contestant: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     const READS: Reads;
     /// Whether others are compared with it.
     const IS_OURS: bool = false;
+    /// Why it takes no turn.
+    const WHY_NOT: Option<&'static str> = None;
+    /// Whether jobs yield to it between two bursts of operations: it gets behind otherwise.
+    const YIELDS: bool = false;
 
-    /// One that is called from `threads` threads.
-    fn start(threads: usize) -> Self;
+    /// One that is called from `threads` threads, and calls `on_fire` where it calls something.
+    fn start(threads: usize, on_fire: impl OnFire) -> Self;
 
     /// Runs all jobs at once, each on a thread of its own.
     fn run<R: Send + 'static>(&self, jobs: Vec<impl Future<Output = R> + Send + 'static>) -> Vec<R> {
@@ -91,6 +81,61 @@ pub(crate) trait Contestant: Send + Sync + Sized + 'static {
     }
 }
 
+/// What is called with each timer that fires.
+pub(crate) trait OnFire: Fn(Payload) + Send + Sync + 'static {}
+
+impl<F: Fn(Payload) + Send + Sync + 'static> OnFire for F {}
+
+/// One whose timers are scheduled anew each time, and most of them cancelled.
+pub(crate) trait OneShots: Contestant {
+    type Caller: Caller;
+
+    /// The way in of the job that asks.
+    fn caller(&self) -> Self::Caller;
+
+    /// How many are pending, of one that counts them.
+    fn pending(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// One job's way into a [`OneShots`].
+pub(crate) trait Caller: Send + 'static {
+    /// What is kept to cancel by.
+    type Id: Send + 'static;
+    /// Whether a timer fired can be told from one cancelled while they race.
+    const KNOWS_WHO_WON: bool = true;
+
+    /// Arms a timer for `delay` from now; reads a clock to know when that is.
+    fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id;
+
+    /// Whether it was pending, and is no more.
+    fn cancel(&mut self, id: Self::Id) -> bool;
+
+    /// Gives a timer another deadline, and schedules it anew if it has fired.
+    #[inline]
+    fn reschedule(&mut self, id: Self::Id, delay: Duration, payload: Payload) -> Self::Id {
+        self.cancel(id);
+        self.schedule(delay, payload)
+    }
+
+    /// Both at once, where there is a cheaper way than one after the other.
+    #[inline]
+    fn schedule_and_cancel(&mut self, delay: Duration, payload: Payload) -> bool {
+        let id = self.schedule(delay, payload);
+        self.cancel(id)
+    }
+
+    /// Does what is due, if that is done on the caller's own thread, and does not wait.
+    #[inline]
+    fn turn(&mut self) {}
+
+    /// Lets time pass; one that fires on the caller's own thread does so here.
+    fn pass(&mut self, time: Duration) -> impl Future<Output = ()> + Send {
+        async move { thread::sleep(time) }
+    }
+}
+
 /// One whose timers stay and are armed over and over.
 pub(crate) trait Owned: Contestant {
     type Connections: Connections;
@@ -101,12 +146,16 @@ pub(crate) trait Owned: Contestant {
     /// Connections of the calling job, their timers not armed, or far ahead.
     fn connect(&self, count: usize) -> Self::Connections;
 
-    /// What became of the timers of `all` its connections; fires what is due, and may be called from outside of a job.
-    fn count(&self, all: &mut [Self::Connections]) -> Counts;
+    /// How many of the timers of `all` its connections are pending, and fires what is due; may be called from outside of
+    /// a job.
+    fn pending(&self, all: &mut [Self::Connections]) -> usize;
 }
 
 /// One thread's connections, a timer each.
 pub(crate) trait Connections: Send + 'static {
+    /// What a connection keeps to reach its timer by.
+    const BYTES_OF_HANDLE: usize;
+
     /// An iteration of the event loop begins.
     #[inline]
     fn begin_iteration(&mut self) {}
@@ -118,17 +167,11 @@ pub(crate) trait Connections: Send + 'static {
     fn disarm(&mut self, at: u32);
 }
 
-/// Timers of one contestant.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Counts {
-    pub(crate) pending: u64,
-    /// Fired so far, and at least those that have not been armed since.
-    pub(crate) fired: u64,
-}
-
 /// One that limits how long a future may take.
 pub(crate) trait Timeouts: Contestant {
     type Elapsed: fmt::Debug + Send + 'static;
+    /// How early it may be by design.
+    const EARLY: Duration = Duration::ZERO;
 
     /// The output of `future`, unless `delay` passes first.
     fn timeout<F: Future<Output: Send> + Send>(
@@ -138,12 +181,12 @@ pub(crate) trait Timeouts: Contestant {
     ) -> impl Future<Output = Result<F::Output, Self::Elapsed>> + Send;
 }
 
-/// Counts what a contestant's handler gets.
+/// Counts what a contestant calls its handler with.
 #[derive(Clone, Debug, Default)]
-struct Fires(Arc<AtomicU64>);
+pub(crate) struct Fires(Arc<AtomicU64>);
 
 impl Fires {
-    fn handler(&self) -> impl Fn(Payload) + Send + Sync + 'static {
+    pub(crate) fn handler(&self) -> impl OnFire + use<> {
         let count = Arc::clone(&self.0);
         move |fired| {
             assert_eq!(fired, payload(fired[0]));
@@ -151,7 +194,7 @@ impl Fires {
         }
     }
 
-    fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

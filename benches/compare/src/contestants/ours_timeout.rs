@@ -1,6 +1,6 @@
 //! `tourbillon::future::timeout`. It makes its timer only when the future was polled and is not ready.
 
-use super::{Clock, Contestant, Reads, Timeouts};
+use super::{Clock, Contestant, OnFire, Reads, Timeouts};
 use std::time::Duration;
 use tourbillon::future::{self, Elapsed};
 
@@ -11,7 +11,7 @@ impl Contestant for OursTimeout {
     const READS: Reads = Reads::EachArm(Clock::Tsc);
     const IS_OURS: bool = true;
 
-    fn start(_threads: usize) -> Self {
+    fn start(_threads: usize, _on_fire: impl OnFire) -> Self {
         Self
     }
 }

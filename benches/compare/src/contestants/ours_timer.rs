@@ -1,13 +1,12 @@
 //! Our owned timers, one for each connection.
 
-use super::{Clock, Connections, Contestant, Counts, Fires, Owned, Reads};
+use super::{Clock, Connections, Contestant, OnFire, Owned, Reads};
 use crate::common::{Payload, payload};
 use std::time::Duration;
 use tourbillon::{Disarm, Engine, Timer, Timestamp};
 
 pub(crate) struct OursTimer<const OWN_NOW: bool> {
     engine: Engine<Payload>,
-    fires: Fires,
 }
 
 const MUST: &str = "there is room, and nobody shuts the engine down";
@@ -17,10 +16,8 @@ impl<const OWN_NOW: bool> Contestant for OursTimer<OWN_NOW> {
     const READS: Reads = if OWN_NOW { Reads::EachIteration(Clock::Tsc) } else { Reads::EachArm(Clock::Tsc) };
     const IS_OURS: bool = true;
 
-    fn start(_threads: usize) -> Self {
-        let fires = Fires::default();
-        let on_fire = fires.handler();
-        Self { engine: Engine::new(move |timer| on_fire(timer.payload)).expect(MUST), fires }
+    fn start(_threads: usize, on_fire: impl OnFire) -> Self {
+        Self { engine: Engine::new(move |timer| on_fire(timer.payload)).expect(MUST) }
     }
 }
 
@@ -35,9 +32,8 @@ impl<const OWN_NOW: bool> Owned for OursTimer<OWN_NOW> {
         TimerEach { now: handle.now(), handle, timers }
     }
 
-    fn count(&self, all: &mut [TimerEach<OWN_NOW>]) -> Counts {
-        let timers = all.iter().flat_map(|each| &each.timers);
-        Counts { pending: timers.filter(|timer| timer.is_armed()).count() as u64, fired: self.fires.count() }
+    fn pending(&self, all: &mut [TimerEach<OWN_NOW>]) -> usize {
+        all.iter().flat_map(|each| &each.timers).filter(|timer| timer.is_armed()).count()
     }
 }
 
@@ -48,6 +44,8 @@ pub(crate) struct TimerEach<const OWN_NOW: bool> {
 }
 
 impl<const OWN_NOW: bool> Connections for TimerEach<OWN_NOW> {
+    const BYTES_OF_HANDLE: usize = size_of::<Timer<Payload>>();
+
     #[inline]
     fn begin_iteration(&mut self) {
         if OWN_NOW {

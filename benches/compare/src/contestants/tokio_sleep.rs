@@ -6,7 +6,7 @@
 //! Nothing yields to the runtime in the timed region, so that it does not include the driver's turns.
 
 use super::tokio_runtime::TokioRuntime;
-use super::{Clock, Connections, Contestant, Counts, Owned, Reads};
+use super::{Clock, Connections, Contestant, OnFire, Owned, Reads};
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -30,7 +30,7 @@ macro_rules! contestant {
             const NAME: &'static str = if OWN_NOW { $own_now_name } else { $name };
             const READS: Reads = reads(OWN_NOW);
 
-            fn start(threads: usize) -> Self {
+            fn start(threads: usize, _on_fire: impl OnFire) -> Self {
                 Self(TokioRuntime::start(threads))
             }
 
@@ -52,18 +52,16 @@ macro_rules! contestant {
                 Sleeps::new(count)
             }
 
-            fn count(&self, all: &mut [Self::Connections]) -> Counts {
+            fn pending(&self, all: &mut [Self::Connections]) -> usize {
                 self.0.turn(Duration::from_millis(1));
-                let elapsed = all.iter().map(Sleeps::elapsed).sum();
-                let timers: u64 = all.iter().map(|sleeps| sleeps.sleeps.len() as u64).sum();
-                Counts { pending: timers - elapsed, fired: elapsed }
+                all.iter().flat_map(|each| &each.sleeps).filter(|sleep| !sleep.is_elapsed()).count()
             }
         }
     };
 }
 
-contestant!(TokioSleep, "tokio, reset only", "tokio, reset only, caller's now", far: false);
-contestant!(TokioFar, "tokio, reset to far to disarm", "tokio, reset to far to disarm, caller's now", far: true);
+contestant!(TokioSleep, "tokio, Sleep", "tokio, Sleep, caller's now", far: false);
+contestant!(TokioFar, "tokio, Sleep, reset to far to disarm", "tokio, Sleep, reset to far to disarm, caller's now", far: true);
 
 pub(crate) struct Sleeps<const OWN_NOW: bool, const IS_FAR: bool> {
     sleeps: Vec<Pin<Box<Sleep>>>,
@@ -83,13 +81,11 @@ impl<const OWN_NOW: bool, const IS_FAR: bool> Sleeps<OWN_NOW, IS_FAR> {
         });
         Self { sleeps: sleeps.collect(), now, far }
     }
-
-    fn elapsed(&self) -> u64 {
-        self.sleeps.iter().filter(|sleep| sleep.is_elapsed()).count() as u64
-    }
 }
 
 impl<const OWN_NOW: bool, const IS_FAR: bool> Connections for Sleeps<OWN_NOW, IS_FAR> {
+    const BYTES_OF_HANDLE: usize = size_of::<Pin<Box<Sleep>>>();
+
     #[inline]
     fn begin_iteration(&mut self) {
         if OWN_NOW {

@@ -1,7 +1,7 @@
 //! `tokio::time::timeout`. It registers its timer only when the future was polled and is not ready.
 
 use super::tokio_runtime::TokioRuntime;
-use super::{Clock, Contestant, Reads, Timeouts};
+use super::{Clock, Contestant, OnFire, Reads, Timeouts};
 use std::time::Duration;
 use tokio::time::error::Elapsed;
 
@@ -11,7 +11,7 @@ impl Contestant for TokioTimeout {
     const NAME: &'static str = "tokio, timeout";
     const READS: Reads = Reads::EachArm(Clock::Instant);
 
-    fn start(threads: usize) -> Self {
+    fn start(threads: usize, _on_fire: impl OnFire) -> Self {
         Self(TokioRuntime::start(threads))
     }
 

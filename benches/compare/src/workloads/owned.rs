@@ -1,14 +1,15 @@
 //! What the workloads over timers that stay have in common: how they run, and what must hold after it.
 
-use super::Case;
-use super::start::{Lap, Start, nanos_each};
-use crate::contestants::{Connections, Counts, Owned, PER_ITERATION};
+use super::start::{Lap, Limit, Start, nanos_each};
+use crate::case::Case;
+use crate::common::Chance;
+use crate::contestants::{Connections, Fires, Owned, PER_ITERATION};
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What one thread does to its connections.
+/// What one thread does to its connections. Nothing of it comes due before a turn is over.
 pub(super) trait Work: Send + Sync + Sized + 'static {
     /// Whether each arm is followed by its disarm.
     const DISARMS: bool;
@@ -21,8 +22,6 @@ pub(super) trait Work: Send + Sync + Sized + 'static {
     fn warm_up(&self, _connections: &mut impl Connections) {}
     /// Part of the operations, while the time is taken.
     fn run(&self, part: Range<usize>, connections: &mut impl Connections);
-    /// How many of its arms can have come due when it began no longer than `time` ago, if it was done to its end.
-    fn due_within(&self, time: Duration) -> u64;
 }
 
 /// Runs `operation` on each item, in iterations of an event loop.
@@ -40,20 +39,23 @@ pub(super) fn in_iterations<C: Connections, T: Copy>(
     }
 }
 
-pub(super) fn measure<C: Owned, W: Work>(case: &Case) -> f64 {
-    let works: Vec<Arc<W>> = (0..case.threads).map(|thread| Arc::new(W::plan(case, thread))).collect();
-    let service = Arc::new(C::start(case.threads));
-    let start = Arc::new(Start::new(case.threads));
-    let begun = Instant::now();
+/// The work of so many threads at once: ns an operation and thread.
+pub(super) fn measure<C: Owned, W: Work>(case: &Case, threads: usize) -> f64 {
+    let works: Vec<Arc<W>> = (0..threads).map(|thread| Arc::new(W::plan(case, thread))).collect();
+    let fires = Fires::default();
+    let service = Arc::new(C::start(threads, fires.handler()));
+    let start = Arc::new(Start::new(threads));
     let prepare = |work: &Arc<W>| prepare(Arc::clone(&service), Arc::clone(work), case.timers);
     let connections = service.run(works.iter().map(prepare).collect());
-    service.settle(case.settle);
-    let time = |(connections, work)| time(connections, Arc::clone(work), Arc::clone(&start), case.operations);
+    service.settle(case.settle());
+    let limit = Limit::operations(case.operations);
+    let time = |(connections, work)| time::<C, W>(connections, Arc::clone(work), Arc::clone(&start), limit);
     let jobs = connections.into_iter().zip(&works).map(time).collect();
     let (laps, connections): (Vec<_>, Vec<_>) = service.run(jobs).into_iter().unzip();
-    let mut outcome = Outcome { service: &*service, works: &works, connections, begun };
-    outcome.check(case);
-    outcome.probe(case);
+    let left = if W::DISARMS && C::DISARMS { 0 } else { case.timers };
+    let mut armed = Armed { service, fires, connections, left: left * threads };
+    armed.check();
+    armed.probe(case.timers);
     nanos_each(&laps)
 }
 
@@ -63,89 +65,84 @@ async fn prepare<C: Owned, W: Work>(service: Arc<C>, work: Arc<W>, timers: usize
     connections
 }
 
-async fn time<C: Connections, W: Work>(
-    mut connections: C,
+async fn time<C: Owned, W: Work>(
+    mut connections: C::Connections,
     work: Arc<W>,
     start: Arc<Start>,
-    operations: usize,
-) -> (Lap, C) {
+    limit: Limit,
+) -> (Lap, C::Connections) {
     work.warm_up(&mut connections);
-    let lap = start.lap(operations, |part| work.run(part, &mut connections)).await;
+    let lap = start.lap::<C>(limit, |part| work.run(part, &mut connections)).await;
     (lap, connections)
 }
 
-/// A contestant after its work.
-struct Outcome<'a, C: Owned, W> {
-    service: &'a C,
-    works: &'a [Arc<W>],
+/// A contestant of whose timers so many are `left` armed.
+pub(super) struct Armed<C: Owned> {
+    service: Arc<C>,
+    fires: Fires,
     connections: Vec<C::Connections>,
-    begun: Instant,
+    left: usize,
 }
 
-impl<C: Owned, W: Work> Outcome<'_, C, W> {
+impl<C: Owned> Armed<C> {
+    /// Timers that are looked at in each thread's connections.
     const PROBES: u32 = 50;
-    /// Not due before all is checked.
     const LATER: Duration = Duration::from_secs(300);
     const SOON: Duration = Duration::from_millis(3);
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    fn count(&mut self) -> Counts {
-        self.service.count(&mut self.connections)
+    /// So many connections of one job, all armed.
+    pub(super) fn new(timers: usize, delays: &Range<u64>, settle: Duration) -> Self {
+        let fires = Fires::default();
+        let service = Arc::new(C::start(1, fires.handler()));
+        let (on_job, delays) = (Arc::clone(&service), delays.clone());
+        let job = async move {
+            let mut chance = Chance::new(timers as u64);
+            let mut connections = on_job.connect(timers);
+            connections.begin_iteration();
+            for at in 0..u32::try_from(timers).expect("fewer than 2^32") {
+                connections.arm(at, Duration::from_nanos(chance.within(&delays)));
+            }
+            connections
+        };
+        let connections = service.run(vec![job]);
+        service.settle(settle);
+        Self { service, fires, connections, left: timers }
     }
 
-    /// Counts until `holds`, which a timer that is just firing may delay.
-    fn count_until(&mut self, what: &str, holds: impl Fn(&Self, Counts) -> bool) -> Counts {
-        let start = Instant::now();
+    fn pending(&mut self) -> usize {
+        self.service.pending(&mut self.connections)
+    }
+
+    /// No timer is lost, none is pending that was disarmed, and none has fired.
+    pub(super) fn check(&mut self) {
+        assert_eq!(self.fires.count(), 0, "{}: nothing was due", C::NAME);
+        assert_eq!(self.pending(), self.left, "{}: pending", C::NAME);
+    }
+
+    /// Some of the timers, after all that was done to them, still fire when they are due and not before.
+    fn probe(&mut self, timers: usize) {
+        self.arm_probes(timers, Self::LATER);
+        let before = self.pending();
+        let armed = Instant::now();
+        let probes = self.arm_probes(timers, Self::SOON);
         loop {
-            let counts = self.count();
-            if holds(self, counts) {
-                return counts;
+            let fired = before.saturating_sub(self.pending());
+            let due = if armed.elapsed() < Self::SOON { 0 } else { probes };
+            assert!(fired <= due, "{}: {fired} fired, {due} were due", C::NAME);
+            if fired == probes {
+                return;
             }
-            assert!(start.elapsed() < Self::PATIENCE, "{}: {what}, but {counts:?}", C::NAME);
+            assert!(armed.elapsed() < Self::PATIENCE, "{}: {fired} of {probes} fired", C::NAME);
             thread::sleep(Duration::from_micros(200));
         }
     }
 
-    /// How many of the work's arms can have come due by now.
-    fn due(&self) -> u64 {
-        let time = self.begun.elapsed();
-        self.works.iter().map(|work| work.due_within(time)).sum()
-    }
-
-    /// No timer is lost, none is pending that was disarmed, and none fired that cannot have been due.
-    fn check(&mut self, case: &Case) {
-        let timers = (case.timers * case.threads) as u64;
-        if W::DISARMS && C::DISARMS {
-            let counts = self.count();
-            assert!(counts.pending == 0 && counts.fired == 0, "{}: disarmed, but {counts:?}", C::NAME);
-            return;
-        }
-        let counts = self.count_until(&format!("{timers} were armed"), |_, counts| {
-            counts.pending <= timers && counts.pending + counts.fired >= timers
-        });
-        let due = self.due();
-        assert!(counts.fired <= due, "{}: at most {due} were due, but {counts:?}", C::NAME);
-    }
-
-    /// Some of the timers, after all that was done to them, still fire when they are due and not before.
-    fn probe(&mut self, case: &Case) {
-        self.arm_probes(case, Self::LATER);
-        let before = self.count().fired;
-        let armed = Instant::now();
-        let probes = self.arm_probes(case, Self::SOON);
-        self.count_until(&format!("{probes} come due"), |outcome, counts| {
-            let due = if armed.elapsed() < Self::SOON { 0 } else { probes };
-            let fired = counts.fired.saturating_sub(before);
-            assert!(fired <= due + outcome.due(), "{}: {fired} fired, {due} were due", C::NAME);
-            fired >= probes
-        });
-    }
-
-    fn arm_probes(&mut self, case: &Case, delay: Duration) -> u64 {
-        let probes: Vec<u32> = (0..Self::PROBES).take(case.timers).collect();
+    fn arm_probes(&mut self, timers: usize, delay: Duration) -> usize {
+        let probes: Vec<u32> = (0..Self::PROBES).take(timers).collect();
         for connections in &mut self.connections {
             in_iterations(connections, &probes, |connections, at| connections.arm(at, delay));
         }
-        (probes.len() * self.connections.len()) as u64
+        probes.len() * self.connections.len()
     }
 }

@@ -1,52 +1,42 @@
 //! A request's timeout: armed when it comes and disarmed when it is answered, over connections in random order.
 
+use super::below;
 use super::owned::{self, Work, in_iterations};
-use super::{Case, Entrant, Workload, below};
-use crate::baselines::{LazyHeap, Locked, Tree};
-use crate::common::{Chance, ThroughHandle};
-use crate::contestants::{
-    ById, Connections, FuturesDelay, LockedOwnNow, OursTimer, Owned, TokioFar, TokioSleep,
-};
-use crate::sizes::Sizes;
+use crate::case::{Case, thousands};
+use crate::common::Chance;
+use crate::contestants::{Connections, Owned};
+use crate::results::Figures;
+use crate::roster::rearm;
+use crate::workload::{Scale, Workload, columns_by_threads, threads_key};
 use std::ops::Range;
 use std::time::Duration;
 
-pub(crate) const WORKLOAD: Workload = Workload {
+pub(super) const WORKLOAD: Workload = Workload {
     name: "rearm",
-    what: "arm a timeout of 5 s and disarm it, connections in random order (ns a pair and thread)",
+    what: "arm a timeout of 5 s and disarm it, connections in random order (ns a request and thread)",
     cases,
-    entrants: &[
-        entrant::<OursTimer<false>>(),
-        entrant::<OursTimer<true>>(),
-        entrant::<ById<ThroughHandle>>(),
-        entrant::<TokioSleep<false>>(),
-        entrant::<TokioSleep<true>>(),
-        entrant::<TokioFar<false>>(),
-        entrant::<TokioFar<true>>(),
-        entrant::<FuturesDelay>(),
-        entrant::<ById<Locked<LazyHeap>>>(),
-        entrant::<LockedOwnNow<LazyHeap>>(),
-        entrant::<ById<Locked<Tree>>>(),
-        entrant::<LockedOwnNow<Tree>>(),
-    ],
+    columns: columns_by_threads,
+    rounds: |scale| scale.pick(7, 2, 1),
+    entrants: || rearm!(turn),
 };
 
-const THREADS: [usize; 2] = [1, 2];
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-const fn entrant<C: Owned>() -> Entrant {
-    Entrant::new::<C>(owned::measure::<C, Requests>)
+fn cases(scale: Scale) -> Vec<Case> {
+    let timers = scale.pick(10_000, 1_000, 70);
+    vec![Case {
+        timers,
+        threads: vec![1, 2],
+        operations: scale.pick(1_000_000, 50_000, 500),
+        settle_ms: scale.pick(50, 5, 1),
+        ..Case::named(format!("{} connections", thousands(timers)))
+    }]
 }
 
-fn cases(sizes: &Sizes) -> Vec<Case> {
-    THREADS
-        .map(|threads| Case {
-            threads,
-            timers: sizes.connections,
-            operations: sizes.requests,
-            settle: sizes.settle,
-        })
-        .into()
+fn turn<C: Owned>(case: &Case) -> Figures {
+    case.threads.iter().fold(Figures::default(), |figures, &threads| {
+        figures.number(threads_key(threads), owned::measure::<C, Requests>(case, threads))
+    })
 }
 
 struct Requests {
@@ -77,10 +67,6 @@ impl Work for Requests {
     #[inline]
     fn run(&self, part: Range<usize>, connections: &mut impl Connections) {
         in_iterations(connections, &self.order[part], request);
-    }
-
-    fn due_within(&self, time: Duration) -> u64 {
-        if time < TIMEOUT { 0 } else { (2 * self.connections.len() + self.order.len()) as u64 }
     }
 }
 

@@ -1,34 +1,40 @@
 //! A random one of many pending timers gets a new deadline, over and over, from one thread.
 
 use super::owned::{self, Work, in_iterations};
-use super::{Case, Entrant, Workload, below};
-use crate::baselines::{LazyHeap, Locked, Tree};
-use crate::common::{Chance, NANOS};
-use crate::contestants::{ById, Connections, FuturesDelay, OursTimer, Owned, TokioSleep};
-use crate::sizes::Sizes;
+use super::{LONG, below};
+use crate::case::{Case, thousands};
+use crate::common::Chance;
+use crate::contestants::{Connections, Owned};
+use crate::results::Figures;
+use crate::roster::refresh;
+use crate::workload::{Scale, Workload, columns_by_threads, threads_key};
 use std::ops::Range;
 use std::time::Duration;
 
-pub(crate) const WORKLOAD: Workload = Workload {
+pub(super) const WORKLOAD: Workload = Workload {
     name: "refresh",
-    what: "move a random pending timer to 1 to 60 s from now (ns a move)",
+    what: "move a random pending timer to 10 to 60 s from now (ns a move)",
     cases,
-    entrants: &[
-        entrant::<OursTimer<false>>(),
-        entrant::<TokioSleep<false>>(),
-        entrant::<FuturesDelay>(),
-        entrant::<ById<Locked<LazyHeap>>>(),
-        entrant::<ById<Locked<Tree>>>(),
-    ],
+    columns: columns_by_threads,
+    rounds: |scale| scale.pick(7, 2, 1),
+    entrants: || refresh!(turn),
 };
 
-const fn entrant<C: Owned>() -> Entrant {
-    Entrant::new::<C>(owned::measure::<C, Refreshes>)
+fn cases(scale: Scale) -> Vec<Case> {
+    let case = |timers| Case {
+        timers,
+        threads: vec![1],
+        operations: scale.pick(500_000, 20_000, 500),
+        settle_ms: scale.pick(50, 5, 1),
+        ..Case::named(format!("{} pending", thousands(timers)))
+    };
+    scale.pick([100_000, 1_000_000], [10_000, 100_000], [100, 300]).map(case).into()
 }
 
-fn cases(sizes: &Sizes) -> Vec<Case> {
-    let case = |timers| Case { threads: 1, timers, operations: sizes.refreshes, settle: sizes.settle };
-    sizes.pending.map(case).into()
+fn turn<C: Owned>(case: &Case) -> Figures {
+    case.threads.iter().fold(Figures::default(), |figures, &threads| {
+        figures.number(threads_key(threads), owned::measure::<C, Refreshes>(case, threads))
+    })
 }
 
 struct Refreshes {
@@ -60,14 +66,10 @@ impl Work for Refreshes {
     fn run(&self, part: Range<usize>, connections: &mut impl Connections) {
         in_iterations(connections, &self.order[part], refresh);
     }
-
-    fn due_within(&self, time: Duration) -> u64 {
-        self.first.iter().chain(&self.order).filter(|(_, delay)| *delay <= time).count() as u64
-    }
 }
 
 fn delay(chance: &mut Chance) -> Duration {
-    Duration::from_nanos(chance.within(&NANOS))
+    Duration::from_nanos(chance.within(&LONG))
 }
 
 #[inline]

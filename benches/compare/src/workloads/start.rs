@@ -1,5 +1,7 @@
-//! Threads that start together, and stop when the first of them is done: while the time is taken, all are at work.
+//! Threads that start together, and stop when the first of them is done or the time is over: while it is taken, all are at
+//! work.
 
+use crate::contestants::Contestant;
 use std::future::poll_fn;
 use std::mem;
 use std::ops::Range;
@@ -18,6 +20,23 @@ pub(super) struct Start {
     is_over: AtomicBool,
 }
 
+/// When threads stop, whichever comes first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    pub(super) operations: usize,
+    pub(super) time: Duration,
+}
+
+impl Limit {
+    pub(super) fn operations(operations: usize) -> Self {
+        Self { operations, time: Duration::MAX }
+    }
+
+    pub(super) fn time(time: Duration) -> Self {
+        Self { operations: usize::MAX, time }
+    }
+}
+
 /// What one thread did in which time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lap {
@@ -26,7 +45,7 @@ pub(super) struct Lap {
 }
 
 /// Operations between two looks at whether another thread is done: whole iterations of an event loop.
-const BURST: usize = 1_024;
+const BURST: usize = 256;
 
 impl Start {
     /// How long a thread waits for the others before it lets its runtime do something else.
@@ -44,21 +63,23 @@ impl Start {
         }
     }
 
-    /// Waits for the other threads and runs operations in bursts: at least one burst, and at most `operations`.
-    pub(super) async fn lap(&self, operations: usize, mut burst: impl FnMut(Range<usize>)) -> Lap {
+    /// Waits for the other threads and runs operations in bursts, at least one.
+    pub(super) async fn lap<C: Contestant>(&self, limit: Limit, mut burst: impl FnMut(Range<usize>)) -> Lap {
         let start = self.wait().await;
         let mut done = 0;
         loop {
-            let next = operations.min(done + BURST);
+            let next = limit.operations.min(done + BURST);
             burst(done..next);
             done = next;
-            if done == operations || self.is_over.load(Ordering::Relaxed) {
-                break;
+            let time = start.elapsed();
+            if done == limit.operations || time >= limit.time || self.is_over.load(Ordering::Relaxed) {
+                self.is_over.store(true, Ordering::Relaxed);
+                return Lap { time, operations: done };
+            }
+            if C::YIELDS {
+                yield_once().await;
             }
         }
-        let time = start.elapsed();
-        self.is_over.store(true, Ordering::Relaxed);
-        Lap { time, operations: done }
     }
 
     /// The moment from which all count their time: where threads share a core, their waiting for it is in it.

@@ -1,9 +1,13 @@
 //! A time limit on a future that is ready: made, polled once and dropped.
 
-use super::start::{Lap, Start, nanos_each};
-use super::{Case, Entrant, Workload};
-use crate::contestants::{FuturesTimeout, OursTimeout, Timeouts, TokioTimeout};
-use crate::sizes::Sizes;
+use super::start::{Lap, Limit, Start, nanos_each};
+use crate::case::Case;
+use crate::contestants::{
+    AsyncIoTimeout, Fires, FuturesTimeout, OursTimeout, Pingora, Timeouts, TokioTimeout,
+};
+use crate::results::Figures;
+use crate::roster::entrants;
+use crate::workload::{Entrant, Scale, Workload, columns_by_threads, threads_key};
 use std::future::{pending, ready};
 use std::hint::black_box;
 use std::ops::Range;
@@ -12,42 +16,49 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-pub(crate) const WORKLOAD: Workload = Workload {
+pub(super) const WORKLOAD: Workload = Workload {
     name: "timeout",
     what: "limit a ready future to 5 s, poll and drop (ns a timeout and thread)",
     cases,
-    entrants: &[entrant::<OursTimeout>(), entrant::<TokioTimeout>(), entrant::<FuturesTimeout>()],
+    columns: columns_by_threads,
+    rounds: |scale| scale.pick(7, 2, 1),
+    entrants: || {
+        let mut entrants =
+            entrants![turn: OursTimeout, TokioTimeout, FuturesTimeout, AsyncIoTimeout, Pingora];
+        entrants.push(Entrant::never("hierarchical_hash_wheel_timer", "calls closures, has no futures"));
+        entrants.push(Entrant::never("kestrel-timer", "calls closures, has no timeout for a future"));
+        entrants
+    },
 };
 
-const THREADS: [usize; 3] = [1, 2, 8];
 const LIMIT: Duration = Duration::from_secs(5);
 /// Of each thread, before the time is taken.
 const WARM_UP: usize = 1_000;
 
-const fn entrant<C: Timeouts>() -> Entrant {
-    Entrant::new::<C>(measure::<C>)
+fn cases(scale: Scale) -> Vec<Case> {
+    let operations = scale.pick(500_000, 20_000, 200);
+    vec![Case { threads: vec![1, 2, 8], operations, ..Case::named("a ready future") }]
 }
 
-fn cases(sizes: &Sizes) -> Vec<Case> {
-    let case = |threads| Case { threads, timers: 0, operations: sizes.timeouts, settle: Duration::ZERO };
-    THREADS.map(case).into()
+fn turn<C: Timeouts>(case: &Case) -> Figures {
+    case.threads.iter().fold(Figures::default(), |figures, &threads| {
+        figures.number(threads_key(threads), measure::<C>(threads, Limit::operations(case.operations)))
+    })
 }
 
-fn measure<C: Timeouts>(case: &Case) -> f64 {
-    let service = Arc::new(C::start(case.threads));
-    let start = Arc::new(Start::new(case.threads));
-    let jobs = (0..case.threads)
-        .map(|_| run_job(Arc::clone(&service), Arc::clone(&start), case.operations))
-        .collect();
+fn measure<C: Timeouts>(threads: usize, limit: Limit) -> f64 {
+    let service = Arc::new(C::start(threads, Fires::default().handler()));
+    let start = Arc::new(Start::new(threads));
+    let jobs = (0..threads).map(|_| run_job(Arc::clone(&service), Arc::clone(&start), limit)).collect();
     let laps = service.run(jobs);
     check_that_it_limits(&service);
     nanos_each(&laps)
 }
 
-async fn run_job<C: Timeouts>(service: Arc<C>, start: Arc<Start>, operations: usize) -> Lap {
+async fn run_job<C: Timeouts>(service: Arc<C>, start: Arc<Start>, limit: Limit) -> Lap {
     assert_eq!(sum_under_timeouts(&*service, 0..WARM_UP), sum_of(0..WARM_UP));
     let mut sum = 0;
-    let lap = start.lap(operations, |part| sum += sum_under_timeouts(&*service, part)).await;
+    let lap = start.lap::<C>(limit, |part| sum += sum_under_timeouts(&*service, part)).await;
     assert_eq!(sum, sum_of(0..lap.operations), "{}: the futures' outputs", C::NAME);
     lap
 }
@@ -77,5 +88,5 @@ fn check_that_it_limits<C: Timeouts>(service: &Arc<C>) {
     let start = Instant::now();
     let outcomes = service.run(vec![async move { on_job.timeout(SOON, pending::<u64>()).await }]);
     assert!(matches!(outcomes[..], [Err(_)]), "{}: {outcomes:?}", C::NAME);
-    assert!(start.elapsed() >= SOON, "{}: early", C::NAME);
+    assert!(start.elapsed() + C::EARLY >= SOON, "{}: early", C::NAME);
 }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	unset    = math.MinInt64
+	patience = 60 * time.Second
+)
+
+// arrivals are timers that do fire, and how late each was. Their callbacks run in parallel, each in a goroutine of its own.
+type arrivals struct {
+	deadlines []int64
+	late      []int64
+	twice     atomic.Int64
+}
+
+func newArrivals(count int) *arrivals {
+	a := &arrivals{deadlines: make([]int64, count), late: make([]int64, count)}
+	for at := range a.late {
+		a.late[at] = unset
+	}
+	return a
+}
+
+func (a *arrivals) callback(at int) func() {
+	return func() {
+		if atomic.SwapInt64(&a.late[at], now()-a.deadlines[at]) != unset {
+			a.twice.Add(1)
+		}
+	}
+}
+
+// wait returns when all have fired but those that excused says need not.
+func (a *arrivals) wait(excused func(at int) bool) error {
+	giveUp := now() + int64(patience)
+	for at := range a.late {
+		for !excused(at) && atomic.LoadInt64(&a.late[at]) == unset {
+			if now() > giveUp {
+				return fmt.Errorf("timer %d did not fire", at)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// lateness is of those that fired, in the order of their numbers, when none can fire any more.
+func (a *arrivals) lateness() ([]int64, error) {
+	if count := a.twice.Load(); count != 0 {
+		return nil, fmt.Errorf("%d timers fired twice", count)
+	}
+	fired := make([]int64, 0, len(a.late))
+	for at := range a.late {
+		if late := atomic.LoadInt64(&a.late[at]); late != unset {
+			fired = append(fired, late)
+		}
+	}
+	return fired, nil
+}
+
+func early(lateness []int64) float64 {
+	count := 0
+	for _, late := range lateness {
+		if late < 0 {
+			count++
+		}
+	}
+	return float64(count)
+}

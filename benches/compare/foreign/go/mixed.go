@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+)
+
+const operationsATimer = 1.95
+
+// operation schedules the timer of its number, or cancels that of the complement of its number.
+type operation struct {
+	time int64
+	what int
+}
+
+// plan is what happens when, from the start on.
+type plan struct {
+	deadlines  []int64
+	operations []operation
+}
+
+func newPlan(rate, nanos int64) plan {
+	count := int(float64(rate) * (float64(nanos) / 1e9) / operationsATimer)
+	p := plan{deadlines: make([]int64, count), operations: make([]operation, 0, 2*count)}
+	c := newChance(7)
+	for timer := range p.deadlines {
+		jitter := float64(c.within(0, 1<<20)) / (1 << 20)
+		arrival := int64((float64(timer) + jitter) * float64(nanos) / float64(count))
+		p.operations = append(p.operations, operation{arrival, timer})
+		if c.within(0, 100) < 95 {
+			p.operations = append(p.operations, operation{arrival + c.within(1e6, 40e6), ^timer})
+		}
+		p.deadlines[timer] = arrival + c.within(50e6, 200e6)
+	}
+	sort.SliceStable(p.operations, func(one, other int) bool {
+		return p.operations[one].time < p.operations[other].time
+	})
+	return p
+}
+
+// drive is an open loop: operations come when their time has come, whether the timers keep up or not.
+type drive struct {
+	arrivals  *arrivals
+	timers    []*time.Timer
+	cancelled []bool
+	latency   []int64
+	missed    int
+}
+
+func newDrive(p *plan) *drive {
+	d := &drive{
+		arrivals:  newArrivals(len(p.deadlines)),
+		timers:    make([]*time.Timer, len(p.deadlines)),
+		cancelled: make([]bool, len(p.deadlines)),
+		latency:   make([]int64, len(p.operations)),
+	}
+	// Pages are there before they are needed.
+	for at := range d.latency {
+		d.latency[at] = unset
+	}
+	return d
+}
+
+func (d *drive) run(p *plan) {
+	start := now()
+	for timer, deadline := range p.deadlines {
+		d.arrivals.deadlines[timer] = start + deadline
+	}
+	for at, one := range p.operations {
+		planned := start + one.time
+		moment := now()
+		for moment < planned {
+			moment = now()
+		}
+		d.operate(one.what, moment)
+		d.latency[at] = now() - planned
+	}
+}
+
+func (d *drive) operate(what int, moment int64) {
+	if what >= 0 {
+		delay := d.arrivals.deadlines[what] - moment
+		if delay < 0 {
+			delay = 0
+		}
+		d.timers[what] = time.AfterFunc(time.Duration(delay), d.arrivals.callback(what))
+	} else if d.timers[^what].Stop() {
+		d.cancelled[^what] = true
+	} else {
+		d.missed++
+	}
+}
+
+func mixed(of testCase) (outcome, error) {
+	useRoomyHeap()
+	out := newOutcome()
+	p := newPlan(of.Rate, of.time())
+	if len(p.deadlines) == 0 {
+		return out, errors.New("no timers at this rate")
+	}
+	d := newDrive(&p)
+	of.settle()
+	cpu, err := cpuNanos()
+	if err != nil {
+		return out, err
+	}
+	d.run(&p)
+	if err := d.arrivals.wait(func(at int) bool { return d.cancelled[at] }); err != nil {
+		return out, err
+	}
+	cpuEnd, err := cpuNanos()
+	if err != nil {
+		return out, err
+	}
+	// One that fires twice, or though cancelled, has the longest delay's time to do so.
+	time.Sleep(220 * time.Millisecond)
+	lateness, err := d.arrivals.lateness()
+	if err != nil {
+		return out, err
+	}
+	if err := d.check(lateness); err != nil {
+		return out, err
+	}
+
+	operations, late := newQuantiles(d.latency), newQuantiles(lateness)
+	for name, quantile := range map[string]float64{"p50": 0.5, "p99": 0.99, "p999": 0.999, "max": 1} {
+		out.Numbers["op_"+name] = operations.at(quantile, microseconds)
+		out.Numbers["late_"+name] = late.at(quantile, milliseconds)
+	}
+	out.Numbers["missed"] = float64(d.missed)
+	out.Numbers["cpu"] = float64(cpuEnd-cpu) / 1e9
+	out.Numbers["behind"] = float64(d.latency[len(d.latency)-1]) / milliseconds
+	out.Series["quantile"] = seriesQuantiles
+	out.Series["op_us"] = operations.series(microseconds)
+	out.Series["late_ms"] = late.series(milliseconds)
+	return out, nil
+}
+
+func (d *drive) check(lateness []int64) error {
+	cancelled := 0
+	for _, one := range d.cancelled {
+		if one {
+			cancelled++
+		}
+	}
+	if len(lateness)+cancelled != len(d.timers) {
+		return fmt.Errorf("%d fired and %d cancelled of %d", len(lateness), cancelled, len(d.timers))
+	}
+	if len(lateness) == 0 {
+		return errors.New("nothing fired")
+	}
+	if count := early(lateness); count != 0 {
+		return fmt.Errorf("%v timers fired early", count)
+	}
+	return nil
+}

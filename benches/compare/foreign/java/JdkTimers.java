@@ -1,0 +1,38 @@
+import java.util.concurrent.Future;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/** The JDK's pool: a binary heap behind a lock, whose tasks know their places in it. */
+final class JdkTimers implements Timers {
+    private final ScheduledThreadPoolExecutor pool = new ScheduledThreadPoolExecutor(1, Timers.daemons());
+
+    JdkTimers() {
+        // Without it what was cancelled stays in the heap until it is due.
+        pool.setRemoveOnCancelPolicy(true);
+        pool.prestartCoreThread();
+    }
+
+    @Override
+    public Object schedule(long delayNanos, Task task) {
+        return pool.schedule((Runnable) task, delayNanos, TimeUnit.NANOSECONDS);
+    }
+
+    @Override
+    public boolean cancel(Object handle) {
+        return ((Future<?>) handle).cancel(false);
+    }
+
+    @Override
+    public long pending() {
+        return pool.getQueue().size();
+    }
+
+    /** Scheduling puts it in its place itself. */
+    @Override
+    public void settle() {}
+
+    @Override
+    public void close() {
+        pool.shutdownNow();
+    }
+}

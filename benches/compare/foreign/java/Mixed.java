@@ -1,0 +1,137 @@
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.List;
+import java.util.function.Supplier;
+
+/** An open loop: operations come when their time has come, whether the timer keeps up or not. */
+final class Mixed implements Workload {
+    private static final double MS = 1e6;
+    private static final double US = 1e3;
+    private static final long WARM_UP_TIME = 400_000_000L;
+
+    @Override
+    public Outcome run(Case of, Supplier<Timers> contestant) {
+        long rate = of.number("rate");
+        Plan warmUp = new Plan(rate, WARM_UP_TIME);
+        try (Timers timers = contestant.get()) {
+            WarmUp.untilCompiled(() -> new Drive(timers, warmUp).run());
+        }
+        Plan plan = new Plan(rate, of.nanos("time_ms"));
+        try (Timers timers = contestant.get()) {
+            Pending.settle(timers, of.number("settle_ms", 0));
+            Drive drive = new Drive(timers, plan);
+            long cpu = Machine.cpuNanos();
+            drive.run();
+            double cpuSeconds = (Machine.cpuNanos() - cpu) / 1e9;
+            Quantiles operations = new Quantiles(drive.latency);
+            Quantiles late = new Quantiles(drive.arrivals.lateness());
+            Broken.unless(!late.isEmpty(), "nothing fired");
+            Broken.unless(late.at(0, MS) >= 0, "a timer fired " + -late.at(0, MS) + " ms early");
+            return new Outcome()
+                    .number("op_p50", operations.at(0.5, US))
+                    .number("op_p99", operations.at(0.99, US))
+                    .number("op_p999", operations.at(0.999, US))
+                    .number("op_max", operations.at(1, US))
+                    .number("late_p50", late.at(0.5, MS))
+                    .number("late_p99", late.at(0.99, MS))
+                    .number("late_p999", late.at(0.999, MS))
+                    .number("late_max", late.at(1, MS))
+                    .number("missed", drive.missed)
+                    .number("cpu", cpuSeconds)
+                    .number("behind", drive.behind() / MS)
+                    .series("quantile", Quantiles.OF_SERIES)
+                    .series("op_us", operations.series(US))
+                    .series("late_ms", late.series(MS));
+        }
+    }
+
+    /**
+     * What happens when, from the start on. An operation is a timer's number where it schedules, its complement where it
+     * cancels.
+     */
+    private static final class Plan {
+        private static final double OPERATIONS_A_TIMER = 1.95;
+
+        final long[] deadlines;
+        final long[] times;
+        final int[] operations;
+
+        private record Operation(long time, int what) {}
+
+        Plan(long rate, long time) {
+            int timers = (int) (rate * (time / 1e9) / OPERATIONS_A_TIMER);
+            Chance chance = new Chance(7);
+            deadlines = new long[timers];
+            List<Operation> plan = new ArrayList<>(2 * timers);
+            for (int timer = 0; timer < timers; timer++) {
+                double jitter = chance.within(0, 1 << 20) / (double) (1 << 20);
+                long arrival = (long) ((timer + jitter) * time / timers);
+                plan.add(new Operation(arrival, timer));
+                if (chance.within(0, 100) < 95) {
+                    plan.add(new Operation(arrival + chance.within(1_000_000, 40_000_000), ~timer));
+                }
+                deadlines[timer] = arrival + chance.within(50_000_000, 200_000_000);
+            }
+            plan.sort(Comparator.comparingLong(Operation::time));
+            times = plan.stream().mapToLong(Operation::time).toArray();
+            operations = plan.stream().mapToInt(Operation::what).toArray();
+        }
+    }
+
+    private static final class Drive {
+        private final Timers timers;
+        private final Plan plan;
+        private final long[] deadlines;
+        private final Object[] handles;
+        final long[] latency;
+        final Arrivals arrivals;
+        int missed;
+        private int cancelled;
+
+        Drive(Timers timers, Plan plan) {
+            this.timers = timers;
+            this.plan = plan;
+            deadlines = plan.deadlines.clone();
+            handles = new Object[deadlines.length];
+            latency = new long[plan.operations.length];
+            // Touched, as are the other arrays.
+            Arrays.fill(latency, 1);
+            arrivals = new Arrivals(deadlines);
+        }
+
+        void run() {
+            long start = System.nanoTime();
+            for (int timer = 0; timer < deadlines.length; timer++) {
+                deadlines[timer] += start;
+            }
+            for (int at = 0; at < latency.length; at++) {
+                latency[at] = operate(plan.operations[at], start + plan.times[at]);
+            }
+            arrivals.expect(deadlines.length - cancelled);
+            Pending.expect(timers, 0);
+            arrivals.expect(deadlines.length - cancelled);
+        }
+
+        /** From when it should have begun to its end. */
+        private long operate(int operation, long planned) {
+            long now = System.nanoTime();
+            while (now < planned) {
+                now = System.nanoTime();
+            }
+            if (operation >= 0) {
+                handles[operation] = timers.schedule(Math.max(deadlines[operation] - now, 0), arrivals.task(operation));
+            } else if (timers.cancel(handles[~operation])) {
+                cancelled++;
+            } else {
+                missed++;
+            }
+            return System.nanoTime() - planned;
+        }
+
+        /** How late the last operation ended. */
+        long behind() {
+            return latency[latency.length - 1];
+        }
+    }
+}

@@ -1,0 +1,58 @@
+import io.netty.util.HashedWheelTimer;
+import io.netty.util.Timeout;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/** Netty's hashed wheel: a queue for new timeouts, one for cancelled ones, a thread that takes from both at every tick. */
+final class NettyTimers implements Timers {
+    /** For a precision of a millisecond; the default is 100 ms. */
+    private static final long TICK_MILLIS = 1;
+
+    /**
+     * The default is 512, with the advice to take a larger wheel "if you are going to schedule a lot of timeouts": every tick
+     * walks through its whole bucket, whatever the round. At 65,536, which is 65.5 s a round, timers of 10 to 60 s are walked
+     * through once, when they are due; a million of them make 15 a bucket, where 512 buckets would have 2,000 in each.
+     */
+    private static final int TICKS_PER_WHEEL = 65_536;
+
+    private static final boolean LEAK_DETECTION = false;
+    private static final long UNLIMITED = -1;
+
+    private final HashedWheelTimer wheel = new HashedWheelTimer(
+            Timers.daemons(), TICK_MILLIS, TimeUnit.MILLISECONDS, TICKS_PER_WHEEL, LEAK_DETECTION, UNLIMITED);
+
+    @Override
+    public Object schedule(long delayNanos, Task task) {
+        return wheel.newTimeout(task, delayNanos, TimeUnit.NANOSECONDS);
+    }
+
+    @Override
+    public boolean cancel(Object handle) {
+        return ((Timeout) handle).cancel();
+    }
+
+    @Override
+    public long pending() {
+        return wheel.pendingTimeouts();
+    }
+
+    /**
+     * The queue of new timeouts is first in, first out, and a tick takes 100,000 at most: when this one fires, none is before
+     * it.
+     */
+    @Override
+    public void settle() {
+        CountDownLatch fired = new CountDownLatch(1);
+        wheel.newTimeout(timeout -> fired.countDown(), 0, TimeUnit.NANOSECONDS);
+        try {
+            Broken.unless(fired.await(60, TimeUnit.SECONDS), "the wheel does not turn");
+        } catch (InterruptedException interrupted) {
+            throw new IllegalStateException(interrupted);
+        }
+    }
+
+    @Override
+    public void close() {
+        wheel.stop();
+    }
+}

@@ -1,0 +1,181 @@
+//! tokio-util's `DelayQueue`, one for each job: it is for one owner, who inserts, removes and resets, and polls it for what
+//! has expired. With several threads each has its own.
+//!
+//! The earliest deadline is a `Sleep` of the runtime that the job runs on. What expires is handled by the owner, on its own
+//! thread, while it lets time pass. In an open loop it polls in between without waiting, and a spare worker of the runtime
+//! turns the driver. A queue that nobody polls waits for nothing.
+//!
+//! Keys are used anew after what they stood for has expired. As in its documentation's example, the owner has to know what
+//! is still there; here it looks whether what it removed is what it meant.
+
+use super::tokio_runtime::TokioRuntime;
+use super::{Caller, Clock, Connections, Contestant, OnFire, OneShots, Owned, Reads};
+use crate::common::{Payload, payload};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+use tokio_util::time::DelayQueue;
+use tokio_util::time::delay_queue::{Expired, Key};
+
+/// `SPARE`: with a worker more than jobs.
+pub(crate) struct DelayQueues<const SPARE: bool> {
+    runtime: TokioRuntime,
+    on_fire: Arc<dyn Fn(Payload) + Send + Sync>,
+}
+
+impl<const SPARE: bool> Contestant for DelayQueues<SPARE> {
+    const NAME: &'static str = "tokio-util, DelayQueue";
+    const READS: Reads = Reads::EachArm(Clock::Instant);
+
+    fn start(threads: usize, on_fire: impl OnFire) -> Self {
+        Self { runtime: TokioRuntime::start(threads + usize::from(SPARE)), on_fire: Arc::new(on_fire) }
+    }
+
+    fn run<R: Send + 'static>(&self, jobs: Vec<impl Future<Output = R> + Send + 'static>) -> Vec<R> {
+        self.runtime.run(jobs)
+    }
+
+    fn settle(&self, time: Duration) {
+        self.runtime.turn(time);
+    }
+}
+
+impl<const SPARE: bool> OneShots for DelayQueues<SPARE> {
+    type Caller = Owner;
+
+    fn caller(&self) -> Owner {
+        Owner { queue: DelayQueue::new(), on_fire: Arc::clone(&self.on_fire) }
+    }
+}
+
+pub(crate) struct Owner {
+    queue: DelayQueue<Payload>,
+    on_fire: Arc<dyn Fn(Payload) + Send + Sync>,
+}
+
+impl Owner {
+    fn fire_expired(&mut self, context: &mut Context<'_>) {
+        while let Poll::Ready(Some(expired)) = self.queue.poll_expired(context) {
+            (self.on_fire)(expired.into_inner());
+        }
+    }
+
+    /// Puts back what had the key after what was meant.
+    #[cold]
+    fn put_back(&mut self, other: &Expired<Payload>) {
+        let key = self.queue.insert_at(*other.get_ref(), other.deadline());
+        assert_eq!(key, other.key(), "the key that became free last is the first to be used");
+    }
+}
+
+impl Caller for Owner {
+    /// And the number in the payload.
+    type Id = (Key, u64);
+
+    #[inline]
+    fn schedule(&mut self, delay: Duration, payload: Payload) -> (Key, u64) {
+        (self.queue.insert(payload, delay), payload[0])
+    }
+
+    #[inline]
+    fn cancel(&mut self, (key, number): (Key, u64)) -> bool {
+        let Some(removed) = self.queue.try_remove(&key) else { return false };
+        let is_meant = *removed.get_ref() == payload(number);
+        if !is_meant {
+            self.put_back(&removed);
+        }
+        is_meant
+    }
+
+    fn turn(&mut self) {
+        self.fire_expired(&mut Context::from_waker(Waker::noop()));
+    }
+
+    async fn pass(&mut self, time: Duration) {
+        let mut end = pin!(sleep(time));
+        poll_fn(|context| {
+            self.fire_expired(context);
+            end.as_mut().poll(context)
+        })
+        .await;
+    }
+}
+
+impl<const SPARE: bool> Owned for DelayQueues<SPARE> {
+    type Connections = KeyEach;
+
+    const DISARMS: bool = true;
+
+    fn connect(&self, count: usize) -> KeyEach {
+        let keys = vec![None; count];
+        KeyEach { queue: DelayQueue::new(), keys, runtime: Handle::current(), is_outside: false }
+    }
+
+    fn pending(&self, all: &mut [KeyEach]) -> usize {
+        let pending = all.iter_mut().map(KeyEach::pending).sum();
+        self.runtime.turn(Duration::from_millis(1));
+        pending
+    }
+}
+
+/// A queue, and the key of each connection that has a deadline.
+pub(crate) struct KeyEach {
+    queue: DelayQueue<Payload>,
+    keys: Vec<Option<Key>>,
+    runtime: Handle,
+    /// Whether it is no longer called from a job, in the runtime's context.
+    is_outside: bool,
+}
+
+impl KeyEach {
+    fn pending(&mut self) -> usize {
+        self.is_outside = true;
+        let _context = self.runtime.enter();
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(expired)) = self.queue.poll_expired(&mut context) {
+            let [at, _] = expired.into_inner();
+            self.keys[usize::try_from(at).expect("an index")] = None;
+        }
+        self.queue.len()
+    }
+
+    #[inline]
+    fn insert_or_reset(&mut self, at: u32, delay: Duration) {
+        let key = &mut self.keys[at as usize];
+        match key {
+            Some(key) => self.queue.reset(key, delay),
+            None => *key = Some(self.queue.insert(payload(u64::from(at)), delay)),
+        }
+    }
+
+    #[cold]
+    fn insert_or_reset_outside(&mut self, at: u32, delay: Duration) {
+        let runtime = self.runtime.clone();
+        let _context = runtime.enter();
+        self.insert_or_reset(at, delay);
+    }
+}
+
+impl Connections for KeyEach {
+    const BYTES_OF_HANDLE: usize = size_of::<Option<Key>>();
+
+    #[inline]
+    fn arm(&mut self, at: u32, delay: Duration) {
+        if self.is_outside {
+            self.insert_or_reset_outside(at, delay);
+        } else {
+            self.insert_or_reset(at, delay);
+        }
+    }
+
+    #[inline]
+    fn disarm(&mut self, at: u32) {
+        let key = self.keys[at as usize].take().expect("it was armed");
+        let removed = self.queue.remove(&key);
+        assert_eq!(removed.into_inner()[0], u64::from(at));
+    }
+}

@@ -1,0 +1,67 @@
+//! futures-timer's `Delay` as a timer that is made, polled once and dropped.
+//!
+//! Making it posts it to the one helper thread of the process, which has the heap; dropping it posts it again, to be taken
+//! out. The caller does not wait for either: what the helper thread has to do is only in the figure as far as it takes the
+//! processor away. It says nothing of what is pending, and a drop nothing of whether it was.
+
+use super::futures_delay::flush;
+use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
+use crate::common::Payload;
+use futures_timer::Delay;
+use std::pin::Pin;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Duration;
+
+pub(crate) struct FuturesOneShot;
+
+impl Contestant for FuturesOneShot {
+    const NAME: &'static str = "futures-timer";
+    const READS: Reads = Reads::EachArm(Clock::Instant);
+
+    fn start(_threads: usize, _on_fire: impl OnFire) -> Self {
+        Self
+    }
+
+    fn settle(&self, time: Duration) {
+        flush();
+        thread::sleep(time);
+    }
+}
+
+impl OneShots for FuturesOneShot {
+    type Caller = Maker;
+
+    /// Nobody begins while the helper thread is behind.
+    fn caller(&self) -> Maker {
+        flush();
+        Maker
+    }
+}
+
+impl Drop for FuturesOneShot {
+    fn drop(&mut self) {
+        flush();
+    }
+}
+
+pub(crate) struct Maker;
+
+impl Caller for Maker {
+    type Id = Delay;
+    const KNOWS_WHO_WON: bool = false;
+
+    #[inline]
+    fn schedule(&mut self, delay: Duration, _payload: Payload) -> Delay {
+        let mut delay = Delay::new(delay);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut delay).poll(&mut context).is_pending());
+        delay
+    }
+
+    #[inline]
+    fn cancel(&mut self, delay: Delay) -> bool {
+        drop(delay);
+        true
+    }
+}

@@ -1,0 +1,141 @@
+//! hierarchical_hash_wheel_timer's timer with a thread of its own, which calls closures. Ids are counted, which is cheaper
+//! than the UUIDs of its example.
+//!
+//! Schedules and cancels are messages in an unbounded channel, which the thread takes one by one: the caller does not wait
+//! for it, and pays for it only as far as it takes the processor away. No clock is read to schedule: a delay counts from
+//! when the thread takes its message. A cancel says nothing of whether the timer was pending. What is, is known by the
+//! closures that there are, once the thread has got through all that was sent before.
+//!
+//! A cancel drops the closure, and leaves an entry in the wheel until that is due: a storm of them fills the memory, and
+//! the contestant gives up before it is the machine's.
+//!
+//! A delay loses what it has beyond whole milliseconds, and is counted from the wheel's last tick: handed over as it is, a
+//! timer fires up to 2 ms early, against what the documentation says. So it is rounded up here, and a tick is added.
+
+use super::handlers::Handlers;
+use super::{Caller, Contestant, OnFire, OneShots, Reads};
+use crate::common::Payload;
+use crate::process::resident;
+use crate::turn::cannot;
+use hierarchical_hash_wheel_timer::thread_timer::{TimerRef, TimerWithThread};
+use hierarchical_hash_wheel_timer::{ClosureTimer, OneShotClosureState, PeriodicClosureState, Timer};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+type OneShot = OneShotClosureState<u64>;
+type Periodic = PeriodicClosureState<u64>;
+
+pub(crate) struct HashWheelTimer {
+    timer: TimerWithThread<u64, OneShot, Periodic>,
+    handlers: Handlers,
+    callers: AtomicU64,
+}
+
+impl HashWheelTimer {
+    /// Waits until the thread has got through all that was sent before.
+    fn flush(&self) {
+        let (done, wait) = mpsc::channel();
+        // Without a delay it is called at once, and its id is not looked at.
+        self.timer.timer_ref().schedule_action_once(u64::MAX, Duration::ZERO, move |_| {
+            done.send(()).expect("it is waited for");
+        });
+        wait.recv().expect("the thread calls it");
+    }
+}
+
+impl Contestant for HashWheelTimer {
+    const NAME: &'static str = "hierarchical_hash_wheel_timer";
+    const READS: Reads = Reads::Never;
+
+    fn start(_threads: usize, on_fire: impl OnFire) -> Self {
+        let timer = TimerWithThread::new().expect("the system gives us threads");
+        Self { timer, handlers: Handlers::new(on_fire), callers: AtomicU64::new(0) }
+    }
+
+    fn settle(&self, time: Duration) {
+        self.flush();
+        thread::sleep(time);
+    }
+}
+
+impl OneShots for HashWheelTimer {
+    type Caller = Sender;
+
+    /// Nobody begins while the thread is behind.
+    fn caller(&self) -> Sender {
+        self.flush();
+        let caller = self.callers.fetch_add(1, Ordering::Relaxed);
+        Sender {
+            timer: self.timer.timer_ref(),
+            handlers: self.handlers.clone(),
+            next_id: caller << COUNT_BITS,
+        }
+    }
+
+    fn pending(&self) -> Option<usize> {
+        self.flush();
+        Some(self.handlers.timers())
+    }
+}
+
+impl Drop for HashWheelTimer {
+    fn drop(&mut self) {
+        self.timer.shutdown_async().expect("it only sends");
+    }
+}
+
+pub(crate) struct Sender {
+    timer: TimerRef<u64, OneShot, Periodic>,
+    handlers: Handlers,
+    next_id: u64,
+}
+
+/// The least number of its ticks that is not early, however far the current one has come.
+#[inline]
+fn not_early(delay: Duration) -> Duration {
+    const NEARLY_TWO_TICKS: Duration = Duration::from_nanos(1_999_999);
+    delay + NEARLY_TWO_TICKS
+}
+
+/// The lower bits of an id count the timers of a caller, the others the callers.
+const COUNT_BITS: u32 = 48;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+
+/// Gives up when so many bytes are resident; looks after so many timers.
+const MOST_RESIDENT: u64 = 12_000_000_000;
+const LOOK_AFTER: u64 = 1 << 18;
+
+#[cold]
+fn look(ids: u64) {
+    if resident().is_some_and(|resident| resident > MOST_RESIDENT) {
+        let millions = ids as f64 * 1e-6;
+        cannot(&format!(
+            "gave up: over 12 GB resident after {millions:.0} million timers, most of them cancelled"
+        ));
+    }
+}
+
+impl Caller for Sender {
+    type Id = u64;
+    const KNOWS_WHO_WON: bool = false;
+
+    #[inline]
+    fn schedule(&mut self, delay: Duration, payload: Payload) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        if id.is_multiple_of(LOOK_AFTER) {
+            look(id & COUNT);
+        }
+        let on_fire = self.handlers.of_timer();
+        self.timer.schedule_action_once(id, not_early(delay), move |_| on_fire(payload));
+        id
+    }
+
+    #[inline]
+    fn cancel(&mut self, id: u64) -> bool {
+        self.timer.cancel(&id);
+        true
+    }
+}

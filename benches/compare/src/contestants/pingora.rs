@@ -1,0 +1,101 @@
+//! pingora-timeout: its `timeout` beside a future, its `sleep` as a timer, and tasks that sleep by it.
+//!
+//! A tree for each thread, with an entry for each 10 ms in which something is due, that all timers of these 10 ms share; one
+//! thread looks into all trees every 10 ms. Deadlines are cut to milliseconds before they are rounded up to 10 ms: a timer
+//! may be early by less than one.
+//!
+//! A dropped future is no longer woken, but nothing is cancelled: the entry stays until its deadline, with what it shares
+//! with those to come. For timeouts above 15 minutes `timeout` takes tokio's timer for that; `sleep` never does, so that
+//! what is measured an hour ahead is pingora's own. Nothing can be reset. It takes delays, no deadlines: a task counts
+//! its delay anew when it begins.
+
+use super::tasks::Sleeps;
+use super::tokio_one_shots::poll_once;
+use super::tokio_runtime::TokioRuntime;
+use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads, Timeouts};
+use crate::common::Payload;
+use pingora_timeout::{Elapsed, sleep, timeout};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
+
+pub(crate) struct Pingora(TokioRuntime);
+
+const NAME: &str = "pingora-timeout";
+
+impl Contestant for Pingora {
+    const NAME: &'static str = NAME;
+    const READS: Reads = Reads::EachArm(Clock::Instant);
+
+    fn start(threads: usize, _on_fire: impl OnFire) -> Self {
+        Self(TokioRuntime::start(threads))
+    }
+
+    fn run<R: Send + 'static>(&self, jobs: Vec<impl Future<Output = R> + Send + 'static>) -> Vec<R> {
+        self.0.run(jobs)
+    }
+}
+
+impl Timeouts for Pingora {
+    type Elapsed = Elapsed;
+    const EARLY: Duration = Duration::from_millis(1);
+
+    #[inline]
+    fn timeout<F: Future<Output: Send> + Send>(
+        &self,
+        delay: Duration,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Elapsed>> + Send {
+        timeout(delay, future)
+    }
+}
+
+impl OneShots for Pingora {
+    type Caller = Sleeper;
+
+    fn caller(&self) -> Sleeper {
+        Sleeper
+    }
+}
+
+/// Boxes each sleep and polls it once so that it is registered; the pair of both at once pins it to the stack.
+pub(crate) struct Sleeper;
+
+impl Caller for Sleeper {
+    type Id = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    #[inline]
+    fn schedule(&mut self, delay: Duration, _payload: Payload) -> Self::Id {
+        let mut sleep: Self::Id = Box::pin(sleep(delay));
+        let Poll::Pending = poll_once(sleep.as_mut()) else { panic!("due just after it was scheduled") };
+        sleep
+    }
+
+    #[inline]
+    fn cancel(&mut self, mut sleep: Self::Id) -> bool {
+        poll_once(sleep.as_mut()).is_pending()
+    }
+
+    #[inline]
+    fn schedule_and_cancel(&mut self, delay: Duration, _payload: Payload) -> bool {
+        let mut sleep = pin!(sleep(delay));
+        poll_once(sleep.as_mut()).is_pending()
+    }
+}
+
+/// For tasks.
+pub(crate) struct PingoraSleeps;
+
+impl Sleeps for PingoraSleeps {
+    const NAME: &'static str = NAME;
+
+    fn runtime() -> Runtime {
+        Builder::new_multi_thread().enable_time().build().expect("the system gives us threads")
+    }
+
+    fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send + 'static {
+        sleep(deadline.saturating_duration_since(Instant::now()))
+    }
+}

@@ -1,0 +1,180 @@
+//! Services with threads of their own: the engine in its ways, and queues and wheels behind mutexes.
+
+use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
+use crate::baselines::{Locked, Queue, ShardedWheel};
+use crate::common::{self, OwnNow, Payload, Service, ThroughHandle, ThroughProducer};
+use std::time::{Duration, Instant};
+use tourbillon::{Builder, Engine, Handle, MonotonicClock, Timestamp};
+
+/// A [`Service`], as a contestant of the book.
+pub(crate) struct Of<S>(S);
+
+/// One that can be had with any number of shards.
+pub(crate) trait Sharded: OneShots {
+    fn with_shards(shards: usize, on_fire: impl OnFire) -> Self;
+}
+
+impl Sharded for Of<ShardedWheel> {
+    fn with_shards(shards: usize, on_fire: impl OnFire) -> Self {
+        Self(ShardedWheel::start_from(Instant::now(), shards, on_fire))
+    }
+}
+
+impl Sharded for Of<OwnWorkers> {
+    fn with_shards(shards: usize, on_fire: impl OnFire) -> Self {
+        Self(OwnWorkers::of(Builder::new().shards(shards), on_fire))
+    }
+}
+
+/// Of a service: how often it reads which clock.
+pub(crate) trait ReadsClock: Service {
+    const READS: Reads;
+    const IS_OURS: bool = false;
+}
+
+impl<Q: Queue> ReadsClock for Locked<Q> {
+    const READS: Reads = Reads::EachArm(Clock::Instant);
+}
+
+impl ReadsClock for ShardedWheel {
+    const READS: Reads = Reads::EachArm(Clock::Instant);
+}
+
+/// Says it of one of the engine's ways.
+macro_rules! ours {
+    ($($service:ty: $reads:expr;)*) => {
+        $(impl ReadsClock for $service {
+            const READS: Reads = $reads;
+            const IS_OURS: bool = true;
+        })*
+    };
+}
+
+ours! {
+    ThroughHandle: Reads::EachArm(Clock::Tsc);
+    ThroughProducer: Reads::EachArm(Clock::Tsc);
+    OwnNow: Reads::EachIteration(Clock::Tsc);
+    OwnWorkers: Reads::EachArm(Clock::Tsc);
+    Inline: Reads::EachArm(Clock::Tsc);
+    AcrossBoundary: Reads::EachArm(Clock::Tsc);
+    Fine: Reads::EachArm(Clock::Tsc);
+    FineInline: Reads::EachArm(Clock::Tsc);
+}
+
+impl<S: ReadsClock> Contestant for Of<S> {
+    const NAME: &'static str = S::NAME;
+    const READS: Reads = S::READS;
+    const IS_OURS: bool = S::IS_OURS;
+
+    fn start(_threads: usize, on_fire: impl OnFire) -> Self {
+        Self(S::start(on_fire))
+    }
+}
+
+impl<S: ReadsClock> OneShots for Of<S> {
+    type Caller = S::Caller;
+
+    fn caller(&self) -> S::Caller {
+        self.0.caller()
+    }
+
+    fn pending(&self) -> Option<usize> {
+        Some(self.0.pending())
+    }
+}
+
+impl<C: common::Caller + Send + 'static> Caller for C {
+    type Id = C::Id;
+
+    #[inline]
+    fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id {
+        common::Caller::schedule(self, delay, payload)
+    }
+
+    #[inline]
+    fn cancel(&mut self, id: Self::Id) -> bool {
+        common::Caller::cancel(self, id).is_some_and(|[n, check]| n == !check)
+    }
+
+    #[inline]
+    fn reschedule(&mut self, id: Self::Id, delay: Duration, payload: Payload) -> Self::Id {
+        common::Caller::reschedule(self, id, delay, payload)
+    }
+}
+
+/// Declares an engine whose handlers run in one of its ways.
+macro_rules! dispatch {
+    ($(#[$doc:meta])* $service:ident, $name:literal, $builder:expr) => {
+        $(#[$doc])*
+        pub(crate) struct $service(Engine<Payload>);
+
+        impl $service {
+            fn of(builder: Builder, on_fire: impl OnFire) -> Self {
+                let engine = builder.build(move |timer| on_fire(timer.payload));
+                Self(engine.expect("the system gives us threads"))
+            }
+        }
+
+        impl Service for $service {
+            const NAME: &'static str = $name;
+            type Caller = Handle<Payload>;
+
+            fn start(on_fire: impl OnFire) -> Self {
+                Self::of($builder, on_fire)
+            }
+
+            fn caller(&self) -> Handle<Payload> {
+                Handle::clone(&self.0)
+            }
+
+            fn pending(&self) -> usize {
+                self.0.len()
+            }
+        }
+    };
+}
+
+dispatch!(
+    /// Shards hand what is due to a pool of workers.
+    OwnWorkers,
+    "engine, own workers",
+    Builder::new()
+);
+dispatch!(
+    /// Shards call the handlers themselves, as the timer threads of the others do.
+    Inline,
+    "engine, inline",
+    Builder::new().inline()
+);
+dispatch!(
+    /// With ticks of 0.1 ms.
+    Fine,
+    "engine, own workers, tick 0.1 ms",
+    Builder::new().tick(TENTH_OF_A_MILLI)
+);
+dispatch!(
+    /// With ticks of 0.1 ms.
+    FineInline,
+    "engine, inline, tick 0.1 ms",
+    Builder::new().tick(TENTH_OF_A_MILLI).inline()
+);
+dispatch!(
+    /// Four seconds after its start its wheels turn over their third level's boundary.
+    AcrossBoundary,
+    "engine, own workers, across tick 65,536",
+    Builder::new().clock(Ahead { clock: MonotonicClock::new(), start: Duration::from_millis(65_536 - 4_000) })
+);
+
+const TENTH_OF_A_MILLI: Duration = Duration::from_micros(100);
+
+/// The default clock, begun earlier than it was.
+struct Ahead {
+    clock: MonotonicClock,
+    start: Duration,
+}
+
+impl tourbillon::Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        self.clock.now() + self.start
+    }
+}

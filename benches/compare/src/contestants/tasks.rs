@@ -1,0 +1,91 @@
+//! Timers where something is to happen when they fire, as tasks of a tokio runtime, which sleep first.
+//!
+//! The caller is no thread of the runtime. A cancel aborts the task,
+//! which its worker notices later; that it fired just before is not always known then.
+
+use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
+use crate::common::Payload;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+pub(crate) struct Tasks<S> {
+    runtime: Runtime,
+    on_fire: Arc<dyn Fn(Payload) + Send + Sync>,
+    sleeps: PhantomData<fn() -> S>,
+}
+
+/// How a task sleeps, and where.
+pub(crate) trait Sleeps: 'static {
+    const NAME: &'static str;
+    const WHY_NOT: Option<&'static str> = None;
+
+    fn runtime() -> Runtime;
+
+    fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// tokio's own, in its default runtime: a worker for each core.
+pub(crate) struct TokioSleeps;
+
+impl Sleeps for TokioSleeps {
+    const NAME: &'static str = "tokio, tasks";
+
+    fn runtime() -> Runtime {
+        Builder::new_multi_thread().enable_time().build().expect("the system gives us threads")
+    }
+
+    fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send + 'static {
+        tokio::time::sleep_until(deadline)
+    }
+}
+
+impl<S: Sleeps> Contestant for Tasks<S> {
+    const NAME: &'static str = S::NAME;
+    const READS: Reads = Reads::EachArm(Clock::Instant);
+    const WHY_NOT: Option<&'static str> = S::WHY_NOT;
+
+    fn start(_threads: usize, on_fire: impl OnFire) -> Self {
+        Self { runtime: S::runtime(), on_fire: Arc::new(on_fire), sleeps: PhantomData }
+    }
+}
+
+impl<S: Sleeps> OneShots for Tasks<S> {
+    type Caller = Spawner<S>;
+
+    fn caller(&self) -> Spawner<S> {
+        let (runtime, on_fire) = (self.runtime.handle().clone(), Arc::clone(&self.on_fire));
+        Spawner { runtime, on_fire, sleeps: PhantomData }
+    }
+}
+
+pub(crate) struct Spawner<S> {
+    runtime: Handle,
+    on_fire: Arc<dyn Fn(Payload) + Send + Sync>,
+    sleeps: PhantomData<fn() -> S>,
+}
+
+impl<S: Sleeps> Caller for Spawner<S> {
+    type Id = JoinHandle<()>;
+    const KNOWS_WHO_WON: bool = false;
+
+    #[inline]
+    fn schedule(&mut self, delay: Duration, payload: Payload) -> JoinHandle<()> {
+        let on_fire = Arc::clone(&self.on_fire);
+        let deadline = Instant::now() + delay;
+        self.runtime.spawn(async move {
+            S::sleep_until(deadline).await;
+            on_fire(payload);
+        })
+    }
+
+    #[inline]
+    fn cancel(&mut self, task: JoinHandle<()>) -> bool {
+        let is_pending = !task.is_finished();
+        task.abort();
+        is_pending
+    }
+}

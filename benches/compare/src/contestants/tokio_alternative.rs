@@ -1,0 +1,109 @@
+//! tokio's alternative timer: a wheel for each worker, instead of one for all behind a lock.
+//!
+//! An option of the multi-thread runtime that needs `--cfg tokio_unstable`, as in `.cargo/config.toml`. What is said of
+//! tokio's own contestants holds for those here: they are the same, on another runtime. Their sleeps are polled by tasks,
+//! on workers, so that a new one costs no lock but its own.
+//!
+//! A worker brings new timers into its wheel, and takes cancelled ones out of it, when its task yields. So the jobs do,
+//! between two bursts of operations: all timers would stay in memory otherwise. A reset is another timer, and the drop of
+//! the one before.
+
+use super::tasks::Sleeps;
+use super::{Contestant, OnFire, OneShots, Owned, Reads, TokioFar, TokioOneShots, TokioSleep};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::{JoinHandle, unconstrained};
+use tokio::time::{Instant, sleep_until};
+
+/// A contestant whose jobs run on a runtime with the alternative timer.
+pub(crate) struct Alternative<C> {
+    runtime: Runtime,
+    /// Its own runtime has no part in it.
+    contestant: C,
+}
+
+/// One whose timers are those of the runtime that its job runs on.
+pub(crate) trait OnAnyRuntime: Contestant {
+    const ALTERNATIVE_NAME: &'static str;
+}
+
+impl OnAnyRuntime for TokioOneShots {
+    const ALTERNATIVE_NAME: &'static str = "tokio, alternative timer";
+}
+
+impl OnAnyRuntime for TokioSleep<false> {
+    const ALTERNATIVE_NAME: &'static str = "tokio, alternative timer";
+}
+
+impl OnAnyRuntime for TokioFar<false> {
+    const ALTERNATIVE_NAME: &'static str = "tokio, alternative timer, reset to far to disarm";
+}
+
+const WHY_NOT: Option<&str> = if cfg!(tokio_unstable) { None } else { Some("built without tokio_unstable") };
+
+/// With so many workers, or one for each core.
+fn runtime(workers: Option<usize>) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    if let Some(workers) = workers {
+        builder.worker_threads(workers);
+    }
+    #[cfg(tokio_unstable)]
+    builder.enable_alt_timer();
+    builder.enable_time().build().expect("the system gives us threads")
+}
+
+impl<C: OnAnyRuntime> Contestant for Alternative<C> {
+    const NAME: &'static str = C::ALTERNATIVE_NAME;
+    const READS: Reads = C::READS;
+    const YIELDS: bool = true;
+    const WHY_NOT: Option<&'static str> = WHY_NOT;
+
+    fn start(threads: usize, on_fire: impl OnFire) -> Self {
+        Self { runtime: runtime(Some(threads)), contestant: C::start(1, on_fire) }
+    }
+
+    /// As a [`TokioRuntime`](super::tokio_runtime::TokioRuntime) does.
+    fn run<R: Send + 'static>(&self, jobs: Vec<impl Future<Output = R> + Send + 'static>) -> Vec<R> {
+        let spawn = |job| self.runtime.spawn(unconstrained(job));
+        let tasks: Vec<_> = jobs.into_iter().map(spawn).collect();
+        let result = |task: JoinHandle<R>| self.runtime.block_on(task).expect("a job's own checks hold");
+        tasks.into_iter().map(result).collect()
+    }
+}
+
+impl<C: OnAnyRuntime + OneShots> OneShots for Alternative<C> {
+    type Caller = C::Caller;
+
+    fn caller(&self) -> Self::Caller {
+        self.contestant.caller()
+    }
+}
+
+impl<C: OnAnyRuntime + Owned> Owned for Alternative<C> {
+    type Connections = C::Connections;
+
+    const DISARMS: bool = C::DISARMS;
+
+    fn connect(&self, count: usize) -> Self::Connections {
+        self.contestant.connect(count)
+    }
+
+    fn pending(&self, all: &mut [Self::Connections]) -> usize {
+        self.contestant.pending(all)
+    }
+}
+
+/// For tasks.
+pub(crate) struct AlternativeSleeps;
+
+impl Sleeps for AlternativeSleeps {
+    const NAME: &'static str = "tokio, tasks, alternative timer";
+    const WHY_NOT: Option<&'static str> = WHY_NOT;
+
+    fn runtime() -> Runtime {
+        runtime(None)
+    }
+
+    fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send + 'static {
+        sleep_until(deadline)
+    }
+}

@@ -1,0 +1,148 @@
+//! Contestants that are no Rust: programs in Java and Go that speak the same protocol, where the machine has what they need.
+
+use crate::contestants::Clock;
+use crate::workload::{Entrant, Scale};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+/// A program that takes turns.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    /// What it calls the contestant.
+    pub(crate) contestant: &'static str,
+    pub(crate) clock: Clock,
+    built: &'static LazyLock<Built>,
+}
+
+/// How a program is started, or why it cannot be built here.
+type Built = Result<Start, String>;
+
+#[derive(Debug)]
+struct Start {
+    program: PathBuf,
+    flags: Vec<OsString>,
+    /// Where the figures mean nothing.
+    hasty_flags: Vec<OsString>,
+    arguments: Vec<OsString>,
+    /// Of its language, and of what it measures.
+    versions: BTreeMap<String, String>,
+}
+
+static PROGRAMS: [Program; 3] = [
+    Program { name: "Netty, HashedWheelTimer", contestant: "netty", clock: Clock::Java, built: &JAVA },
+    Program { name: "JDK, ScheduledThreadPoolExecutor", contestant: "jdk", clock: Clock::Java, built: &JAVA },
+    Program { name: "Go, runtime timers", contestant: "go", clock: Clock::Go, built: &GO },
+];
+
+// Built when they are first asked for, which is before a turn and not in it.
+static JAVA: LazyLock<Built> = LazyLock::new(build_java);
+static GO: LazyLock<Built> = LazyLock::new(build_go);
+
+/// All of them, for a workload that they know.
+pub(crate) fn entrants() -> Vec<Entrant> {
+    PROGRAMS.iter().map(Entrant::foreign).collect()
+}
+
+/// The versions of those that can be built here; for the others, a line that says why not.
+pub(crate) fn versions() -> BTreeMap<String, String> {
+    let versions = |(language, built): (&str, &LazyLock<Built>)| match &**built {
+        Ok(start) => start.versions.clone(),
+        Err(why) => BTreeMap::from([(language.to_owned(), format!("left out: {why}"))]),
+    };
+    [("Java", &JAVA), ("Go", &GO)].into_iter().flat_map(versions).collect()
+}
+
+impl Program {
+    /// What starts it, or why it cannot be started here.
+    pub(crate) fn command(&self, scale: Scale) -> Result<Command, String> {
+        let start = self.built.as_ref().map_err(Clone::clone)?;
+        let mut command = Command::new(&start.program);
+        command.args(scale.pick(&start.flags, &start.flags, &start.hasty_flags)).args(&start.arguments);
+        Ok(command)
+    }
+}
+
+/// Where Debian has Netty.
+const JARS: &str = "/usr/share/java";
+/// Another place may be named by this variable, the jars as one class path.
+const NETTY_CLASS_PATH: &str = "NETTY_CLASS_PATH";
+
+fn build_java() -> Built {
+    let source = source("java");
+    let netty = netty()?;
+    let classes = made("java")?;
+    let files = fs::read_dir(&source).map_err(|error| error.to_string())?;
+    let files = files.flatten().map(|file| file.path());
+    let mut compiler = Command::new("javac");
+    compiler.arg("-cp").arg(&netty).arg("-d").arg(&classes);
+    compiler.args(files.filter(|file| file.extension().is_some_and(|extension| extension == "java")));
+    output(&mut compiler)?;
+    let flags = fs::read_to_string(source.join("flags")).map_err(|error| error.to_string())?;
+    let mut class_path = classes.into_os_string();
+    class_path.push(":");
+    class_path.push(&netty);
+    let words = |flags: &str| flags.split_whitespace().map(OsString::from).collect();
+    let arguments = vec!["-cp".into(), class_path, "Turn".into()];
+    let netty = netty.to_string_lossy().split(':').map(version_of_jar).collect::<Vec<_>>().join(", ");
+    let versions = BTreeMap::from([
+        ("Java".to_owned(), output(Command::new("javac").arg("-version"))?),
+        ("Netty".to_owned(), netty),
+    ]);
+    let (flags, hasty_flags) = (words(&flags), words("-DwarmUpMillis=0 -XX:TieredStopAtLevel=1"));
+    Ok(Start { program: "java".into(), flags, hasty_flags, arguments, versions })
+}
+
+fn netty() -> Result<OsString, String> {
+    if let Some(class_path) = std::env::var_os(NETTY_CLASS_PATH) {
+        return Ok(class_path);
+    }
+    let files = fs::read_dir(JARS).map_err(|_| "no Netty here".to_owned())?;
+    let is_versioned = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_prefix("netty-common-")
+            .is_some_and(|version| version.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    let jar = files.flatten().map(|file| file.path()).filter(is_versioned).max();
+    jar.map(PathBuf::into_os_string).ok_or_else(|| "no Netty here".to_owned())
+}
+
+/// The name of a jar's file, in which its version is.
+fn version_of_jar(path: &str) -> String {
+    Path::new(path).file_stem().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn build_go() -> Built {
+    let program = made("go")?.join("timers");
+    output(Command::new("go").arg("build").arg("-o").arg(&program).current_dir(source("go")))?;
+    let version = output(Command::new("go").arg("version"))?;
+    let versions = BTreeMap::from([("Go".to_owned(), version)]);
+    Ok(Start { program, flags: Vec::new(), hasty_flags: Vec::new(), arguments: Vec::new(), versions })
+}
+
+fn source(language: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("foreign").join(language)
+}
+
+/// A folder beside this program for what is built.
+fn made(language: &str) -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let folder = program.with_file_name(format!("foreign-{language}"));
+    fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+    Ok(folder)
+}
+
+/// What a command prints, if it succeeds.
+fn output(command: &mut Command) -> Result<String, String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|_| format!("no {program} here"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    } else {
+        Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}

@@ -1,0 +1,51 @@
+//! What the operating system knows of this process.
+
+use std::fs;
+use std::time::Duration;
+
+/// Resident memory now, in bytes.
+pub(crate) fn resident() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+/// The most memory that ever was resident, in bytes.
+pub(crate) fn peak_resident() -> Option<u64> {
+    status_bytes("VmHWM:")
+}
+
+fn status_bytes(key: &str) -> Option<u64> {
+    Some(field(&fs::read_to_string("/proc/self/status").ok()?, key)? * 1_024)
+}
+
+fn field(status: &str, key: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with(key))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// How often the threads other than the main one have gone to sleep.
+pub(crate) fn sleeps_of_other_threads() -> Option<u64> {
+    let main = std::process::id().to_string();
+    let mut sleeps = 0;
+    for thread in fs::read_dir("/proc/self/task").ok()? {
+        let thread = thread.ok()?;
+        if thread.file_name().to_str() != Some(&main) {
+            let status = fs::read_to_string(thread.path().join("status")).ok()?;
+            sleeps += field(&status, "voluntary_ctxt_switches:")?;
+        }
+    }
+    Some(sleeps)
+}
+
+/// The time, user and system, that this process has spent on processors.
+#[cfg(target_os = "linux")]
+pub(crate) fn cpu_time() -> Option<Duration> {
+    use rustix::time::{ClockId, clock_gettime};
+
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()
+}
+
+/// Elsewhere it is not measured.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn cpu_time() -> Option<Duration> {
+    None
+}

@@ -1,0 +1,233 @@
+//! What the figures have to show, and whether they do.
+
+use super::figure::figure;
+use super::tables::{escaped, markdown};
+use crate::results::{Outcome, Results, Row};
+use std::fmt;
+
+/// A figure of ours, and what it must come to.
+struct Claim {
+    place: Place,
+    column: &'static str,
+    ours: &'static str,
+    wanted: Wanted,
+}
+
+/// A workload and its case.
+#[derive(Clone, Copy)]
+struct Place(&'static str, &'static str);
+
+enum Wanted {
+    /// The best other that reads its clock as often takes so many times ours.
+    BestTimes(f64),
+    /// A contestant takes so many times ours.
+    Times(&'static str, f64),
+    AtMost(f64),
+    Below(f64),
+    /// Ours is less than so many times ours in another column.
+    BelowTimes(&'static str, f64),
+}
+use Wanted::{AtMost, Below, BelowTimes, BestTimes, Times};
+
+const PAIR: Place = Place("pair", "1,000,000 pending");
+const REFRESH_MANY: Place = Place("refresh", "1,000,000 pending");
+const REFRESH: Place = Place("refresh", "100,000 pending");
+const REARM: Place = Place("rearm", "10,000 connections");
+const EXPIRY: Place = Place("expiry", "1,000,000 due over 2 s");
+const MEMORY: Place = Place("memory", "1,000,000 pending");
+const GROWTH: Place = Place("growth", "growth");
+
+const HANDLE: &str = "engine, Handle";
+const PRODUCER: &str = "engine, Producer";
+const TIMER: &str = "engine, Timer";
+const TIMER_CALLERS_NOW: &str = "engine, Timer, caller's now";
+const INLINE: &str = "engine, inline";
+const OWN_WORKERS: &str = "engine, own workers";
+const HEAP: &str = "Mutex<BinaryHeap>";
+const SLEEP: &str = "tokio, Sleep";
+
+const CLAIMS: &[Claim] = &[
+    claim(PAIR, "t1", HANDLE, BestTimes(2.0)),
+    claim(PAIR, "t2", HANDLE, BestTimes(4.0)),
+    claim(PAIR, "t8", HANDLE, BestTimes(5.0)),
+    claim(PAIR, "t1", PRODUCER, BestTimes(2.0)),
+    claim(PAIR, "t2", PRODUCER, BestTimes(4.0)),
+    claim(PAIR, "t8", PRODUCER, BestTimes(5.0)),
+    claim(PAIR, "t1", HANDLE, Times(HEAP, 3.5)),
+    claim(PAIR, "t2", HANDLE, Times(HEAP, 10.0)),
+    claim(PAIR, "t8", HANDLE, Times(HEAP, 10.0)),
+    claim(REFRESH, "t1", TIMER, BestTimes(7.0)),
+    claim(REFRESH, "t1", TIMER, Times(SLEEP, 10.0)),
+    claim(REFRESH_MANY, "t1", TIMER, BestTimes(3.0)),
+    claim(REFRESH_MANY, "t1", TIMER, Times(SLEEP, 3.0)),
+    claim(REARM, "t1", TIMER, BestTimes(2.5)),
+    claim(REARM, "t1", TIMER, Times(SLEEP, 6.0)),
+    claim(REARM, "t2", TIMER, BestTimes(3.0)),
+    claim(REARM, "t1", TIMER_CALLERS_NOW, Below(19.0)),
+    claim(REARM, "t1", TIMER_CALLERS_NOW, Below(13.0)),
+    claim(EXPIRY, "cpu", INLINE, BestTimes(1.0)),
+    claim(EXPIRY, "p999", INLINE, BestTimes(1.0)),
+    claim(EXPIRY, "cpu", OWN_WORKERS, BestTimes(1.0)),
+    claim(EXPIRY, "p999", OWN_WORKERS, BestTimes(1.0)),
+    claim(MEMORY, "bytes", HANDLE, AtMost(50.0)),
+    claim(MEMORY, "bytes", TIMER, AtMost(50.0)),
+    claim(GROWTH, "p10000000", HANDLE, BelowTimes("p10000", 3.0)),
+];
+
+const fn claim(place: Place, column: &'static str, ours: &'static str, wanted: Wanted) -> Claim {
+    Claim { place, column, ours, wanted }
+}
+
+pub(crate) fn table(results: &Results) -> String {
+    let mut table = markdown(["goal", "ours", "other", "ratio", "wanted", "met"]);
+    let rows: Vec<_> = CLAIMS.iter().map(|claim| claim.cells(results)).collect();
+    let met = rows.iter().filter(|[.., met]| met == "yes").count();
+    table.add_rows(rows);
+    format!("{table}\n\n{met} of {} are met.", CLAIMS.len())
+}
+
+/// A median, and how the table names it.
+struct Figure {
+    median: f64,
+    text: String,
+}
+
+impl Figure {
+    fn of(row: &Row, column: &str) -> Option<Self> {
+        let samples = row.samples(column)?;
+        let median = samples.median();
+        // A caller without a time at hand sees another figure.
+        let clock = if row.has_callers_now() { " (clock read each 64)" } else { "" };
+        let text = format!("{}{clock}: {}{}", row.contestant, figure(median), samples.mark());
+        Some(Self { median, text: escaped(&text) })
+    }
+}
+
+impl Claim {
+    /// A row of the table.
+    fn cells(&self, results: &Results) -> [String; 6] {
+        let Place(workload, case) = self.place;
+        let place = if workload == case { case.to_owned() } else { format!("{workload}, {case}") };
+        let outcome = results.outcome(workload, case);
+        let heading = outcome.and_then(|outcome| outcome.heading(self.column));
+        let ours = outcome.and_then(|outcome| Figure::of(outcome.row(self.ours)?, self.column));
+        let beside = outcome.and_then(|outcome| self.beside(outcome));
+        let verdict = ours.as_ref().and_then(|ours| self.judge(ours.median, beside.as_ref()));
+        let (ratio, met) = match verdict {
+            Some((ratio, is_met)) => (ratio, if is_met { "yes" } else { "no" }),
+            None => (None, "not measured"),
+        };
+        [
+            escaped(&format!("{place}: {}", heading.as_deref().unwrap_or(self.column))),
+            ours.map_or_else(|| escaped(self.ours), |ours| ours.text),
+            beside.map_or_else(String::new, |beside| beside.text),
+            ratio.map_or_else(String::new, figure),
+            self.wanted.to_string(),
+            met.to_owned(),
+        ]
+    }
+
+    fn beside(&self, outcome: &Outcome) -> Option<Figure> {
+        match self.wanted {
+            BestTimes(_) => Figure::of(outcome.best_like(outcome.row(self.ours)?, self.column)?, self.column),
+            Times(other, _) => Figure::of(outcome.row(other)?, self.column),
+            BelowTimes(column, _) => {
+                let Figure { median, text } = Figure::of(outcome.row(self.ours)?, column)?;
+                Some(Figure { median, text: format!("{text} at {}", escaped(&outcome.heading(column)?)) })
+            }
+            AtMost(_) | Below(_) => None,
+        }
+    }
+
+    /// The ratio, where there is one, and whether the claim is met.
+    fn judge(&self, ours: f64, beside: Option<&Figure>) -> Option<(Option<f64>, bool)> {
+        Some(match self.wanted {
+            BestTimes(times) | Times(_, times) => {
+                let ratio = beside?.median / ours;
+                (Some(ratio), ratio >= times)
+            }
+            BelowTimes(_, times) => {
+                let ratio = ours / beside?.median;
+                (Some(ratio), ratio < times)
+            }
+            AtMost(most) => (None, ours <= most),
+            Below(limit) => (None, ours < limit),
+        })
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BestTimes(times) => write!(f, "best other at least {times} times ours"),
+            Times(_, times) => write!(f, "at least {times} times ours"),
+            BelowTimes(_, times) => write!(f, "less than {times} times that"),
+            AtMost(most) => write!(f, "at most {most}"),
+            Below(limit) => write!(f, "below {limit}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publish::synthetic;
+
+    fn cells(wanted: Wanted, ours: &[f64]) -> [String; 6] {
+        let rows: [(&str, &[f64]); 4] =
+            [(HANDLE, ours), (HEAP, &[40.0]), (SLEEP, &[30.0]), (PRODUCER, &[1.0])];
+        let mut outcome = synthetic::outcome(PAIR.0, PAIR.1, &["t1"], &rows);
+        for row in &mut outcome.rows {
+            row.numbers.insert("t8".to_owned(), vec![5.0]);
+        }
+        outcome.columns.push(synthetic::column("t8"));
+        let results = Results { outcomes: vec![outcome], ..synthetic::results() };
+        claim(PAIR, "t1", HANDLE, wanted).cells(&results)
+    }
+
+    fn verdict(wanted: Wanted, ours: &[f64]) -> [String; 2] {
+        let [_, _, _, ratio, _, met] = cells(wanted, ours);
+        [ratio, met]
+    }
+
+    #[test]
+    fn ratios_are_of_medians() {
+        assert_eq!(verdict(BestTimes(3.0), &[9.0, 10.0, 11.0]), ["3.00", "yes"]);
+        assert_eq!(verdict(BestTimes(3.1), &[10.0]), ["3.00", "no"]);
+        assert_eq!(verdict(Times(HEAP, 4.0), &[10.0]), ["4.00", "yes"]);
+        assert_eq!(verdict(BelowTimes("t8", 2.0), &[9.0]), ["1.80", "yes"]);
+        assert_eq!(verdict(BelowTimes("t8", 2.0), &[10.0]), ["2.00", "no"]);
+    }
+
+    #[test]
+    fn limits_are_of_ours_alone() {
+        assert_eq!(verdict(AtMost(10.0), &[10.0]), ["", "yes"]);
+        assert_eq!(verdict(Below(10.0), &[10.0]), ["", "no"]);
+    }
+
+    #[test]
+    fn a_claim_names_what_it_compares() {
+        let [goal, ours, beside, ..] = cells(Times(HEAP, 4.0), &[8.0, 10.0, 12.0]);
+        assert_eq!(goal, "pair, 1,000,000 pending: 1 thread (ns)");
+        assert_eq!(ours, "engine, Handle: 10.0 ~");
+        assert_eq!(beside, "Mutex\\<BinaryHeap>: 40.0");
+    }
+
+    #[test]
+    fn a_clock_read_now_and_then_is_said() {
+        let mut outcome = synthetic::outcome("rearm", "few", &["t1"], &[(TIMER_CALLERS_NOW, &[9.0])]);
+        outcome.rows[0].clock = "Instant, each 64".to_owned();
+        let text = Figure::of(&outcome.rows[0], "t1").unwrap().text;
+        assert_eq!(text, "engine, Timer, caller's now (clock read each 64): 9.00");
+    }
+
+    #[test]
+    fn what_has_no_figures_is_not_measured() {
+        let not_measured = ["".to_owned(), "not measured".to_owned()];
+        assert_eq!(verdict(BestTimes(3.0), &[]), not_measured);
+        assert_eq!(verdict(AtMost(3.0), &[]), not_measured);
+        assert_eq!(verdict(Times("nobody", 3.0), &[1.0]), not_measured);
+        let results = Results { outcomes: Vec::new(), ..synthetic::results() };
+        assert_eq!(table(&results).matches("not measured").count(), CLAIMS.len());
+    }
+}

@@ -1,0 +1,117 @@
+//! What all plots share: size, colours, text. The ground is transparent, and all colours do on white and on black.
+
+use super::axis::Axis;
+use plotters::chart::ChartContext;
+use plotters::coord::Shift;
+use plotters::coord::cartesian::Cartesian2d;
+use plotters::drawing::{DrawingArea, IntoDrawingArea};
+use plotters::element::{EmptyElement, Text};
+use plotters::prelude::{RGBColor, SVGBackend};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color, FontDesc, FontFamily, FontStyle, ShapeStyle, TextStyle};
+use std::error::Error;
+
+const WIDTH: u32 = 880;
+const TITLE_HEIGHT: u32 = 40;
+const MARGIN: u32 = 8;
+const FONT: &str = "system-ui, Segoe UI, Helvetica, Arial, sans-serif";
+
+pub(crate) const INK: RGBColor = RGBColor(0x80, 0x85, 0x8d);
+pub(crate) const OURS: [RGBColor; 4] = [
+    RGBColor(0x1a, 0x7f, 0xe0),
+    RGBColor(0x56, 0xa8, 0xf5),
+    RGBColor(0x5f, 0x66, 0xe0),
+    RGBColor(0x8f, 0x95, 0xf2),
+];
+/// From a little to much: a thread or more, a quantile or a higher one.
+pub(crate) const STEPS: [RGBColor; 3] =
+    [RGBColor(0x2f, 0x97, 0xd8), RGBColor(0xcc, 0x8a, 0x00), RGBColor(0xc6, 0x45, 0x11)];
+
+type Plane = Cartesian2d<Axis, Axis>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Chart<'c, 'a> = ChartContext<'c, SVGBackend<'a>, Plane>;
+/// Inside of the axes.
+pub(crate) type Plotting<'a> = DrawingArea<SVGBackend<'a>, Plane>;
+pub(crate) type Drawn = Result<(), Box<dyn Error>>;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pen {
+    pub(crate) colour: RGBColor,
+    pub(crate) width: u32,
+}
+
+impl Pen {
+    pub(crate) fn style(self) -> ShapeStyle {
+        self.colour.stroke_width(self.width).filled()
+    }
+
+    /// Bold beside a wide line.
+    pub(crate) fn text(self) -> TextStyle<'static> {
+        if self.width > 2 { bold(12.0, self.colour, HPos::Left) } else { text(12.0, self.colour, HPos::Left) }
+    }
+}
+
+/// A picture with a title; `paint` does what is below it.
+pub(crate) fn draw(
+    title: &str,
+    height: u32,
+    paint: impl FnOnce(&Area<'_>) -> Drawn,
+) -> Result<String, Box<dyn Error>> {
+    let mut svg = String::new();
+    {
+        let area =
+            SVGBackend::with_string(&mut svg, (WIDTH, TITLE_HEIGHT + height + MARGIN)).into_drawing_area();
+        let (head, body) = area.margin(0, MARGIN, 0, 0).split_vertically(TITLE_HEIGHT);
+        head.draw_text(title, &bold(16.0, INK, HPos::Left), (8, 20))?;
+        paint(&body)?;
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+/// Axes, and a line at each tick.
+pub(crate) fn mesh(chart: &mut Chart<'_, '_>, x_title: &str) -> Drawn {
+    let mut mesh = chart.configure_mesh();
+    mesh.axis_style(INK.mix(0.6)).bold_line_style(INK.mix(0.25)).light_line_style(INK.mix(0.1));
+    mesh.label_style(text(12.0, INK, HPos::Center)).set_all_tick_mark_size(4);
+    mesh.x_desc(x_title).draw()?;
+    Ok(())
+}
+
+/// Text so many pixels from a point of a plot.
+pub(crate) fn label(
+    area: &Plotting<'_>,
+    at: (f64, f64),
+    offset: (i32, i32),
+    label: &str,
+    style: TextStyle<'static>,
+) -> Drawn {
+    area.draw(&(EmptyElement::at(at) + Text::new(label.to_owned(), offset, style)))?;
+    Ok(())
+}
+
+/// Text at, or before, or behind a point.
+pub(crate) fn text(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
+    styled(FontStyle::Normal, pixels, colour, place)
+}
+
+pub(crate) fn bold(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
+    styled(FontStyle::Bold, pixels, colour, place)
+}
+
+/// A contestant's name; ours stand out.
+pub(crate) fn name(is_ours: bool, place: HPos) -> TextStyle<'static> {
+    if is_ours { bold(12.0, OURS[0], place) } else { text(12.0, INK, place) }
+}
+
+fn styled(style: FontStyle, pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
+    // The backend divides by as much.
+    FontDesc::new(FontFamily::Name(FONT), pixels * 1.24, style)
+        .color(&colour)
+        .pos(Pos::new(place, VPos::Center))
+}
+
+/// For sizes of a picture: counts are small.
+pub(crate) fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

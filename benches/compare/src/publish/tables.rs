@@ -1,0 +1,158 @@
+//! Results as Markdown tables.
+
+use super::figure::{count, figure};
+use crate::results::{Column, Outcome, Results, Row, Samples};
+use comfy_table::{Table, presets};
+use serde_json::Value;
+
+/// Units of what happened, rather than of what it cost.
+const COUNTS: [&str; 2] = ["", "millions"];
+
+/// What was measured on, and what.
+pub(crate) fn machine(results: &Results) -> String {
+    let mut table = markdown(["machine", ""]);
+    for (key, value) in results.machine.as_object().into_iter().flatten() {
+        let value = match value {
+            Value::Null => "unknown".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        table.add_row([escaped(key), escaped(&value)]);
+    }
+    table.add_row(["sizes", &results.scale]);
+    table.add_row(["took", &format!("{} min", results.seconds.div_ceil(60))]);
+    let mut versions = markdown(["compared", "version"]);
+    for (name, version) in &results.versions {
+        versions.add_row([escaped(name), escaped(version)]);
+    }
+    format!("{table}\n\n{versions}")
+}
+
+/// A contestant a row, in the order of the results; below, what is to be said of them.
+pub(crate) fn outcome(outcome: &Outcome) -> String {
+    let has_clocks = outcome.rows.iter().any(|row| !row.clock.is_empty());
+    let line = |contestant: &str, clock: &str, cells: Vec<String>| {
+        let clock = has_clocks.then(|| escaped(clock));
+        [escaped(contestant)].into_iter().chain(clock).chain(cells).collect::<Vec<String>>()
+    };
+    let headings = outcome.columns.iter().map(|column| escaped(&column.with_unit()));
+    let mut table = markdown(line("contestant", "clock read", headings.collect()));
+    let bests: Vec<Option<f64>> = outcome.columns.iter().map(|column| best(outcome, column)).collect();
+    for row in &outcome.rows {
+        table.add_row(line(&row.contestant, &row.clock, cells(outcome, row, &bests)));
+    }
+    let is_disturbed =
+        outcome.rows.iter().any(|row| figures(outcome, row).any(|samples| samples.is_disturbed()));
+    let notes = outcome.rows.iter().filter(|row| figures(outcome, row).next().is_some()).filter_map(|row| {
+        let note = row.note.as_ref()?;
+        Some(format!("{}: {}", escaped(&row.contestant), escaped(note)))
+    });
+    let below = is_disturbed.then(disturbed).into_iter().chain(notes);
+    [table.to_string()].into_iter().chain(below).collect::<Vec<_>>().join("\n\n")
+}
+
+pub(crate) fn markdown<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::ASCII_MARKDOWN)
+        .set_header(header.into_iter().map(Into::into).collect::<Vec<String>>());
+    table
+}
+
+/// Neither HTML nor the end of a cell.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('<', "\\<").replace('|', "\\|").replace('\n', " ")
+}
+
+fn cells(outcome: &Outcome, row: &Row, bests: &[Option<f64>]) -> Vec<String> {
+    if let Some(note) = &row.note
+        && figures(outcome, row).next().is_none()
+    {
+        let mut cells = vec![String::new(); outcome.columns.len()];
+        if let Some(first) = cells.first_mut() {
+            *first = escaped(note);
+        }
+        return cells;
+    }
+    let cell = |(column, best): (&Column, &Option<f64>)| match row.samples(&column.key) {
+        Some(samples) => cell(column, &samples, *best),
+        None => "-".to_owned(),
+    };
+    outcome.columns.iter().zip(bests).map(cell).collect()
+}
+
+fn cell(column: &Column, samples: &Samples, best: Option<f64>) -> String {
+    let median = if column.unit.is_empty() { count(samples.median()) } else { figure(samples.median()) };
+    let median = if best == Some(samples.median()) { format!("**{median}**") } else { median };
+    format!("{median}{}{}", samples.range(), samples.mark())
+}
+
+/// The smallest median, where less is better.
+fn best(outcome: &Outcome, column: &Column) -> Option<f64> {
+    if COUNTS.contains(&column.unit.as_str()) {
+        return None;
+    }
+    let medians = outcome.rows.iter().filter_map(|row| Some(row.samples(&column.key)?.median()));
+    medians.min_by(f64::total_cmp)
+}
+
+fn disturbed() -> String {
+    let most = Samples::MOST_SPREAD * 100.0;
+    format!("~ disturbed: smallest and largest are more than {most} % of the median apart.")
+}
+
+fn figures(outcome: &Outcome, row: &Row) -> impl Iterator<Item = Samples> {
+    outcome.columns.iter().filter_map(|column| row.samples(&column.key))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::publish::synthetic;
+
+    #[test]
+    fn a_table_has_medians_ranges_and_the_best_in_bold() {
+        let rows: [(&str, &[f64]); 3] = [
+            ("engine, Handle", &[10.0, 11.0, 12.0]),
+            ("Mutex<BinaryHeap>", &[30.0, 20.0, 40.0]),
+            ("slow", &[]),
+        ];
+        let mut outcome = synthetic::outcome("pair", "few", &["t1"], &rows);
+        outcome.rows[0].note = Some("one round".to_owned());
+        outcome.rows[2].note = Some("too slow".to_owned());
+        let expected = "\
+| contestant         | 1 thread (ns)  |
+|--------------------|----------------|
+| engine, Handle     | **11.0** (10.0..12.0) |
+| Mutex\\<BinaryHeap> | 30.0 (20.0..40.0) ~  |
+| slow               | too slow       |
+
+~ disturbed: smallest and largest are more than 25 % of the median apart.
+
+engine, Handle: one round";
+        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").replace('-', "");
+        assert_eq!(squeezed(&super::outcome(&outcome)), squeezed(expected));
+    }
+
+    #[test]
+    fn clocks_are_shown_where_there_are_any() {
+        let mut outcome = synthetic::outcome("pair", "few", &["t1", "t2"], &[("a", &[1.0])]);
+        outcome.rows[0].numbers.remove("t2");
+        assert!(!super::outcome(&outcome).contains("clock read"));
+        outcome.rows[0].clock = "TSC, each arm".to_owned();
+        let table = super::outcome(&outcome);
+        assert!(
+            table.contains("| clock read    |") && table.contains("| TSC, each arm | **1.00**      | -"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn counts_have_no_best() {
+        let rows: [(&str, &[f64]); 2] = [("a", &[0.0]), ("b", &[1_234_567.0])];
+        let mut outcome = synthetic::outcome("expiry", "few", &["early", "pairs"], &rows);
+        outcome.columns[0].unit.clear();
+        outcome.columns[1].unit = "millions".to_owned();
+        let table = super::outcome(&outcome);
+        assert!(table.contains("1,234,567") && !table.contains("**"), "{table}");
+    }
+}

@@ -1,0 +1,169 @@
+//! The raw results: what a run writes, and all that the tables and plots are made of.
+
+use crate::case::Case;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+use std::{fs, io};
+
+/// A run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Results {
+    /// Processor, kernel, toolchain, commit.
+    pub(crate) machine: Value,
+    /// Of the other crates, of the JVM and the like.
+    pub(crate) versions: BTreeMap<String, String>,
+    /// `full`, or sizes too small to mean anything.
+    pub(crate) scale: String,
+    /// How long it took.
+    pub(crate) seconds: u64,
+    pub(crate) outcomes: Vec<Outcome>,
+}
+
+/// What one workload came to in one of its cases.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) workload: String,
+    /// What is done, and which figure is taken.
+    pub(crate) what: String,
+    pub(crate) case: Case,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A figure that each contestant is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Column {
+    /// In [`Row::numbers`].
+    pub(crate) key: String,
+    pub(crate) heading: String,
+    pub(crate) unit: String,
+}
+
+/// One contestant's figures.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) contestant: String,
+    /// Which clock is read inside the timed region, and how often.
+    pub(crate) clock: String,
+    pub(crate) is_ours: bool,
+    /// Why there are no figures, or fewer than rounds.
+    pub(crate) note: Option<String>,
+    /// One a round, by column.
+    pub(crate) numbers: BTreeMap<String, Vec<f64>>,
+    /// One a round: figures by part of the time, or by quantile.
+    pub(crate) series: BTreeMap<String, Vec<Vec<f64>>>,
+}
+
+/// What one turn of a contestant found. Foreign programs print it too.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    pub(crate) numbers: BTreeMap<String, f64>,
+    #[serde(default)]
+    pub(crate) series: BTreeMap<String, Vec<f64>>,
+}
+
+impl Column {
+    pub(crate) fn new(key: impl Into<String>, heading: impl Into<String>, unit: &str) -> Self {
+        Self { key: key.into(), heading: heading.into(), unit: unit.to_owned() }
+    }
+}
+
+impl Figures {
+    pub(crate) fn number(mut self, key: impl Into<String>, figure: impl Into<Option<f64>>) -> Self {
+        if let Some(figure) = figure.into() {
+            self.numbers.insert(key.into(), figure);
+        }
+        self
+    }
+
+    pub(crate) fn series(mut self, key: impl Into<String>, figures: Vec<f64>) -> Self {
+        self.series.insert(key.into(), figures);
+        self
+    }
+}
+
+impl Row {
+    pub(crate) fn add(&mut self, figures: Figures) {
+        for (key, number) in figures.numbers {
+            self.numbers.entry(key).or_default().push(number);
+        }
+        for (key, series) in figures.series {
+            self.series.entry(key).or_default().push(series);
+        }
+    }
+
+    /// The figures of a column, one a round.
+    pub(crate) fn samples(&self, key: &str) -> Option<Samples> {
+        let samples = self.numbers.get(key)?;
+        (!samples.is_empty()).then(|| Samples::new(samples))
+    }
+}
+
+impl Results {
+    pub(crate) fn read(path: &Path) -> Result<Self, Box<dyn Error>> {
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?)
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> Result<(), io::Error> {
+        let text = serde_json::to_string_pretty(self)?;
+        fs::write(path, text + "\n")
+    }
+}
+
+/// Figures of one contestant, one a round; at least one.
+#[derive(Clone, Debug)]
+pub(crate) struct Samples(Vec<f64>);
+
+impl Samples {
+    /// Figures further apart than this part of their median are called disturbed.
+    pub(crate) const MOST_SPREAD: f64 = 0.25;
+
+    pub(crate) fn new(samples: &[f64]) -> Self {
+        let mut sorted = samples.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        Self(sorted)
+    }
+
+    pub(crate) fn min(&self) -> f64 {
+        self.0[0]
+    }
+
+    pub(crate) fn max(&self) -> f64 {
+        self.0[self.0.len() - 1]
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        let upper = self.0.len() / 2;
+        if self.0.len().is_multiple_of(2) {
+            f64::midpoint(self.0[upper - 1], self.0[upper])
+        } else {
+            self.0[upper]
+        }
+    }
+
+    pub(crate) fn is_disturbed(&self) -> bool {
+        self.max() - self.min() > Self::MOST_SPREAD * self.median()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_has_as_many_figures_above_as_below() {
+        assert_eq!(Samples::new(&[3.0, 1.0, 2.0]).median(), 2.0);
+        assert_eq!(Samples::new(&[4.0, 1.0, 2.0, 3.0]).median(), 2.5);
+        assert_eq!(Samples::new(&[7.0]).median(), 7.0);
+    }
+
+    #[test]
+    fn figures_are_disturbed_when_their_spread_is_above_a_quarter() {
+        assert!(!Samples::new(&[90.0, 100.0, 115.0]).is_disturbed());
+        assert!(Samples::new(&[90.0, 100.0, 116.0]).is_disturbed());
+    }
+}

@@ -1,0 +1,131 @@
+//! Who takes part in what: workloads that ask for the same abilities have the same entrants.
+
+/// What the lists below are made of.
+pub(crate) mod names {
+    pub(crate) use crate::baselines::{LazyHeap, Locked, ShardedWheel, Tree};
+    pub(crate) use crate::common::{OwnNow, ThroughHandle, ThroughProducer};
+    pub(crate) use crate::contestants::*;
+    pub(crate) use crate::foreign;
+    pub(crate) use crate::workload::Entrant;
+}
+
+/// An [`Entrant`](crate::workload::Entrant) for each contestant, whose turn is `$turn::<Contestant>`.
+macro_rules! entrants {
+    ($turn:ident: $($contestant:ty),* $(,)?) => {
+        vec![$($crate::workload::Entrant::new::<$contestant>($turn::<$contestant>)),*]
+    };
+}
+
+/// Those whose timers are scheduled and cancelled, and stay pending: nothing has to happen when one fires.
+macro_rules! schedule_and_cancel {
+    ($turn:ident) => {{
+        use $crate::roster::names::*;
+        let mut entrants = $crate::roster::entrants![$turn:
+            Of<ThroughHandle>,
+            Of<ThroughProducer>,
+            Of<OwnNow>,
+            Of<Locked<LazyHeap>>,
+            Of<Locked<Tree>>,
+            Of<ShardedWheel>,
+            TokioOneShots,
+            Alternative<TokioOneShots>,
+            DelayQueues<false>,
+            Pingora,
+            HashWheelTimer,
+            KestrelTimer,
+            AsyncIo,
+            FuturesOneShot,
+        ];
+        entrants.extend(foreign::entrants());
+        entrants
+    }};
+}
+
+/// Those that call a handler with what fires. `$pingora` is the entrant whose timers may be early, where that is no failure.
+macro_rules! fire {
+    ($turn:ident) => {
+        $crate::roster::fire!($turn, $crate::roster::entrants![$turn: Tasks<PingoraSleeps>])
+    };
+    ($turn:ident, never_early) => {
+        $crate::roster::fire!($turn, [Entrant::never("pingora-timeout", "fires up to 1 ms early")])
+    };
+    ($turn:ident, $pingora:expr) => {{
+        use $crate::roster::names::*;
+        let mut entrants = $crate::roster::entrants![$turn:
+            Of<OwnWorkers>,
+            Of<Inline>,
+            Of<Locked<LazyHeap>>,
+            Of<Locked<Tree>>,
+            Of<ShardedWheel>,
+            Tasks<TokioSleeps>,
+            Tasks<AlternativeSleeps>,
+            DelayQueues<true>,
+        ];
+        entrants.extend($pingora);
+        entrants.extend($crate::roster::entrants![$turn:
+            HashWheelTimer,
+            KestrelTimer,
+            SmolTasks<AsyncIoSleep>,
+            SmolTasks<FuturesSleep>,
+        ]);
+        entrants.extend(foreign::entrants());
+        entrants
+    }};
+}
+
+/// Those with a timer for each connection, in the loops of a server that reads the clock each time and of one that does not.
+macro_rules! rearm {
+    ($turn:ident) => {{
+        use $crate::roster::names::*;
+        let mut entrants = $crate::roster::entrants![$turn:
+            OursTimer<false>,
+            OursTimer<true>,
+            ById<Of<ThroughHandle>>,
+            ById<Of<Locked<LazyHeap>>>,
+            LockedOwnNow<LazyHeap>,
+            ById<Of<Locked<Tree>>>,
+            LockedOwnNow<Tree>,
+            ById<Of<ShardedWheel>>,
+            TokioSleep<false>,
+            TokioSleep<true>,
+            TokioFar<false>,
+            TokioFar<true>,
+            Alternative<TokioSleep<false>>,
+            Alternative<TokioFar<false>>,
+            DelayQueues<false>,
+            ById<HashWheelTimer>,
+            KestrelTimer,
+            AsyncIo,
+            FuturesDelay,
+        ];
+        entrants.push(Entrant::never("pingora-timeout", "cannot be reset: each timeout is made anew"));
+        entrants.extend(foreign::entrants());
+        entrants
+    }};
+}
+
+/// Those whose pending timers can be moved.
+macro_rules! refresh {
+    ($turn:ident) => {{
+        use $crate::roster::names::*;
+        let mut entrants = $crate::roster::entrants![$turn:
+            OursTimer<false>,
+            ById<Of<ThroughHandle>>,
+            ById<Of<Locked<LazyHeap>>>,
+            ById<Of<Locked<Tree>>>,
+            ById<Of<ShardedWheel>>,
+            TokioSleep<false>,
+            Alternative<TokioSleep<false>>,
+            DelayQueues<false>,
+            ById<HashWheelTimer>,
+            KestrelTimer,
+            AsyncIo,
+            FuturesDelay,
+        ];
+        entrants.push(Entrant::never("pingora-timeout", "cannot be reset: each timeout is made anew"));
+        entrants.extend(foreign::entrants());
+        entrants
+    }};
+}
+
+pub(crate) use {entrants, fire, rearm, refresh, schedule_and_cancel};

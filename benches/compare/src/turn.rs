@@ -1,0 +1,108 @@
+//! One turn of one contestant, in a process of its own: threads, memory and CPU time of others have no part in it.
+//!
+//! The process gets the workload, the contestant's name and the case as JSON, and prints its [`Figures`] as JSON. What it
+//! finds wrong it says on standard error, and fails.
+
+use crate::case::Case;
+use crate::foreign::Program;
+use crate::results::Figures;
+use crate::workload::{Scale, Turn, Workload};
+use std::error::Error;
+use std::io::{self, Read};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The first argument of a process that is to take a turn.
+pub(crate) const COMMAND: &str = "turn";
+
+/// How a turn ended.
+pub(crate) enum Ending {
+    Figures(Figures),
+    Cannot(String),
+    Failed(String),
+}
+
+/// The status with which a program says that it cannot do what it was asked for.
+const CANNOT: i32 = 3;
+/// A process that takes longer hangs.
+const LONGEST: Duration = Duration::from_secs(180);
+
+/// Has this program take the turn.
+pub(crate) fn here(workload: &str, contestant: &str, case: &Case) -> Ending {
+    match std::env::current_exe() {
+        Ok(program) => run(Command::new(program), workload, contestant, case),
+        Err(error) => Ending::Failed(error.to_string()),
+    }
+}
+
+pub(crate) fn foreign(program: &Program, workload: &str, case: &Case, scale: Scale) -> Ending {
+    match program.command(scale) {
+        Ok(command) => run(command, workload, program.contestant, case),
+        Err(why) => Ending::Cannot(why),
+    }
+}
+
+fn run(command: Command, workload: &str, contestant: &str, case: &Case) -> Ending {
+    match try_run(command, workload, contestant, case) {
+        Ok((status, output, _)) if status.success() => match serde_json::from_str(&output) {
+            Ok(figures) => Ending::Figures(figures),
+            Err(error) => Ending::Failed(format!("{error}: {output}")),
+        },
+        Ok((status, _, errors)) if status.code() == Some(CANNOT) => Ending::Cannot(errors.trim().to_owned()),
+        Ok((status, _, errors)) => Ending::Failed(format!("{status}: {}", errors.trim())),
+        Err(error) => Ending::Failed(error.to_string()),
+    }
+}
+
+fn try_run(
+    mut command: Command,
+    workload: &str,
+    contestant: &str,
+    case: &Case,
+) -> Result<(ExitStatus, String, String), Box<dyn Error>> {
+    command.args([COMMAND, workload, contestant, &serde_json::to_string(case)?]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let status = wait(&mut child)?;
+    // It has ended, and said less than a pipe holds.
+    let mut texts = [String::new(), String::new()];
+    child.stdout.take().ok_or("no output")?.read_to_string(&mut texts[0])?;
+    child.stderr.take().ok_or("no errors")?.read_to_string(&mut texts[1])?;
+    let [output, errors] = texts;
+    Ok((status, output, errors))
+}
+
+fn wait(child: &mut Child) -> Result<ExitStatus, Box<dyn Error>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if start.elapsed() > LONGEST {
+            child.kill()?;
+            child.wait()?;
+            return Err(format!("not done after {LONGEST:?}").into());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ends the process, as one that cannot do what it was asked for.
+pub(crate) fn cannot(why: &str) -> ! {
+    eprintln!("{why}");
+    process::exit(CANNOT)
+}
+
+/// Takes the turn that the arguments ask for, in this process.
+pub(crate) fn take(workloads: &[Workload], arguments: &[String]) -> Result<(), Box<dyn Error>> {
+    let [workload, contestant, case] = arguments else {
+        return Err("a turn is a workload, a contestant and a case".into());
+    };
+    let case: Case = serde_json::from_str(case)?;
+    let workload = workloads.iter().find(|known| known.name == workload).ok_or("no such workload")?;
+    let entrants = (workload.entrants)();
+    let entrant = entrants.iter().find(|known| known.name == *contestant).ok_or("no such contestant")?;
+    let Turn::Here(turn) = entrant.turn else { return Err("not here".into()) };
+    serde_json::to_writer(io::stdout(), &turn(&case))?;
+    Ok(())
+}

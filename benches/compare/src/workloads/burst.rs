@@ -1,0 +1,40 @@
+//! Timers that are all due at one instant: how long it takes until the last of them has fired.
+
+use super::shots::Volley;
+use crate::case::{Case, thousands};
+use crate::contestants::OneShots;
+use crate::results::{Column, Figures};
+use crate::roster::fire;
+use crate::workload::{Scale, Workload};
+
+pub(super) const WORKLOAD: Workload = Workload {
+    name: "burst",
+    what: "timers due at one instant, inserted before it: when their handlers are called",
+    cases,
+    columns: |_| {
+        vec![
+            Column::new("early", "early", ""),
+            Column::new("p50", "half of them after", "ms"),
+            Column::new("last", "the last after", "ms"),
+            Column::new("cpu", "CPU", "s"),
+        ]
+    },
+    rounds: |scale| scale.pick(3, 1, 1),
+    entrants: || fire!(turn),
+};
+
+fn cases(scale: Scale) -> Vec<Case> {
+    let timers = scale.pick(1_000_000, 50_000, 300);
+    let lead_ms = scale.pick(2_500, 500, 100);
+    vec![Case { timers, lead_ms, ..Case::named(format!("{} due at once", thousands(timers))) }]
+}
+
+fn turn<C: OneShots>(case: &Case) -> Figures {
+    let volley = Volley::fire::<C>(case, vec![0; case.timers]);
+    let all = volley.sorted();
+    Figures::default()
+        .number("early", volley.early())
+        .number("p50", all.millis(0.5))
+        .number("last", all.millis(1.0))
+        .number("cpu", volley.cpu.map(|time| time.as_secs_f64()))
+}

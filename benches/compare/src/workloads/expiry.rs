@@ -1,0 +1,81 @@
+//! Many timers due over some seconds: how late they fire, and at what cost in CPU time.
+//!
+//! An open loop: the deadlines are fixed beforehand, so that nothing is left out when a contestant falls behind. Handlers
+//! note what they see and do nothing else.
+
+use super::shots::{QUANTILES, Sorted, Volley};
+use crate::case::{Case, thousands};
+use crate::common::Chance;
+use crate::contestants::{AcrossBoundary, Fine, FineInline, Of, OneShots};
+use crate::results::{Column, Figures};
+use crate::roster::{entrants, fire};
+use crate::workload::{Entrant, Scale, Workload};
+
+pub(super) const WORKLOAD: Workload = Workload {
+    name: "expiry",
+    what: "timers due at random moments of a window, inserted before it: how late their handlers are called",
+    cases,
+    columns: |_| {
+        vec![
+            Column::new("early", "early", ""),
+            Column::new("p50", "p50", "ms"),
+            Column::new("p99", "p99", "ms"),
+            Column::new("p999", "p99.9", "ms"),
+            Column::new("max", "max", "ms"),
+            Column::new("cpu", "CPU", "s"),
+            Column::new("insert", "an insert", "ns"),
+        ]
+    },
+    rounds: |scale| scale.pick(3, 1, 1),
+    entrants,
+};
+
+/// Parts of the window that are looked at by themselves.
+const PARTS: u64 = 100;
+
+fn entrants() -> Vec<Entrant> {
+    let mut entrants = entrants![turn: Of<AcrossBoundary>, Of<Fine>, Of<FineInline>];
+    entrants.extend(fire!(turn));
+    entrants
+}
+
+fn cases(scale: Scale) -> Vec<Case> {
+    let case = |timers, time_ms, lead_ms| {
+        let name = format!("{} due over {} s", thousands(timers), time_ms as f64 / 1e3);
+        Case { timers, time_ms, lead_ms, ..Case::named(name) }
+    };
+    scale.pick(
+        vec![case(1_000_000, 2_000, 3_000), case(100_000, 1_000, 1_000)],
+        vec![case(50_000, 500, 500)],
+        vec![case(300, 100, 100)],
+    )
+}
+
+fn turn<C: OneShots>(case: &Case) -> Figures {
+    let window = case.time_ms * 1_000_000;
+    let mut chance = Chance::new(1);
+    let offsets: Vec<u64> = (0..case.timers).map(|_| chance.within(&(0..window))).collect();
+    let volley = Volley::fire::<C>(case, offsets.clone());
+    let all = volley.sorted();
+    let part_of = |offset: u64| usize::try_from(offset * PARTS / window).expect("one of some parts");
+    let mut parts = vec![Vec::new(); usize::try_from(PARTS).expect("a few")];
+    for (&offset, &lateness) in offsets.iter().zip(&volley.lateness) {
+        parts[part_of(offset)].push(u64::try_from(lateness).unwrap_or(0));
+    }
+    let parts: Vec<Sorted> = parts.into_iter().map(Sorted::new).collect();
+    let by_part = |quantile| parts.iter().map(|part| part.millis(quantile).unwrap_or(0.0)).collect();
+    Figures::default()
+        .number("early", volley.early())
+        .number("p50", all.millis(0.5))
+        .number("p99", all.millis(0.99))
+        .number("p999", all.millis(0.999))
+        .number("max", all.millis(1.0))
+        .number("cpu", volley.cpu.map(|time| time.as_secs_f64()))
+        .number("insert", volley.nanos_per_insert)
+        .series("due_ms", (0..PARTS).map(|part| (part * case.time_ms) as f64 / PARTS as f64).collect())
+        .series("part_p50", by_part(0.5))
+        .series("part_p99", by_part(0.99))
+        .series("part_max", by_part(1.0))
+        .series("quantile", QUANTILES.into())
+        .series("lateness", QUANTILES.iter().filter_map(|&quantile| all.millis(quantile)).collect())
+}

@@ -1,0 +1,56 @@
+//! What a pair costs as ever more timers are pending: from a cache's worth to gigabytes.
+
+use super::LONG;
+use super::pairs::Pairs;
+use super::start::Limit;
+use crate::case::{Case, thousands};
+use crate::contestants::OneShots;
+use crate::results::{Column, Figures};
+use crate::roster::schedule_and_cancel;
+use crate::workload::{Scale, Workload};
+
+pub(super) const WORKLOAD: Workload = Workload {
+    name: "growth",
+    what: "schedule a timer and cancel it from one thread, with ever more pending (ns a pair)",
+    cases,
+    columns,
+    rounds: |scale| scale.pick(3, 2, 1),
+    entrants: || schedule_and_cancel!(turn),
+};
+
+/// To arm ten million takes some of the delays' time.
+const MINUTE: u64 = 60_000_000_000;
+
+fn cases(scale: Scale) -> Vec<Case> {
+    let sizes: &[usize] = scale.pick(
+        &[1_000, 10_000, 100_000, 1_000_000, 10_000_000],
+        &[1_000, 10_000, 100_000, 500_000],
+        &[100, 300],
+    );
+    vec![Case {
+        sizes: sizes.into(),
+        time_ms: scale.pick(150, 20, 1),
+        settle_ms: scale.pick(50, 5, 1),
+        ..Case::named("growth")
+    }]
+}
+
+fn columns(case: &Case) -> Vec<Column> {
+    let column = |&size| Column::new(key(size), format!("{} pending", thousands(size)), "ns");
+    case.sizes.iter().map(column).collect()
+}
+
+fn key(size: usize) -> String {
+    format!("p{size}")
+}
+
+fn turn<C: OneShots>(case: &Case) -> Figures {
+    let mut pairs = Pairs::<C>::new(1, MINUTE + LONG.start..MINUTE + LONG.end);
+    let figures = case.sizes.iter().fold(Figures::default(), |figures, &size| {
+        pairs.fill(size, case.settle());
+        let (nanos, _) = pairs.run(1, Limit::time(case.time()));
+        figures.number(key(size), nanos)
+    });
+    pairs.check();
+    figures
+}

@@ -1,0 +1,41 @@
+//! Timers pending and none due: what the threads that wait for them cost.
+
+use super::pairs::Pairs;
+use super::{HOUR, LONG};
+use crate::case::{Case, thousands};
+use crate::contestants::OneShots;
+use crate::process::{cpu_time, sleeps_of_other_threads};
+use crate::results::{Column, Figures};
+use crate::roster::fire;
+use crate::workload::{Scale, Workload};
+use std::thread;
+
+pub(super) const WORKLOAD: Workload = Workload {
+    name: "idle",
+    what: "timers an hour ahead, and nothing to do",
+    cases,
+    columns: |_| {
+        vec![Column::new("cpu_ms", "CPU", "ms"), Column::new("switches", "threads went to sleep", "times")]
+    },
+    rounds: |_| 1,
+    entrants: || fire!(turn),
+};
+
+fn cases(scale: Scale) -> Vec<Case> {
+    let timers = scale.pick(100_000, 10_000, 100);
+    let time_ms = scale.pick(10_000, 500, 20);
+    let name = format!("{} pending, {} s", thousands(timers), time_ms as f64 / 1e3);
+    vec![Case { timers, time_ms, settle_ms: time_ms / 10, ..Case::named(name) }]
+}
+
+fn turn<C: OneShots>(case: &Case) -> Figures {
+    let mut pairs = Pairs::<C>::new(1, HOUR + LONG.start..HOUR + LONG.end);
+    pairs.fill(case.timers, case.settle());
+    let (cpu, sleeps) = (cpu_time(), sleeps_of_other_threads());
+    thread::sleep(case.time());
+    let (cpu_then, sleeps_then) = (cpu_time(), sleeps_of_other_threads());
+    pairs.check();
+    let spent = cpu.zip(cpu_then).map(|(before, after)| (after - before).as_secs_f64() * 1e3);
+    let slept = sleeps.zip(sleeps_then).map(|(before, after)| after as f64 - before as f64);
+    Figures::default().number("cpu_ms", spent).number("switches", slept)
+}

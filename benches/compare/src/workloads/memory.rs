@@ -1,0 +1,59 @@
+//! Resident memory for each pending timer, its 16-byte payload included; what its owner cancels it by is not.
+
+use super::owned::Armed;
+use super::pairs::Pairs;
+use super::{HOUR, LONG};
+use crate::case::{Case, thousands};
+use crate::contestants::{Connections, OneShots, OursTimer, Owned};
+use crate::process::resident;
+use crate::results::{Column, Figures};
+use crate::roster::{entrants, schedule_and_cancel};
+use crate::workload::{Entrant, Scale, Workload};
+use std::ops::Range;
+
+pub(super) const WORKLOAD: Workload = Workload {
+    name: "memory",
+    what: "resident memory that pending timers add, by their number (bytes a timer)",
+    cases,
+    columns: |_| vec![Column::new("bytes", "a pending timer", "bytes")],
+    rounds: |scale| scale.pick(3, 1, 1),
+    entrants,
+};
+
+const DELAYS: Range<u64> = HOUR + LONG.start..HOUR + LONG.end;
+
+fn entrants() -> Vec<Entrant> {
+    let mut entrants = entrants![owned: OursTimer<false>];
+    entrants.extend(schedule_and_cancel!(turn));
+    entrants
+}
+
+fn cases(scale: Scale) -> Vec<Case> {
+    let timers = scale.pick(1_000_000, 50_000, 500);
+    let settle_ms = scale.pick(100, 20, 5);
+    vec![Case { timers, settle_ms, ..Case::named(format!("{} pending", thousands(timers))) }]
+}
+
+fn turn<C: OneShots>(case: &Case) -> Figures {
+    let mut pairs = Pairs::<C>::new(1, DELAYS);
+    pairs.fill(1, case.settle());
+    let before = resident();
+    pairs.fill(1 + case.timers, case.settle());
+    let after = resident();
+    pairs.check();
+    bytes_each(before, after, pairs.bytes_of_ids(), case.timers)
+}
+
+fn owned<C: Owned>(case: &Case) -> Figures {
+    let before = resident();
+    let mut armed = Armed::<C>::new(case.timers, &DELAYS, case.settle());
+    let after = resident();
+    armed.check();
+    let bytes_of_handles = case.timers * C::Connections::BYTES_OF_HANDLE;
+    bytes_each(before, after, bytes_of_handles, case.timers)
+}
+
+fn bytes_each(before: Option<u64>, after: Option<u64>, not_counted: usize, timers: usize) -> Figures {
+    let bytes = || Some((after? as f64 - before? as f64 - not_counted as f64) / timers as f64);
+    Figures::default().number("bytes", bytes())
+}

@@ -1,0 +1,184 @@
+//! A server's load in an open loop: arrivals and deadlines are fixed beforehand, nineteen timers of twenty are cancelled.
+//!
+//! One thread plays the plan; when it falls behind it goes on at once, and an operation's latency counts from when it was
+//! planned: what a stall holds up is not left out.
+
+use super::shots::{QUANTILES, Shots, Sorted};
+use crate::case::{Case, thousands};
+use crate::common::{Chance, payload};
+use crate::contestants::{Caller, OneShots, Stopwatch};
+use crate::process::cpu_time;
+use crate::results::{Column, Figures};
+use crate::roster::fire;
+use crate::workload::{Scale, Workload};
+use std::hint;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) const WORKLOAD: Workload = Workload {
+    name: "mixed",
+    what: "timers scheduled and 95 % of them cancelled as planned: how long an operation takes from its planned moment, and how late handlers are called",
+    cases,
+    columns: |_| {
+        vec![
+            Column::new("op_p50", "operation p50", "us"),
+            Column::new("op_p99", "p99", "us"),
+            Column::new("op_p999", "p99.9", "us"),
+            Column::new("op_max", "max", "us"),
+            Column::new("late_p50", "late p50", "ms"),
+            Column::new("late_p99", "p99", "ms"),
+            Column::new("late_p999", "p99.9", "ms"),
+            Column::new("late_max", "max", "ms"),
+            Column::new("cpu", "CPU", "s"),
+            Column::new("behind", "behind at the end", "ms"),
+        ]
+    },
+    rounds: |scale| scale.pick(3, 1, 1),
+    entrants: || fire!(turn, never_early),
+};
+
+const MILLI: u64 = 1_000_000;
+/// Of a hundred timers.
+const CANCELLED: u64 = 95;
+const OPERATIONS_A_TIMER: f64 = 1.95;
+
+fn cases(scale: Scale) -> Vec<Case> {
+    let case = |rate| Case {
+        rate,
+        time_ms: scale.pick(2_000, 300, 100),
+        ..Case::named(format!("{} operations a second", thousands(usize::try_from(rate).unwrap_or(0))))
+    };
+    scale
+        .pick(vec![10_000, 100_000, 1_000_000], vec![10_000, 100_000], vec![5_000])
+        .into_iter()
+        .map(case)
+        .collect()
+}
+
+/// Moments in ns after the beginning.
+struct Plan {
+    operations: Vec<Operation>,
+    deadlines: Vec<u64>,
+    is_cancelled: Vec<bool>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Operation {
+    at: u64,
+    timer: u32,
+    is_cancel: bool,
+}
+
+impl Plan {
+    fn new(case: &Case) -> Self {
+        const FINE: u64 = 1 << 20;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some million timers")]
+        let timers = (case.rate as f64 * case.time_ms as f64 / 1e3 / OPERATIONS_A_TIMER) as u64;
+        let time = u128::from(case.time_ms * MILLI);
+        let mut chance = Chance::new(7);
+        let mut plan = Self { operations: Vec::new(), deadlines: Vec::new(), is_cancelled: Vec::new() };
+        for number in 0..timers {
+            let jitter = u128::from(chance.within(&(0..FINE)));
+            let place = u128::from(number) * u128::from(FINE) + jitter;
+            let at = u64::try_from(place * time / (u128::from(timers) * u128::from(FINE)))
+                .expect("within the time");
+            let timer = u32::try_from(number).expect("some million timers");
+            plan.operations.push(Operation { at, timer, is_cancel: false });
+            let is_cancelled = chance.within(&(0..100)) < CANCELLED;
+            if is_cancelled {
+                let at = at + chance.within(&(MILLI..40 * MILLI));
+                plan.operations.push(Operation { at, timer, is_cancel: true });
+            }
+            plan.is_cancelled.push(is_cancelled);
+            plan.deadlines.push(at + chance.within(&(50 * MILLI..200 * MILLI)));
+        }
+        plan.operations.sort_unstable();
+        plan
+    }
+}
+
+/// What playing a plan came to.
+struct Played {
+    latencies: Vec<u64>,
+    /// What was cancelled in time, as far as the contestant knows.
+    was_cancelled: Vec<bool>,
+    /// When it began.
+    begin: u64,
+    behind: u64,
+    cpu: Option<Duration>,
+}
+
+fn turn<C: OneShots>(case: &Case) -> Figures {
+    let plan = Arc::new(Plan::new(case));
+    let shots = Shots::new(Stopwatch::start(C::READS.clock()), plan.deadlines.len());
+    let service = Arc::new(C::start(1, shots.handler()));
+    let job = play(Arc::clone(&service), Arc::clone(&plan), shots.clone());
+    let played = service.run(vec![job]).pop().expect("one job");
+    assert!(service.pending().is_none_or(|pending| pending == 0), "{}: all have fired", C::NAME);
+    let lateness = lateness::<C>(&plan, &played, &shots);
+    let (operations, lateness) = (Sorted::new(played.latencies), Sorted::new(lateness));
+    Figures::default()
+        .number("op_p50", operations.micros(0.5))
+        .number("op_p99", operations.micros(0.99))
+        .number("op_p999", operations.micros(0.999))
+        .number("op_max", operations.micros(1.0))
+        .number("late_p50", lateness.millis(0.5))
+        .number("late_p99", lateness.millis(0.99))
+        .number("late_p999", lateness.millis(0.999))
+        .number("late_max", lateness.millis(1.0))
+        .number("cpu", played.cpu.map(|time| time.as_secs_f64()))
+        .number("behind", played.behind as f64 * 1e-6)
+        .series("quantile", QUANTILES.into())
+        .series("op_us", QUANTILES.iter().filter_map(|&quantile| operations.micros(quantile)).collect())
+        .series("late_ms", QUANTILES.iter().filter_map(|&quantile| lateness.millis(quantile)).collect())
+}
+
+async fn play<C: OneShots>(service: Arc<C>, plan: Arc<Plan>, shots: Shots) -> Played {
+    let mut caller = service.caller();
+    let timers = plan.deadlines.len();
+    let mut ids: Vec<_> = (0..timers).map(|_| None).collect();
+    let mut was_cancelled = vec![false; timers];
+    let mut latencies = Vec::with_capacity(plan.operations.len());
+    let (clock, cpu) = (&shots.clock, cpu_time());
+    let begin = clock.nanos() + MILLI;
+    let mut behind = 0;
+    for operation in &plan.operations {
+        let planned = begin + operation.at;
+        let mut now = clock.nanos();
+        while now < planned {
+            caller.turn();
+            hint::spin_loop();
+            now = clock.nanos();
+        }
+        let timer = operation.timer as usize;
+        if operation.is_cancel {
+            let id = ids[timer].take().expect("scheduled before");
+            was_cancelled[timer] = caller.cancel(id);
+        } else {
+            let delay = Duration::from_nanos((begin + plan.deadlines[timer]).saturating_sub(now));
+            ids[timer] = Some(caller.schedule(delay, payload(timer as u64)));
+        }
+        behind = clock.nanos() - planned;
+        latencies.push(behind);
+    }
+    shots.wait(&mut caller, |timer| !plan.is_cancelled[timer]).await;
+    if C::Caller::KNOWS_WHO_WON {
+        shots.wait(&mut caller, |timer| !was_cancelled[timer]).await;
+    }
+    let cpu = cpu.zip(cpu_time()).map(|(before, after)| after - before);
+    Played { latencies, was_cancelled, begin, behind, cpu }
+}
+
+/// Of those that fired: all that nobody cancelled in time, none else, and none early.
+fn lateness<C: OneShots>(plan: &Plan, played: &Played, shots: &Shots) -> Vec<u64> {
+    let mut lateness = Vec::new();
+    for (timer, deadline) in plan.deadlines.iter().enumerate() {
+        if let Some(at) = shots.fired_at(timer) {
+            let is_dead = played.was_cancelled[timer] && C::Caller::KNOWS_WHO_WON;
+            assert!(!is_dead, "{}: timer {timer} fired after its cancel", C::NAME);
+            let late = at.checked_sub(played.begin + deadline);
+            lateness.push(late.unwrap_or_else(|| panic!("{}: timer {timer} fired early", C::NAME)));
+        }
+    }
+    lateness
+}

@@ -1,0 +1,110 @@
+//! Timers that are scheduled and cancelled at once, over and over, while others are pending.
+
+use super::start::{Limit, Start, nanos_each};
+use crate::common::{Chance, payload};
+use crate::contestants::{Caller, Fires, OneShots};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A contestant with timers pending, none of which is due before the end.
+pub(super) struct Pairs<C: OneShots> {
+    pub(super) service: Arc<C>,
+    fires: Fires,
+    delays: Range<u64>,
+    held: Option<Held<C>>,
+}
+
+/// The way in through which timers were scheduled, and what they are cancelled by: dropped, some would go as well.
+struct Held<C: OneShots> {
+    caller: C::Caller,
+    ids: Vec<<C::Caller as Caller>::Id>,
+}
+
+/// Different delays of a thread's pairs.
+const DELAYS: usize = 1_024;
+/// Pairs of each thread before the time is taken.
+const WARM_UP: usize = 1_024;
+
+impl<C: OneShots> Pairs<C> {
+    /// Nothing pending; called from at most so many threads.
+    pub(super) fn new(threads: usize, delays: Range<u64>) -> Self {
+        let fires = Fires::default();
+        Self::of(C::start(threads, fires.handler()), fires, delays)
+    }
+
+    pub(super) fn of(service: C, fires: Fires, delays: Range<u64>) -> Self {
+        let service = Arc::new(service);
+        let on_job = Arc::clone(&service);
+        let job = async move { Held { caller: on_job.caller(), ids: Vec::new() } };
+        let held = service.run(vec![job]).pop();
+        Self { service, fires, delays, held }
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.held.as_ref().map_or(0, |held| held.ids.len())
+    }
+
+    /// Bytes that the caller spends on the ids of what is pending.
+    pub(super) fn bytes_of_ids(&self) -> usize {
+        self.held.as_ref().map_or(0, |held| held.ids.capacity() * size_of::<<C::Caller as Caller>::Id>())
+    }
+
+    /// Schedules from one thread until so many are pending, and lets the contestant settle.
+    pub(super) fn fill(&mut self, pending: usize, settle: Duration) {
+        let mut held = self.held.take().expect("put back by each job");
+        let delays = self.delays.clone();
+        let job = async move {
+            let mut chance = Chance::new(pending as u64);
+            let more = pending - held.ids.len();
+            held.ids.reserve_exact(more);
+            for n in held.ids.len() as u64..pending as u64 {
+                let delay = Duration::from_nanos(chance.within(&delays));
+                held.ids.push(held.caller.schedule(delay, payload(n)));
+            }
+            held
+        };
+        self.held = self.service.run(vec![job]).pop();
+        self.service.settle(settle);
+    }
+
+    /// Pairs from so many threads at once: ns a pair and thread, and how many there were.
+    pub(super) fn run(&mut self, threads: usize, limit: Limit) -> (f64, usize) {
+        let start = Arc::new(Start::new(threads));
+        let mut first = self.held.take();
+        let jobs = (0..threads as u64).map(|seed| {
+            let (service, start, held) = (Arc::clone(&self.service), Arc::clone(&start), first.take());
+            let delays = delays(seed, &self.delays);
+            async move {
+                let mut held = held.unwrap_or_else(|| Held { caller: service.caller(), ids: Vec::new() });
+                pairs(&mut held.caller, &delays, 0..WARM_UP);
+                let lap = start.lap::<C>(limit, |part| pairs(&mut held.caller, &delays, part)).await;
+                (lap, held)
+            }
+        });
+        let (laps, callers): (Vec<_>, Vec<_>) = self.service.run(jobs.collect()).into_iter().unzip();
+        self.held = callers.into_iter().next();
+        let count = laps.iter().map(|lap| lap.operations).sum();
+        (nanos_each(&laps), count)
+    }
+
+    /// Nothing fired, and nothing is pending but what was to be.
+    pub(super) fn check(&self) {
+        assert_eq!(self.fires.count(), 0, "{}: nothing was due", C::NAME);
+        let pending = self.service.pending();
+        assert!(pending.is_none_or(|pending| pending == self.pending()), "{}: {pending:?} pending", C::NAME);
+    }
+}
+
+fn delays(seed: u64, range: &Range<u64>) -> Vec<Duration> {
+    let mut chance = Chance::new(seed);
+    (0..DELAYS).map(|_| Duration::from_nanos(chance.within(range))).collect()
+}
+
+#[inline]
+fn pairs(caller: &mut impl Caller, delays: &[Duration], numbers: Range<usize>) {
+    for n in numbers {
+        let was_pending = caller.schedule_and_cancel(delays[n % DELAYS], payload(n as u64));
+        assert!(was_pending, "scheduled just now, and not pending");
+    }
+}

@@ -1,0 +1,55 @@
+//! Schedule + cancel without end, with deadlines an hour ahead: what cancelled timers leave behind.
+
+use super::pairs::Pairs;
+use super::start::Limit;
+use super::{HOUR, LONG};
+use crate::case::{Case, thousands};
+use crate::contestants::OneShots;
+use crate::process::{peak_resident, resident};
+use crate::results::{Column, Figures};
+use crate::roster::schedule_and_cancel;
+use crate::workload::{Scale, Workload};
+use std::time::Duration;
+
+pub(super) const WORKLOAD: Workload = Workload {
+    name: "storm",
+    what: "schedule and cancel timers an hour ahead from one thread; what memory that leaves",
+    cases,
+    columns,
+    rounds: |_| 1,
+    entrants: || schedule_and_cancel!(turn),
+};
+
+/// The first look at the memory comes after so small a part of the pairs.
+const WARM_UP: usize = 100;
+const MEGABYTE: f64 = 1e6;
+
+fn cases(scale: Scale) -> Vec<Case> {
+    let pairs = scale.pick(100_000_000, 500_000, 5_000);
+    let time_ms = scale.pick(20_000, 500, 100);
+    let name = format!("{} pairs, at most {} s", thousands(pairs), time_ms as f64 / 1e3);
+    vec![Case { operations: pairs, time_ms, ..Case::named(name) }]
+}
+
+fn columns(_: &Case) -> Vec<Column> {
+    vec![
+        Column::new("pairs", "pairs done", "millions"),
+        Column::new("grown", "resident more at the end", "MB"),
+        Column::new("peak", "resident more at most", "MB"),
+    ]
+}
+
+fn turn<C: OneShots>(case: &Case) -> Figures {
+    let mut pairs = Pairs::<C>::new(1, HOUR + LONG.start..HOUR + LONG.end);
+    let limit = |part| Limit { operations: case.operations / part, time: case.time() };
+    pairs.run(1, limit(WARM_UP));
+    let before = resident();
+    let (_, count) = pairs.run(1, limit(1));
+    pairs.service.settle(Duration::from_millis(50));
+    let more = |now: Option<u64>| Some((now? as f64 - before? as f64) / MEGABYTE);
+    pairs.check();
+    Figures::default()
+        .number("pairs", count as f64 * 1e-6)
+        .number("grown", more(resident()))
+        .number("peak", more(peak_resident()))
+}

@@ -70,3 +70,17 @@ fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     assert_eq!((engine.stats().fired, engine.len()), (1, 0));
     assert_eq!(engine.stats().total.panics, 0);
 }
+
+/// Requests one at a time, each with a timeout that it does not need: their shard sleeps until the first of those, and not
+/// until the next.
+#[test]
+fn timers_that_end_one_at_a_time_do_not_wake_their_shard() {
+    let engine = Builder::new().shards(1).build(|_: tourbillon::Fired<'_, u32>| ()).unwrap();
+    for n in 0..200 {
+        let id = engine.schedule(Duration::from_secs(60), n).unwrap();
+        assert_eq!(engine.cancel(id), Cancel::Cancelled(n));
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let unparks = engine.stats().total.unparks;
+    assert!(unparks <= 3, "{unparks} unparks");
+}

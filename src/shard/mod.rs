@@ -4,6 +4,7 @@
 //! hand over what is due, look after slow chunks, sweep a little if asked.
 
 mod looks;
+mod lull;
 mod thread;
 
 pub(crate) use thread::drive;
@@ -21,6 +22,7 @@ use crate::ticket::{Posting, Ticket};
 use crate::wheel::{Chunk, Progress, TicketWheel};
 use core::time::Duration;
 use looks::Looks;
+use lull::Lull;
 
 /// Tickets that one turn hands out or moves at most, before it looks at the lanes again: some hundred µs of work.
 const TURN_BUDGET: usize = 16_384;
@@ -94,6 +96,7 @@ pub(crate) struct Shard {
     /// Due tickets of owned timers, between the wheel and a look at their deadlines.
     held: Vec<Ticket>,
     looks: Looks,
+    lull: Lull,
     underway: Underway,
     looked_at: Timestamp,
     sweeping: bool,
@@ -115,6 +118,7 @@ impl Shard {
             drained: Vec::with_capacity(CHUNK_TICKETS),
             held: Vec::new(),
             looks: Looks::default(),
+            lull: Lull::default(),
             underway: Underway::default(),
             looked_at: Timestamp::ZERO,
             sweeping: false,
@@ -128,6 +132,7 @@ impl Shard {
         dispatcher: &Dispatcher,
         fire: &StdArc<F>,
     ) -> Next {
+        self.lull.begin_turn(now);
         self.drain();
         self.work(now, dispatcher, fire)
     }
@@ -164,9 +169,9 @@ impl Shard {
     }
 
     fn wake(&self, now: Timestamp) -> Option<Wake> {
-        let due = self
-            .wheel
-            .wake_tick()
+        let lull = self.lull.until().map(|deadline| self.tick.due_tick(deadline));
+        let due = self.wheel.wake_tick().into_iter().chain(lull).min();
+        let due = due
             .map(|tick| Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) });
         if !self.underway.wants_a_look() {
             return due;
@@ -195,7 +200,7 @@ impl Shard {
 
     /// Brings tickets from the lanes into the wheel; those whose timer has ended meanwhile end here.
     pub(crate) fn drain(&mut self) {
-        let Self { shared, slots, wheel, tick, drained, .. } = self;
+        let Self { shared, slots, wheel, tick, drained, lull, .. } = self;
         let mut stale = 0;
         for lane in shared.inbox.lanes() {
             // SAFETY: N3: `&mut self`, and `Core::new` makes one shard for each inbox.
@@ -203,12 +208,12 @@ impl Shard {
                 lane.drain(|posting| {
                     drained.push(posting);
                     if drained.len() == CHUNK_TICKETS {
-                        stale += insert_live(wheel, slots, *tick, drained);
+                        stale += insert_live(wheel, slots, *tick, drained, lull);
                     }
                 });
             }
             // Lane by lane: only within a lane does what follows tell that a posting has ended.
-            stale += insert_live(wheel, slots, *tick, drained);
+            stale += insert_live(wheel, slots, *tick, drained, lull);
         }
         shared.counters.stale.add(stale);
         shared.counters.tickets.set(wheel.len() as u64);
@@ -337,6 +342,7 @@ fn insert_live(
     slots: &Slots,
     tick: TickLength,
     postings: &mut Vec<Posting>,
+    lull: &mut Lull,
 ) -> u64 {
     let before = postings.len();
     let mut kept = 0;
@@ -346,6 +352,8 @@ fn insert_live(
         if !superseded && slots.control(posting.index).is_live(posting.stamp) {
             postings[kept] = posting;
             kept += 1;
+        } else {
+            lull.note(posting.deadline);
         }
     }
     for posting in &postings[..kept] {

@@ -26,7 +26,9 @@ type Built = Result<Start, String>;
 struct Start {
     program: PathBuf,
     flags: Vec<OsString>,
-    /// Where the figures mean nothing.
+    /// Where the figures mean little.
+    quick_flags: Vec<OsString>,
+    /// Where they mean nothing.
     hasty_flags: Vec<OsString>,
     arguments: Vec<OsString>,
     /// Of its language, and of what it measures.
@@ -62,7 +64,7 @@ impl Program {
     pub(crate) fn command(&self, scale: Scale) -> Result<Command, String> {
         let start = self.built.as_ref().map_err(Clone::clone)?;
         let mut command = Command::new(&start.program);
-        command.args(scale.pick(&start.flags, &start.flags, &start.hasty_flags)).args(&start.arguments);
+        command.args(scale.pick(&start.flags, &start.quick_flags, &start.hasty_flags)).args(&start.arguments);
         Ok(command)
     }
 }
@@ -86,15 +88,21 @@ fn build_java() -> Built {
     let mut class_path = classes.into_os_string();
     class_path.push(":");
     class_path.push(&netty);
-    let words = |flags: &str| flags.split_whitespace().map(OsString::from).collect();
+    let words = |flags: &str| flags.split_whitespace().map(OsString::from).collect::<Vec<_>>();
     let arguments = vec!["-cp".into(), class_path, "Turn".into()];
     let netty = netty.to_string_lossy().split(':').map(version_of_jar).collect::<Vec<_>>().join(", ");
     let versions = BTreeMap::from([
         ("Java".to_owned(), output(Command::new("javac").arg("-version"))?),
         ("Netty".to_owned(), netty),
     ]);
-    let (flags, hasty_flags) = (words(&flags), words("-DwarmUpMillis=0 -XX:TieredStopAtLevel=1"));
-    Ok(Start { program: "java".into(), flags, hasty_flags, arguments, versions })
+    Ok(Start {
+        program: "java".into(),
+        flags: words(&flags),
+        quick_flags: words("-DwarmUpMillis=200 -Xms1g -XX:+UseParallelGC"),
+        hasty_flags: words("-DwarmUpMillis=0 -XX:TieredStopAtLevel=1"),
+        arguments,
+        versions,
+    })
 }
 
 fn netty() -> Result<OsString, String> {
@@ -121,7 +129,15 @@ fn build_go() -> Built {
     output(Command::new("go").arg("build").arg("-o").arg(&program).current_dir(source("go")))?;
     let version = output(Command::new("go").arg("version"))?;
     let versions = BTreeMap::from([("Go".to_owned(), version)]);
-    Ok(Start { program, flags: Vec::new(), hasty_flags: Vec::new(), arguments: Vec::new(), versions })
+    let none = Vec::new;
+    Ok(Start {
+        program,
+        flags: none(),
+        quick_flags: none(),
+        hasty_flags: none(),
+        arguments: none(),
+        versions,
+    })
 }
 
 fn source(language: &str) -> PathBuf {

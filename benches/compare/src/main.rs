@@ -56,6 +56,9 @@ struct Run {
     /// Only workloads, cases or contestants whose name contains this
     #[arg(long, value_name = "SUBSTRING", default_value = "")]
     filter: String,
+    /// Rounds in which the contestants take turns, instead of some for each workload
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
     /// Where the raw results go; by default ../results/book.json for a whole run of full size, and the system's folder for
     /// temporary files otherwise
     #[arg(long, value_name = "PATH")]
@@ -91,7 +94,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn run(options: &Run) -> Result<(), Box<dyn Error>> {
     let scale = if options.quick { Scale::Quick } else { options.scale };
-    let mut contests = rounds::select(WORKLOADS, scale, &options.filter);
+    let mut contests = rounds::select(WORKLOADS, scale, &options.filter, options.rounds);
     if contests.is_empty() {
         return Err("no workload, no case and no contestant has that in its name".into());
     }

@@ -15,8 +15,14 @@ pub(crate) struct Contest {
     pub(crate) outcome: Outcome,
 }
 
-/// What is to be measured: workloads, cases or contestants whose names contain `filter`.
-pub(crate) fn select(workloads: &[Workload], scale: Scale, filter: &str) -> Vec<Contest> {
+/// What is to be measured: workloads, cases or contestants whose names contain `filter`, in so many `rounds` or as many as
+/// the workloads have.
+pub(crate) fn select(
+    workloads: &[Workload],
+    scale: Scale,
+    filter: &str,
+    rounds: Option<u16>,
+) -> Vec<Contest> {
     let mut contests = Vec::new();
     for workload in workloads {
         for case in (workload.cases)(scale) {
@@ -24,7 +30,8 @@ pub(crate) fn select(workloads: &[Workload], scale: Scale, filter: &str) -> Vec<
             let mut entrants = (workload.entrants)();
             entrants.retain(|entrant| is_whole || entrant.name.contains(filter));
             if !entrants.is_empty() {
-                contests.push(Contest::new(workload, case, entrants, scale));
+                let rounds = rounds.map_or((workload.rounds)(scale, &case), usize::from);
+                contests.push(Contest::new(workload, case, entrants, (scale, rounds)));
             }
         }
     }
@@ -32,7 +39,7 @@ pub(crate) fn select(workloads: &[Workload], scale: Scale, filter: &str) -> Vec<
 }
 
 impl Contest {
-    fn new(workload: &Workload, case: Case, entrants: Vec<Entrant>, scale: Scale) -> Self {
+    fn new(workload: &Workload, case: Case, entrants: Vec<Entrant>, (scale, rounds): (Scale, usize)) -> Self {
         let rows = entrants.iter().map(|entrant| Row {
             contestant: entrant.name.clone(),
             clock: entrant.clock.clone(),
@@ -48,7 +55,7 @@ impl Contest {
             columns: (workload.columns)(&case),
             rows: rows.collect(),
         };
-        Self { scale, rounds: (workload.rounds)(scale), case, entrants, outcome }
+        Self { scale, rounds, case, entrants, outcome }
     }
 
     fn turns(&self) -> usize {

@@ -39,7 +39,7 @@ pub(crate) struct Workload {
     pub(crate) cases: fn(Scale) -> Vec<Case>,
     pub(crate) columns: fn(&Case) -> Vec<Column>,
     /// Rounds in which the entrants take turns.
-    pub(crate) rounds: fn(Scale) -> usize,
+    pub(crate) rounds: fn(Scale, &Case) -> usize,
     pub(crate) entrants: fn() -> Vec<Entrant>,
 }
 

@@ -6,7 +6,7 @@ use comfy_table::{Table, presets};
 use serde_json::Value;
 
 /// Units of what happened, rather than of what it cost.
-const COUNTS: [&str; 2] = ["", "millions"];
+const COUNTS: [&str; 2] = ["", "times"];
 
 /// What was measured on, and what.
 pub(crate) fn machine(results: &Results) -> String {
@@ -151,7 +151,7 @@ engine, Handle: one round";
         let rows: [(&str, &[f64]); 2] = [("a", &[0.0]), ("b", &[1_234_567.0])];
         let mut outcome = synthetic::outcome("expiry", "few", &["early", "pairs"], &rows);
         outcome.columns[0].unit.clear();
-        outcome.columns[1].unit = "millions".to_owned();
+        outcome.columns[1].unit = "times".to_owned();
         let table = super::outcome(&outcome);
         assert!(table.contains("1,234,567") && !table.contains("**"), "{table}");
     }

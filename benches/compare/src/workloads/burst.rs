@@ -19,7 +19,7 @@ pub(super) const WORKLOAD: Workload = Workload {
             Column::new("cpu", "CPU", "s"),
         ]
     },
-    rounds: |scale| scale.pick(3, 1, 1),
+    rounds: |scale, _| scale.pick(3, 1, 1),
     entrants: || fire!(turn),
 };
 

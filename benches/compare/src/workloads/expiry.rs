@@ -26,7 +26,7 @@ pub(super) const WORKLOAD: Workload = Workload {
             Column::new("insert", "an insert", "ns"),
         ]
     },
-    rounds: |scale| scale.pick(3, 1, 1),
+    rounds: |scale, _| scale.pick(3, 1, 1),
     entrants,
 };
 
@@ -45,7 +45,7 @@ fn cases(scale: Scale) -> Vec<Case> {
         Case { timers, time_ms, lead_ms, ..Case::named(name) }
     };
     scale.pick(
-        vec![case(1_000_000, 2_000, 3_000), case(100_000, 1_000, 1_000)],
+        vec![case(1_000_000, 2_000, 2_500), case(100_000, 1_000, 500)],
         vec![case(50_000, 500, 500)],
         vec![case(300, 100, 100)],
     )

@@ -17,7 +17,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     columns: |_| {
         vec![Column::new("cpu_ms", "CPU", "ms"), Column::new("switches", "threads went to sleep", "times")]
     },
-    rounds: |_| 1,
+    rounds: |_, _| 1,
     entrants: || fire!(turn),
 };
 

@@ -16,7 +16,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "resident memory that pending timers add, by their number (bytes a timer)",
     cases,
     columns: |_| vec![Column::new("bytes", "a pending timer", "bytes")],
-    rounds: |scale| scale.pick(3, 1, 1),
+    rounds: |scale, _| scale.pick(3, 1, 1),
     entrants,
 };
 

@@ -33,7 +33,7 @@ pub(super) const WORKLOAD: Workload = Workload {
             Column::new("behind", "behind at the end", "ms"),
         ]
     },
-    rounds: |scale| scale.pick(3, 1, 1),
+    rounds: |scale, _| scale.pick(3, 1, 1),
     entrants: || fire!(turn, never_early),
 };
 
@@ -45,7 +45,7 @@ const OPERATIONS_A_TIMER: f64 = 1.95;
 fn cases(scale: Scale) -> Vec<Case> {
     let case = |rate| Case {
         rate,
-        time_ms: scale.pick(2_000, 300, 100),
+        time_ms: scale.pick(1_000, 300, 100),
         ..Case::named(format!("{} operations a second", thousands(usize::try_from(rate).unwrap_or(0))))
     };
     scale
@@ -102,6 +102,8 @@ struct Played {
     latencies: Vec<u64>,
     /// What was cancelled in time, as far as the contestant knows.
     was_cancelled: Vec<bool>,
+    /// When each fired, if it did.
+    fired_at: Vec<Option<u64>>,
     /// When it began.
     begin: u64,
     behind: u64,
@@ -112,10 +114,10 @@ fn turn<C: OneShots>(case: &Case) -> Figures {
     let plan = Arc::new(Plan::new(case));
     let shots = Shots::new(Stopwatch::start(C::READS.clock()), plan.deadlines.len());
     let service = Arc::new(C::start(1, shots.handler()));
-    let job = play(Arc::clone(&service), Arc::clone(&plan), shots.clone());
+    let job = play(Arc::clone(&service), Arc::clone(&plan), shots);
     let played = service.run(vec![job]).pop().expect("one job");
     assert!(service.pending().is_none_or(|pending| pending == 0), "{}: all have fired", C::NAME);
-    let lateness = lateness::<C>(&plan, &played, &shots);
+    let lateness = lateness::<C>(&plan, &played);
     let (operations, lateness) = (Sorted::new(played.latencies), Sorted::new(lateness));
     Figures::default()
         .number("op_p50", operations.micros(0.5))
@@ -161,19 +163,18 @@ async fn play<C: OneShots>(service: Arc<C>, plan: Arc<Plan>, shots: Shots) -> Pl
         behind = clock.nanos() - planned;
         latencies.push(behind);
     }
-    shots.wait(&mut caller, |timer| !plan.is_cancelled[timer]).await;
-    if C::Caller::KNOWS_WHO_WON {
-        shots.wait(&mut caller, |timer| !was_cancelled[timer]).await;
-    }
+    let must =
+        |timer: usize| !plan.is_cancelled[timer] || (C::Caller::KNOWS_WHO_WON && !was_cancelled[timer]);
+    let fired_at = shots.wait_for(&mut caller, must).await;
     let cpu = cpu.zip(cpu_time()).map(|(before, after)| after - before);
-    Played { latencies, was_cancelled, begin, behind, cpu }
+    Played { latencies, was_cancelled, fired_at, begin, behind, cpu }
 }
 
 /// Of those that fired: all that nobody cancelled in time, none else, and none early.
-fn lateness<C: OneShots>(plan: &Plan, played: &Played, shots: &Shots) -> Vec<u64> {
+fn lateness<C: OneShots>(plan: &Plan, played: &Played) -> Vec<u64> {
     let mut lateness = Vec::new();
     for (timer, deadline) in plan.deadlines.iter().enumerate() {
-        if let Some(at) = shots.fired_at(timer) {
+        if let Some(at) = played.fired_at[timer] {
             let is_dead = played.was_cancelled[timer] && C::Caller::KNOWS_WHO_WON;
             assert!(!is_dead, "{}: timer {timer} fired after its cancel", C::NAME);
             let late = at.checked_sub(played.begin + deadline);

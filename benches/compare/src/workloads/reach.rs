@@ -19,7 +19,7 @@ pub(super) const WORKLOAD: Workload = Workload {
             Column::new("each", "arms a ticket", ""),
         ]
     },
-    rounds: |_| 1,
+    rounds: |_, _| 1,
     entrants,
 };
 

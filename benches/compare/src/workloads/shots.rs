@@ -4,16 +4,25 @@ use crate::case::Case;
 use crate::common::payload;
 use crate::contestants::{Caller, OnFire, OneShots, Stopwatch};
 use crate::process::cpu_time;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::OnceCell;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What handlers noted. Clones share it.
+/// What handlers noted: a page for each thread that calls them, as what two threads write is not written fast. Clones
+/// share it.
 #[derive(Clone, Debug)]
 pub(super) struct Shots {
     pub(super) clock: Stopwatch,
-    /// When each was called, in ns; 0 before that.
-    fired_at: Arc<[AtomicU64]>,
+    timers: usize,
+    pages: Arc<Mutex<Vec<Page>>>,
+}
+
+/// Numbers of timers, and when their handlers were called, in ns.
+type Page = Arc<Mutex<Vec<(u64, u64)>>>;
+
+thread_local! {
+    /// Where this thread's handlers write. A process takes one turn, and has no more than one of them.
+    static PAGE: OnceCell<Page> = const { OnceCell::new() };
 }
 
 /// How timers went that were all scheduled before the first was due.
@@ -29,38 +38,75 @@ pub(super) struct Volley {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Shots {
-    pub(super) fn new(clock: Stopwatch, count: usize) -> Self {
-        Self { clock, fired_at: (0..count).map(|_| AtomicU64::new(0)).collect() }
+    pub(super) fn new(clock: Stopwatch, timers: usize) -> Self {
+        Self { clock, timers, pages: Arc::default() }
     }
 
     pub(super) fn handler(&self) -> impl OnFire + use<> {
         let shots = self.clone();
         move |[number, check]| {
             assert_eq!(number, !check);
-            let now = shots.clock.nanos().max(1);
-            let before =
-                shots.fired_at[usize::try_from(number).expect("an index")].swap(now, Ordering::Relaxed);
-            assert_eq!(before, 0, "timer {number} fired twice");
+            let now = shots.clock.nanos();
+            PAGE.with(|page| lock(page.get_or_init(|| shots.new_page())).push((number, now)));
         }
     }
 
-    /// When timer `number` fired, if it has.
-    pub(super) fn fired_at(&self, number: usize) -> Option<u64> {
-        let at = self.fired_at[number].load(Ordering::Relaxed);
-        (at > 0).then_some(at)
+    #[cold]
+    fn new_page(&self) -> Page {
+        let page = Arc::new(Mutex::new(Vec::with_capacity(self.timers)));
+        lock(&self.pages).push(Arc::clone(&page));
+        page
     }
 
-    /// Waits until all have fired that `must`.
-    pub(super) async fn wait<C: Caller>(&self, caller: &mut C, must: impl Fn(usize) -> bool) {
-        let start = self.clock.nanos();
-        for number in (0..self.fired_at.len()).filter(|&number| must(number)) {
-            while self.fired_at(number).is_none() {
-                let waited = Duration::from_nanos(self.clock.nanos() - start);
-                assert!(waited < PATIENCE, "timer {number} has not fired");
-                caller.pass(Duration::from_millis(1)).await;
+    fn count(&self) -> usize {
+        lock(&self.pages).iter().map(|page| lock(page).len()).sum()
+    }
+
+    /// By number, when each that has fired did so. None did twice.
+    fn fired_at(&self) -> Vec<Option<u64>> {
+        let mut fired_at = vec![None; self.timers];
+        for page in lock(&self.pages).iter() {
+            for &(number, at) in lock(page).iter() {
+                let before = fired_at[usize::try_from(number).expect("an index")].replace(at);
+                assert_eq!(before, None, "timer {number} fired twice");
             }
         }
+        fired_at
     }
+
+    /// Waits until so many have fired.
+    pub(super) async fn wait_for_count<C: Caller>(&self, caller: &mut C, count: usize) {
+        let start = self.clock.nanos();
+        while self.count() < count {
+            let waited = Duration::from_nanos(self.clock.nanos() - start);
+            assert!(waited < PATIENCE, "{} of {count} timers have fired", self.count());
+            caller.pass(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until all have fired that `must`; by number, when each that has fired did so.
+    pub(super) async fn wait_for<C: Caller>(
+        &self,
+        caller: &mut C,
+        must: impl Fn(usize) -> bool,
+    ) -> Vec<Option<u64>> {
+        let mut count = (0..self.timers).filter(|&number| must(number)).count();
+        loop {
+            self.wait_for_count(caller, count).await;
+            let fired_at = self.fired_at();
+            let missing =
+                (0..self.timers).filter(|&number| must(number) && fired_at[number].is_none()).count();
+            if missing == 0 {
+                return fired_at;
+            }
+            // Others fired in their stead, which raced with their cancels.
+            count = fired_at.iter().flatten().count() + missing;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panics with the lock held")
 }
 
 impl Volley {
@@ -84,14 +130,15 @@ impl Volley {
             assert!(inserted < first, "{}: inserting took so long that timers were due", C::NAME);
             let cpu = cpu_time();
             caller.pass(Duration::from_nanos(first - inserted) + window).await;
-            shots.wait(&mut caller, |_| true).await;
+            shots.wait_for_count(&mut caller, offsets.len()).await;
             let cpu = cpu.zip(cpu_time()).map(|(before, after)| after - before);
-            let late = |(number, offset)| {
-                let at = shots.fired_at(number).expect("waited for");
+            let fired_at = shots.wait_for(&mut caller, |_| true).await;
+            let late = |(fired_at, offset): (&Option<u64>, u64)| {
+                let at = fired_at.expect("waited for");
                 at.wrapping_sub(first + offset).cast_signed()
             };
-            let nanos_per_insert = (inserted - begin) as f64 / offsets.len() as f64;
-            let lateness = offsets.iter().copied().enumerate().map(late).collect();
+            let nanos_per_insert = (inserted - begin) as f64 / fired_at.len() as f64;
+            let lateness = fired_at.iter().zip(offsets).map(late).collect();
             Self { lateness, nanos_per_insert, cpu }
         };
         let volley = service.run(vec![job]).pop().expect("one job");

@@ -9,14 +9,14 @@
 //! the one before.
 
 use super::tasks::Sleeps;
+use super::tokio_runtime::TokioRuntime;
 use super::{Contestant, OnFire, OneShots, Owned, Reads, TokioFar, TokioOneShots, TokioSleep};
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::{JoinHandle, unconstrained};
 use tokio::time::{Instant, sleep_until};
 
 /// A contestant whose jobs run on a runtime with the alternative timer.
 pub(crate) struct Alternative<C> {
-    runtime: Runtime,
+    runtime: TokioRuntime,
     /// Its own runtime has no part in it.
     contestant: C,
 }
@@ -58,15 +58,11 @@ impl<C: OnAnyRuntime> Contestant for Alternative<C> {
     const WHY_NOT: Option<&'static str> = WHY_NOT;
 
     fn start(threads: usize, on_fire: impl OnFire) -> Self {
-        Self { runtime: runtime(Some(threads)), contestant: C::start(1, on_fire) }
+        Self { runtime: TokioRuntime::of(runtime(Some(threads))), contestant: C::start(1, on_fire) }
     }
 
-    /// As a [`TokioRuntime`](super::tokio_runtime::TokioRuntime) does.
     fn run<R: Send + 'static>(&self, jobs: Vec<impl Future<Output = R> + Send + 'static>) -> Vec<R> {
-        let spawn = |job| self.runtime.spawn(unconstrained(job));
-        let tasks: Vec<_> = jobs.into_iter().map(spawn).collect();
-        let result = |task: JoinHandle<R>| self.runtime.block_on(task).expect("a job's own checks hold");
-        tasks.into_iter().map(result).collect()
+        self.runtime.run(jobs)
     }
 }
 

@@ -14,7 +14,11 @@ impl TokioRuntime {
         };
         // A current-thread runtime has no workers and ignores their number.
         let runtime = builder.worker_threads(threads).enable_time().build();
-        Self(runtime.expect("the system gives us threads"))
+        Self::of(runtime.expect("the system gives us threads"))
+    }
+
+    pub(super) fn of(runtime: Runtime) -> Self {
+        Self(runtime)
     }
 
     /// Runs each job as a task.

@@ -36,6 +36,11 @@ const REARM: Place = Place("rearm", "10,000 connections");
 const EXPIRY: Place = Place("expiry", "1,000,000 due over 2 s");
 const MEMORY: Place = Place("memory", "1,000,000 pending");
 const GROWTH: Place = Place("growth", "growth");
+const STEADY: Place = Place("expiry", "100,000 due over 1 s");
+const TIMEOUT: Place = Place("timeout", "a ready future");
+const STORM: Place = Place("storm", "100,000,000 pairs, at most 12 s");
+const IDLE: Place = Place("idle", "100,000 pending, 10 s");
+const STRUCTURES: Place = Place("structures", "1,000,000 timers of 1 to 60 s");
 
 const HANDLE: &str = "engine, Handle";
 const PRODUCER: &str = "engine, Producer";
@@ -44,7 +49,11 @@ const TIMER_CALLERS_NOW: &str = "engine, Timer, caller's now";
 const INLINE: &str = "engine, inline";
 const OWN_WORKERS: &str = "engine, own workers";
 const HEAP: &str = "Mutex<BinaryHeap>";
+const TREE: &str = "Mutex<BTreeMap>";
 const SLEEP: &str = "tokio, Sleep";
+const FINE: &str = "engine, own workers, tick 0.1 ms";
+const WHEEL: &str = "wheel, radix 256";
+const LAZY_HEAP: &str = "BinaryHeap, lazy cancel";
 
 const CLAIMS: &[Claim] = &[
     claim(PAIR, "t1", HANDLE, BestTimes(2.0)),
@@ -56,6 +65,7 @@ const CLAIMS: &[Claim] = &[
     claim(PAIR, "t1", HANDLE, Times(HEAP, 3.5)),
     claim(PAIR, "t2", HANDLE, Times(HEAP, 10.0)),
     claim(PAIR, "t8", HANDLE, Times(HEAP, 10.0)),
+    claim(PAIR, "t2", HANDLE, BelowTimes("t1", 1.25)),
     claim(REFRESH, "t1", TIMER, BestTimes(7.0)),
     claim(REFRESH, "t1", TIMER, Times(SLEEP, 10.0)),
     claim(REFRESH_MANY, "t1", TIMER, BestTimes(3.0)),
@@ -65,13 +75,29 @@ const CLAIMS: &[Claim] = &[
     claim(REARM, "t2", TIMER, BestTimes(3.0)),
     claim(REARM, "t1", TIMER_CALLERS_NOW, Below(19.0)),
     claim(REARM, "t1", TIMER_CALLERS_NOW, Below(13.0)),
+    claim(TIMEOUT, "t1", "engine, timeout", Times("tokio, timeout", 1.0)),
+    claim(TIMEOUT, "t2", "engine, timeout", Times("tokio, timeout", 1.0)),
+    claim(TIMEOUT, "t8", "engine, timeout", Times("tokio, timeout", 1.0)),
+    claim(EXPIRY, "early", OWN_WORKERS, AtMost(0.0)),
     claim(EXPIRY, "cpu", INLINE, BestTimes(1.0)),
     claim(EXPIRY, "p999", INLINE, BestTimes(1.0)),
     claim(EXPIRY, "cpu", OWN_WORKERS, BestTimes(1.0)),
     claim(EXPIRY, "p999", OWN_WORKERS, BestTimes(1.0)),
+    claim(EXPIRY, "cpu", OWN_WORKERS, Below(0.3)),
+    claim(EXPIRY, "p999", OWN_WORKERS, Below(1.5)),
+    claim(STEADY, "p99", OWN_WORKERS, Below(1.2)),
+    claim(STEADY, "p99", FINE, Below(0.3)),
     claim(MEMORY, "bytes", HANDLE, AtMost(50.0)),
-    claim(MEMORY, "bytes", TIMER, AtMost(50.0)),
+    claim(MEMORY, "bytes", HANDLE, Times(TREE, 1.0)),
+    // 48 and the payload.
+    claim(MEMORY, "bytes", TIMER, Below(64.0)),
+    claim(STORM, "grown", HANDLE, Below(4.0)),
+    claim(IDLE, "switches", OWN_WORKERS, AtMost(0.0)),
     claim(GROWTH, "p10000000", HANDLE, BelowTimes("p10000", 3.0)),
+    claim(STRUCTURES, "replace", WHEEL, Times(LAZY_HEAP, 1.0)),
+    claim(STRUCTURES, "cancel", WHEEL, Times(LAZY_HEAP, 2.0)),
+    claim(STRUCTURES, "cancel", WHEEL, Times("BTreeMap", 40.0)),
+    claim(STRUCTURES, "expire", WHEEL, Times(LAZY_HEAP, 8.0)),
 ];
 
 const fn claim(place: Place, column: &'static str, ours: &'static str, wanted: Wanted) -> Claim {

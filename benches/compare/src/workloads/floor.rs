@@ -18,7 +18,7 @@ pub(super) const WORKLOAD: Workload = Workload {
         vec![Case { operations: scale.pick(10_000_000, 200_000, 1_000), ..Case::named("one step") }]
     },
     columns: |_| vec![Column::new("ns", "a step", "ns")],
-    rounds: |scale, _| scale.pick(5, 2, 1),
+    rounds: |scale, _| scale.pick(5, 1, 1),
     entrants,
 };
 

@@ -14,7 +14,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "schedule a timer and cancel it from one thread, with ever more pending (ns a pair)",
     cases,
     columns,
-    rounds: |scale, _| scale.pick(2, 2, 1),
+    rounds: |scale, _| scale.pick(2, 1, 1),
     entrants: || schedule_and_cancel!(turn),
 };
 

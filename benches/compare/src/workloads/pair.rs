@@ -14,7 +14,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "schedule a timer 10 to 60 s ahead and cancel it (ns a pair and thread)",
     cases,
     columns: columns_by_threads,
-    rounds: |scale, _| scale.pick(3, 2, 1),
+    rounds: |scale, _| scale.pick(3, 1, 1),
     entrants: || schedule_and_cancel!(turn),
 };
 

@@ -16,7 +16,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "arm a timeout of 5 s and disarm it, connections in random order (ns a request and thread)",
     cases,
     columns: columns_by_threads,
-    rounds: |scale, _| scale.pick(5, 2, 1),
+    rounds: |scale, _| scale.pick(5, 1, 1),
     entrants: || rearm!(turn),
 };
 

@@ -16,7 +16,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "move a random pending timer to 10 to 60 s from now (ns a move)",
     cases,
     columns: columns_by_threads,
-    rounds: |scale, _| scale.pick(3, 2, 1),
+    rounds: |scale, _| scale.pick(3, 1, 1),
     entrants: || refresh!(turn),
 };
 

@@ -16,7 +16,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "schedule a timer and cancel it, by shards and by threads that do so (ns a pair and thread)",
     cases,
     columns: columns_by_threads,
-    rounds: |scale, _| scale.pick(5, 2, 1),
+    rounds: |scale, _| scale.pick(5, 1, 1),
     entrants: || entrants![turn: Of<OwnWorkers>, Of<ShardedWheel>],
 };
 

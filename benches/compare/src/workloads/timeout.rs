@@ -21,7 +21,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "limit a ready future to 5 s, poll and drop (ns a timeout and thread)",
     cases,
     columns: columns_by_threads,
-    rounds: |scale, _| scale.pick(5, 2, 1),
+    rounds: |scale, _| scale.pick(5, 1, 1),
     entrants: || {
         let mut entrants =
             entrants![turn: OursTimeout, TokioTimeout, FuturesTimeout, AsyncIoTimeout, Pingora];

@@ -71,16 +71,35 @@ fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     assert_eq!(engine.stats().total.panics, 0);
 }
 
-/// Requests one at a time, each with a timeout that it does not need: their shard sleeps until the first of those, and not
-/// until the next.
+/// As with requests one at a time: each timer has ended before its shard looks. It sleeps until the first of them would have
+/// been due, and later ones do not wake it.
 #[test]
-fn timers_that_end_one_at_a_time_do_not_wake_their_shard() {
-    let engine = Builder::new().shards(1).build(|_: tourbillon::Fired<'_, u32>| ()).unwrap();
-    for n in 0..200 {
-        let id = engine.schedule(Duration::from_secs(60), n).unwrap();
-        assert_eq!(engine.cancel(id), Cancel::Cancelled(n));
-        std::thread::sleep(Duration::from_micros(200));
+fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
+    let second = Duration::from_secs(1);
+    let (entered, has_entered) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let handler = move |_: tourbillon::Fired<'_, u32>| {
+        entered.send(()).unwrap();
+        released.lock().unwrap().recv().unwrap();
+    };
+    let engine = Builder::new().shards(1).inline().build(handler).unwrap();
+    engine.schedule(Duration::ZERO, 0).unwrap();
+    has_entered.recv().unwrap();
+    // The shard is in the handler.
+    let unseen = engine.schedule(60 * second, 1).unwrap();
+    assert_eq!(engine.cancel(unseen), Cancel::Cancelled(1));
+    release.send(()).unwrap();
+    while engine.stats().total.stale_tickets == 0 {
+        std::thread::yield_now();
     }
-    let unparks = engine.stats().total.unparks;
-    assert!(unparks <= 3, "{unparks} unparks");
+    // It goes to sleep.
+    std::thread::sleep(Duration::from_millis(100));
+
+    let unparks = || engine.stats().total.unparks;
+    let before = unparks();
+    engine.schedule(61 * second, 2).unwrap();
+    assert_eq!(unparks(), before, "due later than it sleeps");
+    engine.schedule(30 * second, 3).unwrap();
+    assert_eq!(unparks(), before + 1, "due earlier than it sleeps");
 }

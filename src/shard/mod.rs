@@ -169,9 +169,8 @@ impl Shard {
     }
 
     fn wake(&self, now: Timestamp) -> Option<Wake> {
-        let lull = self.lull.until().map(|deadline| self.tick.due_tick(deadline));
-        let due = self.wheel.wake_tick().into_iter().chain(lull).min();
-        let due = due
+        let due = self
+            .wake_tick()
             .map(|tick| Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) });
         if !self.underway.wants_a_look() {
             return due;
@@ -183,9 +182,15 @@ impl Shard {
         })
     }
 
+    /// The tick until which the shard sleeps unless it is woken.
+    fn wake_tick(&self) -> Option<Tick> {
+        let lull = self.lull.until().map(|deadline| self.tick.due_tick(deadline));
+        self.wheel.wake_tick().into_iter().chain(lull).min()
+    }
+
     /// Whether the shard, which announced `wake`, may sleep: what came since is due no earlier, and no sweep is wanted.
     fn may_sleep(&self, wake: Option<Wake>) -> bool {
-        let due_earlier = match (self.wheel.wake_tick(), wake) {
+        let due_earlier = match (self.wake_tick(), wake) {
             (None, _) => false,
             (Some(_), None) => true,
             (Some(due), Some(wake)) => self.tick.start_of(due) < wake.at,

@@ -2,12 +2,11 @@
 
 use super::LONG;
 use super::pairs::Pairs;
-use super::start::Limit;
 use crate::case::{Case, thousands};
 use crate::contestants::OneShots;
 use crate::results::Figures;
 use crate::roster::schedule_and_cancel;
-use crate::workload::{Scale, Workload, columns_by_threads, threads_key};
+use crate::workload::{Scale, Workload, columns_by_threads};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "pair",
@@ -37,10 +36,7 @@ fn turn<C: OneShots>(case: &Case) -> Figures {
     let most_threads = case.threads.iter().copied().max().unwrap_or(1);
     let mut pairs = Pairs::<C>::new(most_threads, LONG);
     pairs.fill(case.timers, case.settle());
-    let figures = case.threads.iter().fold(Figures::default(), |figures, &threads| {
-        let (nanos, _) = pairs.run(threads, Limit::time(case.time()));
-        figures.number(threads_key(threads), nanos)
-    });
+    let figures = pairs.run_by_threads(case);
     pairs.check();
     figures
 }

@@ -1,8 +1,11 @@
 //! Timers that are scheduled and cancelled at once, over and over, while others are pending.
 
 use super::start::{Limit, Start, nanos_each};
+use crate::case::Case;
 use crate::common::{Chance, payload};
 use crate::contestants::{Caller, Fires, OneShots};
+use crate::results::Figures;
+use crate::workload::threads_key;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,6 +89,14 @@ impl<C: OneShots> Pairs<C> {
         self.held = callers.into_iter().next();
         let count = laps.iter().map(|lap| lap.operations).sum();
         (nanos_each(&laps), count)
+    }
+
+    /// Pairs from each number of threads of the case, one after the other, as long as it says.
+    pub(super) fn run_by_threads(&mut self, case: &Case) -> Figures {
+        case.threads.iter().fold(Figures::default(), |figures, &threads| {
+            let (nanos, _) = self.run(threads, Limit::time(case.time()));
+            figures.number(threads_key(threads), nanos)
+        })
     }
 
     /// Nothing fired, and nothing is pending but what was to be.

@@ -2,13 +2,12 @@
 
 use super::LONG;
 use super::pairs::Pairs;
-use super::start::Limit;
 use crate::baselines::ShardedWheel;
 use crate::case::{Case, thousands};
 use crate::contestants::{Fires, Of, OwnWorkers, Sharded};
 use crate::results::Figures;
 use crate::roster::entrants;
-use crate::workload::{Scale, Workload, columns_by_threads, threads_key};
+use crate::workload::{Scale, Workload, columns_by_threads};
 use std::thread;
 
 pub(super) const WORKLOAD: Workload = Workload {
@@ -43,10 +42,7 @@ fn turn<C: Sharded>(case: &Case) -> Figures {
     let fires = Fires::default();
     let mut pairs = Pairs::of(C::with_shards(case.shards, fires.handler()), fires, LONG);
     pairs.fill(case.timers, case.settle());
-    let figures = case.threads.iter().fold(Figures::default(), |figures, &threads| {
-        let (nanos, _) = pairs.run(threads, Limit::time(case.time()));
-        figures.number(threads_key(threads), nanos)
-    });
+    let figures = pairs.run_by_threads(case);
     pairs.check();
     figures
 }

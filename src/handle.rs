@@ -1,6 +1,7 @@
 //! The engine as its users see it: the owner, the handles, and what a handler gets.
 
-use crate::engine::{BatchOutcome, Cancel, Core, Local, Moved, Payload, Refusal, Unfired, lend};
+use crate::builder::Builder;
+use crate::engine::{self, BatchOutcome, Cancel, Core, Local, Moved, Payload, Refusal, Unfired, lend};
 use crate::error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind};
 use crate::producer::Producer;
 use crate::stats::Stats;
@@ -8,7 +9,6 @@ use crate::sync::{StdArc, thread};
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 use crate::timer::{Timer, TimerRef};
-use crate::{Builder, engine};
 use core::fmt;
 use core::ops::Deref;
 use core::time::Duration;

@@ -69,6 +69,7 @@
 //! - `std` (default): the engine. Without it, [`wheel`], [`Tick`], [`Timestamp`] and [`TimerId`] only, on `core` and
 //!   `alloc`.
 //! - `async`: `sleep`, `timeout` and `interval` for any executor, in the module `future`.
+//! - `calendar`: cron expressions and days of the month, in the module `calendar`.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
@@ -124,6 +125,10 @@ with_std! {
     mod timer;
     #[cfg(feature = "async")]
     pub mod future;
+
+    // Floor 7: what is built on it.
+    #[cfg(feature = "calendar")]
+    pub mod calendar;
 }
 
 pub use tick::{Tick, Timestamp};

@@ -25,6 +25,7 @@ fn core() -> StdArc<Core<u32>> {
         clock: EngineClock::Custom(Box::new(ManualClock::new())),
         dispatcher: Dispatcher::Inline,
         guarded: Guarded::new(None),
+        stall_after: Duration::from_secs(1),
     };
     Core::new(settings, Box::new(|_, _| {})).0
 }

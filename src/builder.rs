@@ -10,6 +10,7 @@ use crate::handle::{Engine, Fired};
 use crate::shard::Shard;
 use crate::slab::Slots;
 use crate::sync::StdArc;
+use crate::trace;
 use core::any::Any;
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -21,6 +22,11 @@ const SHARDS: RangeInclusive<usize> = 1..=1_024;
 const WORKERS: RangeInclusive<usize> = 1..=1_024;
 const CAPACITIES: RangeInclusive<u32> = 1..=Slots::MAX_CAPACITY;
 const LANE_CAPACITIES: RangeInclusive<u64> = 64..=1 << 32;
+const STALLS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(86_400);
+/// A busy machine keeps a thread from its core for some ten milliseconds now and then, which is no fault.
+const SHORTEST_DEFAULT_STALL: Duration = Duration::from_millis(100);
+/// Who chose a coarse tick does not mind a few of them.
+const DEFAULT_STALL_TICKS: u32 = 10;
 
 /// Builds an [`Engine`].
 ///
@@ -34,6 +40,7 @@ const LANE_CAPACITIES: RangeInclusive<u64> = 64..=1 << 32;
 /// | [`capacity`](Self::capacity) | 16,777,216 pending timers | 1 to 4,294,967,295 |
 /// | [`lane_capacity`](Self::lane_capacity) | 65,536 tickets for each thread | 64 to 2^32 |
 /// | [`clock`](Self::clock) | [`MonotonicClock`] | |
+/// | [`stall_after`](Self::stall_after) | 100 ms, or 10 ticks if that is more | 1 µs to 24 h |
 /// | [`on_panic`](Self::on_panic) | none: panics are counted | |
 ///
 /// # Examples
@@ -64,6 +71,7 @@ pub struct Builder {
     capacity: u32,
     lane_capacity: u64,
     clock: Option<Box<dyn Clock>>,
+    stall_after: Option<Duration>,
     on_panic: Option<Box<PanicHook>>,
 }
 
@@ -90,6 +98,7 @@ impl Builder {
             capacity: 1 << 24,
             lane_capacity: 1 << 16,
             clock: None,
+            stall_after: None,
             on_panic: None,
         }
     }
@@ -169,6 +178,19 @@ impl Builder {
         self
     }
 
+    /// How late a shard, or a due timer in the workers' queue, may be before something is wrong.
+    ///
+    /// A shard that turns so much later than it should *stalls*: that is counted in [`Stats`](crate::Stats), is an event
+    /// with the feature `tracing`, and makes [`Handle::health`](crate::Handle::health) say `late` while it lasts. A shard
+    /// should turn when something is due, and again as soon as a turn has ended that left something to do; a turn that itself
+    /// takes so long, because a handler that runs inline does, is a stall as well.
+    ///
+    /// The default is 100 ms, which a healthy system's scheduler does not take, or 10 ticks if they are more.
+    pub fn stall_after(mut self, time: Duration) -> Self {
+        self.stall_after = Some(time);
+        self
+    }
+
     /// Called with what a handler panicked with, on the thread that ran it. A hook that panics is ignored.
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.on_panic = Some(Box::new(hook));
@@ -198,6 +220,7 @@ impl Builder {
         let (core, shards) = self.into_core(clock, handler)?;
         let engine = Engine::from_core(StdArc::clone(&core));
         core.start(shards).map_err(BuildError::Thread)?;
+        trace_start(&core);
         Ok(engine)
     }
 
@@ -225,6 +248,7 @@ impl Builder {
         self.pinning = Pinning::Off;
         self.shards.get_or_insert(1);
         let (core, shards) = self.into_core(EngineClock::Custom(Box::new(clock.clone())), handler)?;
+        trace_start(&core);
         Ok(DrivenEngine::from_core(core, shards, clock))
     }
 
@@ -236,11 +260,14 @@ impl Builder {
         let cores = self.settle_cores()?;
         let shards = self.shards.unwrap_or_else(|| affinity::allowed_cores().len().max(1));
         let workers = self.workers.unwrap_or(shards);
+        let default_stall = SHORTEST_DEFAULT_STALL.max(self.tick.saturating_mul(DEFAULT_STALL_TICKS));
+        let stall_after = self.stall_after.unwrap_or(default_stall);
         check("tick", self.tick, &TICKS)?;
         check("shards", shards, &SHARDS)?;
         check("workers", workers, &WORKERS)?;
         check("capacity", self.capacity, &CAPACITIES)?;
         check("lane_capacity", self.lane_capacity, &LANE_CAPACITIES)?;
+        check("stall_after", stall_after, &STALLS)?;
         let dispatcher = match self.dispatch {
             Dispatch::OwnWorkers => Dispatcher::start(workers).map_err(BuildError::Workers)?,
             Dispatch::Given(dispatcher) => dispatcher,
@@ -254,6 +281,7 @@ impl Builder {
             clock,
             dispatcher,
             guarded: Guarded::new(self.on_panic),
+            stall_after,
         };
         Ok(Core::new(settings, handler))
     }
@@ -269,6 +297,10 @@ impl Builder {
             Pinning::To(cores) => Ok(cores.clone()),
         }
     }
+}
+
+fn trace_start<T: Send + 'static>(core: &Core<T>) {
+    trace::started(core.id(), core.shards().len(), core.tick().as_duration(), core.workers());
 }
 
 fn check<V: PartialOrd + fmt::Debug>(
@@ -301,6 +333,7 @@ impl fmt::Debug for Builder {
             .field("workers", &self.workers)
             .field("capacity", &self.capacity)
             .field("lane_capacity", &self.lane_capacity)
+            .field("stall_after", &self.stall_after)
             .finish_non_exhaustive()
     }
 }

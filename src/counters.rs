@@ -1,6 +1,7 @@
 //! What a shard counts. Counters are read without stopping anything, so a snapshot is not of one instant.
 
 use crate::sync::{AtomicU64, Ordering};
+use crate::tick::Timestamp;
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
 use histogram::{AtomicHistogram, Histogram};
@@ -24,9 +25,58 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
+    /// Sets it to `value` unless it is more.
+    pub(crate) fn raise(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+
+    /// Sets it to `value`; what it was.
+    fn replace(&self, value: u64) -> u64 {
+        self.0.swap(value, Ordering::Relaxed)
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// How long it takes until a refusal is no longer news: one that comes later begins another episode.
+pub(crate) const EPISODE: Duration = Duration::from_secs(1);
+
+/// Calls that were refused for one reason.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    count: Counter,
+    /// When, in nanoseconds; `u64::MAX` is never.
+    last: Counter,
+}
+
+impl Refusals {
+    pub(crate) fn new() -> Self {
+        let last = Counter::new();
+        last.set(u64::MAX);
+        Self { count: Counter::new(), last }
+    }
+
+    /// Counts one. True when it begins an episode.
+    pub(crate) fn note(&self, now: Timestamp) -> bool {
+        self.count.add(1);
+        let now = now.as_nanos().min(u64::MAX - 1);
+        !is_within_episode(self.last.replace(now), now)
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count.get()
+    }
+
+    /// Whether the last one is news at `now`.
+    pub(crate) fn is_recent(&self, now: Timestamp) -> bool {
+        is_within_episode(self.last.get(), now.as_nanos())
+    }
+}
+
+fn is_within_episode(last: u64, now: u64) -> bool {
+    last != u64::MAX && Timestamp::from_nanos(now) - Timestamp::from_nanos(last) <= EPISODE
 }
 
 /// Relative width of a lateness bucket: 2^-5, about 3 %.
@@ -40,16 +90,28 @@ pub(crate) struct ShardCounters {
     pub(crate) turns: Counter,
     pub(crate) wakes: Counter,
     pub(crate) stale: Counter,
-    pub(crate) handed_over: Counter,
+    /// Due chunks and tickets that were handed over.
+    handed_over: Counter,
+    handed_tickets: Counter,
+    /// When, the last time that nothing waited for a worker before.
+    queued_from: Counter,
     pub(crate) tickets: Counter,
     pub(crate) pin_refused: Counter,
     /// Due tickets of owned timers that were posted again, for a deadline put off meanwhile.
     pub(crate) put_off: Counter,
+    /// Since when the shard owes a turn (`shard::pulse`), in nanoseconds; ahead of the present while it may sleep.
+    pub(crate) owed_from: Counter,
+    pub(crate) stalls: Counter,
+    worst_stall_nanos: Counter,
     pub(crate) fired: CachePadded<Counter>,
-    pub(crate) begun: CachePadded<Counter>,
+    begun: CachePadded<Counter>,
+    /// When the latest chunk was handed over that a worker has begun.
+    begun_from: Counter,
     /// Runs of owned timers' handlers.
     pub(crate) owned_fired: Counter,
     pub(crate) stale_at_worker: Counter,
+    /// Tickets that a worker posted again, and those of owned timers that it freed.
+    pub(crate) passed_on: Counter,
     pub(crate) panics: Counter,
     pub(crate) busy_nanos: Counter,
     lateness: AtomicHistogram,
@@ -57,18 +119,27 @@ pub(crate) struct ShardCounters {
 
 impl ShardCounters {
     pub(crate) fn new() -> Self {
+        let owed_from = Counter::new();
+        owed_from.set(u64::MAX);
         Self {
             turns: Counter::new(),
             wakes: Counter::new(),
             stale: Counter::new(),
             handed_over: Counter::new(),
+            handed_tickets: Counter::new(),
+            queued_from: Counter::new(),
             tickets: Counter::new(),
             pin_refused: Counter::new(),
             put_off: Counter::new(),
+            owed_from,
+            stalls: Counter::new(),
+            worst_stall_nanos: Counter::new(),
             fired: CachePadded::new(Counter::new()),
             begun: CachePadded::new(Counter::new()),
+            begun_from: Counter::new(),
             owned_fired: Counter::new(),
             stale_at_worker: Counter::new(),
+            passed_on: Counter::new(),
             panics: Counter::new(),
             busy_nanos: Counter::new(),
             lateness: AtomicHistogram::new(LATENESS_GROUPING, LATENESS_BITS).expect("valid by its constants"),
@@ -77,16 +148,120 @@ impl ShardCounters {
 
     #[inline]
     pub(crate) fn record_lateness(&self, lateness: Duration) {
-        let nanos = u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX).min((1 << LATENESS_BITS) - 1);
-        // In range by the line above.
-        let _ = self.lateness.increment(nanos);
+        // In range.
+        let _ = self.lateness.increment(nanos(lateness).min((1 << LATENESS_BITS) - 1));
     }
 
     pub(crate) fn add_busy(&self, time: Duration) {
-        self.busy_nanos.add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.busy_nanos.add(nanos(time));
+    }
+
+    /// To be called by the shard's thread, which alone writes this.
+    pub(crate) fn note_stall(&self, late: Duration) {
+        self.worst_stall_nanos.raise(nanos(late));
+    }
+
+    pub(crate) fn worst_stall(&self) -> Duration {
+        Duration::from_nanos(self.worst_stall_nanos.get())
+    }
+
+    /// For how long the shard has owed a turn.
+    pub(crate) fn behind(&self, now: Timestamp) -> Duration {
+        now - Timestamp::from_nanos(self.owed_from.get())
+    }
+
+    /// Due tickets go to the workers in `chunks`.
+    pub(crate) fn hand_over(&self, chunks: u64, tickets: u64, now: Timestamp) {
+        if self.waiting_tickets() == 0 {
+            self.queued_from.set(now.as_nanos());
+        }
+        self.handed_over.add(chunks);
+        self.handed_tickets.add(tickets);
+    }
+
+    /// A worker takes the first ticket of a chunk that was handed over at `handed_over`.
+    #[inline]
+    pub(crate) fn begin_chunk(&self, handed_over: Timestamp) {
+        self.begun.add(1);
+        self.begun_from.raise(handed_over.as_nanos());
+    }
+
+    /// Chunks that were handed over and not begun.
+    pub(crate) fn waiting_chunks(&self) -> u64 {
+        // Begun first: a chunk is handed over before it is begun.
+        let begun = self.begun.get();
+        self.handed_over.get().saturating_sub(begun)
+    }
+
+    /// Due tickets that no worker has taken.
+    pub(crate) fn waiting_tickets(&self) -> u64 {
+        // Taken first, as above.
+        let taken = [&self.fired, &self.owned_fired, &self.stale_at_worker, &self.passed_on];
+        let taken = taken.map(Counter::get).iter().sum();
+        self.handed_tickets.get().saturating_sub(taken)
+    }
+
+    /// For how long the first of `waiting_tickets` has waited, if they are begun in the order in which they were handed
+    /// over; longer by the time to the chunk before it, if that one waited too. Zero when none waits.
+    pub(crate) fn waited(&self, now: Timestamp) -> Duration {
+        if self.waiting_tickets() == 0 {
+            return Duration::ZERO;
+        }
+        now - Timestamp::from_nanos(self.queued_from.get().max(self.begun_from.get()))
     }
 
     pub(crate) fn lateness(&self) -> Histogram {
         self.lateness.load()
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn an_episode_of_refusals_ends_when_none_came_for_a_while() {
+        let refusals = Refusals::new();
+        assert!(!refusals.is_recent(Timestamp::ZERO));
+        assert!(refusals.note(Timestamp::ZERO));
+        assert!(refusals.is_recent(at(1)) && !refusals.is_recent(at(1) + Duration::from_nanos(1)));
+        assert_eq!(
+            [1, 2, 3, 5, 5, 7].map(|second| refusals.note(at(second))),
+            [false, false, false, true, false, true]
+        );
+        assert_eq!(refusals.count(), 7);
+        assert!(refusals.note(Timestamp::MAX) && refusals.is_recent(Timestamp::MAX));
+    }
+
+    #[test]
+    fn a_queue_is_as_old_as_what_waits_in_it() {
+        let counters = ShardCounters::new();
+        assert_eq!(counters.waited(at(9)), Duration::ZERO);
+        counters.hand_over(1, 2, at(10));
+        counters.hand_over(1, 1, at(12));
+        let seen =
+            |now| (counters.waiting_chunks(), counters.waiting_tickets(), counters.waited(at(now)).as_secs());
+        assert_eq!(seen(15), (2, 3, 5));
+        counters.begin_chunk(at(10));
+        counters.fired.add(1);
+        assert_eq!(seen(15), (1, 2, 5));
+        counters.stale_at_worker.add(1);
+        counters.begin_chunk(at(12));
+        assert_eq!(seen(15), (0, 1, 3));
+        counters.owned_fired.add(1);
+        assert_eq!(seen(15), (0, 0, 0));
+        counters.hand_over(1, 1, at(20));
+        assert_eq!(seen(21), (1, 1, 1));
+        counters.begin_chunk(at(20));
+        counters.passed_on.add(1);
+        assert_eq!(seen(30), (0, 0, 0));
     }
 }

@@ -3,6 +3,7 @@
 use crate::builder::Builder;
 use crate::engine::{self, BatchOutcome, Cancel, Core, Local, Moved, Payload, Refusal, Unfired, lend};
 use crate::error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind};
+use crate::health::Health;
 use crate::producer::Producer;
 use crate::stats::Stats;
 use crate::sync::{StdArc, thread};
@@ -319,6 +320,35 @@ impl<T: Send + 'static> Handle<T> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of(&self.core)
+    }
+
+    /// How the engine is at this moment: in one word what is wrong, and why. It tells nothing of what has passed; that is in
+    /// [`stats`](Self::stats).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Builder, Condition};
+    ///
+    /// let mut engine = Builder::new().capacity(4).build_driven(|_| {})?;
+    /// assert!(engine.health().is_well());
+    /// for _ in 0..4 {
+    ///     engine.schedule(Duration::from_secs(1), ())?;
+    /// }
+    /// assert_eq!(engine.health().condition, Condition::Full);
+    /// assert_eq!(engine.health().to_string(), "full: 4 of 4 slots are in use");
+    /// engine.advance(Duration::from_secs(1));
+    /// assert_eq!(engine.health().to_string(), "well: 0 of 4 slots are in use");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Time complexity
+    ///
+    /// O(threads + shards).
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health::of(&self.core)
     }
 
     /// The number of shards.

@@ -70,6 +70,10 @@
 //!   `alloc`.
 //! - `async`: `sleep`, `timeout` and `interval` for any executor, in the module `future`.
 //! - `calendar`: cron expressions and days of the month, in the module `calendar`.
+//! - `metrics`: [`Stats`] for the `metrics` facade, `Stats::record`. [`Stats::prometheus`] needs no feature.
+//! - `tracing`: events with the target `tourbillon` when an engine starts and stops, when a shard stalls and has caught up, when
+//!   timers are refused for want of room, when a handler panics, and when a shard could not be pinned. The first refusal of an
+//!   episode and a stall are told once, not each time. What [`Handle::health`] says needs no feature.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
@@ -88,6 +92,7 @@ mod ticket;
 with_std! {
     mod clock;
     mod sync;
+    mod trace;
 }
 
 // Floor 1: the single-threaded wheel.
@@ -114,6 +119,7 @@ with_std! {
 
     // Floor 5: the shards together.
     mod engine;
+    mod health;
     mod stats;
 
     // Floor 6: the face.
@@ -143,8 +149,9 @@ pub use self::{
     engine::{Cancel, Unfired},
     error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind},
     handle::{Engine, Fired, Handle},
+    health::{Condition, Health},
     producer::Producer,
-    stats::{Lateness, OwnedStats, ShardStats, Stats},
+    stats::{Lateness, OwnedStats, Prometheus, ShardStats, Stats},
     timer::{ArmError, Armed, Disarm, Timer, TimerRef},
 };
 

@@ -44,6 +44,11 @@ impl Sleepers {
         }
     }
 
+    /// How many threads there are.
+    pub(crate) fn len(&self) -> usize {
+        self.threads.len()
+    }
+
     /// Says that the calling thread is thread `n`.
     pub(crate) fn adopt_current_thread(&self, n: usize) {
         let adopted = self.threads[n].set(thread::current());

@@ -128,6 +128,11 @@ impl TickLength {
         }
     }
 
+    /// How many ticks pass within `time`.
+    pub(crate) fn whole_ticks(self, time: Duration) -> u64 {
+        self.current_tick(Timestamp::ZERO + time).0
+    }
+
     pub(crate) fn as_duration(self) -> Duration {
         Duration::from_nanos(self.nanos)
     }

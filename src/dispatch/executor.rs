@@ -61,14 +61,16 @@ pub(crate) enum Dispatcher {
     Inline,
     /// On the caller's rayon pool.
     Rayon(StdArc<ThreadPool>),
-    /// On the engine's own workers, or wherever the caller says.
+    /// On the engine's own workers.
+    Own(Workers),
+    /// Wherever the caller says.
     Executor(Box<dyn Executor>),
 }
 
 impl Dispatcher {
     /// Workers of the engine's own.
     pub(crate) fn start(workers: usize) -> io::Result<Self> {
-        Ok(Self::Executor(Box::new(Workers::start(workers)?)))
+        Workers::start(workers).map(Self::Own)
     }
 
     /// Whether due chunks are run by the thread that finds them.
@@ -76,12 +78,21 @@ impl Dispatcher {
         matches!(self, Self::Inline)
     }
 
+    /// How many workers there are; zero where nobody knows.
+    pub(crate) fn workers(&self) -> usize {
+        match self {
+            Self::Own(workers) => workers.count(),
+            Self::Rayon(pool) => pool.current_num_threads(),
+            Self::Inline | Self::Executor(_) => 0,
+        }
+    }
+
     /// Whether the calling thread is one of a rayon pool that runs handlers: it may be doing something on behalf of one,
     /// and must not wait for them. The engine's own workers run nothing but handlers, which `is_firing_here` knows of.
     pub(crate) fn is_worker_here(&self) -> bool {
         match self {
             Self::Rayon(pool) => pool.current_thread_index().is_some(),
-            Self::Inline | Self::Executor(_) => false,
+            Self::Inline | Self::Own(_) | Self::Executor(_) => false,
         }
     }
 
@@ -96,13 +107,16 @@ impl Dispatcher {
                     let _survived = survives(|| errand.run());
                 });
             }
-            Self::Executor(executor) => {
-                let errand = Errand::new(handover, fire);
-                return survives(|| executor.execute(Job(Box::new(move || errand.run()))));
-            }
+            Self::Own(workers) => return send(workers, fire, handover),
+            Self::Executor(executor) => return send(&**executor, fire, handover),
         }
         true
     }
+}
+
+fn send<F: Fire>(executor: &dyn Executor, fire: &StdArc<F>, handover: &StdArc<Handover>) -> bool {
+    let errand = Errand::new(handover, fire);
+    survives(|| executor.execute(Job(Box::new(move || errand.run()))))
 }
 
 impl fmt::Debug for Dispatcher {
@@ -110,6 +124,7 @@ impl fmt::Debug for Dispatcher {
         f.write_str(match self {
             Self::Inline => "Inline",
             Self::Rayon(_) => "Rayon",
+            Self::Own(_) => "Own",
             Self::Executor(_) => "Executor",
         })
     }

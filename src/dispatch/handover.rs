@@ -9,6 +9,7 @@
 
 use super::{Dispatcher, Fire};
 use crate::sync::{AtomicU32, Ordering, StdArc};
+use crate::tick::Timestamp;
 use crate::ticket::Ticket;
 use crate::wheel::Chunk;
 use std::collections::VecDeque;
@@ -20,12 +21,18 @@ pub(crate) const HANDOVER_CHUNKS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct DueChunk {
     tickets: Chunk,
+    handed_over: Timestamp,
     cursor: AtomicU32,
 }
 
 impl DueChunk {
-    pub(crate) fn new(tickets: Chunk) -> Self {
-        Self { tickets, cursor: AtomicU32::new(0) }
+    pub(crate) fn new(tickets: Chunk, handed_over: Timestamp) -> Self {
+        Self { tickets, handed_over, cursor: AtomicU32::new(0) }
+    }
+
+    /// When its shard found it due.
+    pub(crate) fn handed_over(&self) -> Timestamp {
+        self.handed_over
     }
 
     pub(crate) fn tickets(&self) -> &[Ticket] {

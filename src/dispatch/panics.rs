@@ -1,5 +1,6 @@
 //! What a panicking handler costs: itself.
 
+use crate::trace;
 use core::any::Any;
 use core::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +21,7 @@ impl Guarded {
     /// Runs `f`. False when it panicked; the hook has heard of it then.
     pub(crate) fn run(&self, f: impl FnOnce()) -> bool {
         let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else { return true };
+        trace::panicked(&*panic);
         // The hook may panic, and so may the panic's own drop: both are swallowed here, having nowhere to go.
         if let Some(hook) = &self.hook {
             drop_quietly(catch_unwind(AssertUnwindSafe(|| hook(&*panic))).err());
@@ -32,6 +34,9 @@ impl Guarded {
 /// Runs `f`. False when it panicked.
 pub(super) fn survives(f: impl FnOnce()) -> bool {
     let panic = catch_unwind(AssertUnwindSafe(f)).err();
+    if let Some(panic) = &panic {
+        trace::panicked(&**panic);
+    }
     let survived = panic.is_none();
     drop_quietly(panic);
     survived

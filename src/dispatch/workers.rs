@@ -13,7 +13,7 @@ use std::io;
 
 /// The threads; they end when this is dropped and the jobs are done.
 #[derive(Debug)]
-pub(super) struct Workers {
+pub(crate) struct Workers {
     shared: StdArc<Shared>,
 }
 
@@ -34,6 +34,10 @@ impl Workers {
             thread::Builder::new().name(format!("tourbillon-worker-{n}")).spawn(move || shared.work(n))?;
         }
         Ok(workers)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.shared.sleepers.len()
     }
 }
 

@@ -86,7 +86,10 @@ impl<T: Send + 'static> Core<T> {
                 self.slots().vacate(&mut session.vacated, index);
                 return true;
             }
-            Claim::Early { stamp, deadline } => self.reissue(index, stamp, deadline),
+            Claim::Early { stamp, deadline } => {
+                counters.passed_on.add(1);
+                self.reissue(index, stamp, deadline);
+            }
             Claim::Stale => counters.stale_at_worker.add(1),
         }
         false
@@ -117,8 +120,14 @@ impl<T: Send + 'static> Core<T> {
                 }
                 return true;
             }
-            Begin::Later { stamp, look } => self.reissue_owned(index, stamp, look),
-            Begin::Free => self.free_owned(session, index),
+            Begin::Later { stamp, look } => {
+                counters.passed_on.add(1);
+                self.reissue_owned(index, stamp, look);
+            }
+            Begin::Free => {
+                counters.passed_on.add(1);
+                self.free_owned(session, index);
+            }
             Begin::AtRest => counters.stale_at_worker.add(1),
         }
         false
@@ -183,7 +192,7 @@ impl<T: Send + 'static> Fire for Core<T> {
         while !self.stopping.load(Ordering::SeqCst) {
             let Some((ticket, is_first)) = chunk.take() else { break };
             if is_first {
-                counters.begun.add(1);
+                counters.begin_chunk(chunk.handed_over());
             }
             let due_at = DueAt { shard, now, fire_time: now.max(self.tick.start_of(ticket.tick)) };
             let ran = if ticket.is_owned() {

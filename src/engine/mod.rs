@@ -21,16 +21,17 @@ pub(crate) use owned::{OwnedSlot, Rearmed};
 pub use shutdown::Unfired;
 
 use crate::clock::EngineClock;
-use crate::counters::Counter;
+use crate::counters::{Counter, Refusals};
 use crate::dispatch::{Dispatcher, Guarded};
 use crate::inbox::{Lane, Pushed};
 use crate::parker::Notified;
-use crate::shard::{self, Shard, ShardShared};
+use crate::shard::{self, Pulse, Shard, ShardShared};
 use crate::slab::{Slab, Slots};
 use crate::state::{self, Control};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, OnceLock, Ordering, StdArc, thread};
 use crate::tick::{TickLength, Timestamp};
 use crate::ticket::{Posting, TimerId};
+use crate::trace;
 use core::time::Duration;
 
 /// Stale tickets in the wheels that are let be, however few timers live: 1 MiB of them.
@@ -115,6 +116,15 @@ impl<T> Cancel<T> {
             Self::Running | Self::Gone => None,
         }
     }
+
+    /// The same outcome, with something else for the payload.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Cancel<U> {
+        match self {
+            Self::Cancelled(payload) => Cancel::Cancelled(f(payload)),
+            Self::Running => Cancel::Running,
+            Self::Gone => Cancel::Gone,
+        }
+    }
 }
 
 /// Everything that an engine's threads share.
@@ -128,6 +138,10 @@ pub(crate) struct Core<T> {
     dispatcher: Dispatcher,
     handler: Handler<T>,
     guarded: Guarded,
+    stall_after: Duration,
+    /// Calls that found no slot, and those that found no room in their lane.
+    engine_full: Refusals,
+    lane_full: Refusals,
     stopping: AtomicBool,
     /// Workers that are between the begin and the end of a chunk.
     sessions: AtomicU64,
@@ -152,6 +166,7 @@ pub(crate) struct Settings {
     pub(crate) clock: EngineClock,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) guarded: Guarded,
+    pub(crate) stall_after: Duration,
 }
 
 fn next_engine_id() -> u64 {
@@ -177,6 +192,9 @@ impl<T: Send + 'static> Core<T> {
             dispatcher: settings.dispatcher,
             handler,
             guarded: settings.guarded,
+            stall_after: settings.stall_after,
+            engine_full: Refusals::new(),
+            lane_full: Refusals::new(),
             stopping: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
             quiet: (Mutex::new(()), Condvar::new()),
@@ -205,10 +223,12 @@ impl<T: Send + 'static> Core<T> {
             let core = StdArc::clone(self);
             let stepped = StdArc::downgrade(&self.shards[index]);
             let pin = self.cores.get(index).copied();
+            let shared = StdArc::clone(&self.shards[index]);
+            let pulse = Pulse::new(self.id, index, self.tick, self.stall_after, shared);
             let thread =
                 thread::Builder::new().name(format!("tourbillon-shard-{index}")).spawn(move || {
                     mark_shard_thread(core.id);
-                    shard::drive(shard, pin, &core.clock, &core.dispatcher, &core);
+                    shard::drive(shard, pulse, pin, &core.clock, &core.dispatcher, &core);
                 })?;
             self.lock_threads().push(thread);
             self.clock.as_dyn().subscribe(Box::new(move || {
@@ -236,6 +256,39 @@ impl<T: Send + 'static> Core<T> {
         &self.shards
     }
 
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// How many workers run handlers; zero where the shards do, or where nobody knows.
+    pub(crate) fn workers(&self) -> usize {
+        self.dispatcher.workers()
+    }
+
+    /// Whether the shards' own threads run handlers.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.dispatcher.is_inline()
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.slots().capacity()
+    }
+
+    /// A shard that is late by more than this stalls.
+    pub(crate) fn stall_after(&self) -> Duration {
+        self.stall_after
+    }
+
+    /// Calls that found no slot.
+    pub(crate) fn engine_full(&self) -> &Refusals {
+        &self.engine_full
+    }
+
+    /// Calls that found no room in their lane.
+    pub(crate) fn lane_full(&self) -> &Refusals {
+        &self.lane_full
+    }
+
     pub(crate) fn has_threads(&self) -> bool {
         !self.lock_threads().is_empty()
     }
@@ -256,7 +309,7 @@ impl<T: Send + 'static> Core<T> {
         }
         match local.magazines.take(self.slots()) {
             Some(index) => Ok(Slot(index)),
-            None => Err(self.when_open(Refusal::EngineFull)),
+            None => Err(self.refuse_for_want_of_a_slot()),
         }
     }
 
@@ -302,6 +355,7 @@ impl<T: Send + 'static> Core<T> {
         for (deadline, payload) in &mut items {
             let Some(index) = local.magazines.take(self.slots()) else {
                 refused.push((deadline, payload));
+                refusal = self.refuse_for_want_of_a_slot();
                 break;
             };
             // SAFETY: I3: the magazine gave us the vacant slot.
@@ -341,11 +395,25 @@ impl<T: Send + 'static> Core<T> {
     #[cold]
     fn refuse_for_want_of_room(&self, local: &Local) -> Refusal {
         self.shards[local.home].parker.wake_if_asleep();
-        self.when_open(Refusal::LaneFull)
+        if self.is_shut_down() {
+            return Refusal::ShutDown;
+        }
+        if self.lane_full.note(self.now()) {
+            trace::lane_full(self.id, local.home, local.lane.lane().capacity());
+        }
+        Refusal::LaneFull
     }
 
-    fn when_open(&self, refusal: Refusal) -> Refusal {
-        if self.is_shut_down() { Refusal::ShutDown } else { refusal }
+    /// Every slot is in use, or in other threads' hands.
+    #[cold]
+    fn refuse_for_want_of_a_slot(&self) -> Refusal {
+        if self.is_shut_down() {
+            return Refusal::ShutDown;
+        }
+        if self.engine_full.note(self.now()) {
+            trace::engine_full(self.id, self.slots().capacity());
+        }
+        Refusal::EngineFull
     }
 
     /// Takes back a timer that was armed while the engine was being shut down; `None` when the shutdown returns it.
@@ -494,7 +562,7 @@ impl Totals {
 }
 
 /// The locks here guard no data that a panic could leave half-changed.
-fn ignore_poison<G>(result: Result<G, crate::sync::PoisonError<G>>) -> G {
+pub(crate) fn ignore_poison<G>(result: Result<G, crate::sync::PoisonError<G>>) -> G {
     result.unwrap_or_else(crate::sync::PoisonError::into_inner)
 }
 

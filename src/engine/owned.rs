@@ -58,7 +58,7 @@ impl<T: Send + 'static> Core<T> {
         }
         let mut local = lend(self);
         let Some(index) = local.magazines.take(self.slots()) else {
-            return Err((Refusal::EngineFull, payload));
+            return Err((self.refuse_for_want_of_a_slot(), payload));
         };
         // SAFETY: I3: the magazine gave us the vacant slot.
         unsafe { self.slab.write(index, payload) };
@@ -98,8 +98,10 @@ impl<T: Send + 'static> Core<T> {
         insist: bool,
     ) -> Rearmed {
         if !insist && !local.lane.has_room() {
-            self.shards[local.home].parker.wake_if_asleep();
-            return if self.is_shut_down() { Rearmed::ShutDown } else { Rearmed::NoRoom };
+            return match self.refuse_for_want_of_room(local) {
+                Refusal::ShutDown => Rearmed::ShutDown,
+                Refusal::LaneFull | Refusal::EngineFull => Rearmed::NoRoom,
+            };
         }
         match self.slots().control(index).list(deadline, self.slots().pin(index)) {
             Arm::Pending => Rearmed::Pending,

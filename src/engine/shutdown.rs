@@ -15,6 +15,7 @@ use super::{Core, ignore_poison};
 use crate::sync::Ordering;
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
+use crate::trace;
 
 /// A timer that a shutdown returns.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,13 +39,19 @@ impl<T: Send + 'static> Core<T> {
     /// Stops everything and returns what had not fired. A second call waits as the first did and returns nothing.
     pub(crate) fn shut_down(&self) -> Vec<Unfired<T>> {
         // Ordering: SeqCst. With `Session::begin` and `end_session`.
-        self.stopping.store(true, Ordering::SeqCst);
+        let is_first = !self.stopping.swap(true, Ordering::SeqCst);
         for shard in &self.shards {
             shard.parker.close();
         }
-        if self.must_not_wait_here() {
-            return self.evict_all();
+        let unfired = if self.must_not_wait_here() { self.evict_all() } else { self.evict_when_quiet() };
+        if is_first {
+            let totals = self.totals();
+            trace::stopped(self.id, totals.fired, totals.cancelled, totals.returned);
         }
+        unfired
+    }
+
+    fn evict_when_quiet(&self) -> Vec<Unfired<T>> {
         let evicted = {
             let _one_at_a_time = ignore_poison(self.ending.lock());
             self.await_quiet();

@@ -168,6 +168,10 @@ impl Lane {
         !written.is_multiple_of(BLOCK) || self.waiting(written) < self.capacity
     }
 
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
     fn waiting(&self, written: u64) -> u64 {
         // Ordering: Relaxed. Only a measure; a stale value makes the lane look fuller than it is.
         written.saturating_sub(self.drained.load(Ordering::Relaxed))

@@ -5,8 +5,10 @@
 
 mod looks;
 mod lull;
+mod pulse;
 mod thread;
 
+pub(crate) use pulse::Pulse;
 pub(crate) use thread::drive;
 
 use crate::counters::ShardCounters;
@@ -149,7 +151,7 @@ impl Shard {
         let progress = if tick < self.wheel.position() {
             Progress::Settled
         } else {
-            self.advance(tick, dispatcher, fire)
+            self.advance(now, dispatcher, fire)
         };
         if !self.held.is_empty() {
             self.look_at_held(now, dispatcher, fire);
@@ -198,6 +200,11 @@ impl Shard {
         !due_earlier && !self.shared.is_sweep_wanted()
     }
 
+    /// When the first tick begins that was not handed out.
+    fn due(&self) -> Timestamp {
+        self.tick.start_of(self.wheel.position().saturating_add(1))
+    }
+
     /// The tick at which the wheel next has something to do.
     pub(crate) fn next_due(&self) -> Option<Tick> {
         self.wheel.wake_tick()
@@ -224,13 +231,13 @@ impl Shard {
         shared.counters.tickets.set(wheel.len() as u64);
     }
 
-    fn advance<F: Fire>(&mut self, now: Tick, dispatcher: &Dispatcher, fire: &StdArc<F>) -> Progress {
-        let Self { index, shared, slots, wheel, underway, held, .. } = self;
-        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
+    fn advance<F: Fire>(&mut self, now: Timestamp, dispatcher: &Dispatcher, fire: &StdArc<F>) -> Progress {
+        let Self { index, shared, slots, wheel, tick, underway, held, .. } = self;
+        let mut out = HandingOver { shard: *index, shared, now, dispatcher, fire, underway, due: Vec::new() };
         let before = wheel.len();
         let mut handed = 0;
         let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
-        let progress = wheel.advance(now, TURN_BUDGET, is_live, |mut chunk| {
+        let progress = wheel.advance(tick.current_tick(now), TURN_BUDGET, is_live, |mut chunk| {
             handed += chunk.len();
             held.extend(chunk.extract_if(.., |ticket| ticket.is_owned()));
             out.add(chunk);
@@ -275,7 +282,7 @@ impl Shard {
         looks.note(present, put_off);
         shared.counters.put_off.add(put_off);
         shared.counters.stale.add((tickets - held.len()) as u64 - put_off);
-        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
+        let mut out = HandingOver { shard: *index, shared, now, dispatcher, fire, underway, due: Vec::new() };
         held.chunks(CHUNK_TICKETS).for_each(|due| out.add(due.to_vec()));
         held.clear();
         out.flush();
@@ -304,6 +311,7 @@ impl Shard {
 struct HandingOver<'a, F: Fire> {
     shard: usize,
     shared: &'a ShardShared,
+    now: Timestamp,
     dispatcher: &'a Dispatcher,
     fire: &'a StdArc<F>,
     underway: &'a mut Underway,
@@ -315,7 +323,7 @@ impl<F: Fire> HandingOver<'_, F> {
         if chunk.is_empty() {
             return;
         }
-        self.due.push(DueChunk::new(chunk));
+        self.due.push(DueChunk::new(chunk, self.now));
         if self.due.len() == HANDOVER_CHUNKS {
             self.flush();
         }
@@ -325,7 +333,8 @@ impl<F: Fire> HandingOver<'_, F> {
         if self.due.is_empty() {
             return;
         }
-        self.shared.counters.handed_over.add(self.due.len() as u64);
+        let tickets: usize = self.due.iter().map(|chunk| chunk.tickets().len()).sum();
+        self.shared.counters.hand_over(self.due.len() as u64, tickets as u64, self.now);
         let handover = StdArc::new(Handover::new(self.shard, core::mem::take(&mut self.due)));
         if !self.dispatcher.dispatch(self.fire, &handover) {
             self.shared.counters.panics.add(1);

@@ -1,16 +1,18 @@
 //! The thread of a shard: turn, announce, drain once more, sleep.
 
-use super::{Next, Shard, Wake};
+use super::{Next, Pulse, Shard, Wake};
 use crate::affinity;
 use crate::clock::EngineClock;
 use crate::dispatch::{Dispatcher, Fire};
 use crate::parker::Parker;
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
+use crate::trace;
 
 /// Drives `shard` until the engine is shut down.
 pub(crate) fn drive<F: Fire>(
     mut shard: Shard,
+    mut pulse: Pulse,
     core: Option<usize>,
     clock: &EngineClock,
     dispatcher: &Dispatcher,
@@ -20,36 +22,41 @@ pub(crate) fn drive<F: Fire>(
     let parker = &shared.parker;
     parker.adopt_current_thread();
     affinity::tighten_timer_slack();
-    if core.is_some_and(|core| !affinity::pin_current_thread(core)) {
+    if let Some(core) = core.filter(|&core| !affinity::pin_current_thread(core)) {
         shared.counters.pin_refused.set(1);
+        trace::pin_refused(pulse.engine, shard.index, core);
     }
     while !parker.is_closed() {
-        let Next::Sleep(wake) = shard.turn(clock.now(), dispatcher, fire) else { continue };
+        let now = clock.now();
+        pulse.begin_turn(now);
+        let next = shard.turn(now, dispatcher, fire);
+        pulse.end_turn(now, shard.due());
+        let Next::Sleep(wake) = next else { continue };
         if parker.announce(wake.map(|wake| wake.not_before)) {
             // The second half of K1: what was pushed before the announcement is found now.
             shard.drain();
-            if shard.may_sleep(wake) && park(parker, wake, clock) {
+            if shard.may_sleep(wake) && park(parker, &mut pulse, wake, clock) {
                 shared.counters.wakes.add(1);
             }
         }
         parker.withdraw();
     }
+    pulse.end();
 }
 
 /// Sleeps until `wake`, or until woken. False when it is time already.
-fn park(parker: &Parker, wake: Option<Wake>, clock: &EngineClock) -> bool {
-    let timeout = match wake {
-        None => None,
-        // The last tick begins beyond what a clock can show.
-        Some(wake) if wake.at == Timestamp::MAX => None,
-        Some(wake) => {
-            let now = clock.now();
-            if now >= wake.at {
-                return false;
-            }
-            clock.as_dyn().sleep_for(now, wake.at)
-        }
-    };
-    parker.park(timeout);
+fn park(parker: &Parker, pulse: &mut Pulse, wake: Option<Wake>, clock: &EngineClock) -> bool {
+    let until = wake.map_or(Timestamp::MAX, |wake| wake.at);
+    let now = clock.now();
+    pulse.rest(now, until);
+    // The last tick begins beyond what a clock can show.
+    if until == Timestamp::MAX {
+        parker.park(None);
+        return true;
+    }
+    if now >= until {
+        return false;
+    }
+    parker.park(clock.as_dyn().sleep_for(now, until));
     true
 }

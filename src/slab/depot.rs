@@ -140,6 +140,10 @@ impl Slots {
         self.barrier
     }
 
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
     /// How many slots were ever used: indices are below.
     pub(crate) fn used(&self) -> u32 {
         // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and G1 covers the segments.

@@ -1,9 +1,19 @@
 //! What an engine has done so far: one snapshot over all counters, taken without stopping anything.
 
+#[cfg(feature = "metrics")]
+mod facade;
+mod lateness;
+mod prometheus;
+mod series;
+
+pub use lateness::Lateness;
+pub use prometheus::Prometheus;
+
 use crate::engine::Core;
 use crate::shard::ShardShared;
+use crate::tick::Timestamp;
 use core::time::Duration;
-use histogram::{Histogram, Quantile};
+use histogram::Histogram;
 
 /// A snapshot of an engine's counters.
 ///
@@ -22,9 +32,17 @@ pub struct Stats {
     pub returned: u64,
     /// Timers that wait for their deadline or for a worker.
     pub pending: u64,
+    /// Slots for timers, pending and owned.
+    pub capacity: u64,
+    /// Calls that found no slot left.
+    pub engine_full: u64,
+    /// Calls that found no room in their lane; of one that waits, each attempt.
+    pub lane_full: u64,
+    /// A shard that is later than this stalls: [`Builder::stall_after`](crate::Builder::stall_after).
+    pub stall_after: Duration,
     /// Timers that are owned by handles, of which nothing else here but the totals of the shards tells.
     pub owned: OwnedStats,
-    /// The sum over the shards of what each counts; lateness over all of them.
+    /// The sum over the shards of what each counts; lateness over all of them, and of other times the worst.
     pub total: ShardStats,
     /// Each shard by itself.
     pub shards: Vec<ShardStats>,
@@ -64,6 +82,17 @@ pub struct ShardStats {
     pub unparks: u64,
     /// Due chunks that no worker has begun yet: grows when workers fall behind.
     pub queued_chunks: u64,
+    /// Due timers that no worker has taken yet; perhaps cancelled meanwhile. Zero after a shutdown.
+    pub queued_timers: u64,
+    /// For how long the first of them has waited, if workers take them in their order.
+    pub queue_age: Duration,
+    /// Times the shard was late by more than [`stall_after`](Stats::stall_after).
+    pub stalls: u64,
+    /// The longest that it was late in a stall.
+    pub worst_stall: Duration,
+    /// How late it is at this moment: for how long it should have begun a turn, or have ended the one that it is in. Zero
+    /// while it may sleep, in an engine without threads, and after a shutdown.
+    pub behind: Duration,
     /// Time that workers spent in handlers.
     pub handler_time: Duration,
     /// Shards whose thread the system would not pin.
@@ -72,34 +101,10 @@ pub struct ShardStats {
     pub lateness: Lateness,
 }
 
-/// A distribution of latenesses. Percentiles are exact to 3 %, rounded up; nothing beyond 73 minutes is told apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Lateness {
-    /// Half of the handlers began within this time.
-    pub p50: Duration,
-    /// 99 of 100.
-    pub p99: Duration,
-    /// 999 of 1,000.
-    pub p999: Duration,
-    /// All of them.
-    pub max: Duration,
-}
-
-impl Lateness {
-    fn of(histogram: &Histogram) -> Self {
-        let [median, p99, p999] = [0.5, 0.99, 0.999].map(|q| Quantile::new(q).expect("between 0 and 1"));
-        let Ok(Some(result)) = histogram.quantiles(&[0.5, 0.99, 0.999]) else { return Self::default() };
-        let at = |quantile| result.get(&quantile).map_or(Duration::ZERO, |b| Duration::from_nanos(b.end()));
-        Self { p50: at(median), p99: at(p99), p999: at(p999), max: Duration::from_nanos(result.max().end()) }
-    }
-}
-
 impl ShardStats {
-    fn of(shard: &ShardShared, lateness: &Histogram) -> Self {
+    /// `now` is the moment of the snapshot, if the engine is not shut down.
+    fn of(shard: &ShardShared, now: Option<Timestamp>, lateness: &Histogram) -> Self {
         let counters = &shard.counters;
-        // Begun first: a chunk is handed over before it is begun.
-        let begun = counters.begun.get();
         Self {
             fired: counters.fired.get() + counters.owned_fired.get(),
             panics: counters.panics.get(),
@@ -108,7 +113,12 @@ impl ShardStats {
             turns: counters.turns.get(),
             wakes: counters.wakes.get(),
             unparks: shard.parker.unparks(),
-            queued_chunks: counters.handed_over.get().saturating_sub(begun),
+            queued_chunks: counters.waiting_chunks(),
+            queued_timers: now.map_or(0, |_| counters.waiting_tickets()),
+            queue_age: now.map_or(Duration::ZERO, |now| counters.waited(now)),
+            stalls: counters.stalls.get(),
+            worst_stall: counters.worst_stall(),
+            behind: now.map_or(Duration::ZERO, |now| counters.behind(now)),
             handler_time: Duration::from_nanos(counters.busy_nanos.get()),
             pins_refused: counters.pin_refused.get(),
             lateness: Lateness::of(lateness),
@@ -117,6 +127,7 @@ impl ShardStats {
 
     fn sum(shards: &[Self], lateness: &Histogram) -> Self {
         let sum = |count: fn(&Self) -> u64| shards.iter().map(count).sum();
+        let worst = |time: fn(&Self) -> Duration| shards.iter().map(time).max().unwrap_or_default();
         Self {
             fired: sum(|shard| shard.fired),
             panics: sum(|shard| shard.panics),
@@ -126,6 +137,11 @@ impl ShardStats {
             wakes: sum(|shard| shard.wakes),
             unparks: sum(|shard| shard.unparks),
             queued_chunks: sum(|shard| shard.queued_chunks),
+            queued_timers: sum(|shard| shard.queued_timers),
+            queue_age: worst(|shard| shard.queue_age),
+            stalls: sum(|shard| shard.stalls),
+            worst_stall: worst(|shard| shard.worst_stall),
+            behind: worst(|shard| shard.behind),
             handler_time: shards.iter().map(|shard| shard.handler_time).sum(),
             pins_refused: sum(|shard| shard.pins_refused),
             lateness: Lateness::of(lateness),
@@ -134,15 +150,22 @@ impl ShardStats {
 }
 
 impl Stats {
+    /// The snapshot as Prometheus reads it.
+    #[must_use]
+    pub fn prometheus(&self) -> Prometheus<'_> {
+        Prometheus::new(self)
+    }
+
     pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
         let totals = core.totals();
+        let now = (!core.is_shut_down()).then(|| core.now());
         let histograms: Vec<Histogram> =
             core.shards().iter().map(|shard| shard.counters.lateness()).collect();
         let shards: Vec<ShardStats> = core
             .shards()
             .iter()
             .zip(&histograms)
-            .map(|(shard, lateness)| ShardStats::of(shard, lateness))
+            .map(|(shard, lateness)| ShardStats::of(shard, now, lateness))
             .collect();
         let all = Histogram::checked_sum(&histograms.iter().collect::<Vec<_>>());
         let all = all.unwrap_or_else(|_| histograms[0].clone());
@@ -152,6 +175,10 @@ impl Stats {
             fired: totals.fired,
             returned: totals.returned,
             pending: totals.pending(),
+            capacity: u64::from(core.capacity()),
+            engine_full: core.engine_full().count(),
+            lane_full: core.lane_full().count(),
+            stall_after: core.stall_after(),
             owned: OwnedStats {
                 alive: totals.owned(),
                 fired: core.shards().iter().map(|shard| shard.counters.owned_fired.get()).sum(),

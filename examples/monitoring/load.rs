@@ -1,0 +1,38 @@
+//! Requests with timeouts: many are pending, nearly all are answered in time.
+
+use std::collections::VecDeque;
+use std::thread;
+use std::time::Duration;
+use tourbillon::{Producer, ScheduleErrorKind};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Of so many requests one is not answered: its timeout is short, so that something fires.
+const UNANSWERED: u64 = 50;
+const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
+const REQUESTS_EACH_ROUND: u64 = 100;
+const ROUND: Duration = Duration::from_millis(5);
+
+/// Keeps some `pending` timers until the engine is shut down.
+pub(crate) fn run(mut engine: Producer<u64>, pending: usize) {
+    let mut requests = VecDeque::new();
+    for number in 0.. {
+        // Answered: the oldest.
+        while requests.len() >= pending.max(1) {
+            if let Some(id) = requests.pop_front() {
+                drop(engine.cancel(id));
+            }
+        }
+        let is_answered = number % UNANSWERED > 0;
+        match engine.try_schedule_at(engine.now() + if is_answered { TIMEOUT } else { SHORT_TIMEOUT }, number)
+        {
+            Ok(id) if is_answered => requests.push_back(id),
+            Err(error) if error.kind == ScheduleErrorKind::ShutDown => return,
+            // Refused requests are counted by the engine.
+            Ok(_) | Err(_) => {}
+        }
+        let is_filling = requests.len() + 1 < pending;
+        if !is_filling && number % REQUESTS_EACH_ROUND == 0 {
+            thread::sleep(ROUND);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What is wrong with an engine at this moment, in one word.
+
+use crate::counters::EPISODE;
+use crate::engine::Core;
+use core::fmt;
+use core::time::Duration;
+
+/// Slots in use, of a hundred, from which on an engine counts as full.
+const FULL_PERCENT: u64 = 90;
+
+/// What is wrong with an engine, if anything. The word is its `Display`.
+///
+/// Where several are true, the first one that is true in the order of [`ShutDown`](Self::ShutDown), [`Late`](Self::Late),
+/// [`WorkersBehind`](Self::WorkersBehind), [`Full`](Self::Full) is told: each may be the cause of those after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Condition {
+    /// `well`: none of the others.
+    Well,
+    /// `full`: more than 90 % of the capacity is in use, by pending timers and by owned ones; or a call found no slot, or no room
+    /// in its lane, within the last second, be it that it was refused or that it waits.
+    Full,
+    /// `workers-behind`: of some shard, the first due timer that no worker has taken has waited for longer than
+    /// [`stall_after`](crate::Builder::stall_after).
+    WorkersBehind,
+    /// `late`: some shard should have begun or ended a turn more than [`stall_after`](crate::Builder::stall_after) ago.
+    Late,
+    /// `shut-down`: no timer fires any more.
+    ShutDown,
+}
+
+impl Condition {
+    /// The word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Well => "well",
+            Self::Full => "full",
+            Self::WorkersBehind => "workers-behind",
+            Self::Late => "late",
+            Self::ShutDown => "shut-down",
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// How an engine is at this moment: see [`Handle::health`](crate::Handle::health). Displayed as the word and the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// In one word.
+    pub condition: Condition,
+    /// Why, with the figures, for a person to read.
+    pub why: String,
+}
+
+impl Health {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        self.condition == Condition::Well
+    }
+
+    pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
+        if core.is_shut_down() {
+            return Self { condition: Condition::ShutDown, why: "the engine was shut down".to_owned() };
+        }
+        late(core)
+            .map(|why| Self { condition: Condition::Late, why })
+            .or_else(|| workers_behind(core).map(|why| Self { condition: Condition::WorkersBehind, why }))
+            .unwrap_or_else(|| fullness(core))
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.condition, self.why)
+    }
+}
+
+/// The worst shard by `measure`, if it is beyond the threshold.
+fn worst<T: Send + 'static>(
+    core: &Core<T>,
+    measure: impl Fn(&crate::counters::ShardCounters) -> Duration,
+) -> Option<(usize, Duration)> {
+    let times = core.shards().iter().map(|shard| measure(&shard.counters)).enumerate();
+    times.max_by_key(|&(_, time)| time).filter(|&(_, time)| time > core.stall_after())
+}
+
+fn late<T: Send + 'static>(core: &Core<T>) -> Option<String> {
+    let now = core.now();
+    let (shard, behind) = worst(core, |counters| counters.behind(now))?;
+    let ticks = core.tick().whole_ticks(behind);
+    let cause =
+        if core.is_inline() { "a handler holds it up, or its core is busy" } else { "its core is busy" };
+    Some(format!("shard {shard} is {behind:.1?} behind, {ticks} ticks: {cause}"))
+}
+
+fn workers_behind<T: Send + 'static>(core: &Core<T>) -> Option<String> {
+    let now = core.now();
+    let (shard, waited) = worst(core, |counters| counters.waited(now))?;
+    let timers: u64 = core.shards().iter().map(|shard| shard.counters.waiting_tickets()).sum();
+    let workers = match core.workers() {
+        0 => "a worker".to_owned(),
+        1 => "the one worker".to_owned(),
+        workers => format!("one of {workers} workers"),
+    };
+    Some(format!("due timers that wait for {workers}: {timers}, the first of shard {shard} for {waited:.1?}"))
+}
+
+fn fullness<T: Send + 'static>(core: &Core<T>) -> Health {
+    let (now, totals, capacity) = (core.now(), core.totals(), core.capacity());
+    let in_use = totals.pending() + totals.owned();
+    let refused = |refusals: &crate::counters::Refusals, what: &str| {
+        let told = || format!("{what} within the last {EPISODE:?}, {} times in all", refusals.count());
+        refusals.is_recent(now).then(told)
+    };
+    let in_use_of = format!("{in_use} of {capacity} slots are in use");
+    let full = (in_use * 100 > u64::from(capacity) * FULL_PERCENT).then(|| in_use_of.clone());
+    let why = full
+        .or_else(|| refused(core.engine_full(), "no slot was left"))
+        .or_else(|| refused(core.lane_full(), "a lane was full"));
+    match why {
+        Some(why) => Health { condition: Condition::Full, why },
+        None => Health { condition: Condition::Well, why: in_use_of },
+    }
+}

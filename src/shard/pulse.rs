@@ -1,0 +1,215 @@
+//! Whether a shard keeps up, as its thread sees it and tells the statistics.
+//!
+//! A shard owes a turn
+//! - while it sleeps, from the moment on at which it means to wake;
+//! - while it turns, from the begin of the turn on, or from that of the first tick that it has not handed out, if it knows of one
+//!   that is before: the one that it slept for, or one for which a turn's budget did not suffice.
+//!
+//! That moment is all that is published. Who reads it at `now` knows how late the shard is, whatever it hangs in; a
+//! moment ahead means that it is not. A *stall* is a debt of more than `stall_after`: it is one stall until the shard owes less.
+//!
+//! A shard that was woken early owes from its next turn on, not from the waking: the parker would need a clock.
+
+use super::ShardShared;
+use crate::sync::StdArc;
+use crate::tick::{TickLength, Timestamp};
+use crate::trace;
+use core::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    pub(super) engine: u64,
+    shard: usize,
+    tick: TickLength,
+    stall_after: Duration,
+    shared: StdArc<ShardShared>,
+    /// As published.
+    owed_from: Timestamp,
+    /// When the first tick begins that is to be handed out, as far as is known.
+    due: Timestamp,
+    /// The worst of the stall that lasts.
+    stall: Option<Duration>,
+}
+
+impl Pulse {
+    pub(crate) fn new(
+        engine: u64,
+        shard: usize,
+        tick: TickLength,
+        stall_after: Duration,
+        shared: StdArc<ShardShared>,
+    ) -> Self {
+        Self {
+            engine,
+            shard,
+            tick,
+            stall_after,
+            shared,
+            owed_from: Timestamp::MAX,
+            due: Timestamp::MAX,
+            stall: None,
+        }
+    }
+
+    pub(super) fn begin_turn(&mut self, now: Timestamp) {
+        self.look(now);
+        self.owe_from(now.min(self.due));
+    }
+
+    /// The turn that began at `now` ends; what begins at `due` or later was not handed out.
+    pub(super) fn end_turn(&mut self, now: Timestamp, due: Timestamp) {
+        self.due = due;
+        self.owe_from(now.min(due));
+    }
+
+    /// The turns are over at `now`; the next one is to begin at `until`.
+    pub(super) fn rest(&mut self, now: Timestamp, until: Timestamp) {
+        self.look(now);
+        if now < until {
+            self.catch_up();
+        }
+        self.due = until;
+        self.owe_from(until);
+    }
+
+    /// The shard's thread ends.
+    pub(super) fn end(&mut self) {
+        self.catch_up();
+        self.owe_from(Timestamp::MAX);
+    }
+
+    fn owe_from(&mut self, moment: Timestamp) {
+        self.owed_from = moment;
+        self.shared.counters.owed_from.set(moment.as_nanos());
+    }
+
+    fn look(&mut self, now: Timestamp) {
+        let late = now - self.owed_from;
+        if late > self.stall_after {
+            self.stall_of(late);
+        } else {
+            self.catch_up();
+        }
+    }
+
+    #[cold]
+    fn stall_of(&mut self, late: Duration) {
+        let counters = &self.shared.counters;
+        if self.stall.is_none() {
+            counters.stalls.add(1);
+            trace::stalled(self.engine, self.shard, late, self.tick.whole_ticks(late));
+        }
+        let worst = self.stall.map_or(late, |worst| worst.max(late));
+        self.stall = Some(worst);
+        counters.note_stall(worst);
+    }
+
+    fn catch_up(&mut self) {
+        if let Some(worst) = self.stall.take() {
+            trace::caught_up(self.engine, self.shard, worst, self.tick.whole_ticks(worst));
+        }
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(millis * MS)
+    }
+
+    fn pulse() -> Pulse {
+        let shared = StdArc::new(ShardShared::new(64));
+        Pulse::new(0, 0, TickLength::from_nanos(MS), Duration::from_millis(100), shared)
+    }
+
+    /// Stalls, the worst one and the present debt, the last two in milliseconds.
+    fn seen(pulse: &Pulse, now: u64) -> (u64, u128, u128) {
+        let counters = &pulse.shared.counters;
+        (counters.stalls.get(), counters.worst_stall().as_millis(), counters.behind(at(now)).as_millis())
+    }
+
+    #[test]
+    fn a_sleep_owes_from_its_end_on() {
+        let mut pulse = pulse();
+        pulse.begin_turn(at(1_000));
+        assert_eq!(seen(&pulse, 1_000), (0, 0, 0));
+        pulse.end_turn(at(1_000), at(1_001));
+        pulse.rest(at(1_001), at(5_000));
+        assert_eq!(seen(&pulse, 4_999), (0, 0, 0));
+        assert_eq!(seen(&pulse, 5_070), (0, 0, 70));
+        // Woken early, in time, and on the threshold: no stall.
+        for begin in [2_000, 5_000, 5_100] {
+            pulse.begin_turn(at(begin));
+            pulse.end_turn(at(begin), at(begin + 1));
+            pulse.rest(at(begin), at(5_000.max(begin)));
+        }
+        assert_eq!(seen(&pulse, 5_100).0, 0);
+        pulse.rest(at(5_100), at(6_000));
+        pulse.begin_turn(at(6_101));
+        // The tick is owed until the turn ends.
+        assert_eq!(seen(&pulse, 6_103), (1, 101, 103));
+        pulse.end_turn(at(6_101), at(6_102));
+        assert_eq!(seen(&pulse, 6_103), (1, 101, 2));
+    }
+
+    #[test]
+    fn a_long_turn_is_one_stall_and_ends_with_it() {
+        let mut pulse = pulse();
+        pulse.begin_turn(at(10));
+        assert_eq!(seen(&pulse, 260), (0, 0, 250));
+        pulse.end_turn(at(10), at(11));
+        pulse.rest(at(260), Timestamp::MAX);
+        assert_eq!(seen(&pulse, 100_000), (1, 250, 0));
+        assert_eq!(pulse.stall, None);
+        pulse.begin_turn(at(100_000));
+        assert_eq!(seen(&pulse, 100_000), (1, 250, 0));
+    }
+
+    /// A shard that does not sleep begins a turn that has a debt of its own, not that of the last turn.
+    #[test]
+    fn without_a_sleep_the_next_tick_is_owed() {
+        let mut pulse = pulse();
+        pulse.begin_turn(at(0));
+        pulse.end_turn(at(0), at(1));
+        pulse.begin_turn(at(70));
+        assert_eq!(seen(&pulse, 101), (0, 0, 100));
+        pulse.end_turn(at(70), at(71));
+        pulse.begin_turn(at(70));
+        assert_eq!(seen(&pulse, 170), (0, 0, 100));
+    }
+
+    #[test]
+    fn what_is_left_of_a_tick_is_owed_since_that_tick() {
+        let mut pulse = pulse();
+        pulse.begin_turn(at(500));
+        let mut last = 500;
+        for now in [500, 560, 620, 680] {
+            pulse.end_turn(at(last), at(500));
+            pulse.begin_turn(at(now));
+            last = now;
+        }
+        assert_eq!(seen(&pulse, 680), (1, 180, 180));
+        pulse.end_turn(at(680), at(681));
+        pulse.begin_turn(at(690));
+        assert_eq!(pulse.stall, None);
+        // Another one, less bad.
+        pulse.end_turn(at(690), at(691));
+        pulse.begin_turn(at(800));
+        assert_eq!(seen(&pulse, 800), (2, 180, 109));
+        pulse.end();
+        assert_eq!(seen(&pulse, 10_000), (2, 180, 0));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_owes_nothing() {
+        let mut pulse = pulse();
+        pulse.begin_turn(at(1_000));
+        pulse.end_turn(at(1_000), at(1_001));
+        pulse.begin_turn(at(10));
+        assert_eq!(seen(&pulse, 11), (0, 0, 1));
+    }
+}

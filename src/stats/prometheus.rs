@@ -1,0 +1,152 @@
+//! Statistics in Prometheus' text format.
+
+use super::series::{Read, SERIES, Series, Value};
+use super::{Lateness, Stats};
+use core::fmt::{self, Display, Formatter, Write};
+
+/// Statistics in Prometheus' text exposition format, version 0.0.4: what it displays is the body of an answer to a scrape.
+///
+/// Each series is named `tourbillon_`, times are in seconds, and a shard's series have the label `shard`. Lateness is a
+/// histogram with the bounds of [`Lateness::BOUNDS`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::Builder;
+///
+/// let mut engine = Builder::new().build_driven(|_| {})?;
+/// engine.schedule(Duration::from_secs(1), ())?;
+/// engine.advance(Duration::from_secs(2));
+/// let page = engine.stats().prometheus().to_string();
+/// assert!(page.contains("\n# TYPE tourbillon_fired_total counter\ntourbillon_fired_total{shard=\"0\"} 1\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Prometheus<'a> {
+    engines: Vec<(Option<&'a str>, &'a Stats)>,
+}
+
+impl<'a> Prometheus<'a> {
+    /// The value of the header `Content-Type` that belongs to it.
+    pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";
+
+    pub(super) fn new(stats: &'a Stats) -> Self {
+        Self { engines: vec![(None, stats)] }
+    }
+
+    /// The statistics of several engines, which the label `engine` tells apart: each needs a name of its own.
+    ///
+    /// ```
+    /// use tourbillon::{Builder, Prometheus};
+    ///
+    /// let engines = [4, 8].map(|capacity| Builder::new().capacity(capacity).build_driven(|_: tourbillon::Fired<'_, ()>| {}));
+    /// let [http, jobs] = engines.map(|engine| engine.unwrap().stats());
+    /// let page = Prometheus::of([("http", &http), ("jobs", &jobs)]).to_string();
+    /// assert!(page.contains("\ntourbillon_capacity{engine=\"http\"} 4\ntourbillon_capacity{engine=\"jobs\"} 8\n"));
+    /// ```
+    pub fn of(engines: impl IntoIterator<Item = (&'a str, &'a Stats)>) -> Self {
+        Self { engines: engines.into_iter().map(|(name, stats)| (Some(name), stats)).collect() }
+    }
+}
+
+impl Display for Prometheus<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for series in &SERIES {
+            let kind = match series.read {
+                Read::Lateness(_) => "histogram",
+                _ if series.is_counter() => "counter",
+                _ => "gauge",
+            };
+            writeln!(f, "# HELP {} {}", series.name, series.help)?;
+            writeln!(f, "# TYPE {} {kind}", series.name)?;
+            for &(engine, stats) in &self.engines {
+                write_samples(f, series, engine, stats)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_samples(f: &mut Formatter<'_>, series: &Series, engine: Option<&str>, stats: &Stats) -> fmt::Result {
+    if let Read::Engine(read) = series.read {
+        return write_sample(f, series.name, &Labels { engine, ..Labels::default() }, read(stats));
+    }
+    for (index, shard) in stats.shards.iter().enumerate() {
+        let labels = Labels { engine, shard: Some(index), bound: None };
+        match series.read {
+            Read::Engine(_) => {}
+            Read::Shard(read) => write_sample(f, series.name, &labels, read(shard))?,
+            Read::Lateness(read) => write_histogram(f, series.name, labels, read(shard))?,
+        }
+    }
+    Ok(())
+}
+
+fn write_histogram(
+    f: &mut Formatter<'_>,
+    name: &str,
+    labels: Labels<'_>,
+    lateness: &Lateness,
+) -> fmt::Result {
+    let count = Value::Count(lateness.count);
+    let name_of_bucket = format_args!("{name}_bucket");
+    for (bound, within) in lateness.buckets() {
+        let labels = Labels { bound: Some(bound.as_secs_f64()), ..labels };
+        write_sample(f, name_of_bucket, &labels, Value::Count(within))?;
+    }
+    write_sample(f, name_of_bucket, &Labels { bound: Some(f64::INFINITY), ..labels }, count)?;
+    write_sample(f, format_args!("{name}_sum"), &labels, Value::Time(lateness.sum))?;
+    write_sample(f, format_args!("{name}_count"), &labels, count)
+}
+
+fn write_sample(f: &mut Formatter<'_>, name: impl Display, labels: &Labels<'_>, value: Value) -> fmt::Result {
+    match value {
+        Value::Count(count) => writeln!(f, "{name}{labels} {count}"),
+        Value::Time(time) => writeln!(f, "{name}{labels} {}", time.as_secs_f64()),
+    }
+}
+
+/// The labels of a sample, in braces if there are any.
+#[derive(Clone, Copy, Default)]
+struct Labels<'a> {
+    engine: Option<&'a str>,
+    shard: Option<usize>,
+    /// Of a bucket.
+    bound: Option<f64>,
+}
+
+impl Display for Labels<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut separator = '{';
+        if let Some(engine) = self.engine {
+            write!(f, "{separator}engine=\"")?;
+            write_escaped(f, engine)?;
+            f.write_char('"')?;
+            separator = ',';
+        }
+        if let Some(shard) = self.shard {
+            write!(f, "{separator}shard=\"{shard}\"")?;
+            separator = ',';
+        }
+        match self.bound {
+            Some(bound) if bound.is_infinite() => write!(f, "{separator}le=\"+Inf\"")?,
+            Some(bound) => write!(f, "{separator}le=\"{bound}\"")?,
+            None => {}
+        }
+        let has_any = self.engine.is_some() || self.shard.is_some() || self.bound.is_some();
+        f.write_str(if has_any { "}" } else { "" })
+    }
+}
+
+/// The value of a label: a backslash before each backslash and quote, and no line break.
+fn write_escaped(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
+    for c in text.chars() {
+        match c {
+            '\\' | '"' => write!(f, "\\{c}")?,
+            '\n' => f.write_str("\\n")?,
+            _ => f.write_char(c)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! The line-up of series: what `Stats::prometheus` prints and `Stats::record` publishes.
+
+use super::{Lateness, ShardStats, Stats};
+use core::time::Duration;
+
+/// One series, or one for each shard.
+pub(super) struct Series {
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) read: Read,
+}
+
+/// Where its samples come from.
+pub(super) enum Read {
+    Engine(fn(&Stats) -> Value),
+    Shard(fn(&ShardStats) -> Value),
+    Lateness(fn(&ShardStats) -> &Lateness),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Count(u64),
+    /// Exposed in seconds.
+    Time(Duration),
+}
+
+use Read::{Engine, Shard};
+use Value::{Count, Time};
+
+impl Series {
+    const fn new(name: &'static str, help: &'static str, read: Read) -> Self {
+        Self { name, help, read }
+    }
+
+    /// Whether it only grows.
+    pub(super) fn is_counter(&self) -> bool {
+        self.name.ends_with("_total")
+    }
+
+    /// Whether it is measured in seconds.
+    #[cfg(feature = "metrics")]
+    pub(super) fn is_time(&self) -> bool {
+        self.name.trim_end_matches("_total").ends_with("_seconds")
+    }
+}
+
+/// Every series. What is called `_total` is a counter.
+pub(super) const SERIES: [Series; 27] = [
+    Series::new(
+        "tourbillon_scheduled_total",
+        "Timers scheduled, rescheduled ones again.",
+        Engine(|stats| Count(stats.scheduled)),
+    ),
+    Series::new(
+        "tourbillon_cancelled_total",
+        "Timers cancelled, rescheduled ones included.",
+        Engine(|stats| Count(stats.cancelled)),
+    ),
+    Series::new(
+        "tourbillon_returned_total",
+        "Timers returned or dropped by a shutdown.",
+        Engine(|stats| Count(stats.returned)),
+    ),
+    Series::new(
+        "tourbillon_pending",
+        "Timers that wait for their deadline or for a worker.",
+        Engine(|stats| Count(stats.pending)),
+    ),
+    Series::new(
+        "tourbillon_capacity",
+        "Slots for timers, pending and owned.",
+        Engine(|stats| Count(stats.capacity)),
+    ),
+    Series::new(
+        "tourbillon_engine_full_total",
+        "Calls that found no slot left.",
+        Engine(|stats| Count(stats.engine_full)),
+    ),
+    Series::new(
+        "tourbillon_lane_full_total",
+        "Calls that found no room in their lane; each attempt of one that waits.",
+        Engine(|stats| Count(stats.lane_full)),
+    ),
+    Series::new(
+        "tourbillon_owned",
+        "Timers that are owned by handles.",
+        Engine(|stats| Count(stats.owned.alive)),
+    ),
+    Series::new(
+        "tourbillon_owned_fired_total",
+        "Handlers begun for owned timers.",
+        Engine(|stats| Count(stats.owned.fired)),
+    ),
+    Series::new(
+        "tourbillon_owned_posted_total",
+        "Armings of owned timers that posted a ticket to a shard.",
+        Engine(|stats| Count(stats.owned.posted)),
+    ),
+    Series::new(
+        "tourbillon_owned_put_off_total",
+        "Due tickets of owned timers that were put off.",
+        Engine(|stats| Count(stats.owned.put_off)),
+    ),
+    Series::new(
+        "tourbillon_stall_after_seconds",
+        "A shard that is later than this stalls.",
+        Engine(|stats| Time(stats.stall_after)),
+    ),
+    Series::new(
+        "tourbillon_fired_total",
+        "Handlers begun, for timers of either kind.",
+        Shard(|shard| Count(shard.fired)),
+    ),
+    Series::new(
+        "tourbillon_panics_total",
+        "Handlers and executors that panicked.",
+        Shard(|shard| Count(shard.panics)),
+    ),
+    Series::new("tourbillon_tickets", "Tickets in the wheel.", Shard(|shard| Count(shard.tickets))),
+    Series::new(
+        "tourbillon_stale_tickets_total",
+        "Tickets of ended timers dropped.",
+        Shard(|shard| Count(shard.stale_tickets)),
+    ),
+    Series::new("tourbillon_turns_total", "Passes of the shard's loop.", Shard(|shard| Count(shard.turns))),
+    Series::new(
+        "tourbillon_wakes_total",
+        "Times the shard slept and woke.",
+        Shard(|shard| Count(shard.wakes)),
+    ),
+    Series::new(
+        "tourbillon_unparks_total",
+        "Times a producer woke the shard.",
+        Shard(|shard| Count(shard.unparks)),
+    ),
+    Series::new(
+        "tourbillon_stalls_total",
+        "Times the shard was late by more than the stall threshold.",
+        Shard(|shard| Count(shard.stalls)),
+    ),
+    Series::new(
+        "tourbillon_worst_stall_seconds",
+        "The longest that the shard was ever late in a stall.",
+        Shard(|shard| Time(shard.worst_stall)),
+    ),
+    Series::new(
+        "tourbillon_behind_seconds",
+        "How late the shard is at this moment.",
+        Shard(|shard| Time(shard.behind)),
+    ),
+    Series::new(
+        "tourbillon_queued_timers",
+        "Due timers that no worker has taken.",
+        Shard(|shard| Count(shard.queued_timers)),
+    ),
+    Series::new(
+        "tourbillon_queue_age_seconds",
+        "How long the first of them has waited.",
+        Shard(|shard| Time(shard.queue_age)),
+    ),
+    Series::new(
+        "tourbillon_handler_seconds_total",
+        "Time that workers spent in handlers.",
+        Shard(|shard| Time(shard.handler_time)),
+    ),
+    Series::new(
+        "tourbillon_pin_refused",
+        "Whether the system would not pin the shard's thread.",
+        Shard(|shard| Count(shard.pins_refused)),
+    ),
+    Series::new(
+        "tourbillon_lateness_seconds",
+        "How long after their deadlines handlers began.",
+        Read::Lateness(|shard| &shard.lateness),
+    ),
+];

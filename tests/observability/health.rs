@@ -1,0 +1,205 @@
+//! Health: the present state, in one word.
+
+use crate::stalls::inline_engine;
+use crate::support::{Gate, HOUR, MS, wait_until};
+use std::time::Duration;
+use tourbillon::{Builder, Condition, Fired, Handle, ManualClock};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn await_condition<T: Send>(engine: &Handle<T>, condition: Condition) {
+    wait_until(condition.as_str(), || engine.health().condition == condition);
+}
+
+/// The clock stands meanwhile, so that what the shards do at this moment is soon done.
+fn await_health<T: Send>(engine: &Handle<T>, health: &str) {
+    wait_until(health, || engine.health().to_string() == health);
+}
+
+#[test]
+fn a_shard_that_hangs_is_late_until_it_turns_again() {
+    let (engine, clock, gate) = inline_engine(Builder::new());
+    assert!(engine.health().is_well());
+    engine.producer_on(1).schedule(MS, ()).unwrap();
+    clock.advance(MS);
+    gate.await_arrival();
+    clock.advance(100 * MS);
+    await_health(&engine, "well: 0 of 16777216 slots are in use");
+    clock.advance(MS / 2);
+    await_health(
+        &engine,
+        "late: shard 1 is 100.5ms behind, 100 ticks: a handler holds it up, or its core is busy",
+    );
+    clock.advance(HOUR);
+    assert_eq!(engine.health().condition, Condition::Late);
+    gate.open();
+    await_condition(&engine, Condition::Well);
+    // What has passed is in the statistics.
+    assert_eq!(engine.stats().shards[1].stalls, 1);
+}
+
+/// The same in real time, on a shard of the default kind of clock.
+#[test]
+fn a_shard_that_hangs_is_late_in_real_time() {
+    let gate = Gate::new();
+    let hold = gate.clone();
+    let builder = Builder::new().shards(2).unpinned().inline().stall_after(50 * MS);
+    let engine = builder.build(move |_| hold.pass()).unwrap();
+    engine.producer_on(0).schedule(MS, ()).unwrap();
+    gate.await_arrival();
+    // Not by the other shard's name, which may be late too on a busy machine.
+    wait_until("shard 0 is late", || engine.health().why.starts_with("shard 0 is"));
+    gate.open();
+    await_condition(&engine, Condition::Well);
+}
+
+#[test]
+fn a_worker_that_hangs_leaves_the_workers_behind() {
+    let (clock, gate) = (ManualClock::new(), Gate::new());
+    let hold = gate.clone();
+    let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
+    let engine = builder.build(move |_| hold.pass()).unwrap();
+    let mut producer = engine.producer();
+    let begin = engine.now();
+    // The second one is in the same chunk, the third in one of its own.
+    producer.schedule_batch_at([MS, MS, 11 * MS].map(|delay| (begin + delay, ()))).unwrap();
+    clock.advance(MS);
+    gate.await_arrival();
+    clock.advance(10 * MS);
+    wait_until("two wait", || engine.stats().total.queued_timers == 2);
+    let stats = engine.stats();
+    assert_eq!((stats.total.queue_age, stats.total.queued_chunks), (10 * MS, 1));
+    await_health(&engine, "well: 2 of 16777216 slots are in use");
+    clock.advance(91 * MS);
+    await_health(
+        &engine,
+        "workers-behind: due timers that wait for the one worker: 2, the first of shard 0 for 101.0ms",
+    );
+    gate.open();
+    await_condition(&engine, Condition::Well);
+    let stats = engine.stats();
+    assert_eq!((stats.fired, stats.total.queued_timers, stats.total.queue_age), (3, 0, Duration::ZERO));
+}
+
+/// Timers that are cancelled, put off, disarmed or dropped while they wait for a worker wait no more once it has come to them.
+#[test]
+fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
+    let (clock, gate) = (ManualClock::new(), Gate::new());
+    let hold = gate.clone();
+    let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
+    let engine = builder.build(move |_| hold.pass()).unwrap();
+    let due = engine.now() + MS;
+    let [put_off, disarmed, dropped] = [(); 3].map(|()| engine.timer(()).unwrap());
+    engine.schedule_at(due, ()).unwrap();
+    clock.advance(MS);
+    gate.await_arrival();
+    let cancelled = engine.schedule_at(due, ()).unwrap();
+    for timer in [&put_off, &disarmed, &dropped] {
+        timer.arm_at(due).unwrap();
+    }
+    clock.advance(MS);
+    wait_until("they wait", || engine.stats().total.queued_timers == 4);
+    assert!(engine.cancel(cancelled).payload().is_some());
+    put_off.arm(HOUR).unwrap();
+    disarmed.disarm();
+    drop(dropped);
+    gate.open();
+    wait_until("none waits", || engine.stats().total.queued_timers == 0);
+    assert_eq!((engine.stats().total.fired, put_off.is_armed()), (1, true));
+    clock.advance(HOUR);
+    wait_until("it fires", || engine.stats().owned.fired == 1 && engine.stats().total.queued_timers == 0);
+}
+
+#[test]
+fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
+    let mut engine = Builder::new().capacity(10).build_driven(|_: Fired<'_, u32>| {}).unwrap();
+    let owned = engine.timer(0).unwrap();
+    for n in 1..9 {
+        engine.schedule(SECOND, n).unwrap();
+    }
+    assert_eq!(engine.health().to_string(), "well: 9 of 10 slots are in use");
+    engine.schedule(SECOND, 9).unwrap();
+    assert_eq!(engine.health().to_string(), "full: 10 of 10 slots are in use");
+    engine.advance(SECOND);
+    assert_eq!(engine.health().to_string(), "well: 1 of 10 slots are in use");
+    drop(owned);
+}
+
+/// Slots that rest in other threads' hands are to be had by nobody, though few timers are pending.
+#[test]
+fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
+    let mut engine = Builder::new().capacity(640).build_driven(|_: Fired<'_, u32>| {}).unwrap();
+    let mut producers: Vec<_> = (0..64).map(|_| engine.producer()).collect();
+    for producer in &mut producers {
+        producer.schedule(HOUR, 0).unwrap();
+    }
+    assert_eq!(engine.health().to_string(), "well: 64 of 640 slots are in use");
+    assert!(engine.schedule(HOUR, 0).is_err());
+    assert_eq!(engine.health().to_string(), "full: no slot was left within the last 1s, 1 times in all");
+    engine.advance(SECOND);
+    assert_eq!(engine.health().condition, Condition::Full);
+    engine.advance(MS);
+    assert!(engine.health().is_well(), "{}", engine.health());
+}
+
+#[test]
+fn a_full_lane_is_full_for_a_second() {
+    let mut engine = Builder::new().lane_capacity(64).build_driven(|_: Fired<'_, u32>| {}).unwrap();
+    let refused = (0..70).filter(|&n| engine.try_schedule(HOUR, n).is_err()).count();
+    assert_eq!(refused, 6);
+    assert_eq!(engine.health().to_string(), "full: a lane was full within the last 1s, 6 times in all");
+    engine.advance(SECOND + MS);
+    assert!(engine.health().is_well(), "{}", engine.health());
+}
+
+/// Late before workers-behind before full; after a shutdown nothing else is told.
+#[test]
+fn the_first_cause_is_told() {
+    let (engine, clock, gate) = inline_engine(Builder::new().capacity(2));
+    let due = engine.now() + MS;
+    engine.producer_on(0).schedule_batch_at([(due, ()), (due, ())]).unwrap();
+    assert_eq!(engine.health().condition, Condition::Full);
+    clock.advance(MS);
+    gate.await_arrival();
+    clock.advance(SECOND);
+    let stats = engine.stats();
+    assert_eq!((stats.shards[0].queued_timers, stats.shards[0].queue_age), (1, SECOND));
+    assert_eq!(engine.health().condition, Condition::Late);
+    gate.open();
+    await_condition(&engine, Condition::Well);
+    assert!(engine.shutdown().is_empty());
+    assert_eq!(engine.health().to_string(), "shut-down: the engine was shut down");
+}
+
+/// An engine that was shut down while due timers waited does not go on to grow older.
+#[test]
+fn after_a_shutdown_nothing_waits() {
+    let (clock, gate) = (ManualClock::new(), Gate::new());
+    let hold = gate.clone();
+    let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
+    let engine = builder.build(move |_| hold.pass()).unwrap();
+    engine.schedule_batch([(MS, ()), (MS, ())]).unwrap();
+    clock.advance(MS);
+    gate.await_arrival();
+    let handle = Handle::clone(&engine);
+    let ending = std::thread::spawn(move || handle.shutdown().len());
+    wait_until("it is shut down", || engine.is_shut_down());
+    gate.open();
+    assert_eq!(ending.join().unwrap(), 1);
+    clock.advance(HOUR);
+    let total = engine.stats().total;
+    assert_eq!((total.queued_timers, total.queue_age, total.behind), (0, Duration::ZERO, Duration::ZERO));
+    assert_eq!(engine.health().condition, Condition::ShutDown);
+}
+
+#[test]
+fn each_condition_is_one_word() {
+    let words =
+        [Condition::Well, Condition::Full, Condition::WorkersBehind, Condition::Late, Condition::ShutDown];
+    let words = words.map(|condition| format!("{condition:>15}"));
+    assert_eq!(
+        words.each_ref().map(|word| word.trim()),
+        ["well", "full", "workers-behind", "late", "shut-down"]
+    );
+    assert!(words.iter().all(|word| word.len() == 15));
+}

@@ -1,0 +1,136 @@
+//! The line-up as text: its form, its numbers, and what the README says of it.
+
+use crate::engine_with_a_history;
+use crate::page::Page;
+use crate::support::{HOUR, MS};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use tourbillon::{Builder, Fired, Lateness, Prometheus};
+
+#[test]
+fn a_known_history_gives_its_numbers() {
+    let engine = engine_with_a_history();
+    let page = Page::read(&engine.stats().prometheus().to_string()).unwrap();
+    let expected = [
+        ("scheduled_total", 4.0),
+        ("cancelled_total", 1.0),
+        ("returned_total", 0.0),
+        ("pending", 1.0),
+        ("capacity", 64.0),
+        ("engine_full_total", 0.0),
+        ("lane_full_total", 0.0),
+        ("owned", 0.0),
+        ("owned_fired_total", 1.0),
+        ("owned_posted_total", 1.0),
+        ("owned_put_off_total", 1.0),
+        ("stall_after_seconds", 0.1),
+        ("fired_total{shard=\"0\"}", 1.0),
+        ("fired_total{shard=\"1\"}", 2.0),
+        ("panics_total{shard=\"0\"}", 0.0),
+        ("panics_total{shard=\"1\"}", 1.0),
+        ("tickets{shard=\"0\"}", 1.0),
+        ("tickets{shard=\"1\"}", 0.0),
+        ("stale_tickets_total{shard=\"0\"}", 1.0),
+        ("stale_tickets_total{shard=\"1\"}", 0.0),
+        ("wakes_total{shard=\"0\"}", 0.0),
+        ("stalls_total{shard=\"0\"}", 0.0),
+        ("worst_stall_seconds{shard=\"0\"}", 0.0),
+        ("behind_seconds{shard=\"0\"}", 0.0),
+        ("queued_timers{shard=\"0\"}", 0.0),
+        ("queued_timers{shard=\"1\"}", 0.0),
+        ("queue_age_seconds{shard=\"0\"}", 0.0),
+        ("handler_seconds_total{shard=\"1\"}", 0.0),
+        ("pin_refused{shard=\"1\"}", 0.0),
+        ("lateness_seconds_count{shard=\"0\"}", 1.0),
+        ("lateness_seconds_count{shard=\"1\"}", 2.0),
+        ("lateness_seconds_bucket{shard=\"1\",le=\"0.0001\"}", 1.0),
+        ("lateness_seconds_bucket{shard=\"1\",le=\"0.00025\"}", 2.0),
+        ("lateness_seconds_bucket{shard=\"1\",le=\"+Inf\"}", 2.0),
+    ];
+    for (series, value) in expected {
+        assert_eq!(page.get(&format!("tourbillon_{series}")), value, "{series}");
+    }
+    let sum = page.get("tourbillon_lateness_seconds_sum{shard=\"1\"}");
+    assert!((sum - 0.000_25).abs() < 0.000_005, "{sum}");
+    assert!(page.get("tourbillon_turns_total{shard=\"1\"}") > 0.0);
+}
+
+/// Whatever the engine, each series is there, for each shard.
+#[test]
+fn the_line_up_is_the_same_for_every_engine() {
+    let families = |shards| {
+        let engine = Builder::new().shards(shards).build_driven(|_: Fired<'_, ()>| {}).unwrap();
+        let page = Page::read(&engine.stats().prometheus().to_string()).unwrap();
+        for (family, kind) in &page.families {
+            let samples = page.samples.keys().filter(|series| match kind.as_str() {
+                "histogram" => series.name == format!("{family}_count"),
+                _ => series.name == *family,
+            });
+            let labels: BTreeSet<_> = samples.map(|series| series.labels.get("shard").cloned()).collect();
+            let of_shards = (0..shards).map(|shard| Some(shard.to_string())).collect();
+            assert!(labels == BTreeSet::from([None]) || labels == of_shards, "{family}: {labels:?}");
+        }
+        let buckets = page.samples.keys().filter(|series| series.name.ends_with("_bucket")).count();
+        assert_eq!(buckets, shards * (Lateness::BOUNDS.len() + 1));
+        page.families
+    };
+    assert_eq!(families(1), families(12));
+}
+
+#[test]
+fn engines_are_told_apart_by_a_label_whatever_their_names() {
+    let (one, other) = (engine_with_a_history(), engine_with_a_history());
+    other.schedule(HOUR, 7).unwrap();
+    let names = ["\\ a \"quoted\"\nname, {shard=\"0\"}", ""];
+    let (one, other) = (one.stats(), other.stats());
+    let page = Page::read(&Prometheus::of([(names[0], &one), (names[1], &other)]).to_string()).unwrap();
+    let scheduled: Vec<_> =
+        page.samples.iter().filter(|(series, _)| series.name == "tourbillon_scheduled_total").collect();
+    assert_eq!(scheduled.len(), 2);
+    for (series, &value) in scheduled {
+        let name = &series.labels["engine"];
+        assert_eq!(value, if name.is_empty() { 5.0 } else { 4.0 });
+        assert!(names.contains(&name.as_str()), "{name}");
+    }
+    assert_eq!(Prometheus::of([]).to_string().lines().filter(|line| !line.starts_with("# ")).count(), 0);
+}
+
+/// What was refused is counted by its reason, and what a shutdown returns.
+#[test]
+fn refusals_and_returns_are_counted() {
+    let mut engine =
+        Builder::new().capacity(70).lane_capacity(64).build_driven(|_: Fired<'_, u32>| {}).unwrap();
+    let scheduled = (0..100).take_while(|&n| engine.schedule(HOUR, n).is_ok()).count();
+    assert_eq!(scheduled, 64);
+    engine.advance(MS);
+    let more = (0..100).filter(|&n| engine.schedule(HOUR, n).is_ok()).count();
+    assert_eq!(more, 6);
+    assert!(engine.timer(1).is_err() && engine.schedule_batch([(HOUR, 1), (HOUR, 2)]).is_err());
+    let stats = engine.stats();
+    assert_eq!((stats.lane_full, stats.engine_full, stats.pending, stats.capacity), (1, 96, 70, 70));
+    assert_eq!(engine.shutdown().len(), 70);
+    assert!(engine.schedule(HOUR, 1).is_err());
+    let page = Page::read(&engine.stats().prometheus().to_string()).unwrap();
+    assert_eq!(page.get("tourbillon_engine_full_total"), 96.0);
+    assert_eq!(page.get("tourbillon_lane_full_total"), 1.0);
+    assert_eq!(page.get("tourbillon_returned_total"), 70.0);
+}
+
+/// Each series that the README names exists, as it is spelt there, and its table is there.
+#[test]
+fn the_readme_names_no_series_that_there_is_not() {
+    let engine = engine_with_a_history();
+    let page = Page::read(&engine.stats().prometheus().to_string()).unwrap();
+    let mut known: BTreeSet<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
+    known.extend(page.samples.keys().map(|series| series.name.as_str()));
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (_, section) = readme.split_once("\n## What to watch\n").expect("the section");
+    let section = section.split("\n## ").next().unwrap();
+    let named: BTreeSet<&str> = section
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| word.starts_with("tourbillon_"))
+        .collect();
+    assert!(named.len() >= 8, "{named:?}");
+    assert!(named.is_subset(&known), "{:?}", named.difference(&known));
+}

@@ -28,6 +28,12 @@ pub trait Clock: Send + Sync {
 /// Called by a clock that moves in steps, after each one. Once it has returned false it is dropped.
 pub type OnStep = Box<dyn Fn() -> bool + Send + Sync>;
 
+/// The time of day by the system's clock, which may be set.
+#[cfg(feature = "tasks")]
+pub(crate) fn system_time() -> std::time::SystemTime {
+    std::time::SystemTime::now()
+}
+
 /// The default clock: the processor's time-stamp counter where it is usable, the system's monotonic clock elsewhere.
 ///
 /// Reading it takes about half as long as [`std::time::Instant::now`]. Its rate is calibrated once, at the first use

@@ -49,6 +49,11 @@ impl<T> ScheduleError<T> {
     pub(crate) fn shut_down(payload: T) -> Self {
         Self { kind: ScheduleErrorKind::ShutDown, payload }
     }
+
+    /// The same error, with something else for the payload.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> ScheduleError<U> {
+        ScheduleError { kind: self.kind, payload: f(self.payload) }
+    }
 }
 
 /// A batch of which some timers were not scheduled; it has their payloads.
@@ -72,6 +77,18 @@ pub enum RescheduleError<T> {
     LaneFull,
     /// It was cancelled, and then the engine was shut down: here is its payload.
     ShutDown(T),
+}
+
+impl<T> RescheduleError<T> {
+    /// The same error, with something else for the payload.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> RescheduleError<U> {
+        match self {
+            Self::Running => RescheduleError::Running,
+            Self::Gone => RescheduleError::Gone,
+            Self::LaneFull => RescheduleError::LaneFull,
+            Self::ShutDown(payload) => RescheduleError::ShutDown(f(payload)),
+        }
+    }
 }
 
 // Errors are printed whether or not payloads can be.

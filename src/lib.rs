@@ -69,7 +69,9 @@
 //! - `std` (default): the engine. Without it, [`wheel`], [`Tick`], [`Timestamp`] and [`TimerId`] only, on `core` and
 //!   `alloc`.
 //! - `async`: `sleep`, `timeout` and `interval` for any executor, in the module `future`.
-//! - `calendar`: cron expressions and days of the month, in the module `calendar`.
+//! - `tasks`: closures, repeating tasks and timers by key on one engine, in the modules `task` and `keyed`; idle timeouts, a map
+//!   whose entries expire and a queue of delays, in the module `uses`.
+//! - `calendar`: cron expressions and days of the month, in the module `calendar`; tasks repeat by them.
 //! - `metrics`: [`Stats`] for the `metrics` facade, `Stats::record`. [`Stats::prometheus`] needs no feature.
 //! - `tracing`: events with the target `tourbillon` when an engine starts and stops, when a shard stalls and has caught up, when
 //!   timers are refused for want of room, when a handler panics, and when a shard could not be pinned. The first refusal of an
@@ -135,6 +137,8 @@ with_std! {
     // Floor 7: what is built on it.
     #[cfg(feature = "calendar")]
     pub mod calendar;
+    #[cfg(feature = "tasks")]
+    pub mod task;
 }
 
 pub use tick::{Tick, Timestamp};
@@ -158,8 +162,8 @@ pub use self::{
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub use clock::BootClock;
 
-/// The README's example, as a test.
-#[cfg(doctest)]
+/// The README's examples, as tests.
+#[cfg(all(doctest, feature = "tasks", feature = "calendar"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 

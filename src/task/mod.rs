@@ -1,0 +1,67 @@
+//! Closures: once after a delay, again and again, and on timers of one's own, all on one engine.
+//!
+//! An [`Engine`](crate::Engine) delivers payloads of one type to one handler. A [`TaskEngine`] is an engine whose payloads
+//! say themselves what is to be done, so that a whole process can share one set of threads: its one-shots cost an engine's
+//! timer and an allocation, its [`TaskTimer`]s are armed at the price of a [`Timer`](crate::Timer), and its repeating tasks
+//! are such timers. [`keyed`](crate::keyed) and [`uses`](crate::uses) are built on it.
+//!
+//! ```
+//! use std::sync::mpsc;
+//! use std::time::Duration;
+//! use tourbillon::Builder;
+//! use tourbillon::task::{Missed, Repeat};
+//!
+//! let mut tasks = Builder::new().build_driven_tasks()?;
+//! let (log, entries) = mpsc::channel();
+//!
+//! let once = log.clone();
+//! tasks.after(Duration::from_secs(5), move || once.send("five seconds later").unwrap())?;
+//!
+//! let minutely = Repeat::every(Duration::from_secs(60)).times(2).missed(Missed::Skip);
+//! let task = tasks.repeat(minutely, move |run| log.send(if run.number == 1 { "first" } else { "second" }).unwrap())?;
+//!
+//! tasks.advance(Duration::from_secs(600));
+//! assert_eq!(entries.try_iter().collect::<Vec<_>>(), ["five seconds later", "first", "second"]);
+//! assert_eq!(task.report().runs, 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # When a repeating task is late, or long
+//!
+//! A task that repeats at a fixed rate has an instant for each run. Two things may go amiss, and each has its policy:
+//!
+//! | what came due | is | policy | counted in [`Report`] |
+//! |---|---|---|---|
+//! | before a run began: the engine or its workers were late | *missed* | [`Missed`]: run them all, go on from now, or leave them out | `missed`, `skipped` |
+//! | while a run lasted: it was longer than its period | *overlapped* | [`Overlap`]: leave them out, or queue one; [`Tasks::repeat_in_parallel`] runs them beside | `overlapped`, `skipped` |
+//!
+//! With a fixed pause between runs neither happens.
+//!
+//! # Not here
+//!
+//! Tasks that survive a restart. Tasks that await: their future can sleep by itself (feature `async`).
+
+mod course;
+mod error;
+mod job;
+mod key;
+mod named;
+mod repeat;
+mod repeating;
+mod run;
+mod tasks;
+mod timer;
+mod told;
+mod wall;
+
+pub use error::{RepeatError, RepeatErrorKind};
+pub use job::{Call, Moment};
+pub use key::{IfPresent, Key};
+pub use named::{NamedError, NamedErrorKind, NamedTasks, Started};
+pub use repeat::{First, Missed, OnPanic, Overlap, Repeat};
+pub use repeating::{Stopped, Task};
+pub use run::{Report, Run};
+pub use tasks::{DrivenTasks, TaskEngine, Tasks};
+pub use timer::TaskTimer;
+
+pub(crate) use job::{Job, OnDue, OnEnd, Shot};

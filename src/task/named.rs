@@ -1,0 +1,240 @@
+//! Repeating tasks by name.
+
+use super::error::RepeatErrorKind;
+use super::key::{IfPresent, Key};
+use super::repeat::Repeat;
+use super::repeating::{InTurn, Repeating, Stopped, Task};
+use super::run::Run;
+use super::tasks::Tasks;
+use crate::sync::{AtomicU64, Ordering, StdArc, Weak};
+use core::borrow::Borrow;
+use core::fmt;
+use core::hash::Hash;
+use scc::HashMap;
+use scc::hash_map::Entry;
+use std::collections::HashSet;
+
+/// Repeating tasks by name: one for each, replaced and stopped by it. Clones are of the same names.
+///
+/// A name is free again when its task has ended, by itself or not. Tasks go on when the last clone is dropped.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::Builder;
+/// use tourbillon::task::{IfPresent, Repeat};
+///
+/// let mut tasks = Builder::new().build_driven_tasks()?;
+/// let jobs = tasks.named();
+/// let minutely = Repeat::every(Duration::from_secs(60));
+/// jobs.start(IfPresent::Replace, "clean-up", minutely.clone(), |_| println!("cleaned"))?;
+/// let again = jobs.start(IfPresent::Reject, "clean-up", minutely, |_| println!("twice"));
+/// assert_eq!(again.unwrap_err().key, "clean-up");
+///
+/// tasks.advance(Duration::from_secs(600));
+/// assert_eq!(jobs.get("clean-up").unwrap().report().runs, 10);
+/// assert!(jobs.stop("clean-up").is_some() && jobs.get("clean-up").is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct NamedTasks<K: Key> {
+    shared: StdArc<Shared<K>>,
+}
+
+struct Shared<K: Key> {
+    tasks: Tasks,
+    entries: HashMap<K, Named>,
+    generations: AtomicU64,
+}
+
+struct Named {
+    generation: u64,
+    task: Task,
+}
+
+/// How starting a task by name ended.
+#[derive(Clone, Debug)]
+
+pub enum Started {
+    /// The name was free. Here is its task.
+    New(Task),
+    /// The name had a task, which has ended: a run of it may be under way, and none begins any more.
+    Replaced {
+        /// The name's task.
+        task: Task,
+        /// Whether a run of the one before is under way.
+        before: Stopped,
+    },
+    /// The name has the task that it had: here it is. The new closure was dropped.
+    Kept(Task),
+}
+
+impl<K: Key> NamedTasks<K> {
+    pub(super) fn new(tasks: &Tasks) -> Self {
+        let shared =
+            Shared { tasks: tasks.clone(), entries: HashMap::default(), generations: AtomicU64::new(0) };
+        Self { shared: StdArc::new(shared) }
+    }
+
+    /// Starts a task by name, as [`Tasks::repeat`] does.
+    ///
+    /// # Errors
+    ///
+    /// As there, and with [`Present`](NamedErrorKind::Present) if the mode says so; name and closure come back. A task that
+    /// the name has stays, unless the engine was shut down.
+    pub fn start<F: FnMut(&Run) + Send + 'static>(
+        &self,
+        mode: IfPresent,
+        key: K,
+        plan: Repeat,
+        f: F,
+    ) -> Result<Started, NamedError<K, F>> {
+        // Ordering: Relaxed. Numbers that differ; nothing is published.
+        let generation = self.shared.generations.fetch_add(1, Ordering::Relaxed);
+        let leave = Leave { shared: StdArc::downgrade(&self.shared), key: key.clone(), generation };
+        let body = InTurn::new((f, leave), |(f, _): &mut (F, Leave<K>), run| f(run));
+        let made = Repeating::make(&self.shared.tasks, &plan, body);
+        let repeating = match made {
+            Ok(repeating) => repeating,
+            Err(error) => {
+                return Err(NamedError::new(NamedErrorKind::NotStarted(error.kind), key, error.task.0));
+            }
+        };
+        let task = Task::new(StdArc::clone(&repeating) as _);
+        // It is in the map before its first run, and under way when nothing is locked any more.
+        let before = match (self.shared.entries.entry_sync(key.clone()), mode) {
+            (Entry::Vacant(entry), _) => {
+                drop(entry.insert_entry(Named { generation, task: task.clone() }));
+                None
+            }
+            (Entry::Occupied(mut entry), IfPresent::Replace) => {
+                let new = Named { generation, task: task.clone() };
+                Some(core::mem::replace(entry.get_mut(), new).task)
+            }
+            (Entry::Occupied(entry), IfPresent::Keep) => return Ok(Started::Kept(entry.task.clone())),
+            (Entry::Occupied(entry), IfPresent::Reject) => {
+                drop(entry);
+                return Err(match repeating.take_back() {
+                    Some((f, _)) => NamedError::new(NamedErrorKind::Present, key, f),
+                    None => unreachable!("nobody else has it"),
+                });
+            }
+        };
+        let before = before.map(|task| task.stop());
+        match repeating.launch() {
+            Ok(()) => Ok(match before {
+                Some(before) => Started::Replaced { task, before },
+                None => Started::New(task),
+            }),
+            // Its closure leaves the map.
+            Err(error) => Err(NamedError::new(NamedErrorKind::NotStarted(error.kind), key, error.task.0)),
+        }
+    }
+
+    /// Stops the task of a name, as [`Task::stop`] does; `None` when it has none.
+    pub fn stop<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Stopped>
+    where
+        K: Borrow<Q>,
+    {
+        let (_, named) = self.shared.entries.remove_sync(key)?;
+        Some(named.task.stop())
+    }
+
+    /// The task of a name.
+    #[must_use]
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Task>
+    where
+        K: Borrow<Q>,
+    {
+        self.shared.entries.read_sync(key, |_, named| named.task.clone())
+    }
+
+    /// The names that have tasks. Others wait for a bucket at a time.
+    #[must_use]
+    pub fn keys(&self) -> Vec<K> {
+        // A set, for the map tells some names twice while it is rebuilt.
+        let mut keys = HashSet::new();
+        self.shared.entries.iter_sync(|key, _| {
+            keys.insert(key.clone());
+            true
+        });
+        keys.into_iter().collect()
+    }
+}
+
+/// Goes with the closure of a task: frees the name, if it is still the task's.
+struct Leave<K: Key> {
+    shared: Weak<Shared<K>>,
+    key: K,
+    generation: u64,
+}
+
+impl<K: Key> Drop for Leave<K> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            let is_ours = |named: &mut Named| named.generation == self.generation;
+            drop(shared.entries.remove_if_sync(&self.key, is_ours));
+        }
+    }
+}
+
+impl<K: Key> Clone for NamedTasks<K> {
+    fn clone(&self) -> Self {
+        Self { shared: StdArc::clone(&self.shared) }
+    }
+}
+
+impl<K: Key> fmt::Debug for NamedTasks<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedTasks").field("tasks", &self.shared.tasks).finish_non_exhaustive()
+    }
+}
+
+/// Why a task was not started by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NamedErrorKind {
+    /// The name has a task, and was to have one only if it had none.
+    Present,
+    /// The task cannot be started.
+    NotStarted(RepeatErrorKind),
+}
+
+impl fmt::Display for NamedErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Present => f.write_str("the name has a task"),
+            Self::NotStarted(kind) => kind.fmt(f),
+        }
+    }
+}
+
+/// A task that was not started by name; it has both.
+pub struct NamedError<K, F> {
+    /// Why.
+    pub kind: NamedErrorKind,
+    /// The name.
+    pub key: K,
+    /// What would have run.
+    pub task: F,
+}
+
+impl<K, F> NamedError<K, F> {
+    fn new(kind: NamedErrorKind, key: K, task: F) -> Self {
+        Self { kind, key, task }
+    }
+}
+
+impl<K, F> fmt::Debug for NamedError<K, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamedError").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl<K, F> fmt::Display for NamedError<K, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl<K, F> std::error::Error for NamedError<K, F> {}

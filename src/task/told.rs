@@ -1,0 +1,82 @@
+//! Closures that are told which timer fired, and when: what a binding for another language hands on.
+
+use super::job::{Call, Moment, OnDue, Shot};
+use super::tasks::{Tasks, give_back};
+use super::timer::TaskTimer;
+use crate::error::{ScheduleError, ScheduleErrorKind};
+use crate::sync::StdArc;
+use crate::tick::Timestamp;
+use crate::ticket::TimerId;
+
+impl Tasks {
+    /// As [`at`](Self::at), for a closure that is told of the moment. Called as a [`Call`] that came back, it is told `None`.
+    ///
+    /// # Errors
+    ///
+    /// As [`at`](Self::at).
+    pub fn at_told(
+        &self,
+        deadline: Timestamp,
+        f: impl FnOnce(Option<&Moment>) + Send + 'static,
+    ) -> Result<TimerId, ScheduleError<Call>> {
+        self.shoot(deadline, Box::new(Told(f))).map_err(|error| error.map(give_back))
+    }
+
+    /// As [`timer`](Self::timer), for a closure that is told of the moment.
+    ///
+    /// # Errors
+    ///
+    /// When the engine is full or shut down.
+    pub fn timer_told(
+        &self,
+        f: impl Fn(&Moment) + Send + Sync + 'static,
+    ) -> Result<TaskTimer, ScheduleErrorKind> {
+        TaskTimer::of(self, StdArc::new(Told(f)))
+    }
+}
+
+struct Told<F>(F);
+
+impl<F: FnOnce(Option<&Moment>) + Send + 'static> Shot for Told<F> {
+    fn fire(self: Box<Self>, moment: &Moment) {
+        (self.0)(Some(moment));
+    }
+
+    fn unfired(self: Box<Self>) -> Option<Call> {
+        Some(Box::new(move || (self.0)(None)))
+    }
+}
+
+impl<F: Fn(&Moment) + Send + Sync> OnDue for Told<F> {
+    fn on_due(&self, moment: &Moment) {
+        (self.0)(moment);
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use crate::builder::Builder;
+    use crate::sync::{Mutex, StdArc};
+    use crate::tick::Timestamp;
+    use core::time::Duration;
+
+    #[test]
+    fn a_closure_is_told_its_moment_and_none_when_it_came_back() {
+        let mut tasks = Builder::new().build_driven_tasks().unwrap();
+        let log = StdArc::new(Mutex::new(Vec::new()));
+        let [once, back, again] = [(); 3].map(|()| StdArc::clone(&log));
+        let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
+        let id =
+            tasks.at_told(at(5), move |m| once.lock().unwrap().push(m.map(|m| (m.id, m.deadline)))).unwrap();
+        let timer = tasks.timer_told(move |m| again.lock().unwrap().push(Some((m.id, m.deadline)))).unwrap();
+        timer.arm_at(at(7)).unwrap();
+        tasks.advance(Duration::from_millis(10));
+        assert_eq!(log.lock().unwrap()[0], Some((id, at(5))));
+        assert_eq!(log.lock().unwrap()[1].map(|(_, deadline)| deadline), Some(at(7)));
+        tasks.at_told(at(50), move |m| back.lock().unwrap().push(m.map(|m| (m.id, m.deadline)))).unwrap();
+        for unfired in tasks.shutdown() {
+            (unfired.payload)();
+        }
+        assert_eq!(log.lock().unwrap()[2..], [None]);
+    }
+}

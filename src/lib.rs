@@ -138,6 +138,8 @@ with_std! {
     #[cfg(feature = "calendar")]
     pub mod calendar;
     #[cfg(feature = "tasks")]
+    pub mod keyed;
+    #[cfg(feature = "tasks")]
     pub mod task;
 }
 

@@ -141,6 +141,8 @@ with_std! {
     pub mod keyed;
     #[cfg(feature = "tasks")]
     pub mod task;
+    #[cfg(feature = "tasks")]
+    pub mod uses;
 }
 
 pub use tick::{Tick, Timestamp};

@@ -1,0 +1,354 @@
+//! A queue whose items can be received when their delay has passed.
+//!
+//! An item waits among timers by key ([`Keyed`](crate::keyed)), under its [`Delayed`] id, and is moved to a list of due items
+//! when it is due; whoever comes first takes it there. Several may receive at a time, as threads that block, as tasks that
+//! await, or both.
+//!
+//! What can be done by a closure on a worker needs no queue: [`Tasks::after`] costs a fifth. An item that is moved or
+//! taken back again and again, and hardly ever received, is better off with a [`Timer`](crate::Timer).
+//!
+//! # Order
+//!
+//! Items are received in the order in which the engine fires their timers: by deadline, up to a tick on one shard, and up to
+//! the lateness of the shards and of the workers if there are several. Within a tick there is no order.
+//!
+//! # The end
+//!
+//! [`DelayQueue::close`] ends the queue, and so does a shutdown of its engine. What was due by then is still received, and
+//! after it nothing: [`NoItem::Ever`]. What was not due comes back from `close`, which may be called after a shutdown, too.
+//! The last handle to go drops everything.
+//!
+//! # Races and their endings
+//!
+//! - remove x due, reset x due: as [`Keyed`](crate::keyed): the item comes back, or waits anew, or it is received.
+//! - push x close: the item is received, or comes back from the close, or with the push's error: exactly one of them.
+//! - receive x receive: each item goes to one of them.
+//! - An item that comes due wakes the first in line. One that was woken and is dropped instead of looking, such as a
+//!   future, wakes the next. So nobody sleeps while there is an item that nobody is on the way to.
+
+mod receiver;
+mod waiters;
+
+pub use receiver::Receiver;
+
+use super::error::{NoItem, PushError, PushErrorKind};
+use crate::clock::{Clock, SystemClock};
+use crate::engine::ignore_poison;
+use crate::error::ScheduleErrorKind;
+use crate::keyed::{Keyed, KeyedError, KeyedErrorKind, MoveError};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, StdArc, Weak, fence};
+use crate::task::IfPresent;
+use crate::task::{OnEnd, Tasks};
+use crate::tick::Timestamp;
+use core::fmt;
+use core::time::Duration;
+use crossbeam_queue::SegQueue;
+use crossbeam_utils::CachePadded;
+use waiters::Waiters;
+
+/// The id of an item in its [`DelayQueue`]; no other item has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Delayed(u64);
+
+/// A queue whose items can be received when their delay has passed. Clones are of the same queue: any of them pushes and
+/// receives.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::Builder;
+///
+/// let mut tasks = Builder::new().build_driven_tasks()?;
+/// let retries = tasks.delay_queue();
+///
+/// let first = retries.push(Duration::from_secs(1), "GET /a")?;
+/// retries.push(Duration::from_secs(2), "GET /b")?;
+/// retries.reset(first, Duration::from_secs(4))?;
+///
+/// tasks.advance(Duration::from_secs(3));
+/// assert_eq!(retries.recv(), Some("GET /b"));
+/// assert_eq!(retries.remove(first), Some("GET /a"));
+/// assert!(retries.close().is_empty() && retries.recv().is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct DelayQueue<T: Send + 'static> {
+    shared: StdArc<Shared<T>>,
+}
+
+struct Shared<T: Send + 'static> {
+    tasks: Tasks,
+    waiting: Keyed<u64, T>,
+    due: StdArc<Due<T>>,
+    /// What had not come due when the queue ended, until somebody fetches it.
+    left: Mutex<Vec<T>>,
+}
+
+/// Where the timers of items and receivers meet.
+struct Due<T> {
+    items: SegQueue<T>,
+    waiters: Waiters,
+    /// How many items were to be pushed.
+    begun: CachePadded<AtomicU64>,
+    /// How many of them do not wait any more: they are due, or were never pushed, or were taken out.
+    ended: CachePadded<AtomicU64>,
+    is_closed: AtomicBool,
+    /// Whether somebody has seen the end.
+    is_over: AtomicBool,
+}
+
+impl Tasks {
+    /// A queue whose items wait for their time on this engine.
+    #[must_use]
+    pub fn delay_queue<T: Send + 'static>(&self) -> DelayQueue<T> {
+        let due = StdArc::new(Due {
+            items: SegQueue::new(),
+            waiters: Waiters::default(),
+            begun: CachePadded::new(AtomicU64::new(0)),
+            ended: CachePadded::new(AtomicU64::new(0)),
+            is_closed: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+        });
+        let came_due = StdArc::clone(&due);
+        let waiting = self.keyed(move |item| came_due.put(item.value));
+        let shared = StdArc::new(Shared { tasks: self.clone(), waiting, due, left: Mutex::default() });
+        self.at_end(StdArc::downgrade(&shared) as Weak<dyn OnEnd>);
+        DelayQueue { shared }
+    }
+}
+
+impl<T: Send + 'static> DelayQueue<T> {
+    /// Pushes an item, to be received `delay` from now or later; never earlier.
+    ///
+    /// # Errors
+    ///
+    /// When the queue was closed, and when the engine is full or shut down; the item comes back.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1): a timer, its allocation, an operation of a map, and a count that all who push share.
+    pub fn push(&self, delay: Duration, item: T) -> Result<Delayed, PushError<T>> {
+        self.push_at(self.shared.tasks.now() + delay, item)
+    }
+
+    /// As [`push`](Self::push), to be received at `deadline` or later.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn push_at(&self, deadline: Timestamp, item: T) -> Result<Delayed, PushError<T>> {
+        let Shared { waiting, due, .. } = &*self.shared;
+        // Ordering: SeqCst, before the look at the flag. Pairs with `has_ended`: whoever finds the queue closed and nothing
+        // under way is not followed by this item.
+        let id = due.begun.fetch_add(1, Ordering::SeqCst);
+        let refuse = |kind, item| {
+            due.settle(1);
+            Err(PushError { kind, item })
+        };
+        if due.is_closed() {
+            return refuse(self.end_kind(), item);
+        }
+        if let Err(KeyedError { kind, value, .. }) =
+            waiting.schedule_at(IfPresent::Reject, id, deadline, item)
+        {
+            let KeyedErrorKind::Refused(kind) = kind else { unreachable!("no other item has this id") };
+            return refuse(PushErrorKind::Refused(kind), value);
+        }
+        // Ordering: SeqCst fence. Pairs with `close`: it finds the item, or we find the queue closed.
+        fence(Ordering::SeqCst);
+        match due.is_closed().then(|| waiting.cancel(&id)).flatten() {
+            Some(item) => refuse(self.end_kind(), item),
+            None => Ok(Delayed(id)),
+        }
+    }
+
+    /// Receives the next item that is due, and waits until one is; `None` when the queue has ended. Not to be called where
+    /// the engine's handlers run: they may be what it waits for.
+    #[must_use]
+    pub fn recv(&self) -> Option<T> {
+        self.shared.due.take().or_else(|| self.receiver().wait(|| None)).flatten()
+    }
+
+    /// Receives an item that is due already.
+    ///
+    /// # Errors
+    ///
+    /// When none is, and when the queue has ended.
+    pub fn try_recv(&self) -> Result<T, NoItem> {
+        self.shared.due.take().map_or(Err(NoItem::Yet), |item| item.ok_or(NoItem::Ever))
+    }
+
+    /// As [`recv`](Self::recv), but waits no longer than `timeout`: in real time, whatever the engine's clock.
+    ///
+    /// # Errors
+    ///
+    /// When nothing came due in time, and when the queue has ended.
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, NoItem> {
+        let clock = SystemClock::new();
+        let deadline = clock.now() + timeout;
+        let outcome = self.receiver().wait(|| Some(deadline - clock.now()));
+        outcome.map_or(Err(NoItem::Yet), |item| item.ok_or(NoItem::Ever))
+    }
+
+    /// A receiver that is polled, with a place of its own among those who wait: it is a `Stream` with the feature `async`.
+    #[must_use]
+    pub fn receiver(&self) -> Receiver<T> {
+        Receiver::new(self.clone())
+    }
+
+    /// Receives the next item that is due, as a future; `None` when the queue has ended. Dropped before it has completed, it
+    /// has taken no item.
+    pub fn next(&self) -> impl Future<Output = Option<T>> + Send + use<T> {
+        let mut receiver = self.receiver();
+        core::future::poll_fn(move |cx| receiver.poll_recv(cx))
+    }
+
+    /// Takes an item back. `None` when it is due and can be, or was, received; and when it was taken before.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1), as [`Keyed::cancel`](crate::keyed::Keyed::cancel).
+    #[expect(clippy::must_use_candidate, reason = "who removes an item need not want it")]
+    pub fn remove(&self, id: Delayed) -> Option<T> {
+        let item = self.shared.waiting.cancel(&id.0)?;
+        self.shared.due.settle(1);
+        Some(item)
+    }
+
+    /// Moves an item to `delay` from now. It cannot be received before.
+    ///
+    /// # Errors
+    ///
+    /// When the item is due or was taken out, and when the engine is full or shut down: it is as it was then.
+    pub fn reset(&self, id: Delayed, delay: Duration) -> Result<(), MoveError> {
+        self.shared.waiting.reschedule(&id.0, delay)
+    }
+
+    /// When an item is due; `None` when it is already, or was taken out.
+    #[must_use]
+    pub fn deadline(&self, id: Delayed) -> Option<Timestamp> {
+        self.shared.waiting.deadline(&id.0)
+    }
+
+    /// How many items wait for their time, and how many are due and were not received.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let due = &self.shared.due;
+        usize::try_from(due.under_way()).unwrap_or(usize::MAX) + due.items.len()
+    }
+
+    /// Whether there is no item.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Ends the queue: nothing is pushed any more, and what is due can be received. What was not due is returned, by the
+    /// first call after the end.
+    #[expect(clippy::must_use_candidate, reason = "what was not due is often of no use any more")]
+    pub fn close(&self) -> Vec<T> {
+        self.shared.end();
+        core::mem::take(&mut *ignore_poison(self.shared.left.lock()))
+    }
+
+    /// Whether the queue was closed, or its engine shut down.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.due.is_closed()
+    }
+
+    /// What ended the queue.
+    fn end_kind(&self) -> PushErrorKind {
+        if self.shared.tasks.is_shut_down() {
+            PushErrorKind::Refused(ScheduleErrorKind::ShutDown)
+        } else {
+            PushErrorKind::Closed
+        }
+    }
+}
+
+impl<T: Send + 'static> Shared<T> {
+    fn end(&self) {
+        // Ordering: SeqCst, and the fence. With `push_at`.
+        self.due.is_closed.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let items = self.waiting.drain();
+        let count = items.len() as u64;
+        ignore_poison(self.left.lock()).extend(items.into_iter().map(|(_, item)| item));
+        self.due.settle(count);
+    }
+}
+
+impl<T: Send + 'static> OnEnd for Shared<T> {
+    fn on_end(&self) {
+        self.end();
+    }
+}
+
+impl<T> Due<T> {
+    /// Puts an item where it is received, and wakes one who waits.
+    fn put(&self, item: T) {
+        self.items.push(item);
+        self.settle(1);
+        self.waiters.wake_one();
+    }
+
+    /// Says that `count` items do not wait any more. Whoever waits for the end looks again.
+    fn settle(&self, count: u64) {
+        // Ordering: SeqCst. Release: the item that is due by now. With `end`: the flag is seen, or `end` wakes later.
+        self.ended.fetch_add(count, Ordering::SeqCst);
+        if self.is_closed() {
+            self.waiters.wake_all();
+        }
+    }
+
+    /// An item that is due, or the end; `None` when there is neither.
+    fn take(&self) -> Option<Option<T>> {
+        match self.items.pop() {
+            Some(item) => Some(Some(item)),
+            // Once more: the last item may have come due since.
+            None => self.has_ended().then(|| self.items.pop()),
+        }
+    }
+
+    /// Whether no item comes due any more.
+    fn has_ended(&self) -> bool {
+        // Ordering: Acquire. All that came due.
+        if !self.is_over.load(Ordering::Acquire) {
+            if !self.is_closed() || self.under_way() > 0 {
+                return false;
+            }
+            // For good: a push that counts from now on finds the queue closed, and only seems to be under way.
+            // Ordering: Release. As above.
+            self.is_over.store(true, Ordering::Release);
+        }
+        true
+    }
+
+    /// How many items wait, or are being pushed.
+    fn under_way(&self) -> u64 {
+        // Ordering: SeqCst. With `push_at`. The ended first: none of them can have begun later.
+        let ended = self.ended.load(Ordering::SeqCst);
+        self.begun.load(Ordering::SeqCst) - ended
+    }
+
+    fn is_closed(&self) -> bool {
+        // Ordering: SeqCst. With `push_at`, `settle`.
+        self.is_closed.load(Ordering::SeqCst)
+    }
+}
+
+impl<T: Send + 'static> Clone for DelayQueue<T> {
+    fn clone(&self) -> Self {
+        Self { shared: StdArc::clone(&self.shared) }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for DelayQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DelayQueue")
+            .field("len", &self.len())
+            .field("is_closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,129 @@
+//! Receiving by polling.
+
+use super::DelayQueue;
+use super::waiters::Place;
+use crate::sync::{StdArc, park_timeout, thread};
+use core::fmt;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::task::Wake;
+
+/// A way to receive from a [`DelayQueue`] for a task. Several receivers share the items.
+///
+/// One that has answered [`Poll::Pending`] stands in line until it is polled again or dropped: an item that wakes its task
+/// meanwhile is left to it, unless another receiver comes by.
+///
+/// # Examples
+///
+/// ```
+/// use std::task::{Context, Poll, Waker};
+/// use std::time::Duration;
+/// use tourbillon::Builder;
+///
+/// let mut tasks = Builder::new().build_driven_tasks()?;
+/// let queue = tasks.delay_queue();
+/// let mut receiver = queue.receiver();
+/// let mut cx = Context::from_waker(Waker::noop());
+///
+/// queue.push(Duration::from_secs(1), "retry")?;
+/// assert_eq!(receiver.poll_recv(&mut cx), Poll::Pending);
+/// tasks.advance(Duration::from_secs(1));
+/// assert_eq!(receiver.poll_recv(&mut cx), Poll::Ready(Some("retry")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Receiver<T: Send + 'static> {
+    queue: DelayQueue<T>,
+    /// While it waits, or was woken and has not looked yet.
+    place: Option<Place>,
+}
+
+impl<T: Send + 'static> Receiver<T> {
+    pub(super) fn new(queue: DelayQueue<T>) -> Self {
+        Self { queue, place: None }
+    }
+
+    /// The next item that is due, or `None` when the queue has ended. Pending, it wakes the task that polled it last.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let due = &self.queue.shared.due;
+        let mut outcome = due.take();
+        if outcome.is_none() {
+            due.waiters.wait(&mut self.place, cx.waker());
+            outcome = due.take();
+        }
+        match outcome {
+            None => Poll::Pending,
+            Some(outcome) => {
+                // Whether or not it was woken: it has done what for.
+                if let Some(place) = self.place.take() {
+                    due.waiters.leave(place);
+                }
+                Poll::Ready(outcome)
+            }
+        }
+    }
+
+    /// Waits on this thread, as long as `left` says that there is time. `None` when there is not.
+    pub(super) fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<T>> {
+        let waker = Waker::from(StdArc::new(Unpark(thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        loop {
+            let left = left();
+            match self.poll_recv(&mut cx) {
+                Poll::Ready(outcome) => return Some(outcome),
+                Poll::Pending => match left {
+                    Some(Duration::ZERO) => return None,
+                    Some(left) => park_timeout(left),
+                    None => thread::park(),
+                },
+            }
+        }
+    }
+
+    /// Its queue.
+    #[must_use]
+    pub fn queue(&self) -> &DelayQueue<T> {
+        &self.queue
+    }
+}
+
+/// Wakes a thread that waits.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: StdArc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl<T: Send + 'static> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let waiters = &self.queue.shared.due.waiters;
+        if let Some(place) = self.place.take()
+            && !waiters.leave(place)
+        {
+            // It was woken for an item, and has not looked.
+            waiters.wake_one();
+        }
+    }
+}
+
+#[cfg(feature = "async")]
+impl<T: Send + 'static> futures_core::Stream for Receiver<T> {
+    type Item = T;
+
+    fn poll_next(self: core::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        self.get_mut().poll_recv(cx)
+    }
+}
+
+impl<T: Send + 'static> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        Self::new(self.queue.clone())
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}

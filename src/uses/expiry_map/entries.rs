@@ -1,0 +1,159 @@
+//! The entries of a map, and their timers.
+
+use super::Lifetime;
+use crate::engine::Rearmed;
+use crate::error::{ScheduleError, ScheduleErrorKind};
+use crate::sync::{AtomicU64, Ordering, StdArc, Weak};
+use crate::task::Key;
+use crate::task::{Job, Moment, OnDue, Tasks};
+use crate::tick::Timestamp;
+use crate::ticket::TimerId;
+use crate::timer::Timer;
+use core::time::Duration;
+use scc::HashMap;
+use scc::hash_map::Entry;
+
+pub(super) type Listener<K, V> = dyn Fn(K, V) + Send + Sync;
+
+pub(super) struct Shared<K: Key, V: Send + Sync + 'static> {
+    pub(super) tasks: Tasks,
+    pub(super) lifetime: Lifetime,
+    pub(super) entries: HashMap<K, Slot<K, V>>,
+    pub(super) listener: Option<Box<Listener<K, V>>>,
+}
+
+/// What a key has.
+pub(super) struct Slot<K: Key, V: Send + Sync + 'static> {
+    pub(super) value: V,
+    /// In nanoseconds. Nobody sees the value at or after it.
+    deadline: AtomicU64,
+    time_to_live: Duration,
+    /// Armed for the deadline, or for an earlier one.
+    _timer: Timer<Job>,
+    timer_id: TimerId,
+    /// Which the timer has weakly.
+    _end: StdArc<End<K, V>>,
+}
+
+/// The owner of an entry's timer.
+pub(super) struct End<K: Key, V: Send + Sync + 'static> {
+    shared: Weak<Shared<K, V>>,
+    key: K,
+}
+
+/// What became of a key that was inserted.
+pub(super) enum Inserted<K, V> {
+    New,
+    Replaced(V),
+    /// The entry that it had has expired, and its timer is late.
+    Outlived(K, V),
+}
+
+impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
+    pub(super) fn try_insert(
+        self: &StdArc<Self>,
+        (key, value): (K, V),
+        time_to_live: Duration,
+        insist: bool,
+    ) -> Result<Inserted<K, V>, ScheduleError<(K, V)>> {
+        let refuse = |kind, key, value| Err(ScheduleError { kind, payload: (key, value) });
+        match self.entries.entry_sync(key) {
+            Entry::Vacant(entry) => {
+                let end = StdArc::new(End { shared: StdArc::downgrade(self), key: entry.key().clone() });
+                let timer = match self.tasks.own_timer(StdArc::downgrade(&end) as Weak<dyn OnDue>) {
+                    Ok(timer) => timer,
+                    Err(kind) => return refuse(kind, entry.into_key(), value),
+                };
+                let deadline = self.tasks.now() + time_to_live;
+                let timer_id = timer.id();
+                if let Err(kind) = self.arm(timer_id, deadline, insist) {
+                    return refuse(kind, entry.into_key(), value);
+                }
+                let deadline = AtomicU64::new(deadline.as_nanos());
+                drop(entry.insert_entry(Slot {
+                    value,
+                    deadline,
+                    time_to_live,
+                    _timer: timer,
+                    timer_id,
+                    _end: end,
+                }));
+                Ok(Inserted::New)
+            }
+            Entry::Occupied(mut entry) => {
+                let now = self.tasks.now();
+                let (slot, deadline) = (entry.get_mut(), now + time_to_live);
+                if let Err(kind) = self.arm(slot.timer_id, deadline, insist) {
+                    let key = entry.key().clone();
+                    drop(entry);
+                    return refuse(kind, key, value);
+                }
+                let was_alive = slot.is_alive(now);
+                slot.deadline = AtomicU64::new(deadline.as_nanos());
+                slot.time_to_live = time_to_live;
+                let old = core::mem::replace(&mut slot.value, value);
+                Ok(if was_alive {
+                    Inserted::Replaced(old)
+                } else {
+                    Inserted::Outlived(entry.key().clone(), old)
+                })
+            }
+        }
+    }
+
+    /// Arms the timer of an entry whose bucket is locked.
+    fn arm(&self, timer: TimerId, deadline: Timestamp, insist: bool) -> Result<(), ScheduleErrorKind> {
+        match self.tasks.try_arm(timer, deadline, insist) {
+            Rearmed::Pending | Rearmed::Running => Ok(()),
+            Rearmed::NoRoom => Err(ScheduleErrorKind::LaneFull),
+            Rearmed::ShutDown | Rearmed::Dropped => Err(ScheduleErrorKind::ShutDown),
+        }
+    }
+
+    pub(super) fn tell(&self, key: K, value: V) {
+        if let Some(listener) = &self.listener {
+            listener(key, value);
+        }
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
+    pub(super) fn deadline(&self) -> Timestamp {
+        // Ordering: Relaxed. The lock of the bucket publishes the value; a refresh that races counts or does not.
+        Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn is_alive(&self, now: Timestamp) -> bool {
+        now < self.deadline()
+    }
+
+    /// Moves the deadline of an entry whose bucket is locked, with others. Armed first: of several, one may leave the timer
+    /// earlier than the latest deadline, never later, and its run finds that.
+    pub(super) fn refresh(&self, tasks: &Tasks, now: Timestamp) -> bool {
+        let deadline = now + self.time_to_live;
+        let armed = tasks.try_arm(self.timer_id, deadline, true);
+        if !matches!(armed, Rearmed::Pending | Rearmed::Running) {
+            return false;
+        }
+        // Ordering: Relaxed. As above.
+        self.deadline.fetch_max(deadline.as_nanos(), Ordering::Relaxed);
+        true
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> OnDue for End<K, V> {
+    fn on_due(&self, moment: &Moment) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let has_expired = |slot: &mut Slot<K, V>| {
+            let has_expired = !slot.is_alive(moment.now());
+            if !has_expired {
+                // It was refreshed or replaced since, or is another one.
+                let _ = shared.tasks.try_arm(slot.timer_id, slot.deadline(), true);
+            }
+            has_expired
+        };
+        if let Some((key, slot)) = shared.entries.remove_if_sync(&self.key, has_expired) {
+            shared.tell(key, slot.value);
+        }
+    }
+}

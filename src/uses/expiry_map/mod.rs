@@ -1,0 +1,320 @@
+//! A concurrent map whose entries expire.
+//!
+//! An entry is not returned at or after its deadline, even if its timer is late: whoever reads it looks at the clock as well,
+//! which is about as dear as the look-up itself. Its memory goes when its timer fires, not when somebody looks for it next.
+//!
+//! Each entry has a timer of its own, not a one-shot as [`Keyed`](crate::keyed)'s have. Refreshing arms it
+//! ([`Timer::arm`](crate::Timer::arm)) under the bucket's shared lock, so that readers who refresh do not exclude each
+//! other; a one-shot would have to be scheduled anew, under the exclusive one. Measured on one thread (`benches/uses.rs`), a
+//! refresh and an insert that replaces take two thirds of what they do there, and a million refreshes post one ticket; an
+//! insert of a new key takes one and a half times, a removal twice as much. For keys that are inserted once, and neither
+//! read nor refreshed, [`Keyed`](crate::keyed) is better.
+//!
+//! The map bounds the time of entries, not their number or weight. Where the values live somewhere anyway, such as in a
+//! connection, a [`Timer`](crate::Timer) there is better.
+//!
+//! # Races and their endings
+//!
+//! The map decides, under the lock of the key's bucket. Each value that was inserted ends in one way: it expires, is
+//! replaced, is taken by a removal, or goes with [`clear`](ExpiryMap::clear), a `retain` or the map.
+//!
+//! - insert x expiry: (a) the insert comes first, and the entry stays for as long as its new value may; (b) the old value
+//!   expires, and the insert finds no entry. Should it find one whose deadline has passed, it lets that expire there and
+//!   then.
+//! - refresh x expiry: (a) the refresh answers true, and the entry stays; (b) it answers false: its deadline has passed. A
+//!   refresh that read the clock just before the deadline may bring back an entry that another thread found expired.
+//! - remove x expiry: the value comes back, or the listener gets it.
+
+mod entries;
+
+use crate::error::{ScheduleError, ScheduleErrorKind};
+use crate::sync::StdArc;
+use crate::task::Key;
+use crate::task::Tasks;
+use core::borrow::Borrow;
+use core::fmt;
+use core::hash::Hash;
+use core::time::Duration;
+use entries::{Inserted, Listener, Shared, Slot};
+use scc::HashMap;
+
+/// How long the entries of an [`ExpiryMap`] live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    time_to_live: Duration,
+    is_refreshed: bool,
+}
+
+impl Lifetime {
+    /// From when an entry was inserted, or refreshed.
+    #[must_use]
+    pub const fn of(time_to_live: Duration) -> Self {
+        Self { time_to_live, is_refreshed: false }
+    }
+
+    /// Each [`get`](ExpiryMap::get) and [`read`](ExpiryMap::read) refreshes what it finds.
+    #[must_use]
+    pub const fn refreshed_on_access(self) -> Self {
+        Self { is_refreshed: true, ..self }
+    }
+}
+
+/// A concurrent map whose entries expire. Clones are of the same map; with the last of them its entries go, untold.
+///
+/// Hashing, comparing and cloning keys, cloning values, and the closures of [`read`](Self::read) and
+/// [`retain`](Self::retain) run under the lock of a bucket: they must not call the same map.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::Builder;
+/// use tourbillon::uses::Lifetime;
+///
+/// let mut tasks = Builder::new().build_driven_tasks()?;
+/// let half_an_hour = Duration::from_secs(1_800);
+/// let sessions = tasks.expiry_map_telling(
+///     Lifetime::of(half_an_hour).refreshed_on_access(),
+///     |token, user| println!("{user} has gone, and so has {token}"),
+/// );
+///
+/// sessions.insert("f00d", "Ada")?;
+/// tasks.advance(half_an_hour / 2);
+/// assert_eq!(sessions.get("f00d"), Some("Ada"));
+/// assert_eq!(sessions.remaining("f00d"), Some(half_an_hour));
+/// tasks.advance(half_an_hour);
+/// assert_eq!(sessions.get("f00d"), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ExpiryMap<K: Key, V: Send + Sync + 'static> {
+    shared: StdArc<Shared<K, V>>,
+}
+
+impl Tasks {
+    /// A map whose entries live so long, on this engine.
+    #[must_use]
+    pub fn expiry_map<K: Key, V: Send + Sync + 'static>(&self, lifetime: Lifetime) -> ExpiryMap<K, V> {
+        ExpiryMap::new(self, lifetime, None)
+    }
+
+    /// As [`expiry_map`](Self::expiry_map); `on_expired` gets each entry that has expired. It runs on a worker, and in an
+    /// insert that finds an entry whose timer is late; with no lock held, so it may use the map.
+    ///
+    /// A listener that has a clone of the map keeps it alive for ever.
+    #[must_use]
+    pub fn expiry_map_telling<K: Key, V: Send + Sync + 'static>(
+        &self,
+        lifetime: Lifetime,
+        on_expired: impl Fn(K, V) + Send + Sync + 'static,
+    ) -> ExpiryMap<K, V> {
+        ExpiryMap::new(self, lifetime, Some(Box::new(on_expired)))
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
+    fn new(tasks: &Tasks, lifetime: Lifetime, listener: Option<Box<Listener<K, V>>>) -> Self {
+        let (tasks, entries) = (tasks.clone(), HashMap::default());
+        Self { shared: StdArc::new(Shared { tasks, lifetime, entries, listener }) }
+    }
+
+    /// Inserts an entry, for the map's time to live. The value that it replaces comes back.
+    ///
+    /// # Errors
+    ///
+    /// When the engine is full or shut down: key and value come back, and the key's entry is as it was.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1): an operation of the map, and an arming. For a key without an entry also an owned timer and its two allocations.
+    pub fn insert(&self, key: K, value: V) -> Result<Option<V>, ScheduleError<(K, V)>> {
+        self.insert_for(key, value, self.shared.lifetime.time_to_live)
+    }
+
+    /// As [`insert`](Self::insert), for a time to live of its own, with which it is refreshed, too.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn insert_for(
+        &self,
+        key: K,
+        value: V,
+        time_to_live: Duration,
+    ) -> Result<Option<V>, ScheduleError<(K, V)>> {
+        let (shared, mut new, mut rounds, mut insist) = (&self.shared, (key, value), 0, false);
+        loop {
+            match shared.try_insert(new, time_to_live, insist) {
+                Ok(Inserted::New) => return Ok(None),
+                Ok(Inserted::Replaced(value)) => return Ok(Some(value)),
+                Ok(Inserted::Outlived(key, value)) => {
+                    shared.tell(key, value);
+                    return Ok(None);
+                }
+                // Nothing is waited for under the lock: the shard may be about to expire something there.
+                Err(ScheduleError { kind: ScheduleErrorKind::LaneFull, payload }) if !insist => {
+                    insist = !shared.tasks.wait_for_room(&mut rounds);
+                    new = payload;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The value of a key, unless it has expired.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1): the look-up and a clock read, and [`refresh`](Self::refresh) if accesses do.
+    #[must_use]
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        V: Clone,
+    {
+        self.read(key, V::clone)
+    }
+
+    /// What `f` makes of the value of a key, unless that has expired. Readers of a bucket do not exclude each other.
+    pub fn read<Q: Hash + Eq + ?Sized, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
+    where
+        K: Borrow<Q>,
+    {
+        let Shared { tasks, lifetime, entries, .. } = &*self.shared;
+        let read = |_: &K, slot: &Slot<K, V>| {
+            let now = tasks.now();
+            slot.is_alive(now).then(|| {
+                if lifetime.is_refreshed {
+                    slot.refresh(tasks, now);
+                }
+                f(&slot.value)
+            })
+        };
+        entries.read_sync(key, read).flatten()
+    }
+
+    /// Gives the entry of a key its time to live anew. False when it has none, or one that has expired, and when the engine
+    /// was shut down.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1): the look-up, a clock read and an arming.
+    pub fn refresh<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        let Shared { tasks, entries, .. } = &*self.shared;
+        let refresh = |_: &K, slot: &Slot<K, V>| {
+            let now = tasks.now();
+            slot.is_alive(now) && slot.refresh(tasks, now)
+        };
+        entries.read_sync(key, refresh).unwrap_or(false)
+    }
+
+    /// Takes the entry of a key, unless it has expired: its value, of which the listener does not hear.
+    pub fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let Shared { tasks, entries, .. } = &*self.shared;
+        let (_, slot) = entries.remove_if_sync(key, |slot| slot.is_alive(tasks.now()))?;
+        Some(slot.value)
+    }
+
+    /// Whether a key has an entry that has not expired. Refreshes nothing.
+    #[must_use]
+    pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.remaining(key).is_some()
+    }
+
+    /// How long the entry of a key still has. Refreshes nothing.
+    #[must_use]
+    pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
+    where
+        K: Borrow<Q>,
+    {
+        let Shared { tasks, entries, .. } = &*self.shared;
+        let remaining =
+            |_: &K, slot: &Slot<K, V>| Some(slot.deadline() - tasks.now()).filter(|left| !left.is_zero());
+        entries.read_sync(key, remaining).flatten()
+    }
+
+    /// The keys whose entries have not expired: those that had one all the time, and perhaps some that came or went meanwhile.
+    /// One may be there twice if the map grew or shrank.
+    ///
+    /// # Time complexity
+    ///
+    /// O(n); others wait for a bucket at a time, not for the whole map.
+    #[must_use]
+    pub fn keys(&self) -> Vec<K> {
+        let (mut keys, now) = (Vec::new(), self.shared.tasks.now());
+        self.shared.entries.iter_sync(|key, slot| {
+            if slot.is_alive(now) {
+                keys.push(key.clone());
+            }
+            true
+        });
+        keys
+    }
+
+    /// How many entries there are, those included whose timers are late.
+    ///
+    /// # Time complexity
+    ///
+    /// O(n).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.entries.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.entries.is_empty()
+    }
+
+    /// Takes out the entries that have not expired and that `keep` does not want. The listener does not hear of them.
+    ///
+    /// # Time complexity
+    ///
+    /// O(n), as [`keys`](Self::keys).
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
+        let now = self.shared.tasks.now();
+        self.take_out(|key, slot| slot.is_alive(now) && !keep(key, &slot.value));
+    }
+
+    /// Takes out all entries, expired or not. The listener does not hear of them.
+    ///
+    /// # Time complexity
+    ///
+    /// O(n), as [`keys`](Self::keys).
+    pub fn clear(&self) {
+        self.take_out(|_, _| true);
+    }
+
+    fn take_out(&self, mut is_wanted: impl FnMut(&K, &Slot<K, V>) -> bool) {
+        let mut taken = Vec::new();
+        self.shared.entries.iter_mut_sync(|entry| {
+            if is_wanted(entry.key(), &entry) {
+                taken.push(entry.consume());
+            }
+            true
+        });
+        // Dropped here, where nothing is locked.
+        drop(taken);
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Clone for ExpiryMap<K, V> {
+    fn clone(&self) -> Self {
+        Self { shared: StdArc::clone(&self.shared) }
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> fmt::Debug for ExpiryMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExpiryMap").field("lifetime", &self.shared.lifetime).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,32 @@
+//! Idle timeouts, maps whose entries expire, delay queues: on a clock that moves when it is told to, and, where names say
+//! so, in races of real threads, which account for each entry.
+#![cfg(feature = "tasks")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod delay_queue;
+mod examples;
+mod expiry_map;
+mod held_up;
+mod idle;
+mod idle_races;
+mod map_races;
+mod polling;
+mod queue_races;
+
+use std::time::Duration;
+use tourbillon::task::TaskEngine;
+use tourbillon::{Builder, Stats};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// An engine with short ticks, whose shards and workers race with the test's threads.
+fn threads() -> TaskEngine {
+    Builder::new().shards(2).unpinned().tick(Duration::from_micros(50)).workers(2).build_tasks().unwrap()
+}
+
+/// Nothing is left in the engine: no timer of either kind.
+fn is_empty(stats: &Stats) -> bool {
+    stats.owned.alive == 0 && stats.pending == 0
+}

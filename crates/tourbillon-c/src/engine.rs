@@ -1,0 +1,268 @@
+//! Engines: made, driven, shut down and freed.
+
+use crate::delivery::{Delivery, Target, id_of, returned, tb_callback, tb_event};
+use crate::events::Events;
+use crate::handles::{self, Handle};
+use crate::options::{tb_delivery, tb_options};
+use crate::status::{Failure, guard, tb_status};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+use tourbillon::Unfired;
+use tourbillon::keyed::Keyed;
+use tourbillon::task::{DrivenTasks, TaskEngine, Tasks};
+
+/// An engine: its wheels, its threads, and what is scheduled on them.
+#[derive(Debug)]
+pub struct tb_engine {
+    tasks: Tasks,
+    keyed: Keyed<String, Target>,
+    delivery: Delivery,
+    owner: Owner,
+}
+
+/// What has the engine run.
+#[derive(Debug)]
+enum Owner {
+    /// Its own threads, until this is dropped.
+    Threads(#[expect(dead_code, reason = "only to be dropped")] TaskEngine),
+    /// `tb_engine_advance`.
+    Driven(Mutex<Driver>),
+}
+
+struct Driver(DrivenTasks);
+
+/// What became of what was to be cancelled.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum tb_outcome {
+    /// It was pending: its callback has not begun and does not, and no event of it is polled.
+    TB_CANCELLED = 1,
+    /// Its callback has begun and may not have returned. Never where events are polled.
+    TB_RUNNING = 2,
+    /// It was not pending. Of a one-shot: it has fired, or was cancelled before; where events are polled its event was polled,
+    /// or will be. Of a timer or a task: it was at rest or had ended, and no callback of it runs.
+    TB_GONE = 3,
+}
+
+impl Handle for tb_engine {
+    const NAME: &'static str = "tb_engine";
+}
+
+impl tb_engine {
+    fn new(tasks: Tasks, owner: Owner, delivery: Delivery) -> Self {
+        let deliver = delivery.clone();
+        let keyed = tasks.keyed(move |due| {
+            let target: Target = due.value;
+            deliver.deliver(target, target.event(0, due.deadline, due.lateness, 1));
+        });
+        Self { tasks, keyed, delivery, owner }
+    }
+
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
+    pub(crate) fn keyed(&self) -> &Keyed<String, Target> {
+        &self.keyed
+    }
+
+    pub(crate) fn delivery(&self) -> &Delivery {
+        &self.delivery
+    }
+
+    pub(crate) fn events(&self) -> Result<&Arc<Events>, Failure> {
+        let none = || Failure::new(tb_status::TB_WRONG_MODE, "the engine was not made with TB_POLLED");
+        self.delivery.events().ok_or_else(none)
+    }
+
+    /// Ends it: the events that one-shots would have had which have not fired.
+    fn shut_down(&self) -> Vec<tb_event> {
+        let event = |target: Target, id, deadline| target.event(id, deadline, Duration::ZERO, 1);
+        let unfired = self.tasks.shutdown().into_iter();
+        let unfired = unfired.filter_map(|Unfired { id, deadline, payload }| {
+            Some(event(returned(payload)?, id_of(id), deadline))
+        });
+        let unkeyed = self.keyed.keys().into_iter().filter_map(|key| {
+            let deadline = self.keyed.deadline(&key)?;
+            Some(event(self.keyed.cancel(&key)?, 0, deadline))
+        });
+        unfired.chain(unkeyed).collect()
+    }
+
+    /// The driver, unless it is at work.
+    fn driver(&self) -> Result<Option<MutexGuard<'_, Driver>>, Failure> {
+        let Owner::Driven(driver) = &self.owner else { return Ok(None) };
+        match driver.try_lock() {
+            Ok(driver) => Ok(Some(driver)),
+            Err(TryLockError::Poisoned(driver)) => Ok(Some(driver.into_inner())),
+            Err(TryLockError::WouldBlock) => {
+                Err(Failure::new(tb_status::TB_BUSY, "the engine is being advanced"))
+            }
+        }
+    }
+}
+
+impl Drop for tb_engine {
+    fn drop(&mut self) {
+        drop(self.shut_down());
+        if let Some(events) = self.delivery.events() {
+            events.clear();
+        }
+    }
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Driver")
+    }
+}
+
+/// # Safety
+///
+/// The [contract](crate#contract).
+unsafe fn create(options: *const tb_options, engine: *mut *mut tb_engine, is_driven: bool) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let place = unsafe { handles::place(engine, "engine") }?;
+        // SAFETY: the contract.
+        let options = unsafe { tb_options::read(options) }?;
+        let builder = options.builder()?;
+        let delivery = match options.delivery()? {
+            tb_delivery::TB_POOL | tb_delivery::TB_INLINE => Delivery::Call,
+            tb_delivery::TB_POLLED => {
+                let refused = |error| Failure::new(tb_status::TB_SYSTEM, format!("no eventfd: {error}"));
+                Delivery::Queue(Arc::new(Events::new().map_err(refused)?))
+            }
+        };
+        let (tasks, owner) = if is_driven {
+            let driven = builder.build_driven_tasks()?;
+            (Tasks::clone(&driven), Owner::Driven(Mutex::new(Driver(driven))))
+        } else {
+            let engine = builder.build_tasks()?;
+            (Tasks::clone(&engine), Owner::Threads(engine))
+        };
+        place.write(handles::give(tb_engine::new(tasks, owner, delivery)));
+        Ok(())
+    })
+}
+
+/// Makes an engine and starts its threads, which have the calling thread's signal mask. NULL for all defaults.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_engine_create(
+    options: *const tb_options,
+    engine: *mut *mut tb_engine,
+) -> tb_status {
+    // SAFETY: the contract.
+    unsafe { create(options, engine, false) }
+}
+
+/// Makes an engine without threads on a clock of its own, which begins at 0 and moves with `tb_engine_advance`: for tests.
+/// Callbacks run in that call.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_engine_create_driven(
+    options: *const tb_options,
+    engine: *mut *mut tb_engine,
+) -> tb_status {
+    // SAFETY: the contract.
+    unsafe { create(options, engine, true) }
+}
+
+/// Moves the time of a driven engine on, stopping at each tick at which something is due.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_engine_advance(engine: *const tb_engine, by_ns: u64) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        let not_driven = || Failure::new(tb_status::TB_WRONG_MODE, "the engine has a clock of the system's");
+        let mut driver = engine.driver()?.ok_or_else(not_driven)?;
+        driver.0.advance(Duration::from_nanos(by_ns));
+        Ok(())
+    })
+}
+
+/// The present moment on the engine's clock, which began at 0 when it was made.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_now(engine: *const tb_engine, now_ns: *mut u64) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        // SAFETY: the contract.
+        unsafe { handles::place(now_ns, "now_ns") }?.write(engine.tasks.now().as_nanos());
+        Ok(())
+    })
+}
+
+/// Ends an engine: refuses what is new, waits for callbacks that run, and gives back each one-shot that has not fired, keyed
+/// ones included, to `unfired`, which is called here with its `user` and an event with its callback. `unfired` may be NULL, and
+/// so may `count`, which gets their number. Timers and tasks are at rest, their handles are to be freed as ever; events that
+/// wait may be polled. A second shutdown waits for the first and gives nothing back. In a callback of this engine nothing is
+/// waited for.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_engine_shutdown(
+    engine: *const tb_engine,
+    unfired: tb_callback,
+    count: *mut u64,
+) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        let returned = engine.shut_down();
+        // SAFETY: the contract.
+        unsafe { handles::put_if_wanted(count, returned.len() as u64) };
+        for event in returned {
+            Target { callback: unfired, user: event.user }.call(&event);
+        }
+        Ok(())
+    })
+}
+
+/// Shuts an engine down, if that has not been done, and frees it; events that were not polled are dropped, and its descriptor is
+/// closed once its timers are freed too. Not to be called while another thread uses the engine, nor in a callback of
+/// `tb_engine_advance`. Its timers and tasks may be freed afterwards.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_engine_free(engine: *mut tb_engine) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        drop(unsafe { handles::lend(engine) }?.driver()?);
+        // SAFETY: the contract.
+        drop(unsafe { handles::take(engine) }?);
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_may_be_used_on_any_thread() {
+        fn is_shared<T: Send + Sync>() {}
+        is_shared::<tb_engine>();
+        is_shared::<crate::tb_timer>();
+        is_shared::<crate::tb_task>();
+    }
+}

@@ -1,0 +1,135 @@
+//! How an engine is to be, as C says it.
+
+use crate::status::{Failure, tb_status};
+use std::time::Duration;
+use tourbillon::Builder;
+
+/// Where a callback runs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum tb_delivery {
+    /// On a worker of the engine's.
+    TB_POOL = 0,
+    /// On the thread of the shard: for callbacks that only wake or enqueue something. A slow one holds up its whole shard.
+    TB_INLINE = 1,
+    /// Nowhere: what is due becomes an event for `tb_poll`.
+    TB_POLLED = 2,
+}
+
+/// What becomes of the shards' threads.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum tb_pinning {
+    /// Each is pinned to a core that the process may use.
+    TB_PINNED = 0,
+    /// They are left to the system's scheduler.
+    TB_UNPINNED = 1,
+}
+
+/// How an engine is to be. 0 is the default of every field but `size`; begin with `TB_OPTIONS_INIT`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct tb_options {
+    /// `sizeof(tb_options)`: later versions may add fields.
+    pub size: usize,
+    /// The length of a tick, the resolution of deadlines: 1 us to 1 h, by default 1 ms.
+    pub tick_ns: u64,
+    /// How many timers a thread may be ahead of its shard before it waits or is refused: 64 to 2^32, by default 65,536.
+    pub lane_capacity: u64,
+    /// How many shards: wheels, each with a thread of its own. 1 to 1,024, by default one for each core.
+    pub shards: u32,
+    /// How many workers `TB_POOL` has: 1 to 1,024, by default as many as shards.
+    pub workers: u32,
+    /// How many timers may be pending: by default 16,777,216.
+    pub capacity: u32,
+    /// A `tb_delivery`.
+    pub delivery: u32,
+    /// A `tb_pinning`.
+    pub pinning: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+const DEFAULTS: tb_options = tb_options {
+    size: size_of::<tb_options>(),
+    tick_ns: 0,
+    lane_capacity: 0,
+    shards: 0,
+    workers: 0,
+    capacity: 0,
+    delivery: 0,
+    pinning: 0,
+    reserved: 0,
+};
+
+fn invalid<T>(what: impl Into<std::borrow::Cow<'static, str>>) -> Result<T, Failure> {
+    Err(Failure::new(tb_status::TB_INVALID, what))
+}
+
+impl tb_options {
+    /// What C says; all defaults if it says nothing.
+    ///
+    /// # Safety
+    ///
+    /// The [contract](crate#contract): as many bytes may be read as the struct itself says.
+    pub(crate) unsafe fn read(options: *const Self) -> Result<Self, Failure> {
+        if options.is_null() {
+            return Ok(DEFAULTS);
+        }
+        // SAFETY: the contract.
+        let size = unsafe { options.cast::<usize>().read() };
+        if size < size_of::<usize>() || size > 4_096 {
+            return invalid(format!("options.size is {size}, but must be sizeof(tb_options)"));
+        }
+        // SAFETY: the contract.
+        let bytes = unsafe { std::slice::from_raw_parts(options.cast::<u8>(), size) };
+        let (known, newer) = bytes.split_at(size.min(size_of::<Self>()));
+        if newer.iter().any(|&byte| byte != 0) {
+            return invalid("options has a field that this version does not know");
+        }
+        let mut read = DEFAULTS;
+        // SAFETY: `known` is no longer than `read`, and any bytes are a valid `tb_options`.
+        unsafe { (&raw mut read).cast::<u8>().copy_from_nonoverlapping(known.as_ptr(), known.len()) };
+        Ok(read)
+    }
+
+    pub(crate) fn delivery(&self) -> Result<tb_delivery, Failure> {
+        match self.delivery {
+            0 => Ok(tb_delivery::TB_POOL),
+            1 => Ok(tb_delivery::TB_INLINE),
+            2 => Ok(tb_delivery::TB_POLLED),
+            other => invalid(format!("options.delivery is {other}, which is no tb_delivery")),
+        }
+    }
+
+    pub(crate) fn builder(&self) -> Result<Builder, Failure> {
+        let mut builder = Builder::new();
+        if self.tick_ns != 0 {
+            builder = builder.tick(Duration::from_nanos(self.tick_ns));
+        }
+        if self.lane_capacity != 0 {
+            builder = builder.lane_capacity(self.lane_capacity);
+        }
+        if self.shards != 0 {
+            builder = builder.shards(self.shards as usize);
+        }
+        if self.workers != 0 {
+            builder = builder.workers(self.workers as usize);
+        }
+        if self.capacity != 0 {
+            builder = builder.capacity(self.capacity);
+        }
+        match self.pinning {
+            0 => {}
+            1 => builder = builder.unpinned(),
+            other => return invalid(format!("options.pinning is {other}, which is no tb_pinning")),
+        }
+        if self.reserved != 0 {
+            return invalid("options.reserved is not 0");
+        }
+        Ok(match self.delivery()? {
+            tb_delivery::TB_POOL => builder,
+            tb_delivery::TB_INLINE | tb_delivery::TB_POLLED => builder.inline(),
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! Polling an engine.
+
+use crate::delivery::tb_event;
+use crate::engine::tb_engine;
+use crate::handles;
+use crate::status::{Failure, guard, tb_status};
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+
+/// Takes up to `n` events, and puts their number into `count`. Fewer than `n` means that no more were there; there may be none
+/// although the descriptor was readable. It does not wait. It may be called from several threads: each event goes to one.
+///
+/// # Safety
+///
+/// The [contract](crate#contract): there is room for `n` events.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_poll(
+    engine: *const tb_engine,
+    events: *mut tb_event,
+    n: usize,
+    count: *mut usize,
+) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        // SAFETY: the contract.
+        let place = unsafe { handles::place(count, "count") }?;
+        if events.is_null() {
+            return Err(Failure::null("events"));
+        }
+        // SAFETY: the contract.
+        let room = unsafe { std::slice::from_raw_parts_mut(events.cast::<MaybeUninit<tb_event>>(), n) };
+        place.write(engine.events()?.poll(room, engine.tasks().now()));
+        Ok(())
+    })
+}
+
+/// A descriptor that is readable while there is something to poll, for `poll`, `epoll` and the like. It is the engine's: not to
+/// be read, written or closed. Level-triggered; with `EPOLLET`, poll until fewer than `n` events come. Linux only: elsewhere
+/// `TB_UNSUPPORTED`.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_event_fd(engine: *const tb_engine, fd: *mut c_int) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        // SAFETY: the contract.
+        let place = unsafe { handles::place(fd, "fd") }?;
+        let none = || Failure::new(tb_status::TB_UNSUPPORTED, "this system has no eventfd");
+        place.write(engine.events()?.descriptor().ok_or_else(none)?);
+        Ok(())
+    })
+}

@@ -1,0 +1,153 @@
+//! One-shots.
+
+use crate::delivery::{Delivery, id_of, one_shot, tb_callback, timer_of};
+use crate::engine::{tb_engine, tb_outcome};
+use crate::handles;
+use crate::status::{Failure, guard, tb_status};
+use std::ffi::c_void;
+use std::time::Duration;
+use tourbillon::{Cancel, Timestamp};
+
+impl From<Cancel<()>> for tb_outcome {
+    fn from(outcome: Cancel<()>) -> Self {
+        match outcome {
+            Cancel::Cancelled(()) => Self::TB_CANCELLED,
+            Cancel::Running => Self::TB_RUNNING,
+            Cancel::Gone => Self::TB_GONE,
+        }
+    }
+}
+
+/// # Safety
+///
+/// The [contract](crate#contract).
+unsafe fn schedule(
+    engine: *const tb_engine,
+    deadline: impl FnOnce(&tb_engine) -> Timestamp,
+    (callback, user): (tb_callback, *mut c_void),
+    id: *mut u64,
+) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        let delivery = engine.delivery();
+        let shot = one_shot(delivery.clone(), delivery.target(callback, user)?);
+        let timer = engine.tasks().at_told(deadline(engine), shot).map_err(|error| error.kind)?;
+        // SAFETY: the contract.
+        unsafe { handles::put_if_wanted(id, id_of(timer)) };
+        Ok(())
+    })
+}
+
+/// Has `callback` called with `user`, once, `delay_ns` from now or later; never earlier. 0 is due when the present tick ends,
+/// and `UINT64_MAX` never. `id` may be NULL; ids are never 0. What is refused is not called.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_schedule(
+    engine: *const tb_engine,
+    delay_ns: u64,
+    callback: tb_callback,
+    user: *mut c_void,
+    id: *mut u64,
+) -> tb_status {
+    let deadline = |engine: &tb_engine| engine.tasks().now() + Duration::from_nanos(delay_ns);
+    // SAFETY: the contract.
+    unsafe { schedule(engine, deadline, (callback, user), id) }
+}
+
+/// As `tb_schedule`, for a moment on the engine's clock, which is not read: for a loop that knows the time by `tb_now`.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_schedule_at(
+    engine: *const tb_engine,
+    deadline_ns: u64,
+    callback: tb_callback,
+    user: *mut c_void,
+    id: *mut u64,
+) -> tb_status {
+    let deadline = |_: &tb_engine| Timestamp::from_nanos(deadline_ns);
+    // SAFETY: the contract.
+    unsafe { schedule(engine, deadline, (callback, user), id) }
+}
+
+/// Takes a one-shot back. `outcome` may be NULL. After `TB_CANCELLED`, `user` is the caller's again.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_cancel(engine: *const tb_engine, id: u64, outcome: *mut tb_outcome) -> tb_status {
+    // SAFETY: the contract.
+    unsafe { cancel(engine, id, outcome, false) }
+}
+
+/// As `tb_cancel`, but waits until a callback that has begun has returned: it never says `TB_RUNNING`, except in a callback of
+/// this engine, where it does not wait for fear of waiting for itself.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_cancel_and_wait(
+    engine: *const tb_engine,
+    id: u64,
+    outcome: *mut tb_outcome,
+) -> tb_status {
+    // SAFETY: the contract.
+    unsafe { cancel(engine, id, outcome, true) }
+}
+
+/// # Safety
+///
+/// The [contract](crate#contract).
+unsafe fn cancel(engine: *const tb_engine, id: u64, outcome: *mut tb_outcome, and_wait: bool) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        let is_polled = matches!(engine.delivery(), Delivery::Queue(_));
+        let cancelled = match timer_of(id) {
+            None => Cancel::Gone,
+            Some(id) => match engine.tasks().cancel(id) {
+                Cancel::Running if and_wait => engine.tasks().cancel_and_wait(id),
+                // Its event is on its way into the queue.
+                Cancel::Running if is_polled => Cancel::Gone,
+                outcome => outcome,
+            },
+        };
+        // SAFETY: the contract.
+        unsafe { handles::put_if_wanted(outcome, cancelled.into()) };
+        Ok(())
+    })
+}
+
+/// Moves a pending one-shot to `delay_ns` from now, under a new id, put into `new_id`; the old one is stale. With
+/// `TB_SHUT_DOWN` it was cancelled, and with any other failure it is as it was.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_reschedule(
+    engine: *const tb_engine,
+    id: u64,
+    delay_ns: u64,
+    new_id: *mut u64,
+) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        // SAFETY: the contract.
+        let place = unsafe { handles::place(new_id, "new_id") }?;
+        let none = || Failure::new(tb_status::TB_NOT_PENDING, "0 is the id of no timer");
+        let timer = timer_of(id).ok_or_else(none)?;
+        let moved = engine.tasks().reschedule(timer, Duration::from_nanos(delay_ns));
+        place.write(id_of(moved.map_err(Failure::from)?));
+        Ok(())
+    })
+}

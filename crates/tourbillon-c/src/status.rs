@@ -1,0 +1,218 @@
+//! How a call ended: its code, the message that goes with it, and the border that no panic crosses.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tourbillon::task::RepeatErrorKind;
+use tourbillon::{ArmError, BuildError, RescheduleError, ScheduleErrorKind};
+
+/// How a call ended. The numbers are stable; later versions may add some.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum tb_status {
+    /// It did what it is for.
+    TB_OK = 0,
+    /// A pointer is null that must not be.
+    TB_NULL = -1,
+    /// An argument is out of its bounds; the message says which.
+    TB_INVALID = -2,
+    /// A key is not UTF-8.
+    TB_NOT_UTF8 = -3,
+    /// The engine's capacity of timers is used up.
+    TB_FULL = -4,
+    /// It would have had to wait where waiting could be for oneself: in a callback that runs inline, or on a driven engine, with
+    /// the lane to the shard full; or in a callback of the `tb_engine_advance` that it would begin anew.
+    TB_BUSY = -5,
+    /// The engine was shut down.
+    TB_SHUT_DOWN = -6,
+    /// The one-shot is not pending: it has fired, its callback runs, or it was cancelled.
+    TB_NOT_PENDING = -7,
+    /// A handle was freed before, or never was one. Told in debug builds of the library only; otherwise such a call is undefined.
+    TB_STALE = -8,
+    /// The engine delivers otherwise: there is nothing to poll, or nothing to advance.
+    TB_WRONG_MODE = -9,
+    /// This system has no such thing.
+    TB_UNSUPPORTED = -10,
+    /// The system refused a thread or a descriptor.
+    TB_SYSTEM = -11,
+    /// A bug of the library: a panic was caught. The engine may be used no further than to be freed.
+    TB_PANIC = -12,
+}
+
+/// A call that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: tb_status,
+    message: Cow<'static, str>,
+}
+
+impl Failure {
+    pub(crate) fn new(status: tb_status, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, message: message.into() }
+    }
+
+    pub(crate) fn null(what: &str) -> Self {
+        Self::new(tb_status::TB_NULL, format!("{what} is null"))
+    }
+}
+
+impl From<ScheduleErrorKind> for Failure {
+    fn from(kind: ScheduleErrorKind) -> Self {
+        let status = match kind {
+            ScheduleErrorKind::EngineFull => tb_status::TB_FULL,
+            ScheduleErrorKind::LaneFull => tb_status::TB_BUSY,
+            ScheduleErrorKind::ShutDown => tb_status::TB_SHUT_DOWN,
+            _ => tb_status::TB_INVALID,
+        };
+        Self::new(status, kind.to_string())
+    }
+}
+
+impl From<ArmError> for Failure {
+    fn from(error: ArmError) -> Self {
+        Self::new(tb_status::TB_SHUT_DOWN, error.to_string())
+    }
+}
+
+impl<T> From<RescheduleError<T>> for Failure {
+    fn from(error: RescheduleError<T>) -> Self {
+        let status = match error {
+            RescheduleError::LaneFull => tb_status::TB_BUSY,
+            RescheduleError::ShutDown(_) => tb_status::TB_SHUT_DOWN,
+            _ => tb_status::TB_NOT_PENDING,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<RepeatErrorKind> for Failure {
+    fn from(kind: RepeatErrorKind) -> Self {
+        match kind {
+            RepeatErrorKind::Refused(kind) => kind.into(),
+            _ => Self::new(tb_status::TB_INVALID, kind.to_string()),
+        }
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        let status = match error {
+            BuildError::OutOfBounds { .. } => tb_status::TB_INVALID,
+            _ => tb_status::TB_SYSTEM,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+thread_local! {
+    /// Why the last call of this thread that failed did.
+    static MESSAGE: RefCell<CString> = RefCell::default();
+}
+
+/// Where every call from C comes through: what fails leaves its message, and what panics stays here.
+pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> tb_status {
+    let failure = match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => return tb_status::TB_OK,
+        Ok(Err(failure)) => failure,
+        Err(panic) => Failure::new(tb_status::TB_PANIC, format!("a panic: {}", what_it_says(&*panic))),
+    };
+    let mut bytes = failure.message.into_owned().into_bytes();
+    bytes.retain(|&byte| byte != 0);
+    let message = CString::new(bytes).unwrap_or_default();
+    // At the very end of a thread there is no place for it any more.
+    drop(MESSAGE.try_with(|last| last.replace(message)));
+    failure.status
+}
+
+fn what_it_says(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("of something else than a text")
+}
+
+/// The message of the last call of this thread that failed: UTF-8, valid until the next call of this thread. Empty if none
+/// has.
+#[unsafe(no_mangle)]
+pub extern "C" fn tb_last_error() -> *const c_char {
+    MESSAGE.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// The name of a status, as in this header: a constant.
+#[unsafe(no_mangle)]
+pub extern "C" fn tb_status_name(status: i32) -> *const c_char {
+    name_of(status).as_ptr()
+}
+
+fn name_of(status: i32) -> &'static CStr {
+    match status {
+        0 => c"TB_OK",
+        -1 => c"TB_NULL",
+        -2 => c"TB_INVALID",
+        -3 => c"TB_NOT_UTF8",
+        -4 => c"TB_FULL",
+        -5 => c"TB_BUSY",
+        -6 => c"TB_SHUT_DOWN",
+        -7 => c"TB_NOT_PENDING",
+        -8 => c"TB_STALE",
+        -9 => c"TB_WRONG_MODE",
+        -10 => c"TB_UNSUPPORTED",
+        -11 => c"TB_SYSTEM",
+        -12 => c"TB_PANIC",
+        _ => c"an unknown status",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tb_status::*;
+
+    fn last_error() -> String {
+        MESSAGE.with(|last| last.borrow().to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn no_panic_crosses_the_border() {
+        assert_eq!(guard(|| panic!("seventeen")), TB_PANIC);
+        assert_eq!(last_error(), "a panic: seventeen");
+        assert_eq!(guard(|| panic!("{}", 18)), TB_PANIC);
+        assert_eq!(last_error(), "a panic: 18");
+        assert_eq!(guard(|| std::panic::panic_any(19)), TB_PANIC);
+        assert_eq!(last_error(), "a panic: of something else than a text");
+    }
+
+    #[test]
+    fn a_message_stays_until_the_next_failure_and_has_no_nul() {
+        assert_eq!(guard(|| Err(Failure::new(TB_INVALID, "one\0two"))), TB_INVALID);
+        assert_eq!(guard(|| Ok(())), TB_OK);
+        assert_eq!(last_error(), "onetwo");
+        assert_eq!(std::thread::spawn(last_error).join().unwrap(), "");
+    }
+
+    #[test]
+    fn each_status_has_the_name_of_its_variant() {
+        let all = [
+            TB_OK,
+            TB_NULL,
+            TB_INVALID,
+            TB_NOT_UTF8,
+            TB_FULL,
+            TB_BUSY,
+            TB_SHUT_DOWN,
+            TB_NOT_PENDING,
+            TB_STALE,
+            TB_WRONG_MODE,
+            TB_UNSUPPORTED,
+            TB_SYSTEM,
+            TB_PANIC,
+        ];
+        for (number, status) in (0..).zip(all) {
+            assert_eq!(status as i32, -number);
+            assert_eq!(name_of(-number).to_str().unwrap(), format!("{status:?}"));
+        }
+        assert_eq!(name_of(-13), c"an unknown status");
+        assert_eq!(name_of(1), c"an unknown status");
+    }
+}

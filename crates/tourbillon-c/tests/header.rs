@@ -1,0 +1,86 @@
+//! The header that is checked in is the one that the sources give.
+
+use std::path::{Path, PathBuf};
+
+/// In the order of the header.
+const SOURCES: [&str; 10] =
+    ["status", "options", "delivery", "engine", "shot", "keyed", "timer", "task", "poll", "stats"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn generate() -> String {
+    let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
+    let mut builder = cbindgen::Builder::new().with_config(config);
+    for source in SOURCES {
+        builder = builder.with_src(root().join("src").join(source).with_extension("rs"));
+    }
+    let mut bytes = Vec::new();
+    builder.generate().unwrap().write(&mut bytes);
+    without_safety(&String::from_utf8(bytes).unwrap())
+}
+
+/// Drops the sections that tell Rust programmers what the head of the header tells those in C.
+fn without_safety(header: &str) -> String {
+    let (mut kept, mut is_safety) = (Vec::new(), false);
+    for line in header.lines() {
+        is_safety = line.starts_with("//") && (is_safety || line.trim_end() == "// # Safety");
+        if is_safety {
+            while kept.last().is_some_and(|&last: &&str| last.trim_end() == "//") {
+                kept.pop();
+            }
+        } else {
+            kept.push(line.trim_end());
+        }
+    }
+    kept.join("\n") + "\n"
+}
+
+#[test]
+fn the_header_is_fresh() {
+    let path: PathBuf = root().join("include/tourbillon.h");
+    let fresh = generate();
+    if std::env::var_os("TOURBILLON_BLESS").is_some() {
+        std::fs::write(&path, &fresh).unwrap();
+    }
+    let stale = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = fresh.lines().zip(stale.lines()).find(|(fresh, stale)| fresh != stale);
+    assert!(fresh == stale, "{} is stale: TOURBILLON_BLESS=1 writes it: {differs:#?}", path.display());
+}
+
+#[test]
+fn every_source_with_a_function_is_in_the_header() {
+    for entry in std::fs::read_dir(root().join("src")).unwrap() {
+        let path = entry.unwrap().path();
+        let exports = std::fs::read_to_string(&path).unwrap().contains("#[unsafe(no_mangle)]");
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        assert_eq!(exports || name == "delivery" || name == "options", SOURCES.contains(&name), "{name}");
+    }
+}
+
+/// What goes around `guard` would let panics out.
+#[test]
+fn every_function_goes_through_the_guard() {
+    const WITHOUT: [&str; 2] = ["tb_last_error", "tb_status_name"];
+    let mut seen = 0;
+    for source in SOURCES {
+        let text = std::fs::read_to_string(root().join("src").join(source).with_extension("rs")).unwrap();
+        for function in text.split("#[unsafe(no_mangle)]").skip(1) {
+            let name = function.split_once("fn ").unwrap().1.split('(').next().unwrap();
+            let body = function.split_once("{\n").unwrap().1.split("\n}").next().unwrap();
+            let last = body.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<String>();
+            // Of the shared ones, `create` and the like, the text below the exported function tells as well.
+            let shared = ["create(", "schedule(", "cancel(", "disarm(", "stop("];
+            let calls_shared = shared.iter().find(|call| last.contains(&format!("unsafe {{ {call}")));
+            let is_guarded = last.contains("guard(")
+                || calls_shared.is_some_and(|call| {
+                    let definition = text.split(&format!("unsafe fn {call}")).nth(1).unwrap();
+                    definition.split("\n}").next().unwrap().contains("\n    guard(")
+                });
+            assert!(is_guarded || WITHOUT.contains(&name), "{name}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 25, "{seen}");
+}

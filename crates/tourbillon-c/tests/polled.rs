@@ -1,0 +1,385 @@
+//! What a poll may see after a cancel, and what the descriptor says.
+
+#![allow(clippy::undocumented_unsafe_blocks, reason = "the tests keep the contract, as C has to")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::*;
+use tb_outcome::*;
+use tb_status::*;
+use tourbillon_c::*;
+
+const MS: u64 = 1_000_000;
+
+fn user(number: usize) -> *mut c_void {
+    std::ptr::without_provenance_mut(number)
+}
+
+fn schedule(engine: *const tb_engine, delay_ns: u64, number: usize) -> u64 {
+    let mut id = 0;
+    assert_eq!(unsafe { tb_schedule(engine, delay_ns, None, user(number), &mut id) }, TB_OK);
+    id
+}
+
+fn cancel(engine: *const tb_engine, id: u64) -> tb_outcome {
+    let mut outcome = TB_RUNNING;
+    assert_eq!(unsafe { tb_cancel(engine, id, &mut outcome) }, TB_OK);
+    outcome
+}
+
+/// A timer, freed when it is dropped.
+struct Timer(*mut tb_timer);
+
+// SAFETY: timers may be used on any thread.
+unsafe impl Send for Timer {}
+
+impl Timer {
+    fn new(engine: *const tb_engine, number: usize) -> Self {
+        let mut timer = null_mut();
+        assert_eq!(unsafe { tb_timer_create(engine, None, user(number), &mut timer) }, TB_OK);
+        Self(timer)
+    }
+
+    fn arm(&self, delay_ns: u64) {
+        assert_eq!(unsafe { tb_timer_arm(self.0, delay_ns) }, TB_OK);
+    }
+
+    fn arm_at(&self, deadline_ns: u64) {
+        assert_eq!(unsafe { tb_timer_arm_at(self.0, deadline_ns) }, TB_OK);
+    }
+
+    fn disarm(&self) -> tb_outcome {
+        let mut outcome = TB_RUNNING;
+        assert_eq!(unsafe { tb_timer_disarm(self.0, &mut outcome) }, TB_OK);
+        outcome
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        assert_eq!(unsafe { tb_timer_free(self.0) }, TB_OK);
+    }
+}
+
+// --- One thread, a clock of its own ---
+
+#[test]
+fn the_descriptor_is_readable_while_there_is_something_to_poll() {
+    let driven = Driven::new(tb_delivery::TB_POLLED);
+    assert!(!driven.is_rung());
+    for number in 0..5 {
+        schedule(driven.engine, MS, number);
+    }
+    assert!(!driven.is_rung());
+    driven.advance(5 * MS);
+    assert!(driven.is_rung());
+    assert_eq!(driven.poll(0).len(), 0);
+    assert_eq!(driven.poll(3).len(), 3);
+    assert!(driven.is_rung());
+    assert_eq!(driven.poll(2).len(), 2);
+    assert!(!driven.is_rung());
+    assert_eq!(driven.poll(2).len(), 0);
+    schedule(driven.engine, MS, 5);
+    driven.advance(5 * MS);
+    assert!(driven.is_rung());
+    let event = driven.poll(2)[0];
+    assert_eq!((event.user, event.count, event.deadline_ns), (user(5), 1, 6 * MS));
+    assert_eq!(event.lateness_ns, 4 * MS, "as it was polled");
+    assert!(!driven.is_rung());
+}
+
+#[test]
+fn a_one_shot_is_cancelled_or_polled() {
+    let driven = Driven::new(tb_delivery::TB_POLLED);
+    let (early, late) = (schedule(driven.engine, MS, 1), schedule(driven.engine, 10 * MS, 2));
+    driven.advance(5 * MS);
+    assert_eq!(cancel(driven.engine, early), TB_GONE);
+    assert_eq!(cancel(driven.engine, late), TB_CANCELLED);
+    driven.advance(50 * MS);
+    let events = driven.poll(9);
+    assert_eq!(events.iter().map(|event| (event.user, event.id)).collect::<Vec<_>>(), [(user(1), early)]);
+    let status = unsafe { tb_schedule_keyed(driven.engine, c"k".as_ptr(), MS, None, user(3), null_mut()) };
+    assert_eq!(status, TB_OK);
+    driven.advance(5 * MS);
+    let (mut outcome, mut old) = (TB_RUNNING, user(1));
+    assert_eq!(unsafe { tb_cancel_keyed(driven.engine, c"k".as_ptr(), &mut outcome, &mut old) }, TB_OK);
+    assert_eq!((outcome, old), (TB_GONE, null_mut()));
+    assert_eq!(driven.poll(9)[0].user, user(3));
+}
+
+#[test]
+fn no_event_of_an_earlier_arming_is_polled() {
+    let driven = Driven::new(tb_delivery::TB_POLLED);
+    let timer = Timer::new(driven.engine, 1);
+    let fire = || {
+        timer.arm(MS);
+        driven.advance(5 * MS);
+        assert!(driven.is_rung());
+    };
+    fire();
+    assert_eq!(timer.disarm(), TB_CANCELLED);
+    assert_eq!(timer.disarm(), TB_GONE);
+    assert_eq!(driven.poll(9).len(), 0);
+    assert!(!driven.is_rung());
+
+    fire();
+    timer.arm(10 * MS);
+    assert_eq!(driven.poll(9).len(), 0);
+    driven.advance(20 * MS);
+    assert_eq!(driven.poll(9).len(), 1);
+
+    // Armed anew while the look at the earlier arming is in the queue: one event.
+    fire();
+    timer.arm(MS);
+    let deadline = driven.now() + MS;
+    driven.advance(5 * MS);
+    assert_eq!(driven.poll(9).iter().map(|event| event.deadline_ns).collect::<Vec<_>>(), [deadline]);
+
+    // The very same deadline, which has come.
+    let deadline = driven.now();
+    timer.arm_at(deadline);
+    driven.advance(5 * MS);
+    timer.arm_at(deadline);
+    driven.advance(5 * MS);
+    assert_eq!(driven.poll(9).len(), 1);
+    assert_eq!(driven.poll(9).len(), 0);
+
+    fire();
+    assert_eq!(driven.poll(9).len(), 1);
+    assert_eq!(timer.disarm(), TB_GONE);
+
+    fire();
+    drop(timer);
+    assert_eq!(driven.poll(9).len(), 0);
+    driven.advance(50 * MS);
+    assert!(!driven.is_rung());
+    assert_eq!(driven.stats().timers_alive, 0);
+}
+
+#[test]
+fn what_is_withdrawn_takes_no_room_from_others() {
+    let driven = Driven::new(tb_delivery::TB_POLLED);
+    let timers: Vec<Timer> = (0..10).map(|number| Timer::new(driven.engine, number)).collect();
+    timers.iter().for_each(|timer| timer.arm(MS));
+    driven.advance(5 * MS);
+    timers.iter().step_by(2).for_each(|timer| assert_eq!(timer.disarm(), TB_CANCELLED));
+    let mut polled: Vec<usize> = driven.poll(5).iter().map(|event| event.user.addr()).collect();
+    polled.sort_unstable();
+    assert_eq!(polled, [1, 3, 5, 7, 9]);
+    assert!(!driven.is_rung());
+}
+
+#[test]
+fn a_task_is_one_event_for_all_its_instants() {
+    let driven = Driven::new(tb_delivery::TB_POLLED);
+    let (mut task, mut outcome) = (null_mut(), TB_RUNNING);
+    unsafe {
+        assert_eq!(tb_every(driven.engine, 10 * MS, None, user(7), &mut task), TB_OK);
+        driven.advance(35 * MS);
+        let events = driven.poll(9);
+        assert_eq!(
+            events.iter().map(|e| (e.user, e.count, e.deadline_ns)).collect::<Vec<_>>(),
+            [(user(7), 3, 30 * MS)]
+        );
+        driven.advance(20 * MS);
+        assert_eq!(driven.poll(9)[0].count, 2);
+        driven.advance(10 * MS);
+        assert_eq!(tb_task_stop(task, &mut outcome), TB_OK);
+        assert_eq!(outcome, TB_CANCELLED);
+        assert_eq!(driven.poll(9).len(), 0);
+        assert_eq!(tb_task_stop_and_wait(task, &mut outcome), TB_OK);
+        assert_eq!(outcome, TB_GONE);
+        assert_eq!(tb_task_free(task), TB_OK);
+
+        assert_eq!(tb_every(driven.engine, 10 * MS, None, user(8), &mut task), TB_OK);
+        driven.advance(30 * MS);
+        assert_eq!(tb_task_free(task), TB_OK);
+        driven.advance(30 * MS);
+        assert_eq!(driven.poll(9).len(), 0);
+    }
+    assert_eq!(driven.stats().timers_alive, 0);
+}
+
+#[test]
+fn events_that_wait_may_be_polled_after_a_shutdown() {
+    let driven = Driven::new(tb_delivery::TB_POLLED);
+    let timer = Timer::new(driven.engine, 1);
+    timer.arm(MS);
+    schedule(driven.engine, MS, 2);
+    driven.advance(5 * MS);
+    let mut count = 99;
+    assert_eq!(unsafe { tb_engine_shutdown(driven.engine, None, &mut count) }, TB_OK);
+    assert_eq!(count, 0);
+    assert_eq!(driven.poll(9).len(), 2);
+    // And an engine may be freed with events that wait, and before its timer.
+    let other = Driven::new(tb_delivery::TB_POLLED);
+    let its_timer = Timer::new(other.engine, 1);
+    its_timer.arm(MS);
+    other.advance(5 * MS);
+    drop(other);
+    drop(its_timer);
+}
+
+// --- Threads ---
+
+fn threads(shards: u32) -> *mut tb_engine {
+    let mut engine = null_mut();
+    let options = tb_options { tick_ns: 50_000, shards, ..options(tb_delivery::TB_POLLED) };
+    assert_eq!(unsafe { tb_engine_create(&options, &mut engine) }, TB_OK);
+    engine
+}
+
+/// Goal: every one-shot is cancelled or polled, once, and nothing that is polled is left unsaid. Method: two threads schedule
+/// and cancel while two poll, which sleep on the descriptor only.
+#[test]
+fn of_one_shots_that_race_with_polls_none_is_lost_and_none_comes_twice() {
+    const EACH: usize = 40_000;
+    let engine = threads(2);
+    let (fd, address) = (event_fd(engine), engine.addr());
+    let engine_here = move || std::ptr::with_exposed_provenance::<tb_engine>(address);
+    let _ = engine.expose_provenance();
+    let seen: Vec<AtomicU64> = (0..2 * EACH).map(|_| AtomicU64::new(0)).collect();
+    let (seen, total, is_over) = (&seen, &AtomicU64::new(0), &AtomicBool::new(false));
+    let end = |number: usize| {
+        assert_eq!(seen[number].fetch_add(1, Ordering::Relaxed), 0, "{number} ended twice");
+        total.fetch_add(1, Ordering::Relaxed);
+    };
+    thread::scope(|scope| {
+        for begin in [0, EACH] {
+            scope.spawn(move || {
+                for number in begin..begin + EACH {
+                    let id = schedule(engine_here(), 60_000 * (number % 4) as u64, number);
+                    if number % 3 == 0 {
+                        if number % 2 == 0 {
+                            thread::yield_now();
+                        }
+                        if cancel(engine_here(), id) == TB_CANCELLED {
+                            end(number);
+                        }
+                    }
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(move || {
+                let begin = Instant::now();
+                while !is_over.load(Ordering::Relaxed) {
+                    assert!(begin.elapsed() < PATIENCE, "{} ended", total.load(Ordering::Relaxed));
+                    if is_readable(fd, Duration::from_secs(2)) {
+                        poll(engine_here(), 16).iter().for_each(|event| end(event.user.addr()));
+                    } else {
+                        // Whatever is left was unsaid.
+                        assert_eq!(total.load(Ordering::Relaxed), 2 * EACH as u64);
+                    }
+                    if total.load(Ordering::Relaxed) == 2 * EACH as u64 {
+                        is_over.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let mut stats = no_stats();
+    assert_eq!(unsafe { tb_engine_stats(engine, &mut stats) }, TB_OK);
+    assert_eq!(stats.fired + stats.cancelled, 2 * EACH as u64);
+    assert_eq!(unsafe { tb_engine_free(engine) }, TB_OK);
+}
+
+/// Goal: an event that is polled is of the last arming, not early, and not of a timer that was disarmed; each arming that
+/// stands has one. Method: one loop arms and disarms at random while the shard fires, and polls in between.
+#[test]
+fn of_timers_that_race_with_the_shard_only_the_last_arming_is_polled_and_once() {
+    let engine = threads(1);
+    let timers: Vec<Timer> = (0..16).map(|number| Timer::new(engine, number)).collect();
+    // The deadline of each that is armed and was not polled.
+    let mut expected: HashMap<usize, u64> = HashMap::new();
+    let (mut seed, mut polled, mut withdrawn, mut now) = (7_u64, 0, 0, 0);
+    let mut random = |bound: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(seed >> 33).unwrap() % bound
+    };
+    let begin = Instant::now();
+    let mut rounds = 0;
+    while rounds < 200_000 || (polled < 1_000 && begin.elapsed() < PATIENCE) {
+        rounds += 1;
+        let number = random(16);
+        match random(8) {
+            0..4 => {
+                assert_eq!(unsafe { tb_now(engine, &mut now) }, TB_OK);
+                let deadline = now + random(150_000) as u64;
+                timers[number].arm_at(deadline);
+                expected.insert(number, deadline);
+            }
+            4..6 => {
+                let is_expected = expected.remove(&number).is_some();
+                let outcome = if is_expected { TB_CANCELLED } else { TB_GONE };
+                assert_eq!(timers[number].disarm(), outcome);
+                withdrawn += u32::from(is_expected);
+            }
+            _ => {
+                for event in poll(engine, 4) {
+                    let deadline = expected.remove(&event.user.addr());
+                    assert_eq!(deadline, Some(event.deadline_ns), "timer {}", event.user.addr());
+                    assert_eq!(unsafe { tb_now(engine, &mut now) }, TB_OK);
+                    assert!(event.deadline_ns <= now, "early");
+                    polled += 1;
+                }
+            }
+        }
+    }
+    assert!(polled >= 1_000 && withdrawn >= 1_000, "{polled} polled, {withdrawn} withdrawn");
+    let begin = Instant::now();
+    while !expected.is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "never polled: {expected:?}");
+        if is_readable(event_fd(engine), Duration::from_millis(100)) {
+            for event in poll(engine, 4) {
+                assert_eq!(expected.remove(&event.user.addr()), Some(event.deadline_ns));
+            }
+        }
+    }
+    drop(timers);
+    assert_eq!(unsafe { tb_engine_free(engine) }, TB_OK);
+}
+
+/// Goal: threads that arm one timer at the same time leave it armed for a deadline that one of them gave, and it is polled.
+#[test]
+fn of_threads_that_arm_one_timer_one_wins() {
+    let engine = threads(1);
+    let timer = Timer::new(engine, 1);
+    let address = timer.0.expose_provenance();
+    for _round in 0..300 {
+        let mut now = 0;
+        assert_eq!(unsafe { tb_now(engine, &mut now) }, TB_OK);
+        let start = &AtomicU64::new(0);
+        thread::scope(|scope| {
+            for offset in [0, 5] {
+                scope.spawn(move || {
+                    let timer = std::ptr::with_exposed_provenance::<tb_timer>(address);
+                    start.fetch_add(1, Ordering::Relaxed);
+                    while start.load(Ordering::Relaxed) < 2 {
+                        thread::yield_now();
+                    }
+                    for step in 0..20 {
+                        let deadline = now + 200_000 * (1 + (step * 7 + offset) % 13);
+                        assert_eq!(unsafe { tb_timer_arm_at(timer, deadline) }, TB_OK);
+                    }
+                });
+            }
+        });
+        assert!(is_readable(event_fd(engine), PATIENCE), "the timer is lost");
+        let begin = Instant::now();
+        while poll(engine, 4).is_empty() {
+            assert!(begin.elapsed() < PATIENCE, "the timer is lost");
+            thread::yield_now();
+        }
+    }
+    drop(timer);
+    assert_eq!(unsafe { tb_engine_free(engine) }, TB_OK);
+}

@@ -1,0 +1,227 @@
+//! Programs in C: compiled with all warnings, linked both ways, and run, also under valgrind.
+
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::*;
+
+fn build_and_run(source: &Path, name: &str, link: Link) -> Vec<String> {
+    run_twice(&compile(source, name, link), &[])
+}
+
+fn program(name: &str) {
+    if !has("cc") {
+        return;
+    }
+    let source = root().join("tests/c").join(name).with_extension("c");
+    for link in [Link::Static, Link::Shared] {
+        for output in build_and_run(&source, name, link) {
+            assert_eq!(output, format!("{name}: ok\n"));
+        }
+    }
+}
+
+#[test]
+fn callbacks() {
+    program("callbacks");
+}
+
+#[test]
+fn polled() {
+    program("polled");
+}
+
+#[test]
+fn driven() {
+    program("driven");
+}
+
+#[test]
+fn the_program_in_the_header_runs() {
+    if !has("cc") {
+        return;
+    }
+    let header = std::fs::read_to_string(root().join("include/tourbillon.h")).unwrap();
+    let text = header.split(" * A PROGRAM\n").nth(1).unwrap().split(" */").next().unwrap();
+    let strip = |line: &str| line.strip_prefix(" *   ").unwrap_or_default().to_owned() + "\n";
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("in_the_header.c");
+    std::fs::write(&source, text.lines().map(strip).collect::<String>()).unwrap();
+    for link in [Link::Static, Link::Shared] {
+        assert!(build_and_run(&source, "in_the_header", link).iter().all(String::is_empty));
+    }
+}
+
+#[test]
+fn the_header_is_good_c_and_cpp() {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("includes.c");
+    let program = "#include <tourbillon.h>\n#include <tourbillon.h>\n\
+                   tb_options options = TB_OPTIONS_INIT;\n\
+                   int main(void) { tb_engine *engine; return tb_engine_create(&options, &engine) == TB_OK ? 0 : 1; }\n";
+    std::fs::write(&source, program).unwrap();
+    for (compiler, arguments) in
+        [("cc", ["-std=c99", "-xc"]), ("cc", ["-std=c11", "-xc"]), ("c++", ["-std=c++17", "-xc++"])]
+    {
+        if !has(compiler) {
+            continue;
+        }
+        let mut command = Command::new(compiler);
+        command.args(arguments).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]);
+        let output = command.arg("-I").arg(root().join("include")).arg(&source).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+// --- The example ---
+
+/// The server, until it is dropped.
+struct Server {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start(mut command: Command, idle: Duration, last: usize) -> Self {
+        command.args(["0".to_owned(), idle.as_millis().to_string(), last.to_string()]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("listening on ").expect("its address").parse().unwrap();
+        Self { child, output, address }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// Waits until it stops by itself: what it printed since its address.
+    fn finish(mut self) -> String {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {rest}");
+        rest
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It fails when the process has ended already.
+        self.child.kill().unwrap_or_default();
+        self.child.wait().unwrap();
+    }
+}
+
+fn echo(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+    stream.write_all(bytes)?;
+    let mut echoed = vec![0; bytes.len()];
+    stream.read_exact(&mut echoed)?;
+    assert!(echoed == bytes);
+    Ok(())
+}
+
+/// Talks for five idle timeouts. `None` when this thread slept for so long that the server was free to close.
+fn talk(server: &Server, idle: Duration) -> Option<(TcpStream, Instant)> {
+    let stream = server.connect();
+    let mut before = Instant::now();
+    for _ in 0..25 {
+        thread::sleep(idle / 5);
+        let last = std::mem::replace(&mut before, Instant::now());
+        if let Err(error) = echo(&stream, b"seventeen") {
+            assert!(last.elapsed() >= idle, "closed after {:?}: {error}", last.elapsed());
+            return None;
+        }
+    }
+    Some((stream, before))
+}
+
+fn await_end(mut stream: &TcpStream) {
+    match stream.read(&mut [0]) {
+        Ok(count) => assert_eq!(count, 0),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+}
+
+fn serve_and_close(command: Command, idle: Duration) {
+    const IDLE: usize = 30;
+    let server = Server::start(command, idle, IDLE + 3);
+    let (was_echoed, talked) = thread::scope(|scope| {
+        for _ in 0..IDLE {
+            scope.spawn(|| {
+                let before = Instant::now();
+                await_end(&server.connect());
+                assert!(before.elapsed() >= idle, "closed early");
+            });
+        }
+        // More than its buffer holds.
+        let shout = scope.spawn(|| {
+            let (stream, before) = (server.connect(), Instant::now());
+            let bytes: Vec<u8> = (0..200_000_u32).map(|i| i.to_le_bytes()[0]).collect();
+            let echoed = bytes.chunks(50_000).try_for_each(|piece| echo(&stream, piece));
+            assert!(echoed.is_ok() || before.elapsed() >= idle, "closed early: {echoed:?}");
+            echoed.is_ok()
+        });
+        let talked = talk(&server, idle);
+        (shout.join().unwrap(), talked)
+    });
+    let was_kept = was_echoed && talked.is_some();
+    if let Some((stream, before)) = talked {
+        await_end(&stream);
+        assert!(before.elapsed() >= idle, "closed early");
+    }
+    drop(server.connect());
+    let summary = server.finish();
+    assert!(summary.starts_with("accepted 33,") && summary.ends_with("timers alive 0\n"), "{summary}");
+    if was_kept {
+        assert!(summary.contains("echoed bytes 200225, closed idle 31, closed by peer 2,"), "{summary}");
+    } else {
+        eprintln!("this machine was too busy to show that an active connection is kept");
+    }
+}
+
+fn example() -> PathBuf {
+    compile(&root().join("examples/echo_server.c"), "echo_server", Link::Static)
+}
+
+#[test]
+fn the_echo_server_closes_idle_connections_and_no_other() {
+    if has("cc") {
+        serve_and_close(Command::new(example()), Duration::from_millis(500));
+    }
+}
+
+#[test]
+fn the_echo_server_is_clean_under_valgrind() {
+    if has("cc") && has("valgrind") {
+        let program = compile(&root().join("examples/echo_server.c"), "echo_server_valgrind", Link::Shared);
+        serve_and_close(under_valgrind(&program), Duration::from_millis(1_500));
+    }
+}
+
+#[test]
+fn the_echo_server_rejects_a_port_that_is_taken() {
+    if has("cc") {
+        let server = Server::start(Command::new(example()), Duration::from_secs(60), 1);
+        let port = server.address.port().to_string();
+        let output =
+            Command::new(compile(&root().join("examples/echo_server.c"), "echo_server_2", Link::Static))
+                .args([OsStr::new(&port)])
+                .output()
+                .unwrap();
+        assert!(!output.status.success());
+        drop(server.connect());
+        server.finish();
+    }
+}

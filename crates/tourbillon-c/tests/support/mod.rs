@@ -1,0 +1,259 @@
+//! What the tests share: engines that are freed, callbacks that log, and the tools that C programs need.
+#![allow(dead_code, reason = "each test file takes what it needs")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "the tests keep the contract, as C has to")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+
+use std::ffi::{CStr, OsStr, c_void};
+use std::mem::take;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::time::Duration;
+use tourbillon_c::*;
+
+/// How long a test waits for what must happen before it calls it lost.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+pub(crate) fn message() -> String {
+    unsafe { CStr::from_ptr(tb_last_error()) }.to_str().unwrap().to_owned()
+}
+
+pub(crate) fn options(delivery: tb_delivery) -> tb_options {
+    tb_options {
+        size: size_of::<tb_options>(),
+        tick_ns: 0,
+        lane_capacity: 0,
+        shards: 1,
+        workers: 1,
+        capacity: 0,
+        delivery: delivery as u32,
+        pinning: tb_pinning::TB_UNPINNED as u32,
+        reserved: 0,
+    }
+}
+
+pub(crate) fn no_event() -> tb_event {
+    tb_event { callback: None, user: null_mut(), id: 0, deadline_ns: 0, lateness_ns: 0, count: 0 }
+}
+
+pub(crate) fn no_stats() -> tb_stats {
+    // SAFETY: it is nothing but numbers.
+    let mut stats: tb_stats = unsafe { std::mem::zeroed() };
+    stats.size = size_of::<tb_stats>();
+    stats
+}
+
+pub(crate) unsafe extern "C" fn count_call(_: *mut c_void, _: *const tb_event) {}
+
+/// What callbacks with this `user` were given.
+#[derive(Default)]
+pub(crate) struct Log(Mutex<Vec<tb_event>>);
+
+impl Log {
+    pub(crate) fn user(&self) -> *mut c_void {
+        (&raw const *self).cast_mut().cast()
+    }
+
+    pub(crate) fn take(&self) -> Vec<tb_event> {
+        take(&mut self.0.lock().unwrap())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+pub(crate) unsafe extern "C" fn log_call(user: *mut c_void, event: *const tb_event) {
+    // SAFETY: `user` is a log's, and the event lives.
+    unsafe { (*user.cast::<Log>()).0.lock().unwrap().push(*event) };
+}
+
+/// Engines with threads.
+pub(crate) struct World {
+    pub(crate) engine: *mut tb_engine,
+    pub(crate) polled: *mut tb_engine,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let mut world = Self { engine: null_mut(), polled: null_mut() };
+        unsafe {
+            assert_eq!(tb_engine_create(&options(tb_delivery::TB_POOL), &mut world.engine), tb_status::TB_OK);
+            assert_eq!(
+                tb_engine_create(&options(tb_delivery::TB_POLLED), &mut world.polled),
+                tb_status::TB_OK
+            );
+        }
+        world
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        unsafe {
+            tb_engine_free(self.polled);
+            tb_engine_free(self.engine);
+        }
+    }
+}
+
+/// An engine on a clock of its own.
+pub(crate) struct Driven {
+    pub(crate) engine: *mut tb_engine,
+}
+
+impl Driven {
+    pub(crate) fn new(delivery: tb_delivery) -> Self {
+        Self::with(&options(delivery))
+    }
+
+    pub(crate) fn with(options: &tb_options) -> Self {
+        let mut engine = null_mut();
+        assert_eq!(unsafe { tb_engine_create_driven(options, &mut engine) }, tb_status::TB_OK);
+        Self { engine }
+    }
+
+    pub(crate) fn advance(&self, by_ns: u64) {
+        assert_eq!(unsafe { tb_engine_advance(self.engine, by_ns) }, tb_status::TB_OK);
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        let mut now = 0;
+        assert_eq!(unsafe { tb_now(self.engine, &mut now) }, tb_status::TB_OK);
+        now
+    }
+
+    pub(crate) fn stats(&self) -> tb_stats {
+        let mut stats = no_stats();
+        assert_eq!(unsafe { tb_engine_stats(self.engine, &mut stats) }, tb_status::TB_OK);
+        stats
+    }
+
+    pub(crate) fn poll(&self, most: usize) -> Vec<tb_event> {
+        poll(self.engine, most)
+    }
+
+    /// Whether the descriptor is readable.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_rung(&self) -> bool {
+        is_readable(event_fd(self.engine), Duration::ZERO)
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        assert_eq!(unsafe { tb_engine_free(self.engine) }, tb_status::TB_OK);
+    }
+}
+
+/// Up to `most` events.
+pub(crate) fn poll(engine: *const tb_engine, most: usize) -> Vec<tb_event> {
+    let (mut events, mut count) = (vec![no_event(); most], 0);
+    assert_eq!(unsafe { tb_poll(engine, events.as_mut_ptr(), most, &mut count) }, tb_status::TB_OK);
+    events.truncate(count);
+    events
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) fn event_fd(engine: *const tb_engine) -> i32 {
+    let mut fd = -1;
+    assert_eq!(unsafe { tb_event_fd(engine, &mut fd) }, tb_status::TB_OK);
+    fd
+}
+
+/// Waits until a descriptor is readable; false if it is not within `patience`.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_readable(fd: i32, patience: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    // SAFETY: the engine that has it lives.
+    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+    let patience =
+        Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)).unwrap() > 0
+}
+
+// --- Tools ---
+
+/// Whether a tool is installed; says so if it is not.
+pub(crate) fn has(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let has = found.is_ok_and(|status| status.success());
+    if !has {
+        eprintln!("{tool} is not installed: what needs it is not tested");
+    }
+    has
+}
+
+/// How a program gets the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Static,
+    Shared,
+}
+
+/// Where cargo put the libraries: beside this test.
+fn libraries() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().expect("in target/<profile>/deps").to_owned();
+    assert!(folder.join("libtourbillon_c.a").exists(), "cargo builds the libraries before the tests");
+    folder
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    output
+}
+
+/// Compiles a program with all warnings as errors.
+pub(crate) fn compile(source: &Path, name: &str, link: Link) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{link:?}"));
+    let libraries = libraries();
+    let mut command = Command::new("cc");
+    if cfg!(debug_assertions) {
+        command.arg("-DTELLS_STALE");
+    }
+    command.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-O1"]);
+    command.arg("-I").arg(root().join("include")).arg("-o").arg(&program).arg(source);
+    match link {
+        Link::Static => {
+            command.arg(libraries.join("libtourbillon_c.a")).args(["-lpthread", "-ldl", "-lm"]);
+        }
+        Link::Shared => {
+            command.arg("-L").arg(&libraries).arg("-ltourbillon_c").arg("-lpthread");
+            command.arg(format!("-Wl,-rpath,{}", libraries.display()));
+        }
+    }
+    run(&mut command);
+    program
+}
+
+/// A program under valgrind, which ends it with 99 for an error or a leak.
+pub(crate) fn under_valgrind(program: &Path) -> Command {
+    let mut command = Command::new("valgrind");
+    command.args(["--quiet", "--error-exitcode=99", "--leak-check=full"]);
+    command.args(["--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]).arg(program);
+    command
+}
+
+/// Runs a program, and again under valgrind: what it printed each time.
+pub(crate) fn run_twice(program: &Path, arguments: &[&OsStr]) -> Vec<String> {
+    let mut commands = vec![Command::new(program)];
+    if has("valgrind") {
+        commands.push(under_valgrind(program));
+    }
+    let output = |command: &mut Command| String::from_utf8(run(command.args(arguments)).stdout).unwrap();
+    commands.iter_mut().map(output).collect()
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-const COMPARED: [&str; 9] = [
+const COMPARED: [&str; 11] = [
     "tourbillon",
     "tokio",
     "futures-timer",
@@ -12,6 +12,8 @@ const COMPARED: [&str; 9] = [
     "async-executor",
     "hierarchical_hash_wheel_timer",
     "kestrel-timer",
+    "moka",
+    "scc",
 ];
 const LOCK: &str = include_str!("../Cargo.lock");
 

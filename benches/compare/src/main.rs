@@ -56,6 +56,10 @@ struct Run {
     /// Only workloads, cases or contestants whose name contains this
     #[arg(long, value_name = "SUBSTRING", default_value = "")]
     filter: String,
+    /// Measure only workloads or cases whose name contains this, in full size, and put them in the published results in place
+    /// of what these had of them
+    #[arg(long, value_name = "SUBSTRING", conflicts_with_all = ["filter", "quick", "scale", "json"])]
+    again: Option<String>,
     /// Rounds in which the contestants take turns, instead of some for each workload
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
@@ -94,11 +98,18 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn run(options: &Run) -> Result<(), Box<dyn Error>> {
     let scale = if options.quick { Scale::Quick } else { options.scale };
-    let mut contests = rounds::select(WORKLOADS, scale, &options.filter, options.rounds);
+    let filter = options.again.as_ref().unwrap_or(&options.filter);
+    let mut contests = rounds::select(WORKLOADS, scale, filter, options.rounds);
+    if options.again.is_some() {
+        contests.retain(rounds::Contest::is_whole);
+    }
     if contests.is_empty() {
         return Err("no workload, no case and no contestant has that in its name".into());
     }
-    let path = options.json.clone().unwrap_or_else(|| default_path(scale, &options.filter));
+    let path = options.json.clone().unwrap_or_else(|| match options.again {
+        Some(_) => published(),
+        None => default_path(scale, filter),
+    });
     // Before the figures: a file that cannot be written should not cost a run.
     std::fs::OpenOptions::new()
         .append(true)
@@ -111,15 +122,19 @@ fn run(options: &Run) -> Result<(), Box<dyn Error>> {
     let machine = machine::describe();
     let start = Instant::now();
     let failures = rounds::run(&mut contests);
-    let results = Results {
+    let mut results = Results {
         machine,
         versions: crates::versions().into_iter().chain(foreign::versions()).collect(),
         scale: scale.name().to_owned(),
         seconds: start.elapsed().as_secs(),
         outcomes: contests.into_iter().map(|contest| contest.outcome).collect(),
     };
+    let seconds = results.seconds;
+    if options.again.is_some() {
+        results = Results::read(&path)?.updated_by(results);
+    }
     results.write(&path)?;
-    println!("{} s. Raw results: {}", results.seconds, path.display());
+    println!("{seconds} s. Raw results: {}", path.display());
     if failures.is_empty() { Ok(()) } else { Err(format!("failed:\n{}", failures.join("\n")).into()) }
 }
 

@@ -31,6 +31,9 @@ pub(crate) struct Outcome {
     pub(crate) case: Case,
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Row>,
+    /// The commit that it was measured at, if not with the whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) commit: Option<String>,
 }
 
 /// A figure that each contestant is asked for.
@@ -108,6 +111,23 @@ impl Results {
         Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?)
     }
 
+    /// These results, with what a later run has measured in place of what they had of it.
+    pub(crate) fn updated_by(mut self, later: Self) -> Self {
+        let commit = later.machine["commit"].as_str().map(str::to_owned);
+        self.versions.extend(later.versions);
+        for outcome in later.outcomes {
+            let is_of_it =
+                |old: &&mut Outcome| old.workload == outcome.workload && old.case.name == outcome.case.name;
+            let old = self.outcomes.iter_mut().find(is_of_it);
+            let outcome = Outcome { commit: commit.clone(), ..outcome };
+            match old {
+                Some(old) => *old = outcome,
+                None => self.outcomes.push(outcome),
+            }
+        }
+        self
+    }
+
     pub(crate) fn write(&self, path: &Path) -> Result<(), io::Error> {
         let text = serde_json::to_string_pretty(self)?;
         fs::write(path, text + "\n")
@@ -153,12 +173,34 @@ impl Samples {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::publish::synthetic;
 
     #[test]
     fn a_median_has_as_many_figures_above_as_below() {
         assert_eq!(Samples::new(&[3.0, 1.0, 2.0]).median(), 2.0);
         assert_eq!(Samples::new(&[4.0, 1.0, 2.0, 3.0]).median(), 2.5);
         assert_eq!(Samples::new(&[7.0]).median(), 7.0);
+    }
+
+    #[test]
+    fn what_a_later_run_measured_takes_the_place_of_the_old_and_says_so() {
+        let results = |commit: &str, outcomes: &[(&str, f64)]| Results {
+            machine: serde_json::json!({ "commit": commit }),
+            outcomes: outcomes
+                .iter()
+                .map(|(case, figure)| synthetic::outcome("pair", case, &["t1"], &[("a", &[*figure])]))
+                .collect(),
+            ..synthetic::results()
+        };
+        let updated = results("old", &[("few", 1.0), ("many", 2.0)])
+            .updated_by(results("new", &[("many", 3.0), ("more", 4.0)]));
+        let seen: Vec<_> = updated
+            .outcomes
+            .iter()
+            .map(|outcome| (&*outcome.case.name, outcome.rows[0].numbers["t1"][0], outcome.commit.as_deref()))
+            .collect();
+        assert_eq!(seen, [("few", 1.0, None), ("many", 3.0, Some("new")), ("more", 4.0, Some("new"))]);
+        assert_eq!(updated.machine["commit"], "old");
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(crate) struct Contest {
     rounds: usize,
     case: Case,
     entrants: Vec<Entrant>,
+    /// Whether all take part who know the workload.
+    is_whole: bool,
     pub(crate) outcome: Outcome,
 }
 
@@ -31,7 +33,7 @@ pub(crate) fn select(
             entrants.retain(|entrant| is_whole || entrant.name.contains(filter));
             if !entrants.is_empty() {
                 let rounds = rounds.map_or((workload.rounds)(scale, &case), usize::from);
-                contests.push(Contest::new(workload, case, entrants, (scale, rounds)));
+                contests.push(Contest::new(workload, case, entrants, (scale, rounds), is_whole));
             }
         }
     }
@@ -39,7 +41,13 @@ pub(crate) fn select(
 }
 
 impl Contest {
-    fn new(workload: &Workload, case: Case, entrants: Vec<Entrant>, (scale, rounds): (Scale, usize)) -> Self {
+    fn new(
+        workload: &Workload,
+        case: Case,
+        entrants: Vec<Entrant>,
+        (scale, rounds): (Scale, usize),
+        is_whole: bool,
+    ) -> Self {
         let rows = entrants.iter().map(|entrant| Row {
             contestant: entrant.name.clone(),
             clock: entrant.clock.clone(),
@@ -54,8 +62,13 @@ impl Contest {
             case: case.clone(),
             columns: (workload.columns)(&case),
             rows: rows.collect(),
+            commit: None,
         };
-        Self { scale, rounds, case, entrants, outcome }
+        Self { scale, rounds, case, entrants, is_whole, outcome }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     fn turns(&self) -> usize {

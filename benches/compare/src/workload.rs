@@ -67,6 +67,11 @@ impl Entrant {
         Self { name: C::NAME.to_owned(), clock: C::READS.to_string(), is_ours: C::IS_OURS, turn }
     }
 
+    /// One that only this workload knows.
+    pub(crate) fn here(name: &str, is_ours: bool, turn: fn(&Case) -> Figures) -> Self {
+        Self { name: name.to_owned(), clock: String::new(), is_ours, turn: Turn::Here(turn) }
+    }
+
     pub(crate) fn foreign(program: &'static Program) -> Self {
         let clock = Reads::EachArm(program.clock).to_string();
         Self { name: program.name.to_owned(), clock, is_ours: false, turn: Turn::Foreign(program) }

@@ -26,8 +26,10 @@ enum Wanted {
     Below(f64),
     /// Ours is less than so many times ours in another column.
     BelowTimes(&'static str, f64),
+    /// Ours is at most so many times what these take together.
+    WithinSum(f64, &'static [&'static str]),
 }
-use Wanted::{AtMost, Below, BelowTimes, BestTimes, Times};
+use Wanted::{AtMost, Below, BelowTimes, BestTimes, Times, WithinSum};
 
 const PAIR: Place = Place("pair", "1,000,000 pending");
 const REFRESH_MANY: Place = Place("refresh", "1,000,000 pending");
@@ -40,6 +42,10 @@ const STEADY: Place = Place("expiry", "100,000 due over 1 s");
 const TIMEOUT: Place = Place("timeout", "a ready future");
 const STORM: Place = Place("storm", "100,000,000 pairs, at most 12 s");
 const IDLE: Place = Place("idle", "100,000 pending, 10 s");
+const CLOSURES: Place = Place("closures", "100,000 pending");
+const KEYS: Place = Place("keys", "1,000,000 keys");
+const TOUCH: Place = Place("touch", "10,000 connections");
+const PERIODIC: Place = Place("periodic", "100,000 tasks, every 1 s");
 const STRUCTURES: Place = Place("structures", "1,000,000 timers of 1 to 60 s");
 
 const HANDLE: &str = "engine, Handle";
@@ -53,6 +59,8 @@ const TREE: &str = "Mutex<BTreeMap>";
 const SLEEP: &str = "tokio, Sleep";
 const FINE: &str = "engine, own workers, tick 0.1 ms";
 const WHEEL: &str = "wheel, radix 256";
+const ALLOCATION: &str = "allocate and free 16 bytes";
+const IDS_ALONE: &str = "engine alone: a random timer replaced";
 const LAZY_HEAP: &str = "BinaryHeap, lazy cancel";
 
 const CLAIMS: &[Claim] = &[
@@ -94,6 +102,21 @@ const CLAIMS: &[Claim] = &[
     claim(STORM, "grown", HANDLE, Below(4.0)),
     claim(IDLE, "switches", OWN_WORKERS, AtMost(0.0)),
     claim(GROWTH, "p10000000", HANDLE, BelowTimes("p10000", 3.0)),
+    claim(
+        CLOSURES,
+        "t1",
+        "TaskEngine, after and cancel",
+        WithinSum(2.0, &["engine, Handle: a payload", ALLOCATION]),
+    ),
+    claim(
+        KEYS,
+        "t1",
+        "Keyed, schedule",
+        WithinSum(3.0, &["scc::HashMap alone: a value replaced", IDS_ALONE]),
+    ),
+    claim(TOUCH, "t1", "IdleTimeouts, Connection::touch", WithinSum(1.2, &["engine, Timer::arm"])),
+    claim(PERIODIC, "p999", "Tasks::repeat, own workers", Times("tokio, interval, a task each", 1.0)),
+    claim(PERIODIC, "cpu", "Tasks::repeat, own workers", Times("tokio, interval, a task each", 1.0)),
     claim(STRUCTURES, "replace", WHEEL, Times(LAZY_HEAP, 1.0)),
     claim(STRUCTURES, "cancel", WHEEL, Times(LAZY_HEAP, 2.0)),
     claim(STRUCTURES, "cancel", WHEEL, Times("BTreeMap", 40.0)),
@@ -161,6 +184,12 @@ impl Claim {
                 let Figure { median, text } = Figure::of(outcome.row(self.ours)?, column)?;
                 Some(Figure { median, text: format!("{text} at {}", escaped(&outcome.heading(column)?)) })
             }
+            WithinSum(_, parts) => {
+                let part = |part: &&str| Figure::of(outcome.row(part)?, self.column);
+                let parts = parts.iter().map(part).collect::<Option<Vec<_>>>()?;
+                let text = parts.iter().map(|part| &*part.text).collect::<Vec<_>>().join(" + ");
+                Some(Figure { median: parts.iter().map(|part| part.median).sum(), text })
+            }
             AtMost(_) | Below(_) => None,
         }
     }
@@ -176,6 +205,10 @@ impl Claim {
                 let ratio = ours / beside?.median;
                 (Some(ratio), ratio < times)
             }
+            WithinSum(times, _) => {
+                let ratio = ours / beside?.median;
+                (Some(ratio), ratio <= times)
+            }
             AtMost(most) => (None, ours <= most),
             Below(limit) => (None, ours < limit),
         })
@@ -188,6 +221,7 @@ impl fmt::Display for Wanted {
             BestTimes(times) => write!(f, "best other at least {times} times ours"),
             Times(_, times) => write!(f, "at least {times} times ours"),
             BelowTimes(_, times) => write!(f, "less than {times} times that"),
+            WithinSum(times, _) => write!(f, "at most {times} times that"),
             AtMost(most) => write!(f, "at most {most}"),
             Below(limit) => write!(f, "below {limit}"),
         }
@@ -223,6 +257,15 @@ mod tests {
         assert_eq!(verdict(Times(HEAP, 4.0), &[10.0]), ["4.00", "yes"]);
         assert_eq!(verdict(BelowTimes("t8", 2.0), &[9.0]), ["1.80", "yes"]);
         assert_eq!(verdict(BelowTimes("t8", 2.0), &[10.0]), ["2.00", "no"]);
+    }
+
+    #[test]
+    fn parts_are_added_up() {
+        assert_eq!(verdict(WithinSum(2.0, &[HEAP, SLEEP]), &[140.0]), ["2.00", "yes"]);
+        assert_eq!(verdict(WithinSum(2.0, &[HEAP, SLEEP]), &[147.0]), ["2.10", "no"]);
+        assert_eq!(verdict(WithinSum(2.0, &[HEAP, "nobody"]), &[1.0]), ["", "not measured"]);
+        let [_, _, beside, ..] = cells(WithinSum(2.0, &[HEAP, SLEEP]), &[1.0]);
+        assert_eq!(beside, "Mutex\\<BinaryHeap>: 40.0 + tokio, Sleep: 30.0");
     }
 
     #[test]

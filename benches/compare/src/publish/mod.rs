@@ -8,7 +8,7 @@ mod plots;
 mod tables;
 
 #[cfg(test)]
-mod synthetic;
+pub(crate) mod synthetic;
 
 use crate::results::Results;
 use std::error::Error;

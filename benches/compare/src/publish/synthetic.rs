@@ -49,6 +49,7 @@ pub(crate) fn outcome(workload: &str, case: &str, columns: &[&str], rows: &[(&st
         case: Case::named(case),
         columns: columns.iter().map(|key| column(key)).collect(),
         rows: rows.iter().map(row).collect(),
+        commit: None,
     }
 }
 

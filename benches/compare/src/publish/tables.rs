@@ -47,7 +47,8 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
         let note = row.note.as_ref()?;
         Some(format!("{}: {}", escaped(&row.contestant), escaped(note)))
     });
-    let below = is_disturbed.then(disturbed).into_iter().chain(notes);
+    let later = outcome.commit.as_ref().map(|commit| format!("Measured at commit {commit}."));
+    let below = is_disturbed.then(disturbed).into_iter().chain(notes).chain(later);
     [table.to_string()].into_iter().chain(below).collect::<Vec<_>>().join("\n\n")
 }
 

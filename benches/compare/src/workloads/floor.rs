@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::common::Chance;
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Turn, Workload};
+use crate::workload::{Entrant, Workload};
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,12 +23,7 @@ pub(super) const WORKLOAD: Workload = Workload {
 };
 
 fn entrants() -> Vec<Entrant> {
-    let step = |name: &str, turn| Entrant {
-        name: name.to_owned(),
-        clock: String::new(),
-        is_ours: false,
-        turn: Turn::Here(turn),
-    };
+    let step = |name, turn| Entrant::here(name, false, turn);
     vec![
         step("atomic add, alone", add),
         step("atomic add, beside another thread's", contended_add),

@@ -1,15 +1,19 @@
 //! What is measured: a file for each workload, with the contestants that take part in it.
 
 mod burst;
+mod cache;
+mod closures;
 mod expiry;
 mod floor;
 mod growth;
 mod idle;
+mod keys;
 mod memory;
 mod mixed;
 mod owned;
 mod pair;
 mod pairs;
+mod periodic;
 mod reach;
 mod rearm;
 mod refresh;
@@ -19,6 +23,7 @@ mod start;
 mod storm;
 mod structures;
 mod timeout;
+mod touch;
 
 use crate::common::Chance;
 use crate::workload::Workload;
@@ -39,6 +44,11 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     storm::WORKLOAD,
     idle::WORKLOAD,
     reach::WORKLOAD,
+    closures::WORKLOAD,
+    keys::WORKLOAD,
+    periodic::WORKLOAD,
+    touch::WORKLOAD,
+    cache::WORKLOAD,
     structures::WORKLOAD,
     floor::WORKLOAD,
 ];

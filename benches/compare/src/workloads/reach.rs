@@ -3,7 +3,7 @@
 use crate::case::{Case, thousands};
 use crate::common::{Payload, payload};
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Scale, Turn, Workload};
+use crate::workload::{Entrant, Scale, Workload};
 use std::time::Duration;
 use tourbillon::{Builder, Disarm, DrivenEngine, Timer};
 
@@ -40,12 +40,7 @@ const DISARMED: Pattern = Pattern { arms: &[TIMEOUT], disarms: true, most_ticket
 const IN_TURNS: Pattern = Pattern { arms: &[TIMEOUT, IDLE], disarms: false, most_tickets: 2 };
 
 fn entrants() -> Vec<Entrant> {
-    let entrant = |pattern: &str, turn| Entrant {
-        name: format!("engine, Timer: {pattern}"),
-        clock: String::new(),
-        is_ours: true,
-        turn: Turn::Here(turn),
-    };
+    let entrant = |pattern: &str, turn| Entrant::here(&format!("engine, Timer: {pattern}"), true, turn);
     vec![
         entrant("5 s, put off", |case| run(case, &PUT_OFF)),
         entrant("5 s, disarmed", |case| run(case, &DISARMED)),

@@ -156,7 +156,7 @@ impl Tasks {
         self.at(self.now() + delay, f)
     }
 
-    /// Runs `f` once, at `deadline` or later. For a time of day: [`Repeat::on`] with a calendar.
+    /// Runs `f` once, at `deadline` or later. For a time of day: `Repeat::on` with a calendar.
     ///
     /// # Errors
     ///

@@ -8,11 +8,11 @@
 //! L2. After an item came, whoever was first in line when `wake_one` looked is woken; or nobody was, and who comes later
 //!     looks for items once it stands in line.
 //!
-//! Who waits takes its place, fences, and looks for an item once more. Who brings one puts it where it is found, fences, and
-//! looks whether there is a line. The fences are ordered, so one of the two finds the other.
+//! Who waits takes its place and then looks for an item once more; who brings one puts it where it is found and then looks at the
+//! line. Both looks are ordered by the lock of the line, so one of the two finds the other.
 
 use crate::engine::ignore_poison;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence};
+use crate::sync::{Mutex, MutexGuard};
 use core::task::Waker;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,8 +24,6 @@ pub(super) struct Place(u64);
 #[derive(Default)]
 pub(super) struct Waiters {
     line: Mutex<Line>,
-    /// How long the line is: so that nobody locks it for nothing.
-    length: AtomicU64,
 }
 
 #[derive(Default)]
@@ -49,40 +47,20 @@ impl Waiters {
                 }
             };
             *place = Some(Place(at));
-            let old = line.places.insert(at, waker);
-            self.note(&line);
-            old
+            line.places.insert(at, waker)
         };
-        // Ordering: SeqCst fence [L2]: the place is before the look.
-        fence(Ordering::SeqCst);
         drop(old);
     }
 
     /// Gives a place up. False when its holder had been woken.
     pub(super) fn leave(&self, Place(at): Place) -> bool {
-        let waker = {
-            let mut line = self.lock();
-            let waker = line.places.remove(&at);
-            self.note(&line);
-            waker
-        };
+        let waker = self.lock().places.remove(&at);
         waker.is_some()
     }
 
     /// Wakes the first in line. Called after an item came.
     pub(super) fn wake_one(&self) {
-        // Ordering: SeqCst fence [L2]: the item is before the look at the line.
-        fence(Ordering::SeqCst);
-        // Ordering: Relaxed. The fence orders it.
-        if self.length.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let first = {
-            let mut line = self.lock();
-            let first = line.places.pop_first();
-            self.note(&line);
-            first
-        };
+        let first = self.lock().places.pop_first();
         if let Some((_, waker)) = first {
             waker.wake();
         }
@@ -90,22 +68,12 @@ impl Waiters {
 
     /// Wakes all. Called after the end has come. One that panics keeps nobody else from being woken.
     pub(super) fn wake_all(&self) {
-        let places = {
-            let mut line = self.lock();
-            let places = core::mem::take(&mut line.places);
-            self.note(&line);
-            places
-        };
+        let places = core::mem::take(&mut self.lock().places);
         let wake = |waker: Waker| catch_unwind(AssertUnwindSafe(|| waker.wake())).err();
         let panics: Vec<_> = places.into_values().filter_map(wake).collect();
         if let Some(panic) = panics.into_iter().next() {
             resume_unwind(panic);
         }
-    }
-
-    fn note(&self, line: &Line) {
-        // Ordering: Relaxed. Written under the lock; the fence of `wait` orders what matters.
-        self.length.store(line.places.len() as u64, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {

@@ -27,7 +27,10 @@ fn entrants() -> Vec<Entrant> {
     vec![
         Entrant::here("Keyed, schedule", true, keyed),
         Entrant::here("scc::HashMap alone: a value replaced", false, map_alone),
-        Entrant::here("engine alone: a random timer replaced", true, engine_alone),
+        Entrant::here("engine alone: a random timer replaced", true, |case| engine_alone(case, Ids::replace)),
+        Entrant::here("engine alone: schedule and cancel at once", true, |case| {
+            engine_alone(case, Ids::pair)
+        }),
         Entrant::here("Mutex of HashMap and DelayQueue: reset", false, delay_queue),
     ]
 }
@@ -136,11 +139,27 @@ impl Keys for HashMap<u64, [u64; 4]> {
 struct Ids {
     engine: Engine<Payload>,
     ids: Vec<Mutex<TimerId>>,
+    operation: fn(&Self, u64, Duration),
 }
 
-fn engine_alone(case: &Case) -> Figures {
+fn engine_alone(case: &Case, operation: fn(&Ids, u64, Duration)) -> Figures {
     let engine = Engine::new(|_| {}).expect("the system gives us threads");
-    time(case, Ids { engine, ids: Vec::new() })
+    time(case, Ids { engine, ids: Vec::new(), operation })
+}
+
+impl Ids {
+    fn replace(&self, key: u64, delay: Duration) {
+        let new = self.engine.schedule(delay, payload(key)).expect("there is room");
+        let mut id = self.ids[usize::try_from(key).expect("an index")].lock().expect("nobody panics");
+        let old = std::mem::replace(&mut *id, new);
+        drop(id);
+        assert_eq!(self.engine.cancel(old).payload(), Some(payload(key)));
+    }
+
+    fn pair(&self, key: u64, delay: Duration) {
+        let id = self.engine.schedule(delay, payload(key)).expect("there is room");
+        assert_eq!(self.engine.cancel(id).payload(), Some(payload(key)));
+    }
 }
 
 impl Keys for Ids {
@@ -149,11 +168,7 @@ impl Keys for Ids {
     }
 
     fn replace(&self, key: u64, delay: Duration) {
-        let new = self.engine.schedule(delay, payload(key)).expect("there is room");
-        let mut id = self.ids[usize::try_from(key).expect("an index")].lock().expect("nobody panics");
-        let old = std::mem::replace(&mut *id, new);
-        drop(id);
-        assert_eq!(self.engine.cancel(old).payload(), Some(payload(key)));
+        (self.operation)(self, key, delay);
     }
 
     fn count(&self) -> usize {

@@ -17,7 +17,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "a closure of 16 bytes that is to run in 10 to 60 s, and its cancel, among others that stay (ns both)",
     cases,
     columns: |_| vec![Column::new("t1", "1 thread", "ns")],
-    rounds: |scale, _| scale.pick(7, 3, 1),
+    rounds: |scale, _| scale.pick(7, 1, 1),
     entrants,
 };
 

@@ -46,7 +46,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     };
     scale.pick(
         vec![case(1_000_000, 2_000, 2_500), case(100_000, 1_000, 500)],
-        vec![case(50_000, 500, 500)],
+        vec![case(50_000, 200, 500)],
         vec![case(300, 100, 100)],
     )
 }

@@ -23,7 +23,7 @@ pub(super) const WORKLOAD: Workload = Workload {
 
 fn cases(scale: Scale) -> Vec<Case> {
     let timers = scale.pick(100_000, 10_000, 100);
-    let time_ms = scale.pick(10_000, 500, 20);
+    let time_ms = scale.pick(10_000, 100, 20);
     let name = format!("{} pending, {} s", thousands(timers), time_ms as f64 / 1e3);
     vec![Case { timers, time_ms, settle_ms: time_ms / 10, ..Case::named(name) }]
 }

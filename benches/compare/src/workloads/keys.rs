@@ -19,7 +19,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "a random key's timer replaced by one in 10 to 60 s (ns each)",
     cases,
     columns: columns_by_threads,
-    rounds: |scale, _| scale.pick(5, 2, 1),
+    rounds: |scale, _| scale.pick(5, 1, 1),
     entrants,
 };
 

@@ -45,7 +45,7 @@ const OPERATIONS_A_TIMER: f64 = 1.95;
 fn cases(scale: Scale) -> Vec<Case> {
     let case = |rate| Case {
         rate,
-        time_ms: scale.pick(1_000, 300, 100),
+        time_ms: scale.pick(1_000, 100, 100),
         ..Case::named(format!("{} operations a second", thousands(usize::try_from(rate).unwrap_or(0))))
     };
     scale

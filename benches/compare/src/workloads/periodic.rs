@@ -44,8 +44,8 @@ fn entrants() -> Vec<Entrant> {
 const NOTED: usize = 8;
 
 fn cases(scale: Scale) -> Vec<Case> {
-    let timers = scale.pick(100_000, 10_000, 50);
-    let (period_ms, periods) = scale.pick((1_000, 5), (500, 3), (20, 3));
+    let timers = scale.pick(100_000, 2_000, 50);
+    let (period_ms, periods) = scale.pick((1_000, 5), (200, 2), (20, 3));
     let name = format!("{} tasks, every {} s", thousands(timers), period_ms as f64 / 1e3);
     vec![Case { timers, lead_ms: period_ms, time_ms: period_ms * periods, ..Case::named(name) }]
 }

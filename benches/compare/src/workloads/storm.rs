@@ -26,7 +26,7 @@ const MEGABYTE: f64 = 1e6;
 
 fn cases(scale: Scale) -> Vec<Case> {
     let pairs = scale.pick(100_000_000, 500_000, 5_000);
-    let time_ms = scale.pick(12_000, 500, 100);
+    let time_ms = scale.pick(12_000, 100, 100);
     let name = format!("{} pairs, at most {} s", thousands(pairs), time_ms as f64 / 1e3);
     vec![Case { operations: pairs, time_ms, ..Case::named(name) }]
 }

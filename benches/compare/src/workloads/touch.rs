@@ -13,7 +13,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "a random connection is heard of: its idle timeout of 30 s begins anew (ns each)",
     cases,
     columns: |_| vec![Column::new("t1", "1 thread", "ns")],
-    rounds: |scale, _| scale.pick(7, 3, 1),
+    rounds: |scale, _| scale.pick(7, 1, 1),
     entrants,
 };
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release                        # all of it, on a quiet machine; writes ../results/book.json
-//! cargo run --release -- --quick             # under three minutes: that it works, and a first impression
+//! cargo run --release -- --quick             # about three minutes: that it works, and a first impression
 //! cargo run --release -- --filter rearm      # workloads, cases or contestants with this in their names
 //! cargo run --release -- publish             # the tables and plots of BENCHMARKS.md, from the results
 //! ```
@@ -47,7 +47,7 @@ struct Options {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// Small sizes, under three minutes
+    /// Small sizes, about three minutes
     #[arg(long, conflicts_with = "scale")]
     quick: bool,
     /// How much is measured

@@ -7,6 +7,7 @@ use crate::sync::AtomicU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+mod barrier;
 mod canary;
 mod inbox;
 mod owned;
@@ -15,6 +16,7 @@ mod shutdown;
 mod slab;
 mod sleepers;
 mod state;
+mod upper;
 #[cfg(feature = "async")]
 mod waker;
 

@@ -6,54 +6,200 @@
 //! each time it goes to sleep. Elsewhere, and in models, both sides are a `SeqCst` fence.
 //!
 //! After M. Desnoyers et al., "User-Level Implementations of Read-Copy Update", IEEE TPDS 2012; as in folly and liburcu.
+//!
+//! # Registration
+//! A process registers for the barrier once. That takes microseconds while it has one thread, and up to some tens of
+//! milliseconds later on. So no thread that arms a timer registers: an engine with threads starts one for it, and until
+//! that has returned both sides fence.
+//!
+//! ```text
+//! unasked ── the system agrees ──► registered ── the system refuses a barrier later ──► refused
+//!    └────── the system refuses ─────────────────────────────────────────────────────────►┘
+//! ```
+//! - The light side drops its fence only after it has read `registered`.
+//! - The heavy side fences, and asks for the system's barrier besides unless it has read `refused`.
+//!
+//! While the state changes, one side may see it and the other not:
+//! - heavy asks and is obeyed: the barrier orders it, whatever the light side does.
+//! - heavy asks and is refused, because the process is not registered yet; light has read `registered`. The refusal came
+//!   before the registration, so the heavy fence is before the fence between the registration and the store of
+//!   `registered` (SB1), and the light side's later loads see what was before the heavy fence.
+//! - the system refuses what it promised (a seccomp filter that was set since): the heavy side takes `registered` back
+//!   and waits for a millisecond. No rule orders the light sides that are under way; in practice a store is seen by all
+//!   long before. Later ones fence.
+//!
+//! # Synchronisation
+//! | pair | one side                             | other side           | what is ruled out | model |
+//! |------|--------------------------------------|----------------------|-------------------|-------|
+//! | SB1  | `register`: fence, store of the state | `light`: load        | a light side without a fence that misses what a refused heavy side did | `barrier::a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
+//! | SB2  | `heavy`: fence                       | `register`: fence    | the same | the same |
 
-use crate::sync::{Ordering, fence};
+use crate::sync::{AtomicU32, Ordering, fence};
 
-/// A pair of fences, `light` and `heavy`: of a light one and a heavy one, one is ordered before the other as two
-/// `SeqCst` fences are. Two light ones are not ordered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Barrier {
-    asymmetric: bool,
+const UNASKED: u32 = 0;
+const REGISTERED: u32 = 1;
+const REFUSED: u32 = 2;
+
+/// What the system is asked for.
+pub(crate) trait System {
+    /// Announces that this process will ask for barriers. False when it is refused.
+    fn register(&self) -> bool;
+    /// Makes all threads of the process pass a fence. False when it is refused.
+    fn fence_all_threads(&self) -> bool;
 }
 
-impl Barrier {
-    /// The cheapest pair that the system offers.
-    pub(crate) fn new() -> Self {
-        Self { asymmetric: imp::register() }
+/// Whether the process may ask for barriers.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    state: AtomicU32,
+}
+
+impl Registration {
+    #[cfg(not(all(test, tourbillon_loom)))]
+    const fn new() -> Self {
+        Self { state: AtomicU32::new(UNASKED) }
     }
 
-    /// One whose light side is nothing to the processor, as with `membarrier`: for models of what must hold without it.
     #[cfg(all(test, tourbillon_loom))]
-    pub(crate) fn without_light_side() -> Self {
-        Self { asymmetric: true }
+    pub(crate) fn new() -> Self {
+        Self { state: AtomicU32::new(UNASKED) }
     }
 
-    /// The side that runs often.
+    pub(crate) fn register(&self, system: &impl System) {
+        let state = if system.register() { REGISTERED } else { REFUSED };
+        // Ordering: SeqCst fence [SB1, SB2]: a heavy side that was refused has its fence before this one.
+        fence(Ordering::SeqCst);
+        // Ordering: Release [SB1]. Pairs with `light`. Failure Relaxed: another thread was first.
+        let _ = self.state.compare_exchange(UNASKED, state, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Whether nobody has asked for the registration yet.
+    fn is_unasked(&self) -> bool {
+        // Ordering: Relaxed. A hint.
+        self.state.load(Ordering::Relaxed) == UNASKED
+    }
+
     #[inline(always)]
-    pub(crate) fn light(self) {
-        if self.asymmetric {
+    pub(crate) fn light(&self) {
+        // Ordering: Acquire [SB1]. Pairs with `register`.
+        if self.state.load(Ordering::Acquire) == REGISTERED {
             imp::compiler_fence();
         } else {
             fence(Ordering::SeqCst);
         }
     }
 
-    /// The side that runs rarely.
-    pub(crate) fn heavy(self) {
+    pub(crate) fn heavy(&self, system: &impl System) {
+        // Ordering: Relaxed. Read before the question: only a state from before it makes a refusal a broken promise.
+        let state = self.state.load(Ordering::Relaxed);
+        // Ordering: SeqCst fence [SB2], and the heavy side of all that rests on the barrier.
         fence(Ordering::SeqCst);
-        if self.asymmetric {
-            imp::fence_all_threads();
+        if state != REFUSED && !system.fence_all_threads() && state == REGISTERED {
+            self.revoke();
         }
     }
+
+    #[cold]
+    fn revoke(&self) {
+        // Ordering: Relaxed. See "Registration": no rule orders it, the sleep does.
+        self.state.store(REFUSED, Ordering::Relaxed);
+        crate::sync::sleep(core::time::Duration::from_millis(1));
+    }
+}
+
+/// A pair of fences, `light` and `heavy`: of a light one and a heavy one, one is ordered before the other as two
+/// `SeqCst` fences are. Two light ones are not ordered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Barrier {
+    /// Whether the light side is nothing to the processor, as with `membarrier`: for models of what must hold without it.
+    #[cfg(all(test, tourbillon_loom))]
+    is_light_side_missing: bool,
+}
+
+#[cfg(not(all(test, tourbillon_loom)))]
+impl Barrier {
+    /// The cheapest pair that the system offers, now or once the process is registered.
+    pub(crate) fn new() -> Self {
+        if PROCESS.is_unasked() && imp::is_single_threaded() {
+            register();
+        }
+        Self {}
+    }
+
+    /// The side that runs often.
+    #[inline(always)]
+    #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
+    pub(crate) fn light(self) {
+        PROCESS.light();
+    }
+
+    /// The side that runs rarely.
+    #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
+    pub(crate) fn heavy(self) {
+        PROCESS.heavy(&imp::Kernel);
+    }
+}
+
+/// A model has no system: both sides fence.
+#[cfg(all(test, tourbillon_loom))]
+impl Barrier {
+    pub(crate) fn new() -> Self {
+        Self { is_light_side_missing: false }
+    }
+
+    pub(crate) fn without_light_side() -> Self {
+        Self { is_light_side_missing: true }
+    }
+
+    pub(crate) fn light(self) {
+        if !self.is_light_side_missing {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn heavy(self) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, tourbillon_loom))]
+pub(crate) fn wants_registration() -> bool {
+    false
+}
+
+#[cfg(all(test, tourbillon_loom))]
+pub(crate) fn register() {}
+
+#[cfg(not(all(test, tourbillon_loom)))]
+static PROCESS: Registration = Registration::new();
+
+/// Whether [`register`] is still to be called, on a thread that nobody waits for.
+#[cfg(not(all(test, tourbillon_loom)))]
+pub(crate) fn wants_registration() -> bool {
+    PROCESS.is_unasked()
+}
+
+/// Registers the process. Takes some tens of milliseconds where it has several threads.
+#[cfg(not(all(test, tourbillon_loom)))]
+pub(crate) fn register() {
+    PROCESS.register(&imp::Kernel);
 }
 
 #[cfg(all(target_os = "linux", not(all(test, tourbillon_loom))))]
 mod imp {
     use rustix::thread::{MembarrierCommand, membarrier};
 
-    /// Announces to the kernel that this process will ask for expedited barriers. False when it has none.
-    pub(super) fn register() -> bool {
-        membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+    #[derive(Debug)]
+    pub(super) struct Kernel;
+
+    impl super::System for Kernel {
+        fn register(&self) -> bool {
+            membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+        }
+
+        fn fence_all_threads(&self) -> bool {
+            membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+        }
     }
 
     #[inline(always)]
@@ -61,24 +207,35 @@ mod imp {
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
     }
 
-    pub(super) fn fence_all_threads() {
-        let asked = membarrier(MembarrierCommand::PrivateExpedited)
-            .or_else(|_| membarrier(MembarrierCommand::Global));
-        if asked.is_err() {
-            // A process that registered is refused only if it was forbidden the call since then. There is no order to be
-            // had by any rule then; in practice a store is seen by all long before a millisecond has passed.
-            crate::sync::thread::sleep(core::time::Duration::from_millis(1));
-        }
+    /// A process has a folder for each of its threads, and a folder has a link from each folder in it and two of its own.
+    pub(super) fn is_single_threaded() -> bool {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata("/proc/self/task").is_ok_and(|tasks| tasks.nlink() == 3)
     }
 }
 
 #[cfg(not(all(target_os = "linux", not(all(test, tourbillon_loom)))))]
 mod imp {
-    pub(super) fn register() -> bool {
-        false
+    #[cfg(not(all(test, tourbillon_loom)))]
+    #[derive(Debug)]
+    pub(super) struct Kernel;
+
+    #[cfg(not(all(test, tourbillon_loom)))]
+    impl super::System for Kernel {
+        fn register(&self) -> bool {
+            false
+        }
+
+        fn fence_all_threads(&self) -> bool {
+            false
+        }
     }
 
     pub(super) fn compiler_fence() {}
 
-    pub(super) fn fence_all_threads() {}
+    #[cfg(not(all(test, tourbillon_loom)))]
+    pub(super) fn is_single_threaded() -> bool {
+        // The registration is refused at once.
+        true
+    }
 }

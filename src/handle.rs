@@ -140,11 +140,19 @@ pub struct Handle<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Handle<T> {
-    /// The present moment on the engine's clock.
+    /// The present moment on the engine's clock, to count deadlines from: not before the true one, and on the default
+    /// clock at most 5 µs ahead of it (see [`MonotonicClock`](crate::MonotonicClock)).
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.core.now()
+    }
+
+    /// Whether `deadline` has come by the true clock, as it has for a handler.
+    #[inline]
+    #[must_use]
+    pub fn has_come(&self, deadline: Timestamp) -> bool {
+        self.core.has_come(deadline)
     }
 
     /// The length of a tick: deadlines are rounded up to a whole one.

@@ -1,5 +1,6 @@
 //! What is wrong with an engine at this moment, in one word.
 
+use crate::clock::ClockReport;
 use crate::counters::EPISODE;
 use crate::engine::Core;
 use core::fmt;
@@ -57,6 +58,8 @@ pub struct Health {
     pub condition: Condition,
     /// Why, with the figures, for a person to read.
     pub why: String,
+    /// The engine's clock, and how far off it was seen.
+    pub clock: ClockReport,
 }
 
 impl Health {
@@ -67,19 +70,29 @@ impl Health {
     }
 
     pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
-        if core.is_shut_down() {
-            return Self { condition: Condition::ShutDown, why: "the engine was shut down".to_owned() };
-        }
-        late(core)
-            .map(|why| Self { condition: Condition::Late, why })
-            .or_else(|| workers_behind(core).map(|why| Self { condition: Condition::WorkersBehind, why }))
-            .unwrap_or_else(|| fullness(core))
+        let (condition, why) = if core.is_shut_down() {
+            (Condition::ShutDown, "the engine was shut down".to_owned())
+        } else {
+            late(core)
+                .map(|why| (Condition::Late, why))
+                .or_else(|| workers_behind(core).map(|why| (Condition::WorkersBehind, why)))
+                .unwrap_or_else(|| fullness(core))
+        };
+        Self { condition, why, clock: core.clock_report() }
     }
 }
 
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.condition, self.why)
+        write!(f, "{}: {}", self.condition, self.why)?;
+        let ClockReport { source, ahead, behind, steps } = self.clock;
+        if steps > 0 || behind > Duration::ZERO {
+            write!(
+                f,
+                "; the clock ({source}) stepped {steps} times, seen {behind:.1?} behind and {ahead:.1?} ahead"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -113,7 +126,7 @@ fn workers_behind<T: Send + 'static>(core: &Core<T>) -> Option<String> {
     Some(format!("due timers that wait for {workers}: {timers}, the first of shard {shard} for {waited:.1?}"))
 }
 
-fn fullness<T: Send + 'static>(core: &Core<T>) -> Health {
+fn fullness<T: Send + 'static>(core: &Core<T>) -> (Condition, String) {
     let (now, totals, capacity) = (core.now(), core.totals(), core.capacity());
     let in_use = totals.pending() + totals.owned();
     let refused = |refusals: &crate::counters::Refusals, what: &str| {
@@ -126,7 +139,7 @@ fn fullness<T: Send + 'static>(core: &Core<T>) -> Health {
         .or_else(|| refused(core.engine_full(), "no slot was left"))
         .or_else(|| refused(core.lane_full(), "a lane was full"));
     match why {
-        Some(why) => Health { condition: Condition::Full, why },
-        None => Health { condition: Condition::Well, why: in_use_of },
+        Some(why) => (Condition::Full, why),
+        None => (Condition::Well, in_use_of),
     }
 }

@@ -37,7 +37,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | never early | a handler begins at or after its deadline on the engine's clock |
+//! | never early | a handler begins when [`Instant`](std::time::Instant) shows at least the delay since the arming, whoever reads it; with a clock of one's own, by that |
 //! | arming holds | a [`Timer`] fires once for the deadline that was acknowledged last, and not before it |
 //! | at most once | each timer fires once, or is cancelled, or is returned by the shutdown: exactly one of them |
 //! | cancel tells | [`Cancel::Cancelled`] means that the handler does not run and has not begun; else [`Cancel`] says why |
@@ -92,7 +92,6 @@ mod limits;
 mod tick;
 mod ticket;
 with_std! {
-    mod clock;
     mod sync;
     mod trace;
 }
@@ -104,6 +103,7 @@ with_std! {
     // Floor 2: the lock-free parts, and all unsafe code.
     mod affinity;
     mod barrier;
+    mod clock;
     mod counters;
     mod inbox;
     mod parker;
@@ -151,7 +151,7 @@ pub use ticket::TimerId;
 #[cfg(feature = "std")]
 pub use self::{
     builder::Builder,
-    clock::{Clock, ManualClock, MonotonicClock, OnStep, SystemClock},
+    clock::{Clock, ClockReport, ManualClock, MonotonicClock, OnStep, SystemClock},
     dispatch::{Executor, Job, PanicHook},
     driven::DrivenEngine,
     engine::{Cancel, Unfired},

@@ -23,8 +23,11 @@ impl Tick {
 
 /// A moment on an engine's clock: nanoseconds since the clock's origin.
 ///
-/// Arithmetic saturates: adding [`Duration::MAX`] gives [`Timestamp::MAX`], 584 years after the origin, and the
-/// difference to a later moment is zero.
+/// The clocks of a process that keep real time share one origin, so that timestamps of different engines compare, and
+/// convert from and to `std::time::Instant` and `SystemTime` by [`From`]. A `ManualClock` has a time of its own.
+///
+/// The operators saturate: adding [`Duration::MAX`] gives [`Timestamp::MAX`], 584 years after the origin, and the
+/// difference to a later moment is zero. The `checked` methods say so instead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,6 +37,19 @@ impl Tick {
 /// assert_eq!((start + Duration::from_nanos(7)).as_nanos(), 12);
 /// assert_eq!(start + Duration::MAX, Timestamp::MAX);
 /// assert_eq!(start - Timestamp::MAX, Duration::ZERO);
+/// assert_eq!(start - Duration::from_nanos(6), Timestamp::ZERO);
+/// assert_eq!(start.checked_sub(Duration::from_nanos(6)), None);
+/// ```
+///
+/// ```
+/// # #[cfg(feature = "std")] {
+/// use std::time::{Duration, Instant};
+/// use tourbillon::Timestamp;
+///
+/// let instant = Instant::now() + Duration::from_secs(5);
+/// let deadline = Timestamp::from(instant);
+/// assert_eq!(Instant::from(deadline), instant);
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
@@ -55,6 +71,30 @@ impl Timestamp {
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
+
+    /// The moment `delay` later, `None` if that is after [`Timestamp::MAX`].
+    #[must_use]
+    pub fn checked_add(self, delay: Duration) -> Option<Self> {
+        self.0.checked_add(nanos(delay)?).map(Self)
+    }
+
+    /// The moment `time` earlier, `None` if that is before the origin.
+    #[must_use]
+    pub fn checked_sub(self, time: Duration) -> Option<Self> {
+        self.0.checked_sub(nanos(time)?).map(Self)
+    }
+
+    /// The time since `earlier`, `None` if that is later.
+    #[must_use]
+    pub fn checked_duration_since(self, earlier: Self) -> Option<Duration> {
+        self.0.checked_sub(earlier.0).map(Duration::from_nanos)
+    }
+}
+
+/// Seconds and nanoseconds apart: `as_nanos` would take a 128-bit multiplication on the path that arms.
+#[inline]
+fn nanos(time: Duration) -> Option<u64> {
+    time.as_secs().checked_mul(1_000_000_000)?.checked_add(u64::from(time.subsec_nanos()))
 }
 
 impl Add<Duration> for Timestamp {
@@ -62,13 +102,16 @@ impl Add<Duration> for Timestamp {
 
     #[inline]
     fn add(self, delay: Duration) -> Timestamp {
-        // Seconds and nanoseconds apart: `as_nanos` would take a 128-bit multiplication on the path that arms.
-        let nanos = delay
-            .as_secs()
-            .checked_mul(1_000_000_000)
-            .and_then(|nanos| nanos.checked_add(u64::from(delay.subsec_nanos())))
-            .unwrap_or(u64::MAX);
-        Timestamp(self.0.saturating_add(nanos))
+        Timestamp(self.0.saturating_add(nanos(delay).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Timestamp;
+
+    #[inline]
+    fn sub(self, time: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_sub(nanos(time).unwrap_or(u64::MAX)))
     }
 }
 

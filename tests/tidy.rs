@@ -19,14 +19,8 @@ const DOORS: [(&str, &[&str]); 4] = [
         ],
     ),
     (
-        "clock.rs",
-        &[
-            "std::time::Instant::now",
-            "std::time::SystemTime::now",
-            "Instant::now",
-            "SystemTime::now",
-            "quanta",
-        ],
+        "clock/system.rs",
+        &["std::time::Instant::now", "std::time::SystemTime::now", "Instant::now", "SystemTime::now"],
     ),
     ("trace.rs", &["tracing"]),
     ("stats/facade.rs", &["metrics"]),

@@ -73,7 +73,7 @@ impl<T: Send + 'static> Core<T> {
         let Ticket { index, stamp, .. } = ticket;
         let counters = &self.shards[due_at.shard].counters;
         let control = self.slots().control(index);
-        match control.claim(stamp, due_at.fire_time) {
+        match control.claim(stamp, due_at.come) {
             Claim::Won { generation, deadline } => {
                 // SAFETY: I3: the claim made the payload ours.
                 let payload = Payload::Taken(unsafe { self.slab.take(index) });
@@ -102,7 +102,7 @@ impl<T: Send + 'static> Core<T> {
         let counters = &self.shards[due_at.shard].counters;
         let (control, pin) = (self.slots().control(index), self.slots().pin(index));
         // Not the begin of the ticket's tick: the deadline may have been set since the clock stepped back.
-        match control.begin(stamp, due_at.now, pin) {
+        match control.begin(stamp, due_at.verdict, pin) {
             Begin::Run { deadline } => {
                 // SAFETY: O5: the slot is not vacated before we end the run, and the handle shares only what is `Sync`.
                 let payload = Payload::Kept(unsafe { self.slab.peek(index) });
@@ -170,9 +170,12 @@ impl<T: Send + 'static> Core<T> {
 #[derive(Clone, Copy)]
 struct DueAt {
     shard: usize,
+    /// For the lateness: the fast clock's, which may be a little ahead.
     now: Timestamp,
-    /// `now`, or the begin of the ticket's tick, which has begun even if the clock stepped back since.
-    fire_time: Timestamp,
+    /// What decides whether a deadline has come: true, and never ahead.
+    verdict: Timestamp,
+    /// The same, or the start of the ticket's tick, which has begun even if the clock stepped back since.
+    come: Timestamp,
 }
 
 impl<T: Send + 'static> Fire for Core<T> {
@@ -186,6 +189,7 @@ impl<T: Send + 'static> Fire for Core<T> {
         for ticket in chunk.tickets() {
             self.slab.prefetch(ticket.index);
         }
+        let verdict = self.clock.true_now();
         let begin = self.clock.now();
         let mut now = begin;
         // Ordering: SeqCst. With `Session::begin`.
@@ -194,7 +198,8 @@ impl<T: Send + 'static> Fire for Core<T> {
             if is_first {
                 counters.begin_chunk(chunk.handed_over());
             }
-            let due_at = DueAt { shard, now, fire_time: now.max(self.tick.start_of(ticket.tick)) };
+            let come = verdict.max(self.tick.start_of(ticket.tick));
+            let due_at = DueAt { shard, now, verdict, come };
             let ran = if ticket.is_owned() {
                 self.fire_owned(&mut session, ticket, due_at)
             } else {

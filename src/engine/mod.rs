@@ -20,7 +20,8 @@ pub(crate) use local::{Local, home_of_current_thread, lend, mark_shard_thread};
 pub(crate) use owned::{OwnedSlot, Rearmed};
 pub use shutdown::Unfired;
 
-use crate::clock::EngineClock;
+use crate::barrier;
+use crate::clock::{ClockReport, EngineClock};
 use crate::counters::{Counter, Refusals};
 use crate::dispatch::{Dispatcher, Guarded};
 use crate::inbox::{Lane, Pushed};
@@ -209,16 +210,22 @@ impl<T: Send + 'static> Core<T> {
 
     /// To be called once: a shard is the one reader of its inbox.
     fn make_shards(&self) -> Vec<Shard> {
-        let slots = self.slab.slots();
+        let (slots, now) = (self.slab.slots(), self.clock.true_now());
         self.shards
             .iter()
             .enumerate()
-            .map(|(index, shared)| Shard::new(index, StdArc::clone(shared), StdArc::clone(slots), self.tick))
+            .map(|(index, shared)| {
+                Shard::new(index, StdArc::clone(shared), StdArc::clone(slots), self.tick, now)
+            })
             .collect()
     }
 
     /// Starts a thread for each shard.
     pub(crate) fn start(self: &StdArc<Self>, shards: Vec<Shard>) -> std::io::Result<()> {
+        if barrier::wants_registration() {
+            // Without it the light sides go on fencing: slower, and as right.
+            let _refused = thread::Builder::new().name("tb-barrier".to_owned()).spawn(barrier::register);
+        }
         for (index, shard) in shards.into_iter().enumerate() {
             let core = StdArc::clone(self);
             let stepped = StdArc::downgrade(&self.shards[index]);
@@ -243,9 +250,20 @@ impl<T: Send + 'static> Core<T> {
         shard.work(now, &self.dispatcher, self)
     }
 
+    /// The moment that deadlines are counted from.
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Whether `deadline` has come. The fast clock is asked first: where it has not, it has not.
+    #[inline]
+    pub(crate) fn has_come(&self, deadline: Timestamp) -> bool {
+        self.clock.now() >= deadline && self.clock.true_now() >= deadline
+    }
+
+    pub(crate) fn clock_report(&self) -> ClockReport {
+        self.clock.as_dyn().report()
     }
 
     pub(crate) fn tick(&self) -> TickLength {

@@ -85,7 +85,7 @@ impl Sleep {
     /// Whether its deadline has passed.
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
-        self.has_fired() || self.now() >= self.deadline
+        self.has_fired() || self.source.handle().has_come(self.deadline)
     }
 
     /// Gives it another deadline. If it was polled before and has not woken its task since, the task that polled it last
@@ -180,7 +180,7 @@ impl Sleep {
         }
         if !self.is_ahead {
             let handle = self.source.handle();
-            if !handle.is_shut_down() && handle.now() >= self.deadline {
+            if !handle.is_shut_down() && handle.has_come(self.deadline) {
                 return Poll::Ready(());
             }
             self.is_ahead = true;

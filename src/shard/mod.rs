@@ -110,19 +110,20 @@ impl Shard {
         shared: StdArc<ShardShared>,
         slots: StdArc<Slots>,
         tick: TickLength,
+        now: Timestamp,
     ) -> Self {
         Self {
             index,
             shared,
             slots,
-            wheel: TicketWheel::new(Tick(0)),
+            wheel: TicketWheel::new(tick.current_tick(now)),
             tick,
             drained: Vec::with_capacity(CHUNK_TICKETS),
             held: Vec::new(),
             looks: Looks::default(),
             lull: Lull::default(),
             underway: Underway::default(),
-            looked_at: Timestamp::ZERO,
+            looked_at: now,
             sweeping: false,
         }
     }

@@ -27,7 +27,7 @@ pub(crate) fn drive<F: Fire>(
         trace::pin_refused(pulse.engine, shard.index, core);
     }
     while !parker.is_closed() {
-        let now = clock.now();
+        let now = clock.true_now();
         pulse.begin_turn(now);
         let next = shard.turn(now, dispatcher, fire);
         pulse.end_turn(now, shard.due());
@@ -47,7 +47,7 @@ pub(crate) fn drive<F: Fire>(
 /// Sleeps until `wake`, or until woken. False when it is time already.
 fn park(parker: &Parker, pulse: &mut Pulse, wake: Option<Wake>, clock: &EngineClock) -> bool {
     let until = wake.map_or(Timestamp::MAX, |wake| wake.at);
-    let now = clock.now();
+    let now = clock.true_now();
     pulse.rest(now, until);
     // The last tick begins beyond what a clock can show.
     if until == Timestamp::MAX {

@@ -40,15 +40,17 @@ impl Stats {
         let of_engine: Vec<Label> =
             engine.map(|engine| Label::new("engine", engine.clone())).into_iter().collect();
         for series in &SERIES {
-            if let Read::Engine(read) = series.read {
-                series.set(of_engine.clone(), read(self));
+            match series.read {
+                Read::Engine(read) => series.set(of_engine.clone(), read(self)),
+                Read::Source(read) => series.set(with(&of_engine, "source", read(self)), Value::Count(1)),
+                Read::Shard(_) | Read::Lateness(_) => {}
             }
         }
         for (index, shard) in self.shards.iter().enumerate() {
             let of_shard = with(&of_engine, "shard", index.to_string());
             for series in &SERIES {
                 match series.read {
-                    Read::Engine(_) => {}
+                    Read::Engine(_) | Read::Source(_) => {}
                     Read::Shard(read) => series.set(of_shard.clone(), read(shard)),
                     Read::Lateness(read) => {
                         let lateness = read(shard);

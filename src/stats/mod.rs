@@ -9,6 +9,7 @@ mod series;
 pub use lateness::Lateness;
 pub use prometheus::Prometheus;
 
+use crate::clock::ClockReport;
 use crate::engine::Core;
 use crate::shard::ShardShared;
 use crate::tick::Timestamp;
@@ -40,6 +41,8 @@ pub struct Stats {
     pub lane_full: u64,
     /// A shard that is later than this stalls: [`Builder::stall_after`](crate::Builder::stall_after).
     pub stall_after: Duration,
+    /// The engine's clock, and how far off it was seen.
+    pub clock: ClockReport,
     /// Timers that are owned by handles, of which nothing else here but the totals of the shards tells.
     pub owned: OwnedStats,
     /// The sum over the shards of what each counts; lateness over all of them, and of other times the worst.
@@ -179,6 +182,7 @@ impl Stats {
             engine_full: core.engine_full().count(),
             lane_full: core.lane_full().count(),
             stall_after: core.stall_after(),
+            clock: core.clock_report(),
             owned: OwnedStats {
                 alive: totals.owned(),
                 fired: core.shards().iter().map(|shard| shard.counters.owned_fired.get()).sum(),

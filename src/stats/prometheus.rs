@@ -69,13 +69,19 @@ impl Display for Prometheus<'_> {
 }
 
 fn write_samples(f: &mut Formatter<'_>, series: &Series, engine: Option<&str>, stats: &Stats) -> fmt::Result {
-    if let Read::Engine(read) = series.read {
-        return write_sample(f, series.name, &Labels { engine, ..Labels::default() }, read(stats));
+    let of_engine = Labels { engine, ..Labels::default() };
+    match series.read {
+        Read::Engine(read) => return write_sample(f, series.name, &of_engine, read(stats)),
+        Read::Source(read) => {
+            let labels = Labels { source: Some(read(stats)), ..of_engine };
+            return write_sample(f, series.name, &labels, Value::Count(1));
+        }
+        Read::Shard(_) | Read::Lateness(_) => {}
     }
     for (index, shard) in stats.shards.iter().enumerate() {
-        let labels = Labels { engine, shard: Some(index), bound: None };
+        let labels = Labels { shard: Some(index), ..of_engine };
         match series.read {
-            Read::Engine(_) => {}
+            Read::Engine(_) | Read::Source(_) => {}
             Read::Shard(read) => write_sample(f, series.name, &labels, read(shard))?,
             Read::Lateness(read) => write_histogram(f, series.name, labels, read(shard))?,
         }
@@ -112,6 +118,7 @@ fn write_sample(f: &mut Formatter<'_>, name: impl Display, labels: &Labels<'_>, 
 struct Labels<'a> {
     engine: Option<&'a str>,
     shard: Option<usize>,
+    source: Option<&'a str>,
     /// Of a bucket.
     bound: Option<f64>,
 }
@@ -129,12 +136,17 @@ impl Display for Labels<'_> {
             write!(f, "{separator}shard=\"{shard}\"")?;
             separator = ',';
         }
+        if let Some(source) = self.source {
+            write!(f, "{separator}source=\"{source}\"")?;
+            separator = ',';
+        }
         match self.bound {
             Some(bound) if bound.is_infinite() => write!(f, "{separator}le=\"+Inf\"")?,
             Some(bound) => write!(f, "{separator}le=\"{bound}\"")?,
             None => {}
         }
-        let has_any = self.engine.is_some() || self.shard.is_some() || self.bound.is_some();
+        let has_any =
+            self.engine.is_some() || self.shard.is_some() || self.source.is_some() || self.bound.is_some();
         f.write_str(if has_any { "}" } else { "" })
     }
 }

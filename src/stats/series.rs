@@ -13,6 +13,8 @@ pub(super) struct Series {
 /// Where its samples come from.
 pub(super) enum Read {
     Engine(fn(&Stats) -> Value),
+    /// One, with the label `source`.
+    Source(fn(&Stats) -> &'static str),
     Shard(fn(&ShardStats) -> Value),
     Lateness(fn(&ShardStats) -> &Lateness),
 }
@@ -45,7 +47,7 @@ impl Series {
 }
 
 /// Every series. What is called `_total` is a counter.
-pub(super) const SERIES: [Series; 27] = [
+pub(super) const SERIES: [Series; 31] = [
     Series::new(
         "tourbillon_scheduled_total",
         "Timers scheduled, rescheduled ones again.",
@@ -105,6 +107,22 @@ pub(super) const SERIES: [Series; 27] = [
         "tourbillon_stall_after_seconds",
         "A shard that is later than this stalls.",
         Engine(|stats| Time(stats.stall_after)),
+    ),
+    Series::new("tourbillon_clock", "The clock in use.", Read::Source(|stats| stats.clock.source)),
+    Series::new(
+        "tourbillon_clock_ahead_seconds",
+        "The most that the clock was seen ahead of the true time.",
+        Engine(|stats| Time(stats.clock.ahead)),
+    ),
+    Series::new(
+        "tourbillon_clock_behind_seconds",
+        "The most that it was seen behind: by so much a timer may have fired early.",
+        Engine(|stats| Time(stats.clock.behind)),
+    ),
+    Series::new(
+        "tourbillon_clock_steps_total",
+        "Steps of the processor's counter that were noticed.",
+        Engine(|stats| Count(stats.clock.steps)),
     ),
     Series::new(
         "tourbillon_fired_total",

@@ -1,0 +1,74 @@
+//! The change-over from two fences to an asymmetric barrier.
+//!
+//! No model can have a barrier that one thread imposes on others, so executions in which the heavy side's question is
+//! answered are not judged: there the system orders. Judged are those in which it is refused because the registration
+//! has not come that far, while the light side may have read that it has.
+//!
+//! Each row was tried: the ordering named was made `Relaxed`, or the fence left out.
+//!
+//! | weakened | model that goes red |
+//! |----------|---------------------|
+//! | SB1: `register`'s fence | ROW1 |
+//! | SB1: `register`'s store | ROW2 |
+//! | SB1: `light`'s load | ROW3 |
+//! | SB2: `heavy`'s fence | ROW4 |
+//! | `light`'s fence while it is not registered | ROW5 |
+
+use super::model;
+use crate::barrier::{Registration, System};
+use crate::sync::{Arc, AtomicBool, Ordering, thread};
+use std::sync::atomic::{AtomicBool as Untracked, Ordering as UntrackedOrdering};
+
+/// The kernel: it obeys once it has registered the process, and orders nothing that a model could see.
+struct Kernel {
+    registered: AtomicBool,
+    obeyed: Untracked,
+}
+
+impl System for Kernel {
+    fn register(&self) -> bool {
+        self.registered.store(true, Ordering::Relaxed);
+        true
+    }
+
+    fn fence_all_threads(&self) -> bool {
+        let obeyed = self.registered.load(Ordering::Relaxed);
+        self.obeyed.fetch_or(obeyed, UntrackedOrdering::Relaxed);
+        obeyed
+    }
+}
+
+struct World {
+    registration: Registration,
+    kernel: Kernel,
+    announced: AtomicBool,
+    pushed: AtomicBool,
+}
+
+/// A shard announces, passes the heavy side and looks; a producer pushes, passes the light side and looks; meanwhile the
+/// process is registered. Not both may miss what the other did.
+#[test]
+fn a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence() {
+    model("a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence", || {
+        let world = Arc::new(World {
+            registration: Registration::new(),
+            kernel: Kernel { registered: AtomicBool::new(false), obeyed: Untracked::new(false) },
+            announced: AtomicBool::new(false),
+            pushed: AtomicBool::new(false),
+        });
+        let (registrar, producer) = (Arc::clone(&world), Arc::clone(&world));
+        let registrar = thread::spawn(move || registrar.registration.register(&registrar.kernel));
+        let producer = thread::spawn(move || {
+            producer.pushed.store(true, Ordering::Relaxed);
+            producer.registration.light();
+            producer.announced.load(Ordering::Relaxed)
+        });
+        world.announced.store(true, Ordering::Relaxed);
+        world.registration.heavy(&world.kernel);
+        let shard_saw = world.pushed.load(Ordering::Relaxed);
+        let producer_saw = producer.join().unwrap();
+        registrar.join().unwrap();
+        let obeyed = world.kernel.obeyed.load(UntrackedOrdering::Relaxed);
+        assert!(shard_saw || producer_saw || obeyed, "both sides missed what the other did");
+    });
+}

@@ -1,0 +1,101 @@
+//! The clock's line: a reader sees one piece of it, and one writer at a time makes the next.
+//!
+//! The counter and the true time are one number that no model tracks: a read of it orders nothing.
+//!
+//! Each row was tried: the ordering named was made `Relaxed`, or the fence left out.
+//!
+//! | weakened | model that goes red |
+//! |----------|---------------------|
+//! | SU1: `publish`'s store | ROW1 |
+//! | SU1: the readers' first load | ROW2 |
+//! | SU2: `publish`'s fence | ROW3 |
+//! | SU2: the readers' fence | ROW4 |
+//! | SU3: `Writing`'s drop | ROW5 |
+//! | SU3: `try_write` | ROW6 |
+
+use super::model;
+use crate::clock::{AHEAD_NANOS, Source, UpperClock};
+use crate::sync::{Arc, thread};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What one read takes.
+const READ: u64 = 100;
+
+struct World {
+    nanos: AtomicU64,
+}
+
+impl World {
+    fn now(&self) -> u64 {
+        self.nanos.load(Ordering::Relaxed)
+    }
+
+    fn pass(&self, nanos: u64) -> u64 {
+        self.nanos.fetch_add(nanos, Ordering::Relaxed) + nanos
+    }
+}
+
+struct Reads(std::sync::Arc<World>);
+
+impl Source for Reads {
+    fn counter(&self) -> u64 {
+        self.0.pass(READ)
+    }
+
+    fn truth(&self) -> u64 {
+        self.0.pass(READ)
+    }
+}
+
+/// A clock whose line has a piece.
+fn clock_with_a_piece() -> (std::sync::Arc<World>, Arc<UpperClock<Reads>>) {
+    let world = std::sync::Arc::new(World { nanos: AtomicU64::new(1_000_000_000) });
+    let clock = Arc::new(UpperClock::new(Reads(std::sync::Arc::clone(&world))));
+    for _ in 0..2 {
+        clock.now();
+        world.pass(1_000_000);
+    }
+    clock.now();
+    (world, clock)
+}
+
+fn call(world: &World, clock: &UpperClock<Reads>) -> u64 {
+    let before = world.now();
+    let now = clock.now();
+    let after = world.now();
+    assert!(now >= before, "early by {}", before - now);
+    assert!(now <= after + AHEAD_NANOS, "late by {}", now - after);
+    now
+}
+
+/// A thread reads the line while another puts two pieces in place, the second one over the piece that was current.
+#[test]
+fn a_reader_sees_one_piece() {
+    model("a_reader_sees_one_piece", || {
+        let (world, clock) = clock_with_a_piece();
+        let earlier = call(&world, &clock);
+        let (its_world, its_clock) = (std::sync::Arc::clone(&world), Arc::clone(&clock));
+        let reader = thread::spawn(move || {
+            let now = call(&its_world, &its_clock);
+            assert!(now >= earlier, "back by {}", earlier - now);
+        });
+        for _ in 0..2 {
+            world.pass(1_000_000);
+            call(&world, &clock);
+        }
+        reader.join().unwrap();
+    });
+}
+
+/// Two threads find the piece ended.
+#[test]
+fn the_calibration_changes_hands() {
+    model("the_calibration_changes_hands", || {
+        let (world, clock) = clock_with_a_piece();
+        world.pass(1_000_000);
+        let (its_world, its_clock) = (std::sync::Arc::clone(&world), Arc::clone(&clock));
+        let other = thread::spawn(move || call(&its_world, &its_clock));
+        call(&world, &clock);
+        other.join().unwrap();
+    });
+}

@@ -8,11 +8,11 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | SB1: `register`'s fence | ROW1 |
-//! | SB1: `register`'s store | ROW2 |
-//! | SB1: `light`'s load | ROW3 |
-//! | SB2: `heavy`'s fence | ROW4 |
-//! | `light`'s fence while it is not registered | ROW5 |
+//! | SB1: `register`'s fence | `a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
+//! | SB1: `register`'s store | `a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
+//! | SB1: `light`'s load | `a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
+//! | SB2: `heavy`'s fence | `a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
+//! | `light`'s fence while it is not registered | `a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
 
 use super::model;
 use crate::barrier::{Registration, System};

@@ -11,6 +11,7 @@ use super::model;
 use crate::clock::{EngineClock, ManualClock};
 use crate::dispatch::{Dispatcher, Guarded};
 use crate::engine::{Core, Local, Refusal, Settings};
+use crate::scheduling::Scheduling;
 use crate::sync::{StdArc, thread};
 use crate::tick::Timestamp;
 use core::time::Duration;
@@ -26,6 +27,8 @@ fn core() -> StdArc<Core<u32>> {
         dispatcher: Dispatcher::Inline,
         guarded: Guarded::new(None),
         stall_after: Duration::from_secs(1),
+        scheduling: Scheduling::default(),
+        refusals: StdArc::default(),
     };
     Core::new(settings, Box::new(|_, _| {})).0
 }

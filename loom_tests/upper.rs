@@ -6,12 +6,12 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | SU1: `publish`'s store | ROW1 |
-//! | SU1: the readers' first load | ROW2 |
-//! | SU2: `publish`'s fence | ROW3 |
-//! | SU2: the readers' fence | ROW4 |
-//! | SU3: `Writing`'s drop | ROW5 |
-//! | SU3: `try_write` | ROW6 |
+//! | SU1: `publish`'s store | `a_reader_sees_one_piece`, `the_calibration_changes_hands` |
+//! | SU1: the readers' first load | `a_reader_sees_one_piece`, `the_calibration_changes_hands` |
+//! | SU2: `publish`'s fence | `a_reader_sees_one_piece` |
+//! | SU2: the readers' fence | `a_reader_sees_one_piece` |
+//! | SU3: `Writing`'s drop | `a_reader_sees_one_piece`, `the_first_sample_changes_hands` |
+//! | SU3: `try_write` | `the_first_sample_changes_hands` |
 
 use super::model;
 use crate::clock::{AHEAD_NANOS, Source, UpperClock};
@@ -93,6 +93,19 @@ fn the_calibration_changes_hands() {
     model("the_calibration_changes_hands", || {
         let (world, clock) = clock_with_a_piece();
         world.pass(1_000_000);
+        let (its_world, its_clock) = (std::sync::Arc::clone(&world), Arc::clone(&clock));
+        let other = thread::spawn(move || call(&its_world, &its_clock));
+        call(&world, &clock);
+        other.join().unwrap();
+    });
+}
+
+/// Two threads make the first calls of a process: nothing is published yet that would order them besides.
+#[test]
+fn the_first_sample_changes_hands() {
+    model("the_first_sample_changes_hands", || {
+        let world = std::sync::Arc::new(World { nanos: AtomicU64::new(1_000_000_000) });
+        let clock = Arc::new(UpperClock::new(Reads(std::sync::Arc::clone(&world))));
         let (its_world, its_clock) = (std::sync::Arc::clone(&world), Arc::clone(&clock));
         let other = thread::spawn(move || call(&its_world, &its_clock));
         call(&world, &clock);

@@ -8,23 +8,38 @@ pub(crate) fn current_core() -> Option<usize> {
     None
 }
 
-/// Pins the calling thread to `core`. False when the system refused, or has no such call here.
-pub(crate) fn pin_current_thread(core: usize) -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::thread::{CpuSet, sched_setaffinity};
-        if core >= CpuSet::MAX_CPU {
-            return false;
-        }
-        let mut set = CpuSet::new();
-        set.set(core);
-        sched_setaffinity(None, &set).is_ok()
-    }
+/// What became of a pin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Pin {
+    Pinned,
+    Refused,
+    /// The system has no such call.
     #[cfg(not(target_os = "linux"))]
-    {
-        let _ = core;
-        false
+    Impossible,
+}
+
+/// Pins the calling thread to `core`.
+#[cfg(target_os = "linux")]
+pub(crate) fn pin_current_thread(core: usize) -> Pin {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    if core >= CpuSet::MAX_CPU {
+        return Pin::Refused;
     }
+    let mut set = CpuSet::new();
+    set.set(core);
+    if sched_setaffinity(None, &set).is_ok() { Pin::Pinned } else { Pin::Refused }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn pin_current_thread(_core: usize) -> Pin {
+    Pin::Impossible
+}
+
+/// How many threads can run at once: the cores that this process may use, or fewer where its container's share of
+/// processor time is smaller.
+pub(crate) fn parallelism() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// The cores that this process may use.
@@ -33,8 +48,7 @@ pub(crate) fn allowed_cores() -> Vec<usize> {
     if let Ok(set) = rustix::thread::sched_getaffinity(None) {
         return (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect();
     }
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    (0..cores).collect()
+    (0..parallelism()).collect()
 }
 
 /// Asks the kernel not to delay this thread's wake-ups in order to batch them (its default is 50 µs).

@@ -192,7 +192,7 @@ mod imp {
     #[derive(Debug)]
     pub(super) struct Kernel;
 
-    impl super::System for Kernel {
+    impl crate::barrier::System for Kernel {
         fn register(&self) -> bool {
             membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
         }
@@ -221,7 +221,7 @@ mod imp {
     pub(super) struct Kernel;
 
     #[cfg(not(all(test, tourbillon_loom)))]
-    impl super::System for Kernel {
+    impl crate::barrier::System for Kernel {
         fn register(&self) -> bool {
             false
         }

@@ -7,6 +7,7 @@ use crate::driven::DrivenEngine;
 use crate::engine::{Core, Handler, Settings};
 use crate::error::BuildError;
 use crate::handle::{Engine, Fired};
+use crate::scheduling::{Priority, Scheduling, SchedulingRefusals};
 use crate::shard::Shard;
 use crate::slab::Slots;
 use crate::sync::StdArc;
@@ -23,6 +24,9 @@ const WORKERS: RangeInclusive<usize> = 1..=1_024;
 const CAPACITIES: RangeInclusive<u32> = 1..=Slots::MAX_CAPACITY;
 const LANE_CAPACITIES: RangeInclusive<u64> = 64..=1 << 32;
 const STALLS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(86_400);
+const SLICES: RangeInclusive<Duration> = Scheduling::SHORTEST_SLICE..=Scheduling::LONGEST_SLICE;
+const NICE_VALUES: RangeInclusive<i8> = -20..=19;
+const REAL_TIME: RangeInclusive<u8> = 1..=99;
 /// A busy machine keeps a thread from its core for some ten milliseconds now and then, which is no fault.
 const SHORTEST_DEFAULT_STALL: Duration = Duration::from_millis(100);
 /// Who chose a coarse tick does not mind a few of them.
@@ -33,9 +37,11 @@ const DEFAULT_STALL_TICKS: u32 = 10;
 /// | knob | default | bounds |
 /// |------|---------|--------|
 /// | [`tick`](Self::tick) | 1 ms | 1 µs to 1 h |
-/// | [`shards`](Self::shards) | one for each core that the process may use | 1 to 1,024 |
+/// | [`shards`](Self::shards) | one for each core that the process may use, or fewer by its container's quota | 1 to 1,024 |
 /// | [`cores`](Self::cores), [`unpinned`](Self::unpinned) | the cores that the process may use, in order | at least one core |
 /// | [`workers`](Self::workers) | as many as shards | 1 to 1,024 |
+/// | [`slice`](Self::slice) | 100 µs | 100 µs to 100 ms |
+/// | [`nice`](Self::nice), [`real_time`](Self::real_time) | that of the thread that builds | -20 to 19, 1 to 99 |
 /// | [`rayon_pool`](Self::rayon_pool), [`executor`](Self::executor), [`inline`](Self::inline) | workers of the engine's own | |
 /// | [`capacity`](Self::capacity) | 16,777,216 pending timers | 1 to 4,294,967,295 |
 /// | [`lane_capacity`](Self::lane_capacity) | 65,536 tickets for each thread | 64 to 2^32 |
@@ -67,6 +73,7 @@ pub struct Builder {
     shards: Option<usize>,
     pinning: Pinning,
     workers: Option<usize>,
+    scheduling: Scheduling,
     dispatch: Dispatch,
     capacity: u32,
     lane_capacity: u64,
@@ -94,6 +101,7 @@ impl Builder {
             shards: None,
             pinning: Pinning::ToAllowed,
             workers: None,
+            scheduling: Scheduling::default(),
             dispatch: Dispatch::OwnWorkers,
             capacity: 1 << 24,
             lane_capacity: 1 << 16,
@@ -110,7 +118,7 @@ impl Builder {
     }
 
     /// How many shards there are: wheels, each with a thread of its own. The default counts the cores on which the calling
-    /// thread may run.
+    /// thread may run, and on Linux no more than the processor time that the process's control group grants.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
         self
@@ -123,7 +131,8 @@ impl Builder {
         self
     }
 
-    /// Leaves the shards' threads to the system's scheduler.
+    /// Leaves the shards' threads to the system's scheduler, which may move one off a core that the program's own threads
+    /// keep busy while another core is idle. For machines that are shared like that: `BENCHMARKS.md` has both modes' lateness.
     pub fn unpinned(mut self) -> Self {
         self.pinning = Pinning::Off;
         self
@@ -135,6 +144,32 @@ impl Builder {
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self.dispatch = Dispatch::OwnWorkers;
+        self
+    }
+
+    /// For how long the engine's threads ask to run at a time. A thread that asks for little is sooner on its core when the
+    /// machine is busy: the default is the shortest slice. `None` leaves it to the system.
+    ///
+    /// It needs Linux 6.12 or later and no privilege. A refusal is counted in [`Stats`](crate::Stats) and has no other
+    /// effect. Threads that a handler starts do not inherit it.
+    pub fn slice(mut self, slice: Option<Duration>) -> Self {
+        self.scheduling.slice = slice;
+        self
+    }
+
+    /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the present one need a privilege; a
+    /// refusal is counted in [`Stats`](crate::Stats) and has no other effect.
+    pub fn nice(mut self, nice: i8) -> Self {
+        self.scheduling.priority = Priority::Nice(nice);
+        self
+    }
+
+    /// Makes the engine's threads real-time threads of this priority, from 1 to 99 (urgent), which take turns with others of
+    /// the same one (`SCHED_RR`). It needs a privilege; a refusal is counted in [`Stats`](crate::Stats) and has no other
+    /// effect. A handler that does not return keeps its core from everything else then: for handlers that only wake or
+    /// enqueue something.
+    pub fn real_time(mut self, priority: u8) -> Self {
+        self.scheduling.priority = Priority::RealTime(priority);
         self
     }
 
@@ -258,7 +293,7 @@ impl Builder {
         handler: Handler<T>,
     ) -> Result<(StdArc<Core<T>>, Vec<Shard>), BuildError> {
         let cores = self.settle_cores()?;
-        let shards = self.shards.unwrap_or_else(|| affinity::allowed_cores().len().max(1));
+        let shards = self.shards.unwrap_or_else(affinity::parallelism);
         let workers = self.workers.unwrap_or(shards);
         let default_stall = SHORTEST_DEFAULT_STALL.max(self.tick.saturating_mul(DEFAULT_STALL_TICKS));
         let stall_after = self.stall_after.unwrap_or(default_stall);
@@ -268,8 +303,12 @@ impl Builder {
         check("capacity", self.capacity, &CAPACITIES)?;
         check("lane_capacity", self.lane_capacity, &LANE_CAPACITIES)?;
         check("stall_after", stall_after, &STALLS)?;
+        check_scheduling(self.scheduling)?;
+        let refusals = StdArc::new(SchedulingRefusals::default());
         let dispatcher = match self.dispatch {
-            Dispatch::OwnWorkers => Dispatcher::start(workers).map_err(BuildError::Workers)?,
+            Dispatch::OwnWorkers => {
+                Dispatcher::start(workers, self.scheduling, &refusals).map_err(BuildError::Workers)?
+            }
             Dispatch::Given(dispatcher) => dispatcher,
         };
         let settings = Settings {
@@ -282,6 +321,8 @@ impl Builder {
             dispatcher,
             guarded: Guarded::new(self.on_panic),
             stall_after,
+            scheduling: self.scheduling,
+            refusals,
         };
         Ok(Core::new(settings, handler))
     }
@@ -301,6 +342,17 @@ impl Builder {
 
 fn trace_start<T: Send + 'static>(core: &Core<T>) {
     trace::started(core.id(), core.shards().len(), core.tick().as_duration(), core.workers());
+}
+
+fn check_scheduling(scheduling: Scheduling) -> Result<(), BuildError> {
+    if let Some(slice) = scheduling.slice {
+        check("slice", slice, &SLICES)?;
+    }
+    match scheduling.priority {
+        Priority::Inherited => Ok(()),
+        Priority::Nice(nice) => check("nice", nice, &NICE_VALUES),
+        Priority::RealTime(priority) => check("real_time", priority, &REAL_TIME),
+    }
 }
 
 fn check<V: PartialOrd + fmt::Debug>(

@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use histogram::{AtomicHistogram, Histogram};
 
 /// A counter that any thread adds to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {

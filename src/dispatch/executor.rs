@@ -4,6 +4,7 @@ use super::Fire;
 use super::handover::{Errand, Handover};
 use super::panics::survives;
 use super::workers::Workers;
+use crate::scheduling::{Scheduling, SchedulingRefusals};
 use crate::sync::StdArc;
 use core::fmt;
 use rayon::ThreadPool;
@@ -69,8 +70,12 @@ pub(crate) enum Dispatcher {
 
 impl Dispatcher {
     /// Workers of the engine's own.
-    pub(crate) fn start(workers: usize) -> io::Result<Self> {
-        Workers::start(workers).map(Self::Own)
+    pub(crate) fn start(
+        workers: usize,
+        scheduling: Scheduling,
+        refusals: &StdArc<SchedulingRefusals>,
+    ) -> io::Result<Self> {
+        Workers::start(workers, scheduling, refusals).map(Self::Own)
     }
 
     /// Whether due chunks are run by the thread that finds them.

@@ -6,6 +6,7 @@
 
 use super::executor::{Executor, Job};
 use super::panics::survives;
+use crate::scheduling::{Scheduling, SchedulingRefusals};
 use crate::sleepers::Sleepers;
 use crate::sync::{AtomicBool, Ordering, StdArc, thread};
 use crossbeam_queue::SegQueue;
@@ -25,13 +26,20 @@ struct Shared {
 }
 
 impl Workers {
-    pub(super) fn start(count: usize) -> io::Result<Self> {
+    pub(super) fn start(
+        count: usize,
+        scheduling: Scheduling,
+        refusals: &StdArc<SchedulingRefusals>,
+    ) -> io::Result<Self> {
         let shared =
             Shared { jobs: SegQueue::new(), sleepers: Sleepers::new(count), closed: AtomicBool::new(false) };
         let workers = Self { shared: StdArc::new(shared) };
         for n in 0..count {
-            let shared = StdArc::clone(&workers.shared);
-            thread::Builder::new().name(format!("tourbillon-worker-{n}")).spawn(move || shared.work(n))?;
+            let (shared, refusals) = (StdArc::clone(&workers.shared), StdArc::clone(refusals));
+            thread::Builder::new().name(format!("tourbillon-worker-{n}")).spawn(move || {
+                scheduling.apply_here(&refusals);
+                shared.work(n);
+            })?;
         }
         Ok(workers)
     }

@@ -26,6 +26,7 @@ use crate::counters::{Counter, Refusals};
 use crate::dispatch::{Dispatcher, Guarded};
 use crate::inbox::{Lane, Pushed};
 use crate::parker::Notified;
+use crate::scheduling::{Scheduling, SchedulingRefusals};
 use crate::shard::{self, Pulse, Shard, ShardShared};
 use crate::slab::{Slab, Slots};
 use crate::state::{self, Control};
@@ -140,6 +141,8 @@ pub(crate) struct Core<T> {
     handler: Handler<T>,
     guarded: Guarded,
     stall_after: Duration,
+    scheduling: Scheduling,
+    refusals: StdArc<SchedulingRefusals>,
     /// Calls that found no slot, and those that found no room in their lane.
     engine_full: Refusals,
     lane_full: Refusals,
@@ -168,6 +171,8 @@ pub(crate) struct Settings {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) guarded: Guarded,
     pub(crate) stall_after: Duration,
+    pub(crate) scheduling: Scheduling,
+    pub(crate) refusals: StdArc<SchedulingRefusals>,
 }
 
 fn next_engine_id() -> u64 {
@@ -194,6 +199,8 @@ impl<T: Send + 'static> Core<T> {
             handler,
             guarded: settings.guarded,
             stall_after: settings.stall_after,
+            scheduling: settings.scheduling,
+            refusals: settings.refusals,
             engine_full: Refusals::new(),
             lane_full: Refusals::new(),
             stopping: AtomicBool::new(false),
@@ -235,6 +242,7 @@ impl<T: Send + 'static> Core<T> {
             let thread =
                 thread::Builder::new().name(format!("tourbillon-shard-{index}")).spawn(move || {
                     mark_shard_thread(core.id);
+                    core.scheduling.apply_here(&core.refusals);
                     shard::drive(shard, pulse, pin, &core.clock, &core.dispatcher, &core);
                 })?;
             self.lock_threads().push(thread);
@@ -295,6 +303,11 @@ impl<T: Send + 'static> Core<T> {
     /// A shard that is late by more than this stalls.
     pub(crate) fn stall_after(&self) -> Duration {
         self.stall_after
+    }
+
+    /// Threads that the system would not schedule as they asked.
+    pub(crate) fn scheduling_refusals(&self) -> &SchedulingRefusals {
+        &self.refusals
     }
 
     /// Calls that found no slot.

@@ -1,7 +1,7 @@
 //! The thread of a shard: turn, announce, drain once more, sleep.
 
 use super::{Next, Pulse, Shard, Wake};
-use crate::affinity;
+use crate::affinity::{self, Pin};
 use crate::clock::EngineClock;
 use crate::dispatch::{Dispatcher, Fire};
 use crate::parker::Parker;
@@ -22,7 +22,7 @@ pub(crate) fn drive<F: Fire>(
     let parker = &shared.parker;
     parker.adopt_current_thread();
     affinity::tighten_timer_slack();
-    if let Some(core) = core.filter(|&core| !affinity::pin_current_thread(core)) {
+    if let Some(core) = core.filter(|&core| affinity::pin_current_thread(core) == Pin::Refused) {
         shared.counters.pin_refused.set(1);
         trace::pin_refused(pulse.engine, shard.index, core);
     }

@@ -41,6 +41,11 @@ pub struct Stats {
     pub lane_full: u64,
     /// A shard that is later than this stalls: [`Builder::stall_after`](crate::Builder::stall_after).
     pub stall_after: Duration,
+    /// Threads of the engine, shards and workers, that asked for a short slice and did not get it: on Linux before 6.12, and
+    /// elsewhere.
+    pub slices_refused: u64,
+    /// Threads of the engine that did not get the nice value or the real-time priority that the builder asked for.
+    pub priorities_refused: u64,
     /// The engine's clock, and how far off it was seen.
     pub clock: ClockReport,
     /// Timers that are owned by handles, of which nothing else here but the totals of the shards tells.
@@ -182,6 +187,8 @@ impl Stats {
             engine_full: core.engine_full().count(),
             lane_full: core.lane_full().count(),
             stall_after: core.stall_after(),
+            slices_refused: core.scheduling_refusals().slices.get(),
+            priorities_refused: core.scheduling_refusals().priorities.get(),
             clock: core.clock_report(),
             owned: OwnedStats {
                 alive: totals.owned(),

@@ -47,7 +47,7 @@ impl Series {
 }
 
 /// Every series. What is called `_total` is a counter.
-pub(super) const SERIES: [Series; 31] = [
+pub(super) const SERIES: [Series; 33] = [
     Series::new(
         "tourbillon_scheduled_total",
         "Timers scheduled, rescheduled ones again.",
@@ -107,6 +107,16 @@ pub(super) const SERIES: [Series; 31] = [
         "tourbillon_stall_after_seconds",
         "A shard that is later than this stalls.",
         Engine(|stats| Time(stats.stall_after)),
+    ),
+    Series::new(
+        "tourbillon_slices_refused",
+        "Threads that asked for a short scheduler slice and did not get it.",
+        Engine(|stats| Count(stats.slices_refused)),
+    ),
+    Series::new(
+        "tourbillon_priorities_refused",
+        "Threads that did not get the priority that was asked for.",
+        Engine(|stats| Count(stats.priorities_refused)),
     ),
     Series::new("tourbillon_clock", "The clock in use.", Read::Source(|stats| stats.clock.source)),
     Series::new(

@@ -39,7 +39,7 @@
 //! |------|-------------------------------|-----------------------|----------------------------------|-------|
 //! | SU1  | `publish`, the store of `turn`| `piece`, the first load | the words of the piece          | `upper::a_reader_sees_one_piece` |
 //! | SU2  | `publish`, the fence          | `piece`, the fence    | words of a later piece under an old `turn` | `upper::a_reader_sees_one_piece` |
-//! | SU3  | `Writing`'s drop              | `try_write`           | the calibration                  | `upper::the_calibration_changes_hands` |
+//! | SU3  | `Writing`'s drop              | `try_write`           | the calibration                  | `upper::the_first_sample_changes_hands` |
 //!
 //! # When the counter is not to be trusted
 //! Each true read that a shard makes is held against the line, and each sample against the one before. A line that is

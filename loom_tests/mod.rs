@@ -11,6 +11,7 @@ mod canary;
 mod inbox;
 mod owned;
 mod parker;
+mod sessions;
 mod shutdown;
 mod slab;
 mod sleepers;

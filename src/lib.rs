@@ -107,6 +107,7 @@ with_std! {
     mod counters;
     mod inbox;
     mod parker;
+    mod sessions;
     mod slab;
     mod sleepers;
     mod state;

@@ -4,6 +4,14 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
+//! | E1, E2: `begin` is a load and a store | `a_quiet_engine_has_what_its_handlers_did`, `another_session_hides_nothing`, `the_last_end_says_so_or_stop_finds_quiet` |
+//! | E1, E2: `stop` is a load and a store | all of them |
+//! | E1: `stop` gives each caller the right to evict | `the_second_stop_has_what_the_first_evicted` |
+//! | E3: `end` never says that it was the last | `the_last_end_says_so_or_stop_finds_quiet` |
+//! | E4: `end` | `a_quiet_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |
+//! | E4: `is_quiet` | `a_quiet_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |
+//! | E5: `evicted` | `the_second_stop_has_what_the_first_evicted` |
+//! | E5: `has_evicted` | `the_second_stop_has_what_the_first_evicted` |
 
 use super::model;
 use crate::sessions::Sessions;
@@ -92,8 +100,8 @@ fn another_session_hides_nothing() {
 
 /// Legal endings: (a) the shutdown finds the engine quiet at once; (b) one of two sessions is the last, and says so.
 #[test]
-fn the_last_end_is_told_or_stop_finds_quiet() {
-    model("the_last_end_is_told_or_stop_finds_quiet", || {
+fn the_last_end_says_so_or_stop_finds_quiet() {
+    model("the_last_end_says_so_or_stop_finds_quiet", || {
         let engine = Engine::new();
         let said = StdArc::new(AtomicU64::new(0));
         let workers = [(); 2].map(|()| {

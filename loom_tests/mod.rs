@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod canary;
+mod handover;
 mod inbox;
 mod owned;
 mod parker;

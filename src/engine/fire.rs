@@ -177,8 +177,12 @@ struct DueAt {
 }
 
 impl<T: Send + 'static> Fire for Core<T> {
+    fn handover_taken(&self, shard: usize) {
+        self.shards[shard].made_room();
+    }
+
     fn job_dropped(&self, shard: usize) {
-        self.shards[shard].parker.wake_if_asleep();
+        self.shards[shard].want_look();
     }
 
     fn fire(self: &StdArc<Self>, shard: usize, chunk: &DueChunk) {

@@ -108,6 +108,7 @@ with_std! {
     mod inbox;
     mod parker;
     mod sessions;
+    mod signals;
     mod slab;
     mod sleepers;
     mod state;

@@ -14,13 +14,18 @@ mod imp {
     pub(crate) fn park_timeout(_: std::time::Duration) {
         thread::park();
     }
+
+    /// A model has no time: other threads go on.
+    pub(crate) fn sleep(_: std::time::Duration) {
+        thread::yield_now();
+    }
 }
 
 #[cfg(not(all(test, tourbillon_loom)))]
 mod imp {
     pub(crate) use std::sync::Arc;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-    pub(crate) use std::thread::{self, park_timeout};
+    pub(crate) use std::thread::{self, park_timeout, sleep};
 
     /// [`std::cell::UnsafeCell`] with the closure access that loom tracks.
     #[derive(Debug, Default)]

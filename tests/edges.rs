@@ -258,6 +258,24 @@ fn schedule_waits_for_a_shard_that_is_behind() {
 }
 
 #[test]
+fn waiting_for_room_leaves_the_callers_park_token() {
+    within_patience(|| {
+        let (engine, gate, _log, accepted) = with_full_lane();
+        thread::current().unpark();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(20 * MS);
+                gate.open();
+            });
+            engine.schedule(MS, accepted + 1).unwrap();
+        });
+        let begin = std::time::Instant::now();
+        thread::park_timeout(PATIENCE / 3);
+        assert!(begin.elapsed() < PATIENCE / 3, "the wait for room took the token");
+    });
+}
+
+#[test]
 fn a_shutdown_releases_those_who_wait_for_room() {
     within_patience(|| {
         let (engine, gate, log, accepted) = with_full_lane();
@@ -343,8 +361,8 @@ fn handlers_run_where_the_builder_says() {
         engine.schedule(MS, ()).unwrap();
         name.recv_timeout(PATIENCE).unwrap().unwrap()
     };
-    assert_eq!(named(Builder::new().inline()), "tourbillon-shard-0");
-    assert_eq!(named(Builder::new().workers(1)), "tourbillon-worker-0");
+    assert_eq!(named(Builder::new().inline()), "tb-shard-0");
+    assert_eq!(named(Builder::new().workers(1)), "tb-worker-0");
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).thread_name(|_| String::from("callers pool"));
     let pool = Arc::new(pool.build().unwrap());
     assert_eq!(named(Builder::new().rayon_pool(Arc::clone(&pool))), "callers pool");

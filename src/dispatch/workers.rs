@@ -6,6 +6,7 @@
 
 use super::executor::{Executor, Job};
 use super::panics::survives;
+use crate::signals::Blocked;
 use crate::sleepers::Sleepers;
 use crate::sync::{AtomicBool, Ordering, StdArc, thread};
 use crossbeam_queue::SegQueue;
@@ -29,9 +30,10 @@ impl Workers {
         let shared =
             Shared { jobs: SegQueue::new(), sleepers: Sleepers::new(count), closed: AtomicBool::new(false) };
         let workers = Self { shared: StdArc::new(shared) };
+        let _no_signals = Blocked::new();
         for n in 0..count {
             let shared = StdArc::clone(&workers.shared);
-            thread::Builder::new().name(format!("tourbillon-worker-{n}")).spawn(move || shared.work(n))?;
+            thread::Builder::new().name(format!("tb-worker-{n}")).spawn(move || shared.work(n))?;
         }
         Ok(workers)
     }

@@ -27,6 +27,7 @@ use crate::inbox::{Lane, Pushed};
 use crate::parker::Notified;
 use crate::sessions::Sessions;
 use crate::shard::{self, Pulse, Shard, ShardShared};
+use crate::signals::Blocked;
 use crate::slab::{Slab, Slots};
 use crate::state::{self, Control};
 use crate::sync::{Condvar, Mutex, OnceLock, Ordering, StdArc, thread};
@@ -218,17 +219,17 @@ impl<T: Send + 'static> Core<T> {
 
     /// Starts a thread for each shard.
     pub(crate) fn start(self: &StdArc<Self>, shards: Vec<Shard>) -> std::io::Result<()> {
+        let _no_signals = Blocked::new();
         for (index, shard) in shards.into_iter().enumerate() {
             let core = StdArc::clone(self);
             let stepped = StdArc::downgrade(&self.shards[index]);
             let pin = self.cores.get(index).copied();
             let shared = StdArc::clone(&self.shards[index]);
             let pulse = Pulse::new(self.id, index, self.tick, self.stall_after, shared);
-            let thread =
-                thread::Builder::new().name(format!("tourbillon-shard-{index}")).spawn(move || {
-                    mark_shard_thread(core.id);
-                    shard::drive(shard, pulse, pin, &core.clock, &core.dispatcher, &core);
-                })?;
+            let thread = thread::Builder::new().name(format!("tb-shard-{index}")).spawn(move || {
+                mark_shard_thread(core.id);
+                shard::drive(shard, pulse, pin, &core.clock, &core.dispatcher, &core);
+            })?;
             self.lock_threads().push(thread);
             self.clock.as_dyn().subscribe(Box::new(move || {
                 stepped.upgrade().inspect(|shard| shard.parker.wake_if_asleep()).is_some()

@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod barrier;
 mod canary;
+mod handover;
 mod inbox;
 mod owned;
 mod parker;
+mod sessions;
 mod shutdown;
 mod slab;
 mod sleepers;

@@ -6,6 +6,7 @@
 //! |----------|---------------------|
 //! | F2: `notify`'s fence | `schedule_races_with_shutdown` |
 //! | F2: `close`'s fence | `schedule_races_with_shutdown` |
+//! | E1: `stop` gives each caller the right to evict | `schedule_races_with_a_shutdown_and_the_drop_after_it`, `schedule_races_with_two_shutdowns` |
 
 use super::model;
 use crate::clock::{EngineClock, ManualClock};
@@ -33,6 +34,23 @@ fn core() -> StdArc<Core<u32>> {
     Core::new(settings, Box::new(|_, _| {})).0
 }
 
+/// Schedules a timer with payload 7. True when its id is the scheduler's; else the payload came back.
+fn schedules(core: &Core<u32>) -> bool {
+    let mut local = Local::new(core, 0);
+    match core.reserve(&mut local) {
+        Ok(slot) => core.schedule(&mut local, slot, Timestamp::MAX, 7).is_ok(),
+        Err(refusal) => {
+            assert_eq!(refusal, Refusal::ShutDown);
+            false
+        }
+    }
+}
+
+/// A shutdown as it is where it must not wait: how many timers it returns.
+fn shut_down(core: &Core<u32>) -> usize {
+    core.stop().map_or(0, |right| core.evict(right).len())
+}
+
 /// Legal endings: (a) the shutdown returns the timer and the scheduler has its id; (b) the scheduler has the payload
 /// back. Never both, never neither. (netty #14081)
 #[test]
@@ -40,22 +58,51 @@ fn schedule_races_with_shutdown() {
     model("schedule_races_with_shutdown", || {
         let core = core();
         let scheduling = StdArc::clone(&core);
-        let producer = thread::spawn(move || {
-            let mut local = Local::new(&scheduling, 0);
-            match scheduling.reserve(&mut local) {
-                Ok(slot) => scheduling.schedule(&mut local, slot, Timestamp::MAX, 7).is_ok(),
-                Err(refusal) => {
-                    assert_eq!(refusal, Refusal::ShutDown);
-                    false
-                }
-            }
-        });
-        for shard in core.shards() {
-            shard.parker.close();
-        }
-        let returned = core.evict_all();
+        let producer = thread::spawn(move || schedules(&scheduling));
+        let returned = shut_down(&core);
         let scheduled = producer.join().unwrap();
-        assert_eq!(scheduled, !returned.is_empty(), "returned {returned:?}");
+        assert_eq!(usize::from(scheduled), returned, "the payload has another number of owners than one");
+        assert_eq!(core.totals().pending(), 0);
+    });
+}
+
+/// A shutdown and the drop right after it, which drops the payloads that it gets. The scheduler may be preempted after
+/// the first eviction has passed its slot and before it takes its timer back. Legal endings: as above; the second
+/// shutdown gets nothing.
+#[test]
+fn schedule_races_with_a_shutdown_and_the_drop_after_it() {
+    model("schedule_races_with_a_shutdown_and_the_drop_after_it", || {
+        let core = core();
+        let scheduling = StdArc::clone(&core);
+        let producer = thread::spawn(move || schedules(&scheduling));
+        let returned = shut_down(&core);
+        let dropped = shut_down(&core);
+        let scheduled = producer.join().unwrap();
+        assert_eq!(dropped, 0, "the second shutdown took a timer that its scheduler was about to take back");
+        assert_eq!(usize::from(scheduled), returned, "the payload has another number of owners than one");
+        assert_eq!(core.totals().pending(), 0);
+    });
+}
+
+/// Two shutdowns at once. Legal endings: one of them returns the timer, or the scheduler has the payload back.
+#[test]
+fn schedule_races_with_two_shutdowns() {
+    model("schedule_races_with_two_shutdowns", || {
+        let core = core();
+        let (scheduling, ending) = (StdArc::clone(&core), StdArc::clone(&core));
+        let producer = thread::spawn(move || schedules(&scheduling));
+        let another = thread::spawn(move || {
+            let right = ending.stop();
+            let is_first = right.is_some();
+            (is_first, right.map_or(0, |right| ending.evict(right).len()))
+        });
+        let right = core.stop();
+        let is_first = right.is_some();
+        let returned = right.map_or(0, |right| core.evict(right).len());
+        let (other_is_first, other_returned) = another.join().unwrap();
+        let scheduled = producer.join().unwrap();
+        assert!(is_first != other_is_first, "one shutdown is the first");
+        assert_eq!(usize::from(scheduled), returned + other_returned, "a payload has one owner");
         assert_eq!(core.totals().pending(), 0);
     });
 }

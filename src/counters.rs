@@ -96,6 +96,8 @@ pub(crate) struct ShardCounters {
     /// When, the last time that nothing waited for a worker before.
     queued_from: Counter,
     pub(crate) tickets: Counter,
+    /// Due tickets that are not handed over, since too many are on their way.
+    pub(crate) held_back: Counter,
     pub(crate) pin_refused: Counter,
     /// Due tickets of owned timers that were posted again, for a deadline put off meanwhile.
     pub(crate) put_off: Counter,
@@ -129,6 +131,7 @@ impl ShardCounters {
             handed_tickets: Counter::new(),
             queued_from: Counter::new(),
             tickets: Counter::new(),
+            held_back: Counter::new(),
             pin_refused: Counter::new(),
             put_off: Counter::new(),
             owed_from,
@@ -193,12 +196,12 @@ impl ShardCounters {
         self.handed_over.get().saturating_sub(begun)
     }
 
-    /// Due tickets that no worker has taken.
+    /// Due tickets that no worker has taken, handed over or held back.
     pub(crate) fn waiting_tickets(&self) -> u64 {
         // Taken first, as above.
         let taken = [&self.fired, &self.owned_fired, &self.stale_at_worker, &self.passed_on];
         let taken = taken.map(Counter::get).iter().sum();
-        self.handed_tickets.get().saturating_sub(taken)
+        self.handed_tickets.get().saturating_sub(taken) + self.held_back.get()
     }
 
     /// For how long the first of `waiting_tickets` has waited, if they are begun in the order in which they were handed

@@ -458,7 +458,8 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
     Err(error)
 }
 
-/// Lets the shards run: yields at first, sleeps then.
+/// Lets the shards run: yields at first, sleeps then. Not by parking, which would take the token that somebody left for the
+/// caller: a `block_on` lives by it.
 pub(crate) fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
     for shard in core.shards() {
         shard.parker.wake_if_asleep();
@@ -466,7 +467,7 @@ pub(crate) fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
     if round < 16 {
         thread::yield_now();
     } else {
-        crate::sync::park_timeout(Duration::from_micros(100));
+        crate::sync::sleep(Duration::from_micros(100));
     }
 }
 

@@ -108,6 +108,8 @@ with_std! {
     mod inbox;
     mod parker;
     mod scheduling;
+    mod sessions;
+    mod signals;
     mod slab;
     mod sleepers;
     mod state;

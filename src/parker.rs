@@ -157,6 +157,15 @@ impl Parker {
         let _ = self.notify(Timestamp::ZERO);
     }
 
+    /// As [`wake_if_asleep`](Self::wake_if_asleep), where it is `wanted`, which is looked at after the caller's changes (F1).
+    pub(crate) fn wake_if_asleep_and(&self, wanted: impl FnOnce() -> bool) {
+        // Ordering: light fence [F1]: the caller's changes are before the look.
+        self.barrier.light();
+        if wanted() {
+            self.wake_if_asleep();
+        }
+    }
+
     /// Takes no more timers; the shard, if it sleeps, wakes to see it.
     pub(crate) fn close(&self) {
         // Ordering: Acquire [K2]. The thread that announced. An RMW, so that an announcement before it is seen.

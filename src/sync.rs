@@ -15,7 +15,7 @@ mod imp {
         thread::park();
     }
 
-    /// Nor does a sleep order anything.
+    /// A model has no time: other threads go on.
     pub(crate) fn sleep(_: std::time::Duration) {
         thread::yield_now();
     }

@@ -258,6 +258,24 @@ fn schedule_waits_for_a_shard_that_is_behind() {
 }
 
 #[test]
+fn waiting_for_room_leaves_the_callers_park_token() {
+    within_patience(|| {
+        let (engine, gate, _log, accepted) = with_full_lane();
+        thread::current().unpark();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(20 * MS);
+                gate.open();
+            });
+            engine.schedule(MS, accepted + 1).unwrap();
+        });
+        let begin = std::time::Instant::now();
+        thread::park_timeout(PATIENCE / 3);
+        assert!(begin.elapsed() < PATIENCE / 3, "the wait for room took the token");
+    });
+}
+
+#[test]
 fn a_shutdown_releases_those_who_wait_for_room() {
     within_patience(|| {
         let (engine, gate, log, accepted) = with_full_lane();
@@ -343,8 +361,8 @@ fn handlers_run_where_the_builder_says() {
         engine.schedule(MS, ()).unwrap();
         name.recv_timeout(PATIENCE).unwrap().unwrap()
     };
-    assert_eq!(named(Builder::new().inline()), "tourbillon-shard-0");
-    assert_eq!(named(Builder::new().workers(1)), "tourbillon-worker-0");
+    assert_eq!(named(Builder::new().inline()), "tb-shard-0");
+    assert_eq!(named(Builder::new().workers(1)), "tb-worker-0");
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).thread_name(|_| String::from("callers pool"));
     let pool = Arc::new(pool.build().unwrap());
     assert_eq!(named(Builder::new().rayon_pool(Arc::clone(&pool))), "callers pool");
@@ -645,6 +663,77 @@ fn a_job_that_is_dropped_later_is_sent_again() {
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(7));
     drop(engine);
     executor.join().unwrap();
+}
+
+/// An engine on a manual clock whose executor keeps its jobs, until it is said to run them.
+fn with_jobs_kept() -> (Engine<u64>, ManualClock, Arc<Mutex<Vec<Job>>>, Arc<AtomicBool>, Log<u64>) {
+    let (clock, log) = (ManualClock::new(), Log::new());
+    let (jobs, runs) = (Arc::new(Mutex::new(Vec::<Job>::new())), Arc::new(AtomicBool::new(false)));
+    let (kept, runs_now, sink) = (Arc::clone(&jobs), Arc::clone(&runs), log.clone());
+    let engine = Builder::new()
+        .shards(1)
+        .clock(clock.clone())
+        .executor(
+            move |job: Job| {
+                if runs_now.load(Ordering::SeqCst) { job.run() } else { lock(&kept).push(job) }
+            },
+        )
+        .build(move |timer: Fired<'_, u64>| sink.push(timer.payload))
+        .unwrap();
+    (engine, clock, jobs, runs, log)
+}
+
+#[test]
+fn tickets_do_not_pile_up_while_nobody_fires_them() {
+    // Timers come due, are cancelled, and others come, as where each worker is blocked and users give up.
+    let (engine, clock, jobs, runs, log) = with_jobs_kept();
+    let (rounds, each) = (1_500_u64, 20_u64);
+    for round in 1..=rounds {
+        let ids = engine.schedule_batch((0..each).map(|n| (MS, n))).unwrap();
+        clock.advance(MS);
+        // The shard has found them due, and has handed them over or holds them back.
+        let seen = || engine.stats().total;
+        wait_until("they are due", || seen().queued_timers + seen().stale_tickets >= round * each);
+        assert!(ids.into_iter().all(|id| engine.cancel(id).payload().is_some()));
+    }
+    let (queued, handed_over) = (engine.stats().total.queued_timers, lock(&jobs).len());
+    assert!(handed_over <= 300, "{handed_over} jobs wait of {rounds} rounds");
+    assert!(queued <= 300 * each, "{queued} tickets wait of {}", rounds * each);
+
+    // Those that are not cancelled fire behind all that, once there is a worker.
+    engine.schedule_batch((0..1_000).map(|n| (MS, n))).unwrap();
+    clock.advance(MS);
+    runs.store(true, Ordering::SeqCst);
+    std::mem::take(&mut *lock(&jobs)).into_iter().for_each(Job::run);
+    wait_until("all have fired", || log.len() == 1_000);
+    assert_eq!(log.take_sorted(), (0..1_000).collect::<Vec<u64>>());
+    wait_until("nothing waits", || engine.stats().total.queued_timers == 0);
+    assert_settled(&engine.stats());
+}
+
+#[test]
+fn a_job_that_is_dropped_behind_many_others_is_sent_again() {
+    let (engine, clock, jobs, runs, log) = with_jobs_kept();
+    // A job for each.
+    for n in 0..700 {
+        engine.schedule(MS, n).unwrap();
+        clock.advance(MS);
+        wait_until("it is due", || engine.stats().total.queued_timers == n + 1);
+    }
+    let last = lock(&jobs).pop();
+    let before = lock(&jobs).len();
+    drop(last);
+    clock.advance(MS);
+    wait_until("another job comes", || {
+        clock.advance(MS);
+        lock(&jobs).len() > before
+    });
+    runs.store(true, Ordering::SeqCst);
+    std::mem::take(&mut *lock(&jobs)).into_iter().for_each(Job::run);
+    wait_until("all have fired", || {
+        clock.advance(MS);
+        log.len() == 700
+    });
 }
 
 #[test]

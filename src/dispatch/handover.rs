@@ -6,6 +6,15 @@
 //! # Invariants
 //! H1. Each ticket is taken by exactly one worker: the cursor of its chunk gives each place out once.
 //! H2. A handover with tickets that were not taken is in `Underway`, and is sent again while no job waits for it.
+//!
+//! # Synchronisation
+//! The cursor and the count of waiting jobs are changed by read-modify-writes and hand nothing over: tickets come with the
+//! job, and do not change. So they are Relaxed. What a shard that goes to sleep must not miss comes by other words:
+//!
+//! | pair | one side                          | other side                    | what is handed over or ruled out | model |
+//! |------|-----------------------------------|-------------------------------|----------------------------------|-------|
+//! | H3   | a job's drop, `want_look`         | `take_look_wanted`, `look`    | that no job waits                | `handover::a_job_that_is_dropped_is_sent_again` |
+//! | F1   | the last `take`, `made_room`      | held back, announced, `is_taken` | both miss                     | `handover::a_taken_handover_makes_room` |
 
 use super::{Dispatcher, Fire};
 use crate::sync::{AtomicU32, Ordering, StdArc};
@@ -75,6 +84,7 @@ impl Handover {
         for chunk in self.chunks.iter().filter(|chunk| !chunk.is_taken()) {
             fire.fire(self.shard, chunk);
         }
+        fire.handover_taken(self.shard);
     }
 
     fn len(&self) -> usize {
@@ -83,6 +93,12 @@ impl Handover {
 
     fn is_taken(&self) -> bool {
         self.chunks.iter().all(DueChunk::is_taken)
+    }
+
+    fn has_waiting_jobs(&self) -> bool {
+        // Ordering: Relaxed. A stale count postpones help by one look, or sends a job that finds nothing to do. That the
+        // job of a look that `want_look` asked for is not counted any more comes with the flag (H3).
+        self.waiting_jobs.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -107,7 +123,7 @@ impl<F: Fire> Errand<F> {
     }
 
     fn wait_no_longer(&self) {
-        // Ordering: Relaxed. As in `new`.
+        // Ordering: Relaxed. As in `new`; `job_dropped` hands it over to a look (H3).
         self.handover.waiting_jobs.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -121,8 +137,9 @@ impl<F: Fire> Drop for Errand<F> {
     }
 }
 
-/// Handovers that one look goes through at most.
-const LOOKS: usize = 256;
+/// Handovers that a shard has on their way at most, which bounds what waits in the workers' queue. What is due beyond them
+/// is held back (`shard::backlog`). In full ones there is work for some tens of milliseconds.
+const MOST_UNDERWAY: usize = 256;
 
 /// The handovers of a shard that workers may still be at, the longest one in front.
 #[derive(Debug, Default)]
@@ -131,32 +148,43 @@ pub(crate) struct Underway {
 }
 
 impl Underway {
+    /// Whether one more may be handed over.
+    pub(crate) fn has_room(&self) -> bool {
+        self.handovers.len() < MOST_UNDERWAY
+    }
+
+    #[cfg(all(test, tourbillon_loom))]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.handovers.is_empty()
+    }
+
     pub(crate) fn push(&mut self, handover: StdArc<Handover>) {
+        if !self.has_room() {
+            // Owned timers that are held cannot be held back: of one turn they may go beyond.
+            self.forget_taken();
+        }
         self.handovers.push_back(handover);
+    }
+
+    /// Makes room where workers have taken everything.
+    pub(crate) fn forget_taken(&mut self) {
+        self.handovers.retain(|handover| !handover.is_taken());
     }
 
     /// Sends one more worker to each handover that has tickets left and no job waiting: its workers are slow, or its job
     /// was dropped. To be called once in a while; what a worker does at once is finished by then.
     pub(crate) fn look<F: Fire>(&mut self, dispatcher: &Dispatcher, fire: &StdArc<F>) {
-        for _ in 0..self.handovers.len().min(LOOKS) {
-            let Some(handover) = self.handovers.pop_front() else { break };
-            if handover.is_taken() {
-                continue;
-            }
-            // Ordering: Relaxed. A stale count postpones help by one look, or sends a job that finds nothing to do.
-            if handover.waiting_jobs.load(Ordering::Relaxed) == 0 {
-                // Nothing is lost by a panic here: the next look finds no job waiting.
-                let _sent = dispatcher.dispatch(fire, &handover);
-            }
-            self.handovers.push_back(handover);
+        self.forget_taken();
+        for handover in self.handovers.iter().filter(|handover| !handover.has_waiting_jobs()) {
+            // Nothing is lost by a panic here: the next look finds no job waiting.
+            let _sent = dispatcher.dispatch(fire, handover);
         }
     }
 
     /// Whether a slow handler could be holding others up, or a job was dropped: the shard should look again soon.
     pub(crate) fn wants_a_look(&self) -> bool {
-        self.handovers.iter().take(LOOKS).any(|handover| {
-            let waits = handover.waiting_jobs.load(Ordering::Relaxed) > 0;
-            !handover.is_taken() && (handover.len() > 1 || !waits)
-        })
+        self.handovers
+            .iter()
+            .any(|handover| !handover.is_taken() && (handover.len() > 1 || !handover.has_waiting_jobs()))
     }
 }

@@ -23,6 +23,9 @@ pub(crate) trait Fire: Send + Sync + 'static {
     /// Fires what it can take from `chunk`.
     fn fire(self: &StdArc<Self>, shard: usize, chunk: &DueChunk);
 
-    /// Hears that an executor dropped a job: the shard should look.
+    /// Every ticket of a handover was taken: the shard may hand over more.
+    fn handover_taken(&self, shard: usize);
+
+    /// An executor dropped a job: the shard should look.
     fn job_dropped(&self, shard: usize);
 }

@@ -7,6 +7,7 @@
 use super::executor::{Executor, Job};
 use super::panics::survives;
 use crate::scheduling::{Scheduling, SchedulingRefusals};
+use crate::signals::Blocked;
 use crate::sleepers::Sleepers;
 use crate::sync::{AtomicBool, Ordering, StdArc, thread};
 use crossbeam_queue::SegQueue;
@@ -34,9 +35,10 @@ impl Workers {
         let shared =
             Shared { jobs: SegQueue::new(), sleepers: Sleepers::new(count), closed: AtomicBool::new(false) };
         let workers = Self { shared: StdArc::new(shared) };
+        let _no_signals = Blocked::new();
         for n in 0..count {
             let (shared, refusals) = (StdArc::clone(&workers.shared), StdArc::clone(refusals));
-            thread::Builder::new().name(format!("tourbillon-worker-{n}")).spawn(move || {
+            thread::Builder::new().name(format!("tb-worker-{n}")).spawn(move || {
                 scheduling.apply_here(&refusals);
                 shared.work(n);
             })?;

@@ -6,7 +6,7 @@ use crate::parker::Notified;
 use crate::slab::Magazine;
 use crate::state::Claim;
 use crate::state::owned::{AfterRun, Begin, End};
-use crate::sync::{Ordering, StdArc};
+use crate::sync::StdArc;
 use crate::tick::Timestamp;
 use crate::ticket::{Posting, Ticket, TimerId};
 use core::cell::RefCell;
@@ -25,8 +25,7 @@ struct Session<'a, T: Send + 'static> {
 
 impl<'a, T: Send + 'static> Session<'a, T> {
     fn begin(core: &'a Core<T>) -> Self {
-        // Ordering: SeqCst. With `shutdown`: it sees the session, or the session sees that the engine stops.
-        core.sessions.fetch_add(1, Ordering::SeqCst);
+        core.sessions.begin();
         let _ = FIRING.try_with(|firing| firing.borrow_mut().push(core.id));
         Self { core, vacated: Magazine::new() }
     }
@@ -37,7 +36,9 @@ impl<T: Send + 'static> Drop for Session<'_, T> {
         let _ = FIRING.try_with(|firing| firing.borrow_mut().pop());
         let vacated = core::mem::replace(&mut self.vacated, Magazine::new());
         self.core.slots().give(vacated);
-        self.core.end_session();
+        if self.core.sessions.end() {
+            self.core.announce_quiet();
+        }
     }
 }
 
@@ -179,8 +180,12 @@ struct DueAt {
 }
 
 impl<T: Send + 'static> Fire for Core<T> {
+    fn handover_taken(&self, shard: usize) {
+        self.shards[shard].made_room();
+    }
+
     fn job_dropped(&self, shard: usize) {
-        self.shards[shard].parker.wake_if_asleep();
+        self.shards[shard].want_look();
     }
 
     fn fire(self: &StdArc<Self>, shard: usize, chunk: &DueChunk) {
@@ -192,8 +197,7 @@ impl<T: Send + 'static> Fire for Core<T> {
         let verdict = self.clock.true_now();
         let begin = self.clock.now();
         let mut now = begin;
-        // Ordering: SeqCst. With `Session::begin`.
-        while !self.stopping.load(Ordering::SeqCst) {
+        while !self.sessions.is_stopping() {
             let Some((ticket, is_first)) = chunk.take() else { break };
             if is_first {
                 counters.begin_chunk(chunk.handed_over());

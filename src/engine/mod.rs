@@ -27,10 +27,12 @@ use crate::dispatch::{Dispatcher, Guarded};
 use crate::inbox::{Lane, Pushed};
 use crate::parker::Notified;
 use crate::scheduling::{Scheduling, SchedulingRefusals};
+use crate::sessions::Sessions;
 use crate::shard::{self, Pulse, Shard, ShardShared};
+use crate::signals::Blocked;
 use crate::slab::{Slab, Slots};
 use crate::state::{self, Control};
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, OnceLock, Ordering, StdArc, thread};
+use crate::sync::{Condvar, Mutex, OnceLock, Ordering, StdArc, thread};
 use crate::tick::{TickLength, Timestamp};
 use crate::ticket::{Posting, TimerId};
 use crate::trace;
@@ -146,16 +148,15 @@ pub(crate) struct Core<T> {
     /// Calls that found no slot, and those that found no room in their lane.
     engine_full: Refusals,
     lane_full: Refusals,
-    stopping: AtomicBool,
-    /// Workers that are between the begin and the end of a chunk.
-    sessions: AtomicU64,
-    /// Who waits for a handler or for the last session to end waits here.
+    /// Workers that are between the begin and the end of a chunk, and how far a shutdown has come.
+    sessions: Sessions,
+    /// Waiting for a handler, for the last session to end, or for the eviction, is done here.
     quiet: (Mutex<()>, Condvar),
     returned: Counter,
     /// How the payloads of owned timers are cloned for the handler, once there are such timers.
     clone_payload: OnceLock<fn(&T) -> T>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
-    /// Held by the shutdown that waits, so that another one waits for it.
+    /// Held by the shutdown that joins the threads, so that another one waits until they have ended.
     ending: Mutex<()>,
 }
 
@@ -203,8 +204,7 @@ impl<T: Send + 'static> Core<T> {
             refusals: settings.refusals,
             engine_full: Refusals::new(),
             lane_full: Refusals::new(),
-            stopping: AtomicBool::new(false),
-            sessions: AtomicU64::new(0),
+            sessions: Sessions::new(),
             quiet: (Mutex::new(()), Condvar::new()),
             returned: Counter::new(),
             clone_payload: OnceLock::new(),
@@ -229,6 +229,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// Starts a thread for each shard.
     pub(crate) fn start(self: &StdArc<Self>, shards: Vec<Shard>) -> std::io::Result<()> {
+        let _no_signals = Blocked::new();
         if barrier::wants_registration() {
             // Without it the light sides go on fencing: slower, and as right.
             let _refused = thread::Builder::new().name("tb-barrier".to_owned()).spawn(barrier::register);
@@ -240,7 +241,7 @@ impl<T: Send + 'static> Core<T> {
             let shared = StdArc::clone(&self.shards[index]);
             let pulse = Pulse::new(self.id, index, self.tick, self.stall_after, shared);
             let thread =
-                thread::Builder::new().name(format!("tourbillon-shard-{index}")).spawn(move || {
+                thread::Builder::new().name(format!("tb-shard-{index}")).spawn(move || {
                     mark_shard_thread(core.id);
                     core.scheduling.apply_here(&core.refusals);
                     shard::drive(shard, pulse, pin, &core.clock, &core.dispatcher, &core);
@@ -450,32 +451,34 @@ impl<T: Send + 'static> Core<T> {
     /// Takes back a timer that was armed while the engine was being shut down; `None` when the shutdown returns it.
     #[cold]
     fn withdraw(&self, local: &mut Local, id: TimerId) -> Option<T> {
-        // SAFETY: I3: we took the timer out of `armed`; its slot rests in our magazine.
-        (self.release(local, id) == state::Cancel::Won).then(|| unsafe { self.slab.take(id.index()) })
+        self.take_back(local, id).ok()
     }
 
-    /// Takes a timer out of the armed state and its slot into `local`'s magazine. When that is `Won`, the payload must
-    /// be taken before a slot is reserved again.
+    /// Takes a timer out of the armed state: its payload, or why not. The payload is taken before the slot goes back,
+    /// since the slot's next holder writes to it.
     #[inline(always)]
-    fn release(&self, local: &mut Local, id: TimerId) -> state::Cancel {
-        let Some(control) = self.control(id) else { return state::Cancel::Gone };
-        let outcome = control.cancel(id.generation());
-        if outcome == state::Cancel::Won {
-            local.magazines.put(self.slots(), id.index());
+    fn take_back(&self, local: &mut Local, id: TimerId) -> Result<T, state::Cancel> {
+        let Some(control) = self.control(id) else { return Err(state::Cancel::Gone) };
+        match control.cancel(id.generation()) {
+            state::Cancel::Won => {
+                // SAFETY: I3: we took the timer out of `armed`, and its slot is in no magazine yet.
+                let payload = unsafe { self.slab.take(id.index()) };
+                local.magazines.put(self.slots(), id.index());
+                Ok(payload)
+            }
+            otherwise => Err(otherwise),
         }
-        outcome
     }
 
     #[inline(always)]
     pub(crate) fn cancel(&self, local: &mut Local, id: TimerId) -> Cancel<T> {
-        match self.release(local, id) {
-            state::Cancel::Won => {
+        match self.take_back(local, id) {
+            Ok(payload) => {
                 self.count_cancel(local);
-                // SAFETY: I3: we took the timer out of `armed`; its slot rests in our magazine.
-                Cancel::Cancelled(unsafe { self.slab.take(id.index()) })
+                Cancel::Cancelled(payload)
             }
-            state::Cancel::Running => Cancel::Running,
-            state::Cancel::Gone => Cancel::Gone,
+            Err(state::Cancel::Running) => Cancel::Running,
+            Err(_) => Cancel::Gone,
         }
     }
 

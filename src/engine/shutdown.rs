@@ -1,18 +1,19 @@
 //! The end of an engine: every timer that was scheduled is fired, cancelled or returned.
 //!
-//! 1. `stopping` is set: workers take no further ticket. Every parker is closed: schedulers hear of it.
+//! 1. The sessions are stopped: workers take no further ticket. Every parker is closed: schedulers find it closed.
 //! 2. The shards' threads are joined, and running handlers awaited.
-//! 3. Every slot that is still armed is evicted; its payload goes to the caller. Owned timers are shut: they stay with
-//!    their handles, and are armed no more.
+//! 3. The first shutdown evicts every slot that is still armed, and returns the payloads. Owned timers are shut: they
+//!    stay with their handles, and are armed no more. A later shutdown waits for that, and evicts nothing (`sessions`, E1).
 //!
 //! A scheduler that races with this either sees its parker closed and takes its timer back, or has armed it before the
-//! eviction looks (`parker`, F2). Both may see it: one CAS decides.
+//! eviction looks (`parker`, F2). Both may see it: one CAS decides. The scheduler that loses it knows that the payload is
+//! in the hands of the one eviction that there is.
 //!
-//! From inside a handler, or on a thread of the rayon pool that runs them, the waits of step 2 are left out: the handler
-//! would wait for itself. What is running then ends by itself, and nothing more begins.
+//! From inside a handler, or on a thread of the rayon pool that runs them, nothing is waited for: the handler would wait
+//! for itself. What is running then ends by itself, and nothing more begins.
 
 use super::{Core, ignore_poison};
-use crate::sync::Ordering;
+use crate::sessions::{EvictionRight, Sessions};
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 use crate::trace;
@@ -36,53 +37,63 @@ struct Evicted<T> {
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// Stops everything and returns what had not fired. A second call waits as the first did and returns nothing.
+    /// Stops everything. The first call returns what had not fired; a later one returns nothing, after the first one has
+    /// evicted.
     pub(crate) fn shut_down(&self) -> Vec<Unfired<T>> {
-        // Ordering: SeqCst. With `Session::begin` and `end_session`.
-        let is_first = !self.stopping.swap(true, Ordering::SeqCst);
+        let right = self.stop();
+        let may_wait = !self.must_not_wait_here();
+        if may_wait {
+            self.await_quiet();
+        }
+        match right {
+            Some(right) => self.end(right),
+            None => {
+                if may_wait {
+                    self.await_eviction();
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// Stops the workers and refuses schedulers. The first call gets the right to evict.
+    pub(crate) fn stop(&self) -> Option<EvictionRight> {
+        let right = self.sessions.stop();
         for shard in &self.shards {
             shard.parker.close();
         }
-        let unfired = if self.must_not_wait_here() { self.evict_all() } else { self.evict_when_quiet() };
-        if is_first {
-            let totals = self.totals();
-            trace::stopped(self.id, totals.fired, totals.cancelled, totals.returned);
-        }
-        unfired
-    }
-
-    fn evict_when_quiet(&self) -> Vec<Unfired<T>> {
-        let evicted = {
-            let _one_at_a_time = ignore_poison(self.ending.lock());
-            self.await_quiet();
-            self.evict()
-        };
-        self.settle(evicted)
+        right
     }
 
     fn await_quiet(&self) {
+        let _one_at_a_time = ignore_poison(self.ending.lock());
         if self.may_wait_for_shards() {
             let threads = core::mem::take(&mut *self.lock_threads());
             for thread in threads {
                 // Should a clock of the user's have panicked there, its timers are returned all the same.
-                drop(thread.join());
+                self.guarded.run(|| drop(thread.join()));
             }
         }
+        self.wait_until(Sessions::is_quiet);
+    }
+
+    fn await_eviction(&self) {
+        self.wait_until(Sessions::has_evicted);
+    }
+
+    fn wait_until(&self, condition: impl Fn(&Sessions) -> bool) {
         let (lock, changed) = &self.quiet;
         let mut guard = ignore_poison(lock.lock());
-        // Ordering: SeqCst. With `end_session`.
-        while self.sessions.load(Ordering::SeqCst) > 0 {
+        while !condition(&self.sessions) {
             guard = ignore_poison(changed.wait(guard));
         }
     }
 
-    /// A worker's last word on a chunk.
-    pub(super) fn end_session(&self) {
-        // Ordering: SeqCst. Either the shutdown sees that we ended, or we see that it waits.
-        self.sessions.fetch_sub(1, Ordering::SeqCst);
-        if self.stopping.load(Ordering::SeqCst) {
-            self.announce_quiet();
-        }
+    fn end(&self, right: EvictionRight) -> Vec<Unfired<T>> {
+        let unfired = self.evict(right);
+        let totals = self.totals();
+        trace::stopped(self.id, totals.fired, totals.cancelled, totals.returned);
+        unfired
     }
 
     /// Lets those who wait look again.
@@ -93,12 +104,19 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Takes every armed timer. The parkers are closed, so no more are armed behind its back (F2).
-    pub(crate) fn evict_all(&self) -> Vec<Unfired<T>> {
-        let evicted = self.evict();
-        self.settle(evicted)
+    pub(crate) fn evict(&self, right: EvictionRight) -> Vec<Unfired<T>> {
+        let Evicted { unfired, left_behind } = self.take_armed();
+        self.returned.add(unfired.len() as u64);
+        self.sessions.evicted(right);
+        self.announce_quiet();
+        // A payload's drop may shut down in turn: nothing is locked here, and nobody waits for it.
+        for payload in left_behind {
+            self.guarded.run(|| drop(payload));
+        }
+        unfired
     }
 
-    fn evict(&self) -> Evicted<T> {
+    fn take_armed(&self) -> Evicted<T> {
         let mut evicted = Evicted { unfired: Vec::new(), left_behind: Vec::new() };
         for index in 0..self.slots().used() {
             if let Some(left_behind) = self.shut_timer(index) {
@@ -110,16 +128,7 @@ impl<T: Send + 'static> Core<T> {
             let payload = unsafe { self.slab.take(index) };
             evicted.unfired.push(Unfired { id: TimerId::new(index, generation), deadline, payload });
         }
-        self.returned.add(evicted.unfired.len() as u64);
         evicted
-    }
-
-    /// Drops, where nothing is locked, what nobody has a handle to.
-    fn settle(&self, Evicted { unfired, left_behind }: Evicted<T>) -> Vec<Unfired<T>> {
-        for payload in left_behind {
-            self.guarded.run(|| drop(payload));
-        }
-        unfired
     }
 
     /// Shuts down and drops what had not fired, payload by payload, surviving those whose drop panics.

@@ -1,8 +1,9 @@
 //! One shard: a wheel, an inbox and a sleep. `turn` is a function of explicit time; `thread` gives it a thread.
 //!
 //! A shard reads its lanes, its wheel and the time, and nothing else. Its turn: drain the lanes, advance the wheel,
-//! hand over what is due, look after slow chunks, sweep a little if asked.
+//! hand over what is due, or hold it back while too much is on its way, look after slow chunks, sweep a little if asked.
 
+mod backlog;
 mod looks;
 mod lull;
 mod pulse;
@@ -21,7 +22,8 @@ use crate::state::owned::Look;
 use crate::sync::{AtomicBool, Ordering, StdArc};
 use crate::tick::{Tick, TickLength, Timestamp};
 use crate::ticket::{Posting, Ticket};
-use crate::wheel::{Chunk, Progress, TicketWheel};
+use crate::wheel::{Progress, TicketWheel};
+use backlog::{Backlog, Waiting};
 use core::time::Duration;
 use looks::Looks;
 use lull::Lull;
@@ -40,6 +42,7 @@ pub(crate) struct ShardShared {
     pub(crate) parker: Parker,
     pub(crate) counters: ShardCounters,
     sweep_wanted: AtomicBool,
+    look_wanted: AtomicBool,
 }
 
 impl ShardShared {
@@ -49,6 +52,7 @@ impl ShardShared {
             parker: Parker::new(),
             counters: ShardCounters::new(),
             sweep_wanted: AtomicBool::new(false),
+            look_wanted: AtomicBool::new(false),
         }
     }
 
@@ -63,6 +67,31 @@ impl ShardShared {
     fn is_sweep_wanted(&self) -> bool {
         // Ordering: Relaxed. See `want_sweep`.
         self.sweep_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Asks the shard to look after its handovers: a job of one was dropped.
+    pub(crate) fn want_look(&self) {
+        // Ordering: Release [H3 of `dispatch::handover`]. The job's count. The parker's fences order the flag against the
+        // shard's sleep, as in `want_sweep`.
+        self.look_wanted.store(true, Ordering::Release);
+        self.parker.wake_if_asleep();
+    }
+
+    /// A worker has taken a whole handover. A shard that holds tickets back comes and hands over more.
+    pub(crate) fn made_room(&self) {
+        // The shard looks for room between its announcement and its sleep (F1).
+        self.parker.wake_if_asleep_and(|| self.counters.held_back.get() > 0);
+    }
+
+    pub(crate) fn is_look_wanted(&self) -> bool {
+        // Ordering: Relaxed. A hint; `take_look_wanted` hands over.
+        self.look_wanted.load(Ordering::Relaxed)
+    }
+
+    /// To be called before the look: a job that is dropped during it asks for another one.
+    pub(crate) fn take_look_wanted(&self) {
+        // Ordering: Acquire [H3 of `dispatch::handover`]. Pairs with `want_look`.
+        self.look_wanted.swap(false, Ordering::Acquire);
     }
 }
 
@@ -100,7 +129,10 @@ pub(crate) struct Shard {
     looks: Looks,
     lull: Lull,
     underway: Underway,
+    backlog: Backlog,
     looked_at: Timestamp,
+    /// Whether the sleep that comes ends with a look at the handovers.
+    look_is_planned: bool,
     sweeping: bool,
 }
 
@@ -123,7 +155,9 @@ impl Shard {
             looks: Looks::default(),
             lull: Lull::default(),
             underway: Underway::default(),
+            backlog: Backlog::default(),
             looked_at: now,
+            look_is_planned: false,
             sweeping: false,
         }
     }
@@ -147,6 +181,7 @@ impl Shard {
         dispatcher: &Dispatcher,
         fire: &StdArc<F>,
     ) -> Next {
+        self.hand_over_backlog(now, dispatcher, fire);
         let tick = self.tick.current_tick(now);
         // A clock that stepped back is waited for: to the wheel, the moments in between have passed.
         let progress = if tick < self.wheel.position() {
@@ -159,23 +194,29 @@ impl Shard {
         }
         if now - self.looked_at >= PATIENCE {
             self.looked_at = now;
+            self.shared.take_look_wanted();
             self.underway.look(dispatcher, fire);
         }
+        self.sweep_backlog();
         let swept = self.sweep();
         let counters = &self.shared.counters;
         counters.turns.add(1);
         counters.tickets.set(self.wheel.len() as u64);
-        if progress == Progress::BudgetSpent || !swept {
+        counters.held_back.set(self.backlog.len() as u64);
+        let may_go_on = !self.backlog.is_empty() && self.underway.has_room();
+        if progress == Progress::BudgetSpent || !swept || may_go_on {
             return Next::Turn;
         }
         Next::Sleep(self.wake(now))
     }
 
-    fn wake(&self, now: Timestamp) -> Option<Wake> {
+    fn wake(&mut self, now: Timestamp) -> Option<Wake> {
         let due = self
             .wake_tick()
             .map(|tick| Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) });
-        if !self.underway.wants_a_look() {
+        self.look_is_planned =
+            !self.backlog.is_empty() || self.shared.is_look_wanted() || self.underway.wants_a_look();
+        if !self.look_is_planned {
             return due;
         }
         let look = now + PATIENCE;
@@ -191,14 +232,16 @@ impl Shard {
         self.wheel.wake_tick().into_iter().chain(lull).min()
     }
 
-    /// Whether the shard, which announced `wake`, may sleep: what came since is due no earlier, and no sweep is wanted.
-    fn may_sleep(&self, wake: Option<Wake>) -> bool {
+    /// Whether the shard, which announced `wake`, may sleep: what came since is due no earlier, there is no room for what is
+    /// held back, and neither a sweep nor a look is wanted.
+    fn may_sleep(&mut self, wake: Option<Wake>) -> bool {
         let due_earlier = match (self.wake_tick(), wake) {
             (None, _) => false,
             (Some(_), None) => true,
             (Some(due), Some(wake)) => self.tick.start_of(due) < wake.at,
         };
-        !due_earlier && !self.shared.is_sweep_wanted()
+        let look_is_missing = self.shared.is_look_wanted() && !self.look_is_planned;
+        !due_earlier && !look_is_missing && !self.may_hand_over_backlog() && !self.shared.is_sweep_wanted()
     }
 
     /// When the first tick begins that was not handed out.
@@ -233,19 +276,56 @@ impl Shard {
     }
 
     fn advance<F: Fire>(&mut self, now: Timestamp, dispatcher: &Dispatcher, fire: &StdArc<F>) -> Progress {
-        let Self { index, shared, slots, wheel, tick, underway, held, .. } = self;
-        let mut out = HandingOver { shard: *index, shared, now, dispatcher, fire, underway, due: Vec::new() };
+        let Self { index, shared, slots, wheel, tick, underway, held, backlog, .. } = self;
+        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
         let before = wheel.len();
-        let mut handed = 0;
+        let mut found = 0;
         let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
-        let progress = wheel.advance(tick.current_tick(now), TURN_BUDGET, is_live, |mut chunk| {
-            handed += chunk.len();
-            held.extend(chunk.extract_if(.., |ticket| ticket.is_owned()));
-            out.add(chunk);
+        let progress = wheel.advance(tick.current_tick(now), TURN_BUDGET, is_live, |chunk| {
+            found += chunk.len();
+            let waiting = Waiting { tickets: chunk, found: now };
+            if backlog.is_empty() && out.has_room() {
+                out.add_scheduled(waiting, held);
+            } else {
+                backlog.push(waiting);
+            }
         });
-        out.flush();
-        shared.counters.stale.add((before - wheel.len() - handed) as u64);
+        out.flush(now);
+        shared.counters.stale.add((before - wheel.len() - found) as u64);
         progress
+    }
+
+    /// Whether something is held back for which there is room by now.
+    fn may_hand_over_backlog(&mut self) -> bool {
+        if self.backlog.is_empty() {
+            return false;
+        }
+        self.underway.forget_taken();
+        self.underway.has_room()
+    }
+
+    /// Hands over what was held back, as far as there is room now.
+    fn hand_over_backlog<F: Fire>(&mut self, now: Timestamp, dispatcher: &Dispatcher, fire: &StdArc<F>) {
+        if !self.may_hand_over_backlog() {
+            return;
+        }
+        let Self { index, shared, underway, held, backlog, .. } = self;
+        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
+        let mut budget = TURN_BUDGET;
+        while budget > 0 && out.has_room() {
+            let Some(waiting) = backlog.pop() else { break };
+            shared.counters.held_back.set(backlog.len() as u64);
+            budget = budget.saturating_sub(waiting.tickets.len());
+            out.add_scheduled(waiting, held);
+        }
+        out.flush(now);
+    }
+
+    /// Drops what became stale while it was held back.
+    fn sweep_backlog(&mut self) {
+        let Self { shared, slots, backlog, .. } = self;
+        let stale = backlog.sweep(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
+        shared.counters.stale.add(stale as u64);
     }
 
     /// Looks at the owned timers whose tickets are due: most were put off or disarmed meanwhile. Those that are due are
@@ -283,10 +363,10 @@ impl Shard {
         looks.note(present, put_off);
         shared.counters.put_off.add(put_off);
         shared.counters.stale.add((tickets - held.len()) as u64 - put_off);
-        let mut out = HandingOver { shard: *index, shared, now, dispatcher, fire, underway, due: Vec::new() };
-        held.chunks(CHUNK_TICKETS).for_each(|due| out.add(due.to_vec()));
+        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
+        held.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));
         held.clear();
-        out.flush();
+        out.flush(now);
     }
 
     /// A slice of the sweep, if one is wanted. False while there is more of it to do.
@@ -312,7 +392,6 @@ impl Shard {
 struct HandingOver<'a, F: Fire> {
     shard: usize,
     shared: &'a ShardShared,
-    now: Timestamp,
     dispatcher: &'a Dispatcher,
     fire: &'a StdArc<F>,
     underway: &'a mut Underway,
@@ -320,22 +399,33 @@ struct HandingOver<'a, F: Fire> {
 }
 
 impl<F: Fire> HandingOver<'_, F> {
-    fn add(&mut self, chunk: Chunk) {
-        if chunk.is_empty() {
+    /// Whether one more chunk may go to the workers.
+    fn has_room(&self) -> bool {
+        !self.due.is_empty() || self.underway.has_room()
+    }
+
+    /// Adds what was found due of scheduled timers. Owned ones go to `held`.
+    fn add_scheduled(&mut self, mut waiting: Waiting, held: &mut Vec<Ticket>) {
+        held.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
+        self.add(waiting);
+    }
+
+    fn add(&mut self, Waiting { tickets, found }: Waiting) {
+        if tickets.is_empty() {
             return;
         }
-        self.due.push(DueChunk::new(chunk, self.now));
+        self.due.push(DueChunk::new(tickets, found));
         if self.due.len() == HANDOVER_CHUNKS {
-            self.flush();
+            self.flush(found);
         }
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self, now: Timestamp) {
         if self.due.is_empty() {
             return;
         }
         let tickets: usize = self.due.iter().map(|chunk| chunk.tickets().len()).sum();
-        self.shared.counters.hand_over(self.due.len() as u64, tickets as u64, self.now);
+        self.shared.counters.hand_over(self.due.len() as u64, tickets as u64, now);
         let handover = StdArc::new(Handover::new(self.shard, core::mem::take(&mut self.due)));
         if !self.dispatcher.dispatch(self.fire, &handover) {
             self.shared.counters.panics.add(1);

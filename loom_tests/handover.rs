@@ -1,0 +1,136 @@
+//! Due tickets on their way to workers.
+//!
+//! Each row was tried: the ordering named was made `Relaxed`, or the fence or step left out.
+//!
+//! | weakened | model that goes red |
+//! |----------|---------------------|
+
+use super::model;
+use crate::dispatch::{Dispatcher, DueChunk, Fire, Handover, Job, Underway};
+use crate::shard::ShardShared;
+use crate::sync::{AtomicU64, Mutex, Ordering, StdArc, thread};
+use crate::tick::{Tick, Timestamp};
+use crate::ticket::Ticket;
+
+/// What fires tickets here: it counts them, and tells the shard what a real engine does.
+struct Firing {
+    shard: ShardShared,
+    fired: AtomicU64,
+}
+
+impl Firing {
+    fn new() -> StdArc<Self> {
+        StdArc::new(Self { shard: ShardShared::new(64), fired: AtomicU64::new(0) })
+    }
+
+    fn fired(&self) -> u64 {
+        self.fired.load(Ordering::Relaxed)
+    }
+}
+
+impl Fire for Firing {
+    fn fire(self: &StdArc<Self>, _: usize, chunk: &DueChunk) {
+        while chunk.take().is_some() {
+            self.fired.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn handover_taken(&self, _: usize) {
+        self.shard.made_room();
+    }
+
+    fn job_dropped(&self, _: usize) {
+        self.shard.want_look();
+    }
+}
+
+fn handover(tickets: u32) -> StdArc<Handover> {
+    let tickets = (0..tickets).map(|index| Ticket { tick: Tick(0), index, stamp: 0 }).collect();
+    StdArc::new(Handover::new(0, vec![DueChunk::new(tickets, Timestamp::ZERO)]))
+}
+
+/// An executor that keeps its jobs. The lock is held for moments without a choice in them.
+fn keeping() -> (Dispatcher, StdArc<Mutex<Vec<Job>>>) {
+    let jobs = StdArc::new(Mutex::new(Vec::new()));
+    let kept = StdArc::clone(&jobs);
+    (Dispatcher::Executor(Box::new(move |job| kept.lock().unwrap().push(job))), jobs)
+}
+
+fn take_job(jobs: &Mutex<Vec<Job>>) -> Job {
+    jobs.lock().unwrap().pop().expect("a job was sent")
+}
+
+/// Two workers at one chunk: each ticket is fired once, whoever takes it.
+#[test]
+fn two_workers_take_each_ticket_once() {
+    model("two_workers_take_each_ticket_once", || {
+        let (firing, (dispatcher, jobs)) = (Firing::new(), keeping());
+        let handover = handover(3);
+        assert!(dispatcher.dispatch(&firing, &handover));
+        assert!(dispatcher.dispatch(&firing, &handover));
+        let (mine, its) = (take_job(&jobs), take_job(&jobs));
+        let worker = thread::spawn(move || its.run());
+        mine.run();
+        worker.join().unwrap();
+        assert_eq!(firing.fired(), 3, "a ticket was fired twice or never");
+    });
+}
+
+/// An executor drops a job while the shard goes to sleep. Legal endings: (a) the shard finds that a look is wanted; (b)
+/// it is woken. Either way the look finds that no job waits. A lost wake is a deadlock, which loom reports.
+#[test]
+fn a_job_that_is_dropped_is_sent_again() {
+    model("a_job_that_is_dropped_is_sent_again", || {
+        let (firing, (dispatcher, jobs)) = (Firing::new(), keeping());
+        let mut underway = Underway::default();
+        let handover = handover(1);
+        assert!(dispatcher.dispatch(&firing, &handover));
+        underway.push(handover);
+        let job = take_job(&jobs);
+        let executor = thread::spawn(move || drop(job));
+        firing.shard.parker.adopt_current_thread();
+        while !firing.shard.is_look_wanted() {
+            assert!(firing.shard.parker.announce(None));
+            if !firing.shard.is_look_wanted() {
+                firing.shard.parker.park(None);
+            }
+            firing.shard.parker.withdraw();
+        }
+        firing.shard.take_look_wanted();
+        underway.look(&dispatcher, &firing);
+        assert_eq!(jobs.lock().unwrap().len(), 1, "the look did not see that no job waits");
+        executor.join().unwrap();
+    });
+}
+
+/// A shard that holds tickets back goes to sleep while a worker takes the last ticket of the handover that is in the way.
+/// Legal endings: (a) the shard finds it taken; (b) it is woken.
+#[test]
+fn a_taken_handover_makes_room() {
+    model("a_taken_handover_makes_room", || {
+        let (firing, (dispatcher, jobs)) = (Firing::new(), keeping());
+        let mut underway = Underway::default();
+        let handover = handover(1);
+        assert!(dispatcher.dispatch(&firing, &handover));
+        underway.push(handover);
+        let job = take_job(&jobs);
+        let asleep = StdArc::clone(&firing);
+        let shard = thread::spawn(move || {
+            let shard = &asleep.shard;
+            shard.parker.adopt_current_thread();
+            shard.counters.held_back.set(1);
+            loop {
+                assert!(shard.parker.announce(None));
+                underway.forget_taken();
+                if underway.is_empty() {
+                    break;
+                }
+                shard.parker.park(None);
+                shard.parker.withdraw();
+            }
+        });
+        job.run();
+        shard.join().unwrap();
+        assert_eq!(firing.fired(), 1, "a ticket was fired twice or never");
+    });
+}

@@ -1,0 +1,151 @@
+//! Sessions against stopping.
+//!
+//! Each row was tried: the ordering named was made `Relaxed`, or the step changed as it says.
+//!
+//! | weakened | model that goes red |
+//! |----------|---------------------|
+//! | E1, E2: `begin` is a load and a store | `a_quiet_engine_has_what_its_handlers_did`, `another_session_hides_nothing`, `the_last_end_says_so_or_stop_finds_quiet` |
+//! | E1, E2: `stop` is a load and a store | all of them |
+//! | E1: `stop` gives each caller the right to evict | `the_second_stop_has_what_the_first_evicted` |
+//! | E3: `end` never says that it was the last | `the_last_end_says_so_or_stop_finds_quiet` |
+//! | E4: `end` | `a_quiet_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |
+//! | E4: `is_quiet` | `a_quiet_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |
+//! | E5: `evicted` | `the_second_stop_has_what_the_first_evicted` |
+//! | E5: `has_evicted` | `the_second_stop_has_what_the_first_evicted` |
+
+use super::model;
+use crate::sessions::Sessions;
+use crate::sync::{AtomicU64, Ordering, StdArc, UnsafeCell, thread};
+
+/// What handlers and the eviction write without an ordering of their own.
+struct Engine {
+    sessions: Sessions,
+    cell: UnsafeCell<u32>,
+}
+
+// SAFETY: the cell is touched inside sessions, and by the holder of the right when the engine is quiet.
+unsafe impl Sync for Engine {}
+// SAFETY: as above.
+unsafe impl Send for Engine {}
+
+impl Engine {
+    fn new() -> StdArc<Self> {
+        StdArc::new(Self { sessions: Sessions::new(), cell: UnsafeCell::new(0) })
+    }
+
+    fn write(&self, value: u32) {
+        // SAFETY: the caller's role, see `Sync`.
+        self.cell.with_mut(|cell| unsafe { *cell = value });
+    }
+
+    fn read(&self) -> u32 {
+        // SAFETY: as above.
+        self.cell.with(|cell| unsafe { *cell })
+    }
+
+    /// A session as `engine::fire` has it. True when it fired.
+    fn session(&self) -> bool {
+        self.sessions.begin();
+        let fires = !self.sessions.is_stopping();
+        if fires {
+            self.write(1);
+        }
+        let _is_last = self.sessions.end();
+        fires
+    }
+
+    fn await_quiet(&self) {
+        while !self.sessions.is_quiet() {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Legal endings: (a) the session fires, and the shutdown that finds the engine quiet sees it; (b) it fires nothing.
+/// A session that fires after that would race with the read here.
+#[test]
+fn a_quiet_engine_has_what_its_handlers_did() {
+    model("a_quiet_engine_has_what_its_handlers_did", || {
+        let engine = Engine::new();
+        let working = StdArc::clone(&engine);
+        let worker = thread::spawn(move || working.session());
+        let right = engine.sessions.stop();
+        assert!(right.is_some(), "the only stop is the first");
+        engine.await_quiet();
+        let seen = engine.read();
+        let fired = worker.join().unwrap();
+        assert_eq!(seen, u32::from(fired), "the shutdown missed what a handler did");
+    });
+}
+
+/// The same with another session beside it, whose changes of the word come between.
+#[test]
+fn another_session_hides_nothing() {
+    model("another_session_hides_nothing", || {
+        let engine = Engine::new();
+        let (working, idling) = (StdArc::clone(&engine), StdArc::clone(&engine));
+        let worker = thread::spawn(move || working.session());
+        let idler = thread::spawn(move || {
+            idling.sessions.begin();
+            let _is_last = idling.sessions.end();
+        });
+        let _right = engine.sessions.stop();
+        engine.await_quiet();
+        let seen = engine.read();
+        let fired = worker.join().unwrap();
+        idler.join().unwrap();
+        assert_eq!(seen, u32::from(fired), "the shutdown missed what a handler did");
+    });
+}
+
+/// Legal endings: (a) the shutdown finds the engine quiet at once; (b) one of two sessions is the last, and says so.
+#[test]
+fn the_last_end_says_so_or_stop_finds_quiet() {
+    model("the_last_end_says_so_or_stop_finds_quiet", || {
+        let engine = Engine::new();
+        let said = StdArc::new(AtomicU64::new(0));
+        let workers = [(); 2].map(|()| {
+            let (working, said) = (StdArc::clone(&engine), StdArc::clone(&said));
+            thread::spawn(move || {
+                working.sessions.begin();
+                if working.sessions.end() {
+                    said.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        let _right = engine.sessions.stop();
+        let is_quiet = engine.sessions.is_quiet();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert!(is_quiet || said.load(Ordering::Relaxed) > 0, "a shutdown waits, and nobody wakes it");
+    });
+}
+
+/// Legal endings: one of two stops is the first, whichever; the other one sees what that evicted.
+#[test]
+fn the_second_stop_has_what_the_first_evicted() {
+    fn shut_down(engine: &Engine) -> bool {
+        let right = engine.sessions.stop();
+        let is_first = right.is_some();
+        match right {
+            Some(right) => {
+                engine.write(1);
+                engine.sessions.evicted(right);
+            }
+            None => {
+                while !engine.sessions.has_evicted() {
+                    thread::yield_now();
+                }
+            }
+        }
+        assert_eq!(engine.read(), 1, "it returned before the eviction");
+        is_first
+    }
+
+    model("the_second_stop_has_what_the_first_evicted", || {
+        let engine = Engine::new();
+        let ending = StdArc::clone(&engine);
+        let another = thread::spawn(move || shut_down(&ending));
+        let is_first = shut_down(&engine);
+        assert!(is_first != another.join().unwrap(), "one shutdown is the first");
+    });
+}

@@ -1,0 +1,147 @@
+//! Due tickets that are held back, because as many handovers as may be are on their way already.
+//!
+//! While workers block, what is due waits here and not in their queue. A timer that is due and cancelled leaves its
+//! ticket behind, so a queue of tickets grows without bound while the timers that there are stay few. Here the shard finds
+//! the stale ones: for each ticket that comes, it looks at two that wait.
+//!
+//! # Bound
+//! A pass looks at all the tickets that wait while half as many come. So there are at most twice as many as there were
+//! live timers, and what one turn finds due.
+//!
+//! ```text
+//!  handed over ◄── swept: looked at in this pass │ rest: not yet ◄── due
+//! ```
+//! Owned timers wait here before they are held (`state::owned`): to them the ticket is still out.
+
+use crate::limits::CHUNK_TICKETS;
+use crate::tick::Timestamp;
+use crate::ticket::Ticket;
+use crate::wheel::Chunk;
+use std::collections::VecDeque;
+
+/// Due tickets, and when the first of them was found due.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) tickets: Chunk,
+    pub(super) found: Timestamp,
+}
+
+/// What a shard holds back, the longest due in front.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    swept: VecDeque<Waiting>,
+    rest: VecDeque<Waiting>,
+    tickets: usize,
+    /// Tickets that came and for which no others were looked at yet.
+    unpaid: usize,
+}
+
+impl Backlog {
+    pub(super) fn is_empty(&self) -> bool {
+        self.tickets == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tickets
+    }
+
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        self.tickets += waiting.tickets.len();
+        self.unpaid += waiting.tickets.len();
+        append(&mut self.rest, waiting);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Waiting> {
+        let waiting = self.swept.pop_front().or_else(|| self.rest.pop_front())?;
+        self.tickets -= waiting.tickets.len();
+        if self.is_empty() {
+            // The memory of a large backlog goes with it.
+            *self = Self::default();
+        }
+        Some(waiting)
+    }
+
+    /// Drops stale tickets among twice as many as have come since the last call; how many.
+    pub(super) fn sweep(&mut self, mut is_live: impl FnMut(&Ticket) -> bool) -> usize {
+        let before = self.tickets;
+        let mut looks = (2 * core::mem::take(&mut self.unpaid)).min(before);
+        while looks > 0 {
+            let Some(mut waiting) = self.next_to_sweep() else { break };
+            looks = looks.saturating_sub(waiting.tickets.len());
+            self.tickets -= waiting.tickets.len();
+            waiting.tickets.retain(&mut is_live);
+            self.tickets += waiting.tickets.len();
+            append(&mut self.swept, waiting);
+        }
+        before - self.tickets
+    }
+
+    /// The next of this pass, or the first of another one.
+    fn next_to_sweep(&mut self) -> Option<Waiting> {
+        if self.rest.is_empty() {
+            core::mem::swap(&mut self.rest, &mut self.swept);
+        }
+        self.rest.pop_front()
+    }
+}
+
+/// Puts `waiting` at the end, with the chunk that is there if both fit into one.
+fn append(queue: &mut VecDeque<Waiting>, mut waiting: Waiting) {
+    if waiting.tickets.is_empty() {
+        return;
+    }
+    match queue.back_mut() {
+        Some(last) if last.tickets.len() + waiting.tickets.len() <= CHUNK_TICKETS => {
+            last.tickets.append(&mut waiting.tickets);
+        }
+        _ => queue.push_back(waiting),
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+    use crate::tick::Tick;
+    use core::time::Duration;
+
+    fn tickets(indices: impl Iterator<Item = u32>) -> Chunk {
+        indices.map(|index| Ticket { tick: Tick(0), index, stamp: 0 }).collect()
+    }
+
+    fn at(millis: u32) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(u64::from(millis))
+    }
+
+    #[test]
+    fn what_waits_comes_out_in_its_order_whatever_is_swept() {
+        let mut backlog = Backlog::default();
+        for n in 0..100 {
+            backlog.push(Waiting { tickets: tickets(7 * n..7 * n + 7), found: at(n) });
+            backlog.sweep(|ticket| !ticket.index.is_multiple_of(3));
+        }
+        let (mut came, mut found) = (Vec::new(), Vec::new());
+        while let Some(waiting) = backlog.pop() {
+            came.extend(waiting.tickets.iter().map(|ticket| ticket.index));
+            found.push(waiting.found);
+        }
+        assert!(came.is_sorted() && found.is_sorted());
+        assert!((0..700_u32).filter(|index| !index.is_multiple_of(3)).all(|index| came.contains(&index)));
+        assert_eq!(backlog.len(), 0);
+        assert!(backlog.pop().is_none());
+    }
+
+    #[test]
+    fn tickets_that_become_stale_while_they_wait_take_no_more_room_than_live_ones() {
+        const LIVE: u32 = 1_000;
+        let mut backlog = Backlog::default();
+        let mut chunks = 0;
+        for n in 0..100_000 {
+            // The newest thousand are live.
+            backlog.push(Waiting { tickets: tickets(n..n + 1), found: at(n) });
+            backlog.sweep(|ticket| ticket.index + LIVE > n);
+            assert!(backlog.len() <= 2 * LIVE as usize + 2, "{} wait", backlog.len());
+            chunks = backlog.swept.len() + backlog.rest.len();
+        }
+        assert!(chunks <= backlog.len() / (CHUNK_TICKETS / 2) + 2, "{chunks} chunks");
+    }
+}

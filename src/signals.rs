@@ -1,0 +1,77 @@
+//! Keeps signals away from the engine's threads.
+//!
+//! A signal that is sent to a process goes to any thread that does not block it. A program that blocks SIGTERM and waits
+//! for it has its own threads in hand, and not those of an engine that was built before. So the engine's threads are
+//! started with signals blocked: a thread inherits the mask of the thread that starts it.
+//!
+//! Open remain those that a thread's own instruction raises: SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS. Blocked,
+//! they would end the process before the handler that reports them. So would SIGABRT, which an abort sends to its own thread.
+
+/// Blocks signals on the calling thread until it is dropped there.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Blocked(imp::Mask);
+
+impl Blocked {
+    pub(crate) fn new() -> Self {
+        Self(imp::block())
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        imp::restore(&self.0);
+    }
+}
+
+#[cfg(all(unix, not(all(test, tourbillon_loom))))]
+mod imp {
+    use core::mem::MaybeUninit;
+    use core::{fmt, ptr};
+
+    const LEFT_OPEN: [libc::c_int; 7] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT];
+
+    /// What was blocked before; nothing where the system did not say.
+    pub(super) struct Mask(Option<libc::sigset_t>);
+
+    impl fmt::Debug for Mask {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Mask")
+        }
+    }
+
+    pub(super) fn block() -> Mask {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: the call initialises the set, and cannot fail.
+        unsafe { libc::sigfillset(set.as_mut_ptr()) };
+        for signal in LEFT_OPEN {
+            // SAFETY: the set is initialised.
+            unsafe { libc::sigdelset(set.as_mut_ptr(), signal) };
+        }
+        // SAFETY: the first set is initialised, the second one is written where the call succeeds.
+        let outcome = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), before.as_mut_ptr()) };
+        // SAFETY: the call has succeeded.
+        Mask((outcome == 0).then(|| unsafe { before.assume_init() }))
+    }
+
+    pub(super) fn restore(Mask(before): &Mask) {
+        if let Some(before) = before {
+            // SAFETY: a mask that the system gave.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
+        }
+    }
+}
+
+#[cfg(not(all(unix, not(all(test, tourbillon_loom)))))]
+mod imp {
+    #[derive(Debug)]
+    pub(super) struct Mask;
+
+    pub(super) fn block() -> Mask {
+        Mask
+    }
+
+    pub(super) fn restore(_: &Mask) {}
+}

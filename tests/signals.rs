@@ -1,0 +1,55 @@
+//! Signals do not reach the engine's threads: a program that blocks one after it has built an engine waits for it.
+//!
+//! Without the harness, whose own threads take signals. The process starts itself anew, since its death is what is tested.
+
+#[cfg(unix)]
+fn main() {
+    use std::process::Command;
+
+    if std::env::var_os("TOURBILLON_SIGNALLED").is_some() {
+        return signalled();
+    }
+    let program = std::env::current_exe().expect("a test knows its program");
+    let status = Command::new(program).env("TOURBILLON_SIGNALLED", "1").status().expect("it starts");
+    assert!(
+        status.success(),
+        "a signal that the main thread waits for was taken by another thread: {status}"
+    );
+    println!("test a_signal_that_is_waited_for_ends_no_process ... ok");
+}
+
+#[cfg(unix)]
+fn signalled() {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    let (fired, log) = mpsc::channel();
+    let engine = tourbillon::Builder::new()
+        .shards(2)
+        .workers(2)
+        .build(move |timer| fired.send(timer.payload).expect("the main thread listens"))
+        .expect("an engine");
+    engine.schedule(Duration::from_millis(1), 7).expect("room");
+    assert_eq!(log.recv(), Ok(7));
+
+    // SAFETY: all zeros is a set, and the next call initialises it.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is ours.
+    unsafe { libc::sigemptyset(&raw mut set) };
+    // SAFETY: as above.
+    unsafe { libc::sigaddset(&raw mut set, libc::SIGTERM) };
+    // SAFETY: an initialised set, and no place for the one before.
+    let blocked = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    assert_eq!(blocked, 0);
+    // SAFETY: a signal to this process.
+    assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGTERM) }, 0);
+    let mut signal = 0;
+    // SAFETY: an initialised set, and a place for the signal.
+    assert_eq!(unsafe { libc::sigwait(&raw const set, &raw mut signal) }, 0);
+    assert_eq!(signal, libc::SIGTERM);
+    engine.schedule(Duration::from_millis(1), 8).expect("room");
+    assert_eq!(log.recv(), Ok(8));
+}
+
+#[cfg(not(unix))]
+fn main() {}

@@ -11,6 +11,7 @@ mod canary;
 mod inbox;
 mod owned;
 mod parker;
+mod shard;
 mod shutdown;
 mod slab;
 mod sleepers;

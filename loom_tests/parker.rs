@@ -17,6 +17,7 @@ use crate::parker::{Notified, Parker};
 use crate::sync::{Arc, AtomicBool, Ordering, StdArc, thread};
 use crate::tick::Timestamp;
 use crate::ticket::Posting;
+use core::cell::Cell;
 
 fn at(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
@@ -25,6 +26,12 @@ fn at(nanos: u64) -> Timestamp {
 fn push_and_notify(inbox: &Inbox, parker: &Parker, deadline: Timestamp) {
     let _ = inbox.register().push(Posting { deadline, index: 0, stamp: 0 });
     assert_eq!(parker.notify(deadline), Notified::Open);
+}
+
+/// Parks without a time limit.
+fn park(parker: &Parker) -> bool {
+    parker.park(None);
+    true
 }
 
 /// Whether a drain finds something due before `until`.
@@ -48,16 +55,13 @@ fn push_races_with_park() {
         let (shard_inbox, shard_parker) = (StdArc::clone(&inbox), StdArc::clone(&parker));
         let shard = thread::spawn(move || {
             shard_parker.adopt_current_thread();
-            loop {
-                assert!(shard_parker.announce(Some(at(100))));
-                if finds_earlier(&shard_inbox, at(100)) {
-                    break;
-                }
-                shard_parker.park(None);
-                shard_parker.withdraw();
-                if finds_earlier(&shard_inbox, at(100)) {
-                    break;
-                }
+            let found = Cell::new(false);
+            let look = || {
+                found.set(found.get() || finds_earlier(&shard_inbox, at(100)));
+                !found.get()
+            };
+            while look() {
+                let _ = shard_parker.sleep(Some(at(100)), look, || park(&shard_parker));
             }
         });
         push_and_notify(&inbox, &parker, at(5));
@@ -71,11 +75,14 @@ fn two_pushes_unpark_once() {
     model("two_pushes_unpark_once", || {
         let inbox = StdArc::new(Inbox::new(64));
         let parker = StdArc::new(Parker::new());
-        assert!(parker.announce(Some(at(100))));
-        let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
-        let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(5)));
-        push_and_notify(&inbox, &parker, at(6));
-        producer.join().unwrap();
+        let asleep = || {
+            let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
+            let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(5)));
+            push_and_notify(&inbox, &parker, at(6));
+            producer.join().unwrap();
+            true
+        };
+        assert!(parker.sleep(Some(at(100)), || true, asleep));
         assert_eq!(parker.unparks(), 1);
     });
 }
@@ -88,8 +95,8 @@ fn a_later_push_does_not_wake() {
         let parker = StdArc::new(Parker::new());
         let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
         let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(100)));
-        assert!(parker.announce(Some(at(100))));
-        producer.join().unwrap();
+        let asleep = || producer.join().is_ok();
+        assert!(parker.sleep(Some(at(100)), || true, asleep));
         assert_eq!(parker.unparks(), 0);
     });
 }
@@ -104,9 +111,11 @@ fn unpark_before_park_is_kept() {
         let shard_announced = Arc::clone(&announced);
         let shard = thread::spawn(move || {
             shard_parker.adopt_current_thread();
-            assert!(shard_parker.announce(None));
-            shard_announced.store(true, Ordering::Release);
-            shard_parker.park(None);
+            let may_sleep = || {
+                shard_announced.store(true, Ordering::Release);
+                true
+            };
+            assert!(shard_parker.sleep(None, may_sleep, || park(&shard_parker)));
         });
         while !announced.load(Ordering::Acquire) {
             thread::yield_now();
@@ -125,10 +134,7 @@ fn close_races_with_park() {
         let shard = thread::spawn(move || {
             shard_parker.adopt_current_thread();
             while !shard_parker.is_closed() {
-                if shard_parker.announce(None) {
-                    shard_parker.park(None);
-                }
-                shard_parker.withdraw();
+                let _ = shard_parker.sleep(None, || true, || park(&shard_parker));
             }
         });
         parker.close();
@@ -144,8 +150,7 @@ fn close_races_with_withdraw() {
         let parker = StdArc::new(Parker::new());
         let shard_parker = StdArc::clone(&parker);
         let shard = thread::spawn(move || {
-            let _ = shard_parker.announce(None);
-            shard_parker.withdraw();
+            let _ = shard_parker.sleep(None, || false, || unreachable!());
         });
         parker.close();
         shard.join().unwrap();
@@ -169,7 +174,7 @@ fn an_announcement_brings_its_thread() {
         let shard = thread::spawn(move || {
             // SAFETY: nobody reads before the announcement.
             shard_shared.0.with_mut(|adopted| unsafe { *adopted = true });
-            assert!(shard_shared.1.announce(None));
+            assert!(shard_shared.1.sleep(None, || true, || true));
         });
         shared.1.wake_if_asleep();
         if shared.1.unparks() == 1 {

@@ -3,11 +3,13 @@
 //! A shard reads its lanes, its wheel and the time, and nothing else. Its turn: drain the lanes, advance the wheel,
 //! hand over what is due, look after slow chunks, sweep a little if asked.
 
+mod held;
 mod looks;
 mod lull;
 mod pulse;
 mod thread;
 
+pub(crate) use held::keep_due;
 pub(crate) use pulse::Pulse;
 pub(crate) use thread::drive;
 
@@ -17,7 +19,6 @@ use crate::inbox::Inbox;
 use crate::limits::{CHUNK_TICKETS, RADIX_BITS};
 use crate::parker::Parker;
 use crate::slab::Slots;
-use crate::state::owned::Look;
 use crate::sync::{AtomicBool, Ordering, StdArc};
 use crate::tick::{Tick, TickLength, Timestamp};
 use crate::ticket::{Posting, Ticket};
@@ -60,7 +61,7 @@ impl ShardShared {
         self.parker.wake_if_asleep();
     }
 
-    fn is_sweep_wanted(&self) -> bool {
+    pub(crate) fn is_sweep_wanted(&self) -> bool {
         // Ordering: Relaxed. See `want_sweep`.
         self.sweep_wanted.load(Ordering::Relaxed)
     }
@@ -190,8 +191,10 @@ impl Shard {
         self.wheel.wake_tick().into_iter().chain(lull).min()
     }
 
-    /// Whether the shard, which announced `wake`, may sleep: what came since is due no earlier, and no sweep is wanted.
-    fn may_sleep(&self, wake: Option<Wake>) -> bool {
+    /// Whether the shard, which has announced `wake`, may sleep. It drains its lanes once more (K1): what came since its
+    /// turn must be due no earlier, and no sweep may be wanted.
+    fn may_sleep(&mut self, wake: Option<Wake>) -> bool {
+        self.drain();
         let due_earlier = match (self.wake_tick(), wake) {
             (None, _) => false,
             (Some(_), None) => true,
@@ -252,14 +255,6 @@ impl Shard {
     fn look_at_held<F: Fire>(&mut self, now: Timestamp, dispatcher: &Dispatcher, fire: &StdArc<F>) {
         let Self { index, shared, slots, wheel, tick, underway, held, looks, .. } = self;
         let tickets = held.len();
-        for ticket in &*held {
-            slots.prefetch(ticket.index);
-        }
-        held.retain(|ticket| slots.control(ticket.index).hold(ticket.stamp));
-        if !held.is_empty() {
-            // Ordering: heavy fence [F3 of `state::owned`], once for all of them.
-            slots.barrier().heavy();
-        }
         let mut put_off = 0;
         let present = wheel.position();
         let next_look = |deadline| {
@@ -267,17 +262,9 @@ impl Shard {
             let look = looks.next(present, due);
             if look < due { tick.start_of(look) } else { deadline }
         };
-        held.retain(|ticket| {
-            let (control, pin) = (slots.control(ticket.index), slots.pin(ticket.index));
-            match control.look(ticket.stamp, now, pin, next_look) {
-                Look::Due => true,
-                Look::AtRest => false,
-                Look::Later { stamp, look } => {
-                    wheel.insert(Posting { deadline: look, index: ticket.index, stamp }.into_ticket(*tick));
-                    put_off += 1;
-                    false
-                }
-            }
+        keep_due(slots, held, now, next_look, |posting| {
+            wheel.insert(posting.into_ticket(*tick));
+            put_off += 1;
         });
         looks.note(present, put_off);
         shared.counters.put_off.add(put_off);

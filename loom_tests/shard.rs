@@ -7,6 +7,17 @@
 //!
 //! | left out | model that goes red |
 //! |----------|---------------------|
+//! | F1: `announce`'s heavy fence | all five |
+//! | F1: `notify`'s light fence | all five |
+//! | K1: `sleep` announces nothing | all five |
+//! | K1: `sleep` ignores `may_sleep` | all five |
+//! | K1: `may_sleep` does not drain | all but `a_wanted_sweep_races_with_sleep` |
+//! | K1: `may_sleep` ignores what is due earlier | all but `a_wanted_sweep_races_with_sleep` |
+//! | K1: `may_sleep` ignores a wanted sweep | `a_wanted_sweep_races_with_sleep` |
+//! | `want_sweep` wakes before it sets the flag, or does not wake | `a_wanted_sweep_races_with_sleep` |
+//! | `sleep` does not withdraw | `two_pushes_race_with_two_sleeps`, `a_wanted_sweep_races_with_sleep` |
+//! | X3: a lane that is taken over does not arrive | all but `a_wanted_sweep_races_with_sleep` |
+//! | `sleep` ignores that the parker is closed | none: `park` looks at the word once more |
 
 use super::model;
 use crate::clock::{Clock, EngineClock};

@@ -15,7 +15,7 @@ pub(crate) use thread::drive;
 
 use crate::counters::ShardCounters;
 use crate::dispatch::{Dispatcher, DueChunk, Fire, HANDOVER_CHUNKS, Handover, Underway};
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, InboxReader};
 use crate::limits::{CHUNK_TICKETS, RADIX_BITS};
 use crate::parker::Parker;
 use crate::slab::Slots;
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// What a shard shares with producers and workers.
 #[derive(Debug)]
 pub(crate) struct ShardShared {
-    pub(crate) inbox: Inbox,
+    pub(crate) inbox: StdArc<Inbox>,
     pub(crate) parker: Parker,
     pub(crate) counters: ShardCounters,
     sweep_wanted: AtomicBool,
@@ -46,7 +46,7 @@ pub(crate) struct ShardShared {
 impl ShardShared {
     pub(crate) fn new(lane_capacity: u64) -> Self {
         Self {
-            inbox: Inbox::new(lane_capacity),
+            inbox: StdArc::new(Inbox::new(lane_capacity)),
             parker: Parker::new(),
             counters: ShardCounters::new(),
             sweep_wanted: AtomicBool::new(false),
@@ -91,6 +91,7 @@ pub(crate) struct Wake {
 pub(crate) struct Shard {
     index: usize,
     shared: StdArc<ShardShared>,
+    reader: InboxReader,
     slots: StdArc<Slots>,
     wheel: TicketWheel<RADIX_BITS>,
     tick: TickLength,
@@ -114,6 +115,7 @@ impl Shard {
     ) -> Self {
         Self {
             index,
+            reader: shared.inbox.reader(),
             shared,
             slots,
             wheel: TicketWheel::new(Tick(0)),
@@ -215,21 +217,18 @@ impl Shard {
 
     /// Brings tickets from the lanes into the wheel; those whose timer has ended meanwhile end here.
     pub(crate) fn drain(&mut self) {
-        let Self { shared, slots, wheel, tick, drained, lull, .. } = self;
+        let Self { shared, reader, slots, wheel, tick, drained, lull, .. } = self;
         let mut stale = 0;
-        for lane in shared.inbox.lanes() {
-            // SAFETY: N3: `&mut self`, and `Core::new` makes one shard for each inbox.
-            unsafe {
-                lane.drain(|posting| {
-                    drained.push(posting);
-                    if drained.len() == CHUNK_TICKETS {
-                        stale += insert_live(wheel, slots, *tick, drained, lull);
-                    }
-                });
-            }
+        reader.walk(|lane| {
+            lane.drain(|posting| {
+                drained.push(posting);
+                if drained.len() == CHUNK_TICKETS {
+                    stale += insert_live(wheel, slots, *tick, drained, lull);
+                }
+            });
             // Lane by lane: only within a lane does what follows tell that a posting has ended.
             stale += insert_live(wheel, slots, *tick, drained, lull);
-        }
+        });
         shared.counters.stale.add(stale);
         shared.counters.tickets.set(wheel.len() as u64);
     }

@@ -104,6 +104,26 @@ fn a_chain_changes_hands() {
     });
 }
 
+/// Two threads want a slot each, of a magazine of two that is all there is left: it is split. The thread that comes second
+/// waits for the rest if it must.
+#[test]
+fn a_magazine_is_split() {
+    model("a_magazine_is_split", || {
+        let slab = StdArc::new(Slab::<u32>::new(4));
+        let held = fresh(&slab, 4);
+        let mut magazine = Magazine::new();
+        magazine.push(slab.slots(), held[0]);
+        magazine.push(slab.slots(), held[1]);
+        slab.slots().give(magazine);
+        let other = StdArc::clone(&slab);
+        let taker = thread::spawn(move || Magazines::new().take(other.slots()).unwrap());
+        let mut taken = [Magazines::new().take(slab.slots()).unwrap(), taker.join().unwrap()];
+        taken.sort_unstable();
+        assert_eq!(taken, [held[0], held[1]]);
+        assert_eq!(Magazines::new().take(slab.slots()), None);
+    });
+}
+
 fn fresh(slab: &Slab<u32>, count: usize) -> Vec<u32> {
     let mut magazines = Magazines::new();
     (0..count).map(|_| magazines.take(slab.slots()).unwrap()).collect()

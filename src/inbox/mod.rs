@@ -34,7 +34,7 @@ mod lane;
 
 pub(crate) use lane::{Lane, Pushed};
 
-use crate::sync::{Arc, AtomicBool, AtomicPtr, ModelledMutex, Ordering, PoisonError, StdArc};
+use crate::sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, ModelledMutex, Ordering, PoisonError, StdArc};
 use crate::ticket::Posting;
 use core::ptr;
 
@@ -47,6 +47,8 @@ pub(crate) struct Inbox {
     arrivals: AtomicPtr<Lane>,
     vacant: StdArc<Vacant>,
     has_reader: AtomicBool,
+    /// How often a thread has registered.
+    registered: AtomicU64,
     lane_capacity: u64,
 }
 
@@ -102,6 +104,7 @@ impl Inbox {
             arrivals: AtomicPtr::new(ptr::null_mut()),
             vacant: StdArc::new(Vacant::new()),
             has_reader: AtomicBool::new(false),
+            registered: AtomicU64::new(0),
             lane_capacity,
         }
     }
@@ -116,11 +119,19 @@ impl Inbox {
 
     /// A lane for the calling thread: one that was left behind, or a new one.
     pub(crate) fn register(&self) -> LaneWriter {
+        // Ordering: Relaxed. A counter.
+        self.registered.fetch_add(1, Ordering::Relaxed);
         let lane = self.vacant.take().unwrap_or_else(|| self.list());
         if lane.take_over() {
             chain(&self.arrivals, &lane, Lane::set_next_arrival);
         }
         LaneWriter { lane, vacant: StdArc::clone(&self.vacant) }
+    }
+
+    /// How often a thread has registered.
+    pub(crate) fn registered(&self) -> u64 {
+        // Ordering: Relaxed. A counter.
+        self.registered.load(Ordering::Relaxed)
     }
 
     /// Lists a new lane.

@@ -4,6 +4,8 @@
 //! Rounds on both engines alternate, and the least of each counts. Run as a bench, it fails when the used engine costs a
 //! tenth more than the fresh one; run as a test, it only runs.
 
+#![expect(clippy::print_stdout, reason = "the figures are for the person who runs it")]
+
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};

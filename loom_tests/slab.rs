@@ -4,12 +4,16 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | D1: `give` | `a_magazine_changes_hands`, `takers_and_a_giver_never_share_a_slot` |
-//! | D1: `take`'s load | the same two |
-//! | D1: `take`'s swap that fails | `takers_and_a_giver_never_share_a_slot` |
-//! | D2: the tag | `takers_and_a_giver_never_share_a_slot` |
-//! | G1: `grow` | `two_threads_grow_one_segment` |
-//! | G1: `get` | `two_threads_grow_one_segment` |
+//! | D1: `publish` | `a_magazine_changes_hands`, `takers_and_a_giver_never_share_a_slot`, and two more |
+//! | D1: `take_magazine`'s load | the same four |
+//! | D1: `take_magazine`'s swap that fails | `takers_and_a_giver_never_share_a_slot`, `a_magazine_is_split` |
+//! | D2: the tag, in both | `takers_and_a_giver_never_share_a_slot` |
+//! | `give` counts the slots after it publishes them | `a_chain_changes_hands` |
+//! | `take` discounts what it splits off | `a_magazine_is_split` |
+//! | `take` keeps what it splits off | `a_magazine_is_split`, `a_chain_changes_hands` |
+//! | a thread that finds nothing does not look again | `a_magazine_is_split` |
+//! | G2: `grow` | `two_threads_grow_one_segment` |
+//! | G2: `get` | `two_threads_grow_one_segment` |
 
 use super::model;
 use crate::slab::{Magazine, Magazines, Slab};

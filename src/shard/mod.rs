@@ -2,6 +2,12 @@
 //!
 //! A shard reads its lanes, its wheel and the time, and nothing else. Its turn: drain the lanes, advance the wheel,
 //! hand over what is due, look after slow chunks, sweep a little if asked.
+//!
+//! # Synchronisation
+//! | pair | one side                  | other side                | what is ruled out | model |
+//! |------|---------------------------|---------------------------|-------------------|-------|
+//! | F1   | `want_sweep`: flag, wake  | `announce`, `may_sleep`   | both miss         | `shard::a_wanted_sweep_races_with_sleep` |
+//! | F3   | `keep_due`: hold, look    | an arming (`state::owned`)| both miss         | `owned::arm_races_with_fire` |
 
 mod held;
 mod looks;
@@ -281,6 +287,7 @@ impl Shard {
                 return true;
             }
             // Cleared before the pass: what is asked for during it is another one.
+            // Ordering: Relaxed. Nothing is handed over: a ticket that the pass takes for a live one stays until the next.
             self.shared.sweep_wanted.store(false, Ordering::Relaxed);
             self.sweeping = true;
         }

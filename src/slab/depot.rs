@@ -20,8 +20,8 @@
 //! ```
 //!
 //! # Invariants
-//! D1. A slot is in one magazine at most, and a magazine in one thread's hands or in the depot.
 //! D2. The tag changes with every change of `top`. A `take` that sleeps through 2^32 of them, or a multiple, is not caught.
+//! D3. A slot is in one magazine at most, and a magazine in one thread's hands or in the depot.
 //!
 //! # When slots are scarce
 //!
@@ -165,7 +165,7 @@ impl Slots {
 
     /// How many slots were ever used: indices are below.
     pub(crate) fn used(&self) -> u32 {
-        // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and G1 covers the segments.
+        // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and G2 covers the segments.
         lower(self.fresh.load(Ordering::Relaxed))
     }
 
@@ -371,7 +371,8 @@ impl Magazines {
         self.loaded.pop(slots)
     }
 
-    /// Takes back a slot that the caller vacated.
+    /// Takes back a slot that the caller vacated. No other thread gets it before the next call: until then the caller may
+    /// still take the payload.
     #[inline(always)]
     pub(crate) fn put(&mut self, slots: &Slots, index: u32) {
         if self.loaded.len >= slots.magazine_slots {

@@ -21,7 +21,7 @@ use criterion::{BenchmarkId, Criterion};
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::queue::SegQueue;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use ticket::Posting;
@@ -48,25 +48,27 @@ trait Writer {
 }
 
 /// One single-producer lane for each writer: the engine's inbox.
-struct Lanes(inbox::Inbox);
+struct Lanes {
+    inbox: Arc<inbox::Inbox>,
+    reader: Mutex<inbox::InboxReader>,
+}
 
 impl Queue for Lanes {
     const NAME: &'static str = "lanes";
     type Writer = inbox::LaneWriter;
 
     fn new() -> Self {
-        Self(inbox::Inbox::new(16 * LANE_CAPACITY))
+        let inbox = Arc::new(inbox::Inbox::new(16 * LANE_CAPACITY));
+        let reader = Mutex::new(inbox.reader());
+        Self { inbox, reader }
     }
 
     fn writer(&self) -> inbox::LaneWriter {
-        self.0.register()
+        self.inbox.register()
     }
 
     fn drain(&self, mut each: impl FnMut(Posting)) {
-        for lane in self.0.lanes() {
-            // SAFETY: `measure` has one consumer, so this is the lane's one reader.
-            unsafe { lane.drain(&mut each) };
-        }
+        self.reader.lock().unwrap().walk(|lane| lane.drain(&mut each));
     }
 }
 

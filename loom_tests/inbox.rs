@@ -4,17 +4,23 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | L1: `push` | `push_races_with_drain` and three more |
-//! | L1: `drain` | the same four |
+//! | L1: `push` | `push_races_with_drain` and twelve more, here and in `parker` and `shard` |
+//! | L1: `drain` | the same |
 //! | L2: `recycle` | `a_drained_block_is_reused` |
 //! | L2: `spare_block` | `a_drained_block_is_reused` |
-//! | L3: `retire` | `a_lane_is_taken_over`, which aborts |
-//! | L3: `take_over` | `a_lane_is_taken_over`, which aborts |
-//! | L4: `register` | `two_producers_one_drain` |
-//! | L4: `lanes` | `two_producers_one_drain` |
+//! | L3: `take_over` | none: the lock orders it, and loom has no load that waits for a later store |
+//! | L4, L5: `chain` | `a_new_lane_is_counted`, `shard::a_first_push_races_with_sleep`, `parker::push_races_with_park` |
+//! | L4: `lanes` | `a_new_lane_is_counted` |
+//! | L5: `take_arrivals` | `shard::a_first_push_races_with_sleep`, `parker::push_races_with_park` |
+//! | L6: `retire` | `a_lane_leaves_the_walk`, `a_lane_is_taken_over_while_it_leaves`, and five more |
+//! | L6: `leave_walk`, Acquire | the same seven, `shard::a_first_push_races_with_sleep` |
+//! | L6: `leave_walk`, Release | none: as `take_over` |
+//! | X3: a lane leaves although it was taken over | `a_lane_is_taken_over_while_it_leaves` |
+//! | X3: a lane leaves after it was drained | the seven of `retire`, `shard::a_first_push_races_with_sleep` |
+//! | X3: a lane that is taken over does not arrive | all but `a_lane_is_taken_over` and those that do not drain |
 
 use super::model;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, InboxReader, Lane};
 use crate::slab::{Magazines, Slab};
 use crate::state::Cancel;
 use crate::sync::{StdArc, thread};
@@ -26,22 +32,19 @@ fn posting(index: u32) -> Posting {
 }
 
 /// Drains until `count` postings were seen.
-fn drain_all(inbox: &Inbox, count: usize) -> Vec<u32> {
-    let mut seen = drain(inbox);
+fn drain_all(reader: &mut InboxReader, count: usize) -> Vec<u32> {
+    let mut seen = drain(reader);
     while seen.len() < count {
         thread::yield_now();
-        seen.extend(drain(inbox));
+        seen.extend(drain(reader));
     }
     seen
 }
 
-/// Drains every lane; the calling thread is the reader.
-fn drain(inbox: &Inbox) -> Vec<u32> {
+/// Drains every lane.
+fn drain(reader: &mut InboxReader) -> Vec<u32> {
     let mut seen = Vec::new();
-    for lane in inbox.lanes() {
-        // SAFETY: each model drains from one thread at a time.
-        unsafe { lane.drain(|posting| seen.push(posting.index)) };
-    }
+    reader.walk(|lane| lane.drain(|posting| seen.push(posting.index)));
     seen
 }
 
@@ -56,7 +59,7 @@ fn push_races_with_drain() {
                 let _ = writer.push(posting(index));
             }
         });
-        assert_eq!(drain_all(&inbox, 3), [0, 1, 2]);
+        assert_eq!(drain_all(&mut inbox.reader(), 3), [0, 1, 2]);
         producer.join().unwrap();
     });
 }
@@ -70,7 +73,7 @@ fn a_batch_is_seen_whole() {
         let producer = thread::spawn(move || {
             let _ = writer.push_all(&[posting(0), posting(1), posting(2)]);
         });
-        let seen = drain(&inbox);
+        let seen = drain(&mut inbox.reader());
         assert!(seen.is_empty() || seen == [0, 1, 2], "{seen:?}");
         producer.join().unwrap();
     });
@@ -90,7 +93,7 @@ fn a_drained_block_is_reused() {
                 let _ = writer.push(posting(index));
             }
         });
-        assert_eq!(drain_all(&inbox, 5), [0, 1, 2, 3, 4]);
+        assert_eq!(drain_all(&mut inbox.reader(), 5), [0, 1, 2, 3, 4]);
         producer.join().unwrap();
     });
 }
@@ -106,11 +109,12 @@ fn two_producers_one_drain() {
                 let _ = inbox.register().push(posting(index));
             })
         });
-        let mut seen = drain(&inbox);
+        let mut reader = inbox.reader();
+        let mut seen = drain(&mut reader);
         for producer in producers {
             producer.join().unwrap();
         }
-        seen.extend(drain(&inbox));
+        seen.extend(drain(&mut reader));
         seen.sort_unstable();
         assert_eq!(seen, [0, 1]);
     });
@@ -128,9 +132,76 @@ fn a_lane_is_taken_over() {
         });
         let _ = inbox.register().push(posting(1));
         leaving.join().unwrap();
-        let mut seen = drain(&inbox);
+        let mut seen = drain(&mut inbox.reader());
         seen.sort_unstable();
         assert_eq!(seen, [0, 1]);
+    });
+}
+
+/// A thread ends while the reader walks: what it posted is drained before its lane has left the walk, or with that.
+#[test]
+fn a_lane_leaves_the_walk() {
+    model("a_lane_leaves_the_walk", || {
+        let inbox = StdArc::new(Inbox::new(64));
+        let mut reader = inbox.reader();
+        let mut writer = inbox.register();
+        let leaving = thread::spawn(move || {
+            let _ = writer.push(posting(0));
+        });
+        let mut seen = Vec::new();
+        loop {
+            let mut lanes = 0;
+            reader.walk(|lane| {
+                lanes += 1;
+                lane.drain(|posting| seen.push(posting.index));
+            });
+            if lanes == 0 {
+                break;
+            }
+            thread::yield_now();
+        }
+        assert_eq!(seen, [0]);
+        leaving.join().unwrap();
+    });
+}
+
+/// A lane is taken over while it leaves the walk: what its new writer posts is found by a walk after that. Legal endings:
+/// (a) the lane stays in the walk; (b) it leaves, and arrives again.
+#[test]
+fn a_lane_is_taken_over_while_it_leaves() {
+    model("a_lane_is_taken_over_while_it_leaves", || {
+        let inbox = StdArc::new(Inbox::new(64));
+        let mut reader = inbox.reader();
+        let _ = inbox.register().push(posting(0));
+        let other = StdArc::clone(&inbox);
+        let producer = thread::spawn(move || {
+            let mut writer = other.register();
+            let _ = writer.push(posting(1));
+            let _ = writer.push(posting(2));
+        });
+        let mut seen = drain(&mut reader);
+        seen.extend(drain(&mut reader));
+        producer.join().unwrap();
+        seen.extend(drain(&mut reader));
+        assert_eq!(seen, [0, 1, 2]);
+        assert_eq!(inbox.lanes().count(), 1);
+        assert_eq!(inbox.lanes().map(Lane::scheduled).sum::<u64>(), 3);
+    });
+}
+
+/// A thread that counts sees a new lane whole.
+#[test]
+fn a_new_lane_is_counted() {
+    model("a_new_lane_is_counted", || {
+        let inbox = StdArc::new(Inbox::new(64));
+        let other = StdArc::clone(&inbox);
+        let producer = thread::spawn(move || other.register().push(posting(0)));
+        let counted = || inbox.lanes().map(Lane::scheduled).sum::<u64>();
+        while counted() == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(counted(), 1);
+        let _ = producer.join().unwrap();
     });
 }
 
@@ -161,26 +232,21 @@ fn cancel_races_with_drain() {
             kept
         });
         let mut live = Vec::new();
+        let mut reader = inbox.reader();
         for round in 0..2 {
-            for lane in inbox.lanes() {
-                // SAFETY: this thread is the reader.
-                unsafe {
-                    lane.drain(|posting| {
-                        if slab.slots().control(posting.index).is_live(posting.stamp) {
-                            live.push(posting);
-                        }
-                    });
-                }
-            }
+            reader.walk(|lane| {
+                lane.drain(|posting| {
+                    if slab.slots().control(posting.index).is_live(posting.stamp) {
+                        live.push(posting);
+                    }
+                });
+            });
             if round == 0 {
                 thread::yield_now();
             }
         }
         let kept = producer.join().unwrap();
-        for lane in inbox.lanes() {
-            // SAFETY: as above.
-            unsafe { lane.drain(|posting| live.push(posting)) };
-        }
+        reader.walk(|lane| lane.drain(|posting| live.push(posting)));
         live.retain(|posting| slab.slots().control(posting.index).is_live(posting.stamp));
         assert_eq!(live.iter().map(|posting| posting.index).collect::<Vec<_>>(), [kept.index()]);
     });
@@ -203,11 +269,9 @@ fn worker_handover_publishes_the_payload() {
             let _ = writer.push(Posting { deadline: Timestamp::ZERO, index, stamp });
         });
         let mut due = Vec::new();
+        let mut reader = inbox.reader();
         while due.is_empty() {
-            for lane in inbox.lanes() {
-                // SAFETY: this thread is the reader.
-                unsafe { lane.drain(|posting| due.push(posting)) };
-            }
+            reader.walk(|lane| lane.drain(|posting| due.push(posting)));
             thread::yield_now();
         }
         let worker_slab = StdArc::clone(&slab);

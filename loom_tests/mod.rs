@@ -14,6 +14,7 @@ mod inbox;
 mod owned;
 mod parker;
 mod sessions;
+mod shard;
 mod shutdown;
 mod slab;
 mod sleepers;

@@ -6,7 +6,7 @@
 //! |----------|---------------------|
 //! | F3: `put_off`'s light fence | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 2 more |
 //! | F3: `disarm`'s light fence | `disarm_and_arm_race_with_a_look`, `disarm_races_with_fire` |
-//! | F3: the heavy fence after `hold` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 3 more |
+//! | F3: the heavy fence of `keep_due` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 3 more |
 //! | O1: no touch of a held timer, by `list` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 5 more |
 //! | O1: no touch of a running one | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
 //! | O1: no touch by `withdraw` | `a_disarm_tells_without_a_fence`, `disarm_and_arm_race_with_a_look`, `disarm_races_with_a_handler_that_disarms`, and 2 more |
@@ -31,11 +31,13 @@
 
 use super::model;
 use crate::barrier::Barrier;
+use crate::shard::keep_due;
 use crate::slab::{Magazines, Slab};
 use crate::state::Control;
 use crate::state::owned::{AfterRun, Arm, Begin, Disarm, Look, Pin, Release, Shut};
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
-use crate::tick::Timestamp;
+use crate::tick::{Tick, Timestamp};
+use crate::ticket::{Posting, Ticket};
 
 /// Deadlines within one unit of a look, which the pin tells apart.
 const EARLY: Timestamp = Timestamp::from_nanos(10);
@@ -123,18 +125,10 @@ impl World {
 
     /// What a shard does with a due ticket. True when the timer is due.
     fn look(&self, who: usize, stamp: u32, now: Timestamp) -> bool {
-        if !self.control().hold(stamp) {
-            return false;
-        }
-        self.slab.slots().barrier().heavy();
-        match self.control().look(stamp, now, self.pin(), |deadline| deadline) {
-            Look::Due => true,
-            Look::Later { stamp, look } => {
-                self.post(who, stamp, look);
-                false
-            }
-            Look::AtRest => false,
-        }
+        let mut due = vec![Ticket { tick: Tick(0), index: self.index, stamp }];
+        let post_again = |posting: Posting| self.post(who, posting.stamp, posting.deadline);
+        keep_due(self.slab.slots(), &mut due, now, |deadline| deadline, post_again);
+        !due.is_empty()
     }
 
     /// What a worker does with a due timer: the deadline that it fired for.

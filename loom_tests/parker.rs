@@ -1,6 +1,7 @@
 //! The shard's sleep: no wake is lost.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`, or the fence or tag left out.
+//! Each row was tried: the ordering named was made `Relaxed`, or the fence or tag left out. The models in `shard.rs` run
+//! the same with the shard's own loop.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -9,10 +10,11 @@
 //! | K2: `announce` | `an_announcement_brings_its_thread` |
 //! | K2: `wake` | `an_announcement_brings_its_thread` |
 //! | K2: `close` | none: it takes an announcement away as `wake` does |
-//! | `withdraw`'s swap made a store | `close_races_with_withdraw` |
+//! | `withdraw`'s swap made a store | `close_races_with_withdraw`, `shard::a_wanted_sweep_races_with_sleep` |
+//! | K1: `sleep` ignores `may_sleep` | `push_races_with_park`, `close_races_with_withdraw` |
 
 use super::model;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, InboxReader};
 use crate::parker::{Notified, Parker};
 use crate::sync::{Arc, AtomicBool, Ordering, StdArc, thread};
 use crate::tick::Timestamp;
@@ -27,13 +29,16 @@ fn push_and_notify(inbox: &Inbox, parker: &Parker, deadline: Timestamp) {
     assert_eq!(parker.notify(deadline), Notified::Open);
 }
 
+/// Parks without a time limit.
+fn park(parker: &Parker) -> bool {
+    parker.park(None);
+    true
+}
+
 /// Whether a drain finds something due before `until`.
-fn finds_earlier(inbox: &Inbox, until: Timestamp) -> bool {
+fn finds_earlier(reader: &mut InboxReader, until: Timestamp) -> bool {
     let mut found = false;
-    for lane in inbox.lanes() {
-        // SAFETY: the shard's thread is the one reader.
-        unsafe { lane.drain(|posting| found |= posting.deadline < until) };
-    }
+    reader.walk(|lane| lane.drain(|posting| found |= posting.deadline < until));
     found
 }
 
@@ -48,16 +53,14 @@ fn push_races_with_park() {
         let (shard_inbox, shard_parker) = (StdArc::clone(&inbox), StdArc::clone(&parker));
         let shard = thread::spawn(move || {
             shard_parker.adopt_current_thread();
-            loop {
-                assert!(shard_parker.announce(Some(at(100))));
-                if finds_earlier(&shard_inbox, at(100)) {
-                    break;
-                }
-                shard_parker.park(None);
-                shard_parker.withdraw();
-                if finds_earlier(&shard_inbox, at(100)) {
-                    break;
-                }
+            let mut reader = shard_inbox.reader();
+            let mut found = false;
+            while !found {
+                let may_sleep = || {
+                    found = finds_earlier(&mut reader, at(100));
+                    !found
+                };
+                let _ = shard_parker.sleep(Some(at(100)), may_sleep, || park(&shard_parker));
             }
         });
         push_and_notify(&inbox, &parker, at(5));
@@ -71,11 +74,14 @@ fn two_pushes_unpark_once() {
     model("two_pushes_unpark_once", || {
         let inbox = StdArc::new(Inbox::new(64));
         let parker = StdArc::new(Parker::new());
-        assert!(parker.announce(Some(at(100))));
-        let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
-        let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(5)));
-        push_and_notify(&inbox, &parker, at(6));
-        producer.join().unwrap();
+        let asleep = || {
+            let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
+            let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(5)));
+            push_and_notify(&inbox, &parker, at(6));
+            producer.join().unwrap();
+            true
+        };
+        assert!(parker.sleep(Some(at(100)), || true, asleep));
         assert_eq!(parker.unparks(), 1);
     });
 }
@@ -88,8 +94,8 @@ fn a_later_push_does_not_wake() {
         let parker = StdArc::new(Parker::new());
         let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
         let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(100)));
-        assert!(parker.announce(Some(at(100))));
-        producer.join().unwrap();
+        let asleep = || producer.join().is_ok();
+        assert!(parker.sleep(Some(at(100)), || true, asleep));
         assert_eq!(parker.unparks(), 0);
     });
 }
@@ -104,9 +110,11 @@ fn unpark_before_park_is_kept() {
         let shard_announced = Arc::clone(&announced);
         let shard = thread::spawn(move || {
             shard_parker.adopt_current_thread();
-            assert!(shard_parker.announce(None));
-            shard_announced.store(true, Ordering::Release);
-            shard_parker.park(None);
+            let may_sleep = || {
+                shard_announced.store(true, Ordering::Release);
+                true
+            };
+            assert!(shard_parker.sleep(None, may_sleep, || park(&shard_parker)));
         });
         while !announced.load(Ordering::Acquire) {
             thread::yield_now();
@@ -125,10 +133,7 @@ fn close_races_with_park() {
         let shard = thread::spawn(move || {
             shard_parker.adopt_current_thread();
             while !shard_parker.is_closed() {
-                if shard_parker.announce(None) {
-                    shard_parker.park(None);
-                }
-                shard_parker.withdraw();
+                let _ = shard_parker.sleep(None, || true, || park(&shard_parker));
             }
         });
         parker.close();
@@ -144,8 +149,7 @@ fn close_races_with_withdraw() {
         let parker = StdArc::new(Parker::new());
         let shard_parker = StdArc::clone(&parker);
         let shard = thread::spawn(move || {
-            let _ = shard_parker.announce(None);
-            shard_parker.withdraw();
+            let _ = shard_parker.sleep(None, || false, || unreachable!());
         });
         parker.close();
         shard.join().unwrap();
@@ -169,7 +173,7 @@ fn an_announcement_brings_its_thread() {
         let shard = thread::spawn(move || {
             // SAFETY: nobody reads before the announcement.
             shard_shared.0.with_mut(|adopted| unsafe { *adopted = true });
-            assert!(shard_shared.1.announce(None));
+            assert!(shard_shared.1.sleep(None, || true, || true));
         });
         shared.1.wake_if_asleep();
         if shared.1.unparks() == 1 {

@@ -4,12 +4,16 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | D1: `give` | `a_magazine_changes_hands`, `takers_and_a_giver_never_share_a_slot` |
-//! | D1: `take`'s load | the same two |
-//! | D1: `take`'s swap that fails | `takers_and_a_giver_never_share_a_slot` |
-//! | D2: the tag | `takers_and_a_giver_never_share_a_slot` |
-//! | G1: `grow` | `two_threads_grow_one_segment` |
-//! | G1: `get` | `two_threads_grow_one_segment` |
+//! | D1: `publish` | `a_magazine_changes_hands`, `takers_and_a_giver_never_share_a_slot`, and two more |
+//! | D1: `take_magazine`'s load | the same four |
+//! | D1: `take_magazine`'s swap that fails | `takers_and_a_giver_never_share_a_slot`, `a_magazine_is_split` |
+//! | D2: the tag, in both | `takers_and_a_giver_never_share_a_slot` |
+//! | `give` counts the slots after it publishes them | `a_chain_changes_hands` |
+//! | `take` discounts what it splits off | `a_magazine_is_split` |
+//! | `take` keeps what it splits off | `a_magazine_is_split`, `a_chain_changes_hands` |
+//! | a thread that finds nothing does not look again | `a_magazine_is_split` |
+//! | G2: `grow` | `two_threads_grow_one_segment` |
+//! | G2: `get` | `two_threads_grow_one_segment` |
 
 use super::model;
 use crate::slab::{Magazine, Magazines, Slab};
@@ -101,6 +105,26 @@ fn a_chain_changes_hands() {
         giver.join().unwrap();
         taken.sort_unstable();
         assert_eq!(taken, [0, 1, 2, 3]);
+    });
+}
+
+/// Two threads want a slot each, of a magazine of two that is all there is left: it is split. The thread that comes second
+/// waits for the rest if it must.
+#[test]
+fn a_magazine_is_split() {
+    model("a_magazine_is_split", || {
+        let slab = StdArc::new(Slab::<u32>::new(4));
+        let held = fresh(&slab, 4);
+        let mut magazine = Magazine::new();
+        magazine.push(slab.slots(), held[0]);
+        magazine.push(slab.slots(), held[1]);
+        slab.slots().give(magazine);
+        let other = StdArc::clone(&slab);
+        let taker = thread::spawn(move || Magazines::new().take(other.slots()).unwrap());
+        let mut taken = [Magazines::new().take(slab.slots()).unwrap(), taker.join().unwrap()];
+        taken.sort_unstable();
+        assert_eq!(taken, [held[0], held[1]]);
+        assert_eq!(Magazines::new().take(slab.slots()), None);
     });
 }
 

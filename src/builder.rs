@@ -192,9 +192,16 @@ impl Builder {
         self
     }
 
-    /// How many slots there are for timers that are pending or run. Threads keep some slots at hand, which then are not
-    /// to be had by others: up to 128 each, and at most 1/32 of a capacity below 4,096. Memory is taken as it is needed and
-    /// kept until the engine is dropped: 16 bytes and the payload for each slot, 16 bytes for each ticket.
+    /// How many slots there are for timers that are pending or run.
+    ///
+    /// Threads keep some slots at hand, which other threads cannot have: up to 512 each, and at most 1/32 of the capacity.
+    /// A thread that only schedules keeps fewer: it takes 256 at a time, at most 1/64 of the capacity, and 1/256 of what is
+    /// left, at least one, once that is less than half of the capacity. So 900 threads can have a timer each in a capacity of
+    /// 4,096. A call that finds no slot is refused although fewer timers than the capacity are pending, if other threads have
+    /// the rest at hand; it counts in [`Stats::engine_full`](crate::Stats::engine_full), and `health` says `full`.
+    ///
+    /// Memory is taken as it is needed and kept until the engine is dropped: 16 bytes and the payload for each slot, 16 bytes
+    /// for each ticket.
     pub fn capacity(mut self, capacity: u32) -> Self {
         self.capacity = capacity;
         self

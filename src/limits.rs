@@ -28,6 +28,8 @@ mod lock_free {
     /// Slots that a magazine holds at most: a page of words. Where two threads' slots meet they share a line, and smaller
     /// magazines meet more often (`docs/design.md`, "Slots").
     pub(crate) const MAGAZINE_SLOTS: u32 = 256;
+    /// Of fewer slots than half the capacity, a thread takes no more than this part at a time.
+    pub(crate) const PART_OF_SCARCE_SLOTS: u32 = 256;
 }
 
 /// The same sizes, small enough for a model to reach every edge.
@@ -38,6 +40,7 @@ mod lock_free {
     pub(crate) const SEGMENT_BYTES: usize = usize::MAX >> 8;
     pub(crate) const CAPACITY_PER_MAGAZINE_SLOT: u32 = 2;
     pub(crate) const MAGAZINE_SLOTS: u32 = 2;
+    pub(crate) const PART_OF_SCARCE_SLOTS: u32 = 2;
 }
 
 #[cfg(feature = "std")]

@@ -15,7 +15,8 @@
 //! K1. Between a push and the moment when the pushed ticket is due, the shard looks at its lanes at least once.
 //!
 //! The shard announces, fences, drains its lanes once more, and sleeps only if nothing it found is earlier than what it
-//! announced. The producer pushes, fences, and reads the word. The two fences are ordered (`barrier`), so:
+//! announced ([`Parker::sleep`]). The producer pushes, fences, and reads the word. The two fences are ordered (`barrier`),
+//! so:
 //! - Case A, the producer's fence is first: the drain after the shard's fence sees the ticket.
 //! - Case B, the shard's fence is first: the producer reads the announced word, or a later one. If the ticket is
 //!   earlier it takes the announcement away by a CAS and unparks; if the CAS fails, another producer just did, or the
@@ -35,7 +36,7 @@
 //! # Synchronisation
 //! | pair | one side                 | other side                | what is ruled out | model |
 //! |------|--------------------------|---------------------------|-------------------|-------|
-//! | F1   | `announce`, then a drain | a push, then `notify`     | both miss         | `parker::push_races_with_park` |
+//! | F1   | `announce`, then a drain | a push, then `notify`     | both miss         | `shard::push_races_with_sleep`, `parker::push_races_with_park` |
 //! | F2   | `close`, then collect    | arm, push, then `notify`  | both miss         | `shutdown::schedule_races_with_shutdown` |
 //! | K2   | adopt, then `announce`   | `wake`, `close`           | an announcement without a thread to unpark | `parker::an_announcement_brings_its_thread` |
 
@@ -84,9 +85,24 @@ impl Parker {
         debug_assert!(adopted.is_ok(), "a shard has one thread");
     }
 
-    /// Announces that the shard is going to sleep, and must be woken for deadlines before `until`; the shard then drains
-    /// its lanes once more and either sleeps or withdraws. False when the engine was shut down.
-    pub(crate) fn announce(&self, until: Option<Timestamp>) -> bool {
+    /// One sleep of the shard: announces it, asks `may_sleep`, runs `park` if the answer is yes, and withdraws. What
+    /// `park` returned, or false when it did not run.
+    ///
+    /// `may_sleep` drains the lanes once more, and returns whether nothing in them is due before `until` (K1).
+    pub(crate) fn sleep(
+        &self,
+        until: Option<Timestamp>,
+        may_sleep: impl FnOnce() -> bool,
+        park: impl FnOnce() -> bool,
+    ) -> bool {
+        let slept = self.announce(until) && may_sleep() && park();
+        self.withdraw();
+        slept
+    }
+
+    /// Announces that the shard is going to sleep, and must be woken for deadlines before `until`. False when the engine
+    /// was shut down.
+    fn announce(&self, until: Option<Timestamp>) -> bool {
         let until = until.map_or(UNTIL_WOKEN, |until| until.as_nanos().clamp(AWAKE + 1, UNTIL_WOKEN));
         // Ordering: Release [K2]. Pairs with `wake` and `close`: who takes the announcement away finds the thread to
         // unpark. The fence orders the rest; a CAS because `close` must not be overwritten.
@@ -98,7 +114,7 @@ impl Parker {
     }
 
     /// Is awake again.
-    pub(crate) fn withdraw(&self) {
+    fn withdraw(&self) {
         // Ordering: Relaxed. A hint for the CAS.
         let until = self.wake_at.load(Ordering::Relaxed);
         if until != AWAKE && until != CLOSED {

@@ -7,6 +7,7 @@
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::Arc;
+    pub(crate) use loom::sync::Mutex as ModelledMutex;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread;
 
@@ -24,6 +25,8 @@ mod imp {
 #[cfg(not(all(test, tourbillon_loom)))]
 mod imp {
     pub(crate) use std::sync::Arc;
+    /// A lock that models enter.
+    pub(crate) use std::sync::Mutex as ModelledMutex;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use std::thread::{self, park_timeout, sleep};
 

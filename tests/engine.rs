@@ -103,3 +103,14 @@ fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
     engine.schedule(30 * second, 3).unwrap();
     assert_eq!(unparks(), before + 1, "due earlier than it sleeps");
 }
+
+#[test]
+fn homes_go_round_over_more_shards_than_cores() {
+    // Two producers for each shard, though all are made by one thread.
+    let engine =
+        Builder::new().shards(8).unpinned().inline().build(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
+    let producers: Vec<_> = (0..16).map(|_| engine.producer()).collect();
+    let mut homes: Vec<usize> = producers.iter().map(tourbillon::Producer::shard).collect();
+    homes.sort_unstable();
+    assert_eq!(homes, (0..8).flat_map(|shard| [shard; 2]).collect::<Vec<_>>());
+}

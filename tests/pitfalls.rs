@@ -1082,3 +1082,51 @@ fn slots_that_fired_timers_vacate_are_not_hoarded() {
     }
     assert!(pending >= 64 - 2 * 8, "{pending}");
 }
+
+/// As many threads as have a timer each, at the same time: each producer stands for one.
+fn producers_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u64) -> u64 {
+    let mut producers: Vec<_> = (0..threads).map(|_| engine.producer()).collect();
+    producers.iter_mut().map(|producer| u64::from(producer.schedule(HOUR, 0).is_ok())).sum()
+}
+
+#[test]
+fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
+    // What threads keep at hand must not use up an engine in which next to nothing is pending.
+    for capacity in [4_096, 16_384] {
+        for threads in [65, 300, 900] {
+            let (engine, _) = recording(Builder::new().capacity(capacity));
+            assert_eq!(producers_with_a_timer_each(&engine, threads), threads, "of {capacity}");
+        }
+    }
+}
+
+#[test]
+fn hundreds_of_threads_share_what_fired_timers_vacated() {
+    // The same when each slot has been used before: they come back in whole magazines then.
+    for capacity in [4_096, 16_384] {
+        let (mut engine, _) = recording(Builder::new().capacity(capacity));
+        let mut producer = engine.producer();
+        for n in 0..u64::from(capacity) {
+            producer.schedule(MS, n).unwrap();
+        }
+        drop(producer);
+        engine.advance(MS);
+        assert_eq!(engine.stats().fired, u64::from(capacity));
+        assert_eq!(producers_with_a_timer_each(&engine, 900), 900, "of {capacity}");
+    }
+}
+
+#[test]
+fn one_thread_has_every_slot() {
+    // However small the shares become towards the end.
+    for capacity in [1, 2, 63, 64, 129, 4_096] {
+        let (mut engine, _) = recording(Builder::new().capacity(capacity));
+        for _ in 0..3 {
+            let mut producer = engine.producer();
+            let scheduled = (0..=capacity).take_while(|_| producer.schedule(MS, 0).is_ok()).count();
+            assert_eq!(scheduled, capacity as usize);
+            drop(producer);
+            engine.advance(MS);
+        }
+    }
+}

@@ -41,7 +41,7 @@ const BESIDE_THE_DOORS: [(&str, &str, &str); 3] = [
 const UNSAFE_FLOOR: usize = 2;
 
 /// What unsafe code on other floors calls: file, function, reason.
-const UNSAFE_ABOVE: [(&str, &str, &str); 9] = [
+const UNSAFE_ABOVE: [(&str, &str, &str); 8] = [
     ("engine/mod.rs", "self.slab.write", "the magazine gave the slot (I3)"),
     ("engine/mod.rs", "self.slab.take", "the cancel made the payload ours (I3)"),
     ("engine/fire.rs", "self.slab.take", "the claim made the payload ours (I3)"),
@@ -50,7 +50,6 @@ const UNSAFE_ABOVE: [(&str, &str, &str); 9] = [
     ("engine/owned.rs", "self.slab.take", "the slot that we vacated is ours (O5)"),
     ("engine/owned.rs", "self.slab.peek", "who has the slot has not released it (O5)"),
     ("engine/shutdown.rs", "self.slab.take", "the eviction made the payload ours (I3)"),
-    ("shard/mod.rs", "lane.drain", "a shard is the one reader of its inbox (N3)"),
 ];
 
 /// A piece of code without comments and strings.
@@ -411,7 +410,7 @@ fn unsafe_code_is_seen() {
     assert_eq!(check("slab/mod.rs", "unsafe { anything() }"), 0);
     assert_eq!(check("engine/mod.rs", "unsafe { self.slab.write(index, payload) };"), 0);
     assert_eq!(check("engine/mod.rs", "unsafe { other(index) }; unsafe impl Send for X {}"), 2);
-    assert_eq!(check("shard/mod.rs", "unsafe {\n    lane.drain(|x| x)\n}"), 0);
+    assert_eq!(check("engine/fire.rs", "unsafe {\n    self.slab.peek(index)\n}"), 0);
     assert_eq!(check("shard/mod.rs", "// unsafe\nlet x = \"unsafe\"; not_unsafe();"), 0);
     assert_eq!(unfinished("x.rs", "todo!(); // unimplemented!()\nlet todo = dbg!(1);").len(), 2);
 }

@@ -141,14 +141,23 @@ fn find<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
     Lent { part: Some(ManuallyDrop::new(Box::new(local))), has_place }
 }
 
-/// The shard that is pinned to the core on which the thread runs now, if there is one; the first one of an engine
-/// without threads, whose outcome must not depend on a core.
+/// The shard that a thread's timers go to from now on; the first one of an engine without threads, whose outcome must not
+/// depend on a core.
 pub(crate) fn home_of_current_thread<T: Send + 'static>(core: &Core<T>) -> usize {
     if !core.has_threads() {
         return 0;
     }
-    let here = affinity::current_core().unwrap_or(0);
-    core.cores.iter().position(|&pinned| pinned == here).unwrap_or(here % core.shards.len())
+    let chosen: Vec<u64> = core.shards.iter().map(|shard| shard.inbox.registered()).collect();
+    home(affinity::current_core(), &core.cores, &chosen)
+}
+
+/// Of the shards that are pinned to core `here`, or of all where that is none or unknown, the one that threads have `chosen`
+/// least often. `cores` are those of the shards, in order.
+fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
+    let is_here = |&shard: &usize| here.is_some() && cores.get(shard).copied() == here;
+    let least = |shard: &usize| chosen[*shard];
+    let shards = 0..chosen.len();
+    shards.clone().filter(is_here).min_by_key(least).or_else(|| shards.min_by_key(least)).unwrap_or(0)
 }
 
 /// Says that the calling thread drives a shard of this engine.
@@ -160,5 +169,38 @@ impl<T: Send + 'static> Core<T> {
     /// Whether the calling thread may wait for a shard: not if it is one itself, nor if there is none.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
         self.has_threads() && SHARD_OF.try_with(Cell::get).ok().flatten() != Some(self.id)
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    /// The homes of threads that come one after the other.
+    fn homes(here: Option<usize>, cores: &[usize], shards: usize, threads: usize) -> Vec<usize> {
+        let mut chosen = vec![0; shards];
+        let choose = |_| {
+            let home = home(here, cores, &chosen);
+            chosen[home] += 1;
+            home
+        };
+        (0..threads).map(choose).collect()
+    }
+
+    #[test]
+    fn a_thread_is_at_home_on_its_core() {
+        assert_eq!(homes(Some(1), &[0, 1, 2], 3, 3), [1, 1, 1]);
+    }
+
+    #[test]
+    fn homes_go_round_among_the_shards_of_a_core() {
+        assert_eq!(homes(Some(1), &[0, 1, 0, 1, 0], 5, 4), [1, 3, 1, 3]);
+    }
+
+    #[test]
+    fn homes_go_round_among_all_shards_where_none_is_on_the_core() {
+        for (here, cores) in [(None, &[0, 1, 2][..]), (Some(7), &[0, 1, 2][..]), (Some(1), &[][..])] {
+            assert_eq!(homes(here, cores, 3, 4), [0, 1, 2, 0], "{here:?} of {cores:?}");
+        }
     }
 }

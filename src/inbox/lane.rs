@@ -17,10 +17,24 @@
 //! N1. Cells of postings below `published` are written, and not again until their block was drained and reused; the
 //!     cells from there on are the writer's. A block is linked before the first posting in it is published.
 //! N2. A block is owned by the lane's chain, by `returned`, or by the writer's spare chain: by exactly one of them.
-//! N3. `Writer` is touched by the writer only, `Reader` by the reader only: the shard that owns the inbox.
+//! N3. `Writer` is touched by the writer only, `Reader` by the reader only: the inbox's `InboxReader`.
+//!
+//! # States
+//! ```text
+//! state   1 OWNED    a writer has the lane
+//!         2 WALKED   the reader walks the lane, or will: it is among the arrivals
+//! ```
+//! | operation    | from -> to                       | otherwise         |
+//! |--------------|----------------------------------|-------------------|
+//! | `take_over`  | not owned -> owned, walked       |                   |
+//! | `retire`     | owned -> not owned               |                   |
+//! | `leave_walk` | walked, not owned -> not walked  | owned: stays      |
+//!
+//! The reader drains a lane after it has left the walk, so that nothing of its former writers stays behind. A posting of
+//! a later writer comes with an arrival.
 
 use crate::limits::BLOCK_TICKETS;
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::ticket::Posting;
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -31,6 +45,9 @@ struct Block {
     next: AtomicPtr<Block>,
     postings: [UnsafeCell<MaybeUninit<Posting>>; BLOCK_TICKETS],
 }
+
+const OWNED: u32 = 1;
+const WALKED: u32 = 2;
 
 const BLOCK: u64 = BLOCK_TICKETS as u64;
 
@@ -96,10 +113,12 @@ pub(crate) struct Lane {
     unmade: AtomicU64,
     /// Armings of owned timers that posted a ticket.
     posted_arms: AtomicU64,
-    owned: AtomicBool,
+    state: AtomicU32,
     capacity: u64,
     /// The next older lane of the inbox; set before the lane is listed.
     older: AtomicPtr<Lane>,
+    /// The lane that arrived before this one; set before this one arrives.
+    next_arrival: AtomicPtr<Lane>,
     reader: CachePadded<UnsafeCell<Reader>>,
     /// Postings drained, for the writer's view of how full the lane is.
     drained: AtomicU64,
@@ -113,7 +132,7 @@ unsafe impl Send for Lane {}
 unsafe impl Sync for Lane {}
 
 impl Lane {
-    /// An empty lane, owned by the caller's thread.
+    /// An empty lane that has no writer.
     pub(super) fn new(capacity: u64) -> Self {
         let block = Block::new();
         Self {
@@ -124,9 +143,10 @@ impl Lane {
             made: AtomicU64::new(0),
             unmade: AtomicU64::new(0),
             posted_arms: AtomicU64::new(0),
-            owned: AtomicBool::new(true),
+            state: AtomicU32::new(0),
             capacity,
             older: AtomicPtr::new(ptr::null_mut()),
+            next_arrival: AtomicPtr::new(ptr::null_mut()),
             reader: CachePadded::new(UnsafeCell::new(Reader { head: block, taken: 0 })),
             drained: AtomicU64::new(0),
             returned: AtomicPtr::new(ptr::null_mut()),
@@ -143,15 +163,42 @@ impl Lane {
         self.older.load(Ordering::Relaxed)
     }
 
-    /// Becomes the lane's writer, if it has none (X2).
+    pub(super) fn set_next_arrival(&self, lane: *mut Lane) {
+        // Ordering: Relaxed. Published with the arrival (L5).
+        self.next_arrival.store(lane, Ordering::Relaxed);
+    }
+
+    pub(super) fn next_arrival(&self) -> *const Lane {
+        // Ordering: Relaxed. Acquired with the arrival (L5).
+        self.next_arrival.load(Ordering::Relaxed)
+    }
+
+    /// Makes the caller, which took the lane from where vacant ones are, its writer (X2). True when the reader does not walk
+    /// the lane: it must arrive then.
+    #[must_use]
     pub(super) fn take_over(&self) -> bool {
-        // Ordering: Acquire [L3]. Pairs with `retire`: the writer's side. Relaxed on failure: nothing is read.
-        self.owned.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        // Ordering: Acquire. The reader has read the link of arrivals before it left (`leave_walk`). The lock of the vacant
+        // lanes brings the rest (L3).
+        let before = self.state.fetch_or(OWNED | WALKED, Ordering::Acquire);
+        debug_assert!(before & OWNED == 0, "X2");
+        before & WALKED == 0
     }
 
     pub(super) fn retire(&self) {
-        // Ordering: Release [L3]. Pairs with `take_over`: the writer's side.
-        self.owned.store(false, Ordering::Release);
+        // Ordering: Release [L6]. Pairs with `leave_walk`: the postings.
+        self.state.fetch_and(!OWNED, Ordering::Release);
+    }
+
+    /// Takes the lane out of the walk if it has no writer. The reader drains it afterwards, for the last time.
+    #[inline]
+    pub(super) fn leave_walk(&self) -> bool {
+        // Ordering: Relaxed. A hint for the CAS.
+        if self.state.load(Ordering::Relaxed) != WALKED {
+            return false;
+        }
+        // Ordering: Acquire [L6]. Pairs with `retire`: the postings. Release: the link of arrivals has been read, which the
+        // next writer sets (`take_over`). Failure Relaxed: nothing is read.
+        self.state.compare_exchange(WALKED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Postings published so far, as the writer itself knows.
@@ -241,7 +288,7 @@ impl Lane {
     /// # Safety
     ///
     /// The caller is the lane's one reader (N3).
-    pub(crate) unsafe fn drain(&self, mut each: impl FnMut(Posting)) {
+    pub(super) unsafe fn drain(&self, mut each: impl FnMut(Posting)) {
         // Ordering: Acquire [L1]. Pairs with `push`: the cells below, and the links of their blocks.
         let published = self.published.load(Ordering::Acquire);
         self.reader.with_mut(|reader| {

@@ -2,23 +2,30 @@
 //!
 //! A shard reads its lanes, its wheel and the time, and nothing else. Its turn: drain the lanes, advance the wheel,
 //! hand over what is due, or hold it back while too much is on its way, look after slow chunks, sweep a little if asked.
+//!
+//! # Synchronisation
+//! | pair | one side                  | other side                | what is ruled out | model |
+//! |------|---------------------------|---------------------------|-------------------|-------|
+//! | F1   | `want_sweep`: flag, wake  | `announce`, `may_sleep`   | both miss         | `shard::a_wanted_sweep_races_with_sleep` |
+//! | F3   | `keep_due`: hold, look    | an arming (`state::owned`)| both miss         | `owned::arm_races_with_fire` |
 
 mod backlog;
+mod held;
 mod looks;
 mod lull;
 mod pulse;
 mod thread;
 
+pub(crate) use held::keep_due;
 pub(crate) use pulse::Pulse;
 pub(crate) use thread::drive;
 
 use crate::counters::ShardCounters;
 use crate::dispatch::{Dispatcher, DueChunk, Fire, HANDOVER_CHUNKS, Handover, Underway};
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, InboxReader};
 use crate::limits::{CHUNK_TICKETS, RADIX_BITS};
 use crate::parker::Parker;
 use crate::slab::Slots;
-use crate::state::owned::Look;
 use crate::sync::{AtomicBool, Ordering, StdArc};
 use crate::tick::{Tick, TickLength, Timestamp};
 use crate::ticket::{Posting, Ticket};
@@ -38,7 +45,7 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// What a shard shares with producers and workers.
 #[derive(Debug)]
 pub(crate) struct ShardShared {
-    pub(crate) inbox: Inbox,
+    pub(crate) inbox: StdArc<Inbox>,
     pub(crate) parker: Parker,
     pub(crate) counters: ShardCounters,
     sweep_wanted: AtomicBool,
@@ -48,7 +55,7 @@ pub(crate) struct ShardShared {
 impl ShardShared {
     pub(crate) fn new(lane_capacity: u64) -> Self {
         Self {
-            inbox: Inbox::new(lane_capacity),
+            inbox: StdArc::new(Inbox::new(lane_capacity)),
             parker: Parker::new(),
             counters: ShardCounters::new(),
             sweep_wanted: AtomicBool::new(false),
@@ -64,7 +71,7 @@ impl ShardShared {
         self.parker.wake_if_asleep();
     }
 
-    fn is_sweep_wanted(&self) -> bool {
+    pub(crate) fn is_sweep_wanted(&self) -> bool {
         // Ordering: Relaxed. See `want_sweep`.
         self.sweep_wanted.load(Ordering::Relaxed)
     }
@@ -119,6 +126,7 @@ pub(crate) struct Wake {
 pub(crate) struct Shard {
     index: usize,
     shared: StdArc<ShardShared>,
+    reader: InboxReader,
     slots: StdArc<Slots>,
     wheel: TicketWheel<RADIX_BITS>,
     tick: TickLength,
@@ -146,6 +154,7 @@ impl Shard {
     ) -> Self {
         Self {
             index,
+            reader: shared.inbox.reader(),
             shared,
             slots,
             wheel: TicketWheel::new(tick.current_tick(now)),
@@ -232,9 +241,11 @@ impl Shard {
         self.wheel.wake_tick().into_iter().chain(lull).min()
     }
 
-    /// Whether the shard, which announced `wake`, may sleep: what came since is due no earlier, there is no room for what is
-    /// held back, and neither a sweep nor a look is wanted.
+    /// Whether the shard, which has announced `wake`, may sleep. It drains its lanes once more (K1): what came since its
+    /// turn must be due no earlier, there must be no room for what is held back, and neither a sweep nor a look may be
+    /// wanted.
     fn may_sleep(&mut self, wake: Option<Wake>) -> bool {
+        self.drain();
         let due_earlier = match (self.wake_tick(), wake) {
             (None, _) => false,
             (Some(_), None) => true,
@@ -256,21 +267,18 @@ impl Shard {
 
     /// Brings tickets from the lanes into the wheel; those whose timer has ended meanwhile end here.
     pub(crate) fn drain(&mut self) {
-        let Self { shared, slots, wheel, tick, drained, lull, .. } = self;
+        let Self { shared, reader, slots, wheel, tick, drained, lull, .. } = self;
         let mut stale = 0;
-        for lane in shared.inbox.lanes() {
-            // SAFETY: N3: `&mut self`, and `Core::new` makes one shard for each inbox.
-            unsafe {
-                lane.drain(|posting| {
-                    drained.push(posting);
-                    if drained.len() == CHUNK_TICKETS {
-                        stale += insert_live(wheel, slots, *tick, drained, lull);
-                    }
-                });
-            }
+        reader.walk(|lane| {
+            lane.drain(|posting| {
+                drained.push(posting);
+                if drained.len() == CHUNK_TICKETS {
+                    stale += insert_live(wheel, slots, *tick, drained, lull);
+                }
+            });
             // Lane by lane: only within a lane does what follows tell that a posting has ended.
             stale += insert_live(wheel, slots, *tick, drained, lull);
-        }
+        });
         shared.counters.stale.add(stale);
         shared.counters.tickets.set(wheel.len() as u64);
     }
@@ -333,14 +341,6 @@ impl Shard {
     fn look_at_held<F: Fire>(&mut self, now: Timestamp, dispatcher: &Dispatcher, fire: &StdArc<F>) {
         let Self { index, shared, slots, wheel, tick, underway, held, looks, .. } = self;
         let tickets = held.len();
-        for ticket in &*held {
-            slots.prefetch(ticket.index);
-        }
-        held.retain(|ticket| slots.control(ticket.index).hold(ticket.stamp));
-        if !held.is_empty() {
-            // Ordering: heavy fence [F3 of `state::owned`], once for all of them.
-            slots.barrier().heavy();
-        }
         let mut put_off = 0;
         let present = wheel.position();
         let next_look = |deadline| {
@@ -348,17 +348,9 @@ impl Shard {
             let look = looks.next(present, due);
             if look < due { tick.start_of(look) } else { deadline }
         };
-        held.retain(|ticket| {
-            let (control, pin) = (slots.control(ticket.index), slots.pin(ticket.index));
-            match control.look(ticket.stamp, now, pin, next_look) {
-                Look::Due => true,
-                Look::AtRest => false,
-                Look::Later { stamp, look } => {
-                    wheel.insert(Posting { deadline: look, index: ticket.index, stamp }.into_ticket(*tick));
-                    put_off += 1;
-                    false
-                }
-            }
+        keep_due(slots, held, now, next_look, |posting| {
+            wheel.insert(posting.into_ticket(*tick));
+            put_off += 1;
         });
         looks.note(present, put_off);
         shared.counters.put_off.add(put_off);
@@ -376,6 +368,7 @@ impl Shard {
                 return true;
             }
             // Cleared before the pass: what is asked for during it is another one.
+            // Ordering: Relaxed. Nothing is handed over: a ticket that the pass takes for a live one stays until the next.
             self.shared.sweep_wanted.store(false, Ordering::Relaxed);
             self.sweeping = true;
         }

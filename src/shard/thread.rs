@@ -1,4 +1,4 @@
-//! The thread of a shard: turn, announce, drain once more, sleep.
+//! The thread of a shard: turns and sleeps.
 
 use super::{Next, Pulse, Shard, Wake};
 use crate::affinity::{self, Pin};
@@ -32,14 +32,14 @@ pub(crate) fn drive<F: Fire>(
         let next = shard.turn(now, dispatcher, fire);
         pulse.end_turn(now, shard.due());
         let Next::Sleep(wake) = next else { continue };
-        if parker.announce(wake.map(|wake| wake.not_before)) {
-            // The second half of K1: what was pushed before the announcement is found now.
-            shard.drain();
-            if shard.may_sleep(wake) && park(parker, &mut pulse, wake, clock) {
-                shared.counters.wakes.add(1);
-            }
+        let slept = parker.sleep(
+            wake.map(|wake| wake.not_before),
+            || shard.may_sleep(wake),
+            || park(parker, &mut pulse, wake, clock),
+        );
+        if slept {
+            shared.counters.wakes.add(1);
         }
-        parker.withdraw();
     }
     pulse.end();
 }

@@ -12,33 +12,44 @@
 //! A magazine is a chain through the vacant slots' own link words: no memory but theirs.
 //! ```text
 //! link word   63             32 31         0
-//!            | next magazine   | next slot  |   the upper half counts in the first slot of a magazine only
+//!            | next magazine   | next slot  |   in the first slot of a magazine in the depot
+//!            | slots in all    | next slot  |   in its second slot
+//!            |                 | next slot  |   in the others
 //! top         63             32 31         0
 //!            | tag             | first slot of the topmost magazine |
 //! ```
 //!
 //! # Invariants
-//! D1. A slot is in one magazine at most, and a magazine in one thread's hands or in the depot.
 //! D2. The tag changes with every change of `top`. A `take` that sleeps through 2^32 of them, or a multiple, is not caught.
+//! D3. A slot is in one magazine at most, and a magazine in one thread's hands or in the depot.
+//!
+//! # When slots are scarce
+//!
+//! A slot in a thread's magazine is not to be had by others. While more than half of the capacity is on hand, never used or
+//! in the depot, a thread takes whole magazines. Of less it takes a small part at a time (`PART_OF_SCARCE_SLOTS`), and gives
+//! the rest of a magazine back: hundreds of threads can then have a few timers each in a small engine.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over | model |
 //! |------|--------------|--------------|---------------------|-------|
-//! | D1   | `give`       | `take`       | the magazine's link words, the slots' states | `slab::a_magazine_changes_hands` |
+//! | D1   | `publish`    | `take_magazine` | the magazine's link words, the slots' states | `slab::a_magazine_changes_hands` |
 //!
 //! # Progress and cost
-//! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention.
+//! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention and one addition. A thread that
+//! finds the depot empty while another one splits a magazine yields to it, a few times at most.
 
 use super::segments::{self, Segment, Segments};
 use crate::barrier::Barrier;
-use crate::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS};
+use crate::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS, PART_OF_SCARCE_SLOTS};
 use crate::state::Control;
 use crate::state::owned::Pin;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, thread};
 use core::mem;
 use crossbeam_utils::CachePadded;
 
 const NIL: u32 = u32::MAX;
+/// Looks into an empty depot, while a magazine is being split, before there is no slot.
+const LOOKS: usize = 16;
 
 impl Segment for Control {
     #[cfg(not(all(test, tourbillon_loom)))]
@@ -92,7 +103,15 @@ pub(crate) struct Slots {
     magazine_slots: u32,
     /// Slots from here on were never used.
     fresh: CachePadded<AtomicU64>,
-    top: CachePadded<AtomicU64>,
+    depot: CachePadded<Depot>,
+}
+
+/// The magazines that no thread holds.
+#[derive(Debug)]
+struct Depot {
+    top: AtomicU64,
+    /// Slots in them, and in those that are being split: never less.
+    slots: AtomicU64,
 }
 
 impl Slots {
@@ -107,7 +126,7 @@ impl Slots {
             capacity,
             magazine_slots: (capacity / CAPACITY_PER_MAGAZINE_SLOT).clamp(1, MAGAZINE_SLOTS),
             fresh: CachePadded::new(AtomicU64::new(0)),
-            top: CachePadded::new(AtomicU64::new(u64::from(NIL))),
+            depot: CachePadded::new(Depot { top: AtomicU64::new(u64::from(NIL)), slots: AtomicU64::new(0) }),
         }
     }
 
@@ -146,14 +165,26 @@ impl Slots {
 
     /// How many slots were ever used: indices are below.
     pub(crate) fn used(&self) -> u32 {
-        // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and G1 covers the segments.
+        // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and G2 covers the segments.
         lower(self.fresh.load(Ordering::Relaxed))
+    }
+
+    /// How many slots a thread may take at a time.
+    fn share(&self) -> u32 {
+        // Ordering: Relaxed. Only a measure.
+        let given = self.depot.slots.load(Ordering::Relaxed);
+        let on_hand = u64::from(self.capacity - self.used()) + given;
+        if on_hand > u64::from(self.capacity / 2) {
+            return self.magazine_slots;
+        }
+        let part = u32::try_from(on_hand / u64::from(PART_OF_SCARCE_SLOTS)).unwrap_or(u32::MAX);
+        part.clamp(1, self.magazine_slots)
     }
 
     /// Slots that were never used, as a magazine.
     fn take_fresh(&self) -> Option<Magazine> {
-        let most = u64::from(self.magazine_slots);
-        // Ordering: Relaxed. Whoever adds has the slots in between; nothing was written into them.
+        let most = u64::from(self.share());
+        // Ordering: Relaxed. The thread that adds has the slots in between; nothing was written into them.
         let first = self
             .fresh
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fresh| {
@@ -173,15 +204,29 @@ impl Slots {
         if magazine.is_empty() {
             return;
         }
+        // Ordering: Relaxed. Before the magazine is published, so that `take` never counts down what was not counted (D1).
+        self.depot.slots.fetch_add(u64::from(magazine.len), Ordering::Relaxed);
+        self.publish(magazine);
+    }
+
+    /// Puts a magazine, whose slots the depot has counted, where any thread finds it.
+    fn publish(&self, magazine: Magazine) {
+        if magazine.is_empty() {
+            return;
+        }
         let first = self.control(magazine.first);
         let next_slot = lower(first.links());
+        if next_slot != NIL {
+            let second = self.control(next_slot);
+            second.link(links(lower(second.links()), magazine.len));
+        }
         // Ordering: Relaxed. A hint for the CAS.
-        let mut top = self.top.load(Ordering::Relaxed);
+        let mut top = self.depot.top.load(Ordering::Relaxed);
         loop {
             first.link(links(next_slot, lower(top)));
             let new_top = links(magazine.first, upper(top).wrapping_add(1));
-            // Ordering: Release [D1]. Pairs with `take`: the chain. Failure Relaxed: a hint for the retry.
-            match self.top.compare_exchange_weak(top, new_top, Ordering::Release, Ordering::Relaxed) {
+            // Ordering: Release [D1]. Pairs with `take_magazine`: the chain. Failure Relaxed: a hint for the retry.
+            match self.depot.top.compare_exchange_weak(top, new_top, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(newer) => top = newer,
             }
@@ -196,18 +241,46 @@ impl Slots {
         }
     }
 
-    /// Takes a magazine that a thread gave.
+    /// Takes a magazine that a thread gave, or the calling thread's share of one.
     fn take(&self) -> Option<Magazine> {
-        // Ordering: Acquire [D1]. Pairs with `give`: the first slot's link word.
-        let mut top = self.top.load(Ordering::Acquire);
+        let mut magazine = self.take_magazine()?;
+        let rest = magazine.split(self, self.share());
+        // Ordering: Relaxed. What is split off stays counted.
+        self.depot.slots.fetch_sub(u64::from(magazine.len), Ordering::Relaxed);
+        self.publish(rest);
+        Some(magazine)
+    }
+
+    /// As `take`, when nothing else is left: another thread may have the last magazine, to split it.
+    fn take_late(&self) -> Option<Magazine> {
+        for _ in 0..LOOKS {
+            // Ordering: Relaxed. A hint.
+            if self.depot.slots.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            if let Some(magazine) = self.take() {
+                return Some(magazine);
+            }
+            thread::yield_now();
+        }
+        None
+    }
+
+    fn take_magazine(&self) -> Option<Magazine> {
+        // Ordering: Acquire [D1]. Pairs with `publish`: the first slot's link word.
+        let mut top = self.depot.top.load(Ordering::Acquire);
         while lower(top) != NIL {
             // May be a deadline by now, if somebody else took this magazine: then the tag has changed (D2).
-            let next_magazine = upper(self.control(lower(top)).links());
-            let new_top = links(next_magazine, upper(top).wrapping_add(1));
-            // Ordering: Relaxed. What is taken was acquired with `top` (D1). Every change of `top` is an RMW, so whoever
-            // reads ours still stands in the release sequence of the `give` below. Failure Acquire: as the first load.
-            match self.top.compare_exchange_weak(top, new_top, Ordering::Relaxed, Ordering::Acquire) {
-                Ok(_) => return Some(Magazine { first: lower(top), len: self.magazine_slots }),
+            let first_links = self.control(lower(top)).links();
+            let new_top = links(upper(first_links), upper(top).wrapping_add(1));
+            // Ordering: Relaxed. What is taken was acquired with `top` (D1). Every change of `top` is an RMW, so a thread
+            // that reads ours still stands in the release sequence of the `publish` below. Failure Acquire: as the first load.
+            match self.depot.top.compare_exchange_weak(top, new_top, Ordering::Relaxed, Ordering::Acquire) {
+                Ok(_) => {
+                    let second = lower(first_links);
+                    let len = if second == NIL { 1 } else { upper(self.control(second).links()) };
+                    return Some(Magazine { first: lower(top), len });
+                }
                 Err(newer) => top = newer,
             }
         }
@@ -219,7 +292,7 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) struct Magazine {
     first: u32,
-    /// At most that many slots are in the chain; the depot does not keep the count.
+    /// How many slots are in the chain.
     len: u32,
 }
 
@@ -247,8 +320,24 @@ impl Magazine {
         }
         let index = self.first;
         self.first = lower(slots.control(index).links());
-        self.len = self.len.saturating_sub(1);
+        self.len -= 1;
         Some(index)
+    }
+
+    /// Keeps `most` slots, at least one; the rest.
+    fn split(&mut self, slots: &Slots, most: u32) -> Self {
+        if self.len <= most {
+            return Self::new();
+        }
+        let mut last = self.first;
+        for _ in 1..most {
+            last = lower(slots.control(last).links());
+        }
+        let control = slots.control(last);
+        let rest = Self { first: lower(control.links()), len: self.len - most };
+        control.link(links(NIL, NIL));
+        self.len = most;
+        rest
     }
 }
 
@@ -277,12 +366,13 @@ impl Magazines {
     fn reload(&mut self, slots: &Slots) -> Option<u32> {
         mem::swap(&mut self.loaded, &mut self.spare);
         if self.loaded.is_empty() {
-            self.loaded = slots.take().or_else(|| slots.take_fresh())?;
+            self.loaded = slots.take().or_else(|| slots.take_fresh()).or_else(|| slots.take_late())?;
         }
         self.loaded.pop(slots)
     }
 
-    /// Takes back a slot that the caller vacated.
+    /// Takes back a slot that the caller vacated. No other thread gets it before the next call: until then the caller may
+    /// still take the payload.
     #[inline(always)]
     pub(crate) fn put(&mut self, slots: &Slots, index: u32) {
         if self.loaded.len >= slots.magazine_slots {
@@ -297,7 +387,6 @@ impl Magazines {
         if !self.loaded.is_empty() {
             slots.give(mem::replace(&mut self.loaded, Magazine::new()));
         }
-        self.loaded.len = 0;
     }
 
     /// Returns everything, for a thread that ends.

@@ -1,0 +1,88 @@
+//! What threads that came and went leave behind: the processor time of a process that fires a timer a millisecond, on a
+//! fresh engine and on one that thousands of threads had used at the same time.
+//!
+//! Rounds on both engines alternate, and the least of each counts. Run as a bench, it fails when the used engine costs a
+//! tenth more than the fresh one; run as a test, it only runs.
+
+#![expect(clippy::print_stdout, reason = "the figures are for the person who runs it")]
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon::{Builder, Engine};
+
+/// A thread that only schedules a timer needs no more.
+const STACK: usize = 64 << 10;
+
+struct Sizes {
+    threads: usize,
+    rounds: usize,
+    round: Duration,
+}
+
+fn main() {
+    let is_bench = std::env::args().any(|argument| argument == "--bench");
+    let sizes = if is_bench {
+        Sizes { threads: 4_000, rounds: 5, round: Duration::from_secs(2) }
+    } else {
+        Sizes { threads: 100, rounds: 1, round: Duration::from_millis(20) }
+    };
+    let (fresh, used) = (engine(), engine());
+    come_and_go(&used, sizes.threads);
+    let mut least = [Duration::MAX; 2];
+    for _ in 0..sizes.rounds {
+        for (least, engine) in least.iter_mut().zip([&fresh, &used]) {
+            *least = (*least).min(processor_time_of(|| a_timer_a_millisecond(engine, sizes.round)));
+        }
+    }
+    let [fresh, used] = least;
+    println!("a timer a millisecond for {:?}, processor time:", sizes.round);
+    println!("  fresh engine            {fresh:.1?}");
+    println!("  after {:>5} threads     {used:.1?}", sizes.threads);
+    assert!(!is_bench || used <= fresh.mul_f64(1.1), "threads that have gone still cost");
+}
+
+fn engine() -> Engine<()> {
+    Builder::new().shards(1).inline().build(|_| {}).expect("an engine")
+}
+
+/// As many threads use the engine at the same time, and end.
+fn come_and_go(engine: &Engine<()>, threads: usize) {
+    let all_have_scheduled = Barrier::new(threads);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let come_and_go = || {
+                engine.schedule(Duration::from_millis(1), ()).expect("room");
+                all_have_scheduled.wait();
+            };
+            thread::Builder::new().stack_size(STACK).spawn_scoped(scope, come_and_go).expect("a thread");
+        }
+    });
+    thread::sleep(Duration::from_millis(10));
+    assert_eq!(engine.stats().fired, threads as u64);
+}
+
+fn a_timer_a_millisecond(engine: &Engine<()>, time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        engine.schedule(Duration::from_millis(1), ()).expect("room");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn processor_time_of(work: impl FnOnce()) -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    let so_far = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("not negative");
+    let before = so_far();
+    work();
+    so_far() - before
+}
+
+/// Where there is no such clock, the time that passes: no judgement rests on it.
+#[cfg(not(target_os = "linux"))]
+fn processor_time_of(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}

@@ -5,8 +5,8 @@
 //! `alloc` only (`default-features = false`).
 //!
 //! The wheel stores 16-byte *tickets*, never the timers themselves. Cancelling therefore touches the timer's own
-//! entry and nothing else; its ticket is recognised as stale when a slot is spread, when it comes due, or by a sweep
-//! that begins once stale tickets outnumber the live ones. Tickets held are at most
+//! entry and nothing else; its ticket is recognised as stale when it is the next to wake for, when a slot is spread, when it
+//! comes due, or by a sweep that begins once stale tickets outnumber the live ones. Tickets held are at most
 //! `2.5 * live + 2,048`.
 
 mod level;
@@ -182,18 +182,24 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
 
     /// The tick at which to call [`advance`](Self::advance) next, `None` when nothing is pending.
     ///
-    /// It is never after the first timer. It may be before it when that timer's neighbours were cancelled, or when
-    /// thousands of timers want to be moved ahead of their time.
+    /// It is never after the first timer. It may be before it when hundreds of timers before that one were cancelled, or
+    /// when thousands want to be moved ahead of their time.
     ///
     /// # Time complexity
     ///
-    /// O(levels).
+    /// O(levels), and what it takes to drop the tickets of cancelled timers that stand first: each is dropped once, and at
+    /// most some 250 by one call.
     #[must_use]
-    pub fn next_expiry(&self) -> Option<Tick> {
+    pub fn next_expiry(&mut self) -> Option<Tick> {
         if self.live == 0 {
             return None;
         }
-        if self.due.is_empty() { self.tickets.wake_tick() } else { Some(self.position()) }
+        if !self.due.is_empty() {
+            return Some(self.position());
+        }
+        let timers = &self.timers;
+        self.tickets.drop_stale_first(|ticket| timers[ticket.index as usize].generation == ticket.stamp);
+        self.tickets.wake_tick()
     }
 
     /// The tick that was last advanced to.

@@ -139,7 +139,7 @@ fn a_lane_is_taken_over() {
 #[test]
 fn cancel_races_with_drain() {
     model("cancel_races_with_drain", || {
-        let slab = StdArc::new(Slab::<u32>::new(2));
+        let slab = StdArc::new(Slab::<u32>::new(2, Timestamp::ZERO));
         let inbox = StdArc::new(Inbox::new(64));
         let mut writer = inbox.register();
         let producer_slab = StdArc::clone(&slab);
@@ -191,7 +191,7 @@ fn cancel_races_with_drain() {
 fn worker_handover_publishes_the_payload() {
     use crate::state::Claim;
     model("worker_handover_publishes_the_payload", || {
-        let slab = StdArc::new(Slab::<u32>::new(2));
+        let slab = StdArc::new(Slab::<u32>::new(2, Timestamp::ZERO));
         let inbox = StdArc::new(Inbox::new(64));
         let mut writer = inbox.register();
         let producer_slab = StdArc::clone(&slab);

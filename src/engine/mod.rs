@@ -11,13 +11,15 @@
 //! ```
 //! Cancelling is one CAS on the state word, wherever the ticket is. Data goes one way.
 
+mod anchor;
 mod fire;
 mod local;
 mod owned;
 mod shutdown;
 
+pub(crate) use anchor::Anchor;
 pub(crate) use local::{Local, home_of_current_thread, lend, mark_shard_thread};
-pub(crate) use owned::{OwnedSlot, Rearmed};
+pub(crate) use owned::{OwnedSlot, Rearmed, disarm, put_off};
 pub use shutdown::Unfired;
 
 use crate::clock::EngineClock;
@@ -32,6 +34,7 @@ use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, OnceLock, Ordering, Std
 use crate::tick::{TickLength, Timestamp};
 use crate::ticket::{Posting, TimerId};
 use crate::trace;
+use anchor::Anchors;
 use core::time::Duration;
 
 /// Stale tickets in the wheels that are let be, however few timers live: 1 MiB of them.
@@ -150,6 +153,8 @@ pub(crate) struct Core<T> {
     returned: Counter,
     /// How the payloads of owned timers are cloned for the handler, once there are such timers.
     clone_payload: OnceLock<fn(&T) -> T>,
+    /// What threads that made owned timers hold the core by.
+    anchors: StdArc<Anchors>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
     /// Held by the shutdown that waits, so that another one waits for it.
     ending: Mutex<()>,
@@ -184,7 +189,7 @@ impl<T: Send + 'static> Core<T> {
             (0..settings.shards).map(|_| StdArc::new(ShardShared::new(settings.lane_capacity))).collect();
         let core = Self {
             id: next_engine_id(),
-            slab: Slab::new(settings.capacity),
+            slab: Slab::new(settings.capacity, settings.clock.now()),
             shards,
             cores: settings.cores,
             tick: TickLength::from_nanos(settings.tick.as_nanos() as u64),
@@ -200,6 +205,7 @@ impl<T: Send + 'static> Core<T> {
             quiet: (Mutex::new(()), Condvar::new()),
             returned: Counter::new(),
             clone_payload: OnceLock::new(),
+            anchors: Anchors::new(),
             threads: Mutex::new(Vec::new()),
             ending: Mutex::new(()),
         };
@@ -297,7 +303,7 @@ impl<T: Send + 'static> Core<T> {
         self.shards[0].parker.is_closed()
     }
 
-    fn slots(&self) -> &Slots {
+    pub(crate) fn slots(&self) -> &Slots {
         self.slab.slots()
     }
 
@@ -419,7 +425,7 @@ impl<T: Send + 'static> Core<T> {
     /// Takes back a timer that was armed while the engine was being shut down; `None` when the shutdown returns it.
     #[cold]
     fn withdraw(&self, local: &mut Local, id: TimerId) -> Option<T> {
-        // SAFETY: I3: we took the timer out of `armed`; its slot rests in our magazine.
+        // SAFETY: I3: we took the timer out of `listed`; its slot rests in our magazine.
         (self.release(local, id) == state::Cancel::Won).then(|| unsafe { self.slab.take(id.index()) })
     }
 
@@ -440,7 +446,7 @@ impl<T: Send + 'static> Core<T> {
         match self.release(local, id) {
             state::Cancel::Won => {
                 self.count_cancel(local);
-                // SAFETY: I3: we took the timer out of `armed`; its slot rests in our magazine.
+                // SAFETY: I3: we took the timer out of `listed`; its slot rests in our magazine.
                 Cancel::Cancelled(unsafe { self.slab.take(id.index()) })
             }
             state::Cancel::Running => Cancel::Running,

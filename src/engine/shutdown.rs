@@ -43,6 +43,7 @@ impl<T: Send + 'static> Core<T> {
         for shard in &self.shards {
             shard.parker.close();
         }
+        self.anchors.close();
         let unfired = if self.must_not_wait_here() { self.evict_all() } else { self.evict_when_quiet() };
         if is_first {
             let totals = self.totals();
@@ -106,7 +107,7 @@ impl<T: Send + 'static> Core<T> {
                 continue;
             }
             let Some((generation, deadline)) = self.slots().control(index).evict() else { continue };
-            // SAFETY: I3: we took the timer out of `armed`.
+            // SAFETY: I3: we took the timer out of `listed`.
             let payload = unsafe { self.slab.take(index) };
             evicted.unfired.push(Unfired { id: TimerId::new(index, generation), deadline, payload });
         }

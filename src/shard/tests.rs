@@ -3,7 +3,7 @@
 use super::*;
 use crate::slab::Magazines;
 use crate::state::{Cancel, Claim};
-use core::sync::atomic::AtomicUsize;
+use crate::sync::AtomicU64;
 
 const MS: u64 = 1_000_000;
 
@@ -14,7 +14,7 @@ fn at(millis: u64) -> Timestamp {
 /// Counts the timers that fire.
 struct Count {
     slots: StdArc<Slots>,
-    fired: AtomicUsize,
+    fired: AtomicU64,
 }
 
 impl Fire for Count {
@@ -39,10 +39,11 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let (shared, slots) = (StdArc::new(ShardShared::new(1 << 16)), StdArc::new(Slots::new(1 << 16)));
+        let (shared, slots) =
+            (StdArc::new(ShardShared::new(1 << 16)), StdArc::new(Slots::new(1 << 16, Timestamp::ZERO)));
         let shard = Shard::new(0, StdArc::clone(&shared), StdArc::clone(&slots), TickLength::from_nanos(MS));
         let lane = shared.inbox.register();
-        let fire = StdArc::new(Count { slots: StdArc::clone(&slots), fired: AtomicUsize::new(0) });
+        let fire = StdArc::new(Count { slots: StdArc::clone(&slots), fired: AtomicU64::new(0) });
         Self { shard, slots, magazines: Magazines::new(), lane, fire }
     }
 
@@ -68,7 +69,7 @@ impl Rig {
     }
 
     /// Turns as the shard asks for it, until `end`: how often, and how many timers fired.
-    fn run(&mut self, mut wake: Timestamp, end: Timestamp) -> (usize, usize) {
+    fn run(&mut self, mut wake: Timestamp, end: Timestamp) -> (usize, u64) {
         let before = self.fire.fired.load(Ordering::Relaxed);
         let mut turns = 0;
         while wake <= end {

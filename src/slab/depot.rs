@@ -24,7 +24,7 @@
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over | model |
 //! |------|--------------|--------------|---------------------|-------|
-//! | D1   | `give`       | `take`       | the magazine's link words, the slots' states | `slab::a_magazine_changes_hands` |
+//! | M1   | `give`       | `take`       | the magazine's link words, the slots' states | `slab::a_magazine_changes_hands` |
 //!
 //! # Progress and cost
 //! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention.
@@ -33,8 +33,9 @@ use super::segments::{self, Segment, Segments};
 use crate::barrier::Barrier;
 use crate::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS};
 use crate::state::Control;
-use crate::state::owned::Pin;
+use crate::state::owned::{Origin, Pin, Pinned};
 use crate::sync::{AtomicU64, Ordering};
+use crate::tick::Timestamp;
 use core::mem;
 use crossbeam_utils::CachePadded;
 
@@ -88,6 +89,7 @@ pub(crate) struct Slots {
     /// Of owned timers: segments come into being when there are such timers in them.
     pins: Segments<Pin>,
     barrier: Barrier,
+    origin: Origin,
     capacity: u32,
     magazine_slots: u32,
     /// Slots from here on were never used.
@@ -99,11 +101,13 @@ impl Slots {
     /// The most slots that there can be.
     pub(crate) const MAX_CAPACITY: u32 = NIL;
 
-    pub(crate) fn new(capacity: u32) -> Self {
+    /// Slots of an engine that starts at `start`.
+    pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
         Self {
             controls: Segments::new(capacity),
             pins: Segments::new(capacity),
             barrier: Barrier::new(),
+            origin: Origin::before(start),
             capacity,
             magazine_slots: (capacity / CAPACITY_PER_MAGAZINE_SLOT).clamp(1, MAGAZINE_SLOTS),
             fresh: CachePadded::new(AtomicU64::new(0)),
@@ -130,8 +134,14 @@ impl Slots {
     }
 
     /// What belongs to the words of an owned timer.
-    pub(crate) fn pin(&self, index: u32) -> &Pin {
-        self.pins.get_or_grow(index)
+    pub(crate) fn pin(&self, index: u32) -> Pinned<'_> {
+        Pinned { pin: self.pins.get_or_grow(index), origin: self.origin }
+    }
+
+    /// What the looks at owned timers are counted from.
+    #[inline(always)]
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Between those who arm owned timers and those who look at them.
@@ -146,7 +156,7 @@ impl Slots {
 
     /// How many slots were ever used: indices are below.
     pub(crate) fn used(&self) -> u32 {
-        // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and G1 covers the segments.
+        // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and M2 covers the segments.
         lower(self.fresh.load(Ordering::Relaxed))
     }
 
@@ -180,7 +190,7 @@ impl Slots {
         loop {
             first.link(links(next_slot, lower(top)));
             let new_top = links(magazine.first, upper(top).wrapping_add(1));
-            // Ordering: Release [D1]. Pairs with `take`: the chain. Failure Relaxed: a hint for the retry.
+            // Ordering: Release [M1]. Pairs with `take`: the chain. Failure Relaxed: a hint for the retry.
             match self.top.compare_exchange_weak(top, new_top, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(newer) => top = newer,
@@ -198,13 +208,13 @@ impl Slots {
 
     /// Takes a magazine that a thread gave.
     fn take(&self) -> Option<Magazine> {
-        // Ordering: Acquire [D1]. Pairs with `give`: the first slot's link word.
+        // Ordering: Acquire [M1]. Pairs with `give`: the first slot's link word.
         let mut top = self.top.load(Ordering::Acquire);
         while lower(top) != NIL {
             // May be a deadline by now, if somebody else took this magazine: then the tag has changed (D2).
             let next_magazine = upper(self.control(lower(top)).links());
             let new_top = links(next_magazine, upper(top).wrapping_add(1));
-            // Ordering: Relaxed. What is taken was acquired with `top` (D1). Every change of `top` is an RMW, so whoever
+            // Ordering: Relaxed. What is taken was acquired with `top` (M1). Every change of `top` is an RMW, so whoever
             // reads ours still stands in the release sequence of the `give` below. Failure Acquire: as the first load.
             match self.top.compare_exchange_weak(top, new_top, Ordering::Relaxed, Ordering::Acquire) {
                 Ok(_) => return Some(Magazine { first: lower(top), len: self.magazine_slots }),

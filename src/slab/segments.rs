@@ -20,7 +20,7 @@ pub(crate) trait Segment: Sized {
 /// # Synchronisation
 /// | pair | release side | acquire side | what is handed over | model |
 /// |------|--------------|--------------|---------------------|-------|
-/// | G1   | `grow`       | `get`        | the elements        | `slab::two_threads_grow_one_segment` |
+/// | M2   | `grow`       | `get`        | the elements        | `slab::two_threads_grow_one_segment` |
 pub(crate) struct Segments<S> {
     directory: Box<[AtomicPtr<S>]>,
     elements: PhantomData<Box<[S]>>,
@@ -54,7 +54,7 @@ impl<S: Segment> Segments<S> {
     /// The element, if it is below the capacity and its segment exists.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&S> {
-        // Ordering: Acquire [G1]. Pairs with `grow`: the elements are made.
+        // Ordering: Acquire [M2]. Pairs with `grow`: the elements are made.
         let first = self.directory.get(index as usize >> Self::BITS)?.load(Ordering::Acquire);
         if first.is_null() {
             return None;
@@ -80,7 +80,7 @@ impl<S: Segment> Segments<S> {
         let segment = S::allocate(Self::LEN);
         assert_eq!(segment.len(), Self::LEN, "G1");
         let fresh = Box::into_raw(segment).cast::<S>();
-        // Ordering: Release [G1] publishes the elements. Failure Relaxed: `get` loads the winner's with Acquire.
+        // Ordering: Release [M2] publishes the elements. Failure Relaxed: `get` loads the winner's with Acquire.
         let installed = self.directory[index as usize >> Self::BITS].compare_exchange(
             ptr::null_mut(),
             fresh,

@@ -164,7 +164,8 @@ impl Control {
 
     #[inline]
     pub(crate) fn cancel(&self, generation: u32) -> Cancel {
-        // Ordering: Acquire [T2]. When the handler has ended: its effects, which `cancel_and_wait` promises.
+        // Ordering: Acquire [T1, T2]. The payload of this arming; when the handler has ended its effects, which
+        // `cancel_and_wait` promises.
         let mut state = self.state.load(Ordering::Acquire);
         while is_armed(state, generation) {
             match self.leave_armed(state, vacant(generation.wrapping_add(1))) {
@@ -205,10 +206,10 @@ impl Control {
 
     #[inline]
     fn leave_armed(&self, from: u64, to: u64) -> Result<(), u64> {
-        // Ordering: AcqRel [T1]. Acquire: the payload of this arming. Release: our read of the deadline is over, so it was
-        // not a later owner's (a load that waits for a later store: loom does not explore it). Failure Acquire [T1]: the
-        // retry may read the deadline of a newer arming.
-        self.state.compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
+        // Ordering: Release. Our read of the deadline is over, so it was not a later owner's (a load that waits for a later
+        // store: loom does not explore it). No Acquire: no state comes twice, so this reads what the load that gave `from`
+        // acquired (T1). Failure Acquire [T1]: the retry reads the payload and the deadline of a newer arming.
+        self.state.compare_exchange_weak(from, to, Ordering::Release, Ordering::Acquire).map(drop)
     }
 
     /// Ends the handler's run; the caller owns the slot. True when somebody waits for it.
@@ -279,7 +280,7 @@ impl Control {
     /// The link word of a vacant slot.
     #[inline]
     pub(crate) fn links(&self) -> u64 {
-        // Ordering: Relaxed. Whoever follows a link got the slot by a CAS that acquired it (`slab`, D1), or discards
+        // Ordering: Relaxed. Whoever follows a link got the slot by a CAS that acquired it (`slab`, M1), or discards
         // what it read when that CAS fails.
         self.deadline.load(Ordering::Relaxed)
     }

@@ -157,7 +157,7 @@ fn cancel_races_with_drain() {
             let cancelled = arm();
             let kept = arm();
             let control = producer_slab.slots().control(cancelled.index());
-            assert_eq!(control.cancel(cancelled.generation()), Cancel::Won);
+            assert_eq!(control.cancel(cancelled), Cancel::Won);
             kept
         });
         let mut live = Vec::new();

@@ -325,7 +325,7 @@ fn drop_races_with_running_handler() {
 /// The slot is vacant, in the next generation: freed exactly once.
 fn assert_vacant(world: &World) {
     let (id, _) = world.control().arm(world.index, DUE);
-    assert_eq!(id.generation(), 1);
+    assert!(id.is_of(1));
 }
 
 /// A handler arms its own timer while the owner disarms it: what was stored last is in force, and fires if it is armed.
@@ -453,8 +453,8 @@ fn two_disarms() {
     });
 }
 
-/// A handler arms its own timer, and its owner disarms it. A disarm that comes after the arming has returned says that it took
-/// it away; one that says so took it away.
+/// A handler arms its own timer, and its owner disarms it. A disarm that comes after the arming has returned takes it away and
+/// says so. One that overlaps with the begin of the run or with the arming may say either.
 #[test]
 fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
     model("a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away", || {
@@ -470,11 +470,13 @@ fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
         let was_armed_again = armed.load(Ordering::Acquire) == 1;
         let withdrawn = world.control().disarm(world.slab.slots().barrier());
         let fired = [worker.join().unwrap(), world.settle(LATER)];
-        match withdrawn {
-            Withdrawn::Armed | Withdrawn::Running { was_armed: true } => assert_eq!(fired[1], None),
-            Withdrawn::Idle | Withdrawn::Running { was_armed: false } => assert!(!was_armed_again),
+        if was_armed_again {
+            assert!(
+                matches!(withdrawn, Withdrawn::Armed | Withdrawn::Running { was_armed: true }),
+                "{withdrawn:?}"
+            );
+            assert_eq!(fired, [Some(DUE), None]);
         }
-        assert_eq!(world.control().armed_for(), None);
     });
 }
 

@@ -36,7 +36,7 @@ fn armed() -> (StdArc<Slab<u32>>, TimerId, u32) {
 
 /// What a canceller does: the payload, if it won.
 fn cancel(slab: &Slab<u32>, id: TimerId) -> Result<u32, Cancel> {
-    match slab.slots().control(id.index()).cancel(id.generation()) {
+    match slab.slots().control(id.index()).cancel(id) {
         // SAFETY: the cancel won.
         Cancel::Won => Ok(unsafe { slab.take(id.index()) }),
         lost => Err(lost),
@@ -133,8 +133,8 @@ fn who_waits_sees_what_the_handler_did() {
             control.finish(generation)
         });
         let control = slab.slots().control(id.index());
-        let registered = control.await_end(id.generation());
-        while !control.has_ended(id.generation()) {
+        let registered = control.await_end(id);
+        while !control.has_ended(id) {
             thread::yield_now();
         }
         // SAFETY: the handler has ended.
@@ -152,11 +152,11 @@ fn a_read_deadline_is_the_timers_own() {
         let handle = thread::spawn(move || {
             let control = other.slots().control(0);
             let (id, _) = control.arm(0, DUE);
-            assert_eq!(control.cancel(id.generation()), Cancel::Won);
+            assert_eq!(control.cancel(id), Cancel::Won);
             control.link(u64::MAX);
             control.arm(0, Timestamp::from_nanos(99));
         });
-        let deadline = slab.slots().control(0).deadline(0);
+        let deadline = slab.slots().control(0).deadline(TimerId::new(0, 0));
         assert!(matches!(deadline, None | Some(DUE)), "{deadline:?}");
         handle.join().unwrap();
     });
@@ -193,7 +193,7 @@ fn eviction_races_with_reschedule() {
         let handle = thread::spawn(move || {
             let control = other.slots().control(0);
             control.arm(0, DUE);
-            if control.cancel(0) == Cancel::Won {
+            if control.cancel(TimerId::new(0, 0)) == Cancel::Won {
                 control.arm(0, later);
             }
         });

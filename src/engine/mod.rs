@@ -434,7 +434,7 @@ impl<T: Send + 'static> Core<T> {
     #[inline(always)]
     fn release(&self, local: &mut Local, id: TimerId) -> state::Cancel {
         let Some(control) = self.control(id) else { return state::Cancel::Gone };
-        let outcome = control.cancel(id.generation());
+        let outcome = control.cancel(id);
         if outcome == state::Cancel::Won {
             local.magazines.put(self.slots(), id.index());
         }
@@ -464,12 +464,12 @@ impl<T: Send + 'static> Core<T> {
     /// Waits until the handler of `id`, if it runs, has ended.
     pub(crate) fn wait_for_end(&self, id: TimerId) {
         let Some(control) = self.slots().get(id.index()) else { return };
-        if !control.await_end(id.generation()) {
+        if !control.await_end(id) {
             return;
         }
         let (lock, changed) = &self.quiet;
         let mut guard = ignore_poison(lock.lock());
-        while !control.has_ended(id.generation()) {
+        while !control.has_ended(id) {
             guard = ignore_poison(changed.wait(guard));
         }
     }
@@ -480,7 +480,7 @@ impl<T: Send + 'static> Core<T> {
             return Moved::Not(self.refuse_for_want_of_room(local));
         }
         let Some(control) = self.control(id) else { return Moved::Gone };
-        match control.cancel(id.generation()) {
+        match control.cancel(id) {
             state::Cancel::Won => {}
             state::Cancel::Running => return Moved::Running,
             state::Cancel::Gone => return Moved::Gone,
@@ -495,7 +495,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// The deadline of a pending timer.
     pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
-        self.control(id)?.deadline(id.generation())
+        self.control(id)?.deadline(id)
     }
 
     fn control(&self, id: TimerId) -> Option<&Control> {

@@ -4,6 +4,7 @@ use super::*;
 use crate::slab::Magazines;
 use crate::state::{Cancel, Claim};
 use crate::sync::AtomicU64;
+use crate::ticket::TimerId;
 
 const MS: u64 = 1_000_000;
 
@@ -47,16 +48,16 @@ impl Rig {
         Self { shard, slots, magazines: Magazines::new(), lane, fire }
     }
 
-    fn schedule(&mut self, deadline: Timestamp) -> (u32, u32) {
+    fn schedule(&mut self, deadline: Timestamp) -> TimerId {
         let index = self.magazines.take(&self.slots).unwrap();
         let (id, stamp) = self.slots.control(index).arm(index, deadline);
         self.lane.push(Posting { deadline, index, stamp });
-        (index, id.generation())
+        id
     }
 
-    fn cancel(&mut self, (index, generation): (u32, u32)) {
-        assert_eq!(self.slots.control(index).cancel(generation), Cancel::Won);
-        self.magazines.put(&self.slots, index);
+    fn cancel(&mut self, id: TimerId) {
+        assert_eq!(self.slots.control(id.index()).cancel(id), Cancel::Won);
+        self.magazines.put(&self.slots, id.index());
     }
 
     /// A turn, and more of them until the shard sleeps: until when.

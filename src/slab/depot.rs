@@ -59,7 +59,7 @@ impl Segment for Pin {
     #[cfg(not(all(test, tourbillon_loom)))]
     fn allocate(len: usize) -> Box<[Self]> {
         let pins = Box::<[Self]>::new_zeroed_slice(len);
-        // SAFETY: a `Pin` is two atomic integers, for which zero is valid.
+        // SAFETY: a `Pin` is two atomic integers and padding, for which zero is valid.
         unsafe { pins.assume_init() }
     }
 

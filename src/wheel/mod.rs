@@ -114,7 +114,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         let generation = self.timers[index as usize].generation;
         self.live += 1;
         self.tickets.insert(Ticket { tick, index, stamp: generation });
-        TimerId::new(index, generation)
+        TimerId::new(index, generation.into())
     }
 
     /// Takes a pending timer back: its payload, or `None` when the id is stale.
@@ -123,7 +123,8 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     ///
     /// O(1), sweeping included.
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
-        self.release(id.index(), id.generation())
+        let generation = self.timers.get(id.index() as usize)?.generation;
+        if id.is_of(generation.into()) { self.release(id.index(), generation) } else { None }
     }
 
     /// Ends a generation: the payload goes to the caller, the index to the free list. Every few ends sweep a little;
@@ -173,7 +174,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
                 continue;
             };
             if let Some(payload) = self.release(ticket.index, ticket.stamp) {
-                let id = TimerId::new(ticket.index, ticket.stamp);
+                let id = TimerId::new(ticket.index, ticket.stamp.into());
                 fire(self, Expired { id, tick: ticket.tick, payload });
             }
         }

@@ -9,7 +9,7 @@
 //! state     63               24 23       8 7                                                             0
 //!          | look               | sequence | shut dropped touched held | owned waited running listed |
 //! deadline  nanoseconds on the engine's clock, or DISARMED and the last ones in units
-//! pin       31         0       31    20 19       0
+//! pin       63         0       31    20 19       0
 //!          | generation |     | tag    | offset   |
 //! ```
 //! `look` is when the ticket that is out will be looked at, in units of 2^20 ns since the engine's start, rounded up, for 36

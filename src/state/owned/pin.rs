@@ -3,7 +3,7 @@
 //! The layout is the [protocol](super)'s.
 
 use crate::state::{FLAGS, GENERATION_SHIFT, LISTED, OWNED, SEQUENCE, SEQUENCE_SHIFT, next_sequence, vacant};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::tick::Timestamp;
 use core::ops::Deref;
 
@@ -16,7 +16,7 @@ const OFFSET: u32 = (1 << UNIT_SHIFT) - 1;
 /// What of a timer is touched only where its state does not tell: its generation, and its look to the nanosecond.
 #[derive(Debug)]
 pub(crate) struct Pin {
-    generation: AtomicU32,
+    generation: AtomicU64,
     look: AtomicU32,
 }
 
@@ -72,9 +72,9 @@ fn look_of(state: u64) -> u64 {
 
 /// The sequence that an owner of a slot begins with: far from those of the owners before, whose tickets may be out for
 /// the same deadlines.
-pub(super) fn first_sequence(generation: u32) -> u64 {
+pub(super) fn first_sequence(generation: u64) -> u64 {
     // 2^16 over the golden ratio, and odd.
-    u64::from(generation.wrapping_mul(40_503)) << SEQUENCE_SHIFT & SEQUENCE
+    generation.wrapping_mul(40_503) << SEQUENCE_SHIFT & SEQUENCE
 }
 
 /// The low bits of the sequence, in their place in a pin.
@@ -90,24 +90,24 @@ fn offset_of(deadline: u64) -> u32 {
 impl Pin {
     #[cfg(all(test, tourbillon_loom))]
     pub(crate) fn new() -> Self {
-        Self { generation: AtomicU32::new(0), look: AtomicU32::new(0) }
+        Self { generation: AtomicU64::new(0), look: AtomicU32::new(0) }
     }
 
     // Ordering in this type: Relaxed. The generation was written before the timer became an owned one (S2), and does not
     // change until it is none; what is read of the look is checked against the state.
-    pub(super) fn begin(&self, generation: u32, at_rest: u64) {
+    pub(super) fn begin(&self, generation: u64, at_rest: u64) {
         self.generation.store(generation, Ordering::Relaxed);
         // Nothing is known of a look: no listed timer has this tag before the sequence has gone round.
         self.look.store(tag_of(at_rest), Ordering::Relaxed);
     }
 
-    pub(crate) fn generation(&self) -> u32 {
+    pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
 
     /// The state of the slot once its timer is no more.
     pub(super) fn vacated(&self) -> u64 {
-        vacant(self.generation().wrapping_add(1))
+        vacant(self.generation() + 1)
     }
 
     /// Notes the exact look of a timer that the caller listed. Should somebody have listed it again meanwhile, the tag

@@ -25,6 +25,9 @@ impl OwnedSlot {
     }
 }
 
+/// An owned timer: what it holds the engine by, and its slot.
+pub(crate) type Made<T> = (StdArc<Anchor<T>>, OwnedSlot);
+
 /// What an arming came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -64,11 +67,8 @@ impl<T: Send + 'static> Core<T> {
         clone(payload)
     }
 
-    /// Pins a slot for a timer with this payload; also what the timer holds the engine by.
-    pub(crate) fn make_timer(
-        self: &StdArc<Self>,
-        payload: T,
-    ) -> Result<(StdArc<Anchor<T>>, OwnedSlot), (Refusal, T)> {
+    /// Pins a slot for a timer with this payload.
+    pub(crate) fn make_timer(self: &StdArc<Self>, payload: T) -> Result<Made<T>, (Refusal, T)> {
         if self.is_shut_down() {
             return Err((Refusal::ShutDown, payload));
         }

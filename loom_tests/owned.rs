@@ -453,8 +453,9 @@ fn two_disarms() {
     });
 }
 
-/// A handler arms its own timer, and its owner disarms it. A disarm that comes after the arming has returned takes it away and
-/// says so. One that overlaps with the begin of the run or with the arming may say either.
+/// A handler arms its own timer, and its owner disarms it afterwards. Legal endings: (a) the handler still runs, and the disarm
+/// says that it took the arming away; (b) it has ended, and the disarm says `Armed`; (c) it ends at that moment, and finds its
+/// timer disarmed: the disarm says `Idle`, as if the handler had not armed it. Nothing fires for that arming.
 #[test]
 fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
     model("a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away", || {
@@ -471,10 +472,7 @@ fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
         let withdrawn = world.control().disarm(world.slab.slots().barrier());
         let fired = [worker.join().unwrap(), world.settle(LATER)];
         if was_armed_again {
-            assert!(
-                matches!(withdrawn, Withdrawn::Armed | Withdrawn::Running { was_armed: true }),
-                "{withdrawn:?}"
-            );
+            assert_ne!(withdrawn, Withdrawn::Running { was_armed: false });
             assert_eq!(fired, [Some(DUE), None]);
         }
     });

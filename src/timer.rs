@@ -166,7 +166,8 @@ impl<T: Send + 'static> Timer<T> {
 
     /// As [`disarm`](Self::disarm), but waits until a handler that has begun has ended. It returns [`Disarm::Disarmed`] if it
     /// took an arming away, also one that came while that handler ran, and [`Disarm::Idle`] if there was none: what was armed
-    /// last has fired then, and its handler has ended, or it was disarmed before.
+    /// last has fired then, and its handler has ended, or it was disarmed before. Only where the call meets the very end of a
+    /// handler that armed the timer, it may return [`Disarm::Idle`] for that arming.
     ///
     /// It never returns [`Disarm::Running`], except inside a handler of this engine and on the threads of its rayon pool,
     /// where it does not wait for fear of waiting for itself.

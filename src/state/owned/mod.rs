@@ -61,7 +61,7 @@
 //!   `Running`, and the end of the run posts a ticket for the new deadline.
 //! - arm x re-issue: the ticket is posted for a deadline not after the new one, or the arm posts one.
 //! - disarm x fire: (a) nothing fires and the disarm returns `Armed`; (b) it returns `Running`; (c) the handler has ended:
-//!   `Idle`.
+//!   `Idle`. A disarm of an arming that the handler made says so, unless it meets the end of the run: then it may be `Idle`.
 //! - two disarms of one arming: nothing fires, and one of them returns `Armed`, or both do.
 //! - two arms: the deadline that was stored last is in force; each posts a ticket unless one is early enough. Should one
 //!   be preempted between listing the timer and posting its ticket, the other one's deadline may be late by that.

@@ -210,7 +210,7 @@ fn a_new_lane_is_counted() {
 #[test]
 fn cancel_races_with_drain() {
     model("cancel_races_with_drain", || {
-        let slab = StdArc::new(Slab::<u32>::new(2));
+        let slab = StdArc::new(Slab::<u32>::new(2, Timestamp::ZERO));
         let inbox = StdArc::new(Inbox::new(64));
         let mut writer = inbox.register();
         let producer_slab = StdArc::clone(&slab);
@@ -228,7 +228,7 @@ fn cancel_races_with_drain() {
             let cancelled = arm();
             let kept = arm();
             let control = producer_slab.slots().control(cancelled.index());
-            assert_eq!(control.cancel(cancelled.generation()), Cancel::Won);
+            assert_eq!(control.cancel(cancelled), Cancel::Won);
             kept
         });
         let mut live = Vec::new();
@@ -257,7 +257,7 @@ fn cancel_races_with_drain() {
 fn worker_handover_publishes_the_payload() {
     use crate::state::Claim;
     model("worker_handover_publishes_the_payload", || {
-        let slab = StdArc::new(Slab::<u32>::new(2));
+        let slab = StdArc::new(Slab::<u32>::new(2, Timestamp::ZERO));
         let inbox = StdArc::new(Inbox::new(64));
         let mut writer = inbox.register();
         let producer_slab = StdArc::clone(&slab);

@@ -7,12 +7,12 @@
 //! | F3: `put_off`'s light fence | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 2 more |
 //! | F3: `disarm`'s light fence | `disarm_and_arm_race_with_a_look`, `disarm_races_with_fire` |
 //! | F3: the heavy fence of `keep_due` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 3 more |
-//! | O1: no touch of a held timer, by `list` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 5 more |
-//! | O1: no touch of a running one | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
-//! | O1: no touch by `withdraw` | `a_disarm_tells_without_a_fence`, `disarm_and_arm_race_with_a_look`, `disarm_races_with_a_handler_that_disarms`, and 2 more |
-//! | O1: `decide` ignores touches | `disarm_and_arm_race_with_a_look`, `one_arming_of_a_held_timer_fires_once`, `touches_tell_a_look_without_a_fence`, and 1 more |
-//! | O1: `end` ignores touches | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
-//! | O1: `begin` does not consume | `one_arming_fires_once`, `one_arming_of_a_held_timer_fires_once` |
+//! | S1: no touch of a held timer, by `list` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 5 more |
+//! | S1: no touch of a running one | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
+//! | S1: no touch by `withdraw` | `a_disarm_tells_without_a_fence`, `disarm_and_arm_race_with_a_look`, `disarm_races_with_a_handler_that_disarms`, and 2 more |
+//! | S1: `decide` ignores touches | `disarm_and_arm_race_with_a_look`, `one_arming_of_a_held_timer_fires_once`, `touches_tell_a_look_without_a_fence`, and 1 more |
+//! | S1: `end` ignores touches | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
+//! | S1: `begin` does not consume | `one_arming_fires_once`, `one_arming_of_a_held_timer_fires_once` |
 //! | O3: `look_for` with an unknown look posts for its deadline | `two_arms` |
 //! | O3: `look_for` ignores the tag | `arm_races_with_reissue`, `touches_tell_a_look_without_a_fence`, `touches_tell_without_a_fence`, and 1 more |
 //! | O3: `look_for` is content within the unit | `arm_races_with_reissue`, `arm_races_with_shut`, `touches_tell_a_look_without_a_fence`, and 2 more |
@@ -22,11 +22,11 @@
 //! | O5: `release` vacates a held timer | none: its holder finds another stamp; the slot's next owner might get the same one |
 //! | O5: `shut` frees a running one | `drop_races_with_shut_and_fire` |
 //! | `list` ignores the shutdown | `arm_races_with_shut` |
-//! | O1, O5: `change`'s Acquire | `disarm_and_arm_race_with_a_look`, `one_arming_of_a_held_timer_fires_once`, `touches_tell_a_look_without_a_fence`, and 1 more |
-//! | O1, O5: `change`'s Release | `a_disarm_tells_without_a_fence`, `drop_races_with_fire`, `drop_races_with_running_handler`, and 5 more |
-//! | O1: `change`'s Acquire on failure | `idle_sees_what_the_run_did` |
-//! | O5: `disarm`'s load | `idle_sees_what_the_run_did` |
-//! | O5: `has_run` | `who_waits_sees_what_the_run_did` |
+//! | S1, S2: `change`'s Acquire | `disarm_and_arm_race_with_a_look`, `one_arming_of_a_held_timer_fires_once`, `touches_tell_a_look_without_a_fence`, and 1 more |
+//! | S1, S2: `change`'s Release | `a_disarm_tells_without_a_fence`, `drop_races_with_fire`, `drop_races_with_running_handler`, and 5 more |
+//! | S1: `change`'s Acquire on failure | `idle_sees_what_the_run_did` |
+//! | S2: `disarm`'s load | `idle_sees_what_the_run_did` |
+//! | S2: `has_run` | `who_waits_sees_what_the_run_did` |
 //! | the Acquire of `look`, `begin`, `end`, `armed_for`; Release of `own`, of the deadlines (T3) | none: a CAS comes first, or no model has such a reader |
 
 use super::model;
@@ -34,7 +34,7 @@ use crate::barrier::Barrier;
 use crate::shard::keep_due;
 use crate::slab::{Magazines, Slab};
 use crate::state::Control;
-use crate::state::owned::{AfterRun, Arm, Begin, Disarm, Look, Pin, Release, Shut};
+use crate::state::owned::{AfterRun, Arm, Begin, Disarm, Look, Pinned, Release, Shut, Withdrawn};
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::tick::{Tick, Timestamp};
 use crate::ticket::{Posting, Ticket};
@@ -67,7 +67,7 @@ const OTHER: usize = 1;
 
 impl World {
     fn new() -> StdArc<Self> {
-        let slab = Slab::new(2);
+        let slab = Slab::new(2, Timestamp::ZERO);
         let index = Magazines::new().take(slab.slots()).unwrap();
         // SAFETY: the magazine gave the vacant slot.
         unsafe { slab.write(index, 7) };
@@ -87,7 +87,7 @@ impl World {
         self.slab.slots().control(self.index)
     }
 
-    fn pin(&self) -> &Pin {
+    fn pin(&self) -> Pinned<'_> {
         self.slab.slots().pin(self.index)
     }
 
@@ -107,7 +107,7 @@ impl World {
     }
 
     fn arm_past(&self, barrier: Barrier, who: usize, deadline: Timestamp) -> Arm {
-        if self.control().put_off(deadline, barrier) {
+        if self.control().put_off(deadline, barrier, self.slab.slots().origin()) {
             return Arm::Pending;
         }
         match self.control().list(deadline, self.pin()) {
@@ -120,7 +120,7 @@ impl World {
     }
 
     fn disarm(&self) -> Disarm {
-        self.control().disarm(self.slab.slots().barrier())
+        self.control().disarm(self.slab.slots().barrier()).into()
     }
 
     /// What a shard does with a due ticket. True when the timer is due.
@@ -319,7 +319,7 @@ fn drop_races_with_running_handler() {
 /// The slot is vacant, in the next generation: freed exactly once.
 fn assert_vacant(world: &World) {
     let (id, _) = world.control().arm(world.index, DUE);
-    assert_eq!(id.generation(), 1);
+    assert!(id.is_of(1));
 }
 
 /// A handler arms its own timer while the owner disarms it: what was stored last is in force, and fires if it is armed.
@@ -434,6 +434,44 @@ fn one_arming_of_a_held_timer_fires_once() {
     });
 }
 
+/// Legal endings: one of them gets `Disarmed`, or both do. Nothing fires.
+#[test]
+fn two_disarms() {
+    model("two_disarms", || {
+        let (world, _) = World::armed(DUE);
+        let other = StdArc::clone(&world);
+        let second = thread::spawn(move || other.disarm());
+        let outcomes = [world.disarm(), second.join().unwrap()];
+        assert!(outcomes.contains(&Disarm::Disarmed) && !outcomes.contains(&Disarm::Running), "{outcomes:?}");
+        assert_eq!(world.settle(LATER), None);
+    });
+}
+
+/// A handler arms its own timer, and its owner disarms it afterwards. Legal endings: (a) the handler still runs, and the disarm
+/// says that it took the arming away; (b) it has ended, and the disarm says `Armed`; (c) it ends at that moment, and finds its
+/// timer disarmed: the disarm says `Idle`, as if the handler had not armed it. Nothing fires for that arming.
+#[test]
+fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
+    model("a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away", || {
+        let (world, stamp) = held();
+        let armed = StdArc::new(AtomicU64::new(0));
+        let (other, arms) = (StdArc::clone(&world), StdArc::clone(&armed));
+        let worker = thread::spawn(move || {
+            other.fire(OTHER, stamp, DUE, || {
+                assert_eq!(other.arm(OTHER, LATER), Arm::Running);
+                arms.store(1, Ordering::Release);
+            })
+        });
+        let was_armed_again = armed.load(Ordering::Acquire) == 1;
+        let withdrawn = world.control().disarm(world.slab.slots().barrier());
+        let fired = [worker.join().unwrap(), world.settle(LATER)];
+        if was_armed_again {
+            assert_ne!(withdrawn, Withdrawn::Running { was_armed: false });
+            assert_eq!(fired, [Some(DUE), None]);
+        }
+    });
+}
+
 /// Who hears `Idle` of a timer that had been armed sees what its handler did.
 #[test]
 fn idle_sees_what_the_run_did() {
@@ -527,7 +565,7 @@ fn a_disarm_tells_without_a_fence() {
         let (world, stamp) = held();
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || other.fire(OTHER, stamp, DUE, || {}));
-        let disarmed = world.control().disarm(Barrier::without_light_side());
+        let disarmed = Disarm::from(world.control().disarm(Barrier::without_light_side()));
         match (disarmed, worker.join().unwrap()) {
             (Disarm::Disarmed, None) | (Disarm::Running | Disarm::Idle, Some(DUE)) => {}
             other => panic!("{other:?}"),

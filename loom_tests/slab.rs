@@ -18,12 +18,13 @@
 use super::model;
 use crate::slab::{Magazine, Magazines, Slab};
 use crate::sync::{StdArc, thread};
+use crate::tick::Timestamp;
 
 /// A slot vacated by one thread is taken by another: its links and its payload cell come along.
 #[test]
 fn a_magazine_changes_hands() {
     model("a_magazine_changes_hands", || {
-        let slab = StdArc::new(Slab::<u32>::new(1));
+        let slab = StdArc::new(Slab::<u32>::new(1, Timestamp::ZERO));
         let index = Magazines::new().take(slab.slots()).unwrap();
         let giving = StdArc::clone(&slab);
         let giver = thread::spawn(move || {
@@ -52,7 +53,7 @@ fn a_magazine_changes_hands() {
 #[test]
 fn takers_and_a_giver_never_share_a_slot() {
     model("takers_and_a_giver_never_share_a_slot", || {
-        let slab = StdArc::new(Slab::<u32>::new(2));
+        let slab = StdArc::new(Slab::<u32>::new(2, Timestamp::ZERO));
         for index in fresh(&slab, 2) {
             let mut magazine = Magazine::new();
             magazine.push(slab.slots(), index);
@@ -84,7 +85,7 @@ fn takers_and_a_giver_never_share_a_slot() {
 #[test]
 fn a_chain_changes_hands() {
     model("a_chain_changes_hands", || {
-        let slab = StdArc::new(Slab::<u32>::new(4));
+        let slab = StdArc::new(Slab::<u32>::new(4, Timestamp::ZERO));
         let held = fresh(&slab, 2);
         let giving = StdArc::clone(&slab);
         let giver = thread::spawn(move || {
@@ -137,7 +138,7 @@ fn fresh(slab: &Slab<u32>, count: usize) -> Vec<u32> {
 #[test]
 fn two_threads_grow_one_segment() {
     model("two_threads_grow_one_segment", || {
-        let slab = StdArc::new(Slab::<u32>::new(2));
+        let slab = StdArc::new(Slab::<u32>::new(2, Timestamp::ZERO));
         let other = StdArc::clone(&slab);
         let handle = thread::spawn(move || {
             let index = Magazines::new().take(other.slots()).unwrap();

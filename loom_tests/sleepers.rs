@@ -4,12 +4,12 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | W1: `sleep_unless`'s fence | `an_offer_races_with_sleep`, `closing_races_with_sleep` |
-//! | W1: `wake_one`'s fence | `an_offer_races_with_sleep` |
-//! | W1: `wake_all`'s fence | `closing_races_with_sleep` |
-//! | W2: `sleep_unless` | `a_bit_brings_its_thread` |
-//! | W2: `wake_one` | `a_bit_brings_its_thread` |
-//! | W2: `wake_all` | not tried: it takes bits away as `wake_one` does |
+//! | U1: `sleep_unless`'s fence | `an_offer_races_with_sleep`, `closing_races_with_sleep` |
+//! | U1: `wake_one`'s fence | `an_offer_races_with_sleep` |
+//! | U1: `wake_all`'s fence | `closing_races_with_sleep` |
+//! | U2: `sleep_unless` | `a_bit_brings_its_thread` |
+//! | U2: `wake_one` | `a_bit_brings_its_thread` |
+//! | U2: `wake_all` | not tried: it takes bits away as `wake_one` does |
 
 use super::model;
 use crate::sleepers::Sleepers;

@@ -5,7 +5,7 @@
 //! | weakened | model that goes red |
 //! |----------|---------------------|
 //! | T1: `arm`'s store | `cancel_races_with_fire` |
-//! | T1: `leave_armed`'s Acquire | `cancel_races_with_fire` |
+//! | T1: `cancel`'s load | `cancel_races_with_fire` |
 //! | T1: `claim`'s load | `cancel_races_with_fire` |
 //! | T1: `deadline`'s first load | `a_read_deadline_is_the_timers_own` |
 //! | T2: `finish` | `who_waits_sees_what_the_handler_did` |
@@ -26,7 +26,7 @@ const DUE: Timestamp = Timestamp::from_nanos(10);
 
 /// A slab with one armed timer, whose payload is 7.
 fn armed() -> (StdArc<Slab<u32>>, TimerId, u32) {
-    let slab = StdArc::new(Slab::new(2));
+    let slab = StdArc::new(Slab::new(2, Timestamp::ZERO));
     let index = Magazines::new().take(slab.slots()).unwrap();
     // SAFETY: the magazine gave the vacant slot.
     unsafe { slab.write(index, 7) };
@@ -36,7 +36,7 @@ fn armed() -> (StdArc<Slab<u32>>, TimerId, u32) {
 
 /// What a canceller does: the payload, if it won.
 fn cancel(slab: &Slab<u32>, id: TimerId) -> Result<u32, Cancel> {
-    match slab.slots().control(id.index()).cancel(id.generation()) {
+    match slab.slots().control(id.index()).cancel(id) {
         // SAFETY: the cancel won.
         Cancel::Won => Ok(unsafe { slab.take(id.index()) }),
         lost => Err(lost),
@@ -64,7 +64,7 @@ fn fire(slab: &Slab<u32>, id: TimerId, stamp: u32, now: Timestamp) -> Option<u32
 #[test]
 fn cancel_races_with_fire() {
     model("cancel_races_with_fire", || {
-        let slab = StdArc::new(Slab::<u32>::new(2));
+        let slab = StdArc::new(Slab::<u32>::new(2, Timestamp::ZERO));
         let arming = StdArc::clone(&slab);
         let (id, stamp) = (TimerId::new(0, 0), 0);
         let producer = thread::spawn(move || {
@@ -133,8 +133,8 @@ fn who_waits_sees_what_the_handler_did() {
             control.finish(generation)
         });
         let control = slab.slots().control(id.index());
-        let registered = control.await_end(id.generation());
-        while !control.has_ended(id.generation()) {
+        let registered = control.await_end(id);
+        while !control.has_ended(id) {
             thread::yield_now();
         }
         // SAFETY: the handler has ended.
@@ -147,16 +147,16 @@ fn who_waits_sees_what_the_handler_did() {
 #[test]
 fn a_read_deadline_is_the_timers_own() {
     model("a_read_deadline_is_the_timers_own", || {
-        let slab = StdArc::new(Slab::<u32>::new(2));
+        let slab = StdArc::new(Slab::<u32>::new(2, Timestamp::ZERO));
         let other = StdArc::clone(&slab);
         let handle = thread::spawn(move || {
             let control = other.slots().control(0);
             let (id, _) = control.arm(0, DUE);
-            assert_eq!(control.cancel(id.generation()), Cancel::Won);
+            assert_eq!(control.cancel(id), Cancel::Won);
             control.link(u64::MAX);
             control.arm(0, Timestamp::from_nanos(99));
         });
-        let deadline = slab.slots().control(0).deadline(0);
+        let deadline = slab.slots().control(0).deadline(TimerId::new(0, 0));
         assert!(matches!(deadline, None | Some(DUE)), "{deadline:?}");
         handle.join().unwrap();
     });
@@ -188,12 +188,12 @@ fn cancel_races_with_reissue() {
 fn eviction_races_with_reschedule() {
     model("eviction_races_with_reschedule", || {
         let later = Timestamp::from_nanos(99);
-        let slab = StdArc::new(Slab::<u32>::new(2));
+        let slab = StdArc::new(Slab::<u32>::new(2, Timestamp::ZERO));
         let other = StdArc::clone(&slab);
         let handle = thread::spawn(move || {
             let control = other.slots().control(0);
             control.arm(0, DUE);
-            if control.cancel(0) == Cancel::Won {
+            if control.cancel(TimerId::new(0, 0)) == Cancel::Won {
                 control.arm(0, later);
             }
         });

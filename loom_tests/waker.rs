@@ -4,11 +4,11 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | A1, A2: `with_slot` from rest | `a_firing_for_an_earlier_deadline_loses_no_wake`, `poll_races_with_fire`, `the_last_waker_wins` |
-//! | A1: `with_slot` back to rest, Release | `a_firing_for_an_earlier_deadline_loses_no_wake`, `poll_races_with_fire`, `the_last_waker_wins` |
-//! | A1: `fire` to waking, Acquire | `a_firing_for_an_earlier_deadline_loses_no_wake`, `poll_races_with_fire`, `the_last_waker_wins` |
-//! | A2: `fire` to waking, Release | `a_firing_for_an_earlier_deadline_loses_no_wake`, `the_last_waker_wins` |
-//! | A1: `fire` back to rest | `a_firing_for_an_earlier_deadline_loses_no_wake`, `poll_races_with_fire`, `the_last_waker_wins` |
+//! | V1, V2: `with_slot` from rest | `a_firing_for_an_earlier_deadline_loses_no_wake`, `poll_races_with_fire`, `the_last_waker_wins` |
+//! | V1: `with_slot` back to rest, Release | `a_firing_for_an_earlier_deadline_loses_no_wake`, `poll_races_with_fire`, `the_last_waker_wins` |
+//! | V1: `fire` to waking, Acquire | `a_firing_for_an_earlier_deadline_loses_no_wake`, `poll_races_with_fire`, `the_last_waker_wins` |
+//! | V2: `fire` to waking, Release | `a_firing_for_an_earlier_deadline_loses_no_wake`, `the_last_waker_wins` |
+//! | V1: `fire` back to rest | `a_firing_for_an_earlier_deadline_loses_no_wake`, `poll_races_with_fire`, `the_last_waker_wins` |
 
 use super::model;
 use crate::sync::{StdArc, thread};

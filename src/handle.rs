@@ -239,7 +239,7 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Time complexity
     ///
-    /// O(1), no lock; nothing is posted before it is armed.
+    /// O(1), and no lock but for the first timer of a thread; nothing is posted before it is armed.
     pub fn timer(&self, payload: T) -> Result<Timer<T>, ScheduleError<T>>
     where
         T: Clone,

@@ -53,7 +53,7 @@
 //!   until the engine is dropped. The ticket of a cancelled timer stays, 16 bytes, until its shard looks at it; tickets in
 //!   the wheels are at most about twice the pending and the owned timers plus 65,536 and 4,096 for each thread that cancels,
 //!   drops, or arms for earlier.
-//! - An id is told from a later one of its slot until the slot was reused 2^32 times.
+//! - An id stays distinguishable from later ones of its slot until the slot has been reused 2^39 times.
 //! - A process that forks has no shard threads in the child; build the engine after the fork.
 //! - The end of time is 584 years after the clock's origin; later deadlines are that one.
 //!

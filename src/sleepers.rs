@@ -18,8 +18,8 @@
 //! # Synchronisation
 //! | pair | one side                | other side             | what is ruled out or handed over | model |
 //! |------|-------------------------|------------------------|----------------------------------|-------|
-//! | W1   | `sleep_unless`          | an offer, `wake_one`   | both miss                        | `sleepers::an_offer_races_with_sleep` |
-//! | W2   | adopt, `sleep_unless`   | `wake_one`, `wake_all` | the thread to unpark             | `sleepers::a_bit_brings_its_thread` |
+//! | U1   | `sleep_unless`          | an offer, `wake_one`   | both miss                        | `sleepers::an_offer_races_with_sleep` |
+//! | U2   | adopt, `sleep_unless`   | `wake_one`, `wake_all` | the thread to unpark             | `sleepers::a_bit_brings_its_thread` |
 //!
 //! # Progress and cost
 //! Waking: lock-free, a read-modify-write and a system call if a thread sleeps, a fence and a load for each 64 threads if
@@ -58,9 +58,9 @@ impl Sleepers {
     /// Sleeps as thread `n` until it is woken, unless there is work: `finds_work` is where to look once more.
     pub(crate) fn sleep_unless(&self, n: usize, finds_work: impl FnOnce() -> bool) {
         let (asleep, bit) = (&self.asleep[n / WORD], 1 << (n % WORD));
-        // Ordering: Release [W2]. Pairs with `wake_one` and `wake_all`: who takes the bit finds the thread.
+        // Ordering: Release [U2]. Pairs with `wake_one` and `wake_all`: who takes the bit finds the thread.
         asleep.fetch_or(bit, Ordering::Release);
-        // Ordering: SeqCst fence [W1]: the bit is before the look.
+        // Ordering: SeqCst fence [U1]: the bit is before the look.
         fence(Ordering::SeqCst);
         if finds_work() {
             // Ordering: Relaxed. Nothing is handed over. Who took the bit meanwhile unparks us, and we wake once for nothing.
@@ -75,14 +75,14 @@ impl Sleepers {
 
     /// Wakes a thread if one sleeps: true then. Called after work was offered.
     pub(crate) fn wake_one(&self) -> bool {
-        // Ordering: SeqCst fence [W1]: the offer is before the load.
+        // Ordering: SeqCst fence [U1]: the offer is before the load.
         fence(Ordering::SeqCst);
         for (word, asleep) in self.asleep.iter().enumerate() {
             // Ordering: Relaxed. The fence orders it; a hint for the RMW.
             let mut bits = asleep.load(Ordering::Relaxed);
             while bits != 0 {
                 let lowest = bits.trailing_zeros() as usize;
-                // Ordering: Acquire [W2]. The thread that set the bit.
+                // Ordering: Acquire [U2]. The thread that set the bit.
                 bits = asleep.fetch_and(!(1 << lowest), Ordering::Acquire);
                 if bits & 1 << lowest != 0 {
                     self.unpark(word * WORD + lowest);
@@ -95,10 +95,10 @@ impl Sleepers {
 
     /// Wakes every thread that sleeps.
     pub(crate) fn wake_all(&self) {
-        // Ordering: SeqCst fence [W1], as in `wake_one`.
+        // Ordering: SeqCst fence [U1], as in `wake_one`.
         fence(Ordering::SeqCst);
         for (word, asleep) in self.asleep.iter().enumerate() {
-            // Ordering: Acquire [W2]. The threads that set the bits.
+            // Ordering: Acquire [U2]. The threads that set the bits.
             let bits = asleep.swap(0, Ordering::Acquire);
             (0..WORD).filter(|n| bits & 1 << n != 0).for_each(|n| self.unpark(word * WORD + n));
         }

@@ -1,8 +1,9 @@
 //! Timers that a handle owns: armed and disarmed any number of times.
 
-use crate::engine::{Core, OwnedSlot, Rearmed};
+use crate::engine::{self, Anchor, Core, OwnedSlot, Rearmed};
 use crate::error::ScheduleError;
 use crate::handle::{Handle, back_off};
+use crate::state::owned::Withdrawn;
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
@@ -80,21 +81,30 @@ impl std::error::Error for ArmError {}
 /// ```
 #[must_use = "dropping a timer disarms it"]
 pub struct Timer<T: Send + 'static> {
-    core: StdArc<Core<T>>,
+    anchor: StdArc<Anchor<T>>,
     slot: OwnedSlot,
 }
 
 impl<T: Send + 'static> Timer<T> {
     pub(crate) fn new(core: &StdArc<Core<T>>, payload: T) -> Result<Self, ScheduleError<T>> {
         match core.make_timer(payload) {
-            Ok(slot) => Ok(Self { core: StdArc::clone(core), slot }),
+            Ok((anchor, slot)) => Ok(Self { anchor, slot }),
             Err((refusal, payload)) => Err(ScheduleError { kind: refusal.into(), payload }),
         }
     }
 
     #[inline(always)]
     fn by_ref(&self) -> TimerRef<'_, T> {
-        TimerRef::new(&self.core, self.slot.index())
+        TimerRef::new(self.core(), self.slot.index())
+    }
+
+    fn core(&self) -> &StdArc<Core<T>> {
+        self.anchor.core()
+    }
+
+    #[inline(always)]
+    fn withdraw(&self) -> Withdrawn {
+        engine::disarm(self.anchor.slots(), self.slot.index())
     }
 
     /// Arms it: it fires `delay` from now, or later; never earlier. One that is armed gets the new deadline instead of
@@ -108,7 +118,7 @@ impl<T: Send + 'static> Timer<T> {
     /// As [`arm_at`](Self::arm_at).
     #[inline]
     pub fn arm(&self, delay: Duration) -> Result<Armed, ArmError> {
-        self.by_ref().arm(delay)
+        self.arm_at(self.core().now() + delay)
     }
 
     /// Arms it for `deadline`, as [`arm`](Self::arm) does. Reads no clock.
@@ -129,7 +139,10 @@ impl<T: Send + 'static> Timer<T> {
     /// compare-and-swap and a posting.
     #[inline]
     pub fn arm_at(&self, deadline: Timestamp) -> Result<Armed, ArmError> {
-        self.by_ref().arm_at(deadline)
+        if engine::put_off(self.anchor.slots(), self.slot.index(), deadline) {
+            return Ok(Armed::Pending);
+        }
+        self.by_ref().arm_slowly(deadline)
     }
 
     /// Disarms it; it may be armed again.
@@ -137,7 +150,10 @@ impl<T: Send + 'static> Timer<T> {
     /// # Cancellation
     ///
     /// After [`Disarm::Disarmed`] and [`Disarm::Idle`] no handler of this timer runs, nor begins before it is armed again.
-    /// [`Disarm::Running`] means that one has begun and may not have ended; nothing is waited for.
+    /// [`Disarm::Running`] means that one has begun and may not have ended; nothing is waited for. Whether the timer had been
+    /// armed again since, [`disarm_and_wait`](Self::disarm_and_wait) says.
+    ///
+    /// Of two threads that disarm at the same time, both may get [`Disarm::Disarmed`] for one arming.
     ///
     /// # Time complexity
     ///
@@ -145,20 +161,47 @@ impl<T: Send + 'static> Timer<T> {
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     #[inline]
     pub fn disarm(&self) -> Disarm {
-        self.by_ref().disarm()
+        self.withdraw().into()
     }
 
-    /// As [`disarm`](Self::disarm), but waits until a handler that has begun has ended: it never answers
-    /// [`Disarm::Running`], except inside a handler of this engine and on the threads of its rayon pool, where it does not
-    /// wait for fear of waiting for itself.
+    /// As [`disarm`](Self::disarm), but waits until a handler that has begun has ended. It returns [`Disarm::Disarmed`] if it
+    /// took an arming away, also one that came while that handler ran, and [`Disarm::Idle`] if there was none: what was armed
+    /// last has fired then, and its handler has ended, or it was disarmed before. Only where the call meets the very end of a
+    /// handler that armed the timer, it may return [`Disarm::Idle`] for that arming.
+    ///
+    /// It never returns [`Disarm::Running`], except inside a handler of this engine and on the threads of its rayon pool,
+    /// where it does not wait for fear of waiting for itself.
+    ///
+    /// # Examples
+    ///
+    /// Go's `if !t.Stop() { <-t.C }`, for a timer that was armed, whose handler sends:
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    /// use tourbillon::{Disarm, Engine};
+    ///
+    /// let (sender, fired) = mpsc::channel();
+    /// let engine = Engine::new(move |timer| sender.send(timer.payload).unwrap())?;
+    /// let timer = engine.timer("request")?;
+    /// for _ in 0..3 {
+    ///     timer.arm(Duration::from_millis(1))?;
+    ///     if timer.disarm_and_wait() != Disarm::Disarmed {
+    ///         assert_eq!(fired.recv()?, "request");
+    ///     }
+    /// }
+    /// assert!(fired.try_recv().is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     pub fn disarm_and_wait(&self) -> Disarm {
-        let outcome = self.disarm();
-        if outcome != Disarm::Running || self.core.must_not_wait_here() {
-            return outcome;
+        match self.withdraw() {
+            Withdrawn::Running { was_armed } if !self.core().must_not_wait_here() => {
+                self.core().wait_for_run(self.slot.index());
+                if was_armed { Disarm::Disarmed } else { Disarm::Idle }
+            }
+            outcome => outcome.into(),
         }
-        self.core.wait_for_run(self.slot.index());
-        Disarm::Idle
     }
 
     /// The deadline for which it is armed; `None` when it is at rest.
@@ -176,7 +219,7 @@ impl<T: Send + 'static> Timer<T> {
     /// The id that its handler sees. It names the timer for as long as it lives, and cannot be cancelled by.
     #[must_use]
     pub fn id(&self) -> TimerId {
-        self.core.id_of_owned(self.slot.index())
+        self.core().id_of_owned(self.slot.index())
     }
 
     /// The payload.
@@ -185,20 +228,20 @@ impl<T: Send + 'static> Timer<T> {
     where
         T: Sync,
     {
-        self.core.payload_of(&self.slot)
+        self.core().payload_of(&self.slot)
     }
 
     /// Its engine.
     #[must_use]
     pub fn engine(&self) -> Handle<T> {
-        Handle::from_core(StdArc::clone(&self.core))
+        Handle::from_core(StdArc::clone(self.core()))
     }
 }
 
 impl<T: Send + 'static> Drop for Timer<T> {
     fn drop(&mut self) {
         // The payload is dropped here, where nothing is lent: its drop may use the engine.
-        drop(self.core.release_timer(&mut self.slot));
+        drop(self.anchor.core().release_timer(&mut self.slot));
     }
 }
 
@@ -237,14 +280,15 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
     /// As there.
     #[inline]
     pub fn arm_at(self, deadline: Timestamp) -> Result<Armed, ArmError> {
-        match self.core.rearm(self.index, deadline) {
-            Rearmed::Pending => Ok(Armed::Pending),
-            other => self.arm_slowly(deadline, other),
+        if engine::put_off(self.core.slots(), self.index, deadline) {
+            return Ok(Armed::Pending);
         }
+        self.arm_slowly(deadline)
     }
 
     #[cold]
-    fn arm_slowly(self, deadline: Timestamp, mut outcome: Rearmed) -> Result<Armed, ArmError> {
+    fn arm_slowly(self, deadline: Timestamp) -> Result<Armed, ArmError> {
+        let mut outcome = self.core.list(self.index, deadline, false);
         let mut rounds = 0;
         loop {
             match outcome {
@@ -267,7 +311,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     #[inline]
     pub fn disarm(self) -> Disarm {
-        self.core.disarm(self.index)
+        engine::disarm(self.core.slots(), self.index).into()
     }
 
     /// See [`Timer::deadline`].
@@ -288,5 +332,68 @@ impl<T: Send + 'static> Copy for TimerRef<'_, T> {}
 impl<T: Send + 'static> fmt::Debug for TimerRef<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TimerRef").field("deadline", &self.deadline()).finish()
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+    use crate::builder::Builder;
+    use crate::handle::Engine;
+    use crate::sync::thread;
+
+    fn engine() -> Engine<u32> {
+        Builder::new().shards(1).inline().unpinned().build(|_| ()).unwrap()
+    }
+
+    /// How many hold the engine's core.
+    fn holders(engine: &Engine<u32>) -> usize {
+        StdArc::strong_count(engine.core())
+    }
+
+    /// A timer made by a thread that has ended, after it made and dropped another one.
+    fn made_elsewhere(engine: &Engine<u32>) -> Timer<u32> {
+        let handle: Handle<u32> = (**engine).clone();
+        let make = move || {
+            drop(handle.timer(1).unwrap());
+            handle.timer(2).unwrap()
+        };
+        thread::spawn(make).join().unwrap()
+    }
+
+    #[test]
+    fn a_thread_that_makes_and_drops_timers_writes_no_count_that_others_write() {
+        let engine = engine();
+        let before = holders(&engine);
+        let timers: Vec<_> = (0..100).map(|n| engine.timer(n).unwrap()).collect();
+        assert_eq!(holders(&engine), before + 1, "the thread's own anchor");
+        let anchor = StdArc::downgrade(&timers[0].anchor);
+        drop(timers);
+        let again = engine.timer(0).unwrap();
+        assert!(StdArc::ptr_eq(&anchor.upgrade().unwrap(), &again.anchor), "another one for the next timer");
+        assert!(!StdArc::ptr_eq(&made_elsewhere(&engine).anchor, &again.anchor));
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_holds_its_engine_no_more() {
+        let engine = engine();
+        let before = holders(&engine);
+        let timer = made_elsewhere(&engine);
+        assert_eq!((StdArc::strong_count(&timer.anchor), holders(&engine)), (1, before + 1));
+        drop(timer);
+        assert_eq!(holders(&engine), before);
+    }
+
+    #[test]
+    fn an_engine_goes_with_its_last_timer_though_the_threads_that_made_some_live_on() {
+        let (first, second) = (engine(), engine());
+        drop(first.timer(1).unwrap());
+        let timer = second.timer(2).unwrap();
+        let cores = [&first, &second].map(|engine| StdArc::downgrade(engine.core()));
+        drop((first, second));
+        assert_eq!(cores.each_ref().map(|core| core.strong_count()), [0, 1]);
+        assert!(timer.arm(Duration::ZERO).is_err());
+        drop(timer);
+        assert_eq!(cores.each_ref().map(|core| core.strong_count()), [0, 0]);
     }
 }

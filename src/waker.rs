@@ -24,8 +24,8 @@
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over | model |
 //! |------|--------------|--------------|---------------------|-------|
-//! | A1   | `with_slot`, `fire`, back to rest | the same, from rest | the waker | `waker::poll_races_with_fire` |
-//! | A2   | `fire`, to waking | `with_slot` | the deadline that fired | `waker::poll_races_with_fire` |
+//! | V1   | `with_slot`, `fire`, back to rest | the same, from rest | the waker | `waker::poll_races_with_fire` |
+//! | V2   | `fire`, to waking | `with_slot` | the deadline that fired | `waker::poll_races_with_fire` |
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::tick::Timestamp;
@@ -90,12 +90,12 @@ impl WakerCell {
     /// Runs `f` on the waker's slot, if no firing is under way. `None` also when one came meanwhile, and left the waking to
     /// us.
     fn with_slot<R>(&self, f: impl FnOnce(&mut Option<Waker>) -> R) -> Option<R> {
-        // Ordering: Acquire [A1, A2]. The waker, and what fired last. Failure Relaxed: nothing is read, and the
+        // Ordering: Acquire [V1, V2]. The waker, and what fired last. Failure Relaxed: nothing is read, and the
         // task, which is woken, polls again.
         self.state.compare_exchange(AT_REST, REGISTERING, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: A1: we moved the state from rest.
         let result = self.waker.with_mut(|slot| f(unsafe { &mut *slot }));
-        // Ordering: Release [A1]. The waker. An RMW, so that what fired meanwhile stays published: the
+        // Ordering: Release [V1]. The waker. An RMW, so that what fired meanwhile stays published: the
         // task, which is woken, acquires it when it polls again.
         let state = self.state.swap(AT_REST, Ordering::Release);
         (state == REGISTERING).then_some(result)
@@ -105,13 +105,13 @@ impl WakerCell {
     pub(crate) fn fire(&self, deadline: Timestamp) -> Option<Waker> {
         // Ordering: Release, with `has_fired_for`.
         self.fired.store(deadline.as_nanos(), Ordering::Release);
-        // Ordering: AcqRel [A1, A2]. Acquire: the waker. Release: what fired.
+        // Ordering: AcqRel [V1, V2]. Acquire: the waker. Release: what fired.
         if self.state.fetch_or(WAKING, Ordering::AcqRel) != AT_REST {
             return None;
         }
         // SAFETY: A1: we moved the state from rest.
         let waker = self.waker.with_mut(|slot| unsafe { (*slot).take() });
-        // Ordering: Release [A1]. The waker is gone.
+        // Ordering: Release [V1]. The waker is gone.
         self.state.fetch_and(!WAKING, Ordering::Release);
         waker
     }

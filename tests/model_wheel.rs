@@ -198,7 +198,7 @@ impl<const BITS: u32> Model<BITS> {
         assert!(self.reference.pending.is_empty());
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
         let live = self.reference.pending.len();
         assert_eq!(self.wheel.len(), live);
         assert_eq!(self.wheel.is_empty(), live == 0);

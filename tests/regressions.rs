@@ -261,3 +261,21 @@ fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
     assert_eq!(early.len(), 0);
     lock(&second).take();
 }
+
+/// One-shots that were cancelled, and timers of one's own that were dropped, once their tickets were in the wheel.
+#[test]
+fn timers_that_end_in_the_wheel_cost_hardly_a_turn() {
+    let mut engine = Builder::new().build_driven(|_| panic!("nothing is armed")).unwrap();
+    let ids: Vec<_> = (1..=500).map(|n| engine.schedule(n * MS, ()).unwrap()).collect();
+    let timers: Vec<_> = (1..=500).map(|_| engine.timer(()).unwrap()).collect();
+    for (timer, n) in timers.iter().zip(1..) {
+        timer.arm(n * MS).unwrap();
+    }
+    engine.turn();
+    ids.into_iter().for_each(|id| drop(engine.cancel(id)));
+    drop(timers);
+    let before = engine.stats().total.turns;
+    engine.advance(Duration::from_secs(10));
+    let turns = engine.stats().total.turns - before;
+    assert!(turns <= 8, "{turns} turns");
+}

@@ -52,6 +52,9 @@ const UNSAFE_ABOVE: [(&str, &str, &str); 8] = [
     ("engine/shutdown.rs", "self.slab.take", "the eviction made the payload ours (I3)"),
 ];
 
+/// Tags of invariants and of pairs of orderings are looked at up to this floor: above it they are a file's own.
+const TAGGED_FLOOR: usize = 2;
+
 /// A piece of code without comments and strings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
@@ -278,6 +281,38 @@ fn unsafe_elsewhere(
     found
 }
 
+/// Whether this is the tag of an invariant or of a pair, such as `T1` or `I1a`.
+fn is_tag(word: &str) -> bool {
+    let Some(number) = word.strip_prefix(|c: char| c.is_ascii_uppercase()) else { return false };
+    let number = number.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(number);
+    !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+}
+
+/// The tags that a file explains in the docs of its modules and types: in the first column of a table, or before a full stop.
+fn tags(source: &str) -> Vec<String> {
+    let docs = source.lines().filter_map(|line| {
+        let line = line.trim_start();
+        line.strip_prefix("//! ").or_else(|| line.strip_prefix("/// "))
+    });
+    docs.filter_map(|line| {
+        let first = match line.strip_prefix("| ") {
+            Some(row) => row.split('|').next()?.trim(),
+            None => line.split_once(". ")?.0,
+        };
+        is_tag(first).then(|| first.to_owned())
+    })
+    .collect()
+}
+
+/// The tags that comments on orderings cite.
+fn cited(source: &str) -> Vec<String> {
+    let comments = source.lines().filter_map(|line| line.trim_start().strip_prefix("// "));
+    let brackets =
+        comments.flat_map(|line| line.split('[').skip(1).filter_map(|rest| rest.split(']').next()));
+    let words = brackets.flat_map(|inside| inside.split([',', ' ']).map(str::to_owned));
+    words.filter(|word| is_tag(word)).collect()
+}
+
 /// Macros of unfinished code.
 fn unfinished(file: &str, source: &str) -> Vec<String> {
     let tokens = tokens(source);
@@ -345,6 +380,26 @@ fn unsafe_code_stays_on_its_floor() {
 }
 
 #[test]
+fn a_tag_is_explained_once_and_an_ordering_cites_one_that_is() {
+    let floors = our_floors();
+    let is_low = |file: &str| floors.get(module_of(file)).is_some_and(|&floor| floor <= TAGGED_FLOOR);
+    let mut places = BTreeMap::<String, Vec<String>>::new();
+    for (file, source) in sources() {
+        // A tag of a higher floor is a place for citations only.
+        let low = is_low(&file);
+        for tag in tags(&source) {
+            places.entry(tag).or_default().extend(low.then(|| file.clone()));
+        }
+    }
+    let twice: Vec<_> = places.iter().filter(|(_, files)| files.len() > 1).collect();
+    assert!(twice.is_empty(), "{twice:#?}");
+    for (file, source) in sources() {
+        let unknown: Vec<_> = cited(&source).into_iter().filter(|tag| !places.contains_key(tag)).collect();
+        assert!(unknown.is_empty(), "{file} cites {unknown:?}, which no table explains");
+    }
+}
+
+#[test]
 fn nothing_is_left_unfinished() {
     let found: Vec<String> = sources().iter().flat_map(|(file, source)| unfinished(file, source)).collect();
     assert!(found.is_empty(), "{found:#?}");
@@ -401,6 +456,14 @@ fn the_stairs_are_watched() {
     assert_eq!(check("wheel/mod.rs", "use crate::Builder; /// [`Engine`](crate::Engine)"), 1);
     assert_eq!(check("face.rs", "use crate::Builder;"), 0);
     assert_eq!(check("attic.rs", ""), 1);
+}
+
+#[test]
+fn tags_are_seen() {
+    let source = "//! I1. It holds.\n//! I1a. It does.\n//! | T1   | a | b |\n/// G1. So.\n//! A. No.\n// T9. No.\n\
+        //! | pair | one |\nlet x = 1; // Ordering: no.\n    // Ordering: Acquire [T1, I1a of `x`]. Not (K1), nor [it].";
+    assert_eq!(tags(source), ["I1", "I1a", "T1", "G1"]);
+    assert_eq!(cited(source), ["T1", "I1a"]);
 }
 
 #[test]

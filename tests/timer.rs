@@ -190,6 +190,39 @@ fn a_deadline_moved_ahead_and_back_again_fires_there() {
     assert_eq!(engine.stats().owned.posted, 2);
 }
 
+/// A clock of one's own may have its origin anywhere: in 1970, or as far back as a clock can show.
+#[test]
+fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
+    for years in [0, 30, 57, 126, 583] {
+        let (clock, log) = (ManualClock::new(), Log::new());
+        clock.set(at(years * 365 * 24 * HOUR));
+        let sink = log.clone();
+        let engine = Builder::new()
+            .clock(clock.clone())
+            .shards(1)
+            .unpinned()
+            .inline()
+            .build(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
+            .unwrap();
+        let timer = engine.timer(7).unwrap();
+        let last = engine.now() + 1_000 * MS + SECOND;
+        for n in 1..=1_000 {
+            timer.arm_at(engine.now() + n * MS + SECOND).unwrap();
+        }
+        assert_eq!(engine.stats().owned.posted, 1, "{years} years");
+        // What has passed, also before the engine's start, comes at once, and so does what is armed then.
+        timer.arm_at(nanos(1)).unwrap();
+        clock.advance(MS);
+        wait_until("the past comes", || log.len() == 1);
+        timer.arm_at(last).unwrap();
+        clock.advance(SECOND);
+        assert_eq!(log.take()[0].deadline, nanos(1));
+        clock.advance(1_000 * MS);
+        wait_until("it fires", || log.len() == 1);
+        assert_eq!(log.take()[0].deadline, last);
+    }
+}
+
 #[test]
 fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
     // A connection: 30 s for each request, 60 s idle between them; 10,000 requests of 10 ms and 10 ms apart.
@@ -1377,6 +1410,45 @@ fn disarm_and_wait_returns_when_the_handler_has_ended() {
             assert_eq!(another.join().unwrap(), (Disarm::Idle, true));
         });
         assert_eq!(timer.disarm_and_wait(), Disarm::Idle);
+    });
+}
+
+/// Armed again while its handler runs, and disarmed then: the disarm that waits says that it took an arming away, though the
+/// handler of the one before ran meanwhile.
+#[test]
+fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
+    within_patience(|| {
+        for was_armed_again in [false, true] {
+            let (gate, log) = (Gate::new(), Log::new());
+            let (at_gate, sink) = (gate.clone(), log.clone());
+            let engine = Builder::new()
+                .workers(1)
+                .build(move |fired: Fired<'_, u64>| {
+                    if was_armed_again {
+                        fired.timer().unwrap().arm(HOUR).unwrap();
+                    }
+                    at_gate.pass();
+                    sink.push(fired.payload);
+                })
+                .unwrap();
+            let timer = engine.timer(7).unwrap();
+            timer.arm(MS).unwrap();
+            gate.await_arrival();
+            assert_eq!(timer.is_armed(), was_armed_again);
+            let outcome = thread::scope(|scope| {
+                let waits = scope.spawn(|| (timer.disarm_and_wait(), log.len()));
+                if was_armed_again {
+                    wait_until("it is disarmed", || !timer.is_armed());
+                } else {
+                    thread::sleep(5 * MS);
+                }
+                gate.open();
+                waits.join().unwrap()
+            });
+            let expected = if was_armed_again { Disarm::Disarmed } else { Disarm::Idle };
+            assert_eq!(outcome, (expected, 1));
+            assert!(!timer.is_armed());
+        }
     });
 }
 

@@ -61,7 +61,7 @@ impl Executor for Workers {
 impl Drop for Workers {
     /// Waits for nothing: it may be a worker that drops the engine's last part.
     fn drop(&mut self) {
-        // Ordering: Relaxed. The sleepers' fences order it as they order an offer (W1).
+        // Ordering: Relaxed. The sleepers' fences order it as they order an offer (U1).
         self.shared.closed.store(true, Ordering::Relaxed);
         self.shared.sleepers.wake_all();
     }

@@ -4,6 +4,7 @@
 //! engine's number; it goes when the thread ends, and the slots and the lane go back.
 
 use super::Core;
+use super::anchor::Moored;
 use crate::affinity;
 use crate::inbox::LaneWriter;
 use crate::slab::{Magazines, Slots};
@@ -11,6 +12,7 @@ use crate::sync::{StdArc, Weak};
 use core::cell::{Cell, RefCell};
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
+use crossbeam_utils::CachePadded;
 
 #[derive(Debug)]
 pub(crate) struct Local {
@@ -18,6 +20,8 @@ pub(crate) struct Local {
     pub(super) home: usize,
     pub(super) lane: LaneWriter,
     pub(super) magazines: Magazines,
+    /// The way to the thread's anchor, once it has made an owned timer.
+    pub(super) moored: Option<Moored>,
     slots: Weak<Slots>,
 }
 
@@ -28,6 +32,7 @@ impl Local {
             home,
             lane: core.shards[home].inbox.register(),
             magazines: Magazines::new(),
+            moored: None,
             slots: StdArc::downgrade(core.slab.slots()),
         }
     }
@@ -55,7 +60,8 @@ thread_local! {
     static SHARD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-type Part = ManuallyDrop<Box<Local>>;
+/// On lines of its own: its thread writes it with each call.
+type Part = ManuallyDrop<Box<CachePadded<Local>>>;
 
 struct Others(RefCell<Vec<Local>>);
 
@@ -128,7 +134,7 @@ fn find<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
     let front = front.map(ManuallyDrop::into_inner);
     let known = OTHERS.try_with(|Others(others)| {
         let mut others = others.borrow_mut();
-        others.extend(front.map(|front| *front));
+        others.extend(front.map(|front| front.into_inner()));
         others.retain(|local| local.slots.strong_count() > 0);
         let at = others.iter().position(|local| local.engine == core.id)?;
         Some(others.swap_remove(at))
@@ -138,7 +144,7 @@ fn find<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
         Ok(Some(local)) => local,
         _ => Local::new(core, home_of_current_thread(core)),
     };
-    Lent { part: Some(ManuallyDrop::new(Box::new(local))), has_place }
+    Lent { part: Some(ManuallyDrop::new(Box::new(CachePadded::new(local)))), has_place }
 }
 
 /// The shard that a thread's timers go to from now on; the first one of an engine without threads, whose outcome must not

@@ -11,13 +11,15 @@
 //! ```
 //! Cancelling is one CAS on the state word, wherever the ticket is. Data goes one way.
 
+mod anchor;
 mod fire;
 mod local;
 mod owned;
 mod shutdown;
 
+pub(crate) use anchor::Anchor;
 pub(crate) use local::{Local, home_of_current_thread, lend, mark_shard_thread};
-pub(crate) use owned::{OwnedSlot, Rearmed};
+pub(crate) use owned::{OwnedSlot, Rearmed, disarm, put_off};
 pub use shutdown::Unfired;
 
 use crate::barrier;
@@ -36,6 +38,7 @@ use crate::sync::{Condvar, Mutex, OnceLock, Ordering, StdArc, thread};
 use crate::tick::{TickLength, Timestamp};
 use crate::ticket::{Posting, TimerId};
 use crate::trace;
+use anchor::Anchors;
 use core::time::Duration;
 
 /// Stale tickets in the wheels that are let be, however few timers live: 1 MiB of them.
@@ -155,6 +158,8 @@ pub(crate) struct Core<T> {
     returned: Counter,
     /// How the payloads of owned timers are cloned for the handler, once there are such timers.
     clone_payload: OnceLock<fn(&T) -> T>,
+    /// What threads that made owned timers hold the core by.
+    anchors: StdArc<Anchors>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
     /// Held by the shutdown that joins the threads, so that another one waits until they have ended.
     ending: Mutex<()>,
@@ -191,7 +196,7 @@ impl<T: Send + 'static> Core<T> {
             (0..settings.shards).map(|_| StdArc::new(ShardShared::new(settings.lane_capacity))).collect();
         let core = Self {
             id: next_engine_id(),
-            slab: Slab::new(settings.capacity),
+            slab: Slab::new(settings.capacity, settings.clock.now()),
             shards,
             cores: settings.cores,
             tick: TickLength::from_nanos(settings.tick.as_nanos() as u64),
@@ -208,6 +213,7 @@ impl<T: Send + 'static> Core<T> {
             quiet: (Mutex::new(()), Condvar::new()),
             returned: Counter::new(),
             clone_payload: OnceLock::new(),
+            anchors: Anchors::new(),
             threads: Mutex::new(Vec::new()),
             ending: Mutex::new(()),
         };
@@ -329,7 +335,7 @@ impl<T: Send + 'static> Core<T> {
         self.shards[0].parker.is_closed()
     }
 
-    fn slots(&self) -> &Slots {
+    pub(crate) fn slots(&self) -> &Slots {
         self.slab.slots()
     }
 
@@ -459,9 +465,9 @@ impl<T: Send + 'static> Core<T> {
     #[inline(always)]
     fn take_back(&self, local: &mut Local, id: TimerId) -> Result<T, state::Cancel> {
         let Some(control) = self.control(id) else { return Err(state::Cancel::Gone) };
-        match control.cancel(id.generation()) {
+        match control.cancel(id) {
             state::Cancel::Won => {
-                // SAFETY: I3: we took the timer out of `armed`, and its slot is in no magazine yet.
+                // SAFETY: I3: we took the timer out of `listed`, and its slot is in no magazine yet.
                 let payload = unsafe { self.slab.take(id.index()) };
                 local.magazines.put(self.slots(), id.index());
                 Ok(payload)
@@ -492,12 +498,12 @@ impl<T: Send + 'static> Core<T> {
     /// Waits until the handler of `id`, if it runs, has ended.
     pub(crate) fn wait_for_end(&self, id: TimerId) {
         let Some(control) = self.slots().get(id.index()) else { return };
-        if !control.await_end(id.generation()) {
+        if !control.await_end(id) {
             return;
         }
         let (lock, changed) = &self.quiet;
         let mut guard = ignore_poison(lock.lock());
-        while !control.has_ended(id.generation()) {
+        while !control.has_ended(id) {
             guard = ignore_poison(changed.wait(guard));
         }
     }
@@ -508,7 +514,7 @@ impl<T: Send + 'static> Core<T> {
             return Moved::Not(self.refuse_for_want_of_room(local));
         }
         let Some(control) = self.control(id) else { return Moved::Gone };
-        match control.cancel(id.generation()) {
+        match control.cancel(id) {
             state::Cancel::Won => {}
             state::Cancel::Running => return Moved::Running,
             state::Cancel::Gone => return Moved::Gone,
@@ -523,7 +529,7 @@ impl<T: Send + 'static> Core<T> {
 
     /// The deadline of a pending timer.
     pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
-        self.control(id)?.deadline(id.generation())
+        self.control(id)?.deadline(id)
     }
 
     fn control(&self, id: TimerId) -> Option<&Control> {

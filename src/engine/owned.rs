@@ -2,9 +2,11 @@
 //! the payloads and the lanes.
 
 use super::local::Local;
-use super::{CANCELS_PER_CHECK, Core, Refusal, ignore_poison, lend};
+use super::{Anchor, CANCELS_PER_CHECK, Core, Refusal, ignore_poison, lend};
 use crate::parker::Notified;
-use crate::state::owned::{Arm, Disarm, Release, Shut};
+use crate::slab::Slots;
+use crate::state::owned::{Arm, Release, Shut, Withdrawn};
+use crate::sync::StdArc;
 use crate::tick::Timestamp;
 use crate::ticket::{Posting, TimerId};
 
@@ -23,6 +25,9 @@ impl OwnedSlot {
     }
 }
 
+/// An owned timer: what it holds the engine by, and its slot.
+pub(crate) type Made<T> = (StdArc<Anchor<T>>, OwnedSlot);
+
 /// What an arming came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -39,6 +44,17 @@ pub(crate) enum Rearmed {
     Dropped,
 }
 
+/// Gives a timer another deadline, if the ticket that is out does for it; otherwise [`Core::list`] is to be called.
+#[inline(always)]
+pub(crate) fn put_off(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
+    slots.control(index).put_off(deadline, slots.barrier(), slots.origin())
+}
+
+#[inline(always)]
+pub(crate) fn disarm(slots: &Slots, index: u32) -> Withdrawn {
+    slots.control(index).disarm(slots.barrier())
+}
+
 impl<T: Send + 'static> Core<T> {
     /// Says how payloads are cloned for the handler; before the first owned timer is made.
     pub(crate) fn clone_payloads_by(&self, clone: fn(&T) -> T) {
@@ -52,7 +68,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Pins a slot for a timer with this payload.
-    pub(crate) fn make_timer(&self, payload: T) -> Result<OwnedSlot, (Refusal, T)> {
+    pub(crate) fn make_timer(self: &StdArc<Self>, payload: T) -> Result<Made<T>, (Refusal, T)> {
         if self.is_shut_down() {
             return Err((Refusal::ShutDown, payload));
         }
@@ -64,13 +80,13 @@ impl<T: Send + 'static> Core<T> {
         unsafe { self.slab.write(index, payload) };
         self.slots().control(index).own(self.slots().pin(index));
         local.lane.lane().count_made();
-        Ok(OwnedSlot(index))
+        Ok((self.anchor(&mut local), OwnedSlot(index)))
     }
 
     /// Arms a timer; one that is armed gets another deadline.
     #[inline(always)]
     pub(crate) fn rearm(&self, index: u32, deadline: Timestamp) -> Rearmed {
-        if self.slots().control(index).put_off(deadline, self.slots().barrier()) {
+        if put_off(self.slots(), index, deadline) {
             Rearmed::Pending
         } else {
             self.list(index, deadline, false)
@@ -124,12 +140,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    #[inline(always)]
-    pub(crate) fn disarm(&self, index: u32) -> Disarm {
-        self.slots().control(index).disarm(self.slots().barrier())
-    }
-
-    /// Disarms, and waits until the handler, if it runs, has ended.
+    /// Waits until the handler, if it runs, has ended.
     pub(crate) fn wait_for_run(&self, index: u32) {
         let control = self.slots().control(index);
         let Some(run) = control.await_run() else { return };

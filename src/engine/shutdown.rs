@@ -62,6 +62,7 @@ impl<T: Send + 'static> Core<T> {
         for shard in &self.shards {
             shard.parker.close();
         }
+        self.anchors.close();
         right
     }
 
@@ -124,7 +125,7 @@ impl<T: Send + 'static> Core<T> {
                 continue;
             }
             let Some((generation, deadline)) = self.slots().control(index).evict() else { continue };
-            // SAFETY: I3: we took the timer out of `armed`.
+            // SAFETY: I3: we took the timer out of `listed`.
             let payload = unsafe { self.slab.take(index) };
             evicted.unfired.push(Unfired { id: TimerId::new(index, generation), deadline, payload });
         }

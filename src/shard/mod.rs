@@ -14,6 +14,8 @@ mod held;
 mod looks;
 mod lull;
 mod pulse;
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests;
 mod thread;
 
 pub(crate) use held::keep_due;
@@ -220,6 +222,7 @@ impl Shard {
     }
 
     fn wake(&mut self, now: Timestamp) -> Option<Wake> {
+        self.drop_stale_first();
         let due = self
             .wake_tick()
             .map(|tick| Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) });
@@ -233,6 +236,19 @@ impl Shard {
             Some(due) if due.at <= look => due,
             _ => Wake { at: look, not_before: look },
         })
+    }
+
+    /// Drops the tickets of timers that have ended, as far as they stand before the first live one: nobody is to be woken for
+    /// them.
+    fn drop_stale_first(&mut self) {
+        let Self { slots, wheel, tick, lull, shared, .. } = self;
+        let before = wheel.len();
+        let first = wheel.drop_stale_first(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
+        if let Some(first) = first {
+            lull.note(tick.start_of(first));
+            shared.counters.stale.add((before - wheel.len()) as u64);
+            shared.counters.tickets.set(wheel.len() as u64);
+        }
     }
 
     /// The tick until which the shard sleeps unless it is woken.
@@ -261,7 +277,8 @@ impl Shard {
     }
 
     /// The tick at which the wheel next has something to do.
-    pub(crate) fn next_due(&self) -> Option<Tick> {
+    pub(crate) fn next_due(&mut self) -> Option<Tick> {
+        self.drop_stale_first();
         self.wheel.wake_tick()
     }
 

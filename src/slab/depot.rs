@@ -42,8 +42,9 @@ use super::segments::{self, Segment, Segments};
 use crate::barrier::Barrier;
 use crate::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS, PART_OF_SCARCE_SLOTS};
 use crate::state::Control;
-use crate::state::owned::Pin;
+use crate::state::owned::{Origin, Pin, Pinned};
 use crate::sync::{AtomicU64, Ordering, thread};
+use crate::tick::Timestamp;
 use core::mem;
 use crossbeam_utils::CachePadded;
 
@@ -69,7 +70,7 @@ impl Segment for Pin {
     #[cfg(not(all(test, tourbillon_loom)))]
     fn allocate(len: usize) -> Box<[Self]> {
         let pins = Box::<[Self]>::new_zeroed_slice(len);
-        // SAFETY: a `Pin` is two atomic integers, for which zero is valid.
+        // SAFETY: a `Pin` is two atomic integers and padding, for which zero is valid.
         unsafe { pins.assume_init() }
     }
 
@@ -99,6 +100,7 @@ pub(crate) struct Slots {
     /// Of owned timers: segments come into being when there are such timers in them.
     pins: Segments<Pin>,
     barrier: Barrier,
+    origin: Origin,
     capacity: u32,
     magazine_slots: u32,
     /// Slots from here on were never used.
@@ -118,11 +120,13 @@ impl Slots {
     /// The most slots that there can be.
     pub(crate) const MAX_CAPACITY: u32 = NIL;
 
-    pub(crate) fn new(capacity: u32) -> Self {
+    /// Slots of an engine that starts at `start`.
+    pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
         Self {
             controls: Segments::new(capacity),
             pins: Segments::new(capacity),
             barrier: Barrier::new(),
+            origin: Origin::before(start),
             capacity,
             magazine_slots: (capacity / CAPACITY_PER_MAGAZINE_SLOT).clamp(1, MAGAZINE_SLOTS),
             fresh: CachePadded::new(AtomicU64::new(0)),
@@ -149,8 +153,14 @@ impl Slots {
     }
 
     /// What belongs to the words of an owned timer.
-    pub(crate) fn pin(&self, index: u32) -> &Pin {
-        self.pins.get_or_grow(index)
+    pub(crate) fn pin(&self, index: u32) -> Pinned<'_> {
+        Pinned { pin: self.pins.get_or_grow(index), origin: self.origin }
+    }
+
+    /// What the looks at owned timers are counted from.
+    #[inline(always)]
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Between those who arm owned timers and those who look at them.

@@ -10,6 +10,7 @@ mod segments;
 pub(crate) use depot::{Magazine, Magazines, Slots};
 
 use crate::sync::{StdArc, UnsafeCell};
+use crate::tick::Timestamp;
 use core::mem::MaybeUninit;
 use segments::{Segment, Segments};
 
@@ -46,9 +47,9 @@ impl<T> Segment for PayloadCell<T> {
 }
 
 impl<T> Slab<T> {
-    /// A slab for at most `capacity` timers.
-    pub(crate) fn new(capacity: u32) -> Self {
-        Self { slots: StdArc::new(Slots::new(capacity)), payloads: Segments::new(capacity) }
+    /// A slab for at most `capacity` timers of an engine that starts at `start`.
+    pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
+        Self { slots: StdArc::new(Slots::new(capacity, start)), payloads: Segments::new(capacity) }
     }
 
     #[inline]
@@ -95,7 +96,7 @@ impl<T> Slab<T> {
     ///
     /// # Safety
     ///
-    /// The caller took this timer out of `armed` (I3), has not taken its payload yet, and still holds the slot.
+    /// The caller took this timer out of `listed` (I3), has not taken its payload yet, and still holds the slot.
     #[inline(always)]
     pub(crate) unsafe fn take(&self, index: u32) -> T {
         self.payloads.get_or_grow(index).0.with_mut(|cell| {

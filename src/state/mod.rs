@@ -6,8 +6,8 @@
 //!
 //! # Layout
 //! ```text
-//! state      63 56 55           24 23        8 7                                       0
-//!           |     | generation    | sequence  | flags                                   |
+//! state      63                 24 23        8 7                                       0
+//!           | generation          | sequence  | flags                                   |
 //! deadline  nanoseconds on the engine's clock; in a vacant slot, the links of a magazine
 //! flags      7 shut | 6 dropped | 5 touched | 4 held | 3 owned | 2 waited | 1 running | 0 listed
 //! stamp      31 owned | 30 16 the low bits above the sequence | 15 0 sequence
@@ -89,7 +89,7 @@ pub(crate) enum Cancel {
 #[must_use]
 pub(crate) enum Claim {
     /// The caller owns the payload, runs the handler and calls `finish`.
-    Won { generation: u32, deadline: Timestamp },
+    Won { generation: u64, deadline: Timestamp },
     /// The caller issues a ticket with this stamp for this deadline (I2).
     Early { stamp: u32, deadline: Timestamp },
     /// The caller drops the ticket.
@@ -103,9 +103,8 @@ pub(crate) struct Control {
     deadline: AtomicU64,
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the generation is 32 bits of the word")]
-const fn generation_of(state: u64) -> u32 {
-    (state >> GENERATION_SHIFT) as u32
+const fn generation_of(state: u64) -> u64 {
+    state >> GENERATION_SHIFT
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the stamp is 31 bits of the word and a flag")]
@@ -119,18 +118,20 @@ const fn next_sequence(state: u64) -> u64 {
     state & !SEQUENCE | state.wrapping_add(1 << SEQUENCE_SHIFT) & SEQUENCE
 }
 
-/// Whether a one-shot timer of this generation is armed.
-const fn is_armed(state: u64, generation: u32) -> bool {
-    state & FLAGS == LISTED && generation_of(state) == generation
+/// Whether the one-shot timer of this id is armed.
+#[inline(always)]
+const fn is_armed(state: u64, id: TimerId) -> bool {
+    state & FLAGS == LISTED && id.is_of(generation_of(state))
 }
 
-/// Whether the handler of a one-shot timer of this generation runs.
-const fn is_running(state: u64, generation: u32) -> bool {
-    state & (OWNED | RUNNING) == RUNNING && generation_of(state) == generation
+/// Whether the handler of the one-shot timer of this id runs.
+const fn is_running(state: u64, id: TimerId) -> bool {
+    state & (OWNED | RUNNING) == RUNNING && id.is_of(generation_of(state))
 }
 
-const fn vacant(generation: u32) -> u64 {
-    (generation as u64) << GENERATION_SHIFT
+/// The state of a vacant slot; generations are counted in 40 bits.
+const fn vacant(generation: u64) -> u64 {
+    generation << GENERATION_SHIFT
 }
 
 impl Control {
@@ -163,16 +164,17 @@ impl Control {
     }
 
     #[inline]
-    pub(crate) fn cancel(&self, generation: u32) -> Cancel {
-        // Ordering: Acquire [T2]. When the handler has ended: its effects, which `cancel_and_wait` promises.
+    pub(crate) fn cancel(&self, id: TimerId) -> Cancel {
+        // Ordering: Acquire [T1, T2]. The payload of this arming; when the handler has ended its effects, which
+        // `cancel_and_wait` promises.
         let mut state = self.state.load(Ordering::Acquire);
-        while is_armed(state, generation) {
-            match self.leave_armed(state, vacant(generation.wrapping_add(1))) {
+        while is_armed(state, id) {
+            match self.leave_armed(state, vacant(generation_of(state) + 1)) {
                 Ok(()) => return Cancel::Won,
                 Err(newer) => state = newer,
             }
         }
-        if is_running(state, generation) { Cancel::Running } else { Cancel::Gone }
+        if is_running(state, id) { Cancel::Running } else { Cancel::Gone }
     }
 
     /// Takes a timer that is due; `now` is the time at which its handler would begin.
@@ -205,26 +207,26 @@ impl Control {
 
     #[inline]
     fn leave_armed(&self, from: u64, to: u64) -> Result<(), u64> {
-        // Ordering: AcqRel [T1]. Acquire: the payload of this arming. Release: our read of the deadline is over, so it was
-        // not a later owner's (a load that waits for a later store: loom does not explore it). Failure Acquire [T1]: the
-        // retry may read the deadline of a newer arming.
-        self.state.compare_exchange_weak(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
+        // Ordering: Release. Our read of the deadline is over, so it was not a later owner's (a load that waits for a later
+        // store: loom does not explore it). No Acquire: no state comes twice, so this reads what the load that gave `from`
+        // acquired (T1). Failure Acquire [T1]: the retry reads the payload and the deadline of a newer arming.
+        self.state.compare_exchange_weak(from, to, Ordering::Release, Ordering::Acquire).map(drop)
     }
 
     /// Ends the handler's run; the caller owns the slot. True when somebody waits for it.
     #[inline]
-    pub(crate) fn finish(&self, generation: u32) -> bool {
+    pub(crate) fn finish(&self, generation: u64) -> bool {
         // Ordering: Release [T2]. The handler's effects.
-        let state = self.state.swap(vacant(generation.wrapping_add(1)), Ordering::Release);
+        let state = self.state.swap(vacant(generation + 1), Ordering::Release);
         debug_assert_eq!(state & !WAITED, vacant(generation) | RUNNING);
         state & WAITED != 0
     }
 
     /// Asks `finish` to say so when the running handler has ended. False when it has ended already.
-    pub(crate) fn await_end(&self, generation: u32) -> bool {
+    pub(crate) fn await_end(&self, id: TimerId) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.state.load(Ordering::Relaxed);
-        while is_running(state, generation) {
+        while is_running(state, id) {
             // Ordering: Relaxed. The flag is all that `finish` is told.
             match self.state.compare_exchange_weak(
                 state,
@@ -239,22 +241,22 @@ impl Control {
         false
     }
 
-    /// Whether this generation is over.
-    pub(crate) fn has_ended(&self, generation: u32) -> bool {
+    /// Whether the generation of this id is over.
+    pub(crate) fn has_ended(&self, id: TimerId) -> bool {
         // Ordering: Acquire [T2]. The handler's effects.
         let state = self.state.load(Ordering::Acquire);
-        state & OWNED != 0 || generation_of(state) != generation
+        state & OWNED != 0 || !id.is_of(generation_of(state))
     }
 
     /// Takes an armed timer of whatever generation: the shutdown's way.
-    pub(crate) fn evict(&self) -> Option<(u32, Timestamp)> {
+    pub(crate) fn evict(&self) -> Option<(u64, Timestamp)> {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let mut state = self.state.load(Ordering::Acquire);
         while state & FLAGS == LISTED {
             // Ordering: Relaxed, as in `claim`.
             let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
             let generation = generation_of(state);
-            match self.leave_armed(state, vacant(generation.wrapping_add(1))) {
+            match self.leave_armed(state, vacant(generation + 1)) {
                 Ok(()) => return Some((generation, deadline)),
                 Err(newer) => state = newer,
             }
@@ -262,24 +264,24 @@ impl Control {
         None
     }
 
-    /// The deadline of an armed timer, `None` when this generation is not armed.
-    pub(crate) fn deadline(&self, generation: u32) -> Option<Timestamp> {
+    /// The deadline of an armed timer, `None` when the one of this id is not armed.
+    pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let before = self.state.load(Ordering::Acquire);
-        if !is_armed(before, generation) {
+        if !is_armed(before, id) {
             return None;
         }
         // Ordering: Acquire [T3]. If this is a later owner's word, the next load shows that the state has changed.
         let deadline = self.deadline.load(Ordering::Acquire);
         // Ordering: Relaxed. Ordered by the load above.
         let after = self.state.load(Ordering::Relaxed);
-        is_armed(after, generation).then_some(Timestamp::from_nanos(deadline))
+        is_armed(after, id).then_some(Timestamp::from_nanos(deadline))
     }
 
     /// The link word of a vacant slot.
     #[inline]
     pub(crate) fn links(&self) -> u64 {
-        // Ordering: Relaxed. Whoever follows a link got the slot by a CAS that acquired it (`slab`, D1), or discards
+        // Ordering: Relaxed. Whoever follows a link got the slot by a CAS that acquired it (`slab`, M1), or discards
         // what it read when that CAS fails.
         self.deadline.load(Ordering::Relaxed)
     }
@@ -289,5 +291,48 @@ impl Control {
     pub(crate) fn link(&self, links: u64) {
         // Ordering: Release [T3]. A reader that takes this for a deadline sees that the slot was vacated.
         self.deadline.store(links, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    /// The slot of an id that is reused 2^32 times, which a tight loop does within two minutes, and 2^39 times.
+    #[test]
+    fn a_stale_id_stays_stale_when_its_slot_is_reused_for_hours() {
+        let at = Timestamp::from_nanos;
+        let control = Control { state: AtomicU64::new(vacant(5)), deadline: AtomicU64::new(0) };
+        let (stale, _) = control.arm(7, at(1));
+        assert_eq!(control.cancel(stale), Cancel::Won);
+        for reuses in [1, 1 << 32, (1 << 39) - 1] {
+            control.state.store(vacant(5 + reuses), Ordering::Relaxed);
+            let (id, _) = control.arm(7, at(2));
+            assert_ne!(id, stale);
+            assert_eq!((control.cancel(stale), control.deadline(stale)), (Cancel::Gone, None));
+            assert!(control.has_ended(stale));
+            assert_eq!((control.deadline(id), control.cancel(id)), (Some(at(2)), Cancel::Won));
+        }
+    }
+
+    #[test]
+    fn generations_go_round_in_any_slot() {
+        let at = Timestamp::from_nanos;
+        for index in [7, 1 << 24, u32::MAX - 1] {
+            for generation in [(1 << 31) - 1, (1 << 32) - 1, (1 << 39) - 1, (1 << 40) - 1] {
+                let control =
+                    Control { state: AtomicU64::new(vacant(generation)), deadline: AtomicU64::new(0) };
+                for _ in 0..3 {
+                    let (id, _) = control.arm(index, at(1));
+                    assert_eq!((id.index(), control.deadline(id)), (index, Some(at(1))));
+                    assert_eq!(control.cancel(id), Cancel::Won);
+                    assert_eq!(control.cancel(id), Cancel::Gone);
+                    let (id, stamp) = control.arm(index, at(1));
+                    let Claim::Won { generation, .. } = control.claim(stamp, at(1)) else { panic!("{id:?}") };
+                    assert_eq!(control.cancel(id), Cancel::Running);
+                    assert!(control.await_end(id) && control.finish(generation) && control.has_ended(id));
+                }
+            }
+        }
     }
 }

@@ -5,8 +5,8 @@
 //! `alloc` only (`default-features = false`).
 //!
 //! The wheel stores 16-byte *tickets*, never the timers themselves. Cancelling therefore touches the timer's own
-//! entry and nothing else; its ticket is recognised as stale when a slot is spread, when it comes due, or by a sweep
-//! that begins once stale tickets outnumber the live ones. Tickets held are at most
+//! entry and nothing else; its ticket is recognised as stale when it is the next to wake for, when a slot is spread, when it
+//! comes due, or by a sweep that begins once stale tickets outnumber the live ones. Tickets held are at most
 //! `2.5 * live + 2,048`.
 
 mod level;
@@ -114,7 +114,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         let generation = self.timers[index as usize].generation;
         self.live += 1;
         self.tickets.insert(Ticket { tick, index, stamp: generation });
-        TimerId::new(index, generation)
+        TimerId::new(index, generation.into())
     }
 
     /// Takes a pending timer back: its payload, or `None` when the id is stale.
@@ -123,7 +123,8 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     ///
     /// O(1), sweeping included.
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
-        self.release(id.index(), id.generation())
+        let generation = self.timers.get(id.index() as usize)?.generation;
+        if id.is_of(generation.into()) { self.release(id.index(), generation) } else { None }
     }
 
     /// Ends a generation: the payload goes to the caller, the index to the free list. Every few ends sweep a little;
@@ -173,7 +174,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
                 continue;
             };
             if let Some(payload) = self.release(ticket.index, ticket.stamp) {
-                let id = TimerId::new(ticket.index, ticket.stamp);
+                let id = TimerId::new(ticket.index, ticket.stamp.into());
                 fire(self, Expired { id, tick: ticket.tick, payload });
             }
         }
@@ -182,18 +183,24 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
 
     /// The tick at which to call [`advance`](Self::advance) next, `None` when nothing is pending.
     ///
-    /// It is never after the first timer. It may be before it when that timer's neighbours were cancelled, or when
-    /// thousands of timers want to be moved ahead of their time.
+    /// It is never after the first timer. It may be before it when hundreds of timers before that one were cancelled, or
+    /// when thousands want to be moved ahead of their time.
     ///
     /// # Time complexity
     ///
-    /// O(levels).
+    /// O(levels), and what it takes to drop the tickets of cancelled timers that stand first: each is dropped once, and at
+    /// most some 250 by one call.
     #[must_use]
-    pub fn next_expiry(&self) -> Option<Tick> {
+    pub fn next_expiry(&mut self) -> Option<Tick> {
         if self.live == 0 {
             return None;
         }
-        if self.due.is_empty() { self.tickets.wake_tick() } else { Some(self.position()) }
+        if !self.due.is_empty() {
+            return Some(self.position());
+        }
+        let timers = &self.timers;
+        self.tickets.drop_stale_first(|ticket| timers[ticket.index as usize].generation == ticket.stamp);
+        self.tickets.wake_tick()
     }
 
     /// The tick that was last advanced to.

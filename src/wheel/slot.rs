@@ -65,6 +65,51 @@ impl Slot {
         self.earliest
     }
 
+    /// Drops stale tickets until a live one stands first, looking at some `looks` of them; what it did.
+    ///
+    /// Each look but one drops a ticket, or is one of a chunk's worth where a ticket that stood first has ended: the cost
+    /// is borne by the tickets that go. In a slot of several chunks any live ticket counts as the first.
+    pub(super) fn drop_stale_first(
+        &mut self,
+        looks: usize,
+        is_live: &mut impl FnMut(&Ticket) -> bool,
+    ) -> FirstStep {
+        let mut step = FirstStep { looked_at: 0, dropped: 0, is_live: false };
+        while step.looked_at < looks {
+            let is_one_chunk = self.chunk_count() == 1;
+            let chunk = if self.open.is_empty() { self.full.last_mut() } else { Some(&mut self.open) };
+            let Some(chunk) = chunk else { break };
+            let Some(&last) = chunk.last() else { break };
+            step.looked_at += 1;
+            if !is_live(&last) {
+                self.pop();
+                step.dropped += 1;
+                continue;
+            }
+            step.is_live = true;
+            if is_one_chunk && last.tick.0 != self.earliest {
+                step.looked_at += chunk.len();
+                step.dropped += retain_live(chunk, is_live);
+                self.earliest = put_earliest_last(chunk);
+            }
+            break;
+        }
+        step
+    }
+
+    /// Drops the last ticket of the chunk that stands last.
+    fn pop(&mut self) {
+        if self.open.pop().is_some() {
+            return;
+        }
+        if let Some(chunk) = self.full.last_mut() {
+            chunk.pop();
+            if chunk.is_empty() {
+                self.full.pop();
+            }
+        }
+    }
+
     pub(super) fn chunk_count(&self) -> usize {
         self.full.len() + usize::from(!self.open.is_empty())
     }
@@ -104,6 +149,23 @@ impl Slot {
         let tickets: usize = self.full.iter().chain([&self.open]).map(Chunk::capacity).sum();
         tickets * size_of::<Ticket>() + self.full.capacity() * size_of::<Chunk>()
     }
+}
+
+/// Puts a ticket at the end that no other one is before; its tick.
+fn put_earliest_last(chunk: &mut Chunk) -> u64 {
+    let Some(last) = chunk.len().checked_sub(1) else { return u64::MAX };
+    let first = (0..=last).min_by_key(|&at| chunk[at].tick).unwrap_or(last);
+    chunk.swap(first, last);
+    chunk[last].tick.0
+}
+
+/// What a look for stale tickets that stand first did to a slot.
+#[derive(Debug)]
+pub(super) struct FirstStep {
+    pub(super) looked_at: usize,
+    pub(super) dropped: usize,
+    /// A live ticket stands first now.
+    pub(super) is_live: bool,
 }
 
 /// What one step of a sweep did to a slot.

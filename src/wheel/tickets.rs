@@ -52,6 +52,9 @@ pub enum Progress {
     BudgetSpent,
 }
 
+/// Tickets that one `drop_stale_first` looks at, and a chunk's worth more at most.
+pub(super) const FIRST_LOOKS: usize = 256;
+
 /// Where the sweep of stale tickets stands. Depth counts levels, the coarsest last; what is overdue comes after them.
 #[derive(Debug, Default)]
 struct SweepCursor {
@@ -155,6 +158,39 @@ impl<const BITS: u32> TicketWheel<BITS> {
             wake = Some(wake.map_or(at, |wake| wake.min(at)));
         }
         wake.map(Tick)
+    }
+
+    /// Drops stale tickets that nobody should be woken for: those that stand before the first live one, as far as a bounded
+    /// number of looks goes. The tick of the first that was dropped.
+    pub(crate) fn drop_stale_first(&mut self, mut is_live: impl FnMut(&Ticket) -> bool) -> Option<Tick> {
+        if !self.overdue.is_empty() || !self.late.is_empty() {
+            return None;
+        }
+        let mut first_dropped = None;
+        let mut looks = FIRST_LOOKS;
+        while looks > 0 {
+            let Some((tick, depth, number)) = self.first_slot() else { break };
+            let look = |slot: &mut Slot| (slot.drop_stale_first(looks, &mut is_live), slot.earliest());
+            let (step, earliest) = self.levels[depth].with_slot(number, look);
+            self.len -= step.dropped;
+            if step.dropped > 0 {
+                first_dropped.get_or_insert(Tick(tick));
+            }
+            if step.is_live && earliest == tick {
+                break;
+            }
+            looks = looks.saturating_sub(step.looked_at.max(1));
+        }
+        first_dropped
+    }
+
+    /// The slot whose first ticket no other one is before: that one's tick, the level and the number.
+    fn first_slot(&self) -> Option<(u64, usize, u64)> {
+        let first = |(depth, level): (usize, &Level<BITS>)| {
+            let number = level.first_occupied(self.position)?;
+            Some((level.slot(number).earliest(), depth, number))
+        };
+        self.levels.iter().enumerate().filter_map(first).min()
     }
 
     /// Hands out what is due at `to` or before, at most `budget` tickets handed out or moved.

@@ -9,10 +9,11 @@
 //! state     63               24 23       8 7                                                             0
 //!          | look               | sequence | shut dropped touched held | owned waited running listed |
 //! deadline  nanoseconds on the engine's clock, or DISARMED and the last ones in units
-//! pin       31         0       31    20 19       0
+//! pin       63         0       31    20 19       0
 //!          | generation |     | tag    | offset   |
 //! ```
-//! `look` is when the ticket that is out will be looked at, in units of 2^20 ns, rounded up, for 36 years; `offset` is the
+//! `look` is when the ticket that is out will be looked at, in units of 2^20 ns since the engine's start, rounded up, for 36
+//! years; `offset` is the
 //! nanosecond before that within its unit, valid while `tag` equals the low bits of the sequence. A deadline in another
 //! unit than the look is compared by the state alone, one in the same unit by the pin as well.
 //!
@@ -59,8 +60,9 @@
 //! - arm x fire: (a) the holder sees the new deadline: nothing fires before it. (b) The handler has begun: the arm hears
 //!   `Running`, and the end of the run posts a ticket for the new deadline.
 //! - arm x re-issue: the ticket is posted for a deadline not after the new one, or the arm posts one.
-//! - disarm x fire: (a) nothing fires and the disarm hears `Disarmed`; (b) it hears `Running`; (c) the handler has ended:
-//!   `Idle`.
+//! - disarm x fire: (a) nothing fires and the disarm returns `Armed`; (b) it returns `Running`; (c) the handler has ended:
+//!   `Idle`. A disarm of an arming that the handler made says so, unless it meets the end of the run: then it may be `Idle`.
+//! - two disarms of one arming: nothing fires, and one of them returns `Armed`, or both do.
 //! - two arms: the deadline that was stored last is in force; each posts a ticket unless one is early enough. Should one
 //!   be preempted between listing the timer and posting its ticket, the other one's deadline may be late by that.
 //! - drop x fire, drop x running handler: the handle vacates the slot, or the holder does: exactly one of them.
@@ -73,21 +75,21 @@
 //! | pair | one side                | other side               | what is handed over or ruled out | model |
 //! |------|-------------------------|--------------------------|----------------------------------|-------|
 //! | F3   | store, then load (`put_off`, `disarm`) | `hold`, then `look` | both miss               | `owned::arm_races_with_fire`, `owned::disarm_races_with_fire` |
-//! | O1   | touch, list             | `look`, `begin`, `end`   | the deadline stored before       | `owned::arm_races_with_fire` |
-//! | O5   | `own`, `end`, `decide`  | `begin`, `release`       | the payload, the handler's effects | `owned::drop_races_with_running_handler` |
+//! | S1   | touch, list             | `look`, `begin`, `end`   | the deadline stored before       | `owned::arm_races_with_fire` |
+//! | S2   | `own`, `end`, `decide`  | `begin`, `release`       | the payload, the handler's effects | `owned::drop_races_with_running_handler` |
 
 mod outcome;
 mod pin;
 
 pub use outcome::Disarm;
-pub(crate) use outcome::{AfterRun, Arm, Begin, End, Look, Release, Shut};
-pub(crate) use pin::Pin;
+pub(crate) use outcome::{AfterRun, Arm, Begin, End, Look, Release, Shut, Withdrawn};
+pub(crate) use pin::{Origin, Pin, Pinned};
 
 use crate::barrier::Barrier;
 use crate::state::{Control, FLAGS, LISTED, OWNED, RUNNING, WAITED, generation_of, stamp_of, vacant};
 use crate::sync::Ordering;
 use crate::tick::Timestamp;
-use pin::{LAST_LOOK, first_sequence, is_covered, listed};
+use pin::first_sequence;
 
 /// Somebody looks at the deadline and decides.
 const HELD: u64 = 1 << 4;
@@ -130,7 +132,7 @@ fn last_deadline(word: u64) -> u64 {
 
 impl Control {
     /// Makes a vacant slot an owned timer, at rest; the caller holds the slot and has written the payload.
-    pub(crate) fn own(&self, pin: &Pin) {
+    pub(crate) fn own(&self, pin: Pinned<'_>) {
         // Ordering: Relaxed. Nobody else writes the words of a vacant slot, and we hold it.
         let state = self.state.load(Ordering::Relaxed);
         debug_assert_eq!(state, vacant(generation_of(state)), "owned a slot that is in use");
@@ -138,7 +140,7 @@ impl Control {
         pin.begin(generation_of(state), at_rest);
         // Ordering: Release [T3], as in `link`.
         self.deadline.store(NEVER, Ordering::Release);
-        // Ordering: Release [O5]. Publishes the payload.
+        // Ordering: Release [S2]. Publishes the payload.
         self.state.store(at_rest, Ordering::Release);
     }
 
@@ -163,17 +165,17 @@ impl Control {
     /// Stores `deadline`. True when that is all there is to do: the ticket that is out is looked at in time. Otherwise the
     /// caller calls `list`.
     #[inline(always)]
-    pub(crate) fn put_off(&self, deadline: Timestamp, barrier: Barrier) -> bool {
+    pub(crate) fn put_off(&self, deadline: Timestamp, barrier: Barrier, origin: Origin) -> bool {
         let deadline = word_of(deadline);
         self.set_deadline(deadline);
         // Ordering: light fence [F3].
         barrier.light();
         // Ordering: Relaxed. The fence orders it, and nothing is read through it.
-        is_covered(self.state.load(Ordering::Relaxed), deadline)
+        origin.is_covered(self.state.load(Ordering::Relaxed), deadline)
     }
 
     /// What `put_off` leaves to do for a deadline that it stored.
-    pub(crate) fn list(&self, deadline: Timestamp, pin: &Pin) -> Arm {
+    pub(crate) fn list(&self, deadline: Timestamp, pin: Pinned<'_>) -> Arm {
         let deadline = word_of(deadline);
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.state.load(Ordering::Relaxed);
@@ -186,10 +188,10 @@ impl Control {
                 (state | TOUCHED, Arm::Running)
             } else if state & HELD != 0 {
                 (state | TOUCHED, Arm::Pending)
-            } else if is_covered(state, deadline) {
+            } else if pin.origin.is_covered(state, deadline) {
                 return Arm::Pending;
             } else if let Some(look) = pin.look_for(state, deadline) {
-                let next = listed(state, look);
+                let next = pin.origin.listed(state, look);
                 (next, Arm::Post { stamp: stamp_of(next), look: Timestamp::from_nanos(look) })
             } else {
                 return Arm::Pending;
@@ -208,33 +210,34 @@ impl Control {
 
     /// Takes the deadline out of force.
     #[inline(always)]
-    pub(crate) fn disarm(&self, barrier: Barrier) -> Disarm {
-        // Ordering: Relaxed. It decides between two names for the same outcome.
+    pub(crate) fn disarm(&self, barrier: Barrier) -> Withdrawn {
+        // Ordering: Relaxed. It decides between two names for the same outcome. Two that disarm may both read the arming: one
+        // winner would take a swap here.
         let was = self.deadline.load(Ordering::Relaxed);
         self.set_deadline(disarmed(was));
         // Ordering: light fence [F3].
         barrier.light();
-        // Ordering: Acquire [O5]. The effects of the handler that has ended.
+        // Ordering: Acquire [S2]. The effects of the handler that has ended.
         let state = self.state.load(Ordering::Acquire);
         if state & FLAGS == OWNED | LISTED {
-            return if is_disarmed(was) { Disarm::Idle } else { Disarm::Disarmed };
+            return if is_disarmed(was) { Withdrawn::Idle } else { Withdrawn::Armed };
         }
         self.withdraw(was, state)
     }
 
     #[cold]
-    fn withdraw(&self, was: u64, mut state: u64) -> Disarm {
+    fn withdraw(&self, was: u64, mut state: u64) -> Withdrawn {
         while state & HELD != 0 {
             match self.change(state, state | TOUCHED) {
-                Ok(()) => return if is_disarmed(was) { Disarm::Idle } else { Disarm::Disarmed },
+                Ok(()) => return if is_disarmed(was) { Withdrawn::Idle } else { Withdrawn::Armed },
                 Err(newer) => state = newer,
             }
         }
         if state & RUNNING != 0 {
-            // Should it have been armed again meanwhile, the end of the run or the next look finds it disarmed.
-            return Disarm::Running;
+            // If it was armed again meanwhile, the end of the run or the next look finds it disarmed.
+            return Withdrawn::Running { was_armed: state & TOUCHED != 0 && !is_disarmed(was) };
         }
-        if state & (LISTED | TOUCHED) != 0 && !is_disarmed(was) { Disarm::Disarmed } else { Disarm::Idle }
+        if state & (LISTED | TOUCHED) != 0 && !is_disarmed(was) { Withdrawn::Armed } else { Withdrawn::Idle }
     }
 
     /// The deadline that is in force.
@@ -267,10 +270,10 @@ impl Control {
         &self,
         stamp: u32,
         now: Timestamp,
-        pin: &Pin,
+        pin: Pinned<'_>,
         next_look: impl Fn(Timestamp) -> Timestamp,
     ) -> Look {
-        // Ordering: Acquire [O1]. The deadline of the last touch.
+        // Ordering: Acquire [S1]. The deadline of the last touch.
         let state = self.state.load(Ordering::Acquire);
         match self.decide(state, stamp, Some(now), pin, next_look) {
             Decision::Due { .. } | Decision::Dropped { .. } => Look::Due,
@@ -280,8 +283,8 @@ impl Control {
     }
 
     /// Begins the run of a timer that `look` found due; `now` is the time at which its handler would begin.
-    pub(crate) fn begin(&self, stamp: u32, now: Timestamp, pin: &Pin) -> Begin {
-        // Ordering: Acquire [O1]. The deadline of the last touch.
+    pub(crate) fn begin(&self, stamp: u32, now: Timestamp, pin: Pinned<'_>) -> Begin {
+        // Ordering: Acquire [S1]. The deadline of the last touch.
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             let changed = match self.decide(state, stamp, Some(now), pin, at_its_deadline) {
@@ -303,8 +306,8 @@ impl Control {
     }
 
     /// Ends the handler's run.
-    pub(crate) fn end(&self, pin: &Pin) -> End {
-        // Ordering: Acquire [O1]. The deadline of the last touch.
+    pub(crate) fn end(&self, pin: Pinned<'_>) -> End {
+        // Ordering: Acquire [S1]. The deadline of the last touch.
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             debug_assert!(state & RUNNING != 0, "O1");
@@ -322,7 +325,7 @@ impl Control {
         }
     }
 
-    fn after_run(&self, mut state: u64, pin: &Pin) -> AfterRun {
+    fn after_run(&self, mut state: u64, pin: Pinned<'_>) -> AfterRun {
         if state & OWNED == 0 {
             return AfterRun::Free;
         }
@@ -344,7 +347,7 @@ impl Control {
         mut state: u64,
         stamp: u32,
         now: Option<Timestamp>,
-        pin: &Pin,
+        pin: Pinned<'_>,
         next_look: impl Fn(Timestamp) -> Timestamp,
     ) -> Decision {
         loop {
@@ -354,17 +357,17 @@ impl Control {
             if state & DROPPED != 0 {
                 return Decision::Dropped { state };
             }
-            // Ordering: Relaxed. Not older than the fence (F3) or the touch that we read (O1).
+            // Ordering: Relaxed. Not older than the fence (F3) or the touch that we read (S1).
             let word = self.deadline.load(Ordering::Relaxed);
             let (is_armed, deadline) =
                 if is_disarmed(word) { (false, last_deadline(word)) } else { (true, word) };
             let is_ahead = now.is_some_and(|now| now.as_nanos() < deadline);
-            let look = look_before(deadline, now, &next_look);
+            let look = look_before(deadline, now, pin.origin.last_look(), &next_look);
             let next = if state & TOUCHED != 0 {
                 state & !TOUCHED
             } else if is_ahead || is_armed && now.is_none() {
                 // A disarmed timer keeps its ticket while its last deadline is ahead: it is in use.
-                listed(state, look)
+                pin.origin.listed(state, look)
             } else if is_armed {
                 return Decision::Due { state, deadline };
             } else {
@@ -383,7 +386,7 @@ impl Control {
     }
 
     /// Gives the timer up. Its deadline is forgotten, whoever has it.
-    pub(crate) fn release(&self, pin: &Pin) -> Release {
+    pub(crate) fn release(&self, pin: Pinned<'_>) -> Release {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
@@ -406,8 +409,8 @@ impl Control {
     }
 
     /// Ends all arming, for the shutdown. `None` when the slot is no owned timer's.
-    pub(crate) fn shut(&self, pin: &Pin) -> Option<Shut> {
-        // Ordering: Acquire [O5]. The pin.
+    pub(crate) fn shut(&self, pin: Pinned<'_>) -> Option<Shut> {
+        // Ordering: Acquire [S2]. The pin.
         let mut state = self.state.load(Ordering::Acquire);
         while state & OWNED != 0 {
             let (next, then) = if state & SHUT != 0 {
@@ -442,24 +445,29 @@ impl Control {
 
     /// Whether that run has ended.
     pub(crate) fn has_run(&self, run: u32) -> bool {
-        // Ordering: Acquire [O5]. The handler's effects.
+        // Ordering: Acquire [S2]. The handler's effects.
         let state = self.state.load(Ordering::Acquire);
         state & (OWNED | RUNNING) != OWNED | RUNNING || stamp_of(state) != run
     }
 
     #[inline]
     fn change(&self, from: u64, to: u64) -> Result<(), u64> {
-        // Ordering: AcqRel [O1, O5], both ways: who changes the state next sees what was stored before, the deadline and
-        // the handler's effects. Failure Acquire [O1]: the retry reads the deadline of the change that won.
+        // Ordering: AcqRel [S1, S2], both ways: who changes the state next sees what was stored before, the deadline and
+        // the handler's effects. Failure Acquire [S1]: the retry reads the deadline of the change that won.
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 }
 
-/// When to look at a timer with this deadline, not after it.
-fn look_before(deadline: u64, now: Option<Timestamp>, next_look: impl Fn(Timestamp) -> Timestamp) -> u64 {
+/// When to look at a timer with this deadline, not after it; nor after the last look that is known, while that is ahead.
+fn look_before(
+    deadline: u64,
+    now: Option<Timestamp>,
+    last_look: u64,
+    next_look: impl Fn(Timestamp) -> Timestamp,
+) -> u64 {
     let look = next_look(Timestamp::from_nanos(deadline)).as_nanos();
     debug_assert!(look <= deadline, "O3");
-    if now.is_some_and(|now| now.as_nanos() < LAST_LOOK) { look.min(LAST_LOOK) } else { look }
+    if now.is_some_and(|now| now.as_nanos() < last_look) { look.min(last_look) } else { look }
 }
 
 /// Has a timer looked at next when it is due.

@@ -21,12 +21,36 @@ pub(crate) enum Arm {
 /// How a disarming ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disarm {
-    /// It was armed, and does not fire.
+    /// It was armed, and does not fire. No handler of it runs.
     Disarmed,
-    /// It was not armed.
+    /// It was not armed, and no handler of it runs.
     Idle,
-    /// Its handler has begun and has not ended; it does not fire again before it is armed again.
+    /// Its handler has begun and has not ended. It does not fire again before it is armed again, whether or not it had been
+    /// since that handler began.
     Running,
+}
+
+/// What a disarming found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Withdrawn {
+    /// An arming, which it took away.
+    Armed,
+    /// No arming.
+    Idle,
+    /// A handler that runs; it took away the arming since that began, if there was one.
+    Running { was_armed: bool },
+}
+
+impl From<Withdrawn> for Disarm {
+    #[inline(always)]
+    fn from(withdrawn: Withdrawn) -> Self {
+        match withdrawn {
+            Withdrawn::Armed => Self::Disarmed,
+            Withdrawn::Idle => Self::Idle,
+            Withdrawn::Running { .. } => Self::Running,
+        }
+    }
 }
 
 /// What the holder of a timer now owes.

@@ -3,49 +3,78 @@
 //! The layout is the [protocol](super)'s.
 
 use crate::state::{FLAGS, GENERATION_SHIFT, LISTED, OWNED, SEQUENCE, SEQUENCE_SHIFT, next_sequence, vacant};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::tick::Timestamp;
+use core::ops::Deref;
 
 const LOOK_SHIFT: u32 = GENERATION_SHIFT;
 /// Some look from here on, nobody knows which.
 const LOOK_MAX: u64 = u64::MAX >> LOOK_SHIFT;
-/// The last look that is known; farther timers are looked at then.
-pub(super) const LAST_LOOK: u64 = (LOOK_MAX - 1) << UNIT_SHIFT;
 const UNIT_SHIFT: u32 = 20;
 const OFFSET: u32 = (1 << UNIT_SHIFT) - 1;
 
 /// What of a timer is touched only where its state does not tell: its generation, and its look to the nanosecond.
 #[derive(Debug)]
 pub(crate) struct Pin {
-    generation: AtomicU32,
+    generation: AtomicU64,
     look: AtomicU32,
 }
 
-/// The moment, in units, from which on a deadline is known to be not before `look`.
-fn unit_after(look: u64) -> u64 {
-    look.div_ceil(1 << UNIT_SHIFT).min(LOOK_MAX)
+/// The unit that looks are counted from: one shortly before the engine's start, so that the count lasts for 36 years
+/// whatever the clock shows. Looks before that start came due long ago and count as one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin(u64);
+
+impl Origin {
+    /// The origin for an engine that starts at `start`: no deadline from then on is past.
+    pub(crate) fn before(start: Timestamp) -> Self {
+        Self((start.as_nanos() >> UNIT_SHIFT).saturating_sub(2))
+    }
+
+    /// The unit that a deadline is in; zero for those before the origin, which no look is known to be in time for.
+    #[inline(always)]
+    fn unit_of(self, deadline: u64) -> u64 {
+        (deadline >> UNIT_SHIFT).saturating_sub(self.0)
+    }
+
+    /// The unit from which on a deadline is known to be not before `look`.
+    fn unit_after(self, look: u64) -> u64 {
+        let first = u64::from(self.0 > 0);
+        look.div_ceil(1 << UNIT_SHIFT).saturating_sub(self.0).clamp(first, LOOK_MAX)
+    }
+
+    /// Whether a look at that moment counts as one with all others before the start.
+    fn is_past(self, look: u64) -> bool {
+        self.0 > 0 && look.div_ceil(1 << UNIT_SHIFT) <= self.0 + 1
+    }
+
+    /// The last look that is known; farther timers are looked at then.
+    pub(super) fn last_look(self) -> u64 {
+        (self.0 + LOOK_MAX - 1).min(u64::MAX >> UNIT_SHIFT) << UNIT_SHIFT
+    }
+
+    /// Whether the ticket that is out is looked at in time for `deadline`, as far as the state tells.
+    #[inline(always)]
+    pub(super) fn is_covered(self, state: u64, deadline: u64) -> bool {
+        state & FLAGS == OWNED | LISTED && look_of(state) <= self.unit_of(deadline).min(LOOK_MAX - 1)
+    }
+
+    /// The state after a ticket for `look` was decided on.
+    pub(super) fn listed(self, state: u64, look: u64) -> u64 {
+        let sequence = next_sequence(state) & SEQUENCE;
+        self.unit_after(look) << LOOK_SHIFT | sequence | OWNED | LISTED
+    }
 }
 
 fn look_of(state: u64) -> u64 {
     state >> LOOK_SHIFT
 }
 
-/// Whether the ticket that is out is looked at in time for `deadline`, as far as the state tells.
-#[inline(always)]
-pub(super) fn is_covered(state: u64, deadline: u64) -> bool {
-    state & FLAGS == OWNED | LISTED && look_of(state) <= (deadline >> UNIT_SHIFT).min(LOOK_MAX - 1)
-}
-
-/// The state after a ticket for `deadline` was decided on.
-pub(super) fn listed(state: u64, deadline: u64) -> u64 {
-    let sequence = next_sequence(state) & SEQUENCE;
-    unit_after(deadline) << LOOK_SHIFT | sequence | OWNED | LISTED
-}
-
 /// The sequence that an owner of a slot begins with: far from those of the owners before, whose tickets may be out for
 /// the same deadlines.
-pub(super) fn first_sequence(generation: u32) -> u64 {
+pub(super) fn first_sequence(generation: u64) -> u64 {
     // 2^16 over the golden ratio, and odd.
-    u64::from(generation.wrapping_mul(40_503)) << SEQUENCE_SHIFT & SEQUENCE
+    generation.wrapping_mul(40_503) << SEQUENCE_SHIFT & SEQUENCE
 }
 
 /// The low bits of the sequence, in their place in a pin.
@@ -61,24 +90,24 @@ fn offset_of(deadline: u64) -> u32 {
 impl Pin {
     #[cfg(all(test, tourbillon_loom))]
     pub(crate) fn new() -> Self {
-        Self { generation: AtomicU32::new(0), look: AtomicU32::new(0) }
+        Self { generation: AtomicU64::new(0), look: AtomicU32::new(0) }
     }
 
-    // Ordering in this type: Relaxed. The generation was written before the timer became an owned one (O5), and does not
+    // Ordering in this type: Relaxed. The generation was written before the timer became an owned one (S2), and does not
     // change until it is none; what is read of the look is checked against the state.
-    pub(super) fn begin(&self, generation: u32, at_rest: u64) {
+    pub(super) fn begin(&self, generation: u64, at_rest: u64) {
         self.generation.store(generation, Ordering::Relaxed);
         // Nothing is known of a look: no listed timer has this tag before the sequence has gone round.
         self.look.store(tag_of(at_rest), Ordering::Relaxed);
     }
 
-    pub(crate) fn generation(&self) -> u32 {
+    pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
 
     /// The state of the slot once its timer is no more.
     pub(super) fn vacated(&self) -> u64 {
-        vacant(self.generation().wrapping_add(1))
+        vacant(self.generation() + 1)
     }
 
     /// Notes the exact look of a timer that the caller listed. Should somebody have listed it again meanwhile, the tag
@@ -86,21 +115,87 @@ impl Pin {
     pub(super) fn note(&self, state: u64, deadline: u64) {
         self.look.store(tag_of(state) | offset_of(deadline.saturating_sub(1)), Ordering::Relaxed);
     }
+}
 
+/// A timer's pin, and what its looks are counted from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pinned<'a> {
+    pub(crate) pin: &'a Pin,
+    pub(crate) origin: Origin,
+}
+
+impl Deref for Pinned<'_> {
+    type Target = Pin;
+
+    fn deref(&self) -> &Pin {
+        self.pin
+    }
+}
+
+impl Pinned<'_> {
     /// For when a ticket must be posted to be in time for `deadline`, given a state that does not cover it; `None` if the
     /// ticket that is out is in time.
     ///
     /// It must not be later than the one that is out, which others may rely on (O3). Where both are in the same unit and
     /// the exact look is not known, the begin of the unit is early enough for all.
-    pub(super) fn look_for(&self, state: u64, deadline: u64) -> Option<u64> {
+    pub(super) fn look_for(self, state: u64, deadline: u64) -> Option<u64> {
         let unit = deadline >> UNIT_SHIFT;
-        if state & LISTED == 0 || unit_after(deadline) != look_of(state) || look_of(state) == LOOK_MAX {
-            return Some(deadline.min(LAST_LOOK));
+        let is_in_other_unit = self.origin.unit_after(deadline) != look_of(state);
+        if state & LISTED == 0 || is_in_other_unit || look_of(state) == LOOK_MAX {
+            return Some(deadline.min(self.origin.last_look()));
         }
-        let look = self.look.load(Ordering::Relaxed);
+        if self.origin.is_past(deadline) {
+            return Some(0);
+        }
+        let look = self.pin.look.load(Ordering::Relaxed);
         if look >> UNIT_SHIFT != tag_of(state) >> UNIT_SHIFT {
             return Some(unit << UNIT_SHIFT);
         }
         (look & OFFSET >= offset_of(deadline)).then_some(deadline)
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    const UNIT: u64 = 1 << UNIT_SHIFT;
+    const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
+
+    /// What is covered is looked at in time or long past, and what is a unit after the look is covered, for 36 years from the
+    /// start on, wherever that is.
+    #[test]
+    fn looks_are_known_for_decades_from_the_start_on() {
+        let ahead = [0, 1, UNIT - 1, UNIT, UNIT + 1, 2 * UNIT, YEAR, 35 * YEAR];
+        for start in [0, 1, UNIT, 3 * UNIT - 1, 57 * YEAR + 12_345, 500 * YEAR] {
+            let origin = Origin::before(Timestamp::from_nanos(start));
+            for look in ahead.map(|ahead| start + ahead) {
+                let state = origin.listed(0, look);
+                for later in ahead {
+                    assert!(origin.is_covered(state, look + UNIT + later), "{start} {look} {later}");
+                    let deadline = look.saturating_sub(later);
+                    assert!(
+                        !origin.is_covered(state, deadline) || look <= deadline,
+                        "{start} {look} {later}"
+                    );
+                }
+                assert!(!origin.is_covered(state, 0) || look == 0, "{start} {look}");
+            }
+            // Long past: looked at, sooner or later, before any deadline that it covers.
+            let state = origin.listed(0, start / 2);
+            assert!(origin.is_covered(state, start + UNIT) && start / 2 <= start);
+        }
+    }
+
+    /// Beyond that nothing is known, and the last look that is known comes before.
+    #[test]
+    fn looks_beyond_are_unknown() {
+        for start in [0, 57 * YEAR, 560 * YEAR] {
+            let origin = Origin::before(Timestamp::from_nanos(start));
+            assert!(origin.last_look() >= start + (if start > 540 * YEAR { 20 } else { 36 }) * YEAR);
+            assert!(origin.is_covered(origin.listed(0, origin.last_look()), u64::MAX));
+        }
+        let state = Origin::before(Timestamp::ZERO).listed(0, 40 * YEAR);
+        assert!(!Origin::before(Timestamp::ZERO).is_covered(state, 41 * YEAR));
     }
 }

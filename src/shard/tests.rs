@@ -1,0 +1,123 @@
+//! A shard without a thread, turned when it asks for it: how often it does.
+
+use super::*;
+use crate::slab::Magazines;
+use crate::state::{Cancel, Claim};
+use crate::sync::AtomicU64;
+use crate::ticket::TimerId;
+
+const MS: u64 = 1_000_000;
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_nanos(millis * MS)
+}
+
+/// Counts the timers that fire.
+struct Count {
+    slots: StdArc<Slots>,
+    fired: AtomicU64,
+}
+
+impl Fire for Count {
+    fn fire(self: &StdArc<Self>, _: usize, chunk: &DueChunk) {
+        while let Some((Ticket { index, stamp, .. }, _)) = chunk.take() {
+            if matches!(self.slots.control(index).claim(stamp, chunk.handed_over()), Claim::Won { .. }) {
+                self.fired.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn job_dropped(&self, _: usize) {}
+}
+
+struct Rig {
+    shard: Shard,
+    slots: StdArc<Slots>,
+    magazines: Magazines,
+    lane: crate::inbox::LaneWriter,
+    fire: StdArc<Count>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let (shared, slots) =
+            (StdArc::new(ShardShared::new(1 << 16)), StdArc::new(Slots::new(1 << 16, Timestamp::ZERO)));
+        let shard = Shard::new(0, StdArc::clone(&shared), StdArc::clone(&slots), TickLength::from_nanos(MS));
+        let lane = shared.inbox.register();
+        let fire = StdArc::new(Count { slots: StdArc::clone(&slots), fired: AtomicU64::new(0) });
+        Self { shard, slots, magazines: Magazines::new(), lane, fire }
+    }
+
+    fn schedule(&mut self, deadline: Timestamp) -> TimerId {
+        let index = self.magazines.take(&self.slots).unwrap();
+        let (id, stamp) = self.slots.control(index).arm(index, deadline);
+        self.lane.push(Posting { deadline, index, stamp });
+        id
+    }
+
+    fn cancel(&mut self, id: TimerId) {
+        assert_eq!(self.slots.control(id.index()).cancel(id), Cancel::Won);
+        self.magazines.put(&self.slots, id.index());
+    }
+
+    /// A turn, and more of them until the shard sleeps: until when.
+    fn turn(&mut self, now: Timestamp) -> Timestamp {
+        loop {
+            if let Next::Sleep(wake) = self.shard.turn(now, &Dispatcher::Inline, &self.fire) {
+                return wake.map_or(Timestamp::MAX, |wake| wake.at);
+            }
+        }
+    }
+
+    /// Turns as the shard asks for it, until `end`: how often, and how many timers fired.
+    fn run(&mut self, mut wake: Timestamp, end: Timestamp) -> (usize, u64) {
+        let before = self.fire.fired.load(Ordering::Relaxed);
+        let mut turns = 0;
+        while wake <= end {
+            wake = self.turn(wake);
+            turns += 1;
+        }
+        (turns, self.fire.fired.load(Ordering::Relaxed) - before)
+    }
+}
+
+#[test]
+fn timers_cancelled_in_the_wheel_hardly_wake_their_shard() {
+    for spread in [1, 7, 1_000] {
+        let mut rig = Rig::new();
+        let ids: Vec<_> = (1..=500).map(|n| rig.schedule(at(10 + n * spread))).collect();
+        let wake = rig.turn(at(1));
+        assert_eq!(wake, at(10 + spread));
+        ids.into_iter().for_each(|id| rig.cancel(id));
+        let (turns, fired) = rig.run(wake, at(1_000_000));
+        assert!(turns <= 5 && fired == 0, "{turns} turns");
+        assert_eq!(rig.shard.wheel.len(), 0);
+    }
+}
+
+#[test]
+fn a_live_timer_behind_cancelled_ones_wakes_its_shard_in_time() {
+    let mut rig = Rig::new();
+    let ids: Vec<_> = (1..=2_000).map(|n| rig.schedule(at(10 + n))).collect();
+    let wake = rig.turn(at(1));
+    ids.into_iter().enumerate().filter(|(n, _)| n % 500 != 499).for_each(|(_, id)| rig.cancel(id));
+    let mut wake = wake;
+    for live in [510, 1_010, 1_510, 2_010] {
+        let (turns, fired) = rig.run(wake, at(live - 1));
+        assert!(turns <= 5 && fired == 0, "{turns} turns");
+        wake = at(live);
+        assert_eq!(rig.run(wake, at(live)), (1, 1));
+    }
+}
+
+/// A shard that forgot what it dropped would sleep until it is woken, and each new timer would wake it.
+#[test]
+fn what_is_dropped_ends_the_sleep_unless_something_does_before() {
+    let mut rig = Rig::new();
+    let id = rig.schedule(at(250));
+    assert_eq!(rig.turn(at(1)), at(250));
+    rig.cancel(id);
+    assert_eq!(rig.turn(at(2)), at(250));
+    assert_eq!(rig.shard.wheel.len(), 0);
+    assert_eq!(rig.turn(at(250)), Timestamp::MAX);
+}

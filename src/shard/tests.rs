@@ -28,6 +28,8 @@ impl Fire for Count {
     }
 
     fn job_dropped(&self, _: usize) {}
+
+    fn handover_taken(&self, _: usize) {}
 }
 
 struct Rig {
@@ -42,7 +44,13 @@ impl Rig {
     fn new() -> Self {
         let (shared, slots) =
             (StdArc::new(ShardShared::new(1 << 16)), StdArc::new(Slots::new(1 << 16, Timestamp::ZERO)));
-        let shard = Shard::new(0, StdArc::clone(&shared), StdArc::clone(&slots), TickLength::from_nanos(MS));
+        let shard = Shard::new(
+            0,
+            StdArc::clone(&shared),
+            StdArc::clone(&slots),
+            TickLength::from_nanos(MS),
+            Timestamp::ZERO,
+        );
         let lane = shared.inbox.register();
         let fire = StdArc::new(Count { slots: StdArc::clone(&slots), fired: AtomicU64::new(0) });
         Self { shard, slots, magazines: Magazines::new(), lane, fire }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod canary;
+#[cfg(feature = "tasks")]
+mod delay_queue;
 mod inbox;
 mod owned;
 mod parker;

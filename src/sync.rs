@@ -7,6 +7,8 @@
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::Arc;
+    #[cfg(feature = "tasks")]
+    pub(crate) use loom::sync::{Mutex as ModelledMutex, MutexGuard as ModelledMutexGuard};
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread;
 
@@ -19,6 +21,9 @@ mod imp {
 #[cfg(not(all(test, tourbillon_loom)))]
 mod imp {
     pub(crate) use std::sync::Arc;
+    /// A lock that models track.
+    #[cfg(feature = "tasks")]
+    pub(crate) use std::sync::{Mutex as ModelledMutex, MutexGuard as ModelledMutexGuard};
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use std::thread::{self, park_timeout};
 

@@ -15,7 +15,7 @@
 //! what is there can be looked at and taken out.
 
 mod batch;
-mod delay_queue;
+pub(crate) mod delay_queue;
 mod error;
 mod expiry_map;
 mod idle;

@@ -1,7 +1,7 @@
 //! Receiving by polling.
 
 use super::DelayQueue;
-use super::waiters::Place;
+use super::line::Place;
 use crate::sync::{StdArc, park_timeout, thread};
 use core::fmt;
 use core::task::{Context, Poll, Waker};
@@ -44,21 +44,9 @@ impl<T: Send + 'static> Receiver<T> {
 
     /// The next item that is due, or `None` when the queue has ended. Pending, it wakes the task that polled it last.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        let due = &self.queue.shared.due;
-        let mut outcome = due.take();
-        if outcome.is_none() {
-            due.waiters.wait(&mut self.place, cx.waker());
-            outcome = due.take();
-        }
-        match outcome {
+        match self.queue.shared.due.poll(&mut self.place, cx.waker()) {
+            Some(received) => Poll::Ready(received),
             None => Poll::Pending,
-            Some(outcome) => {
-                // Whether or not it was woken: it has done what for.
-                if let Some(place) = self.place.take() {
-                    due.waiters.leave(place);
-                }
-                Poll::Ready(outcome)
-            }
         }
     }
 
@@ -97,12 +85,8 @@ impl Wake for Unpark {
 
 impl<T: Send + 'static> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let waiters = &self.queue.shared.due.waiters;
-        if let Some(place) = self.place.take()
-            && !waiters.leave(place)
-        {
-            // It was woken for an item, and has not looked.
-            waiters.wake_one();
+        if let Some(place) = self.place.take() {
+            self.queue.shared.due.leave(place);
         }
     }
 }

@@ -52,5 +52,7 @@ mod imp {
 pub(crate) use imp::*;
 /// An `Arc` that models do not track: for what is shared by users and executors.
 pub(crate) use std::sync::Arc as StdArc;
-/// Locks for the rare paths only: start, stop, waiting for a handler. No model enters them.
+/// Locks for the rare paths only: start, stop, waiting for a handler; and those of the maps. No model enters them.
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+#[cfg(feature = "tasks")]
+pub(crate) use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -294,6 +294,9 @@ fn a_full_engine_refuses_and_gives_the_id_back() {
     };
     assert_eq!(refused.kind, ConnectErrorKind::Refused(ScheduleErrorKind::EngineFull));
     assert_eq!((refused.id, timeouts.len()), (connections.len().to_string(), connections.len()));
+    // An id that is there is the better answer.
+    let refused = timeouts.insert("0".to_owned()).unwrap_err();
+    assert_eq!((refused.kind, refused.id.as_str()), (ConnectErrorKind::Present, "0"));
 }
 
 #[test]

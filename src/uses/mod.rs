@@ -18,7 +18,7 @@ mod batch;
 pub(crate) mod delay_queue;
 mod error;
 mod expiry_map;
-mod idle;
+pub(crate) mod idle;
 
 pub use batch::IdleBatch;
 pub use delay_queue::{DelayQueue, Delayed, Receiver};

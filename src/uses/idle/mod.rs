@@ -16,12 +16,14 @@
 //!   false: the expiry had begun, the callback runs, has run or is about to, and no removal prevents it any more.
 //! - remove or drop x expiry: (a) `remove` answers true, and the callback does not run for it; (b) it answers false: the
 //!   callback runs, has run or is about to. It is not waited for.
+//! - deadline x expiry: (a) the deadline in force; (b) `None`: as a touch that answers false.
 //! - touch x remove: a touch that came before is forgotten, one that comes after answers false.
 //! - touch x touch: the deadline that was stored last is in force, as with [`Timer::arm`](crate::Timer::arm).
 //! - touch by id x insert: before `insert` has returned the touch may answer false.
 //! - insert x expiry of the same id: before the connection that expires is out of the map the insert is refused.
 
 mod connection;
+pub(crate) mod life;
 
 pub use connection::Connection;
 
@@ -38,6 +40,7 @@ use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
 use core::time::Duration;
+use life::Life;
 
 /// How long a connection may live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,9 +182,9 @@ impl<I: Key> IdleTimeouts<I> {
         }
         // Nobody else arms it before it is live. It may wait for its shard, so not under the lock of the shard.
         let armed = timer.arm_at(course.deadline(now));
-        end.join();
+        end.life.join();
         let (engine, shared) = (timer.engine(), StdArc::clone(shared));
-        let connection = Connection { timer, engine, course, end, shared };
+        let connection = Connection { timer, engine, course, end, shared, was_taken_out: false };
         match armed {
             Ok(_) => Ok(connection),
             Err(_) => refused(ScheduleErrorKind::ShutDown, connection.id().clone()),
@@ -201,12 +204,12 @@ impl<I: Key> IdleTimeouts<I> {
         let now = tasks.now();
         let touch = |Link { timer, course, end }: &Link<I>| {
             // While the shard is locked its timer is not dropped, and its expiry, if it has begun, waits.
-            if !end.is_live() {
+            if !end.life.is_live() {
                 return false;
             }
             let armed = tasks.try_arm(*timer, course.deadline(now), true);
             if armed == Rearmed::Running {
-                end.let_expire();
+                end.life.expire();
             }
             armed == Rearmed::Pending
         };
@@ -219,9 +222,9 @@ impl<I: Key> IdleTimeouts<I> {
     where
         I: Borrow<Q>,
     {
-        let may_be = |link: &mut Link<I>| link.end.may_be_removed();
+        let may_be = |link: &mut Link<I>| link.end.life.may_be_removed();
         let removed = self.shared.connections.remove_if(id, may_be);
-        removed.inspect(|(_, link)| link.end.mark()).is_some()
+        removed.inspect(|(_, link)| link.end.life.end()).is_some()
     }
 
     /// Whether there is a connection with this id.
@@ -252,10 +255,10 @@ impl<I: Key> IdleTimeouts<I> {
 
 impl<I: Key> Shared<I> {
     /// Takes a connection out of the map if it `may_be`: its id, for who was first.
-    fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&End<I>) -> bool) -> Option<I> {
-        let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(end);
+    fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&Life) -> bool) -> Option<I> {
+        let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(&end.life);
         let (id, _) = self.connections.remove_if(&end.id, is_it)?;
-        end.mark();
+        end.life.end();
         Some(id)
     }
 }

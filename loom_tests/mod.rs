@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 mod canary;
 #[cfg(feature = "tasks")]
 mod delay_queue;
+#[cfg(feature = "tasks")]
+mod idle;
 mod inbox;
 mod owned;
 mod parker;

@@ -183,7 +183,19 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     where
         K: Borrow<Q>,
     {
-        let (deadline, mut rounds) = (self.shared.tasks.now() + delay, 0);
+        self.reschedule_at(key, self.shared.tasks.now() + delay)
+    }
+
+    /// As [`reschedule`](Self::reschedule), to an absolute moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`reschedule`](Self::reschedule).
+    pub fn reschedule_at<Q: Hash + Eq + ?Sized>(&self, key: &Q, deadline: Timestamp) -> Result<(), MoveError>
+    where
+        K: Borrow<Q>,
+    {
+        let mut rounds = 0;
         loop {
             match self.shared.try_move(key, deadline) {
                 Ok(()) => return Ok(()),
@@ -231,6 +243,17 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         let mut keys = Vec::new();
         self.shared.entries.for_each(|key, _| keys.push(key.clone()));
         keys
+    }
+
+    /// The key whose entry is due first, and when.
+    pub(crate) fn first(&self) -> Option<(K, Timestamp)> {
+        let mut first: Option<(K, Timestamp)> = None;
+        self.shared.entries.for_each(|key, pending| {
+            if first.as_ref().is_none_or(|(_, deadline)| pending.deadline < *deadline) {
+                first = Some((key.clone(), pending.deadline));
+            }
+        });
+        first
     }
 
     /// How many keys have entries.

@@ -21,7 +21,7 @@ mod expiry_map;
 pub(crate) mod idle;
 
 pub use batch::IdleBatch;
-pub use delay_queue::{DelayQueue, Delayed, Receiver};
+pub use delay_queue::{DelayQueue, Delayed, DueItem, Receiver};
 pub use error::{ConnectError, ConnectErrorKind, NoItem, PushError, PushErrorKind};
 pub use expiry_map::{ExpiryMap, Lifetime};
 pub use idle::{Connection, Expired, IdleTimeouts, Limit, Limits};

@@ -38,7 +38,7 @@ use super::error::{NoItem, PushError, PushErrorKind};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::ignore_poison;
 use crate::error::ScheduleErrorKind;
-use crate::keyed::{Keyed, KeyedError, KeyedErrorKind, MoveError};
+use crate::keyed::{DueKey, Keyed, KeyedError, KeyedErrorKind, MoveError};
 use crate::sync::{Mutex, StdArc, Weak};
 use crate::task::IfPresent;
 use crate::task::{OnEnd, Tasks};
@@ -51,8 +51,43 @@ use due::{Due, NotPushed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Delayed(u64);
 
+/// An item that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DueItem<T> {
+    /// As it was pushed.
+    pub item: T,
+    /// Its id, by which it is found no more.
+    pub id: Delayed,
+    /// The moment it was due.
+    pub deadline: Timestamp,
+}
+
 /// A queue whose items can be received when their delay has passed. Clones are of the same queue: any of them pushes and
 /// receives.
+///
+/// # Coming from tokio-util
+///
+/// tokio-util's `DelayQueue` ends when it is empty (`poll_expired` gives `None`), so that `while let Some(item) = queue.next().await`
+/// drains it. This queue is shared: an empty one waits for the next push, and ends when it is closed. To drain what was pushed:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tourbillon::task::TaskEngine;
+/// # let tasks = TaskEngine::new()?;
+/// # let queue = tasks.delay_queue();
+/// queue.push(Duration::from_millis(2), "b")?;
+/// queue.push(Duration::from_millis(1), "a")?;
+/// let mut drained = Vec::new();
+/// while !queue.is_empty() {
+///     drained.extend(queue.recv());
+/// }
+/// assert_eq!(drained.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// That is for one receiver, who is also the one that removes. `insert` is [`push`](Self::push) here, `Key` is [`Delayed`],
+/// `Expired` is [`DueItem`], and `reset_at`, `peek` and `deadline` are named alike.
 ///
 /// # Examples
 ///
@@ -68,7 +103,7 @@ pub struct Delayed(u64);
 /// retries.reset(first, Duration::from_secs(4))?;
 ///
 /// tasks.advance(Duration::from_secs(3));
-/// assert_eq!(retries.recv(), Some("GET /b"));
+/// assert_eq!(retries.recv().map(|due| due.item), Some("GET /b"));
 /// assert_eq!(retries.remove(first), Some("GET /a"));
 /// assert!(retries.close().is_empty() && retries.recv().is_none());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -80,7 +115,7 @@ pub struct DelayQueue<T: Send + 'static> {
 struct Shared<T: Send + 'static> {
     tasks: Tasks,
     waiting: Keyed<u64, T>,
-    due: StdArc<Due<T>>,
+    due: StdArc<Due<DueItem<T>>>,
     /// What had not come due when the queue ended, until somebody fetches it.
     left: Mutex<Vec<T>>,
 }
@@ -91,7 +126,10 @@ impl Tasks {
     pub fn delay_queue<T: Send + 'static>(&self) -> DelayQueue<T> {
         let due = StdArc::new(Due::new());
         let came_due = StdArc::clone(&due);
-        let waiting = self.keyed(move |item| came_due.put(item.value));
+        let waiting = self.keyed(move |due| {
+            let DueKey { key, value: item, deadline, .. } = due;
+            came_due.put(DueItem { item, id: Delayed(key), deadline });
+        });
         let shared = StdArc::new(Shared { tasks: self.clone(), waiting, due, left: Mutex::default() });
         self.at_end(StdArc::downgrade(&shared) as Weak<dyn OnEnd>);
         DelayQueue { shared }
@@ -136,7 +174,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// Receives the next item that is due, and waits until one is; `None` when the queue has ended. Not to be called where
     /// the engine's handlers run: they may be what it waits for.
     #[must_use]
-    pub fn recv(&self) -> Option<T> {
+    pub fn recv(&self) -> Option<DueItem<T>> {
         self.shared.due.take().or_else(|| self.receiver().wait(|| None)).flatten()
     }
 
@@ -145,7 +183,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// # Errors
     ///
     /// When none is, and when the queue has ended.
-    pub fn try_recv(&self) -> Result<T, NoItem> {
+    pub fn try_recv(&self) -> Result<DueItem<T>, NoItem> {
         self.shared.due.take().map_or(Err(NoItem::Yet), |item| item.ok_or(NoItem::Ever))
     }
 
@@ -154,7 +192,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// # Errors
     ///
     /// When nothing came due in time, and when the queue has ended.
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, NoItem> {
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<DueItem<T>, NoItem> {
         let clock = SystemClock::new();
         let deadline = clock.now() + timeout;
         let outcome = self.receiver().wait(|| Some(deadline - clock.now()));
@@ -169,7 +207,7 @@ impl<T: Send + 'static> DelayQueue<T> {
 
     /// Receives the next item that is due, as a future; `None` when the queue has ended. Dropped before it has completed, it
     /// has taken no item.
-    pub fn next(&self) -> impl Future<Output = Option<T>> + Send + use<T> {
+    pub fn next(&self) -> impl Future<Output = Option<DueItem<T>>> + Send + use<T> {
         let mut receiver = self.receiver();
         core::future::poll_fn(move |cx| receiver.poll_recv(cx))
     }
@@ -193,6 +231,27 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// When the item is due or was taken out, and when the engine is full or shut down: it is as it was then.
     pub fn reset(&self, id: Delayed, delay: Duration) -> Result<(), MoveError> {
         self.shared.waiting.reschedule(&id.0, delay)
+    }
+
+    /// As [`reset`](Self::reset), to an absolute moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`reset`](Self::reset).
+    pub fn reset_at(&self, id: Delayed, deadline: Timestamp) -> Result<(), MoveError> {
+        self.shared.waiting.reschedule_at(&id.0, deadline)
+    }
+
+    /// The item that is due first among those that wait, and when: a look, since others push, take and reset meanwhile.
+    /// `None` when no item waits; items that are due already do not count.
+    ///
+    /// # Time complexity
+    ///
+    /// O(n): for a person who looks, not for a loop. A loop waits in [`recv`](Self::recv).
+    #[must_use]
+    pub fn peek(&self) -> Option<(Delayed, Timestamp)> {
+        let first = self.shared.waiting.first()?;
+        Some((Delayed(first.0), first.1))
     }
 
     /// When an item is due; `None` when it is already, or was taken out.

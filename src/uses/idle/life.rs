@@ -63,7 +63,7 @@ impl Life {
 
     /// The connection is out of the map.
     pub(crate) fn end(&self) {
-        // Ordering: Release [L1].
-        self.0.store(ENDED, Ordering::Release);
+        // Ordering: Relaxed [L1]. The end of the timer's run, a release, publishes it.
+        self.0.store(ENDED, Ordering::Relaxed);
     }
 }

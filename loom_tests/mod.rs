@@ -9,7 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod barrier;
 mod canary;
+#[cfg(feature = "tasks")]
+mod delay_queue;
 mod handover;
+#[cfg(feature = "tasks")]
+mod idle;
 mod inbox;
 mod owned;
 mod parker;

@@ -75,7 +75,8 @@ impl World {
         let world = StdArc::clone(self);
         thread::spawn(move || {
             let shared = &world.shared;
-            let shard = Shard::new(0, StdArc::clone(shared), StdArc::clone(&world.slots), tick());
+            let shard =
+                Shard::new(0, StdArc::clone(shared), StdArc::clone(&world.slots), tick(), Timestamp::ZERO);
             let pulse = Pulse::new(0, 0, tick(), Duration::from_secs(1), StdArc::clone(shared));
             drive(shard, pulse, None, &EngineClock::Custom(Box::new(Frozen)), &Dispatcher::Inline, &world);
         })

@@ -11,7 +11,7 @@
 //! | SU2: `publish`'s fence | `a_reader_sees_one_piece` |
 //! | SU2: the readers' fence | `a_reader_sees_one_piece` |
 //! | SU3: `Writing`'s drop | `a_reader_sees_one_piece`, `the_first_sample_changes_hands` |
-//! | SU3: `try_write` | `the_first_sample_changes_hands` |
+//! | SU3: `try_write` | `two_judgements_meet`; where the line is extended, the fence of `piece` does as much |
 
 use super::model;
 use crate::clock::{AHEAD_NANOS, Source, UpperClock};
@@ -23,9 +23,15 @@ const READ: u64 = 100;
 
 struct World {
     nanos: AtomicU64,
+    /// What the true time is beyond the counter.
+    beyond: AtomicU64,
 }
 
 impl World {
+    fn new() -> Self {
+        Self { nanos: AtomicU64::new(1_000_000_000), beyond: AtomicU64::new(0) }
+    }
+
     fn now(&self) -> u64 {
         self.nanos.load(Ordering::Relaxed)
     }
@@ -43,13 +49,13 @@ impl Source for Reads {
     }
 
     fn truth(&self) -> u64 {
-        self.0.pass(READ)
+        self.0.pass(READ) + self.0.beyond.load(Ordering::Relaxed)
     }
 }
 
 /// A clock whose line has a piece.
 fn clock_with_a_piece() -> (std::sync::Arc<World>, Arc<UpperClock<Reads>>) {
-    let world = std::sync::Arc::new(World { nanos: AtomicU64::new(1_000_000_000) });
+    let world = std::sync::Arc::new(World::new());
     let clock = Arc::new(UpperClock::new(Reads(std::sync::Arc::clone(&world))));
     for _ in 0..2 {
         clock.now();
@@ -104,11 +110,26 @@ fn the_calibration_changes_hands() {
 #[test]
 fn the_first_sample_changes_hands() {
     model("the_first_sample_changes_hands", || {
-        let world = std::sync::Arc::new(World { nanos: AtomicU64::new(1_000_000_000) });
+        let world = std::sync::Arc::new(World::new());
         let clock = Arc::new(UpperClock::new(Reads(std::sync::Arc::clone(&world))));
         let (its_world, its_clock) = (std::sync::Arc::clone(&world), Arc::clone(&clock));
         let other = thread::spawn(move || call(&its_world, &its_clock));
         call(&world, &clock);
         other.join().unwrap();
+    });
+}
+
+/// Two shards find that the counter fell behind.
+#[test]
+fn two_judgements_meet() {
+    model("two_judgements_meet", || {
+        let (world, clock) = clock_with_a_piece();
+        world.beyond.store(100_000, Ordering::Relaxed);
+        let its_clock = Arc::clone(&clock);
+        let other = thread::spawn(move || its_clock.true_now());
+        clock.true_now();
+        other.join().unwrap();
+        let seen = clock.seen();
+        assert!(seen.behind_nanos > 90_000 && (1..=2).contains(&seen.steps), "{seen:?}");
     });
 }

@@ -143,6 +143,8 @@ with_std! {
     #[cfg(feature = "tasks")]
     pub mod keyed;
     #[cfg(feature = "tasks")]
+    mod map;
+    #[cfg(feature = "tasks")]
     pub mod task;
     #[cfg(feature = "tasks")]
     pub mod uses;

@@ -8,6 +8,8 @@ mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::Arc;
     pub(crate) use loom::sync::Mutex as ModelledMutex;
+    #[cfg(feature = "tasks")]
+    pub(crate) use loom::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread;
 
@@ -27,6 +29,8 @@ mod imp {
     pub(crate) use std::sync::Arc;
     /// A lock that models enter.
     pub(crate) use std::sync::Mutex as ModelledMutex;
+    #[cfg(feature = "tasks")]
+    pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use std::thread::{self, park_timeout, sleep};
 
@@ -55,5 +59,7 @@ mod imp {
 pub(crate) use imp::*;
 /// An `Arc` that models do not track: for what is shared by users and executors.
 pub(crate) use std::sync::Arc as StdArc;
-/// Locks for the rare paths only: start, stop, waiting for a handler. No model enters them.
+/// Locks for the rare paths only: start, stop, waiting for a handler; and those of the maps. No model enters them.
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+#[cfg(feature = "tasks")]
+pub(crate) use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};

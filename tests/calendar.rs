@@ -261,6 +261,53 @@ fn a_gap_ends_once() {
     assert_eq!(skipping.next_after(end - NANOSECOND), Some(next));
 }
 
+/// As Vixie's cron has it: a list of hours names times of the day.
+#[test]
+fn a_list_of_hours_is_fixed() {
+    let listed = cron("30 2,14 * * *", "Europe/Berlin");
+    let (spring, autumn) =
+        (("2024-03-30T12:00Z", "2024-04-01T00:00Z"), ("2024-10-26T13:00Z", "2024-10-27T22:00Z"));
+    assert_runs(
+        &listed,
+        spring.0,
+        spring.1,
+        &["2024-03-30T14:30+01", "2024-03-31T03:00+02", "2024-03-31T14:30+02"],
+    );
+    assert_runs(&listed, autumn.0, autumn.1, &["2024-10-27T02:30+02", "2024-10-27T14:30+01"]);
+    let skipping = listed.with_dst(DstPolicy::SkipGap);
+    assert_runs(&skipping, spring.0, spring.1, &["2024-03-30T14:30+01", "2024-03-31T14:30+02"]);
+    // A range names its hours, too; runs that come to one instant are one.
+    let range = cron("0 1-3 * * *", "Europe/Berlin");
+    assert_runs(
+        &range,
+        "2024-03-31T00:00+01",
+        "2024-03-31T12:00+02",
+        &["2024-03-31T01:00+01", "2024-03-31T03:00+02"],
+    );
+}
+
+#[test]
+fn a_range_from_sunday_to_sunday_is_a_sunday() {
+    let sundays = cron("0 0 * * SUN", "UTC");
+    for weekday in ["SUN-SUN", "sun-sun", "SUN-7", "0-SUN", "SUN-SUN/2", "+SUN-SUN", "SUN-SUN,0"] {
+        let calendar = cron(&format!("0 0 * * {weekday}"), "UTC");
+        let from = at("2024-01-01T00:00Z");
+        assert!(calendar.after(from).take(60).eq(sundays.after(from).take(60)), "{weekday}");
+    }
+    let all = cron("0 0 * * 0-7", "UTC");
+    assert_runs(&all, "2024-01-01T00:00Z", "2024-01-02T12:00Z", &["2024-01-02T00:00Z"]);
+    // Either the day or the weekday, though the day begins with `*`; both with `+`.
+    let either = cron("0 0 */2 * MON", "UTC");
+    assert_runs(
+        &either,
+        "2024-01-07T00:00Z",
+        "2024-01-09T12:00Z",
+        &["2024-01-08T00:00Z", "2024-01-09T00:00Z"],
+    );
+    let both = cron("0 0 */2 * +MON", "UTC");
+    assert_runs(&both, "2024-01-07T00:00Z", "2024-01-15T12:00Z", &["2024-01-15T00:00Z"]);
+}
+
 /// From each half of an overlap, also where the calendar ends in it.
 #[test]
 fn an_overlap_has_two_halves() {
@@ -277,11 +324,11 @@ fn an_overlap_has_two_halves() {
         "2026-01-01T00:00Z",
         &["2024-10-27T02:40+02", "2024-10-27T02:00+01", "2024-10-27T02:20+01", "2024-10-27T02:40+01"],
     );
-    let two_hours = cron("0 1,2 * * *", "America/New_York");
+    let two_hours = cron("0 */1 * * *", "America/New_York");
     assert_runs(
         &two_hours,
         "2024-11-03T00:00-04",
-        "2024-11-03T12:00-05",
+        "2024-11-03T02:30-05",
         &["2024-11-03T01:00-04", "2024-11-03T01:00-05", "2024-11-03T02:00-05"],
     );
 }
@@ -513,6 +560,14 @@ fn what_is_no_expression() {
         "5-1 * * * *",
         "* * * * FRI-MON",
         "*/0 * * * *",
+        "*/60 * * * *",
+        "*/90 * * * *",
+        "5-10/60 * * * *",
+        "* */24 * * *",
+        "* * */32 * *",
+        "* * * */13 *",
+        "* * * * */8",
+        "*/61 * * * * *",
         "10/5 * * * *",
         "/5 * * * *",
         "1- * * * *",
@@ -618,9 +673,7 @@ impl Fields {
     }
 
     fn is_fixed(&self) -> bool {
-        [&self.minutes, &self.hours]
-            .iter()
-            .all(|field| field.as_ref().is_some_and(|values| values.len() == 1))
+        self.minutes.is_some() && self.hours.is_some()
     }
 
     fn matches(&self, shown: DateTime) -> bool {

@@ -365,7 +365,29 @@ fn a_job_shuts_its_engine_down() {
     });
 }
 
-/// Full, in whichever way: key and value come back, and the entry is as it was.
+/// An entry that is replaced or moved keeps its slot; one that the key has is looked for before a slot is.
+#[test]
+fn on_a_full_engine_an_entry_is_replaced_and_moved_in_place() {
+    let mut tasks = Builder::new().capacity(1).build_driven_tasks().unwrap();
+    let (keyed, log) = logged::<&str>(&tasks);
+    keyed.schedule("a", MS, 1).unwrap();
+    let error = keyed.schedule("new", MS, 9).unwrap_err();
+    assert_eq!(error.kind, KeyedErrorKind::Refused(ScheduleErrorKind::EngineFull));
+    assert_eq!((error.key, error.value, keyed.len()), ("new", 9, 1));
+    assert_eq!(keyed.schedule("a", 20 * MS, 2).unwrap(), Some(1));
+    assert_eq!(
+        keyed.schedule_at(IfPresent::Reject, "a", ms(1), 3).unwrap_err().kind,
+        KeyedErrorKind::Present
+    );
+    assert_eq!(keyed.schedule_at(IfPresent::Keep, "a", ms(1), 3).unwrap(), Placed::Kept(3));
+    keyed.reschedule("a", 30 * MS).unwrap();
+    assert_eq!((keyed.deadline("a"), tasks.stats().pending), (Some(ms(30)), 1));
+    tasks.advance(SECOND);
+    assert_eq!(log.take(), [(ms(30), "a", 2)]);
+    keyed.schedule("new", MS, 9).unwrap();
+}
+
+/// Refused: key and value come back, and the entry is as it was.
 #[test]
 fn what_is_refused_comes_back_and_leaves_the_entry_as_it_was() {
     fn refuse(tasks: &Tasks, keyed: &Keyed<String, u64>, kind: ScheduleErrorKind) {
@@ -379,12 +401,6 @@ fn what_is_refused_comes_back_and_leaves_the_entry_as_it_was() {
         assert_eq!(keyed.reschedule("new", MS), Err(MoveError::Absent));
         assert_eq!((keyed.deadline("a"), keyed.len(), tasks.stats().pending), before);
     }
-    let mut full = Builder::new().capacity(1).build_driven_tasks().unwrap();
-    let (keyed, log) = logged::<String>(&full);
-    keyed.schedule("a".to_owned(), 10 * MS, 1).unwrap();
-    refuse(&full, &keyed, ScheduleErrorKind::EngineFull);
-    full.advance(SECOND);
-    assert_eq!(log.take(), [(ms(10), "a".to_owned(), 1)]);
     let mut crowded = Builder::new().lane_capacity(64).build_driven_tasks().unwrap();
     let (keyed, log) = logged::<String>(&crowded);
     keyed.schedule("a".to_owned(), 10 * MS, 1).unwrap();

@@ -83,6 +83,32 @@ fn a_name_is_free_when_its_task_has_ended_by_itself() {
     start("counted", secondly(), |_| {});
 }
 
+/// From within, a last run sees what others see: the task has ended, and its name is free.
+#[test]
+fn a_task_in_its_last_run_has_ended_and_its_name_is_free() {
+    let mut tasks = Builder::new().build_driven_tasks().unwrap();
+    let jobs: NamedTasks<&str> = tasks.named();
+    let (again, report) = mpsc::channel();
+    let inside = jobs.clone();
+    let Started::New(task) = jobs
+        .start(IfPresent::Reject, "job", secondly().times(1), move |_| {
+            let seen = (inside.get("job").is_none(), inside.keys().is_empty());
+            again.send((seen, inside.start(IfPresent::Reject, "job", secondly(), |_| {}).unwrap())).unwrap();
+        })
+        .unwrap()
+    else {
+        panic!("the name was free")
+    };
+    assert!(!task.has_ended());
+    tasks.advance(SECOND);
+    let (seen, started) = report.try_recv().unwrap();
+    assert_eq!((seen, task.has_ended()), ((true, true), true));
+    let Started::Replaced { task: second, before: Stopped::Running } = started else { panic!("{started:?}") };
+    tasks.advance(SECOND);
+    // The end of the first one has not taken the name away from the second.
+    assert_eq!((second.report().runs, jobs.get("job").map(|task| task.report().runs)), (1, Some(1)));
+}
+
 #[test]
 fn what_cannot_be_started_leaves_the_name_as_it_is() {
     let tasks = Builder::new().capacity(1).build_driven_tasks().unwrap();

@@ -5,19 +5,21 @@
 
 use super::CalendarError;
 use croner::parser::CronParser;
-use croner::{Cron as Parsed, CronComponent, CronPattern, JobType, Weekday};
+use croner::{Cron as Parsed, CronComponent, CronPattern, Weekday};
 use jiff::civil::{Date, DateTime, Time};
 
-/// The fields, and the names that may stand in them.
-const FIELDS: [(&str, &[&str]); 7] = [
-    ("second", &[]),
-    ("minute", &[]),
-    ("hour", &[]),
-    ("day of the month", &["?", "L"]),
-    ("month", &["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]),
-    ("weekday", &["?", "SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]),
-    ("year", &[]),
+/// The fields, the names that may stand in them, and the longest step.
+const FIELDS: [(&str, &[&str], u32); 7] = [
+    ("second", &[], 59),
+    ("minute", &[], 59),
+    ("hour", &[], 23),
+    ("day of the month", &["?", "L"], 31),
+    ("month", &["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"], 12),
+    ("weekday", &["?", "SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"], 7),
+    ("year", &[], 4999),
 ];
+/// The last of the fields that name a time of the day.
+const HOUR: usize = 2;
 const DAY: usize = 3;
 const WEEKDAY: usize = 5;
 
@@ -34,8 +36,14 @@ impl Cron {
     pub(super) fn parse(expression: &str) -> Result<Self, CalendarError> {
         let syntax = |fault| CalendarError::Syntax { expression: expression.to_owned(), fault };
         let fields = fields(expression).map_err(syntax)?;
-        let parsed = CronParser::new().parse(expression).map_err(|error| syntax(blame(&fields, &error)))?;
-        let is_fixed = parsed.determine_job_type() == JobType::FixedTime;
+        let all: Vec<&str> = fields.iter().map(|(_, field)| &**field).collect();
+        // Of a nickname there are no fields.
+        let understood = if all.is_empty() { expression.to_owned() } else { all.join(" ") };
+        let parsed = CronParser::new().parse(&understood).map_err(|error| syntax(blame(&fields, &error)))?;
+        let is_fixed = match &fields[..] {
+            [] => !expression.trim().eq_ignore_ascii_case("@hourly"),
+            fields => fields.iter().all(|(index, field)| *index > HOUR || !field.starts_with('*')),
+        };
         let Parsed { pattern, .. } = parsed;
         let cron = Self {
             seconds: Values::of(&pattern.seconds),
@@ -50,7 +58,7 @@ impl Cron {
         Ok(cron)
     }
 
-    /// Whether second, minute and hour are one number each.
+    /// Whether neither second nor minute nor hour begins with `*`.
     pub(super) fn is_fixed(&self) -> bool {
         self.is_fixed
     }
@@ -197,11 +205,19 @@ fn fields(expression: &str) -> Result<Vec<(usize, String)>, String> {
         return Err(format!("it has {} fields, not 5, 6 or 7", fields.len()));
     }
     let first = usize::from(fields.len() == 5);
-    let fields: Vec<_> = (first..).zip(fields.into_iter().map(str::to_owned)).collect();
+    let fields: Vec<_> = (first..).zip(fields.into_iter().map(without_idle_ranges)).collect();
     for (index, field) in &fields {
         let items = if *index == WEEKDAY { field.strip_prefix('+').unwrap_or(field) } else { field };
         if let Some(item) = items.split(',').find(|item| !is_item(*index, item)) {
             return Err(format!("the {} {item:?} is not understood", FIELDS[*index].0));
+        }
+        let (name, _, longest) = FIELDS[*index];
+        let is_too_long = |item: &&str| {
+            let step = item.split_once('/').map(|(_, step)| step.parse::<u32>());
+            step.is_some_and(|step| step.is_ok_and(|step| step > longest))
+        };
+        if let Some(item) = items.split(',').find(is_too_long) {
+            return Err(format!("the {name} {item:?}: its step is out of bounds, at most {longest}"));
         }
         let has = |sign: &str| *index == DAY && items.split(',').any(|item| item == sign);
         if has("L") && has("LW") {
@@ -209,6 +225,17 @@ fn fields(expression: &str) -> Result<Vec<(usize, String)>, String> {
         }
     }
     Ok(fields)
+}
+
+/// A field in which a range from Sunday to Sunday is a Sunday. croner takes the second one for 7, and the range for all days.
+fn without_idle_ranges(field: &str) -> String {
+    let (plus, items) = field.strip_prefix('+').map_or(("", field), |items| ("+", items));
+    let is_idle = |item: &str| {
+        let range = item.split_once('/').map_or(item, |(range, _)| range);
+        ["SUN-SUN", "SUN-7", "0-SUN"].contains(&range)
+    };
+    let items: Vec<_> = items.split(',').map(|item| if is_idle(item) { "SUN" } else { item }).collect();
+    format!("{plus}{}", items.join(","))
 }
 
 /// Whether names and numbers, and nothing else, are between the signs of an item.

@@ -17,9 +17,9 @@
 //!
 //! # When clocks are changed
 //!
-//! A calendar is *fixed* if it names one time of the day: [`monthly`](Calendar::monthly), [`yearly`](Calendar::yearly), and
-//! a cron expression whose second, minute and hour are one number each. Every other cron expression is *repeating*, also
-//! `0 2,3 * * *`.
+//! A calendar is *fixed* if it names times of the day: [`monthly`](Calendar::monthly), [`yearly`](Calendar::yearly), and a cron
+//! expression of whose second, minute and hour none begins with `*`, such as `30 2,14 * * *`. Every other cron expression is
+//! *repeating*. Vixie's cron, which has no seconds, draws the same line.
 //!
 //! | a local time that | fixed | repeating |
 //! |---|---|---|
@@ -39,14 +39,15 @@
 //! |---|---|
 //! | `*` | all; `?` is the same for days of the month and weekdays |
 //! | `1-5`, `1,15`, `8-12,20` | ranges and lists; a range does not wrap |
-//! | `*/15`, `10-40/5` | steps, from the least of a range; not `10/5` |
+//! | `*/15`, `10-40/5` | steps, from the least of a range; not `10/5`, and not beyond the field: `*/90` for minutes |
 //! | `JAN`-`DEC`, `SUN`-`SAT` | names, also in ranges; as numbers weekdays are 0-7, Sunday is both 0 and 7 |
 //! | `L`, `LW`, `15W` | the last day of the month, its last from Monday to Friday, that nearest to the 15th in its month |
 //! | `FRI#2`, `5#L`, `5L` | the second Friday of the month, the last one, the last one |
 //! | `@yearly`, `@annually`, `@monthly`, `@weekly`, `@daily`, `@hourly` | at the first instant of each, alone |
 //!
 //! A day matches if its day of the month or its weekday does, where neither is `*`; `+` before the weekday demands both:
-//! `0 0 13 * +FRI`. Years are 1 to 5000 where they are listed, and without bounds where they are not.
+//! `0 0 13 * +FRI`. So `0 0 */2 * MON` is each odd day *or* Monday here. For Vixie's cron, which looks whether the field begins with
+//! `*`, it is each odd day *and* Monday: write `0 0 */2 * +MON`. Years are 1 to 5000 where they are listed, and without bounds where they are not.
 //!
 //! # Cost
 //!
@@ -77,7 +78,7 @@ use jiff::tz::TimeZone;
 /// What a fixed calendar does about a local time that clocks skip; see [the table](self#when-clocks-are-changed).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DstPolicy {
-    /// It runs at the first instant after the gap, as Vixie's cron does.
+    /// It runs at the first instant after the gap, as with Vixie's cron.
     #[default]
     Vixie,
     /// It does not run.

@@ -25,7 +25,7 @@
 //!
 //! # Who wins
 //!
-//! The map decides, under the lock of the key's bucket: the timer of an entry takes it out of the map before the job runs,
+//! The map decides, under the lock of the key's shard: the timer of an entry takes it out of the map before the job runs,
 //! and finds nothing where a replacing, moving or cancelling call came before, even one that came after the engine had begun
 //! with it. So each generation of a key ends in exactly one way: its job runs, or it is replaced, cancelled or drained, and
 //! then its value comes back and its job has not begun and does not. No entry outlives its timer.
@@ -36,8 +36,9 @@ mod error;
 
 pub use error::{KeyedError, KeyedErrorKind, MoveError};
 
-use crate::engine::ignore_poison;
+use crate::engine::{Moved, ignore_poison};
 use crate::error::ScheduleErrorKind;
+use crate::map::LockedMap;
 use crate::sync::{Mutex, StdArc, Weak};
 use crate::task::{Call, IfPresent, Key, Moment, Shot, Tasks};
 use crate::tick::Timestamp;
@@ -46,9 +47,6 @@ use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
 use core::time::Duration;
-use scc::HashMap;
-use scc::hash_map::Entry;
-use std::collections::HashSet;
 
 /// How scheduling a key ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,7 +85,7 @@ type Handler<K, V> = dyn Fn(DueKey<'_, K, V>) + Send + Sync;
 
 struct Shared<K: Key, V: Send + 'static> {
     tasks: Tasks,
-    entries: HashMap<K, Pending<V>>,
+    entries: LockedMap<K, Pending<V>>,
     handler: Box<Handler<K, V>>,
 }
 
@@ -113,7 +111,7 @@ impl Tasks {
         &self,
         handler: impl Fn(DueKey<'_, K, V>) + Send + Sync + 'static,
     ) -> Keyed<K, V> {
-        let shared = Shared { tasks: self.clone(), entries: HashMap::default(), handler: Box::new(handler) };
+        let shared = Shared { tasks: self.clone(), entries: LockedMap::new(), handler: Box::new(handler) };
         Keyed { shared: StdArc::new(shared) }
     }
 }
@@ -129,7 +127,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     ///
     /// # Time complexity
     ///
-    /// O(1): an operation of the map, a timer, its allocation, and the cancel of the timer that is replaced.
+    /// O(1): an operation of the map, a timer and its allocation; where an entry is replaced its timer moves, in its slot.
     pub fn schedule(&self, key: K, delay: Duration, value: V) -> Result<Option<V>, KeyedError<K, V>> {
         let deadline = self.shared.tasks.now() + delay;
         match self.schedule_at(IfPresent::Replace, key, deadline, value)? {
@@ -153,10 +151,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         let (mut key, mut value, mut rounds) = (key, value, 0);
         loop {
             let error = match self.shared.try_schedule(mode, key, deadline, value) {
-                Ok(Placing { placed, superseded }) => {
-                    self.shared.drop_timer(superseded);
-                    return Ok(placed);
-                }
+                Ok(placed) => return Ok(placed),
                 Err(error) => error,
             };
             // Nothing is waited for under the lock: the shard may be in a job that wants it.
@@ -174,8 +169,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     where
         K: Borrow<Q>,
     {
-        let (_, pending) = self.shared.entries.remove_sync(key)?;
-        self.shared.drop_timer(Some(pending.timer));
+        let (_, pending) = self.shared.entries.remove_if(key, |_| true)?;
+        self.shared.drop_timer(pending.timer);
         Some(pending.into_value())
     }
 
@@ -188,13 +183,22 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     where
         K: Borrow<Q>,
     {
-        let (deadline, mut rounds) = (self.shared.tasks.now() + delay, 0);
+        self.reschedule_at(key, self.shared.tasks.now() + delay)
+    }
+
+    /// As [`reschedule`](Self::reschedule), to an absolute moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`reschedule`](Self::reschedule).
+    pub fn reschedule_at<Q: Hash + Eq + ?Sized>(&self, key: &Q, deadline: Timestamp) -> Result<(), MoveError>
+    where
+        K: Borrow<Q>,
+    {
+        let mut rounds = 0;
         loop {
             match self.shared.try_move(key, deadline) {
-                Ok(superseded) => {
-                    self.shared.drop_timer(Some(superseded));
-                    return Ok(());
-                }
+                Ok(()) => return Ok(()),
                 Err(MoveError::Refused(ScheduleErrorKind::LaneFull))
                     if self.shared.tasks.wait_for_room(&mut rounds) => {}
                 Err(error) => return Err(error),
@@ -208,7 +212,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.shared.entries.contains_sync(key)
+        self.shared.entries.contains(key)
     }
 
     /// When the entry of a key is due.
@@ -217,7 +221,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.shared.entries.read_sync(key, |_, pending| pending.deadline)
+        self.shared.entries.read(key, |pending| pending.deadline)
     }
 
     /// How long the entry of a key still has; zero when it is due and its job has not begun.
@@ -233,23 +237,30 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     ///
     /// # Time complexity
     ///
-    /// O(n); others wait for a bucket at a time, not for the whole map.
+    /// O(n); others wait for a shard of the map at a time, not for the whole.
     #[must_use]
     pub fn keys(&self) -> Vec<K> {
-        // A set, for the map tells some keys twice while it is rebuilt.
-        let mut keys = HashSet::new();
-        self.shared.entries.iter_sync(|key, _| {
-            keys.insert(key.clone());
-            true
+        let mut keys = Vec::new();
+        self.shared.entries.for_each(|key, _| keys.push(key.clone()));
+        keys
+    }
+
+    /// The key whose entry is due first, and when.
+    pub(crate) fn first(&self) -> Option<(K, Timestamp)> {
+        let mut first: Option<(K, Timestamp)> = None;
+        self.shared.entries.for_each(|key, pending| {
+            if first.as_ref().is_none_or(|(_, deadline)| pending.deadline < *deadline) {
+                first = Some((key.clone(), pending.deadline));
+            }
         });
-        keys.into_iter().collect()
+        first
     }
 
     /// How many keys have entries.
     ///
     /// # Time complexity
     ///
-    /// O(n).
+    /// O(shards of the map), which are 256.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.entries.len()
@@ -269,13 +280,6 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     }
 }
 
-/// What became of an entry that was placed.
-struct Placing<V> {
-    placed: Placed<V>,
-    /// The timer of the generation before.
-    superseded: Option<TimerId>,
-}
-
 impl<K: Key, V: Send + 'static> Shared<K, V> {
     fn try_schedule(
         self: &StdArc<Self>,
@@ -283,75 +287,78 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         key: K,
         deadline: Timestamp,
         value: V,
-    ) -> Result<Placing<V>, KeyedError<K, V>> {
-        let refuse = |kind, key, value| Err(KeyedError { kind, key, value });
-        match (self.entries.entry_sync(key), mode) {
-            (Entry::Vacant(entry), _) => match self.arm(entry.key(), deadline) {
+    ) -> Result<Placed<V>, KeyedError<K, V>> {
+        let mut entry = self.entries.entry(&key);
+        let kind = match (entry.get(&key), mode) {
+            (None, _) => match self.arm(&key, deadline) {
                 Ok(timer) => {
-                    drop(entry.insert_entry(Pending { timer, deadline, value: Mutex::new(value) }));
-                    Ok(Placing { placed: Placed::New, superseded: None })
+                    entry.insert(key, Pending { timer, deadline, value: Mutex::new(value) });
+                    return Ok(Placed::New);
                 }
-                Err(kind) => refuse(KeyedErrorKind::Refused(kind), entry.into_key(), value),
+                Err(kind) => KeyedErrorKind::Refused(kind),
             },
-            (Entry::Occupied(mut entry), IfPresent::Replace) => match self.arm(entry.key(), deadline) {
-                Ok(timer) => {
-                    let new = Pending { timer, deadline, value: Mutex::new(value) };
-                    let old = core::mem::replace(entry.get_mut(), new);
-                    drop(entry);
-                    let superseded = Some(old.timer);
-                    Ok(Placing { placed: Placed::Replaced(old.into_value()), superseded })
+            (Some(pending), IfPresent::Replace) => match self.move_timer(pending, &key, deadline) {
+                Ok(()) => {
+                    let old = core::mem::replace(&mut pending.value, Mutex::new(value));
+                    return Ok(Placed::Replaced(ignore_poison(old.into_inner())));
                 }
-                Err(kind) => refuse(KeyedErrorKind::Refused(kind), entry.key().clone(), value),
+                Err(kind) => KeyedErrorKind::Refused(kind),
             },
-            (Entry::Occupied(_), IfPresent::Keep) => {
-                Ok(Placing { placed: Placed::Kept(value), superseded: None })
-            }
-            (Entry::Occupied(entry), IfPresent::Reject) => {
-                refuse(KeyedErrorKind::Present, entry.key().clone(), value)
-            }
-        }
+            (Some(_), IfPresent::Keep) => return Ok(Placed::Kept(value)),
+            (Some(_), IfPresent::Reject) => KeyedErrorKind::Present,
+        };
+        drop(entry);
+        Err(KeyedError { kind, key, value })
     }
 
     fn try_move<Q: Hash + Eq + ?Sized>(
         self: &StdArc<Self>,
         key: &Q,
         deadline: Timestamp,
-    ) -> Result<TimerId, MoveError>
+    ) -> Result<(), MoveError>
     where
         K: Borrow<Q>,
     {
-        let mut entry = self.entries.get_sync(key).ok_or(MoveError::Absent)?;
-        let timer = self.arm(entry.key(), deadline).map_err(MoveError::Refused)?;
-        let pending = entry.get_mut();
-        pending.deadline = deadline;
-        Ok(core::mem::replace(&mut pending.timer, timer))
+        let mut entry = self.entries.entry(key);
+        let (key, pending) = entry.get_with_key(key).ok_or(MoveError::Absent)?;
+        self.move_timer(pending, key, deadline).map_err(MoveError::Refused)
     }
 
-    /// A timer for the entry of a key, whose bucket is locked: when it is due it finds the entry as it will be then.
+    /// Moves the timer of an entry, whose shard of the map is locked. It keeps its slot, so that a full engine moves it, too. One
+    /// that is due already, and will find the entry another generation's, is left alone: the entry gets a new timer.
+    fn move_timer(
+        self: &StdArc<Self>,
+        pending: &mut Pending<V>,
+        key: &K,
+        deadline: Timestamp,
+    ) -> Result<(), ScheduleErrorKind> {
+        pending.timer = match self.tasks.try_move(pending.timer, deadline) {
+            Moved::To(timer) => timer,
+            Moved::Running | Moved::Gone => self.arm(key, deadline)?,
+            Moved::CutOff(_) => return Err(ScheduleErrorKind::ShutDown),
+            Moved::Not(refusal) => return Err(refusal.into()),
+        };
+        pending.deadline = deadline;
+        Ok(())
+    }
+
+    /// A timer for the entry of a key, whose shard of the map is locked: when it is due it finds the entry as it will be then.
     fn arm(self: &StdArc<Self>, key: &K, deadline: Timestamp) -> Result<TimerId, ScheduleErrorKind> {
         let shot = EntryIsDue { shared: StdArc::downgrade(self), key: key.clone() };
         self.tasks.try_shoot(deadline, Box::new(shot)).map_err(|error| error.kind)
     }
 
-    /// Lets go of a timer whose entry has another one, or has gone.
-    fn drop_timer(&self, timer: Option<TimerId>) {
-        if let Some(timer) = timer {
-            // If it is due it finds that its entry has gone.
-            drop(self.tasks.cancel(timer));
-        }
+    /// Lets go of a timer whose entry has gone. If it is due it finds that.
+    fn drop_timer(&self, timer: TimerId) {
+        drop(self.tasks.cancel(timer));
     }
 
     fn drain(&self) -> Vec<(K, V)> {
-        let mut drained = Vec::new();
-        self.entries.iter_mut_sync(|entry| {
-            drained.push(entry.consume());
-            true
-        });
         let give_up = |(key, pending): (K, Pending<V>)| {
-            self.drop_timer(Some(pending.timer));
+            self.drop_timer(pending.timer);
             (key, pending.into_value())
         };
-        drained.into_iter().map(give_up).collect()
+        self.entries.take_all().into_iter().map(give_up).collect()
     }
 }
 
@@ -371,7 +378,7 @@ impl<K: Key, V: Send + 'static> Shot for EntryIsDue<K, V> {
     fn fire(self: Box<Self>, moment: &Moment) {
         let Some(shared) = self.shared.upgrade() else { return };
         let is_ours = |pending: &mut Pending<V>| pending.timer == moment.id;
-        let Some((key, pending)) = shared.entries.remove_if_sync(&self.key, is_ours) else { return };
+        let Some((key, pending)) = shared.entries.remove_if(&self.key, is_ours) else { return };
         let keyed = Keyed { shared };
         let &Moment { deadline, lateness, .. } = moment;
         (keyed.shared.handler)(DueKey {

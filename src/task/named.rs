@@ -6,17 +6,16 @@ use super::repeat::Repeat;
 use super::repeating::{InTurn, Repeating, Stopped, Task};
 use super::run::Run;
 use super::tasks::Tasks;
+use crate::map::LockedMap;
 use crate::sync::{AtomicU64, Ordering, StdArc, Weak};
 use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
-use scc::HashMap;
-use scc::hash_map::Entry;
-use std::collections::HashSet;
 
 /// Repeating tasks by name: one for each, replaced and stopped by it. Clones are of the same names.
 ///
-/// A name is free again when its task has ended, by itself or not. Tasks go on when the last clone is dropped.
+/// A name is free again when its task has ended ([`Task::has_ended`]), by itself or not; its last run may still be under way.
+/// Tasks go on when the last clone is dropped.
 ///
 /// # Examples
 ///
@@ -43,7 +42,7 @@ pub struct NamedTasks<K: Key> {
 
 struct Shared<K: Key> {
     tasks: Tasks,
-    entries: HashMap<K, Named>,
+    entries: LockedMap<K, Named>,
     generations: AtomicU64,
 }
 
@@ -58,7 +57,7 @@ struct Named {
 pub enum Started {
     /// The name was free. Here is its task.
     New(Task),
-    /// The name had a task, which has ended: a run of it may be under way, and none begins any more.
+    /// The name had a task, which has ended now or had ended before: a run of it may be under way, and none begins any more.
     Replaced {
         /// The name's task.
         task: Task,
@@ -71,8 +70,11 @@ pub enum Started {
 
 impl<K: Key> NamedTasks<K> {
     pub(super) fn new(tasks: &Tasks) -> Self {
-        let shared =
-            Shared { tasks: tasks.clone(), entries: HashMap::default(), generations: AtomicU64::new(0) };
+        let shared = Shared {
+            tasks: tasks.clone(),
+            entries: LockedMap::with_shards(1),
+            generations: AtomicU64::new(0),
+        };
         Self { shared: StdArc::new(shared) }
     }
 
@@ -80,7 +82,7 @@ impl<K: Key> NamedTasks<K> {
     ///
     /// # Errors
     ///
-    /// As there, and with [`Present`](NamedErrorKind::Present) if the mode says so; name and closure come back. A task that
+    /// As [`Tasks::repeat`], and with [`Present`](NamedErrorKind::Present) if the mode says so; name and closure come back. A task that
     /// the name has stays, unless the engine was shut down.
     pub fn start<F: FnMut(&Run) + Send + 'static>(
         &self,
@@ -102,17 +104,24 @@ impl<K: Key> NamedTasks<K> {
         };
         let task = Task::new(StdArc::clone(&repeating) as _);
         // It is in the map before its first run, and under way when nothing is locked any more.
-        let before = match (self.shared.entries.entry_sync(key.clone()), mode) {
-            (Entry::Vacant(entry), _) => {
-                drop(entry.insert_entry(Named { generation, task: task.clone() }));
+        let mut entry = self.shared.entries.entry(&key);
+        let before = match (entry.get(&key), mode) {
+            (None, _) => {
+                entry.insert(key.clone(), Named { generation, task: task.clone() });
                 None
             }
-            (Entry::Occupied(mut entry), IfPresent::Replace) => {
+            (Some(named), mode) if mode == IfPresent::Replace || named.task.has_ended() => {
                 let new = Named { generation, task: task.clone() };
-                Some(core::mem::replace(entry.get_mut(), new).task)
+                let old = core::mem::replace(named, new);
+                drop(entry);
+                Some(old.task)
             }
-            (Entry::Occupied(entry), IfPresent::Keep) => return Ok(Started::Kept(entry.task.clone())),
-            (Entry::Occupied(entry), IfPresent::Reject) => {
+            (Some(named), IfPresent::Keep | IfPresent::Replace) => {
+                let kept = named.task.clone();
+                drop(entry);
+                return Ok(Started::Kept(kept));
+            }
+            (Some(_), IfPresent::Reject) => {
                 drop(entry);
                 return Err(match repeating.take_back() {
                     Some((f, _)) => NamedError::new(NamedErrorKind::Present, key, f),
@@ -131,34 +140,35 @@ impl<K: Key> NamedTasks<K> {
         }
     }
 
-    /// Stops the task of a name, as [`Task::stop`] does; `None` when it has none.
+    /// Stops the task of a name, as [`Task::stop`] does; `None` when it has none. A task in its last run, which has ended, is still
+    /// found here, so that [`Stopped::Running`] tells of that run.
     pub fn stop<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Stopped>
     where
         K: Borrow<Q>,
     {
-        let (_, named) = self.shared.entries.remove_sync(key)?;
+        let (_, named) = self.shared.entries.remove_if(key, |_| true)?;
         Some(named.task.stop())
     }
 
-    /// The task of a name.
+    /// The task of a name; `None` when it has ended.
     #[must_use]
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Task>
     where
         K: Borrow<Q>,
     {
-        self.shared.entries.read_sync(key, |_, named| named.task.clone())
+        self.shared.entries.read(key, |named| named.task.clone()).filter(|task| !task.has_ended())
     }
 
-    /// The names that have tasks. Others wait for a bucket at a time.
+    /// The names that have tasks.
     #[must_use]
     pub fn keys(&self) -> Vec<K> {
-        // A set, for the map tells some names twice while it is rebuilt.
-        let mut keys = HashSet::new();
-        self.shared.entries.iter_sync(|key, _| {
-            keys.insert(key.clone());
-            true
+        let mut keys = Vec::new();
+        self.shared.entries.for_each(|key, named| {
+            if !named.task.has_ended() {
+                keys.push(key.clone());
+            }
         });
-        keys.into_iter().collect()
+        keys
     }
 }
 
@@ -173,7 +183,7 @@ impl<K: Key> Drop for Leave<K> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
             let is_ours = |named: &mut Named| named.generation == self.generation;
-            drop(shared.entries.remove_if_sync(&self.key, is_ours));
+            drop(shared.entries.remove_if(&self.key, is_ours));
         }
     }
 }

@@ -60,7 +60,7 @@ impl Task {
         self.repeats.next()
     }
 
-    /// Whether it has ended.
+    /// Whether it has ended: no run begins any more. Its last run may still be under way.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.repeats.has_ended()

@@ -11,7 +11,7 @@ use super::timer::TaskTimer;
 use super::wall::Wall;
 use crate::builder::Builder;
 use crate::driven::DrivenEngine;
-use crate::engine::{Cancel, Rearmed, Unfired, ignore_poison};
+use crate::engine::{Cancel, Moved, Rearmed, Unfired, ignore_poison, lend};
 use crate::error::{BuildError, RescheduleError, ScheduleError, ScheduleErrorKind};
 use crate::handle::{Engine, Handle, back_off};
 use crate::health::Health;
@@ -338,6 +338,13 @@ impl Tasks {
         shot: Box<dyn Shot>,
     ) -> Result<TimerId, ScheduleError<Job>> {
         self.shared.handle.try_schedule_at(deadline, Job::Shot(shot))
+    }
+
+    /// Moves a one-shot, which keeps its slot, under a new id; never waits.
+    #[inline]
+    pub(crate) fn try_move(&self, id: TimerId, deadline: Timestamp) -> Moved<Job> {
+        let core = self.shared.handle.core();
+        core.reschedule(&mut lend(core), id, deadline)
     }
 
     /// Lets the shards make room in their lanes, round after round. False where waiting would be for oneself.

@@ -15,13 +15,13 @@
 //! what is there can be looked at and taken out.
 
 mod batch;
-mod delay_queue;
+pub(crate) mod delay_queue;
 mod error;
 mod expiry_map;
-mod idle;
+pub(crate) mod idle;
 
 pub use batch::IdleBatch;
-pub use delay_queue::{DelayQueue, Delayed, Receiver};
+pub use delay_queue::{DelayQueue, Delayed, DueItem, Receiver};
 pub use error::{ConnectError, ConnectErrorKind, NoItem, PushError, PushErrorKind};
 pub use expiry_map::{ExpiryMap, Lifetime};
 pub use idle::{Connection, Expired, IdleTimeouts, Limit, Limits};

@@ -1,7 +1,7 @@
 //! Delayed items and their order, on the manual clock; and waiting for them, in real time.
 
 use crate::support::{MS, PATIENCE, within_patience};
-use crate::{SECOND, is_empty, threads};
+use crate::{SECOND, is_empty, item, threads};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn driven() -> (DrivenTasks, DelayQueue<u64>) {
 }
 
 fn all_due(queue: &DelayQueue<u64>) -> Vec<u64> {
-    std::iter::from_fn(|| queue.try_recv().ok()).collect()
+    std::iter::from_fn(|| queue.try_recv().ok().map(item)).collect()
 }
 
 #[test]
@@ -28,9 +28,12 @@ fn items_are_received_by_their_deadlines_and_not_before() {
     }
     queue.push_at(Timestamp::ZERO + 4 * SECOND, 4).unwrap();
     tasks.advance(SECOND - MS);
-    assert_eq!((queue.try_recv(), queue.len()), (Err(NoItem::Yet), 4));
+    assert_eq!((queue.try_recv().map(item), queue.len()), (Err(NoItem::Yet), 4));
     tasks.advance(MS);
-    assert_eq!((queue.try_recv(), queue.try_recv(), queue.len()), (Ok(1), Err(NoItem::Yet), 3));
+    assert_eq!(
+        (queue.try_recv().map(item), queue.try_recv().map(item), queue.len()),
+        (Ok(1), Err(NoItem::Yet), 3)
+    );
     tasks.advance(10 * SECOND);
     assert_eq!((all_due(&queue), queue.len()), (vec![2, 3, 4], 0));
     assert!(queue.is_empty() && is_empty(&tasks.stats()));
@@ -49,7 +52,7 @@ fn an_item_is_taken_back_or_moved_until_it_is_due() {
     tasks.advance(SECOND);
     // Due, and not received: it is the receivers'.
     assert_eq!((queue.remove(ids[0]), queue.deadline(ids[0]), queue.len()), (None, None, 1));
-    assert_eq!(queue.recv(), Some(1));
+    assert_eq!(queue.recv().map(item), Some(1));
 }
 
 #[test]
@@ -76,10 +79,15 @@ fn after_a_close_what_is_due_is_received_and_the_rest_comes_back() {
     let refused = queue.push(SECOND, 4).unwrap_err();
     assert_eq!((refused.kind, refused.item), (PushErrorKind::Closed, 4));
     assert_eq!(
-        (queue.recv(), queue.recv_timeout(SECOND), queue.recv(), queue.try_recv()),
+        (
+            queue.recv().map(item),
+            queue.recv_timeout(SECOND).map(item),
+            queue.recv().map(item),
+            queue.try_recv().map(item)
+        ),
         (Some(1), Ok(2), None, Err(NoItem::Ever))
     );
-    assert_eq!(queue.recv_timeout(PATIENCE), Err(NoItem::Ever));
+    assert_eq!(queue.recv_timeout(PATIENCE).map(item), Err(NoItem::Ever));
     assert!(is_empty(&tasks.stats()));
 }
 
@@ -91,7 +99,7 @@ fn after_a_shutdown_it_is_as_after_a_close() {
     tasks.advance(SECOND);
     assert!(tasks.shutdown().is_empty());
     assert_eq!(
-        (queue.recv(), queue.recv(), queue.remove(id), queue.is_closed()),
+        (queue.recv().map(item), queue.recv().map(item), queue.remove(id), queue.is_closed()),
         (Some(1), None, None, true)
     );
     let refused = queue.push(SECOND, 3).unwrap_err();
@@ -99,7 +107,7 @@ fn after_a_shutdown_it_is_as_after_a_close() {
     assert_eq!(queue.close(), [2]);
     // One that is made afterwards has ended already.
     let late = tasks.delay_queue::<u64>();
-    assert_eq!((late.recv(), late.push(SECOND, 1).unwrap_err().item), (None, 1));
+    assert_eq!((late.recv().map(item), late.push(SECOND, 1).unwrap_err().item), (None, 1));
 }
 
 #[test]
@@ -107,7 +115,7 @@ fn dropping_the_engine_ends_its_queues_too() {
     let (tasks, queue) = driven();
     queue.push(SECOND, 1).unwrap();
     drop(tasks);
-    assert_eq!((queue.recv(), queue.close()), (None, vec![1]));
+    assert_eq!((queue.recv().map(item), queue.close()), (None, vec![1]));
 }
 
 #[test]
@@ -131,7 +139,24 @@ fn a_full_engine_refuses_and_gives_the_item_back() {
     assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(ScheduleErrorKind::LaneFull), count));
     assert_eq!(queue.len() as u64, count);
     assert_eq!(queue.close().len() as u64, count);
-    assert_eq!(queue.recv(), None);
+    assert_eq!(queue.recv().map(item), None);
+}
+
+#[test]
+fn an_item_comes_with_its_id_and_its_deadline() {
+    let (mut tasks, queue) = driven();
+    let [first, second] = [1_u32, 2].map(|n| queue.push(n * SECOND, n.into()).unwrap());
+    assert_eq!(queue.peek(), Some((first, Timestamp::ZERO + SECOND)));
+    let later = Timestamp::ZERO + 3 * SECOND;
+    queue.reset_at(first, later).unwrap();
+    assert_eq!(
+        (queue.peek(), queue.deadline(first)),
+        (Some((second, Timestamp::ZERO + 2 * SECOND)), Some(later))
+    );
+    tasks.advance(5 * SECOND);
+    let received = [(); 2].map(|()| queue.try_recv().map(|due| (due.item, due.id, due.deadline)));
+    assert_eq!(received, [Ok((2, second, Timestamp::ZERO + 2 * SECOND)), Ok((1, first, later))]);
+    assert_eq!((queue.peek(), queue.reset_at(first, later)), (None, Err(MoveError::Absent)));
 }
 
 // --- Waiting, in real time ---
@@ -143,13 +168,13 @@ fn a_receiver_waits_for_what_comes_due() {
         let queue = tasks.delay_queue();
         let begin = Instant::now();
         queue.push(20 * MS, 7).unwrap();
-        assert_eq!(queue.recv_timeout(MS), Err(NoItem::Yet));
+        assert_eq!(queue.recv_timeout(MS).map(item), Err(NoItem::Yet));
         assert!(begin.elapsed() >= MS);
-        assert_eq!((queue.recv(), begin.elapsed() >= 20 * MS), (Some(7), true));
+        assert_eq!((queue.recv().map(item), begin.elapsed() >= 20 * MS), (Some(7), true));
         queue.push(MS, 8).unwrap();
-        assert_eq!(queue.recv_timeout(Duration::MAX), Ok(8));
+        assert_eq!(queue.recv_timeout(Duration::MAX).map(item), Ok(8));
         assert_eq!(
-            (queue.recv_timeout(Duration::ZERO), queue.try_recv()),
+            (queue.recv_timeout(Duration::ZERO).map(item), queue.try_recv().map(item)),
             (Err(NoItem::Yet), Err(NoItem::Yet))
         );
     });
@@ -163,8 +188,9 @@ fn whoever_waits_hears_of_the_end() {
             let queue = tasks.delay_queue::<u64>();
             queue.push(PATIENCE, 7).unwrap();
             thread::scope(|scope| {
-                let waiters: Vec<_> =
-                    (0..3).map(|_| scope.spawn(|| (queue.recv(), queue.recv_timeout(PATIENCE)))).collect();
+                let waiters: Vec<_> = (0..3)
+                    .map(|_| scope.spawn(|| (queue.recv().map(item), queue.recv_timeout(PATIENCE).map(item))))
+                    .collect();
                 thread::sleep(5 * MS);
                 if ends_by_shutdown {
                     assert!(tasks.shutdown().is_empty());

@@ -2,6 +2,7 @@
 
 use crate::support::{Gate, Log, MS, lock, within_patience};
 use crate::{SECOND, is_empty};
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -294,6 +295,9 @@ fn a_full_engine_refuses_and_gives_the_id_back() {
     };
     assert_eq!(refused.kind, ConnectErrorKind::Refused(ScheduleErrorKind::EngineFull));
     assert_eq!((refused.id, timeouts.len()), (connections.len().to_string(), connections.len()));
+    // An id that is there is the better answer.
+    let refused = timeouts.insert("0".to_owned()).unwrap_err();
+    assert_eq!((refused.kind, refused.id.as_str()), (ConnectErrorKind::Present, "0"));
 }
 
 #[test]
@@ -323,4 +327,42 @@ fn handlers_on_the_shard_and_lanes_that_are_full_wait_for_nobody() {
         crate::support::wait_until("all have expired", || told.len() == 2_000);
         assert!(timeouts.is_empty() && connections.iter().all(|connection| !connection.touch()));
     });
+}
+
+/// An id that calls back when it is hashed.
+#[derive(Clone)]
+struct Hooked(u64, Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+
+impl PartialEq for Hooked {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Hooked {}
+
+impl Hash for Hooked {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let hook = lock(&self.1).take();
+        hook.into_iter().for_each(|hook| hook());
+        self.0.hash(state);
+    }
+}
+
+/// The expiry has begun, and has yet to take the connection out of the map.
+#[test]
+fn a_connection_that_has_no_deadline_any_more_cannot_be_removed() {
+    let (mut tasks, told) = (driven(), Log::new());
+    let sink = told.clone();
+    let timeouts =
+        tasks.idle_timeouts(Limits::idle(IDLE), move |expired: Expired<Hooked>| sink.push(expired.id.0));
+    let (id, seen) = (Hooked(7, Arc::default()), Log::new());
+    let connection = timeouts.insert(id.clone()).unwrap();
+    let (inside, log, same) = (timeouts.clone(), seen.clone(), id.clone());
+    let hook = move || log.push((connection.deadline(), inside.remove(&same), connection.remove()));
+    *lock(&id.1) = Some(Box::new(hook));
+    tasks.advance(IDLE);
+    assert_eq!(seen.take(), [(None, false, false)]);
+    assert_eq!(told.take(), [7]);
+    assert!(timeouts.is_empty());
 }

@@ -17,6 +17,7 @@ mod queue_races;
 
 use std::time::Duration;
 use tourbillon::task::TaskEngine;
+use tourbillon::uses::DueItem;
 use tourbillon::{Builder, Stats};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -24,6 +25,11 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// An engine with short ticks, whose shards and workers race with the test's threads.
 fn threads() -> TaskEngine {
     Builder::new().shards(2).unpinned().tick(Duration::from_micros(50)).workers(2).build_tasks().unwrap()
+}
+
+/// What was pushed.
+fn item<T>(due: DueItem<T>) -> T {
+    due.item
 }
 
 /// Nothing is left in the engine: no timer of either kind.

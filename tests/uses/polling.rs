@@ -1,7 +1,7 @@
 //! Receivers that are polled: who is woken, and by what.
 
-use crate::SECOND;
 use crate::support::{Rng, wait_until, within_patience};
+use crate::{SECOND, item};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 use tourbillon::Builder;
 use tourbillon::task::DrivenTasks;
-use tourbillon::uses::{DelayQueue, Receiver};
+use tourbillon::uses::{DelayQueue, DueItem, Receiver};
 
 /// A waker that counts.
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Task {
 
     fn poll(&mut self) -> Poll<Option<u64>> {
         let waker = Waker::from(Arc::clone(&self.bell));
-        self.receiver.poll_recv(&mut Context::from_waker(&waker))
+        self.receiver.poll_recv(&mut Context::from_waker(&waker)).map(|due| due.map(item))
     }
 }
 
@@ -97,7 +97,8 @@ fn a_future_that_is_dropped_passes_its_wake_up_on_and_has_no_item() {
     assert_eq!((bells[0].rings(), bells[1].rings()), (1, 0));
     drop(first);
     assert_eq!((bells[0].rings(), bells[1].rings()), (1, 1));
-    assert_eq!(second.as_mut().poll(&mut Context::from_waker(&wakers[1])), Poll::Ready(Some(1)));
+    let second = second.as_mut().poll(&mut Context::from_waker(&wakers[1]));
+    assert_eq!(second.map(|due| due.map(item)), Poll::Ready(Some(1)));
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn one_that_was_too_slow_waits_again() {
     let (mut tasks, queue, mut waiters) = waiting::<1>();
     queue.push(SECOND, 1).unwrap();
     tasks.advance(SECOND);
-    assert_eq!((queue.recv(), rings(&waiters)), (Some(1), vec![1]));
+    assert_eq!((queue.recv().map(item), rings(&waiters)), (Some(1), vec![1]));
     assert_eq!(waiters[0].poll(), Poll::Pending);
     queue.push(SECOND, 2).unwrap();
     tasks.advance(SECOND);
@@ -159,7 +160,7 @@ fn a_waker_that_panics_loses_no_item() {
     assert_eq!(receiver.poll_recv(&mut Context::from_waker(&waker)), Poll::Pending);
     queue.push(SECOND, 1).unwrap();
     tasks.advance(SECOND);
-    assert_eq!((tasks.stats().total.panics, queue.try_recv()), (1, Ok(1)));
+    assert_eq!((tasks.stats().total.panics, queue.try_recv().map(item)), (1, Ok(1)));
 }
 
 // --- With threads ---
@@ -191,7 +192,7 @@ fn tasks_that_await_and_threads_that_block_share_the_items() {
         let mut received: Vec<u64> = thread::scope(|scope| {
             let awaiting = (0..2).map(|_| scope.spawn(|| block_on(collect(|| queue.next()))));
             let mut receivers: Vec<_> = awaiting.collect();
-            receivers.push(scope.spawn(|| std::iter::from_fn(|| queue.recv()).collect()));
+            receivers.push(scope.spawn(|| std::iter::from_fn(|| queue.recv().map(item)).collect()));
             let mut rng = Rng::new(7);
             for n in 0..COUNT {
                 queue.push(rng.nanos_below(Duration::from_micros(300)), n).unwrap();
@@ -205,10 +206,10 @@ fn tasks_that_await_and_threads_that_block_share_the_items() {
     });
 }
 
-async fn collect<F: Future<Output = Option<u64>>>(mut next: impl FnMut() -> F) -> Vec<u64> {
+async fn collect<F: Future<Output = Option<DueItem<u64>>>>(mut next: impl FnMut() -> F) -> Vec<u64> {
     let mut items = Vec::new();
     while let Some(item) = next().await {
-        items.push(item);
+        items.push(item.item);
     }
     items
 }
@@ -225,7 +226,8 @@ mod stream {
         let (mut tasks, queue, _) = waiting::<0>();
         let (mut receiver, bell) = (queue.receiver(), Arc::new(Bell::default()));
         let waker = Waker::from(Arc::clone(&bell));
-        let mut poll = || Pin::new(&mut receiver).poll_next(&mut Context::from_waker(&waker));
+        let mut poll =
+            || Pin::new(&mut receiver).poll_next(&mut Context::from_waker(&waker)).map(|due| due.map(item));
         assert_eq!(poll(), Poll::Pending);
         queue.push(SECOND, 1).unwrap();
         tasks.advance(SECOND);
@@ -245,7 +247,7 @@ mod stream {
                     block_on(async {
                         let mut items = Vec::new();
                         while let Some(item) = poll_fn(|cx| Pin::new(&mut receiver).poll_next(cx)).await {
-                            items.push(item);
+                            items.push(item.item);
                         }
                         items
                     })

@@ -2,7 +2,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "numbers are small")]
 
 use crate::support::{Gate, MS, Rng, wait_until, within_patience};
-use crate::{is_empty, threads};
+use crate::{is_empty, item, threads};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -52,9 +52,9 @@ fn push_and_meddle(queue: &DelayQueue<u64>, book: &Book, items: std::ops::Range<
 
 fn receive_all(queue: &DelayQueue<u64>, book: &Book) {
     loop {
-        match queue.recv_timeout(Duration::from_micros(100)) {
+        match queue.recv_timeout(Duration::from_micros(100)).map(item) {
             Ok(item) => book.note(item),
-            Err(NoItem::Yet) => queue.recv().into_iter().for_each(|item| book.note(item)),
+            Err(NoItem::Yet) => queue.recv().map(item).into_iter().for_each(|item| book.note(item)),
             Err(NoItem::Ever) => return,
         }
     }
@@ -99,7 +99,7 @@ fn the_end_loses_nothing(
                     receive_all(&queue, &book);
                     // The end is the end.
                     thread::yield_now();
-                    assert_eq!(queue.try_recv(), Err(NoItem::Ever));
+                    assert_eq!(queue.try_recv().map(item), Err(NoItem::Ever));
                 });
                 let pusher = scope.spawn(|| {
                     for item in 0..2_000 {
@@ -159,7 +159,7 @@ fn a_push_that_is_held_up_hears_of_the_close() {
             let refused = pusher.join().unwrap();
             assert_eq!((refused.kind, refused.item as usize), (PushErrorKind::Closed, returned.len()));
         });
-        assert_eq!((queue.len(), queue.recv(), queue.close().len()), (0, None, 0));
+        assert_eq!((queue.len(), queue.recv().map(item), queue.close().len()), (0, None, 0));
     });
 }
 
@@ -176,7 +176,7 @@ fn an_item_that_comes_while_somebody_sits_down_is_found() {
             while tasks.now() < until {
                 std::hint::spin_loop();
             }
-            assert_eq!(queue.recv(), Some(n));
+            assert_eq!(queue.recv().map(item), Some(n));
         }
     });
 }

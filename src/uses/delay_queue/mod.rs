@@ -25,9 +25,12 @@
 //! - receive x receive: each item goes to one of them.
 //! - An item that comes due wakes the first in line. One that was woken and is dropped instead of looking, such as a
 //!   future, wakes the next. So nobody sleeps while there is an item that nobody is on the way to.
+//!
+//! Items, receivers and the end meet in `due`, under one lock; its table lists what orders a push against the close.
 
+pub(crate) mod due;
+pub(crate) mod line;
 mod receiver;
-mod waiters;
 
 pub use receiver::Receiver;
 
@@ -35,23 +38,56 @@ use super::error::{NoItem, PushError, PushErrorKind};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::ignore_poison;
 use crate::error::ScheduleErrorKind;
-use crate::keyed::{Keyed, KeyedError, KeyedErrorKind, MoveError};
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, StdArc, Weak, fence};
+use crate::keyed::{DueKey, Keyed, KeyedError, KeyedErrorKind, MoveError};
+use crate::sync::{Mutex, StdArc, Weak};
 use crate::task::IfPresent;
 use crate::task::{OnEnd, Tasks};
 use crate::tick::Timestamp;
 use core::fmt;
 use core::time::Duration;
-use crossbeam_queue::SegQueue;
-use crossbeam_utils::CachePadded;
-use waiters::Waiters;
+use due::{Due, NotPushed};
 
 /// The id of an item in its [`DelayQueue`]; no other item has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Delayed(u64);
 
+/// An item that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DueItem<T> {
+    /// As it was pushed.
+    pub item: T,
+    /// Its id, by which it is found no more.
+    pub id: Delayed,
+    /// The moment it was due.
+    pub deadline: Timestamp,
+}
+
 /// A queue whose items can be received when their delay has passed. Clones are of the same queue: any of them pushes and
 /// receives.
+///
+/// # Coming from tokio-util
+///
+/// tokio-util's `DelayQueue` ends when it is empty (`poll_expired` gives `None`), so that `while let Some(item) = queue.next().await`
+/// drains it. This queue is shared: an empty one waits for the next push, and ends when it is closed. To drain what was pushed:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tourbillon::task::TaskEngine;
+/// # let tasks = TaskEngine::new()?;
+/// # let queue = tasks.delay_queue();
+/// queue.push(Duration::from_millis(2), "b")?;
+/// queue.push(Duration::from_millis(1), "a")?;
+/// let mut drained = Vec::new();
+/// while !queue.is_empty() {
+///     drained.extend(queue.recv());
+/// }
+/// assert_eq!(drained.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// That is for one receiver, who is also the one that removes. `insert` is [`push`](Self::push) here, `Key` is [`Delayed`],
+/// `Expired` is [`DueItem`], and `reset_at`, `peek` and `deadline` are named alike.
 ///
 /// # Examples
 ///
@@ -67,7 +103,7 @@ pub struct Delayed(u64);
 /// retries.reset(first, Duration::from_secs(4))?;
 ///
 /// tasks.advance(Duration::from_secs(3));
-/// assert_eq!(retries.recv(), Some("GET /b"));
+/// assert_eq!(retries.recv().map(|due| due.item), Some("GET /b"));
 /// assert_eq!(retries.remove(first), Some("GET /a"));
 /// assert!(retries.close().is_empty() && retries.recv().is_none());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -79,38 +115,21 @@ pub struct DelayQueue<T: Send + 'static> {
 struct Shared<T: Send + 'static> {
     tasks: Tasks,
     waiting: Keyed<u64, T>,
-    due: StdArc<Due<T>>,
+    due: StdArc<Due<DueItem<T>>>,
     /// What had not come due when the queue ended, until somebody fetches it.
     left: Mutex<Vec<T>>,
-}
-
-/// Where the timers of items and receivers meet.
-struct Due<T> {
-    items: SegQueue<T>,
-    waiters: Waiters,
-    /// How many items were to be pushed.
-    begun: CachePadded<AtomicU64>,
-    /// How many of them do not wait any more: they are due, or were never pushed, or were taken out.
-    ended: CachePadded<AtomicU64>,
-    is_closed: AtomicBool,
-    /// Whether somebody has seen the end.
-    is_over: AtomicBool,
 }
 
 impl Tasks {
     /// A queue whose items wait for their time on this engine.
     #[must_use]
     pub fn delay_queue<T: Send + 'static>(&self) -> DelayQueue<T> {
-        let due = StdArc::new(Due {
-            items: SegQueue::new(),
-            waiters: Waiters::default(),
-            begun: CachePadded::new(AtomicU64::new(0)),
-            ended: CachePadded::new(AtomicU64::new(0)),
-            is_closed: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
-        });
+        let due = StdArc::new(Due::new());
         let came_due = StdArc::clone(&due);
-        let waiting = self.keyed(move |item| came_due.put(item.value));
+        let waiting = self.keyed(move |due| {
+            let DueKey { key, value: item, deadline, .. } = due;
+            came_due.put(DueItem { item, id: Delayed(key), deadline });
+        });
         let shared = StdArc::new(Shared { tasks: self.clone(), waiting, due, left: Mutex::default() });
         self.at_end(StdArc::downgrade(&shared) as Weak<dyn OnEnd>);
         DelayQueue { shared }
@@ -138,34 +157,24 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// As there.
     pub fn push_at(&self, deadline: Timestamp, item: T) -> Result<Delayed, PushError<T>> {
         let Shared { waiting, due, .. } = &*self.shared;
-        // Ordering: SeqCst, before the look at the flag. Pairs with `has_ended`: whoever finds the queue closed and nothing
-        // under way is not followed by this item.
-        let id = due.begun.fetch_add(1, Ordering::SeqCst);
-        let refuse = |kind, item| {
-            due.settle(1);
-            Err(PushError { kind, item })
+        let place = |id, item| match waiting.schedule_at(IfPresent::Reject, id, deadline, item) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
         };
-        if due.is_closed() {
-            return refuse(self.end_kind(), item);
-        }
-        if let Err(KeyedError { kind, value, .. }) =
-            waiting.schedule_at(IfPresent::Reject, id, deadline, item)
-        {
-            let KeyedErrorKind::Refused(kind) = kind else { unreachable!("no other item has this id") };
-            return refuse(PushErrorKind::Refused(kind), value);
-        }
-        // Ordering: SeqCst fence. Pairs with `close`: it finds the item, or we find the queue closed.
-        fence(Ordering::SeqCst);
-        match due.is_closed().then(|| waiting.cancel(&id)).flatten() {
-            Some(item) => refuse(self.end_kind(), item),
-            None => Ok(Delayed(id)),
+        match due.push(item, place, |id| waiting.cancel(&id)) {
+            Ok(id) => Ok(Delayed(id)),
+            Err(NotPushed::Closed(item)) => Err(PushError { kind: self.end_kind(), item }),
+            Err(NotPushed::Refused(KeyedError { kind, value: item, .. })) => {
+                let KeyedErrorKind::Refused(kind) = kind else { unreachable!("no other item has this id") };
+                Err(PushError { kind: PushErrorKind::Refused(kind), item })
+            }
         }
     }
 
     /// Receives the next item that is due, and waits until one is; `None` when the queue has ended. Not to be called where
     /// the engine's handlers run: they may be what it waits for.
     #[must_use]
-    pub fn recv(&self) -> Option<T> {
+    pub fn recv(&self) -> Option<DueItem<T>> {
         self.shared.due.take().or_else(|| self.receiver().wait(|| None)).flatten()
     }
 
@@ -174,7 +183,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// # Errors
     ///
     /// When none is, and when the queue has ended.
-    pub fn try_recv(&self) -> Result<T, NoItem> {
+    pub fn try_recv(&self) -> Result<DueItem<T>, NoItem> {
         self.shared.due.take().map_or(Err(NoItem::Yet), |item| item.ok_or(NoItem::Ever))
     }
 
@@ -183,7 +192,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// # Errors
     ///
     /// When nothing came due in time, and when the queue has ended.
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, NoItem> {
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<DueItem<T>, NoItem> {
         let clock = SystemClock::new();
         let deadline = clock.now() + timeout;
         let outcome = self.receiver().wait(|| Some(deadline - clock.now()));
@@ -198,7 +207,7 @@ impl<T: Send + 'static> DelayQueue<T> {
 
     /// Receives the next item that is due, as a future; `None` when the queue has ended. Dropped before it has completed, it
     /// has taken no item.
-    pub fn next(&self) -> impl Future<Output = Option<T>> + Send + use<T> {
+    pub fn next(&self) -> impl Future<Output = Option<DueItem<T>>> + Send + use<T> {
         let mut receiver = self.receiver();
         core::future::poll_fn(move |cx| receiver.poll_recv(cx))
     }
@@ -224,6 +233,27 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.waiting.reschedule(&id.0, delay)
     }
 
+    /// As [`reset`](Self::reset), to an absolute moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`reset`](Self::reset).
+    pub fn reset_at(&self, id: Delayed, deadline: Timestamp) -> Result<(), MoveError> {
+        self.shared.waiting.reschedule_at(&id.0, deadline)
+    }
+
+    /// The item that is due first among those that wait, and when: a look, since others push, take and reset meanwhile.
+    /// `None` when no item waits; items that are due already do not count.
+    ///
+    /// # Time complexity
+    ///
+    /// O(n): for a person who looks, not for a loop. A loop waits in [`recv`](Self::recv).
+    #[must_use]
+    pub fn peek(&self) -> Option<(Delayed, Timestamp)> {
+        let first = self.shared.waiting.first()?;
+        Some((Delayed(first.0), first.1))
+    }
+
     /// When an item is due; `None` when it is already, or was taken out.
     #[must_use]
     pub fn deadline(&self, id: Delayed) -> Option<Timestamp> {
@@ -233,8 +263,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// How many items wait for their time, and how many are due and were not received.
     #[must_use]
     pub fn len(&self) -> usize {
-        let due = &self.shared.due;
-        usize::try_from(due.under_way()).unwrap_or(usize::MAX) + due.items.len()
+        self.shared.due.len()
     }
 
     /// Whether there is no item.
@@ -269,72 +298,18 @@ impl<T: Send + 'static> DelayQueue<T> {
 
 impl<T: Send + 'static> Shared<T> {
     fn end(&self) {
-        // Ordering: SeqCst, and the fence. With `push_at`.
-        self.due.is_closed.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        let items = self.waiting.drain();
-        let count = items.len() as u64;
-        ignore_poison(self.left.lock()).extend(items.into_iter().map(|(_, item)| item));
-        self.due.settle(count);
+        self.due.end(|| {
+            let items = self.waiting.drain();
+            let count = items.len() as u64;
+            ignore_poison(self.left.lock()).extend(items.into_iter().map(|(_, item)| item));
+            count
+        });
     }
 }
 
 impl<T: Send + 'static> OnEnd for Shared<T> {
     fn on_end(&self) {
         self.end();
-    }
-}
-
-impl<T> Due<T> {
-    /// Puts an item where it is received, and wakes one who waits.
-    fn put(&self, item: T) {
-        self.items.push(item);
-        self.settle(1);
-        self.waiters.wake_one();
-    }
-
-    /// Says that `count` items do not wait any more. Whoever waits for the end looks again.
-    fn settle(&self, count: u64) {
-        // Ordering: SeqCst. Release: the item that is due by now. With `end`: the flag is seen, or `end` wakes later.
-        self.ended.fetch_add(count, Ordering::SeqCst);
-        if self.is_closed() {
-            self.waiters.wake_all();
-        }
-    }
-
-    /// An item that is due, or the end; `None` when there is neither.
-    fn take(&self) -> Option<Option<T>> {
-        match self.items.pop() {
-            Some(item) => Some(Some(item)),
-            // Once more: the last item may have come due since.
-            None => self.has_ended().then(|| self.items.pop()),
-        }
-    }
-
-    /// Whether no item comes due any more.
-    fn has_ended(&self) -> bool {
-        // Ordering: Acquire. All that came due.
-        if !self.is_over.load(Ordering::Acquire) {
-            if !self.is_closed() || self.under_way() > 0 {
-                return false;
-            }
-            // For good: a push that counts from now on finds the queue closed, and only seems to be under way.
-            // Ordering: Release. As above.
-            self.is_over.store(true, Ordering::Release);
-        }
-        true
-    }
-
-    /// How many items wait, or are being pushed.
-    fn under_way(&self) -> u64 {
-        // Ordering: SeqCst. With `push_at`. The ended first: none of them can have begun later.
-        let ended = self.ended.load(Ordering::SeqCst);
-        self.begun.load(Ordering::SeqCst) - ended
-    }
-
-    fn is_closed(&self) -> bool {
-        // Ordering: SeqCst. With `push_at`, `settle`.
-        self.is_closed.load(Ordering::SeqCst)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Receiving by polling.
 
-use super::DelayQueue;
-use super::waiters::Place;
+use super::line::Place;
+use super::{DelayQueue, DueItem};
 use crate::sync::{StdArc, park_timeout, thread};
 use core::fmt;
 use core::task::{Context, Poll, Waker};
@@ -26,9 +26,9 @@ use std::task::Wake;
 /// let mut cx = Context::from_waker(Waker::noop());
 ///
 /// queue.push(Duration::from_secs(1), "retry")?;
-/// assert_eq!(receiver.poll_recv(&mut cx), Poll::Pending);
+/// assert!(receiver.poll_recv(&mut cx).is_pending());
 /// tasks.advance(Duration::from_secs(1));
-/// assert_eq!(receiver.poll_recv(&mut cx), Poll::Ready(Some("retry")));
+/// assert!(matches!(receiver.poll_recv(&mut cx), Poll::Ready(Some(due)) if due.item == "retry"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Receiver<T: Send + 'static> {
@@ -43,27 +43,15 @@ impl<T: Send + 'static> Receiver<T> {
     }
 
     /// The next item that is due, or `None` when the queue has ended. Pending, it wakes the task that polled it last.
-    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        let due = &self.queue.shared.due;
-        let mut outcome = due.take();
-        if outcome.is_none() {
-            due.waiters.wait(&mut self.place, cx.waker());
-            outcome = due.take();
-        }
-        match outcome {
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<DueItem<T>>> {
+        match self.queue.shared.due.poll(&mut self.place, cx.waker()) {
+            Some(received) => Poll::Ready(received),
             None => Poll::Pending,
-            Some(outcome) => {
-                // Whether or not it was woken: it has done what for.
-                if let Some(place) = self.place.take() {
-                    due.waiters.leave(place);
-                }
-                Poll::Ready(outcome)
-            }
         }
     }
 
     /// Waits on this thread, as long as `left` says that there is time. `None` when there is not.
-    pub(super) fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<T>> {
+    pub(super) fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
         let waker = Waker::from(StdArc::new(Unpark(thread::current())));
         let mut cx = Context::from_waker(&waker);
         loop {
@@ -97,21 +85,17 @@ impl Wake for Unpark {
 
 impl<T: Send + 'static> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let waiters = &self.queue.shared.due.waiters;
-        if let Some(place) = self.place.take()
-            && !waiters.leave(place)
-        {
-            // It was woken for an item, and has not looked.
-            waiters.wake_one();
+        if let Some(place) = self.place.take() {
+            self.queue.shared.due.leave(place);
         }
     }
 }
 
 #[cfg(feature = "async")]
 impl<T: Send + 'static> futures_core::Stream for Receiver<T> {
-    type Item = T;
+    type Item = DueItem<T>;
 
-    fn poll_next(self: core::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+    fn poll_next(self: core::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<DueItem<T>>> {
         self.get_mut().poll_recv(cx)
     }
 }

@@ -3,6 +3,7 @@
 use super::Lifetime;
 use crate::engine::Rearmed;
 use crate::error::{ScheduleError, ScheduleErrorKind};
+use crate::map::LockedMap;
 use crate::sync::{AtomicU64, Ordering, StdArc, Weak};
 use crate::task::Key;
 use crate::task::{Job, Moment, OnDue, Tasks};
@@ -10,15 +11,13 @@ use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 use crate::timer::Timer;
 use core::time::Duration;
-use scc::HashMap;
-use scc::hash_map::Entry;
 
 pub(super) type Listener<K, V> = dyn Fn(K, V) + Send + Sync;
 
 pub(super) struct Shared<K: Key, V: Send + Sync + 'static> {
     pub(super) tasks: Tasks,
     pub(super) lifetime: Lifetime,
-    pub(super) entries: HashMap<K, Slot<K, V>>,
+    pub(super) entries: LockedMap<K, Slot<K, V>>,
     pub(super) listener: Option<Box<Listener<K, V>>>,
 }
 
@@ -56,52 +55,54 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         time_to_live: Duration,
         insist: bool,
     ) -> Result<Inserted<K, V>, ScheduleError<(K, V)>> {
-        let refuse = |kind, key, value| Err(ScheduleError { kind, payload: (key, value) });
-        match self.entries.entry_sync(key) {
-            Entry::Vacant(entry) => {
-                let end = StdArc::new(End { shared: StdArc::downgrade(self), key: entry.key().clone() });
-                let timer = match self.tasks.own_timer(StdArc::downgrade(&end) as Weak<dyn OnDue>) {
-                    Ok(timer) => timer,
-                    Err(kind) => return refuse(kind, entry.into_key(), value),
-                };
-                let deadline = self.tasks.now() + time_to_live;
-                let timer_id = timer.id();
-                if let Err(kind) = self.arm(timer_id, deadline, insist) {
-                    return refuse(kind, entry.into_key(), value);
-                }
-                let deadline = AtomicU64::new(deadline.as_nanos());
-                drop(entry.insert_entry(Slot {
-                    value,
-                    deadline,
-                    time_to_live,
-                    _timer: timer,
-                    timer_id,
-                    _end: end,
-                }));
-                Ok(Inserted::New)
-            }
-            Entry::Occupied(mut entry) => {
+        let mut entry = self.entries.entry(&key);
+        let kind = match entry.get(&key) {
+            Some(slot) => {
                 let now = self.tasks.now();
-                let (slot, deadline) = (entry.get_mut(), now + time_to_live);
-                if let Err(kind) = self.arm(slot.timer_id, deadline, insist) {
-                    let key = entry.key().clone();
-                    drop(entry);
-                    return refuse(kind, key, value);
+                let deadline = now + time_to_live;
+                match self.arm(slot.timer_id, deadline, insist) {
+                    Ok(()) => {
+                        let was_alive = slot.is_alive(now);
+                        slot.deadline = AtomicU64::new(deadline.as_nanos());
+                        slot.time_to_live = time_to_live;
+                        let old = core::mem::replace(&mut slot.value, value);
+                        return Ok(if was_alive {
+                            Inserted::Replaced(old)
+                        } else {
+                            Inserted::Outlived(key, old)
+                        });
+                    }
+                    Err(kind) => kind,
                 }
-                let was_alive = slot.is_alive(now);
-                slot.deadline = AtomicU64::new(deadline.as_nanos());
-                slot.time_to_live = time_to_live;
-                let old = core::mem::replace(&mut slot.value, value);
-                Ok(if was_alive {
-                    Inserted::Replaced(old)
-                } else {
-                    Inserted::Outlived(entry.key().clone(), old)
-                })
             }
-        }
+            None => match self.new_slot(&key, time_to_live, insist) {
+                Ok(make) => {
+                    entry.insert(key, make(value));
+                    return Ok(Inserted::New);
+                }
+                Err(kind) => kind,
+            },
+        };
+        drop(entry);
+        Err(ScheduleError { kind, payload: (key, value) })
     }
 
-    /// Arms the timer of an entry whose bucket is locked.
+    /// An armed timer for a key without an entry; a value makes it a slot.
+    fn new_slot(
+        self: &StdArc<Self>,
+        key: &K,
+        time_to_live: Duration,
+        insist: bool,
+    ) -> Result<impl FnOnce(V) -> Slot<K, V> + use<K, V>, ScheduleErrorKind> {
+        let end = StdArc::new(End { shared: StdArc::downgrade(self), key: key.clone() });
+        let timer = self.tasks.own_timer(StdArc::downgrade(&end) as Weak<dyn OnDue>)?;
+        let (timer_id, deadline) = (timer.id(), self.tasks.now() + time_to_live);
+        self.arm(timer_id, deadline, insist)?;
+        let deadline = AtomicU64::new(deadline.as_nanos());
+        Ok(move |value| Slot { value, deadline, time_to_live, _timer: timer, timer_id, _end: end })
+    }
+
+    /// Arms the timer of an entry whose shard is locked.
     fn arm(&self, timer: TimerId, deadline: Timestamp, insist: bool) -> Result<(), ScheduleErrorKind> {
         match self.tasks.try_arm(timer, deadline, insist) {
             Rearmed::Pending | Rearmed::Running => Ok(()),
@@ -119,7 +120,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
 impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
     pub(super) fn deadline(&self) -> Timestamp {
-        // Ordering: Relaxed. The lock of the bucket publishes the value; a refresh that races counts or does not.
+        // Ordering: Relaxed. The lock of the shard publishes the value; a refresh that races counts or does not.
         Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed))
     }
 
@@ -127,7 +128,7 @@ impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
         now < self.deadline()
     }
 
-    /// Moves the deadline of an entry whose bucket is locked, with others. Armed first: of several, one may leave the timer
+    /// Moves the deadline of an entry whose shard is locked, with others. Armed first: of several, one may leave the timer
     /// earlier than the latest deadline, never later, and its run finds that.
     pub(super) fn refresh(&self, tasks: &Tasks, now: Timestamp) -> bool {
         let deadline = now + self.time_to_live;
@@ -152,7 +153,7 @@ impl<K: Key, V: Send + Sync + 'static> OnDue for End<K, V> {
             }
             has_expired
         };
-        if let Some((key, slot)) = shared.entries.remove_if_sync(&self.key, has_expired) {
+        if let Some((key, slot)) = shared.entries.remove_if(&self.key, has_expired) {
             shared.tell(key, slot.value);
         }
     }

@@ -4,7 +4,7 @@
 //! which is about as dear as the look-up itself. Its memory goes when its timer fires, not when somebody looks for it next.
 //!
 //! Each entry has a timer of its own, not a one-shot as [`Keyed`](crate::keyed)'s have. Refreshing arms it
-//! ([`Timer::arm`](crate::Timer::arm)) under the bucket's shared lock, so that readers who refresh do not exclude each
+//! ([`Timer::arm`](crate::Timer::arm)) under the shared lock of its shard, so that readers who refresh do not exclude each
 //! other; a one-shot would have to be scheduled anew, under the exclusive one. Measured on one thread (`benches/uses.rs`), a
 //! refresh and an insert that replaces take two thirds of what they do there, and a million refreshes post one ticket; an
 //! insert of a new key takes one and a half times, a removal twice as much. For keys that are inserted once, and neither
@@ -15,7 +15,7 @@
 //!
 //! # Races and their endings
 //!
-//! The map decides, under the lock of the key's bucket. Each value that was inserted ends in one way: it expires, is
+//! The map decides, under the lock of the key's shard. Each value that was inserted ends in one way: it expires, is
 //! replaced, is taken by a removal, or goes with [`clear`](ExpiryMap::clear), a `retain` or the map.
 //!
 //! - insert x expiry: (a) the insert comes first, and the entry stays for as long as its new value may; (b) the old value
@@ -28,6 +28,7 @@
 mod entries;
 
 use crate::error::{ScheduleError, ScheduleErrorKind};
+use crate::map::LockedMap;
 use crate::sync::StdArc;
 use crate::task::Key;
 use crate::task::Tasks;
@@ -36,7 +37,6 @@ use core::fmt;
 use core::hash::Hash;
 use core::time::Duration;
 use entries::{Inserted, Listener, Shared, Slot};
-use scc::HashMap;
 
 /// How long the entries of an [`ExpiryMap`] live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Lifetime {
 /// A concurrent map whose entries expire. Clones are of the same map; with the last of them its entries go, untold.
 ///
 /// Hashing, comparing and cloning keys, cloning values, and the closures of [`read`](Self::read) and
-/// [`retain`](Self::retain) run under the lock of a bucket: they must not call the same map.
+/// [`retain`](Self::retain) run under the lock of a shard of the map: they must not call the same map.
 ///
 /// # Examples
 ///
@@ -113,7 +113,7 @@ impl Tasks {
 
 impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     fn new(tasks: &Tasks, lifetime: Lifetime, listener: Option<Box<Listener<K, V>>>) -> Self {
-        let (tasks, entries) = (tasks.clone(), HashMap::default());
+        let (tasks, entries) = (tasks.clone(), LockedMap::new());
         Self { shared: StdArc::new(Shared { tasks, lifetime, entries, listener }) }
     }
 
@@ -174,13 +174,13 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.read(key, V::clone)
     }
 
-    /// What `f` makes of the value of a key, unless that has expired. Readers of a bucket do not exclude each other.
+    /// What `f` makes of the value of a key, unless that has expired. Readers do not exclude each other.
     pub fn read<Q: Hash + Eq + ?Sized, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
     where
         K: Borrow<Q>,
     {
         let Shared { tasks, lifetime, entries, .. } = &*self.shared;
-        let read = |_: &K, slot: &Slot<K, V>| {
+        let read = |slot: &Slot<K, V>| {
             let now = tasks.now();
             slot.is_alive(now).then(|| {
                 if lifetime.is_refreshed {
@@ -189,7 +189,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
                 f(&slot.value)
             })
         };
-        entries.read_sync(key, read).flatten()
+        entries.read(key, read).flatten()
     }
 
     /// Gives the entry of a key its time to live anew. False when it has none, or one that has expired, and when the engine
@@ -203,11 +203,11 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         K: Borrow<Q>,
     {
         let Shared { tasks, entries, .. } = &*self.shared;
-        let refresh = |_: &K, slot: &Slot<K, V>| {
+        let refresh = |slot: &Slot<K, V>| {
             let now = tasks.now();
             slot.is_alive(now) && slot.refresh(tasks, now)
         };
-        entries.read_sync(key, refresh).unwrap_or(false)
+        entries.read(key, refresh).unwrap_or(false)
     }
 
     /// Takes the entry of a key, unless it has expired: its value, of which the listener does not hear.
@@ -216,7 +216,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         K: Borrow<Q>,
     {
         let Shared { tasks, entries, .. } = &*self.shared;
-        let (_, slot) = entries.remove_if_sync(key, |slot| slot.is_alive(tasks.now()))?;
+        let (_, slot) = entries.remove_if(key, |slot| slot.is_alive(tasks.now()))?;
         Some(slot.value)
     }
 
@@ -237,24 +237,23 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     {
         let Shared { tasks, entries, .. } = &*self.shared;
         let remaining =
-            |_: &K, slot: &Slot<K, V>| Some(slot.deadline() - tasks.now()).filter(|left| !left.is_zero());
-        entries.read_sync(key, remaining).flatten()
+            |slot: &Slot<K, V>| Some(slot.deadline() - tasks.now()).filter(|left| !left.is_zero());
+        entries.read(key, remaining).flatten()
     }
 
-    /// The keys whose entries have not expired: those that had one all the time, and perhaps some that came or went meanwhile.
-    /// One may be there twice if the map grew or shrank.
+    /// The keys whose entries have not expired, each once: those that had one all the time, and perhaps some that came or went
+    /// meanwhile.
     ///
     /// # Time complexity
     ///
-    /// O(n); others wait for a bucket at a time, not for the whole map.
+    /// O(n); others wait for a shard of the map at a time, not for the whole.
     #[must_use]
     pub fn keys(&self) -> Vec<K> {
         let (mut keys, now) = (Vec::new(), self.shared.tasks.now());
-        self.shared.entries.iter_sync(|key, slot| {
+        self.shared.entries.for_each(|key, slot| {
             if slot.is_alive(now) {
                 keys.push(key.clone());
             }
-            true
         });
         keys
     }
@@ -263,7 +262,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     ///
     /// # Time complexity
     ///
-    /// O(n).
+    /// O(shards of the map), which are 256.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.entries.len()
@@ -294,16 +293,9 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.take_out(|_, _| true);
     }
 
-    fn take_out(&self, mut is_wanted: impl FnMut(&K, &Slot<K, V>) -> bool) {
-        let mut taken = Vec::new();
-        self.shared.entries.iter_mut_sync(|entry| {
-            if is_wanted(entry.key(), &entry) {
-                taken.push(entry.consume());
-            }
-            true
-        });
-        // Dropped here, where nothing is locked.
-        drop(taken);
+    /// What is taken out is dropped here, where nothing is locked.
+    fn take_out(&self, is_wanted: impl FnMut(&K, &Slot<K, V>) -> bool) {
+        drop(self.shared.entries.extract_if(is_wanted));
     }
 }
 

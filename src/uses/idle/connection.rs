@@ -1,8 +1,9 @@
 //! A connection: what its owner has of it, what the map has, and what its timer tells.
 
+use super::life::Life;
 use super::{Expired, Limit, Shared};
 use crate::handle::Handle;
-use crate::sync::{AtomicU32, Ordering, StdArc, Weak, fence};
+use crate::sync::{StdArc, Weak};
 use crate::task::Key;
 use crate::task::{Job, Moment, OnDue};
 use crate::tick::Timestamp;
@@ -41,6 +42,8 @@ pub struct Connection<I: Key> {
     pub(super) course: Course,
     pub(super) end: StdArc<End<I>>,
     pub(super) shared: StdArc<Shared<I>>,
+    /// By its owner.
+    pub(super) was_taken_out: bool,
 }
 
 impl<I: Key> Connection<I> {
@@ -68,13 +71,8 @@ impl<I: Key> Connection<I> {
     #[inline]
     pub fn touch_at(&self, now: Timestamp) -> bool {
         let armed = self.timer.arm_at(self.course.deadline(now));
-        if armed == Ok(Armed::Pending) {
-            // Ordering: Acquire fence. Pairs with `mark` through the timer's state: an arming that came after the run of the
-            // expiry finds the connection ended.
-            fence(Ordering::Acquire);
-            if self.end.is_live() {
-                return true;
-            }
+        if armed == Ok(Armed::Pending) && self.end.life.is_live_after_arming() {
+            return true;
         }
         self.touched_too_late(armed)
     }
@@ -82,7 +80,7 @@ impl<I: Key> Connection<I> {
     #[cold]
     fn touched_too_late(&self, armed: Result<Armed, ArmError>) -> bool {
         if armed == Ok(Armed::Running) {
-            self.end.let_expire();
+            self.end.life.expire();
         }
         self.timer.disarm();
         false
@@ -91,7 +89,8 @@ impl<I: Key> Connection<I> {
     /// Takes it out. True: it has not expired and does not. False: it had expired, and its callback has begun or is about to,
     /// or it was removed by its id.
     #[expect(clippy::must_use_candidate, reason = "whether it had expired is often all the same")]
-    pub fn remove(self) -> bool {
+    pub fn remove(mut self) -> bool {
+        self.was_taken_out = true;
         self.take_out()
     }
 
@@ -101,24 +100,30 @@ impl<I: Key> Connection<I> {
         &self.end.id
     }
 
-    /// When it expires if nothing is heard of it; `None` when it has expired or was removed, and after a shutdown.
+    /// When it expires if nothing is heard of it; `None` when it has expired, or its expiry has begun and goes on, whatever is
+    /// called afterwards; and when it was removed, and after a shutdown.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
-        self.timer.deadline().filter(|_| self.end.is_live())
+        let deadline = self.timer.deadline().filter(|_| self.end.life.is_live());
+        // In this order: a shutdown disarms timers after it has begun.
+        if deadline.is_none() && !self.shared.tasks.is_shut_down() {
+            self.end.life.expire();
+        }
+        deadline
     }
 
     fn take_out(&self) -> bool {
-        // Ordering: Acquire. With `mark`: who found it in the map before it was out has armed its timer, which may be
-        // dropped next.
-        let is_out = self.end.state.load(Ordering::Acquire) == ENDED;
-        !is_out && self.shared.take_out(&self.end, End::may_be_removed).is_some()
+        self.shared.take_out(&self.end, Life::may_be_removed).is_some()
     }
 }
 
 impl<I: Key> Drop for Connection<I> {
     fn drop(&mut self) {
-        // Before the timer goes: who finds the connection in the map may arm it.
-        self.take_out();
+        // Before the timer goes: a touch by id that finds the connection in the map may arm it. The map's lock comes after that
+        // touch, even if the connection is out already.
+        if !self.was_taken_out {
+            self.take_out();
+        }
     }
 }
 
@@ -145,17 +150,9 @@ impl Course {
     }
 }
 
-/// In the map, and not armed yet.
-const JOINING: u32 = 0;
-const LIVE: u32 = 1;
-/// In the map still, and its expiry has begun: a touch has said so.
-const EXPIRING: u32 = 2;
-/// Out of the map.
-const ENDED: u32 = 3;
-
 /// What a connection's timer tells.
 pub(super) struct End<I: Key> {
-    state: AtomicU32,
+    pub(super) life: Life,
     /// The absolute limit.
     last: Timestamp,
     pub(super) id: I,
@@ -164,36 +161,7 @@ pub(super) struct End<I: Key> {
 
 impl<I: Key> End<I> {
     pub(super) fn new(id: I, last: Timestamp, shared: Weak<Shared<I>>) -> Self {
-        Self { state: AtomicU32::new(JOINING), last, id, shared }
-    }
-
-    #[inline]
-    pub(super) fn is_live(&self) -> bool {
-        // Ordering: Relaxed. Ordered by the fence of `touch_at`; others may be late by what races with them.
-        self.state.load(Ordering::Relaxed) == LIVE
-    }
-
-    /// Lets the connection be touched, unless it has ended before.
-    pub(super) fn join(&self) {
-        // Ordering: Relaxed. Who passes the handle on orders what matters.
-        let _ = self.state.compare_exchange(JOINING, LIVE, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// Leaves it to its expiry, which has begun: whoever was told so finds that its callback runs.
-    pub(super) fn let_expire(&self) {
-        // Ordering: Relaxed. The lock of the bucket orders it before whoever takes the connection out later.
-        let _ = self.state.compare_exchange(LIVE, EXPIRING, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    pub(super) fn may_be_removed(&self) -> bool {
-        // Ordering: Relaxed. As above.
-        self.state.load(Ordering::Relaxed) != EXPIRING
-    }
-
-    /// Has it touched no more; it is out of the map.
-    pub(super) fn mark(&self) {
-        // Ordering: Release. With `touch_at`.
-        self.state.store(ENDED, Ordering::Release);
+        Self { life: Life::new(), last, id, shared }
     }
 }
 

@@ -9,25 +9,28 @@
 //!
 //! # Races and their endings
 //!
-//! The map decides, under the lock of the id's bucket, how a connection ends: it expires, or it is removed or dropped. Its
+//! The map decides, under the lock of the id's shard, how a connection ends: it expires, or it is removed or dropped. Its
 //! expiry takes it out of the map and then calls the callback; it finds nothing where a removal came before.
 //!
 //! - touch x expiry: (a) the touch answers true, and the connection does not expire before the new deadline; (b) it answers
 //!   false: the expiry had begun, the callback runs, has run or is about to, and no removal prevents it any more.
 //! - remove or drop x expiry: (a) `remove` answers true, and the callback does not run for it; (b) it answers false: the
 //!   callback runs, has run or is about to. It is not waited for.
+//! - deadline x expiry: (a) the deadline in force; (b) `None`: as a touch that answers false.
 //! - touch x remove: a touch that came before is forgotten, one that comes after answers false.
 //! - touch x touch: the deadline that was stored last is in force, as with [`Timer::arm`](crate::Timer::arm).
 //! - touch by id x insert: before `insert` has returned the touch may answer false.
 //! - insert x expiry of the same id: before the connection that expires is out of the map the insert is refused.
 
 mod connection;
+pub(crate) mod life;
 
 pub use connection::Connection;
 
 use super::error::{ConnectError, ConnectErrorKind};
 use crate::engine::Rearmed;
 use crate::error::ScheduleErrorKind;
+use crate::map::LockedMap;
 use crate::sync::{StdArc, Weak};
 use crate::task::Key;
 use crate::task::{OnDue, Tasks};
@@ -37,7 +40,7 @@ use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
 use core::time::Duration;
-use scc::HashMap;
+use life::Life;
 
 /// How long a connection may live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +118,7 @@ type Callback<I> = dyn Fn(Expired<I>) + Send + Sync;
 struct Shared<I: Key> {
     tasks: Tasks,
     limits: Limits,
-    connections: HashMap<I, Link<I>>,
+    connections: LockedMap<I, Link<I>>,
     callback: Box<Callback<I>>,
 }
 
@@ -130,7 +133,7 @@ impl Tasks {
         limits: Limits,
         on_expired: impl Fn(Expired<I>) + Send + Sync + 'static,
     ) -> IdleTimeouts<I> {
-        let (tasks, connections, callback) = (self.clone(), HashMap::default(), Box::new(on_expired));
+        let (tasks, connections, callback) = (self.clone(), LockedMap::new(), Box::new(on_expired));
         IdleTimeouts { shared: StdArc::new(Shared { tasks, limits, connections, callback }) }
     }
 }
@@ -160,20 +163,28 @@ impl<I: Key> IdleTimeouts<I> {
         let now = shared.tasks.now();
         let course = Course { idle: (Timestamp::ZERO + limits.idle).as_nanos(), last: now + limits.absolute };
         let end = StdArc::new(End::new(id.clone(), course.last, StdArc::downgrade(shared)));
+        let present = |id| Err(ConnectError { kind: ConnectErrorKind::Present, id });
         let refused = |kind, id| Err(ConnectError { kind: ConnectErrorKind::Refused(kind), id });
         let timer = match shared.tasks.own_timer(StdArc::downgrade(&end) as Weak<dyn OnDue>) {
             Ok(timer) => timer,
+            // Even where there is no slot for another connection: the id has one.
+            Err(_) if shared.connections.contains(&id) => return present(id),
             Err(kind) => return refused(kind, id),
         };
         let link = Link { timer: timer.id(), course, end: StdArc::clone(&end) };
-        if let Err((id, _)) = shared.connections.insert_sync(id, link) {
-            return Err(ConnectError { kind: ConnectErrorKind::Present, id });
+        {
+            let mut entry = shared.connections.entry(&id);
+            if entry.get(&id).is_some() {
+                drop(entry);
+                return present(id);
+            }
+            entry.insert(id, link);
         }
-        // Nobody else arms it before it is live. It may wait for its shard, so not under the lock of the bucket.
+        // Nobody else arms it before it is live. It may wait for its shard, so not under the lock of the shard.
         let armed = timer.arm_at(course.deadline(now));
-        end.join();
+        end.life.join();
         let (engine, shared) = (timer.engine(), StdArc::clone(shared));
-        let connection = Connection { timer, engine, course, end, shared };
+        let connection = Connection { timer, engine, course, end, shared, was_taken_out: false };
         match armed {
             Ok(_) => Ok(connection),
             Err(_) => refused(ScheduleErrorKind::ShutDown, connection.id().clone()),
@@ -191,18 +202,18 @@ impl<I: Key> IdleTimeouts<I> {
     {
         let Shared { tasks, connections, .. } = &*self.shared;
         let now = tasks.now();
-        let touch = |_: &I, Link { timer, course, end }: &Link<I>| {
-            // While the bucket is locked its timer is not dropped, and its expiry, if it has begun, waits.
-            if !end.is_live() {
+        let touch = |Link { timer, course, end }: &Link<I>| {
+            // While the shard is locked its timer is not dropped, and its expiry, if it has begun, waits.
+            if !end.life.is_live() {
                 return false;
             }
             let armed = tasks.try_arm(*timer, course.deadline(now), true);
             if armed == Rearmed::Running {
-                end.let_expire();
+                end.life.expire();
             }
             armed == Rearmed::Pending
         };
-        connections.read_sync(id, touch).unwrap_or(false)
+        connections.read(id, touch).unwrap_or(false)
     }
 
     /// As [`Connection::remove`], by id; false too when there is no connection with this id. Its handle's owner finds it
@@ -211,9 +222,9 @@ impl<I: Key> IdleTimeouts<I> {
     where
         I: Borrow<Q>,
     {
-        let may_be = |link: &mut Link<I>| link.end.may_be_removed();
-        let removed = self.shared.connections.remove_if_sync(id, may_be);
-        removed.inspect(|(_, link)| link.end.mark()).is_some()
+        let may_be = |link: &mut Link<I>| link.end.life.may_be_removed();
+        let removed = self.shared.connections.remove_if(id, may_be);
+        removed.inspect(|(_, link)| link.end.life.end()).is_some()
     }
 
     /// Whether there is a connection with this id.
@@ -222,14 +233,14 @@ impl<I: Key> IdleTimeouts<I> {
     where
         I: Borrow<Q>,
     {
-        self.shared.connections.contains_sync(id)
+        self.shared.connections.contains(id)
     }
 
     /// How many connections there are.
     ///
     /// # Time complexity
     ///
-    /// O(n).
+    /// O(shards of the map), which are 256.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.connections.len()
@@ -244,10 +255,10 @@ impl<I: Key> IdleTimeouts<I> {
 
 impl<I: Key> Shared<I> {
     /// Takes a connection out of the map if it `may_be`: its id, for who was first.
-    fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&End<I>) -> bool) -> Option<I> {
-        let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(end);
-        let (id, _) = self.connections.remove_if_sync(&end.id, is_it)?;
-        end.mark();
+    fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&Life) -> bool) -> Option<I> {
+        let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(&end.life);
+        let (id, _) = self.connections.remove_if(&end.id, is_it)?;
+        end.life.end();
         Some(id)
     }
 }

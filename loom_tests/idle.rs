@@ -1,0 +1,163 @@
+//! Races of an idle connection's touches, its expiry and its removal: the timer's own protocol, the lock of the map, and the
+//! word that tells how far the connection has come.
+//!
+//! | weakened | models that go red |
+//! |----------|--------------------|
+//! | L1: `is_live_after_arming` without its fence | `two_touches_race_with_the_expiry` |
+//! | `expire` does nothing | `a_touch_races_with_the_expiry` |
+//! | `may_be_removed` is always true | `a_touch_races_with_the_expiry` |
+
+use super::model;
+use crate::slab::{Magazines, Slab};
+use crate::state::Control;
+use crate::state::owned::{AfterRun, Arm, Begin, Look, Pin};
+use crate::sync::{ModelledMutex, StdArc, thread};
+use crate::tick::Timestamp;
+use crate::uses::idle::life::Life;
+
+/// Deadlines in units that the state tells apart.
+const DUE: Timestamp = Timestamp::from_nanos(20 << 20);
+const LATER: Timestamp = Timestamp::from_nanos(30 << 20);
+
+/// A connection whose timer is armed for [`DUE`].
+struct Connection {
+    slab: Slab<u32>,
+    index: u32,
+    /// Whether it is in the map.
+    map: ModelledMutex<bool>,
+    life: Life,
+}
+
+impl Connection {
+    /// The connection, and the stamp of its timer's ticket.
+    fn live() -> (StdArc<Self>, u32) {
+        let slab = Slab::new(2);
+        let index = Magazines::new().take(slab.slots()).unwrap();
+        // SAFETY: the magazine gave the vacant slot.
+        unsafe { slab.write(index, 7) };
+        slab.slots().control(index).own(slab.slots().pin(index));
+        let connection = StdArc::new(Self { slab, index, map: ModelledMutex::new(true), life: Life::new() });
+        let Arm::Post { stamp, .. } = connection.arm(DUE) else { unreachable!("it is at rest") };
+        connection.life.join();
+        (connection, stamp)
+    }
+
+    fn control(&self) -> &Control {
+        self.slab.slots().control(self.index)
+    }
+
+    fn pin(&self) -> &Pin {
+        self.slab.slots().pin(self.index)
+    }
+
+    fn arm(&self, deadline: Timestamp) -> Arm {
+        if self.control().put_off(deadline, self.slab.slots().barrier()) {
+            return Arm::Pending;
+        }
+        self.control().list(deadline, self.pin())
+    }
+
+    /// As `Connection::touch_at`.
+    fn touch(&self) -> bool {
+        let armed = self.arm(LATER);
+        if matches!(armed, Arm::Pending | Arm::Post { .. }) && self.life.is_live_after_arming() {
+            return true;
+        }
+        if armed == Arm::Running {
+            self.life.expire();
+        }
+        let _ = self.control().disarm(self.slab.slots().barrier());
+        false
+    }
+
+    /// As `Connection::deadline`, without a shutdown.
+    fn deadline(&self) -> Option<Timestamp> {
+        let deadline = self.control().armed_for().filter(|_| self.life.is_live());
+        if deadline.is_none() {
+            self.life.expire();
+        }
+        deadline
+    }
+
+    /// As the map does.
+    fn take_out(&self, may_be: impl FnOnce(&Life) -> bool) -> bool {
+        let is_out = {
+            let mut is_in = self.map.lock().unwrap();
+            *is_in && may_be(&self.life) && core::mem::replace(&mut *is_in, false)
+        };
+        if is_out {
+            self.life.end();
+        }
+        is_out
+    }
+
+    fn remove(&self) -> bool {
+        self.take_out(Life::may_be_removed)
+    }
+
+    /// What a shard and a worker do with the ticket at [`DUE`]: whether the callback ran.
+    fn expire(&self, stamp: u32) -> bool {
+        if !self.control().hold(stamp) {
+            return false;
+        }
+        self.slab.slots().barrier().heavy();
+        if self.control().look(stamp, DUE, self.pin(), |deadline| deadline) != Look::Due {
+            return false;
+        }
+        match self.control().begin(stamp, DUE, self.pin()) {
+            Begin::Run { .. } => {
+                let has_expired = self.take_out(|_| true);
+                assert_ne!(self.control().end(self.pin()).then, AfterRun::Free);
+                has_expired
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Legal endings: (a) the touch answers true, and the callback does not run at the old deadline; (b) it answers false, and the
+/// callback has run or runs, whatever a removal tries afterwards.
+#[test]
+fn a_touch_races_with_the_expiry() {
+    model("a_touch_races_with_the_expiry", || {
+        let (connection, stamp) = Connection::live();
+        let timer = StdArc::clone(&connection);
+        let expiry = thread::spawn(move || timer.expire(stamp));
+        let is_alive = connection.touch();
+        let is_removed = !is_alive && connection.remove();
+        let has_expired = expiry.join().unwrap();
+        assert_eq!((has_expired, is_removed), (!is_alive, false));
+    });
+}
+
+/// Two threads touch: the second may find the timer armed by the first, and needs no change of its state.
+#[test]
+fn two_touches_race_with_the_expiry() {
+    model("two_touches_race_with_the_expiry", || {
+        let (connection, stamp) = Connection::live();
+        let (timer, other) = (StdArc::clone(&connection), StdArc::clone(&connection));
+        let expiry = thread::spawn(move || timer.expire(stamp));
+        let touch = thread::spawn(move || other.touch());
+        let is_alive = [connection.touch(), touch.join().unwrap()];
+        let has_expired = expiry.join().unwrap();
+        assert!(
+            !(has_expired && is_alive.contains(&true)),
+            "touched, and expired at the old deadline: {is_alive:?}"
+        );
+    });
+}
+
+/// Legal endings: (a) the deadline is there; (b) it is not: then the removal loses, and the callback runs.
+#[test]
+fn a_look_at_the_deadline_races_with_the_expiry() {
+    model("a_look_at_the_deadline_races_with_the_expiry", || {
+        let (connection, stamp) = Connection::live();
+        let timer = StdArc::clone(&connection);
+        let expiry = thread::spawn(move || timer.expire(stamp));
+        let deadline = connection.deadline();
+        let is_removed = connection.remove();
+        let has_expired = expiry.join().unwrap();
+        assert_ne!(has_expired, is_removed, "one of them");
+        assert!(deadline.is_some() || has_expired, "no deadline, and yet it was removed");
+    });
+}

@@ -1,0 +1,69 @@
+//! How far a connection has come: a word beside its timer, which a touch looks at.
+//!
+//! # States
+//! ```text
+//! joining ──join──► live ──expire──► expiring
+//!    └────────────────┴──────end───────┴─────► ended
+//! ```
+//! *joining*: in the map, and its timer not armed yet. *live*: it may be touched and removed. *expiring*: in the map still, and its
+//! owner was told that its expiry has begun; no removal wins any more. *ended*: out of the map.
+//!
+//! The lock of the map decides who takes a connection out; that thread ends it. All but the touch of the owner happens under that
+//! lock, or says nothing about what another thread did.
+//!
+//! # Synchronisation
+//! | pair | one side | other side | what is ruled out | model |
+//! |------|----------|------------|-------------------|-------|
+//! | L1 | `end`, then the end of the timer's run | an arming of the timer, then `is_live_after_arming` | a touch that arms after the expiry and answers true | `idle::a_touch_races_with_the_expiry` |
+
+use crate::sync::{AtomicU32, Ordering, fence};
+
+const JOINING: u32 = 0;
+const LIVE: u32 = 1;
+const EXPIRING: u32 = 2;
+const ENDED: u32 = 3;
+
+pub(crate) struct Life(AtomicU32);
+
+impl Life {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(JOINING))
+    }
+
+    /// Lets the connection be touched, unless it has ended before.
+    pub(crate) fn join(&self) {
+        // Ordering: Relaxed. Who passes the handle on orders what matters.
+        let _ = self.0.compare_exchange(JOINING, LIVE, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_live(&self) -> bool {
+        // Ordering: Relaxed. Late by what races with it.
+        self.0.load(Ordering::Relaxed) == LIVE
+    }
+
+    /// Whether the connection is live at an arming of its timer that the caller has just made.
+    #[inline]
+    pub(crate) fn is_live_after_arming(&self) -> bool {
+        // Ordering: Acquire fence [L1]. Pairs with `end` through the timer's state, which the arming read.
+        fence(Ordering::Acquire);
+        self.is_live()
+    }
+
+    /// Leaves the connection to its expiry, which has begun and goes on.
+    pub(crate) fn expire(&self) {
+        // Ordering: Relaxed. The caller's own removal comes after it; of others' the map's lock decides.
+        let _ = self.0.compare_exchange(LIVE, EXPIRING, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn may_be_removed(&self) -> bool {
+        // Ordering: Relaxed. As in `expire`.
+        self.0.load(Ordering::Relaxed) != EXPIRING
+    }
+
+    /// The connection is out of the map.
+    pub(crate) fn end(&self) {
+        // Ordering: Relaxed [L1]. The end of the timer's run, a release, publishes it.
+        self.0.store(ENDED, Ordering::Relaxed);
+    }
+}

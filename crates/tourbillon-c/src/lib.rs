@@ -18,7 +18,7 @@
 //! ```text
 //!  options  engine  timer  task  keyed  stats      what C calls: one function each, through `status::guard`
 //!     │       │       │      │     │      │
-//!  handles    └───────┴──┬───┴─────┘              boxes that C holds; in debug builds, which of them live
+//!  handles    └───────┴──┬───┴── keys             boxes that C holds; in debug builds, which of them live
 //!                     delivery                     an event becomes a call here, or an entry there
 //!                        │
 //!                     events ── bell               the queue that is polled, and the descriptor that says so
@@ -37,6 +37,7 @@ mod handles;
 #[cfg(test)]
 mod interleavings;
 mod keyed;
+mod keys;
 mod options;
 mod poll;
 mod shot;

@@ -38,7 +38,8 @@ pub(crate) fn options(delivery: tb_delivery) -> tb_options {
 }
 
 pub(crate) fn no_event() -> tb_event {
-    tb_event { callback: None, user: null_mut(), id: 0, deadline_ns: 0, lateness_ns: 0, count: 0 }
+    // SAFETY: it is nothing but numbers and pointers, which may be null.
+    unsafe { std::mem::zeroed() }
 }
 
 pub(crate) fn no_stats() -> tb_stats {

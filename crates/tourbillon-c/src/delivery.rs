@@ -1,5 +1,6 @@
 //! What becomes of a timer that is due: a call, or an event to be polled.
 
+use crate::annotate;
 use crate::events::{Entry, Events};
 use crate::status::Failure;
 use std::cell::Cell;
@@ -64,8 +65,10 @@ impl Target {
 
     pub(crate) fn call(self, event: &tb_event) {
         if let Some(callback) = self.callback {
+            annotate::arrived(self.user);
             // SAFETY: the contract: it is a callback, and the event lives as long as the call.
             unsafe { callback(self.user, event) };
+            annotate::callback_returned();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Engines: made, driven, shut down and freed.
 
+use crate::annotate;
 use crate::delivery::{Delivery, Target, id_of, returned, tb_callback, tb_event};
 use crate::events::Events;
 use crate::handles::{self, Handle};
@@ -236,6 +237,7 @@ pub unsafe extern "C" fn tb_engine_shutdown(
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
         let returned = engine.shut_down();
+        annotate::waited_for_callbacks();
         // SAFETY: the contract.
         unsafe { handles::put_if_wanted(count, returned.len() as u64) };
         for event in returned.events() {
@@ -247,7 +249,7 @@ pub unsafe extern "C" fn tb_engine_shutdown(
 
 /// Shuts an engine down, if that has not been done, and frees it; events that were not polled are dropped, and its descriptor is
 /// closed once its timers are freed too. Not to be called while another thread uses the engine, nor in a callback of
-/// `tb_engine_advance`. Its timers and tasks may be freed afterwards.
+/// `tb_engine_advance`. Its timers and tasks may be freed afterwards. In a child process nothing is freed.
 ///
 /// # Safety
 ///
@@ -256,9 +258,14 @@ pub unsafe extern "C" fn tb_engine_shutdown(
 pub unsafe extern "C" fn tb_engine_free(engine: *mut tb_engine) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
-        drop(unsafe { handles::lend(engine) }?.driver()?);
+        match unsafe { handles::lend(engine) } {
+            Ok(engine) => drop(engine.driver()?),
+            Err(failure) if failure.status == tb_status::TB_FORKED => {}
+            Err(failure) => return Err(failure),
+        }
         // SAFETY: the contract.
         drop(unsafe { handles::take(engine) }?);
+        annotate::waited_for_callbacks();
         Ok(())
     })
 }

@@ -46,6 +46,7 @@
 //! # Progress and cost
 //! push and poll are lock-free, O(1) an entry. Nothing bounds the events of one-shots that are not polled.
 
+use crate::annotate;
 use crate::bell::Bell;
 use crate::delivery::{Target, nanos, tb_event};
 use crossbeam_queue::SegQueue;
@@ -120,6 +121,7 @@ impl Events {
             if let Some(mut event) = entry.claim() {
                 let lateness: Duration = now - Timestamp::from_nanos(event.deadline_ns);
                 event.lateness_ns = nanos(lateness);
+                annotate::arrived(event.user);
                 place.write(event);
                 filled += 1;
             }

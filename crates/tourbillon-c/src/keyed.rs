@@ -1,5 +1,6 @@
 //! One-shots by key.
 
+use crate::annotate;
 use crate::delivery::tb_callback;
 use crate::engine::{tb_engine, tb_outcome};
 use crate::handles;
@@ -46,15 +47,18 @@ pub unsafe extern "C" fn tb_schedule_keyed(
         let key = unsafe { self::key(key) }?;
         let target = engine.delivery().target(callback, user)?;
         let deadline = engine.tasks().now() + Duration::from_nanos(delay_ns);
+        annotate::handed_over(user);
         let old = engine.keys().schedule(engine.tasks(), key, deadline, target)?;
+        let old = old.map_or(ptr::null_mut(), |target| target.user);
+        annotate::arrived(old);
         // SAFETY: the contract.
-        unsafe { handles::put_if_wanted(replaced, old.map_or(ptr::null_mut(), |target| target.user)) };
+        unsafe { handles::put_if_wanted(replaced, old) };
         Ok(())
     })
 }
 
-/// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` when the key has none, and its
-/// one-shot is as it was with any other failure but `TB_SHUT_DOWN`: then the shutdown gives it back.
+/// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` when the key has none. With any
+/// other failure the one-shot is as it was.
 ///
 /// # Safety
 ///
@@ -71,6 +75,7 @@ pub unsafe extern "C" fn tb_reschedule_keyed(
         // SAFETY: the contract.
         let key = unsafe { self::key(key) }?;
         let deadline = engine.tasks().now() + Duration::from_nanos(delay_ns);
+        annotate::moved();
         engine.keys().reschedule(engine.tasks(), key, deadline)
     })
 }
@@ -126,11 +131,15 @@ unsafe fn cancel(
         // SAFETY: the contract.
         let key = unsafe { self::key(key) }?;
         let found = engine.keys().cancel(engine.tasks(), key, and_wait);
+        if and_wait {
+            annotate::waited_for_callbacks();
+        }
         let (cancelled, old) = match found {
             Found { cancelled: Some(target), .. } => (tb_outcome::TB_CANCELLED, target.user),
             Found { is_running: true, .. } => (tb_outcome::TB_RUNNING, ptr::null_mut()),
             Found { .. } => (tb_outcome::TB_GONE, ptr::null_mut()),
         };
+        annotate::arrived(old);
         // SAFETY: the contract.
         unsafe { handles::put_if_wanted(outcome, cancelled) };
         // SAFETY: the contract.

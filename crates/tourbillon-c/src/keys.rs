@@ -119,9 +119,9 @@ impl Keys {
         let (pending, running) = self.stripe(key).take(key);
         let is_running = if and_wait {
             // In a callback of this engine it does not wait and says so.
-            running.into_iter().fold(false, |runs, timer| {
-                runs | matches!(tasks.cancel_and_wait(timer), Cancel::Running)
-            })
+            running
+                .into_iter()
+                .fold(false, |runs, timer| runs | matches!(tasks.cancel_and_wait(timer), Cancel::Running))
         } else {
             !running.is_empty()
         };
@@ -273,7 +273,11 @@ impl Stripe {
 
 impl Table {
     fn forget_if_empty(&mut self, key: &CStr) {
-        if self.entries.get(key).is_some_and(|entries| entries.pending.is_none() && entries.running.is_empty()) {
+        if self
+            .entries
+            .get(key)
+            .is_some_and(|entries| entries.pending.is_none() && entries.running.is_empty())
+        {
             self.entries.remove(key);
         }
     }

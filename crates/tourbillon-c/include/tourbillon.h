@@ -22,8 +22,8 @@
  *   callbacks             it has not begun and does not         it has begun and may not      it was not pending
  *                                                               have returned; .._and_wait
  *                                                               waits for that
- *   events of one-shots   none is polled                        never said                    its event was polled, or will
- *   and keys                                                                                  be; or it was cancelled before
+ *   events of one-shots,  none is polled                        never said                    its event was polled, or will
+ *   also of keys                                                                              be; or it was cancelled before
  *   events of timers      none is polled, not even one that     never said                    it was not armed, and no event
  *   and tasks             waits in the queue                                                  of it waits
  *
@@ -59,7 +59,8 @@
  * WHO FREES WHAT
  *
  * tb_engine_free, tb_timer_free and tb_task_free free what tb_engine_create, tb_timer_create and tb_every gave. Timers and
- * tasks may be freed after their engine. Strings and the descriptor are the library's. Keys are copied. Nothing else is owned.
+ * tasks may be freed after their engine. Strings and the descriptor are the library's. Keys are copied. The
+ * key in a polled event is the library's, until the thread polls again. Nothing else is owned.
  *
  * ERRORS
  *
@@ -94,7 +95,8 @@
  * THREADSANITIZER
  *
  * It does not see the atomics of a library that was not built with it, and reports the memory behind `user` as a data race.
- * Define TB_TSAN before including this header, in every file that includes it, and the hand-overs of `user` are annotated:
+ * Define TB_TSAN before including this header, in every file that includes it, and the hand-overs of `user` are annotated.
+ * It is for the shared library: the sanitizer cannot tell memory of the static one from the program's own.
  *
  *   cc -fsanitize=thread -DTB_TSAN -g prog.c $(pkg-config --cflags --libs tourbillon)
  *
@@ -495,7 +497,8 @@ void tb_hand_over(void *user);
 
 #ifdef TB_TSAN
 
-// See THREADSANITIZER above. The library does the rest.
+// See THREADSANITIZER above. The library does the rest. These calls are functions here, not macros with arguments: their
+// arguments are evaluated once, and their addresses may be taken.
 
 #ifdef __cplusplus
 extern "C" {
@@ -503,6 +506,12 @@ extern "C" {
 
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
+const char *__tsan_default_suppressions(void);
+
+// What the shared library allocates and frees itself is not reported. A program may have a function of its own instead.
+__attribute__((weak)) const char *__tsan_default_suppressions(void) {
+    return "called_from_lib:libtourbillon.so\n";
+}
 
 static inline tb_status tb_tsan_engine_create(const tb_options *options, tb_engine **engine) {
     tb_annotate_with(__tsan_acquire, __tsan_release);

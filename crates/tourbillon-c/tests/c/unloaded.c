@@ -8,7 +8,7 @@
 #include <time.h>
 #include <tourbillon.h>
 
-#define ROUNDS 60
+#define ROUNDS 400
 
 #define CHECK(condition)                                                           \
     do {                                                                           \
@@ -50,8 +50,11 @@ static void nap(long nanoseconds) {
 // On a thread of its own: one that has used the library keeps it loaded until it ends.
 static void *make_and_schedule(void *user) {
     tb_options options = TB_OPTIONS_INIT;
-    options.shards = 2;
-    options.workers = 4;
+    options.shards = 4;
+    options.workers = 16;
+    // So short that some threads have not begun when the callback runs.
+    options.tick_ns = 1000;
+    options.pinning = TB_UNPINNED;
     options.delivery = *(int *)user % 4 == 0 ? TB_INLINE : TB_POOL;
     tb_engine *made;
     CHECK(create(&options, &made) == TB_OK);
@@ -75,7 +78,7 @@ int main(int count, char **arguments) {
         CHECK(pthread_join(thread, NULL) == 0);
         while (!atomic_load(&freed)) {
         }
-        nap(round % 6 * 40000);
+        nap(round % 4 * 10000);
         CHECK(dlclose(library) == 0);
     }
     nap(2000000);

@@ -228,7 +228,7 @@ fn shared_library() -> PathBuf {
             ["libtourbillon.so".to_owned(), format!("libtourbillon.so.{}", env!("CARGO_PKG_VERSION_MAJOR"))]
         {
             // Another test may have made it.
-            let _ = std::os::unix::fs::symlink(libraries().join("libtourbillon_c.so"), folder.join(name));
+            drop(std::os::unix::fs::symlink(libraries().join("libtourbillon_c.so"), folder.join(name)));
         }
         folder
     };

@@ -28,7 +28,7 @@ fn watch_forks() {
     use std::ffi::c_int;
 
     type Handler = Option<extern "C" fn()>;
-    // SAFETY: it is declared so by POSIX.
+    // As POSIX declares it.
     unsafe extern "C" {
         fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
     }

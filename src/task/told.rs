@@ -22,6 +22,25 @@ impl Tasks {
         self.shoot(deadline, Box::new(Told(f))).map_err(|error| error.map(give_back))
     }
 
+    /// As [`at_told`](Self::at_told), but never waits: for callers that hold a lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`Handle::try_schedule_at`](crate::Handle::try_schedule_at).
+    pub fn try_at_told(
+        &self,
+        deadline: Timestamp,
+        f: impl FnOnce(Option<&Moment>) + Send + 'static,
+    ) -> Result<TimerId, ScheduleError<Call>> {
+        self.try_shoot(deadline, Box::new(Told(f))).map_err(|error| error.map(give_back))
+    }
+
+    /// Waits a little for room in the lane that [`try_at_told`](Self::try_at_told) found full, longer in later `rounds`. False,
+    /// at once, where the caller would wait for itself.
+    pub fn await_room(&self, rounds: &mut u32) -> bool {
+        self.wait_for_room(rounds)
+    }
+
     /// As [`timer`](Self::timer), for a closure that is told of the moment.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
-// What a call costs from one thread: pairs of schedule and cancel, and of arm and disarm, each way of delivery.
+// What a call costs each thread, from one thread and from two at once: pairs of schedule and cancel, and of arm and disarm, each
+// way of delivery. Two threads need two cores, and a machine that does nothing else.
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -16,9 +18,10 @@ static void must(tb_status status) {
     }
 }
 
+// The thread's own time, so that other programs on the machine count less.
 static double now_ns(void) {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
 }
 
@@ -58,28 +61,67 @@ static double arm_at_and_disarm(tb_engine *engine, tb_timer *timer) {
     return (now_ns() - begin) / PAIRS;
 }
 
+// What one thread measures, the least of all rounds.
+struct worker {
+    tb_engine *engine;
+    pthread_barrier_t *start;
+    double schedule, arm, arm_at;
+};
+
 static double least(double a, double b) {
     return a < b ? a : b;
 }
 
+static void *measure(void *argument) {
+    struct worker *worker = argument;
+    tb_timer *timer;
+    must(tb_timer_create(worker->engine, nothing, NULL, &timer));
+    worker->schedule = worker->arm = worker->arm_at = 1e9;
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_barrier_wait(worker->start);
+        worker->schedule = least(worker->schedule, schedule_and_cancel(worker->engine));
+        pthread_barrier_wait(worker->start);
+        worker->arm = least(worker->arm, arm_and_disarm(timer));
+        pthread_barrier_wait(worker->start);
+        worker->arm_at = least(worker->arm_at, arm_at_and_disarm(worker->engine, timer));
+    }
+    must(tb_timer_free(timer));
+    return NULL;
+}
+
+// Prints the mean over the threads.
+static void measure_threads(tb_engine *engine, const char *name, int threads) {
+    struct worker workers[2];
+    pthread_t handles[2];
+    pthread_barrier_t start;
+    double schedule = 0, arm = 0, arm_at = 0;
+    pthread_barrier_init(&start, NULL, (unsigned)threads);
+    for (int i = 0; i < threads; i++) {
+        workers[i] = (struct worker){.engine = engine, .start = &start};
+        if (pthread_create(&handles[i], NULL, measure, &workers[i]) != 0) {
+            exit(1);
+        }
+    }
+    for (int i = 0; i < threads; i++) {
+        pthread_join(handles[i], NULL);
+        schedule += workers[i].schedule / threads;
+        arm += workers[i].arm / threads;
+        arm_at += workers[i].arm_at / threads;
+    }
+    pthread_barrier_destroy(&start);
+    printf("%-20s %7d %17.1f %15.1f %18.1f\n", name, threads, schedule, arm, arm_at);
+}
+
 int main(void) {
-    printf("ns a pair, least of %d        schedule + cancel    arm + disarm    arm_at + disarm\n", ROUNDS);
+    printf("CPU ns a pair        threads schedule + cancel    arm + disarm    arm_at + disarm\n");
     for (int delivery = TB_POOL; delivery <= TB_POLLED; delivery++) {
         static const char *names[] = {"TB_POOL", "TB_INLINE", "TB_POLLED"};
         tb_options options = TB_OPTIONS_INIT;
         options.delivery = (uint32_t)delivery;
         tb_engine *engine;
-        tb_timer *timer;
         must(tb_engine_create(&options, &engine));
-        must(tb_timer_create(engine, nothing, NULL, &timer));
-        double schedule = 1e9, arm = 1e9, arm_at = 1e9;
-        for (int round = 0; round < ROUNDS; round++) {
-            schedule = least(schedule, schedule_and_cancel(engine));
-            arm = least(arm, arm_and_disarm(timer));
-            arm_at = least(arm_at, arm_at_and_disarm(engine, timer));
-        }
-        printf("%-29s %17.1f %15.1f %18.1f\n", names[delivery], schedule, arm, arm_at);
-        must(tb_timer_free(timer));
+        measure_threads(engine, names[delivery], 1);
+        measure_threads(engine, names[delivery], 2);
         must(tb_engine_free(engine));
     }
     return 0;

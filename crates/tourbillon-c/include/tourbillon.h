@@ -22,8 +22,8 @@
  *   callbacks             it has not begun and does not         it has begun and may not      it was not pending
  *                                                               have returned; .._and_wait
  *                                                               waits for that
- *   events of one-shots   none is polled                        never said                    its event was polled, or will
- *   and keys                                                                                  be; or it was cancelled before
+ *   events of one-shots,  none is polled                        never said                    its event was polled, or will
+ *   also of keys                                                                              be; or it was cancelled before
  *   events of timers      none is polled, not even one that     never said                    it was not armed, and no event
  *   and tasks             waits in the queue                                                  of it waits
  *
@@ -44,14 +44,23 @@
  * - What `user` points to is the caller's: it must live as long as the callback may be called, and be safe to use where it is.
  * - What happened before a call that schedules or arms is seen by its callback, and by who polls its event.
  * - The engine's threads have the signal mask of the thread that makes it: block what they are not to handle.
- * - The workers of an engine that was freed end by themselves, soon: the library is not to be unloaded.
- * - fork: the child has none of the engine's threads. It may call exec or _exit; it makes engines of its own rather than use
- *   or free its parent's.
+ * - The threads of an engine that was freed in a callback end by themselves, soon. So the shared library stays loaded: dlclose
+ *   leaves it where it is (Linux).
+ *
+ * FORK AND DAEMONS
+ *
+ * A child process has the memory of its parent and none of its threads. There every call with a handle that was made before
+ * the fork fails with TB_FORKED; only the calls that free return TB_OK, and leave the memory alone. The child may create
+ * engines of its own. So a daemon forks first and creates its engine afterwards:
+ *
+ *   if (daemon(0, 0) != 0) { return 1; }         forks, and ends the parent
+ *   status = tb_engine_create(NULL, &engine);    in the process that stays
  *
  * WHO FREES WHAT
  *
  * tb_engine_free, tb_timer_free and tb_task_free free what tb_engine_create, tb_timer_create and tb_every gave. Timers and
- * tasks may be freed after their engine. Strings and the descriptor are the library's. Keys are copied. Nothing else is owned.
+ * tasks may be freed after their engine. Strings and the descriptor are the library's. Keys are copied. The
+ * key in a polled event is the library's, until the thread polls again. Nothing else is owned.
  *
  * ERRORS
  *
@@ -60,16 +69,36 @@
  * built with debug assertions tells a handle that was freed before, or never was one, for as long as the process lives
  * (TB_STALE); otherwise, as ever in C, that is undefined. No panic leaves the library (TB_PANIC).
  *
+ * The library allocates memory, and no function reports that there is none left: the process is aborted then.
+ *
  * TIME
  *
  * Nanoseconds: delays from now, deadlines on the engine's clock (tb_now), which began at 0 when it was made. Deadlines are
  * rounded up to a tick. UINT64_MAX is never.
  *
+ * Never early is meant by the engine's clock, options.clock: CLOCK_MONOTONIC unless another one was chosen. When a callback
+ * begins or an event is polled, clock_gettime of that clock has moved on by the delay or more since the call that scheduled.
+ * CLOCK_MONOTONIC stands still while the machine is suspended; with TB_CLOCK_BOOT the time of a suspend counts.
+ *
  * TO BUILD
  *
- *   cargo build --release -p tourbillon-c
- *   cc prog.c -I crates/tourbillon-c/include -L target/release -ltourbillon_c                    the shared library
- *   cc prog.c -I crates/tourbillon-c/include target/release/libtourbillon_c.a -lpthread -ldl -lm  the static one, on Linux
+ *   crates/tourbillon-c/install.sh --prefix /usr/local
+ *   cc prog.c $(pkg-config --cflags --libs tourbillon)
+ *
+ * The crate's README has CMake, the static library and cargo-c.
+ *
+ * LATER VERSIONS
+ *
+ * TB_VERSION is the version of this header, tb_version that of the library. tb_options and tb_stats have a size, and grow;
+ * tb_event, which lies in arrays, has reserved words, and does not. Numbers of enums stay, and new ones may come.
+ *
+ * THREADSANITIZER
+ *
+ * It does not see the atomics of a library that was not built with it, and reports the memory behind `user` as a data race.
+ * Define TB_TSAN before including this header, in every file that includes it, and the hand-overs of `user` are annotated.
+ * It is for the shared library: the sanitizer cannot tell memory of the static one from the program's own.
+ *
+ *   cc -fsanitize=thread -DTB_TSAN -g prog.c $(pkg-config --cflags --libs tourbillon)
  *
  * A PROGRAM
  *
@@ -86,9 +115,10 @@
  *           fprintf(stderr, "%s\n", tb_last_error());
  *           return 1;
  *       }
+ *       static char request[] = "request 17";
  *       uint64_t id;
  *       tb_outcome outcome;
- *       tb_schedule(engine, 30000000000, timed_out, "request 17", &id);
+ *       tb_schedule(engine, UINT64_C(30000000000), timed_out, request, &id);
  *       tb_cancel(engine, id, &outcome); // the answer came: TB_CANCELLED
  *       tb_engine_free(engine);
  *       return 0;
@@ -101,13 +131,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The version of this header; `tb_version` is that of the library.
+#define TB_VERSION_MAJOR 0
+#define TB_VERSION_MINOR 1
+#define TB_VERSION_PATCH 0
+#define TB_VERSION "0.1.0"
+
 struct tb_event;
 
 // What is called when a timer is due: with the `user` that it was given, and an event that lives as long as the call.
 typedef void (*tb_callback)(void *user, const struct tb_event *event);
 
 // A tb_options with all defaults.
-#define TB_OPTIONS_INIT { sizeof(tb_options), 0, 0, 0, 0, 0, TB_POOL, TB_PINNED, 0 }
+#define TB_OPTIONS_INIT { sizeof(tb_options), 0, 0, 0, 0, 0, TB_POOL, TB_PINNED, TB_CLOCK_MONOTONIC }
 
 // How a call ended. The numbers are stable; later versions may add some.
 typedef enum tb_status {
@@ -138,6 +174,8 @@ typedef enum tb_status {
     TB_SYSTEM = -11,
     // A bug of the library: a panic was caught. The engine may be used no further than to be freed.
     TB_PANIC = -12,
+    // The engine was made before a fork, and this is the child: the engine's threads are in the parent process.
+    TB_FORKED = -13,
 } tb_status;
 
 // What became of what was to be cancelled.
@@ -150,6 +188,17 @@ typedef enum tb_outcome {
     // or will be. Of a timer or a task: it was at rest or had ended, and no callback of it runs.
     TB_GONE = 3,
 } tb_outcome;
+
+// The clock that deadlines are read on.
+typedef enum tb_clock {
+    // The system's monotonic clock (`CLOCK_MONOTONIC`), read in the cheapest way that the machine has.
+    TB_CLOCK_MONOTONIC = 0,
+    // The system's monotonic clock, asked for each time.
+    TB_CLOCK_SYSTEM = 1,
+    // `CLOCK_BOOTTIME`, which goes on while the machine is suspended: what came due meanwhile fires within a second of the
+    // resume. Linux only: elsewhere `TB_UNSUPPORTED`.
+    TB_CLOCK_BOOT = 2,
+} tb_clock;
 
 // Where a callback runs.
 typedef enum tb_delivery {
@@ -196,11 +245,12 @@ typedef struct tb_options {
     uint32_t delivery;
     // A `tb_pinning`.
     uint32_t pinning;
-    // Must be 0.
-    uint32_t reserved;
+    // A `tb_clock`. A driven engine has a clock of its own instead.
+    uint32_t clock;
 } tb_options;
 
-// A timer that is due.
+// A timer that is due. Events lie in the caller's arrays, so this struct keeps its size: what later versions add takes the
+// place of reserved words.
 typedef struct tb_event {
     // What was given with it. Polled events are not called by the library; whoever polls may.
     tb_callback callback;
@@ -215,6 +265,11 @@ typedef struct tb_event {
     // The instants of a periodic task that it stands for: more than 1 when some were missed, or not polled in time. Of
     // everything else 1.
     uint64_t count;
+    // The key of a one-shot that was scheduled by one; otherwise NULL. It lives as long as the call that shows the event. In a
+    // polled event it lives until the thread that polled it calls `tb_poll` again, for whichever engine.
+    const char *key;
+    // 0. Later versions may give a meaning to them, in which 0 says nothing.
+    uint64_t reserved[5];
 } tb_event;
 
 // A snapshot of an engine's counters. Counters are read one after the other while the engine goes on, so they may disagree by
@@ -254,9 +309,15 @@ typedef struct tb_stats {
     uint64_t lateness_max_ns;
 } tb_stats;
 
+// A function of the sanitizer's.
+typedef void (*tb_annotation)(void *address);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// The version of the library that the program runs with, such as "0.1.0"; `TB_VERSION` is that of the header. A constant.
+const char *tb_version(void);
 
 // The message of the last call of this thread that failed: UTF-8, valid until the next call of this thread. Empty if none
 // has.
@@ -290,7 +351,7 @@ enum tb_status tb_engine_shutdown(const struct tb_engine *engine,
 
 // Shuts an engine down, if that has not been done, and frees it; events that were not polled are dropped, and its descriptor is
 // closed once its timers are freed too. Not to be called while another thread uses the engine, nor in a callback of
-// `tb_engine_advance`. Its timers and tasks may be freed afterwards.
+// `tb_engine_advance`. Its timers and tasks may be freed afterwards. In a child process nothing is freed.
 enum tb_status tb_engine_free(struct tb_engine *engine);
 
 // Has `callback` called with `user`, once, `delay_ns` from now or later; never earlier. 0 is due when the present tick ends,
@@ -333,18 +394,36 @@ enum tb_status tb_schedule_keyed(const struct tb_engine *engine,
                                  void *user,
                                  void **replaced);
 
-// Cancels the one-shot of a key: `TB_CANCELLED`, and its `user` in `user`; or `TB_GONE`, and NULL: the key had none, or its
-// callback has begun, or its event was or will be polled. Both may be NULL.
+// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` when the key has none. With any
+// other failure the one-shot is as it was.
+enum tb_status tb_reschedule_keyed(const struct tb_engine *engine,
+                                   const char *key,
+                                   uint64_t delay_ns);
+
+// Cancels the one-shot of a key. `TB_CANCELLED`: it was pending, and its `user` is put into `user`. Otherwise `user` gets NULL:
+// `TB_RUNNING` while a callback of the key runs, and `TB_GONE` when the key has none, or its event was or will be polled. A key
+// that was scheduled again while its callback runs has one that is pending. `outcome` and `user` may be NULL.
 enum tb_status tb_cancel_keyed(const struct tb_engine *engine,
                                const char *key,
                                enum tb_outcome *outcome,
                                void **user);
+
+// As `tb_cancel_keyed`, but waits until the callbacks of the key that have begun have returned, also when it says
+// `TB_CANCELLED`. It never says `TB_RUNNING`, except in a callback of this engine, where it does not wait for fear of waiting
+// for itself.
+enum tb_status tb_cancel_keyed_and_wait(const struct tb_engine *engine,
+                                        const char *key,
+                                        enum tb_outcome *outcome,
+                                        void **user);
 
 // Makes a timer, which is not armed. `tb_timer_free` frees it, before or after the engine.
 enum tb_status tb_timer_create(const struct tb_engine *engine,
                                tb_callback callback,
                                void *user,
                                struct tb_timer **timer);
+
+// What `tb_timer_create` was given as `user`.
+enum tb_status tb_timer_user(const struct tb_timer *timer, void **user);
 
 // Arms a timer: it is due `delay_ns` from now, or later; never earlier. One that is armed gets the new deadline instead of
 // the old one, and of one that is due and was not polled the event is withdrawn. A callback for an earlier deadline may have
@@ -404,8 +483,86 @@ enum tb_status tb_event_fd(const struct tb_engine *engine,
 // Fills `stats`, whose `size` the caller has set; what this version does not know is left as it was.
 enum tb_status tb_engine_stats(const struct tb_engine *engine, struct tb_stats *stats);
 
+// Used by this header under ThreadSanitizer, with `TB_TSAN`: the functions that the library annotates hand-overs with. The
+// first call of a process counts.
+void tb_annotate_with(tb_annotation acquire,
+                      tb_annotation release);
+
+// Used by this header under ThreadSanitizer, with `TB_TSAN`: annotates that `user` is handed over by the call that follows.
+void tb_hand_over(void *user);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
+
+#ifdef TB_TSAN
+
+// See THREADSANITIZER above. The library does the rest. These calls are functions here, not macros with arguments: their
+// arguments are evaluated once, and their addresses may be taken.
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+const char *__tsan_default_suppressions(void);
+
+// What the shared library allocates and frees itself is not reported. A program may have a function of its own instead.
+__attribute__((weak)) const char *__tsan_default_suppressions(void) {
+    return "called_from_lib:libtourbillon.so\n";
+}
+
+static inline tb_status tb_tsan_engine_create(const tb_options *options, tb_engine **engine) {
+    tb_annotate_with(__tsan_acquire, __tsan_release);
+    return tb_engine_create(options, engine);
+}
+
+static inline tb_status tb_tsan_engine_create_driven(const tb_options *options, tb_engine **engine) {
+    tb_annotate_with(__tsan_acquire, __tsan_release);
+    return tb_engine_create_driven(options, engine);
+}
+
+static inline tb_status tb_tsan_schedule(const tb_engine *engine, uint64_t delay_ns, tb_callback callback,
+                                         void *user, uint64_t *id) {
+    tb_hand_over(user);
+    return tb_schedule(engine, delay_ns, callback, user, id);
+}
+
+static inline tb_status tb_tsan_schedule_at(const tb_engine *engine, uint64_t deadline_ns, tb_callback callback,
+                                            void *user, uint64_t *id) {
+    tb_hand_over(user);
+    return tb_schedule_at(engine, deadline_ns, callback, user, id);
+}
+
+static inline void tb_tsan_hand_over(const tb_timer *timer) {
+    void *user = NULL;
+    if (tb_timer_user(timer, &user) == TB_OK) {
+        tb_hand_over(user);
+    }
+}
+
+static inline tb_status tb_tsan_timer_arm(const tb_timer *timer, uint64_t delay_ns) {
+    tb_tsan_hand_over(timer);
+    return tb_timer_arm(timer, delay_ns);
+}
+
+static inline tb_status tb_tsan_timer_arm_at(const tb_timer *timer, uint64_t deadline_ns) {
+    tb_tsan_hand_over(timer);
+    return tb_timer_arm_at(timer, deadline_ns);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#define tb_engine_create tb_tsan_engine_create
+#define tb_engine_create_driven tb_tsan_engine_create_driven
+#define tb_schedule tb_tsan_schedule
+#define tb_schedule_at tb_tsan_schedule_at
+#define tb_timer_arm tb_tsan_timer_arm
+#define tb_timer_arm_at tb_tsan_timer_arm_at
+
+#endif /* TB_TSAN */
 
 #endif  /* TOURBILLON_H */

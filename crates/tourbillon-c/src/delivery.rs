@@ -1,9 +1,11 @@
 //! What becomes of a timer that is due: a call, or an event to be polled.
 
+use crate::annotate;
 use crate::events::{Entry, Events};
 use crate::status::Failure;
 use std::cell::Cell;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 use tourbillon::task::Moment;
@@ -12,7 +14,8 @@ use tourbillon::{TimerId, Timestamp};
 /// What is called when a timer is due: with the `user` that it was given, and an event that lives as long as the call.
 pub type tb_callback = Option<unsafe extern "C" fn(user: *mut c_void, event: *const tb_event)>;
 
-/// A timer that is due.
+/// A timer that is due. Events lie in the caller's arrays, so this struct keeps its size: what later versions add takes the
+/// place of reserved words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tb_event {
@@ -29,6 +32,11 @@ pub struct tb_event {
     /// The instants of a periodic task that it stands for: more than 1 when some were missed, or not polled in time. Of
     /// everything else 1.
     pub count: u64,
+    /// The key of a one-shot that was scheduled by one; otherwise NULL. It lives as long as the call that shows the event. In a
+    /// polled event it lives until the thread that polled it calls `tb_poll` again, for whichever engine.
+    pub key: *const c_char,
+    /// 0. Later versions may give a meaning to them, in which 0 says nothing.
+    pub reserved: [u64; 5],
 }
 
 /// A callback and what it gets.
@@ -46,15 +54,28 @@ unsafe impl Sync for Target {}
 impl Target {
     pub(crate) fn event(self, id: u64, deadline: Timestamp, lateness: Duration, count: u64) -> tb_event {
         let Self { callback, user } = self;
-        let lateness_ns = nanos(lateness);
-        tb_event { callback, user, id, deadline_ns: deadline.as_nanos(), lateness_ns, count }
+        let (deadline_ns, lateness_ns) = (deadline.as_nanos(), nanos(lateness));
+        tb_event { callback, user, id, deadline_ns, lateness_ns, count, key: ptr::null(), reserved: [0; 5] }
+    }
+
+    /// The event of a one-shot without an id.
+    pub(crate) fn event_of(self, moment: &Moment) -> tb_event {
+        self.event(0, moment.deadline, moment.lateness, 1)
     }
 
     pub(crate) fn call(self, event: &tb_event) {
         if let Some(callback) = self.callback {
+            annotate::arrived(self.user);
             // SAFETY: the contract: it is a callback, and the event lives as long as the call.
             unsafe { callback(self.user, event) };
+            annotate::callback_returned();
         }
+    }
+}
+
+impl tb_event {
+    pub(crate) fn with_key(self, key: &CStr) -> Self {
+        Self { key: key.as_ptr(), ..self }
     }
 }
 
@@ -86,12 +107,22 @@ impl Delivery {
             Self::Queue(events) => Some(events),
         }
     }
+}
 
-    pub(crate) fn deliver(&self, target: Target, event: tb_event) {
-        match self {
-            Self::Call => target.call(&event),
-            Self::Queue(events) => events.push(Entry::Event(event)),
-        }
+/// A queue that outlives whoever has this, without a count of references: each one-shot would write to it, from all threads.
+#[derive(Clone, Copy)]
+struct Lent(NonNull<Events>);
+
+// SAFETY: it is a reference to what is `Sync`.
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// # Safety
+    ///
+    /// The engine of this queue has not been freed.
+    unsafe fn push(self, entry: Entry) {
+        // SAFETY: the engine has the queue.
+        unsafe { self.0.as_ref() }.push(entry);
     }
 }
 
@@ -101,13 +132,20 @@ thread_local! {
 }
 
 /// The closure of a one-shot.
-pub(crate) fn one_shot(delivery: Delivery, target: Target) -> impl FnOnce(Option<&Moment>) + Send + 'static {
-    move |moment| match moment {
-        Some(moment) => {
-            let event = target.event(id_of(moment.id), moment.deadline, moment.lateness, 1);
-            delivery.deliver(target, event);
+pub(crate) fn one_shot(
+    delivery: &Delivery,
+    target: Target,
+) -> impl FnOnce(Option<&Moment>) + Send + use<> + 'static {
+    let queue = delivery.events().map(|events| Lent(NonNull::from(&**events)));
+    move |moment| match (moment, queue) {
+        (None, _) => RETURNED.set(Some(target)),
+        (Some(moment), None) => target.call(&tb_event { id: id_of(moment.id), ..target.event_of(moment) }),
+        (Some(&Moment { id, deadline, .. }), Some(queue)) => {
+            let entry = Entry::Shot { target, id: id_of(id), deadline };
+            // SAFETY: freeing an engine shuts it down first, and that waits for what it fires: on an engine that is polled
+            // nothing of C's runs in there, so the call that frees is not made from within.
+            unsafe { queue.push(entry) };
         }
-        None => RETURNED.set(Some(target)),
     }
 }
 

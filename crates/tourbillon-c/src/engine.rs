@@ -1,23 +1,41 @@
 //! Engines: made, driven, shut down and freed.
 
+use crate::annotate;
 use crate::delivery::{Delivery, Target, id_of, returned, tb_callback, tb_event};
 use crate::events::Events;
 use crate::handles::{self, Handle};
+use crate::keys::{Keys, Unkeyed};
 use crate::options::{tb_delivery, tb_options};
 use crate::status::{Failure, guard, tb_status};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 use tourbillon::Unfired;
-use tourbillon::keyed::Keyed;
 use tourbillon::task::{DrivenTasks, TaskEngine, Tasks};
 
 /// An engine: its wheels, its threads, and what is scheduled on them.
 #[derive(Debug)]
 pub struct tb_engine {
     tasks: Tasks,
-    keyed: Keyed<String, Target>,
+    keys: Keys,
     delivery: Delivery,
     owner: Owner,
+}
+
+/// The one-shots that a shutdown gives back.
+struct Returned {
+    by_id: Vec<tb_event>,
+    by_key: Vec<Unkeyed>,
+}
+
+impl Returned {
+    fn len(&self) -> usize {
+        self.by_id.len() + self.by_key.len()
+    }
+
+    /// The events; those of keys are shown while their keys live.
+    fn events(&self) -> impl Iterator<Item = &tb_event> {
+        self.by_id.iter().chain(self.by_key.iter().map(|(event, _)| event))
+    }
 }
 
 /// What has the engine run.
@@ -50,20 +68,16 @@ impl Handle for tb_engine {
 
 impl tb_engine {
     fn new(tasks: Tasks, owner: Owner, delivery: Delivery) -> Self {
-        let deliver = delivery.clone();
-        let keyed = tasks.keyed(move |due| {
-            let target: Target = due.value;
-            deliver.deliver(target, target.event(0, due.deadline, due.lateness, 1));
-        });
-        Self { tasks, keyed, delivery, owner }
+        let keys = Keys::new(&delivery);
+        Self { tasks, keys, delivery, owner }
     }
 
     pub(crate) fn tasks(&self) -> &Tasks {
         &self.tasks
     }
 
-    pub(crate) fn keyed(&self) -> &Keyed<String, Target> {
-        &self.keyed
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     pub(crate) fn delivery(&self) -> &Delivery {
@@ -75,18 +89,14 @@ impl tb_engine {
         self.delivery.events().ok_or_else(none)
     }
 
-    /// Ends it: the events that one-shots would have had which have not fired.
-    fn shut_down(&self) -> Vec<tb_event> {
-        let event = |target: Target, id, deadline| target.event(id, deadline, Duration::ZERO, 1);
-        let unfired = self.tasks.shutdown().into_iter();
-        let unfired = unfired.filter_map(|Unfired { id, deadline, payload }| {
-            Some(event(returned(payload)?, id_of(id), deadline))
-        });
-        let unkeyed = self.keyed.keys().into_iter().filter_map(|key| {
-            let deadline = self.keyed.deadline(&key)?;
-            Some(event(self.keyed.cancel(&key)?, 0, deadline))
-        });
-        unfired.chain(unkeyed).collect()
+    /// Ends it: what one-shots would have had that have not fired.
+    fn shut_down(&self) -> Returned {
+        let event = |Unfired { id, deadline, payload }| {
+            Some(returned(payload)?.event(id_of(id), deadline, Duration::ZERO, 1))
+        };
+        let by_id = self.tasks.shutdown().into_iter().filter_map(event).collect();
+        // The engine refuses by now, so that a schedule by key either was before this, or is refused.
+        Returned { by_id, by_key: self.keys.close() }
     }
 
     /// The driver, unless it is at work.
@@ -227,10 +237,11 @@ pub unsafe extern "C" fn tb_engine_shutdown(
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
         let returned = engine.shut_down();
+        annotate::waited_for_callbacks();
         // SAFETY: the contract.
         unsafe { handles::put_if_wanted(count, returned.len() as u64) };
-        for event in returned {
-            Target { callback: unfired, user: event.user }.call(&event);
+        for event in returned.events() {
+            Target { callback: unfired, user: event.user }.call(event);
         }
         Ok(())
     })
@@ -238,7 +249,7 @@ pub unsafe extern "C" fn tb_engine_shutdown(
 
 /// Shuts an engine down, if that has not been done, and frees it; events that were not polled are dropped, and its descriptor is
 /// closed once its timers are freed too. Not to be called while another thread uses the engine, nor in a callback of
-/// `tb_engine_advance`. Its timers and tasks may be freed afterwards.
+/// `tb_engine_advance`. Its timers and tasks may be freed afterwards. In a child process nothing is freed.
 ///
 /// # Safety
 ///
@@ -247,9 +258,14 @@ pub unsafe extern "C" fn tb_engine_shutdown(
 pub unsafe extern "C" fn tb_engine_free(engine: *mut tb_engine) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
-        drop(unsafe { handles::lend(engine) }?.driver()?);
+        match unsafe { handles::lend(engine) } {
+            Ok(engine) => drop(engine.driver()?),
+            Err(failure) if failure.status == tb_status::TB_FORKED => {}
+            Err(failure) => return Err(failure),
+        }
         // SAFETY: the contract.
         drop(unsafe { handles::take(engine) }?);
+        annotate::waited_for_callbacks();
         Ok(())
     })
 }

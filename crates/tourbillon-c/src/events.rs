@@ -46,9 +46,12 @@
 //! # Progress and cost
 //! push and poll are lock-free, O(1) an entry. Nothing bounds the events of one-shots that are not polled.
 
+use crate::annotate;
 use crate::bell::Bell;
-use crate::delivery::{nanos, tb_event};
+use crate::delivery::{Target, nanos, tb_event};
 use crossbeam_queue::SegQueue;
+use std::cell::RefCell;
+use std::ffi::CStr;
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
@@ -64,14 +67,23 @@ pub(crate) struct Events {
 }
 
 pub(crate) enum Entry {
-    /// Of what is over.
-    Event(tb_event),
-    /// At what lives on.
+    /// The event of a one-shot, which is over.
+    Shot { target: Target, id: u64, deadline: Timestamp },
+    /// The event of a one-shot with a key.
+    Keyed { target: Target, deadline: Timestamp, key: Arc<CStr> },
+    /// A look at what lives on.
     Look(Arc<dyn Source>),
 }
 
-// SAFETY: what an event points to may be used on any thread, by the contract.
-unsafe impl Send for Entry {}
+thread_local! {
+    /// The keys of the events that this thread polled last.
+    static POLLED_KEYS: RefCell<Vec<Arc<CStr>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps the key of an event until this thread polls again; false at the very end of a thread, where it has no place any more.
+fn keep(key: Arc<CStr>) -> bool {
+    POLLED_KEYS.try_with(|keys| keys.borrow_mut().push(key)).is_ok()
+}
 
 /// What may have an event.
 pub(crate) trait Source: Send + Sync {
@@ -103,11 +115,13 @@ impl Events {
     /// Fills `room` with events; how many there were.
     pub(crate) fn poll(&self, room: &mut [MaybeUninit<tb_event>], now: Timestamp) -> usize {
         let mut filled = 0;
+        let _ = POLLED_KEYS.try_with(|keys| keys.borrow_mut().clear());
         while let Some(place) = room.get_mut(filled) {
             let Some(entry) = self.queue.pop() else { break };
             if let Some(mut event) = entry.claim() {
                 let lateness: Duration = now - Timestamp::from_nanos(event.deadline_ns);
                 event.lateness_ns = nanos(lateness);
+                annotate::arrived(event.user);
                 place.write(event);
                 filled += 1;
             }
@@ -132,7 +146,12 @@ impl Events {
 impl Entry {
     fn claim(self) -> Option<tb_event> {
         match self {
-            Self::Event(event) => Some(event),
+            Self::Shot { target, id, deadline } => Some(target.event(id, deadline, Duration::ZERO, 1)),
+            Self::Keyed { target, deadline, key } => {
+                let event = target.event(0, deadline, Duration::ZERO, 1);
+                let keyed = event.with_key(&key);
+                Some(if keep(key) { keyed } else { event })
+            }
             Self::Look(source) => {
                 // Ordering: AcqRel [P3].
                 source.queued().swap(false, Ordering::AcqRel);

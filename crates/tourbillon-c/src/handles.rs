@@ -5,7 +5,8 @@
 //! is a lock for each call, and the memory. Release builds have neither: there, as everywhere in C, who uses a handle that was
 //! freed is on his own.
 
-use crate::status::Failure;
+use crate::fork;
+use crate::status::{Failure, tb_status};
 use std::mem::MaybeUninit;
 
 /// A type whose handles C holds.
@@ -14,14 +15,22 @@ pub(crate) trait Handle: Sync + Send {
     const NAME: &'static str;
 }
 
-/// Gives `value` to C.
-pub(crate) fn give<T: Handle>(value: T) -> *mut T {
-    let handle = Box::into_raw(Box::new(value));
-    register::insert(handle.addr(), T::NAME);
-    handle
+/// What a handle points to.
+struct Held<T> {
+    value: T,
+    /// How many forks lie before it.
+    forks: u32,
 }
 
-/// What a handle stands for.
+/// Gives `value` to C.
+pub(crate) fn give<T: Handle>(value: T) -> *mut T {
+    fork::watch();
+    let handle = Box::into_raw(Box::new(Held { value, forks: fork::count() }));
+    register::insert(handle.addr(), T::NAME);
+    handle.cast()
+}
+
+/// What a handle stands for. Fails in a child process: it has the memory of the handle's engine, and not its threads.
 ///
 /// # Safety
 ///
@@ -32,38 +41,49 @@ pub(crate) unsafe fn lend<'a, T: Handle>(handle: *const T) -> Result<&'a T, Fail
     }
     register::check(handle.addr(), T::NAME)?;
     // SAFETY: the caller's handle is one that `give` made, and nobody frees it meanwhile.
-    Ok(unsafe { &*handle })
+    let held = unsafe { &*handle.cast::<Held<T>>() };
+    if held.forks != fork::count() {
+        let message = "the engine was made before a fork, and its threads are in the parent process";
+        return Err(Failure::new(tb_status::TB_FORKED, message));
+    }
+    Ok(&held.value)
 }
 
-/// Takes a handle back from C.
+/// Takes a handle back from C: what it stands for; `None` in a child process, where that is left alone.
 ///
 /// # Safety
 ///
 /// The [contract](crate#contract).
-pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Result<T, Failure> {
+pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Result<Option<T>, Failure> {
     if handle.is_null() {
         return Err(Failure::null(T::NAME));
     }
     register::remove(handle.addr(), T::NAME)?;
+    let handle = handle.cast::<Held<T>>();
+    // SAFETY: it is one that `give` made, and nobody else uses it.
+    if unsafe { &*handle }.forks != fork::count() {
+        return Ok(None);
+    }
     #[cfg(debug_assertions)]
     {
         // SAFETY: it is one that `give` made, it lived until now, and what it held is not looked at again.
-        let value = unsafe { handle.read() };
+        let held = unsafe { handle.read() };
         // So that a leak checker finds nothing through it.
-        // SAFETY: it has room for a `T`, and holds none any more.
+        // SAFETY: it has room for a `Held`, and holds none any more.
         unsafe { handle.write_bytes(0, 1) };
-        Ok(value)
+        Ok(Some(held.value))
     }
     #[cfg(not(debug_assertions))]
     {
         // SAFETY: it is one that `give` made, and the caller's to free.
-        Ok(*unsafe { Box::from_raw(handle) })
+        Ok(Some(unsafe { Box::from_raw(handle) }.value))
     }
 }
 
 #[cfg(debug_assertions)]
-mod register {
+pub(crate) mod register {
     use crate::status::{Failure, tb_status};
+    use std::cell::Cell;
     use std::collections::BTreeMap;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -77,6 +97,22 @@ mod register {
 
     fn handles() -> MutexGuard<'static, BTreeMap<usize, Entry>> {
         HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    thread_local! {
+        /// The register, in the hands of a thread that forks.
+        static HELD: Cell<Option<MutexGuard<'static, BTreeMap<usize, Entry>>>> = const { Cell::new(None) };
+    }
+
+    /// Locks the register, so that no other thread has it in the instant of a fork.
+    pub(crate) extern "C" fn hold() {
+        let _ = HELD.try_with(|held| held.set(Some(handles())));
+    }
+
+    /// After a fork, in either process.
+    pub(crate) extern "C" fn let_go() {
+        // It fails at the very end of a thread, where nothing was held.
+        drop(HELD.try_with(Cell::take));
     }
 
     pub(super) fn insert(address: usize, name: &'static str) {
@@ -109,8 +145,12 @@ mod register {
 }
 
 #[cfg(not(debug_assertions))]
-mod register {
+pub(crate) mod register {
     use crate::status::Failure;
+
+    pub(crate) extern "C" fn hold() {}
+
+    pub(crate) extern "C" fn let_go() {}
 
     pub(super) fn insert(_: usize, _: &'static str) {}
 

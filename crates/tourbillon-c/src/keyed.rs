@@ -1,27 +1,28 @@
 //! One-shots by key.
 
+use crate::annotate;
 use crate::delivery::tb_callback;
 use crate::engine::{tb_engine, tb_outcome};
 use crate::handles;
+use crate::keys::Found;
 use crate::status::{Failure, guard, tb_status};
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::time::Duration;
-use tourbillon::ScheduleErrorKind;
-use tourbillon::keyed::KeyedErrorKind;
 
 /// A key as C gives it.
 ///
 /// # Safety
 ///
 /// The [contract](crate#contract): it is null, or ends with a NUL.
-unsafe fn key<'a>(key: *const c_char) -> Result<&'a str, Failure> {
+unsafe fn key<'a>(key: *const c_char) -> Result<&'a CStr, Failure> {
     if key.is_null() {
         return Err(Failure::null("key"));
     }
     // SAFETY: the contract.
     let key = unsafe { CStr::from_ptr(key) };
-    key.to_str().map_err(|error| Failure::new(tb_status::TB_NOT_UTF8, format!("key: {error}")))
+    let not_utf8 = |error| Failure::new(tb_status::TB_NOT_UTF8, format!("key: {error}"));
+    key.to_str().map(|_| key).map_err(not_utf8)
 }
 
 /// Schedules a one-shot under a key: UTF-8, ended by a NUL, copied. One that the key has is replaced, and its `user` is put into
@@ -43,25 +44,45 @@ pub unsafe extern "C" fn tb_schedule_keyed(
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
         // SAFETY: the contract.
-        let key = unsafe { self::key(key) }?.to_owned();
+        let key = unsafe { self::key(key) }?;
         let target = engine.delivery().target(callback, user)?;
-        let placed = engine.keyed().schedule(key.clone(), Duration::from_nanos(delay_ns), target);
-        let old = placed.map_err(|error| match error.kind {
-            KeyedErrorKind::Refused(kind) => kind.into(),
-            kind => Failure::new(tb_status::TB_INVALID, kind.to_string()),
-        })?;
-        if engine.tasks().is_shut_down() && engine.keyed().cancel(key.as_str()).is_some() {
-            // The shutdown had looked before the key was there.
-            return Err(ScheduleErrorKind::ShutDown.into());
-        }
+        let deadline = engine.tasks().now() + Duration::from_nanos(delay_ns);
+        annotate::handed_over(user);
+        let old = engine.keys().schedule(engine.tasks(), key, deadline, target)?;
+        let old = old.map_or(ptr::null_mut(), |target| target.user);
+        annotate::arrived(old);
         // SAFETY: the contract.
-        unsafe { handles::put_if_wanted(replaced, old.map_or(ptr::null_mut(), |target| target.user)) };
+        unsafe { handles::put_if_wanted(replaced, old) };
         Ok(())
     })
 }
 
-/// Cancels the one-shot of a key: `TB_CANCELLED`, and its `user` in `user`; or `TB_GONE`, and NULL: the key had none, or its
-/// callback has begun, or its event was or will be polled. Both may be NULL.
+/// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` when the key has none. With any
+/// other failure the one-shot is as it was.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_reschedule_keyed(
+    engine: *const tb_engine,
+    key: *const c_char,
+    delay_ns: u64,
+) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let engine = unsafe { handles::lend(engine) }?;
+        // SAFETY: the contract.
+        let key = unsafe { self::key(key) }?;
+        let deadline = engine.tasks().now() + Duration::from_nanos(delay_ns);
+        annotate::moved();
+        engine.keys().reschedule(engine.tasks(), key, deadline)
+    })
+}
+
+/// Cancels the one-shot of a key. `TB_CANCELLED`: it was pending, and its `user` is put into `user`. Otherwise `user` gets NULL:
+/// `TB_RUNNING` while a callback of the key runs, and `TB_GONE` when the key has none, or its event was or will be polled. A key
+/// that was scheduled again while its callback runs has one that is pending. `outcome` and `user` may be NULL.
 ///
 /// # Safety
 ///
@@ -73,15 +94,52 @@ pub unsafe extern "C" fn tb_cancel_keyed(
     outcome: *mut tb_outcome,
     user: *mut *mut c_void,
 ) -> tb_status {
+    // SAFETY: the contract.
+    unsafe { cancel(engine, key, (outcome, user), false) }
+}
+
+/// As `tb_cancel_keyed`, but waits until the callbacks of the key that have begun have returned, also when it says
+/// `TB_CANCELLED`. It never says `TB_RUNNING`, except in a callback of this engine, where it does not wait for fear of waiting
+/// for itself.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_cancel_keyed_and_wait(
+    engine: *const tb_engine,
+    key: *const c_char,
+    outcome: *mut tb_outcome,
+    user: *mut *mut c_void,
+) -> tb_status {
+    // SAFETY: the contract.
+    unsafe { cancel(engine, key, (outcome, user), true) }
+}
+
+/// # Safety
+///
+/// The [contract](crate#contract).
+unsafe fn cancel(
+    engine: *const tb_engine,
+    key: *const c_char,
+    (outcome, user): (*mut tb_outcome, *mut *mut c_void),
+    and_wait: bool,
+) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
         // SAFETY: the contract.
         let key = unsafe { self::key(key) }?;
-        let (cancelled, old) = match engine.keyed().cancel(key) {
-            Some(target) => (tb_outcome::TB_CANCELLED, target.user),
-            None => (tb_outcome::TB_GONE, ptr::null_mut()),
+        let found = engine.keys().cancel(engine.tasks(), key, and_wait);
+        if and_wait {
+            annotate::waited_for_callbacks();
+        }
+        let (cancelled, old) = match found {
+            Found { cancelled: Some(target), .. } => (tb_outcome::TB_CANCELLED, target.user),
+            Found { is_running: true, .. } => (tb_outcome::TB_RUNNING, ptr::null_mut()),
+            Found { .. } => (tb_outcome::TB_GONE, ptr::null_mut()),
         };
+        annotate::arrived(old);
         // SAFETY: the contract.
         unsafe { handles::put_if_wanted(outcome, cancelled) };
         // SAFETY: the contract.

@@ -18,7 +18,7 @@
 //! ```text
 //!  options  engine  timer  task  keyed  stats      what C calls: one function each, through `status::guard`
 //!     │       │       │      │     │      │
-//!  handles    └───────┴──┬───┴─────┘              boxes that C holds; in debug builds, which of them live
+//!  handles    └───────┴──┬───┴── keys             boxes that C holds; in debug builds, which of them live
 //!                     delivery                     an event becomes a call here, or an entry there
 //!                        │
 //!                     events ── bell               the queue that is polled, and the descriptor that says so
@@ -29,14 +29,17 @@
 //! Calendars, parallel runs and futures: their types do not cross the border.
 #![expect(non_camel_case_types, reason = "the names of a C header")]
 
+mod annotate;
 mod bell;
 mod delivery;
 mod engine;
 mod events;
+mod fork;
 mod handles;
 #[cfg(test)]
 mod interleavings;
 mod keyed;
+mod keys;
 mod options;
 mod poll;
 mod shot;
@@ -44,14 +47,17 @@ mod stats;
 mod status;
 mod task;
 mod timer;
+mod version;
 
+pub use annotate::{tb_annotate_with, tb_annotation, tb_hand_over};
 pub use delivery::{tb_callback, tb_event};
 pub use engine::*;
 pub use keyed::*;
-pub use options::{tb_delivery, tb_options, tb_pinning};
+pub use options::{tb_clock, tb_delivery, tb_options, tb_pinning};
 pub use poll::*;
 pub use shot::*;
 pub use stats::{tb_engine_stats, tb_stats};
 pub use status::{tb_last_error, tb_status, tb_status_name};
 pub use task::*;
 pub use timer::*;
+pub use version::tb_version;

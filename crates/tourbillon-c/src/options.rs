@@ -2,7 +2,7 @@
 
 use crate::status::{Failure, tb_status};
 use std::time::Duration;
-use tourbillon::Builder;
+use tourbillon::{Builder, SystemClock};
 
 /// Where a callback runs.
 #[repr(C)]
@@ -26,6 +26,19 @@ pub enum tb_pinning {
     TB_UNPINNED = 1,
 }
 
+/// The clock that deadlines are read on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum tb_clock {
+    /// The system's monotonic clock (`CLOCK_MONOTONIC`), read in the cheapest way that the machine has.
+    TB_CLOCK_MONOTONIC = 0,
+    /// The system's monotonic clock, asked for each time.
+    TB_CLOCK_SYSTEM = 1,
+    /// `CLOCK_BOOTTIME`, which goes on while the machine is suspended: what came due meanwhile fires within a second of the
+    /// resume. Linux only: elsewhere `TB_UNSUPPORTED`.
+    TB_CLOCK_BOOT = 2,
+}
+
 /// How an engine is to be. 0 is the default of every field but `size`; begin with `TB_OPTIONS_INIT`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +59,8 @@ pub struct tb_options {
     pub delivery: u32,
     /// A `tb_pinning`.
     pub pinning: u32,
-    /// Must be 0.
-    pub reserved: u32,
+    /// A `tb_clock`. A driven engine has a clock of its own instead.
+    pub clock: u32,
 }
 
 const DEFAULTS: tb_options = tb_options {
@@ -59,7 +72,7 @@ const DEFAULTS: tb_options = tb_options {
     capacity: 0,
     delivery: 0,
     pinning: 0,
-    reserved: 0,
+    clock: 0,
 };
 
 fn invalid<T>(what: impl Into<std::borrow::Cow<'static, str>>) -> Result<T, Failure> {
@@ -124,12 +137,26 @@ impl tb_options {
             1 => builder = builder.unpinned(),
             other => return invalid(format!("options.pinning is {other}, which is no tb_pinning")),
         }
-        if self.reserved != 0 {
-            return invalid("options.reserved is not 0");
+        match self.clock {
+            0 => {}
+            1 => builder = builder.clock(SystemClock::new()),
+            2 => builder = with_boot_clock(builder)?,
+            other => return invalid(format!("options.clock is {other}, which is no tb_clock")),
         }
         Ok(match self.delivery()? {
             tb_delivery::TB_POOL => builder,
             tb_delivery::TB_INLINE | tb_delivery::TB_POLLED => builder.inline(),
         })
     }
+}
+
+#[cfg(target_os = "linux")]
+#[expect(clippy::unnecessary_wraps, reason = "it fails elsewhere")]
+fn with_boot_clock(builder: Builder) -> Result<Builder, Failure> {
+    Ok(builder.clock(tourbillon::BootClock::new()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn with_boot_clock(_: Builder) -> Result<Builder, Failure> {
+    Err(Failure::new(tb_status::TB_UNSUPPORTED, "this system has no CLOCK_BOOTTIME"))
 }

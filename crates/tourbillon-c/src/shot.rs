@@ -1,5 +1,6 @@
 //! One-shots.
 
+use crate::annotate;
 use crate::delivery::{Delivery, id_of, one_shot, tb_callback, timer_of};
 use crate::engine::{tb_engine, tb_outcome};
 use crate::handles;
@@ -31,7 +32,7 @@ unsafe fn schedule(
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
         let delivery = engine.delivery();
-        let shot = one_shot(delivery.clone(), delivery.target(callback, user)?);
+        let shot = one_shot(delivery, delivery.target(callback, user)?);
         let timer = engine.tasks().at_told(deadline(engine), shot).map_err(|error| error.kind)?;
         // SAFETY: the contract.
         unsafe { handles::put_if_wanted(id, id_of(timer)) };
@@ -120,6 +121,9 @@ unsafe fn cancel(engine: *const tb_engine, id: u64, outcome: *mut tb_outcome, an
                 outcome => outcome,
             },
         };
+        if and_wait {
+            annotate::waited_for_callbacks();
+        }
         // SAFETY: the contract.
         unsafe { handles::put_if_wanted(outcome, cancelled.into()) };
         Ok(())
@@ -146,6 +150,7 @@ pub unsafe extern "C" fn tb_reschedule(
         let place = unsafe { handles::place(new_id, "new_id") }?;
         let none = || Failure::new(tb_status::TB_NOT_PENDING, "0 is the id of no timer");
         let timer = timer_of(id).ok_or_else(none)?;
+        annotate::moved();
         let moved = engine.tasks().reschedule(timer, Duration::from_nanos(delay_ns));
         place.write(id_of(moved.map_err(Failure::from)?));
         Ok(())

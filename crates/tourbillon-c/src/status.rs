@@ -39,6 +39,8 @@ pub enum tb_status {
     TB_SYSTEM = -11,
     /// A bug of the library: a panic was caught. The engine may be used no further than to be freed.
     TB_PANIC = -12,
+    /// The engine was made before a fork, and this is the child: the engine's threads are in the parent process.
+    TB_FORKED = -13,
 }
 
 /// A call that failed.
@@ -160,6 +162,7 @@ fn name_of(status: i32) -> &'static CStr {
         -10 => c"TB_UNSUPPORTED",
         -11 => c"TB_SYSTEM",
         -12 => c"TB_PANIC",
+        -13 => c"TB_FORKED",
         _ => c"an unknown status",
     }
 }
@@ -207,12 +210,13 @@ mod tests {
             TB_UNSUPPORTED,
             TB_SYSTEM,
             TB_PANIC,
+            TB_FORKED,
         ];
         for (number, status) in (0..).zip(all) {
             assert_eq!(status as i32, -number);
             assert_eq!(name_of(-number).to_str().unwrap(), format!("{status:?}"));
         }
-        assert_eq!(name_of(-13), c"an unknown status");
+        assert_eq!(name_of(-14), c"an unknown status");
         assert_eq!(name_of(1), c"an unknown status");
     }
 }

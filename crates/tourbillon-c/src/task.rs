@@ -1,5 +1,6 @@
 //! Periodic tasks.
 
+use crate::annotate;
 use crate::delivery::{Delivery, Target, tb_callback, tb_event};
 use crate::engine::{tb_engine, tb_outcome};
 use crate::events::Source;
@@ -142,6 +143,7 @@ pub unsafe extern "C" fn tb_every(
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
         let target = engine.delivery().target(callback, user)?;
+        annotate::handed_over(user);
         let started = tb_task::start(engine, Duration::from_nanos(period_ns), target)?;
         // SAFETY: the contract.
         if let Ok(place) = unsafe { handles::place(task, "task") } {
@@ -181,6 +183,9 @@ unsafe fn stop(task: *const tb_task, outcome: *mut tb_outcome, and_wait: bool) -
     guard(|| {
         // SAFETY: the contract.
         let stopped = unsafe { handles::lend(task) }?.stop(and_wait);
+        if and_wait {
+            annotate::waited_for_callbacks();
+        }
         // SAFETY: the contract.
         unsafe { handles::put_if_wanted(outcome, stopped) };
         Ok(())
@@ -196,8 +201,9 @@ unsafe fn stop(task: *const tb_task, outcome: *mut tb_outcome, and_wait: bool) -
 pub unsafe extern "C" fn tb_task_free(task: *mut tb_task) -> tb_status {
     guard(|| {
         // SAFETY: the contract.
-        let task = unsafe { handles::take(task) }?;
-        task.stop(false);
+        if let Some(task) = unsafe { handles::take(task) }? {
+            task.stop(false);
+        }
         Ok(())
     })
 }

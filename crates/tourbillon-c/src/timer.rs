@@ -1,5 +1,6 @@
 //! Timers that a handle owns.
 
+use crate::annotate;
 use crate::delivery::{Delivery, Target, tb_callback, tb_event};
 use crate::engine::{tb_engine, tb_outcome};
 use crate::events::{Events, Source};
@@ -16,7 +17,13 @@ use tourbillon::{Disarm, Timestamp};
 /// A timer of one's own, armed and disarmed any number of times: one for each connection, re-armed with each message.
 pub struct tb_timer {
     kind: Kind,
+    user: *mut c_void,
 }
+
+// SAFETY: the contract: `user` may be used on any thread.
+unsafe impl Send for tb_timer {}
+// SAFETY: as above.
+unsafe impl Sync for tb_timer {}
 
 enum Kind {
     Called(TaskTimer),
@@ -36,7 +43,7 @@ impl tb_timer {
             })?),
             Delivery::Queue(events) => Kind::Polled(Polled::new(tasks, Arc::clone(events), target)?),
         };
-        Ok(Self { kind })
+        Ok(Self { kind, user: target.user })
     }
 
     fn arm(&self, delay: Duration) -> Result<(), Failure> {
@@ -210,6 +217,22 @@ pub unsafe extern "C" fn tb_timer_create(
     })
 }
 
+/// What `tb_timer_create` was given as `user`.
+///
+/// # Safety
+///
+/// The [contract](crate#contract).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tb_timer_user(timer: *const tb_timer, user: *mut *mut c_void) -> tb_status {
+    guard(|| {
+        // SAFETY: the contract.
+        let timer = unsafe { handles::lend(timer) }?;
+        // SAFETY: the contract.
+        unsafe { handles::place(user, "user") }?.write(timer.user);
+        Ok(())
+    })
+}
+
 /// Arms a timer: it is due `delay_ns` from now, or later; never earlier. One that is armed gets the new deadline instead of
 /// the old one, and of one that is due and was not polled the event is withdrawn. A callback for an earlier deadline may have
 /// begun; the timer is due again once it has returned. Fails after a shutdown.
@@ -267,6 +290,9 @@ unsafe fn disarm(timer: *const tb_timer, outcome: *mut tb_outcome, and_wait: boo
     guard(|| {
         // SAFETY: the contract.
         let disarmed = unsafe { handles::lend(timer) }?.disarm(and_wait);
+        if and_wait {
+            annotate::waited_for_callbacks();
+        }
         // SAFETY: the contract.
         unsafe { handles::put_if_wanted(outcome, disarmed) };
         Ok(())

@@ -6,7 +6,7 @@ mod support;
 
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::*;
@@ -34,6 +34,9 @@ fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
     table! {
         tb_last_error []
         tb_status_name []
+        tb_version []
+        tb_annotate_with []
+        tb_hand_over []
         tb_engine_create [(null(), null_mut())]
         tb_engine_create_driven [(null(), null_mut())]
         tb_engine_advance [(none, 0)]
@@ -50,6 +53,11 @@ fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
             (engine, null(), 0, call, user, null_mut()),
             (engine, c"k".as_ptr(), 0, None, user, null_mut())
         ]
+        tb_reschedule_keyed [(none, c"k".as_ptr(), 0), (engine, null(), 0)]
+        tb_cancel_keyed_and_wait [
+            (none, c"k".as_ptr(), null_mut(), null_mut()),
+            (engine, null(), null_mut(), null_mut())
+        ]
         tb_cancel_keyed [
             (none, c"k".as_ptr(), null_mut(), null_mut()),
             (engine, null(), null_mut(), null_mut())
@@ -59,6 +67,7 @@ fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
             (engine, None, user, &mut null_mut()),
             (engine, call, user, null_mut())
         ]
+        tb_timer_user [(null(), &mut null_mut())]
         tb_timer_arm [(null(), 0)]
         tb_timer_arm_at [(null(), 0)]
         tb_timer_disarm [(null(), null_mut())]
@@ -123,6 +132,79 @@ fn results_that_need_not_be_wanted_may_be_null() {
         assert_eq!(tb_engine_shutdown(driven.engine, None, null_mut()), TB_OK);
     }
     assert_eq!(log.len(), 11);
+}
+
+#[test]
+fn the_version_of_header_and_library_is_that_of_the_crate() {
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(unsafe { CStr::from_ptr(tb_version()) }.to_str(), Ok(version));
+    let header = std::fs::read_to_string(root().join("include/tourbillon.h")).unwrap();
+    let macro_of = |name: &str| {
+        let line = header.lines().find_map(|line| line.strip_prefix(&format!("#define {name} ")));
+        line.unwrap_or_else(|| panic!("{name} is missing")).to_owned()
+    };
+    assert_eq!(macro_of("TB_VERSION"), format!("{version:?}"));
+    let parts = ["MAJOR", "MINOR", "PATCH"].map(|part| macro_of(&format!("TB_VERSION_{part}")));
+    assert_eq!(parts.join("."), version.split('-').next().unwrap());
+}
+
+/// Programs have arrays of events: a later version may give a meaning to a reserved word, and must not move the others.
+#[test]
+fn an_event_keeps_its_layout() {
+    assert_eq!(size_of::<tb_event>(), 3 * size_of::<usize>() + 9 * 8);
+    assert_eq!(std::mem::offset_of!(tb_event, reserved), size_of::<tb_event>() - 5 * 8);
+}
+
+// --- Clocks ---
+
+struct Sleeper {
+    scheduled: Instant,
+    slept: AtomicU64,
+}
+
+unsafe extern "C" fn note_elapsed(user: *mut c_void, _: *const tb_event) {
+    let sleeper = unsafe { &*user.cast::<Sleeper>() };
+    let slept = u64::try_from(sleeper.scheduled.elapsed().as_nanos()).unwrap();
+    sleeper.slept.store(slept, Ordering::Release);
+}
+
+#[test]
+fn an_engine_runs_on_the_clock_that_was_chosen() {
+    let mut clocks = vec![tb_clock::TB_CLOCK_MONOTONIC, tb_clock::TB_CLOCK_SYSTEM];
+    if cfg!(target_os = "linux") {
+        clocks.push(tb_clock::TB_CLOCK_BOOT);
+    }
+    for clock in clocks {
+        let (mut engine, mut before, mut after) = (null_mut(), 0, 0);
+        let options = tb_options { clock: clock as u32, ..options(tb_delivery::TB_INLINE) };
+        unsafe {
+            assert_eq!(tb_engine_create(&options, &mut engine), TB_OK);
+            assert_eq!(tb_now(engine, &mut before), TB_OK);
+            let sleeper = Sleeper { scheduled: Instant::now(), slept: AtomicU64::new(0) };
+            let user = (&raw const sleeper).cast_mut().cast();
+            assert_eq!(tb_schedule(engine, 20 * MS, Some(note_elapsed), user, null_mut()), TB_OK);
+            let begin = Instant::now();
+            while sleeper.slept.load(Ordering::Acquire) == 0 {
+                assert!(begin.elapsed() < PATIENCE);
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(tb_now(engine, &mut after), TB_OK);
+            assert!(after - before >= 20 * MS, "{clock:?}");
+            // By `Instant`, which is CLOCK_MONOTONIC: the clock that TB_CLOCK_SYSTEM reads.
+            let slept = sleeper.slept.load(Ordering::Acquire);
+            assert!(clock != tb_clock::TB_CLOCK_SYSTEM || slept >= 20 * MS, "{slept} ns");
+            assert_eq!(tb_engine_free(engine), TB_OK);
+        }
+    }
+}
+
+#[test]
+fn a_driven_engine_has_a_clock_of_its_own_whatever_was_chosen() {
+    for clock in [tb_clock::TB_CLOCK_MONOTONIC, tb_clock::TB_CLOCK_SYSTEM] {
+        let driven = Driven::with(&tb_options { clock: clock as u32, ..options(tb_delivery::TB_INLINE) });
+        driven.advance(5 * MS);
+        assert_eq!(driven.now(), 5 * MS);
+    }
 }
 
 // --- Errors ---
@@ -242,7 +324,7 @@ fn options_of_another_size_are_read_as_far_as_both_know() {
         for wrong in [
             tb_options { delivery: 3, ..options(tb_delivery::TB_POOL) },
             tb_options { pinning: 2, ..options(tb_delivery::TB_POOL) },
-            tb_options { reserved: 1, ..options(tb_delivery::TB_POOL) },
+            tb_options { clock: 3, ..options(tb_delivery::TB_POOL) },
         ] {
             assert_eq!(tb_engine_create(&wrong, &mut engine), TB_INVALID);
         }
@@ -295,6 +377,9 @@ fn callbacks_come_with_their_event() {
         assert_eq!(log.len(), 0);
 
         assert_eq!(tb_timer_create(driven.engine, Some(log_call), log.user(), &mut timer), TB_OK);
+        let mut user = null_mut();
+        assert_eq!(tb_timer_user(timer, &mut user), TB_OK);
+        assert_eq!(user, log.user());
         assert_eq!(tb_timer_arm(timer, 10 * MS), TB_OK);
         assert_eq!(tb_timer_disarm(timer, &mut outcome), TB_OK);
         assert_eq!(outcome, TB_CANCELLED);

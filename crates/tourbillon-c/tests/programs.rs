@@ -44,18 +44,80 @@ fn driven() {
     program("driven");
 }
 
+fn run_once(program: &Path, arguments: &[&OsStr]) -> String {
+    String::from_utf8(run(Command::new(program).args(arguments)).stdout).unwrap()
+}
+
+/// Every call of a child process with its parent's handles is refused, and ends; engines of its own run.
 #[test]
-fn the_program_in_the_header_runs() {
-    if !has("cc") {
+fn forked() {
+    if has("cc") {
+        let program = compile(&root().join("tests/c/forked.c"), "forked", Link::Static);
+        assert_eq!(run_once(&program, &[]), "forked: ok\n");
+    }
+}
+
+/// A library whose engine was freed in a callback is closed while the engine's thread is still in it.
+#[test]
+fn unloaded() {
+    if has("cc") {
+        let program = compile(&root().join("tests/c/unloaded.c"), "unloaded", Link::Static);
+        let library = libraries().join("libtourbillon_c.so");
+        assert_eq!(run_once(&program, &[library.as_os_str()]), "unloaded: ok\n");
+    }
+}
+
+/// Whether programs under the sanitizer run here; says so if they do not.
+fn has_thread_sanitizer() -> bool {
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nothing.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let program = source.with_extension("tsan");
+    let mut compiler = Command::new("cc");
+    compiler.arg("-fsanitize=thread").arg(&source).arg("-o").arg(&program);
+    let succeeds = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+    let has = succeeds(&mut compiler) && succeeds(&mut Command::new(&program));
+    if !has {
+        eprintln!("ThreadSanitizer does not run here: what needs it is not tested");
+    }
+    has
+}
+
+#[test]
+fn thread_sanitizer_knows_of_hand_overs_that_are_annotated_and_only_of_these() {
+    if !has("cc") || !has_thread_sanitizer() {
         return;
     }
+    let source = root().join("tests/c/handed_over.c");
+    // As `TB_TSAN` has it: of what the library allocates itself nothing is reported.
+    let suppressions = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tsan-suppressions");
+    std::fs::write(&suppressions, "called_from_lib:libtourbillon.so\n").unwrap();
+    let output = |compiler, name, options: &str| {
+        let program = compile_by(compiler, &source, name, Link::Shared);
+        Command::new(program).env("TSAN_OPTIONS", format!("exitcode=66 {options}")).output().unwrap()
+    };
+    let annotated = output(&ANNOTATED_FOR_TSAN, "annotated", "");
+    let report = String::from_utf8_lossy(&annotated.stderr);
+    assert!(annotated.status.success(), "{report}");
+    assert_eq!(annotated.stdout, b"handed over: ok\n");
+    let unannotated = output(&WITH_TSAN, "unannotated", &format!("suppressions={}", suppressions.display()));
+    assert_eq!(unannotated.status.code(), Some(66), "it reports nothing: are annotations needed?");
+}
+
+#[test]
+fn the_program_in_the_header_runs_in_c_and_cpp() {
     let header = std::fs::read_to_string(root().join("include/tourbillon.h")).unwrap();
     let text = header.split(" * A PROGRAM\n").nth(1).unwrap().split(" */").next().unwrap();
     let strip = |line: &str| line.strip_prefix(" *   ").unwrap_or_default().to_owned() + "\n";
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("in_the_header.c");
     std::fs::write(&source, text.lines().map(strip).collect::<String>()).unwrap();
-    for link in [Link::Static, Link::Shared] {
-        assert!(build_and_run(&source, "in_the_header", link).iter().all(String::is_empty));
+    for (compiler, name) in [(C99, "in_the_header_c99"), (CPP11, "in_the_header_cpp11")] {
+        if !has(compiler.0) {
+            continue;
+        }
+        for link in [Link::Static, Link::Shared] {
+            let program = compile_by(&compiler, &source, name, link);
+            assert!(run_twice(&program, &[]).iter().all(String::is_empty));
+        }
     }
 }
 
@@ -64,11 +126,15 @@ fn the_header_is_good_c_and_cpp() {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("includes.c");
     let program = "#include <tourbillon.h>\n#include <tourbillon.h>\n\
                    tb_options options = TB_OPTIONS_INIT;\n\
-                   int main(void) { tb_engine *engine; return tb_engine_create(&options, &engine) == TB_OK ? 0 : 1; }\n";
+                   const int version = TB_VERSION_MAJOR + TB_VERSION_MINOR + TB_VERSION_PATCH;\n\
+                   int main(void) { tb_engine *engine; return tb_engine_create(&options, &engine) == TB_OK ? 0 : version; }\n";
     std::fs::write(&source, program).unwrap();
-    for (compiler, arguments) in
-        [("cc", ["-std=c99", "-xc"]), ("cc", ["-std=c11", "-xc"]), ("c++", ["-std=c++17", "-xc++"])]
-    {
+    for (compiler, arguments) in [
+        ("cc", ["-std=c99", "-xc", "-UTB_TSAN"]),
+        ("cc", ["-std=c11", "-xc", "-DTB_TSAN"]),
+        ("c++", ["-std=c++11", "-xc++", "-DTB_TSAN"]),
+        ("c++", ["-std=c++17", "-xc++", "-UTB_TSAN"]),
+    ] {
         if !has(compiler) {
             continue;
         }

@@ -8,7 +8,7 @@ use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::ptr::null_mut;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 use tourbillon_c::*;
 
@@ -33,12 +33,13 @@ pub(crate) fn options(delivery: tb_delivery) -> tb_options {
         capacity: 0,
         delivery: delivery as u32,
         pinning: tb_pinning::TB_UNPINNED as u32,
-        reserved: 0,
+        clock: tb_clock::TB_CLOCK_MONOTONIC as u32,
     }
 }
 
 pub(crate) fn no_event() -> tb_event {
-    tb_event { callback: None, user: null_mut(), id: 0, deadline_ns: 0, lateness_ns: 0, count: 0 }
+    // SAFETY: it is nothing but numbers and pointers, which may be null.
+    unsafe { std::mem::zeroed() }
 }
 
 pub(crate) fn no_stats() -> tb_stats {
@@ -197,14 +198,14 @@ pub(crate) enum Link {
 }
 
 /// Where cargo put the libraries: beside this test.
-fn libraries() -> PathBuf {
+pub(crate) fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().expect("in target/<profile>/deps").to_owned();
     assert!(folder.join("libtourbillon_c.a").exists(), "cargo builds the libraries before the tests");
     folder
 }
 
-fn run(command: &mut Command) -> Output {
+pub(crate) fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     assert!(
@@ -217,23 +218,61 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
+/// A folder with the shared library under the names that an installed one has.
+fn shared_library() -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let make = || {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shared");
+        std::fs::create_dir_all(&folder).unwrap();
+        for name in
+            ["libtourbillon.so".to_owned(), format!("libtourbillon.so.{}", env!("CARGO_PKG_VERSION_MAJOR"))]
+        {
+            // Another test may have made it.
+            drop(std::os::unix::fs::symlink(libraries().join("libtourbillon_c.so"), folder.join(name)));
+        }
+        folder
+    };
+    FOLDER.get_or_init(make).clone()
+}
+
+/// A compiler and its language, with all warnings as errors.
+pub(crate) struct Compiler(pub(crate) &'static str, pub(crate) &'static [&'static str]);
+
+pub(crate) const C11: Compiler = Compiler("cc", &["-std=c11", "-D_GNU_SOURCE"]);
+pub(crate) const C99: Compiler = Compiler("cc", &["-std=c99"]);
+pub(crate) const CPP11: Compiler = Compiler("c++", &["-std=c++11", "-xc++"]);
+pub(crate) const WITH_TSAN: Compiler = Compiler("cc", &["-std=c11", "-D_GNU_SOURCE", "-fsanitize=thread"]);
+pub(crate) const ANNOTATED_FOR_TSAN: Compiler =
+    Compiler("cc", &["-std=c11", "-D_GNU_SOURCE", "-fsanitize=thread", "-DTB_TSAN"]);
+
 /// Compiles a program with all warnings as errors.
 pub(crate) fn compile(source: &Path, name: &str, link: Link) -> PathBuf {
+    compile_by(&C11, source, name, link)
+}
+
+pub(crate) fn compile_by(
+    Compiler(compiler, language): &Compiler,
+    source: &Path,
+    name: &str,
+    link: Link,
+) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{link:?}"));
-    let libraries = libraries();
-    let mut command = Command::new("cc");
+    let mut command = Command::new(compiler);
     if cfg!(debug_assertions) {
         command.arg("-DTELLS_STALE");
     }
-    command.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-O1"]);
+    command.args(*language).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-O1"]);
     command.arg("-I").arg(root().join("include")).arg("-o").arg(&program).arg(source);
+    // The libraries are no sources.
+    command.arg("-xnone");
     match link {
         Link::Static => {
-            command.arg(libraries.join("libtourbillon_c.a")).args(["-lpthread", "-ldl", "-lm"]);
+            command.arg(libraries().join("libtourbillon_c.a")).args(["-lpthread", "-ldl", "-lm"]);
         }
         Link::Shared => {
-            command.arg("-L").arg(&libraries).arg("-ltourbillon_c").arg("-lpthread");
-            command.arg(format!("-Wl,-rpath,{}", libraries.display()));
+            let folder = shared_library();
+            command.arg("-L").arg(&folder).args(["-ltourbillon", "-lpthread", "-ldl"]);
+            command.arg(format!("-Wl,-rpath,{}", folder.display()));
         }
     }
     run(&mut command);

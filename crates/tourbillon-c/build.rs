@@ -1,0 +1,12 @@
+//! How the shared library is linked.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("linux") {
+        // A thread of an engine that was freed in a callback may still run here when a program closes the library.
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+        // Under which name installed programs find it: see install.sh.
+        let major = std::env::var("CARGO_PKG_VERSION_MAJOR").expect("cargo sets it");
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtourbillon.so.{major}");
+    }
+}

@@ -1,0 +1,284 @@
+//! The one-shots that have keys.
+//!
+//! The map decides: an entry names the timer that is its own, and a timer that is due takes the entry out only if it is named. The
+//! engine's own `Keyed` works so, too. This one is for C: it knows which callbacks run, and it closes.
+//!
+//! # Invariants
+//! K1. An entry's target leaves the map once: by its timer, a replacing or cancelling call, or the shutdown; each holds the
+//!     stripe's lock.
+//! K2. A timer is scheduled and named by its entry under one hold of the lock, so none is due before its entry names it.
+//! K3. Nothing is put into a closed stripe. The shutdown closes each stripe and empties it under one hold of the lock, after the
+//!     engine has ended: what was placed before comes back, and what comes later is refused.
+//!
+//! Nothing waits under the lock, neither for room in a lane nor for a callback: a shard's thread may be in a callback that wants
+//! the lock.
+//!
+//! # Progress and cost
+//! O(1): the lock of one of 64 stripes, a timer, and an allocation for the key and one for the timer's closure. The count of
+//! references that each one-shot takes lies beside the lock that it takes anyway.
+
+use crate::delivery::{Delivery, Target, tb_event};
+use crate::events::Entry;
+use crate::status::{Failure, tb_status};
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::ffi::CStr;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tourbillon::task::{Moment, Tasks};
+use tourbillon::{Cancel, ScheduleErrorKind, TimerId, Timestamp};
+
+const STRIPES: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Keys {
+    hasher: RandomState,
+    stripes: Box<[Arc<Stripe>]>,
+}
+
+#[derive(Debug)]
+struct Stripe {
+    table: Mutex<Table>,
+    delivery: Delivery,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    is_closed: bool,
+    entries: HashMap<Arc<CStr>, Entries>,
+}
+
+/// What a key has.
+#[derive(Debug, Default)]
+struct Entries {
+    pending: Option<Pending>,
+    /// The timers whose callbacks have begun and have not returned.
+    running: Vec<TimerId>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    timer: TimerId,
+    deadline: Timestamp,
+    target: Target,
+}
+
+/// What a cancel of a key found.
+pub(crate) struct Found {
+    /// What was pending, and is the caller's again.
+    pub(crate) cancelled: Option<Target>,
+    /// Whether a callback of the key runs.
+    pub(crate) is_running: bool,
+}
+
+/// What the shutdown gives back: the event that there would have been, and its key.
+pub(crate) type Unkeyed = (tb_event, Arc<CStr>);
+
+impl Keys {
+    pub(crate) fn new(delivery: &Delivery) -> Self {
+        let stripe = || Arc::new(Stripe { table: Mutex::default(), delivery: delivery.clone() });
+        Self { hasher: RandomState::new(), stripes: (0..STRIPES).map(|_| stripe()).collect() }
+    }
+
+    fn stripe(&self, key: &CStr) -> &Arc<Stripe> {
+        let hash = self.hasher.hash_one(key);
+        &self.stripes[usize::try_from(hash % STRIPES as u64).unwrap_or_default()]
+    }
+
+    /// Schedules `target` under `key`: the target that it replaces.
+    pub(crate) fn schedule(
+        &self,
+        tasks: &Tasks,
+        key: &CStr,
+        deadline: Timestamp,
+        target: Target,
+    ) -> Result<Option<Target>, Failure> {
+        let (stripe, key) = (self.stripe(key), Arc::from(key));
+        let replaced = with_room(tasks, || stripe.place(tasks, &key, deadline, target))?;
+        Ok(replaced.map(|old| {
+            let_go(tasks, old.timer);
+            old.target
+        }))
+    }
+
+    /// Moves what is pending under `key`.
+    pub(crate) fn reschedule(&self, tasks: &Tasks, key: &CStr, deadline: Timestamp) -> Result<(), Failure> {
+        let stripe = self.stripe(key);
+        match with_room(tasks, || stripe.move_to(tasks, key, deadline))? {
+            Some(superseded) => {
+                let_go(tasks, superseded);
+                Ok(())
+            }
+            None => Err(Failure::new(tb_status::TB_NOT_PENDING, "the key has no pending one-shot")),
+        }
+    }
+
+    /// Takes back what is pending under `key`; waits for its callbacks that run if `and_wait`.
+    pub(crate) fn cancel(&self, tasks: &Tasks, key: &CStr, and_wait: bool) -> Found {
+        let (pending, running) = self.stripe(key).take(key);
+        let is_running = if and_wait {
+            // In a callback of this engine it does not wait and says so.
+            running
+                .into_iter()
+                .fold(false, |runs, timer| runs | matches!(tasks.cancel_and_wait(timer), Cancel::Running))
+        } else {
+            !running.is_empty()
+        };
+        let cancelled = pending.map(|pending| {
+            let_go(tasks, pending.timer);
+            pending.target
+        });
+        Found { cancelled, is_running }
+    }
+
+    /// Refuses what comes from now on: what was pending. The engine has ended.
+    pub(crate) fn close(&self) -> Vec<Unkeyed> {
+        self.stripes.iter().flat_map(|stripe| stripe.close()).collect()
+    }
+}
+
+/// Lets go of a timer that no entry names. If it is due already it finds that out.
+fn let_go(tasks: &Tasks, timer: TimerId) {
+    drop(tasks.cancel(timer));
+}
+
+/// Has room made in the lane to the shard for as long as `attempt` finds it full, where that may be waited for.
+fn with_room<T>(
+    tasks: &Tasks,
+    mut attempt: impl FnMut() -> Result<T, ScheduleErrorKind>,
+) -> Result<T, Failure> {
+    let mut rounds = 0;
+    loop {
+        match attempt() {
+            Err(ScheduleErrorKind::LaneFull) if tasks.await_room(&mut rounds) => {}
+            other => return other.map_err(Failure::from),
+        }
+    }
+}
+
+impl Stripe {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(
+        self: &Arc<Self>,
+        tasks: &Tasks,
+        key: &Arc<CStr>,
+        deadline: Timestamp,
+        target: Target,
+    ) -> Result<Option<Pending>, ScheduleErrorKind> {
+        let mut table = self.lock();
+        if table.is_closed {
+            return Err(ScheduleErrorKind::ShutDown);
+        }
+        let timer = self.start_timer(tasks, key, deadline)?;
+        let entries = table.entries.entry(Arc::clone(key)).or_default();
+        Ok(entries.pending.replace(Pending { timer, deadline, target }))
+    }
+
+    /// The timer that it had before; `None` if nothing is pending.
+    fn move_to(
+        self: &Arc<Self>,
+        tasks: &Tasks,
+        key: &CStr,
+        deadline: Timestamp,
+    ) -> Result<Option<TimerId>, ScheduleErrorKind> {
+        let mut table = self.lock();
+        if table.is_closed {
+            return Err(ScheduleErrorKind::ShutDown);
+        }
+        let Some((key, _)) = table.entries.get_key_value(key) else { return Ok(None) };
+        let key = Arc::clone(key);
+        let Some(pending) = table.entries.get_mut(&key).and_then(|entries| entries.pending.as_mut()) else {
+            return Ok(None);
+        };
+        let timer = self.start_timer(tasks, &key, deadline)?;
+        pending.deadline = deadline;
+        Ok(Some(std::mem::replace(&mut pending.timer, timer)))
+    }
+
+    fn start_timer(
+        self: &Arc<Self>,
+        tasks: &Tasks,
+        key: &Arc<CStr>,
+        deadline: Timestamp,
+    ) -> Result<TimerId, ScheduleErrorKind> {
+        let (stripe, key) = (Arc::clone(self), Arc::clone(key));
+        let fire = move |moment: Option<&Moment>| {
+            // One that the shutdown returns is nothing: its entry has the target.
+            if let Some(moment) = moment {
+                stripe.fire(key, moment);
+            }
+        };
+        tasks.try_at_told(deadline, fire).map_err(|error| error.kind)
+    }
+
+    fn fire(&self, key: Arc<CStr>, moment: &Moment) {
+        match &self.delivery {
+            Delivery::Call => {
+                let Some(target) = self.take_due(&key, moment.id, true) else { return };
+                target.call(&target.event_of(moment).with_key(&key));
+                self.end_run(&key, moment.id);
+            }
+            Delivery::Queue(events) => {
+                if let Some(target) = self.take_due(&key, moment.id, false) {
+                    events.push(Entry::Keyed { target, deadline: moment.deadline, key });
+                }
+            }
+        }
+    }
+
+    /// The target of an entry whose timer is due, unless the entry has another one by now.
+    fn take_due(&self, key: &CStr, timer: TimerId, runs: bool) -> Option<Target> {
+        let mut table = self.lock();
+        let entries = table.entries.get_mut(key)?;
+        let due = entries.pending.take_if(|pending| pending.timer == timer)?;
+        if runs {
+            entries.running.push(timer);
+        }
+        table.forget_if_empty(key);
+        Some(due.target)
+    }
+
+    fn end_run(&self, key: &CStr, timer: TimerId) {
+        let mut table = self.lock();
+        if let Some(entries) = table.entries.get_mut(key) {
+            entries.running.retain(|&running| running != timer);
+        }
+        table.forget_if_empty(key);
+    }
+
+    /// What is pending, and the timers whose callbacks run.
+    fn take(&self, key: &CStr) -> (Option<Pending>, Vec<TimerId>) {
+        let mut table = self.lock();
+        let Some(entries) = table.entries.get_mut(key) else { return (None, Vec::new()) };
+        let taken = (entries.pending.take(), entries.running.clone());
+        table.forget_if_empty(key);
+        taken
+    }
+
+    fn close(&self) -> Vec<Unkeyed> {
+        let mut table = self.lock();
+        table.is_closed = true;
+        let entries = std::mem::take(&mut table.entries);
+        let give_back = |(key, entries): (Arc<CStr>, Entries)| {
+            let Pending { deadline, target, .. } = entries.pending?;
+            Some((target.event(0, deadline, Duration::ZERO, 1).with_key(&key), key))
+        };
+        entries.into_iter().filter_map(give_back).collect()
+    }
+}
+
+impl Table {
+    fn forget_if_empty(&mut self, key: &CStr) {
+        if self
+            .entries
+            .get(key)
+            .is_some_and(|entries| entries.pending.is_none() && entries.running.is_empty())
+        {
+            self.entries.remove(key);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+// Forks while other threads use engines: a child is refused what its parent made, and nothing of it hangs.
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <tourbillon.h>
+#include <unistd.h>
+
+#define MS 1000000ull
+#define FORKS 20
+
+#define CHECK(condition)                                                                        \
+    do {                                                                                        \
+        if (!(condition)) {                                                                     \
+            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, tb_last_error()); \
+            _exit(1);                                                                           \
+        }                                                                                       \
+    } while (0)
+
+static tb_engine *called, *polled, *driven;
+static tb_timer *timer;
+static tb_task *task;
+static atomic_int is_over;
+
+static void count(void *user, const tb_event *event) {
+    (void)event;
+    atomic_fetch_add((atomic_int *)user, 1);
+}
+
+// An engine of this process, from its first callback to its end.
+static void use_an_engine(void) {
+    atomic_int calls = 0;
+    tb_engine *engine;
+    CHECK(tb_engine_create(NULL, &engine) == TB_OK);
+    CHECK(tb_schedule(engine, MS, count, &calls, NULL) == TB_OK);
+    while (atomic_load(&calls) == 0) {
+        struct timespec time = {.tv_sec = 0, .tv_nsec = 100000};
+        nanosleep(&time, NULL);
+    }
+    CHECK(tb_engine_free(engine) == TB_OK);
+}
+
+static void in_the_child(void) {
+    // The default action ends the child where it hangs.
+    alarm(30);
+    uint64_t number;
+    size_t n;
+    int fd;
+    tb_outcome outcome;
+    tb_event event;
+    void *user;
+    tb_stats stats;
+    stats.size = sizeof stats;
+    tb_engine *const engines[] = {called, polled, driven};
+    for (int i = 0; i < 3; i++) {
+        tb_engine *engine = engines[i];
+        CHECK(tb_schedule(engine, 0, count, NULL, &number) == TB_FORKED);
+        CHECK(strstr(tb_last_error(), "fork") != NULL);
+        CHECK(tb_schedule_at(engine, 0, count, NULL, &number) == TB_FORKED);
+        CHECK(tb_schedule_keyed(engine, "key", 0, count, NULL, &user) == TB_FORKED);
+        CHECK(tb_reschedule_keyed(engine, "key", 0) == TB_FORKED);
+        CHECK(tb_cancel_keyed(engine, "key", &outcome, &user) == TB_FORKED);
+        CHECK(tb_cancel_keyed_and_wait(engine, "key", &outcome, &user) == TB_FORKED);
+        CHECK(tb_cancel(engine, 1, &outcome) == TB_FORKED);
+        CHECK(tb_cancel_and_wait(engine, 1, &outcome) == TB_FORKED);
+        CHECK(tb_reschedule(engine, 1, 0, &number) == TB_FORKED);
+        CHECK(tb_timer_create(engine, count, NULL, &timer) == TB_FORKED);
+        CHECK(tb_every(engine, MS, count, NULL, &task) == TB_FORKED);
+        CHECK(tb_poll(engine, &event, 1, &n) == TB_FORKED);
+        CHECK(tb_event_fd(engine, &fd) == TB_FORKED);
+        CHECK(tb_now(engine, &number) == TB_FORKED);
+        CHECK(tb_engine_stats(engine, &stats) == TB_FORKED);
+        CHECK(tb_engine_advance(engine, 1) == TB_FORKED);
+        CHECK(tb_engine_shutdown(engine, count, &number) == TB_FORKED);
+    }
+    CHECK(tb_timer_arm(timer, 0) == TB_FORKED);
+    CHECK(tb_timer_arm_at(timer, 0) == TB_FORKED);
+    CHECK(tb_timer_disarm(timer, &outcome) == TB_FORKED);
+    CHECK(tb_timer_disarm_and_wait(timer, &outcome) == TB_FORKED);
+    CHECK(tb_timer_user(timer, &user) == TB_FORKED);
+    CHECK(tb_task_stop(task, &outcome) == TB_FORKED);
+    CHECK(tb_task_stop_and_wait(task, &outcome) == TB_FORKED);
+    use_an_engine();
+    CHECK(tb_timer_free(timer) == TB_OK);
+    CHECK(tb_task_free(task) == TB_OK);
+    for (int i = 0; i < 3; i++) {
+        CHECK(tb_engine_free(engines[i]) == TB_OK);
+    }
+    _exit(0);
+}
+
+// Keeps locks busy and threads between calls.
+static void *hurry(void *unused) {
+    (void)unused;
+    while (!atomic_load(&is_over)) {
+        uint64_t id;
+        CHECK(tb_schedule(called, 60000 * MS, count, NULL, &id) == TB_OK);
+        CHECK(tb_cancel(called, id, NULL) == TB_OK);
+        CHECK(tb_schedule_keyed(called, "order 17", 60000 * MS, count, NULL, NULL) == TB_OK);
+    }
+    return NULL;
+}
+
+int main(void) {
+    atomic_int calls = 0;
+    tb_options options = TB_OPTIONS_INIT;
+    CHECK(tb_engine_create(&options, &called) == TB_OK);
+    options.delivery = TB_POLLED;
+    CHECK(tb_engine_create(&options, &polled) == TB_OK);
+    CHECK(tb_engine_create_driven(NULL, &driven) == TB_OK);
+    CHECK(tb_timer_create(called, count, &calls, &timer) == TB_OK);
+    CHECK(tb_every(called, MS, count, &calls, &task) == TB_OK);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, hurry, NULL) == 0);
+    for (int i = 0; i < FORKS; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            in_the_child();
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    atomic_store(&is_over, 1);
+    CHECK(pthread_join(thread, NULL) == 0);
+    // The parent goes on.
+    int before = atomic_load(&calls);
+    while (atomic_load(&calls) == before) {
+        struct timespec time = {.tv_sec = 0, .tv_nsec = 100000};
+        nanosleep(&time, NULL);
+    }
+    CHECK(tb_timer_free(timer) == TB_OK);
+    CHECK(tb_task_free(task) == TB_OK);
+    CHECK(tb_engine_free(called) == TB_OK);
+    CHECK(tb_engine_free(polled) == TB_OK);
+    CHECK(tb_engine_free(driven) == TB_OK);
+    printf("forked: ok\n");
+    return 0;
+}

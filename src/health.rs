@@ -27,6 +27,8 @@ pub enum Condition {
     Late,
     /// `shut-down`: no timer fires any more.
     ShutDown,
+    /// `forked`: this process is the child of a fork, and no timer fires in it.
+    Forked,
 }
 
 impl Condition {
@@ -39,6 +41,7 @@ impl Condition {
             Self::WorkersBehind => "workers-behind",
             Self::Late => "late",
             Self::ShutDown => "shut-down",
+            Self::Forked => "forked",
         }
     }
 }
@@ -67,6 +70,10 @@ impl Health {
     }
 
     pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
+        if core.is_forked() {
+            let why = "the engine's threads are in the parent process".to_owned();
+            return Self { condition: Condition::Forked, why };
+        }
         if core.is_shut_down() {
             return Self { condition: Condition::ShutDown, why: "the engine was shut down".to_owned() };
         }

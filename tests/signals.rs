@@ -15,7 +15,6 @@ fn main() {
         status.success(),
         "a signal that the main thread waits for was taken by another thread: {status}"
     );
-    println!("test a_signal_that_is_waited_for_ends_no_process ... ok");
 }
 
 #[cfg(unix)]

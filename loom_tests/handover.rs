@@ -4,6 +4,9 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
+//! | H3: `want_look` | `a_job_that_is_dropped_is_sent_again` |
+//! | H3: `take_look_wanted` | `a_job_that_is_dropped_is_sent_again` |
+//! | F1: `wake_if_asleep_and`'s fence | `a_taken_handover_makes_room` |
 
 use super::model;
 use crate::dispatch::{Dispatcher, DueChunk, Fire, Handover, Job, Underway};

@@ -15,6 +15,8 @@ pub enum ScheduleErrorKind {
     LaneFull,
     /// The engine was shut down.
     ShutDown,
+    /// This process is the child of a fork, and the engine's threads are in the parent.
+    Forked,
 }
 
 impl From<Refusal> for ScheduleErrorKind {
@@ -23,6 +25,7 @@ impl From<Refusal> for ScheduleErrorKind {
             Refusal::EngineFull => Self::EngineFull,
             Refusal::LaneFull => Self::LaneFull,
             Refusal::ShutDown => Self::ShutDown,
+            Refusal::Forked => Self::Forked,
         }
     }
 }
@@ -33,6 +36,7 @@ impl fmt::Display for ScheduleErrorKind {
             Self::EngineFull => "the engine's capacity of pending timers is used up",
             Self::LaneFull => "the lane to the shard is full",
             Self::ShutDown => "the engine was shut down",
+            Self::Forked => "the engine was built before a fork, and its threads are in the parent process",
         })
     }
 }
@@ -46,10 +50,6 @@ pub struct ScheduleError<T> {
 }
 
 impl<T> ScheduleError<T> {
-    pub(crate) fn shut_down(payload: T) -> Self {
-        Self { kind: ScheduleErrorKind::ShutDown, payload }
-    }
-
     /// The same error, with something else for the payload.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> ScheduleError<U> {
         ScheduleError { kind: self.kind, payload: f(self.payload) }
@@ -77,6 +77,8 @@ pub enum RescheduleError<T> {
     LaneFull,
     /// It was cancelled, and then the engine was shut down: here is its payload.
     ShutDown(T),
+    /// It was cancelled: this process is the child of a fork, and the engine's threads are in the parent. Its payload.
+    Forked(T),
 }
 
 impl<T> RescheduleError<T> {
@@ -87,6 +89,7 @@ impl<T> RescheduleError<T> {
             Self::Gone => RescheduleError::Gone,
             Self::LaneFull => RescheduleError::LaneFull,
             Self::ShutDown(payload) => RescheduleError::ShutDown(f(payload)),
+            Self::Forked(payload) => RescheduleError::Forked(f(payload)),
         }
     }
 }
@@ -131,6 +134,7 @@ impl<T> fmt::Debug for RescheduleError<T> {
             Self::Gone => f.write_str("Gone"),
             Self::LaneFull => f.write_str("LaneFull"),
             Self::ShutDown(_) => f.write_str("ShutDown"),
+            Self::Forked(_) => f.write_str("Forked"),
         }
     }
 }
@@ -142,6 +146,7 @@ impl<T> fmt::Display for RescheduleError<T> {
             Self::Gone => f.write_str("the timer is gone"),
             Self::LaneFull => ScheduleErrorKind::LaneFull.fmt(f),
             Self::ShutDown(_) => ScheduleErrorKind::ShutDown.fmt(f),
+            Self::Forked(_) => ScheduleErrorKind::Forked.fmt(f),
         }
     }
 }

@@ -395,6 +395,13 @@ impl<T: Send + 'static> Handle<T> {
         self.core.is_shut_down()
     }
 
+    /// Whether this process is the child of a fork, made after the engine was built: its threads are in the parent, and
+    /// nothing fires here. Every call is refused; [`is_shut_down`](Self::is_shut_down) is true as well.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.core.is_forked()
+    }
+
     #[cold]
     fn wait_for_room(
         &self,
@@ -434,9 +441,15 @@ pub(crate) fn schedule<T: Send + 'static>(
     payload: T,
 ) -> Result<TimerId, ScheduleError<T>> {
     match core.reserve(local) {
-        Ok(slot) => core.schedule(local, slot, deadline, payload).map_err(ScheduleError::shut_down),
+        Ok(slot) => core.schedule(local, slot, deadline, payload).map_err(|payload| refused(core, payload)),
         Err(refusal) => Err(ScheduleError { kind: refusal.into(), payload }),
     }
+}
+
+#[cold]
+fn refused<T: Send + 'static>(core: &Core<T>, payload: T) -> ScheduleError<T> {
+    let kind = if core.is_forked() { ScheduleErrorKind::Forked } else { ScheduleErrorKind::ShutDown };
+    ScheduleError { kind, payload }
 }
 
 /// Tries again until there is room in the lane, waking the shards meanwhile, where waiting can help.
@@ -500,6 +513,7 @@ pub(crate) fn move_when_there_is_room<T: Send + 'static>(
             Moved::To(id) => return Ok(id),
             Moved::Running => return Err(RescheduleError::Running),
             Moved::Gone => return Err(RescheduleError::Gone),
+            Moved::CutOff(payload) if core.is_forked() => return Err(RescheduleError::Forked(payload)),
             Moved::CutOff(payload) => return Err(RescheduleError::ShutDown(payload)),
             // A shutdown is on its way, and returns the timer.
             Moved::Not(Refusal::ShutDown) => return Err(RescheduleError::Gone),

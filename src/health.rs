@@ -28,6 +28,8 @@ pub enum Condition {
     Late,
     /// `shut-down`: no timer fires any more.
     ShutDown,
+    /// `forked`: this process is the child of a fork, and no timer fires in it.
+    Forked,
 }
 
 impl Condition {
@@ -40,6 +42,7 @@ impl Condition {
             Self::WorkersBehind => "workers-behind",
             Self::Late => "late",
             Self::ShutDown => "shut-down",
+            Self::Forked => "forked",
         }
     }
 }
@@ -70,7 +73,9 @@ impl Health {
     }
 
     pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
-        let (condition, why) = if core.is_shut_down() {
+        let (condition, why) = if core.is_forked() {
+            (Condition::Forked, "the engine's threads are in the parent process".to_owned())
+        } else if core.is_shut_down() {
             (Condition::ShutDown, "the engine was shut down".to_owned())
         } else {
             late(core)

@@ -54,7 +54,9 @@
 //!   the wheels are at most about twice the pending and the owned timers plus 65,536 and 4,096 for each thread that cancels,
 //!   drops, or arms for earlier.
 //! - An id stays distinguishable from later ones of its slot until the slot has been reused 2^39 times.
-//! - A process that forks has no shard threads in the child; build the engine after the fork.
+//! - The child of a fork has none of the engine's threads. There every call on an engine that was built before the fork
+//!   is refused as `Forked`, at once, and [`Handle::is_forked`] says so; pending timers can be cancelled. A daemon forks
+//!   first, detaches, and builds its engine afterwards. A fork that is followed by exec is unaffected.
 //! - The end of time is 584 years after the clock's origin; later deadlines are that one.
 //!
 //! # Vocabulary
@@ -105,6 +107,7 @@ with_std! {
     mod barrier;
     mod clock;
     mod counters;
+    mod forks;
     mod inbox;
     mod parker;
     mod scheduling;

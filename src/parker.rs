@@ -191,6 +191,12 @@ impl Parker {
         self.unpark();
     }
 
+    /// As `close`, in the child of a fork, which has no other thread to order anything against, nor one to wake.
+    pub(crate) fn close_in_child(&self) {
+        // Ordering: Relaxed. There is one thread.
+        self.wake_at.store(CLOSED, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         // Ordering: Relaxed. A hint; `notify` decides.
         self.wake_at.load(Ordering::Relaxed) == CLOSED

@@ -28,6 +28,8 @@ pub enum Armed {
 pub enum ArmError {
     /// The engine was shut down.
     ShutDown,
+    /// This process is the child of a fork, and the engine's threads are in the parent.
+    Forked,
     /// The [`Timer`] was dropped while its handler ran, which tried to arm it again.
     Dropped,
 }
@@ -36,6 +38,7 @@ impl fmt::Display for ArmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ShutDown => "the engine was shut down",
+            Self::Forked => "the engine was built before a fork, and its threads are in the parent process",
             Self::Dropped => "the timer was dropped",
         })
     }
@@ -294,6 +297,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
             match outcome {
                 Rearmed::Pending => return Ok(Armed::Pending),
                 Rearmed::Running => return Ok(Armed::Running),
+                Rearmed::ShutDown if self.core.is_forked() => return Err(ArmError::Forked),
                 Rearmed::ShutDown => return Err(ArmError::ShutDown),
                 Rearmed::Dropped => return Err(ArmError::Dropped),
                 Rearmed::NoRoom => {}

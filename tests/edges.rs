@@ -665,8 +665,10 @@ fn a_job_that_is_dropped_later_is_sent_again() {
     executor.join().unwrap();
 }
 
+type Jobs = Arc<Mutex<Vec<Job>>>;
+
 /// An engine on a manual clock whose executor keeps its jobs, until it is said to run them.
-fn with_jobs_kept() -> (Engine<u64>, ManualClock, Arc<Mutex<Vec<Job>>>, Arc<AtomicBool>, Log<u64>) {
+fn with_jobs_kept() -> (Engine<u64>, ManualClock, Jobs, Arc<AtomicBool>, Log<u64>) {
     let (clock, log) = (ManualClock::new(), Log::new());
     let (jobs, runs) = (Arc::new(Mutex::new(Vec::<Job>::new())), Arc::new(AtomicBool::new(false)));
     let (kept, runs_now, sink) = (Arc::clone(&jobs), Arc::clone(&runs), log.clone());

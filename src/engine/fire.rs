@@ -49,9 +49,9 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Whether waiting for a handler could be waiting for oneself: in one, and on a thread of a rayon pool, which may be
-    /// doing something on behalf of one.
+    /// doing something on behalf of one; or for a thread that is not in this process.
     pub(crate) fn must_not_wait_here(&self) -> bool {
-        self.is_firing_here() || self.dispatcher.is_worker_here()
+        self.is_forked() || self.is_firing_here() || self.dispatcher.is_worker_here()
     }
 
     /// Runs a handler.

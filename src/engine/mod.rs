@@ -26,6 +26,7 @@ use crate::barrier;
 use crate::clock::{ClockReport, EngineClock};
 use crate::counters::{Counter, Refusals};
 use crate::dispatch::{Dispatcher, Guarded};
+use crate::forks::{self, Watch};
 use crate::inbox::{Lane, Pushed};
 use crate::parker::Notified;
 use crate::scheduling::{Scheduling, SchedulingRefusals};
@@ -34,7 +35,7 @@ use crate::shard::{self, Pulse, Shard, ShardShared};
 use crate::signals::Blocked;
 use crate::slab::{Slab, Slots};
 use crate::state::{self, Control};
-use crate::sync::{Condvar, Mutex, OnceLock, Ordering, StdArc, thread};
+use crate::sync::{AtomicBool, Condvar, Mutex, OnceLock, Ordering, StdArc, thread};
 use crate::tick::{TickLength, Timestamp};
 use crate::ticket::{Posting, TimerId};
 use crate::trace;
@@ -76,6 +77,8 @@ pub(crate) enum Refusal {
     LaneFull,
     /// The engine was shut down.
     ShutDown,
+    /// The process is the child of a fork, and the engine's threads are not in it.
+    Forked,
 }
 
 /// What became of a batch: the ids of the timers that were scheduled, and those that were refused.
@@ -161,6 +164,9 @@ pub(crate) struct Core<T> {
     /// What threads that made owned timers hold the core by.
     anchors: StdArc<Anchors>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    /// Whether this is the child of a fork, where there are no threads.
+    forked: AtomicBool,
+    forks: OnceLock<Watch>,
     /// Held by the shutdown that joins the threads, so that another one waits until they have ended.
     ending: Mutex<()>,
 }
@@ -215,6 +221,8 @@ impl<T: Send + 'static> Core<T> {
             clone_payload: OnceLock::new(),
             anchors: Anchors::new(),
             threads: Mutex::new(Vec::new()),
+            forked: AtomicBool::new(false),
+            forks: OnceLock::new(),
             ending: Mutex::new(()),
         };
         let shards = core.make_shards();
@@ -235,6 +243,9 @@ impl<T: Send + 'static> Core<T> {
 
     /// Starts a thread for each shard.
     pub(crate) fn start(self: &StdArc<Self>, shards: Vec<Shard>) -> std::io::Result<()> {
+        let core = StdArc::downgrade(self);
+        let action = move || drop(core.upgrade().inspect(|core| core.enter_child()));
+        self.forks.get_or_init(|| forks::watch(Box::new(action)));
         let _no_signals = Blocked::new();
         if barrier::wants_registration() {
             // Without it the light sides go on fencing: slower, and as right.
@@ -328,11 +339,35 @@ impl<T: Send + 'static> Core<T> {
     }
 
     pub(crate) fn has_threads(&self) -> bool {
-        !self.lock_threads().is_empty()
+        !self.is_forked() && !self.lock_threads().is_empty()
     }
 
     pub(crate) fn is_shut_down(&self) -> bool {
         self.shards[0].parker.is_closed()
+    }
+
+    /// Whether this process is the child of a fork, and the engine was built before that.
+    pub(crate) fn is_forked(&self) -> bool {
+        // Ordering: Relaxed. Set while the child has one thread.
+        self.forked.load(Ordering::Relaxed)
+    }
+
+    /// Refuses everything from now on, in the child of a fork: with atomics only, since locks may be held by threads that
+    /// are not there.
+    fn enter_child(&self) {
+        // Ordering: Relaxed. There is one thread.
+        self.forked.store(true, Ordering::Relaxed);
+        for shard in &self.shards {
+            shard.parker.close_in_child();
+        }
+        if self.totals().owned() > 0 {
+            self.shut_owned_in_child();
+        }
+    }
+
+    /// Why a closed engine refuses.
+    fn why_closed(&self) -> Refusal {
+        if self.is_forked() { Refusal::Forked } else { Refusal::ShutDown }
     }
 
     pub(crate) fn slots(&self) -> &Slots {
@@ -408,7 +443,7 @@ impl<T: Send + 'static> Core<T> {
         if self.notify(local, pushed, earliest) == Notified::Open {
             ids.extend(armed.into_iter().map(|(id, _)| id));
         } else {
-            refusal = Refusal::ShutDown;
+            refusal = self.why_closed();
             for (id, deadline) in armed {
                 match self.withdraw(local, id) {
                     Some(payload) => {
@@ -434,7 +469,7 @@ impl<T: Send + 'static> Core<T> {
     fn refuse_for_want_of_room(&self, local: &Local) -> Refusal {
         self.shards[local.home].parker.wake_if_asleep();
         if self.is_shut_down() {
-            return Refusal::ShutDown;
+            return self.why_closed();
         }
         if self.lane_full.note(self.now()) {
             trace::lane_full(self.id, local.home, local.lane.lane().capacity());
@@ -446,7 +481,7 @@ impl<T: Send + 'static> Core<T> {
     #[cold]
     fn refuse_for_want_of_a_slot(&self) -> Refusal {
         if self.is_shut_down() {
-            return Refusal::ShutDown;
+            return self.why_closed();
         }
         if self.engine_full.note(self.now()) {
             trace::engine_full(self.id, self.slots().capacity());

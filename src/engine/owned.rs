@@ -70,7 +70,7 @@ impl<T: Send + 'static> Core<T> {
     /// Pins a slot for a timer with this payload.
     pub(crate) fn make_timer(self: &StdArc<Self>, payload: T) -> Result<Made<T>, (Refusal, T)> {
         if self.is_shut_down() {
-            return Err((Refusal::ShutDown, payload));
+            return Err((self.why_closed(), payload));
         }
         let mut local = lend(self);
         let Some(index) = local.magazines.take(self.slots()) else {
@@ -115,7 +115,7 @@ impl<T: Send + 'static> Core<T> {
     ) -> Rearmed {
         if !insist && !local.lane.has_room() {
             return match self.refuse_for_want_of_room(local) {
-                Refusal::ShutDown => Rearmed::ShutDown,
+                Refusal::ShutDown | Refusal::Forked => Rearmed::ShutDown,
                 Refusal::LaneFull | Refusal::EngineFull => Rearmed::NoRoom,
             };
         }
@@ -195,6 +195,16 @@ impl<T: Send + 'static> Core<T> {
         match control.shut(self.slots().pin(index))? {
             Shut::Free => Some(Some(self.reclaim(index))),
             Shut::Kept => Some(None),
+        }
+    }
+
+    /// Ends the arming of all owned timers. What a worker of the parent was to free is left alone.
+    pub(super) fn shut_owned_in_child(&self) {
+        for index in 0..self.slots().used() {
+            let control = self.slots().control(index);
+            if control.is_owned() {
+                let _left = control.shut(self.slots().pin(index));
+            }
         }
     }
 

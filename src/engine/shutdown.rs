@@ -92,8 +92,10 @@ impl<T: Send + 'static> Core<T> {
 
     fn end(&self, right: EvictionRight) -> Vec<Unfired<T>> {
         let unfired = self.evict(right);
-        let totals = self.totals();
-        trace::stopped(self.id, totals.fired, totals.cancelled, totals.returned);
+        if !self.is_forked() {
+            let totals = self.totals();
+            trace::stopped(self.id, totals.fired, totals.cancelled, totals.returned);
+        }
         unfired
     }
 
@@ -109,7 +111,9 @@ impl<T: Send + 'static> Core<T> {
         let Evicted { unfired, left_behind } = self.take_armed();
         self.returned.add(unfired.len() as u64);
         self.sessions.evicted(right);
-        self.announce_quiet();
+        if !self.is_forked() {
+            self.announce_quiet();
+        }
         // A payload's drop may shut down in turn: nothing is locked here, and nobody waits for it.
         for payload in left_behind {
             self.guarded.run(|| drop(payload));

@@ -164,7 +164,8 @@ impl Sleep {
         if self.timer.is_none() {
             match Timer::new(self.source.handle().core(), Wakeup::new()) {
                 Ok(timer) => self.timer = Some(timer),
-                Err(error) if error.kind == ScheduleErrorKind::ShutDown => {}
+                Err(error)
+                    if matches!(error.kind, ScheduleErrorKind::ShutDown | ScheduleErrorKind::Forked) => {}
                 Err(_full) => {
                     self.is_ahead = false;
                     cx.waker().wake_by_ref();

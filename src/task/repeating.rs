@@ -164,7 +164,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
         // On a worker of its own, with the shard's next turn: this one goes on to the next instant.
         match tasks.shoot(moment.deadline, beside) {
             Ok(_) => {}
-            Err(ScheduleError { kind: ScheduleErrorKind::ShutDown, .. }) => {}
+            Err(ScheduleError { kind: ScheduleErrorKind::ShutDown | ScheduleErrorKind::Forked, .. }) => {}
             Err(ScheduleError { payload, .. }) => payload.fire(moment),
         }
     }

@@ -1,0 +1,71 @@
+//! The child of a fork has none of its parent's threads: calls on an engine that was built before say so, and none hangs.
+//!
+//! Without the harness, which has threads of its own. A child that hangs is ended by its alarm.
+
+#[cfg(unix)]
+fn main() {
+    use std::time::Duration;
+    use tourbillon::{
+        ArmError, Builder, Cancel, Condition, Disarm, Fired, RescheduleError, ScheduleErrorKind,
+    };
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let engine = Builder::new().shards(2).workers(2).build(|_: Fired<'_, u32>| {}).expect("an engine");
+    let id = engine.schedule(HOUR, 1).expect("room");
+    let moved = engine.schedule(HOUR, 2).expect("room");
+    engine.schedule(HOUR, 3).expect("room");
+    let timer = engine.timer(4).expect("room");
+    timer.arm(HOUR).expect("it runs");
+    let status = in_child(move || {
+        assert!(engine.is_forked() && engine.is_shut_down());
+        assert_eq!(engine.health().condition, Condition::Forked);
+        assert!(matches!(engine.reschedule(moved, HOUR), Err(RescheduleError::Forked(2))));
+        // More than a lane has room for.
+        for n in 0..200_000 {
+            let error = engine.schedule(HOUR, n).expect_err("nothing would fire it");
+            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::Forked, n));
+        }
+        let error = engine.schedule_batch([(HOUR, 5)]).expect_err("nothing would fire it");
+        assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::Forked, 1));
+        assert_eq!(engine.timer(6).expect_err("nothing would fire it").kind, ScheduleErrorKind::Forked);
+        assert_eq!(timer.arm(2 * HOUR), Err(ArmError::Forked));
+        assert_ne!(timer.disarm_and_wait(), Disarm::Running);
+        assert_eq!(engine.cancel_and_wait(id), Cancel::Cancelled(1));
+        assert_eq!(engine.shutdown().len(), 1);
+        assert!(engine.shutdown().is_empty());
+        drop(timer);
+        drop(engine);
+        // An engine of the child's own works.
+        let (fired, log) = std::sync::mpsc::channel();
+        let own = Builder::new()
+            .shards(1)
+            .build(move |timer: Fired<'_, u32>| fired.send(timer.payload).expect("it listens"))
+            .expect("an engine");
+        own.schedule(Duration::from_millis(1), 7).expect("room");
+        assert_eq!(log.recv(), Ok(7));
+        drop(own);
+    });
+    assert_eq!(status, 0, "the child failed, or was ended by its alarm");
+}
+
+/// Forks, runs `f` in the child, and gives the status with which that ended.
+#[cfg(unix)]
+fn in_child(f: impl FnOnce()) -> i32 {
+    // SAFETY: the child uses what a fork of a process with threads leaves whole on the systems that this test is for.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends this process in time.
+        unsafe { libc::alarm(60) };
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        // SAFETY: ends this process, without the parent's exit handlers.
+        unsafe { libc::_exit(i32::from(outcome.is_err())) };
+    }
+    assert!(child > 0, "it forks");
+    let mut status = 0;
+    // SAFETY: our child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
+}
+
+#[cfg(not(unix))]
+fn main() {}

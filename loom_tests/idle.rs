@@ -6,6 +6,9 @@
 //! | L1: `is_live_after_arming` without its fence | `two_touches_race_with_the_expiry` |
 //! | `expire` does nothing | `a_touch_races_with_the_expiry` |
 //! | `may_be_removed` is always true | `a_touch_races_with_the_expiry` |
+//!
+//! A look at the deadline has no model: loom did not bring its load behind the begin of the run. It has a test,
+//! `a_connection_that_has_no_deadline_any_more_cannot_be_removed`.
 
 use super::model;
 use crate::slab::{Magazines, Slab};
@@ -68,15 +71,6 @@ impl Connection {
         }
         let _ = self.control().disarm(self.slab.slots().barrier());
         false
-    }
-
-    /// As `Connection::deadline`, without a shutdown.
-    fn deadline(&self) -> Option<Timestamp> {
-        let deadline = self.control().armed_for().filter(|_| self.life.is_live());
-        if deadline.is_none() {
-            self.life.expire();
-        }
-        deadline
     }
 
     /// As the map does.
@@ -144,20 +138,5 @@ fn two_touches_race_with_the_expiry() {
             !(has_expired && is_alive.contains(&true)),
             "touched, and expired at the old deadline: {is_alive:?}"
         );
-    });
-}
-
-/// Legal endings: (a) the deadline is there; (b) it is not: then the removal loses, and the callback runs.
-#[test]
-fn a_look_at_the_deadline_races_with_the_expiry() {
-    model("a_look_at_the_deadline_races_with_the_expiry", || {
-        let (connection, stamp) = Connection::live();
-        let timer = StdArc::clone(&connection);
-        let expiry = thread::spawn(move || timer.expire(stamp));
-        let deadline = connection.deadline();
-        let is_removed = connection.remove();
-        let has_expired = expiry.join().unwrap();
-        assert_ne!(has_expired, is_removed, "one of them");
-        assert!(deadline.is_some() || has_expired, "no deadline, and yet it was removed");
     });
 }

@@ -127,7 +127,6 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
     }
 
     /// By bits that no table looks at: it takes the lowest, and the seven highest.
-    #[expect(clippy::cast_possible_truncation, reason = "cut by the mask")]
     fn shard(&self, hash: u64) -> &Shard<K, V> {
         &self.shards[(hash >> 48) as usize & (self.shards.len() - 1)]
     }

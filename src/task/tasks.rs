@@ -229,7 +229,8 @@ impl Tasks {
     /// As [`repeat`](Self::repeat), but a run that outlasts its period has the next one beside it: each begins at its instant,
     /// on another worker. The plan's overlap policy does not apply.
     ///
-    /// Where the engine has no room for that, and where handlers run inline, the next one waits.
+    /// Such a run is a one-shot of its own, which the task's timer begins, and [`stats`](Self::stats) counts both: runs are in
+    /// [`Report`](super::Report). Where the engine has no room for that, and where handlers run inline, the next one waits.
     /// A pause is from the begin of a run to the next one.
     ///
     /// # Errors
@@ -289,7 +290,8 @@ impl Tasks {
         self.shared.handle.deadline(id)
     }
 
-    /// A snapshot of the engine's counters: a run of a repeating task counts as one of an owned timer.
+    /// A snapshot of the engine's counters: a run of a repeating task counts as one of an owned timer, and a run in parallel as one
+    /// of a one-shot as well.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.handle.stats()

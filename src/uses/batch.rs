@@ -1,11 +1,11 @@
 //! Expired connections for an event loop, which fetches them in its own turn.
 
 use super::idle::{Expired, IdleTimeouts, Limits};
-use crate::sync::{AtomicBool, Ordering, StdArc};
+use crate::engine::ignore_poison;
+use crate::sync::{Mutex, StdArc};
 use crate::task::Key;
 use crate::task::Tasks;
 use core::fmt;
-use crossbeam_queue::SegQueue;
 
 /// The connections of [`IdleTimeouts`] that have expired and were not fetched yet.
 ///
@@ -27,13 +27,8 @@ use crossbeam_queue::SegQueue;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct IdleBatch<I> {
-    shared: StdArc<Shared<I>>,
-}
-
-struct Shared<I> {
-    expired: SegQueue<Expired<I>>,
-    /// Whether the loop was woken and has not drained since.
-    is_told: AtomicBool,
+    /// While it is not empty the loop was woken, or is about to be, and has not drained since.
+    expired: StdArc<Mutex<Vec<Expired<I>>>>,
 }
 
 impl Tasks {
@@ -45,41 +40,41 @@ impl Tasks {
         limits: Limits,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> (IdleTimeouts<I>, IdleBatch<I>) {
-        let shared = StdArc::new(Shared { expired: SegQueue::new(), is_told: AtomicBool::new(false) });
-        let batch = StdArc::clone(&shared);
-        let timeouts = self.idle_timeouts(limits, move |expired| {
-            batch.expired.push(expired);
-            // Ordering: AcqRel. Pairs with `drain`, which either sees what was pushed or clears before we set.
-            if !batch.is_told.swap(true, Ordering::AcqRel) {
+        let batch = StdArc::new(Mutex::new(Vec::new()));
+        let expired = StdArc::clone(&batch);
+        let timeouts = self.idle_timeouts(limits, move |connection| {
+            let is_first = {
+                let mut batch = ignore_poison(batch.lock());
+                batch.push(connection);
+                batch.len() == 1
+            };
+            if is_first {
                 wake();
             }
         });
-        (timeouts, IdleBatch { shared })
+        (timeouts, IdleBatch { expired })
     }
 }
 
 impl<I> IdleBatch<I> {
     /// Appends what has expired since the last call, in no order: how many. Whatever expires later wakes the loop again, and
-    /// it may be woken once for what this call has fetched.
+    /// the wake-up for what this call has fetched may come after it.
     pub fn drain(&self, into: &mut Vec<Expired<I>>) -> usize {
-        // Ordering: AcqRel. Cleared first: what is pushed after the last look wakes again.
-        if !self.shared.is_told.swap(false, Ordering::AcqRel) {
-            return 0;
-        }
-        let before = into.len();
-        into.extend(core::iter::from_fn(|| self.shared.expired.pop()));
-        into.len() - before
+        let mut expired = core::mem::take(&mut *ignore_poison(self.expired.lock()));
+        let count = expired.len();
+        into.append(&mut expired);
+        count
     }
 
     /// Whether nothing waits to be fetched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.shared.expired.is_empty()
+        ignore_poison(self.expired.lock()).is_empty()
     }
 }
 
 impl<I> fmt::Debug for IdleBatch<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdleBatch").field("expired", &self.shared.expired.len()).finish()
+        f.debug_struct("IdleBatch").field("expired", &ignore_poison(self.expired.lock()).len()).finish()
     }
 }

@@ -24,6 +24,9 @@ fn runs_that_outlast_their_period_overlap() {
         wait_until("all have met", || runs.load(Ordering::SeqCst) == 8);
         wait_until("the last has ended", || task.stop() == Stopped::Gone);
         assert_eq!(task.report().runs, 8);
+        // The engine counts timers: the task's, and a one-shot for each run.
+        let stats = tasks.stats();
+        assert_eq!((stats.owned.fired, stats.fired, stats.total.fired), (8, 8, 16));
     });
 }
 

@@ -331,7 +331,9 @@ fn handlers_on_the_shard_and_lanes_that_are_full_wait_for_nobody() {
 
 /// An id that calls back when it is hashed.
 #[derive(Clone)]
-struct Hooked(u64, Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+struct Hooked(u64, Arc<Mutex<Option<Hook>>>);
+
+type Hook = Box<dyn FnOnce() + Send>;
 
 impl PartialEq for Hooked {
     fn eq(&self, other: &Self) -> bool {

@@ -6,12 +6,12 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | SU1: `publish`'s store | `a_reader_sees_one_piece`, `the_calibration_changes_hands` |
-//! | SU1: the readers' first load | `a_reader_sees_one_piece`, `the_calibration_changes_hands` |
-//! | SU2: `publish`'s fence | `a_reader_sees_one_piece` |
-//! | SU2: the readers' fence | `a_reader_sees_one_piece` |
-//! | SU3: `Writing`'s drop | `a_reader_sees_one_piece`, `the_first_sample_changes_hands` |
-//! | SU3: `try_write` | `two_judgements_meet`; where the line is extended, the fence of `piece` does as much |
+//! | SQ1: `publish`'s store | `a_reader_sees_one_piece`, `the_calibration_changes_hands` |
+//! | SQ1: the readers' first load | `a_reader_sees_one_piece`, `the_calibration_changes_hands` |
+//! | SQ2: `publish`'s fence | `a_reader_sees_one_piece` |
+//! | SQ2: the readers' fence | `a_reader_sees_one_piece` |
+//! | SQ3: `Writing`'s drop | `a_reader_sees_one_piece`, `the_first_sample_changes_hands` |
+//! | SQ3: `try_write` | `two_judgements_meet`; where the line is extended, the fence of `piece` does as much |
 
 use super::model;
 use crate::clock::{AHEAD_NANOS, Source, UpperClock};

@@ -4,8 +4,8 @@
 //! returns. Actions change atomic words and do nothing else, since a lock may be held by a thread that is not there.
 //!
 //! # Invariants
-//! W1. The list of places only grows, and its places are never freed. A place holds an action or null.
-//! W2. An action is freed after it was taken out of its place. The child, a copy of one moment, finds it whole or null.
+//! J1. The list of places only grows, and its places are never freed. A place holds an action or null.
+//! J2. An action is freed after it was taken out of its place. The child, a copy of one moment, finds it whole or null.
 
 pub(crate) use imp::{Watch, watch};
 
@@ -33,20 +33,20 @@ mod imp {
 
     impl Drop for Watch {
         fn drop(&mut self) {
-            // Ordering: AcqRel [W2]. It is out of its place before it is freed.
+            // Ordering: AcqRel [J2]. It is out of its place before it is freed.
             let action = self.0.action.swap(ptr::null_mut(), Ordering::AcqRel);
             if !action.is_null() {
-                // SAFETY: W2: `watch` put it there, and we took it out.
+                // SAFETY: J2: `watch` put it there, and we took it out.
                 drop(unsafe { Box::from_raw(action) });
             }
         }
     }
 
     fn places() -> impl Iterator<Item = &'static Place> {
-        // Ordering: Acquire [W1]. Pairs with `watch`: a new place.
+        // Ordering: Acquire [J1]. Pairs with `watch`: a new place.
         let mut next = NEWEST.load(Ordering::Acquire);
         core::iter::from_fn(move || {
-            // SAFETY: W1: places are never freed.
+            // SAFETY: J1: places are never freed.
             let place = unsafe { next.as_ref() }?;
             // Ordering: Relaxed. Published with the place.
             next = place.older.load(Ordering::Relaxed);
@@ -56,9 +56,9 @@ mod imp {
 
     extern "C" fn in_child() {
         for place in places() {
-            // Ordering: Acquire [W2]. Pairs with `watch`: the action.
+            // Ordering: Acquire [J2]. Pairs with `watch`: the action.
             let action = place.action.load(Ordering::Acquire);
-            // SAFETY: W2: it was in its place at the fork, and there is no other thread that takes it out.
+            // SAFETY: J2: it was in its place at the fork, and there is no other thread that takes it out.
             if let Some(action) = unsafe { action.as_ref() } {
                 action();
             }
@@ -73,7 +73,7 @@ mod imp {
         });
         let action = Box::into_raw(Box::new(action));
         let empty = |place: &&Place| {
-            // Ordering: Release [W2]. Publishes the action.
+            // Ordering: Release [J2]. Publishes the action.
             place
                 .action
                 .compare_exchange(ptr::null_mut(), action, Ordering::Release, Ordering::Relaxed)
@@ -93,7 +93,7 @@ mod imp {
             // Ordering: Relaxed. Published by the CAS.
             place.older.store(newest, Ordering::Relaxed);
             let new = ptr::from_ref(place).cast_mut();
-            // Ordering: Release [W1]. The place, and by the release sequence those before it.
+            // Ordering: Release [J1]. The place, and by the release sequence those before it.
             match NEWEST.compare_exchange(newest, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return place,
                 Err(newer) => newest = newer,

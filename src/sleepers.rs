@@ -7,7 +7,7 @@
 //! Bit `n % 64` of word `n / 64` is set while thread `n` sleeps, or is about to, and nobody is about to wake it.
 //!
 //! # Invariants
-//! W3. After work was offered and `wake_one` called, a thread looks for it: one that was woken, or one that was awake.
+//! Z1. After work was offered and `wake_one` called, a thread looks for it: one that was woken, or one that was awake.
 //!
 //! A thread sets its bit, fences, looks for work once more, and sleeps only if there is none. Who offers work puts it where
 //! it is found, fences, and reads the bits. The fences are ordered, so:

@@ -194,7 +194,7 @@ impl<T: Send + 'static> Fire for Core<T> {
         for ticket in chunk.tickets() {
             self.slab.prefetch(ticket.index);
         }
-        let verdict = self.clock.true_now();
+        let mut verdict = self.clock.true_now();
         let begin = self.clock.now();
         let mut now = begin;
         while !self.sessions.is_stopping() {
@@ -211,6 +211,8 @@ impl<T: Send + 'static> Fire for Core<T> {
             };
             if ran {
                 now = self.clock.now();
+                // Less than what was read before only if the clock stepped back.
+                verdict = verdict.min(now);
             }
         }
         counters.add_busy(now - begin);

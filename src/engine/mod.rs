@@ -257,12 +257,11 @@ impl<T: Send + 'static> Core<T> {
             let pin = self.cores.get(index).copied();
             let shared = StdArc::clone(&self.shards[index]);
             let pulse = Pulse::new(self.id, index, self.tick, self.stall_after, shared);
-            let thread =
-                thread::Builder::new().name(format!("tb-shard-{index}")).spawn(move || {
-                    mark_shard_thread(core.id);
-                    core.scheduling.apply_here(&core.refusals);
-                    shard::drive(shard, pulse, pin, &core.clock, &core.dispatcher, &core);
-                })?;
+            let thread = thread::Builder::new().name(format!("tb-shard-{index}")).spawn(move || {
+                mark_shard_thread(core.id);
+                core.scheduling.apply_here(&core.refusals);
+                shard::drive(shard, pulse, pin, &core.clock, &core.dispatcher, &core);
+            })?;
             self.lock_threads().push(thread);
             self.clock.as_dyn().subscribe(Box::new(move || {
                 stepped.upgrade().inspect(|shard| shard.parker.wake_if_asleep()).is_some()

@@ -66,6 +66,7 @@ impl From<ScheduleErrorKind> for Failure {
             ScheduleErrorKind::EngineFull => tb_status::TB_FULL,
             ScheduleErrorKind::LaneFull => tb_status::TB_BUSY,
             ScheduleErrorKind::ShutDown => tb_status::TB_SHUT_DOWN,
+            ScheduleErrorKind::Forked => tb_status::TB_FORKED,
             _ => tb_status::TB_INVALID,
         };
         Self::new(status, kind.to_string())
@@ -74,7 +75,11 @@ impl From<ScheduleErrorKind> for Failure {
 
 impl From<ArmError> for Failure {
     fn from(error: ArmError) -> Self {
-        Self::new(tb_status::TB_SHUT_DOWN, error.to_string())
+        let status = match error {
+            ArmError::Forked => tb_status::TB_FORKED,
+            _ => tb_status::TB_SHUT_DOWN,
+        };
+        Self::new(status, error.to_string())
     }
 }
 
@@ -83,6 +88,7 @@ impl<T> From<RescheduleError<T>> for Failure {
         let status = match error {
             RescheduleError::LaneFull => tb_status::TB_BUSY,
             RescheduleError::ShutDown(_) => tb_status::TB_SHUT_DOWN,
+            RescheduleError::Forked(_) => tb_status::TB_FORKED,
             _ => tb_status::TB_NOT_PENDING,
         };
         Self::new(status, error.to_string())

@@ -18,16 +18,16 @@
 //! each of them reads the true clock.
 //!
 //! # Invariants
-//! U1. A piece is at or above the true time for every counter that it holds for, while the counter's rate stays within
+//! Q1. A piece is at or above the true time for every counter that it holds for, while the counter's rate stays within
 //!     [`STEERING_PPM`] of the measured one. The margin pays for that over one piece, for the error of the measured rate, and for the
 //!     reads themselves, which the processor may reorder by some tens of nanoseconds.
-//! U2. A piece begins at or above the last value of the piece before, and a call that finds no piece answers with no less
+//! Q2. A piece begins at or above the last value of the piece before, and a call that finds no piece answers with no less
 //!     than that value. So no answer is below one that happened before it.
-//! U3. A piece is ahead of the true time by at most [`AHEAD_NANOS`].
+//! Q3. A piece is ahead of the true time by at most [`AHEAD_NANOS`].
 //!
-//! U1: a sample is a counter read, the true time read after it, and a counter read after that. At the first counter
+//! Q1: a sample is a counter read, the true time read after it, and a counter read after that. At the first counter
 //! the true time was the one that was read, or earlier: a line through that point is not below the truth, however long
-//! the thread was off its core in between. Such a sample would break U3, so it is not used (`SLACK_NANOS`).
+//! the thread was off its core in between. Such a sample would break Q3, so it is not used (`SLACK_NANOS`).
 //!
 //! # Layout
 //! `turn` counts the pieces; piece `turn % 2` is current, and the other one is the writer's. A reader that finds
@@ -37,13 +37,13 @@
 //! # Synchronisation
 //! | pair | release side                  | acquire side          | what is handed over or ruled out | model |
 //! |------|-------------------------------|-----------------------|----------------------------------|-------|
-//! | SU1  | `publish`, the store of `turn`| `piece`, the first load | the words of the piece          | `upper::a_reader_sees_one_piece` |
-//! | SU2  | `publish`, the fence          | `piece`, the fence    | words of a later piece under an old `turn` | `upper::a_reader_sees_one_piece` |
-//! | SU3  | `Writing`'s drop              | `try_write`           | the calibration                  | `upper::the_first_sample_changes_hands` |
+//! | SQ1  | `publish`, the store of `turn`| `piece`, the first load | the words of the piece          | `upper::a_reader_sees_one_piece` |
+//! | SQ2  | `publish`, the fence          | `piece`, the fence    | words of a later piece under an old `turn` | `upper::a_reader_sees_one_piece` |
+//! | SQ3  | `Writing`'s drop              | `try_write`           | the calibration                  | `upper::the_first_sample_changes_hands` |
 //!
 //! # When the counter is not to be trusted
 //! Each true read that a shard makes is held against the line, and each sample against the one before. A line that is
-//! below the truth, or ahead of it by more than U3 allows, means that the counter stepped or changed its rate: that is
+//! below the truth, or ahead of it by more than Q3 allows, means that the counter stepped or changed its rate: that is
 //! counted, and the line starts again from the truth. After [`STEPS_TO_GIVE_UP`] of them within a minute the counter
 //! is given up, and every call reads the true clock.
 //!
@@ -142,7 +142,7 @@ impl SharedPiece {
         }
     }
 
-    // Ordering in this type: Relaxed. `turn` and the fences beside it order the words (SU1, SU2).
+    // Ordering in this type: Relaxed. `turn` and the fences beside it order the words (SQ1, SQ2).
     #[inline(always)]
     fn load(&self) -> Piece {
         Piece {
@@ -233,7 +233,7 @@ struct Line {
     pieces: [SharedPiece; 2],
 }
 
-// SAFETY: the calibration is touched by the thread that set `writing` only (SU3); all else is atomic, or `Sync` by `S`.
+// SAFETY: the calibration is touched by the thread that set `writing` only (SQ3); all else is atomic, or `Sync` by `S`.
 unsafe impl<S: Sync> Sync for UpperClock<S> {}
 
 /// The right to write: to the calibration and to the piece that is not current.
@@ -243,7 +243,7 @@ struct Writing<'a, S> {
 
 impl<S> Drop for Writing<'_, S> {
     fn drop(&mut self) {
-        // Ordering: Release [SU3]. Pairs with `try_write`: the calibration.
+        // Ordering: Release [SQ3]. Pairs with `try_write`: the calibration.
         self.clock.writing.store(false, Ordering::Release);
     }
 }
@@ -268,11 +268,11 @@ impl<S: Source> UpperClock<S> {
     /// A moment at or after the true time, by [`AHEAD_NANOS`] at most, and not before any that was read before.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
-        // Ordering: Acquire [SU1]. Pairs with `publish`: the words of the piece.
+        // Ordering: Acquire [SQ1]. Pairs with `publish`: the words of the piece.
         let turn = self.line.turn.load(Ordering::Acquire);
         let piece = self.line.pieces[(turn & 1) as usize].load();
         let counter = self.source.counter();
-        // Ordering: Acquire fence [SU2]. Pairs with the fence of `publish`: words of a later piece bring its `turn`.
+        // Ordering: Acquire fence [SQ2]. Pairs with the fence of `publish`: words of a later piece bring its `turn`.
         fence(Ordering::Acquire);
         match piece.at(counter) {
             // Ordering: Relaxed. The fence orders it.
@@ -356,7 +356,7 @@ impl<S: Source> UpperClock<S> {
     }
 
     fn try_write(&self) -> Option<Writing<'_, S>> {
-        // Ordering: Acquire [SU3]. Pairs with `Writing`'s drop: the calibration. Relaxed on failure: nothing is read.
+        // Ordering: Acquire [SQ3]. Pairs with `Writing`'s drop: the calibration. Relaxed on failure: nothing is read.
         let taken = self.writing.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
         // Made only where the right is ours: its drop gives the right back.
         taken.then(|| Writing { clock: self })
@@ -366,7 +366,7 @@ impl<S: Source> UpperClock<S> {
 impl<S: Source> Writing<'_, S> {
     fn calibration<R>(&mut self, f: impl FnOnce(&mut Calibration) -> R) -> R {
         self.clock.calibration.with_mut(|calibration| {
-            // SAFETY: SU3: `writing` is ours, and `&mut self` lends the calibration once at a time.
+            // SAFETY: SQ3: `writing` is ours, and `&mut self` lends the calibration once at a time.
             f(unsafe { &mut *calibration })
         })
     }
@@ -449,13 +449,13 @@ impl<S: Source> Writing<'_, S> {
 
     fn publish(&mut self, piece: Piece) {
         let line = &self.clock.line;
-        // Ordering: Relaxed. Written by the writers before us, whose right we have now (SU3).
+        // Ordering: Relaxed. Written by the writers before us, whose right we have now (SQ3).
         let turn = line.turn.load(Ordering::Relaxed);
-        // Ordering: Release fence [SU2]. Pairs with the fence of the readers: a reader of the piece before the current one
+        // Ordering: Release fence [SQ2]. Pairs with the fence of the readers: a reader of the piece before the current one
         // that meets a word of ours finds that `turn` has moved on.
         fence(Ordering::Release);
         line.pieces[(turn.wrapping_add(1) & 1) as usize].store(piece);
-        // Ordering: Release [SU1]. Pairs with the readers' load: the words of the piece.
+        // Ordering: Release [SQ1]. Pairs with the readers' load: the words of the piece.
         line.turn.store(turn.wrapping_add(1), Ordering::Release);
     }
 }

@@ -93,11 +93,15 @@ fn a_job_that_is_dropped_is_sent_again() {
         let executor = thread::spawn(move || drop(job));
         firing.shard.parker.adopt_current_thread();
         while !firing.shard.is_look_wanted() {
-            assert!(firing.shard.parker.announce(None));
-            if !firing.shard.is_look_wanted() {
-                firing.shard.parker.park(None);
-            }
-            firing.shard.parker.withdraw();
+            let parker = &firing.shard.parker;
+            parker.sleep(
+                None,
+                || !firing.shard.is_look_wanted(),
+                || {
+                    parker.park(None);
+                    true
+                },
+            );
         }
         firing.shard.take_look_wanted();
         underway.look(&dispatcher, &firing);
@@ -122,14 +126,18 @@ fn a_taken_handover_makes_room() {
             let shard = &asleep.shard;
             shard.parker.adopt_current_thread();
             shard.counters.held_back.set(1);
-            loop {
-                assert!(shard.parker.announce(None));
-                underway.forget_taken();
-                if underway.is_empty() {
-                    break;
-                }
-                shard.parker.park(None);
-                shard.parker.withdraw();
+            while !underway.is_empty() {
+                shard.parker.sleep(
+                    None,
+                    || {
+                        underway.forget_taken();
+                        !underway.is_empty()
+                    },
+                    || {
+                        shard.parker.park(None);
+                        true
+                    },
+                );
             }
         });
         job.run();

@@ -13,7 +13,7 @@
 use super::model;
 use crate::slab::{Magazines, Slab};
 use crate::state::Control;
-use crate::state::owned::{AfterRun, Arm, Begin, Look, Pin};
+use crate::state::owned::{AfterRun, Arm, Begin, Look, Pinned};
 use crate::sync::{ModelledMutex, StdArc, thread};
 use crate::tick::Timestamp;
 use crate::uses::idle::life::Life;
@@ -34,7 +34,7 @@ struct Connection {
 impl Connection {
     /// The connection, and the stamp of its timer's ticket.
     fn live() -> (StdArc<Self>, u32) {
-        let slab = Slab::new(2);
+        let slab = Slab::new(2, Timestamp::ZERO);
         let index = Magazines::new().take(slab.slots()).unwrap();
         // SAFETY: the magazine gave the vacant slot.
         unsafe { slab.write(index, 7) };
@@ -49,12 +49,12 @@ impl Connection {
         self.slab.slots().control(self.index)
     }
 
-    fn pin(&self) -> &Pin {
+    fn pin(&self) -> Pinned<'_> {
         self.slab.slots().pin(self.index)
     }
 
     fn arm(&self, deadline: Timestamp) -> Arm {
-        if self.control().put_off(deadline, self.slab.slots().barrier()) {
+        if self.control().put_off(deadline, self.slab.slots().barrier(), self.slab.slots().origin()) {
             return Arm::Pending;
         }
         self.control().list(deadline, self.pin())

@@ -64,7 +64,7 @@ impl World {
     fn new(last: u64) -> StdArc<Self> {
         StdArc::new(Self {
             shared: StdArc::new(ShardShared::new(64)),
-            slots: StdArc::new(Slots::new(4)),
+            slots: StdArc::new(Slots::new(4, Timestamp::ZERO)),
             fired: AtomicU64::new(0),
             last,
         })
@@ -108,6 +108,8 @@ impl Fire for World {
     }
 
     fn job_dropped(&self, _: usize) {}
+
+    fn handover_taken(&self, _: usize) {}
 }
 
 /// A timer that is due is pushed while the shard, which has nothing, goes to sleep. Legal endings: (a) the turn finds it;

@@ -114,7 +114,7 @@ fn a_chain_changes_hands() {
 #[test]
 fn a_magazine_is_split() {
     model("a_magazine_is_split", || {
-        let slab = StdArc::new(Slab::<u32>::new(4));
+        let slab = StdArc::new(Slab::<u32>::new(4, Timestamp::ZERO));
         let held = fresh(&slab, 4);
         let mut magazine = Magazine::new();
         magazine.push(slab.slots(), held[0]);

@@ -22,6 +22,7 @@ macro_rules! schedule_and_cancel {
         use $crate::roster::names::*;
         let mut entrants = $crate::roster::entrants![$turn:
             Of<ThroughHandle>,
+            Of<ThroughHandleOnInstant>,
             Of<ThroughProducer>,
             Of<OwnNow>,
             Of<Locked<LazyHeap>>,

@@ -496,7 +496,8 @@ fn what_has_not_fired_comes_back_and_nothing_is_taken_any_more() {
         let hour = 3_600_000 * MS;
         unsafe {
             assert_eq!(tb_engine_create(&options(delivery), &mut engine), TB_OK);
-            assert_eq!(tb_schedule_at(engine, hour, Some(log_call), returned.user(), &mut id), TB_OK);
+            let in_an_hour = tb_now(engine) + hour;
+            assert_eq!(tb_schedule_at(engine, in_an_hour, Some(log_call), returned.user(), &mut id), TB_OK);
             let key = c"key".as_ptr();
             assert_eq!(
                 tb_schedule_keyed(engine, key, hour, Some(log_call), returned.user(), null_mut()),
@@ -510,8 +511,8 @@ fn what_has_not_fired_comes_back_and_nothing_is_taken_any_more() {
             let mut events = returned.take();
             events.sort_by_key(|event| event.id);
             assert_eq!((count, events.len()), (2, 2));
-            assert_eq!((events[1].id, events[1].deadline_ns), (id, hour));
-            assert!(events[0].id == 0 && events[0].deadline_ns >= hour);
+            assert_eq!((events[1].id, events[1].deadline_ns), (id, in_an_hour));
+            assert!(events[0].id == 0 && events[0].deadline_ns >= in_an_hour);
             assert!(events.iter().all(|event| event.callback.is_some()));
             assert_eq!(tb_engine_shutdown(engine, Some(log_call), &mut count), TB_OK);
             assert_eq!((count, returned.len()), (0, 0));

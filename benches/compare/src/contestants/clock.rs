@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::time::Instant;
-use tourbillon::{Clock as _, MonotonicClock};
 
 /// The clock reads inside the timed region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,21 +30,18 @@ pub(crate) enum Clock {
 pub(crate) const PER_ITERATION: usize = 64;
 
 impl Reads {
-    /// The clock that shows how late its timers are.
-    pub(crate) fn clock(self) -> Clock {
+    fn clock(self) -> Option<Clock> {
         match self {
-            Self::EachArm(clock) | Self::EachIteration(clock) => clock,
-            Self::Never => Clock::Instant,
+            Self::EachArm(clock) | Self::EachIteration(clock) => Some(clock),
+            Self::Never => None,
         }
     }
 }
 
 impl fmt::Display for Reads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Never = self {
-            return f.write_str("none");
-        }
-        f.write_str(match self.clock() {
+        let Some(clock) = self.clock() else { return f.write_str("none") };
+        f.write_str(match clock {
             Clock::Instant => "Instant",
             Clock::Tsc => "TSC",
             Clock::Java => "nanoTime",
@@ -58,27 +54,17 @@ impl fmt::Display for Reads {
     }
 }
 
-/// Nanoseconds since it was made, by a clock of the contestant's kind but none of its own: what it believes has no part
-/// in what is measured. Of another kind it would run up to some 30 millionths faster or slower.
+/// Nanoseconds since it was made, by the caller's own clock: what a contestant believes has no part in what is measured.
 #[derive(Clone, Debug)]
-pub(crate) enum Stopwatch {
-    Instant(Instant),
-    Tsc(MonotonicClock),
-}
+pub(crate) struct Stopwatch(Instant);
 
 impl Stopwatch {
-    pub(crate) fn start(clock: Clock) -> Self {
-        match clock {
-            Clock::Tsc => Self::Tsc(MonotonicClock::new()),
-            _ => Self::Instant(Instant::now()),
-        }
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
     }
 
     #[inline]
     pub(crate) fn nanos(&self) -> u64 {
-        match self {
-            Self::Instant(start) => u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            Self::Tsc(clock) => clock.now().as_nanos(),
-        }
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }

@@ -38,7 +38,10 @@ pub(crate) use locked_own_now::LockedOwnNow;
 pub(crate) use ours_timeout::OursTimeout;
 pub(crate) use ours_timer::OursTimer;
 pub(crate) use pingora::{Pingora, PingoraSleeps};
-pub(crate) use services::{AcrossBoundary, Fine, FineInline, Inline, Of, OwnWorkers, Sharded};
+pub(crate) use services::{
+    AcrossBoundary, DefaultSlice, Fine, FineInline, Inline, Of, OwnWorkers, Sharded, ThroughHandleOnInstant,
+    Unpinned, UnpinnedInline,
+};
 pub(crate) use smol_tasks::{AsyncIoSleep, FuturesSleep, SmolTasks};
 pub(crate) use tasks::{Tasks, TokioSleeps};
 pub(crate) use tokio_alternative::{Alternative, AlternativeSleeps};

@@ -4,7 +4,7 @@ use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
 use crate::baselines::{Locked, Queue, ShardedWheel};
 use crate::common::{self, OwnNow, Payload, Service, ThroughHandle, ThroughProducer};
 use std::time::{Duration, Instant};
-use tourbillon::{Builder, Engine, Handle, MonotonicClock, Timestamp};
+use tourbillon::{Builder, Clock as _, Engine, Handle, MonotonicClock, SystemClock, Timestamp};
 
 /// A [`Service`], as a contestant of the book.
 pub(crate) struct Of<S>(S);
@@ -59,6 +59,10 @@ ours! {
     AcrossBoundary: Reads::EachArm(Clock::Tsc);
     Fine: Reads::EachArm(Clock::Tsc);
     FineInline: Reads::EachArm(Clock::Tsc);
+    ThroughHandleOnInstant: Reads::EachArm(Clock::Instant);
+    DefaultSlice: Reads::EachArm(Clock::Tsc);
+    Unpinned: Reads::EachArm(Clock::Tsc);
+    UnpinnedInline: Reads::EachArm(Clock::Tsc);
 }
 
 impl<S: ReadsClock> Contestant for Of<S> {
@@ -159,22 +163,58 @@ dispatch!(
     Builder::new().tick(TENTH_OF_A_MILLI).inline()
 );
 dispatch!(
+    /// With the system's clock, as one that reads `Instant::now` for each arming.
+    ThroughHandleOnInstant,
+    "engine, Handle, Instant::now",
+    Builder::new().clock(SystemClock::new())
+);
+dispatch!(
+    /// With the scheduler slice that the system gives to everybody.
+    DefaultSlice,
+    "engine, own workers, the system's slice",
+    Builder::new().slice(None)
+);
+dispatch!(
+    /// The scheduler may move the shards.
+    Unpinned,
+    "engine, own workers, unpinned",
+    Builder::new().unpinned()
+);
+dispatch!(
+    /// The scheduler may move the shards, which call the handlers themselves.
+    UnpinnedInline,
+    "engine, inline, unpinned",
+    Builder::new().unpinned().inline()
+);
+dispatch!(
     /// Four seconds after its start its wheels turn over their third level's boundary.
     AcrossBoundary,
     "engine, own workers, across tick 65,536",
-    Builder::new().clock(Ahead { clock: MonotonicClock::new(), start: Duration::from_millis(65_536 - 4_000) })
+    Builder::new().clock(Ahead::by(Duration::from_millis(65_536 - 4_000)))
 );
 
 const TENTH_OF_A_MILLI: Duration = Duration::from_micros(100);
 
-/// The default clock, begun earlier than it was.
+/// The default clock, started so long ago.
 struct Ahead {
     clock: MonotonicClock,
-    start: Duration,
+    origin: Duration,
+}
+
+impl Ahead {
+    fn by(start: Duration) -> Self {
+        let clock = MonotonicClock::new();
+        Self { origin: clock.now() - Timestamp::ZERO - start, clock }
+    }
 }
 
 impl tourbillon::Clock for Ahead {
+    #[inline]
     fn now(&self) -> Timestamp {
-        self.clock.now() + self.start
+        self.clock.now() - self.origin
+    }
+
+    fn true_now(&self) -> Timestamp {
+        self.clock.true_now() - self.origin
     }
 }

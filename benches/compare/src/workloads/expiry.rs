@@ -51,10 +51,20 @@ fn cases(scale: Scale) -> Vec<Case> {
     )
 }
 
-fn turn<C: OneShots>(case: &Case) -> Figures {
+/// Moments of the window, in ns from its start.
+fn offsets(case: &Case) -> Vec<u64> {
     let window = case.time_ms * 1_000_000;
     let mut chance = Chance::new(1);
-    let offsets: Vec<u64> = (0..case.timers).map(|_| chance.within(&(0..window))).collect();
+    (0..case.timers).map(|_| chance.within(&(0..window))).collect()
+}
+
+/// The timers of `case`, fired.
+pub(super) fn volley<C: OneShots>(case: &Case) -> Volley {
+    Volley::fire::<C>(case, offsets(case))
+}
+
+fn turn<C: OneShots>(case: &Case) -> Figures {
+    let (window, offsets) = (case.time_ms * 1_000_000, offsets(case));
     let volley = Volley::fire::<C>(case, offsets.clone());
     let all = volley.sorted();
     let part_of = |offset: u64| usize::try_from(offset * PARTS / window).expect("one of some parts");

@@ -112,7 +112,7 @@ struct Played {
 
 fn turn<C: OneShots>(case: &Case) -> Figures {
     let plan = Arc::new(Plan::new(case));
-    let shots = Shots::new(Stopwatch::start(C::READS.clock()), plan.deadlines.len());
+    let shots = Shots::new(Stopwatch::start(), plan.deadlines.len());
     let service = Arc::new(C::start(1, shots.handler()));
     let job = play(Arc::clone(&service), Arc::clone(&plan), shots);
     let played = service.run(vec![job]).pop().expect("one job");

@@ -1,6 +1,7 @@
 //! What is measured: a file for each workload, with the contestants that take part in it.
 
 mod burst;
+mod busy;
 mod cache;
 mod closures;
 mod expiry;
@@ -40,6 +41,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     expiry::WORKLOAD,
     burst::WORKLOAD,
     mixed::WORKLOAD,
+    busy::WORKLOAD,
     memory::WORKLOAD,
     storm::WORKLOAD,
     idle::WORKLOAD,

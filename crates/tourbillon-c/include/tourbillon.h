@@ -73,8 +73,8 @@
  *
  * TIME
  *
- * Nanoseconds: delays from now, deadlines on the engine's clock (tb_now), which began at 0 when it was made. Deadlines are
- * rounded up to a tick. UINT64_MAX is never.
+ * Nanoseconds: delays from now, deadlines on the engine's clock (tb_now), which counts from one origin for all engines of
+ * the process. Deadlines are rounded up to a tick. UINT64_MAX is never.
  *
  * Never early is meant by the engine's clock, options.clock: CLOCK_MONOTONIC unless another one was chosen. When a callback
  * begins or an event is polled, clock_gettime of that clock has moved on by the delay or more since the call that scheduled.
@@ -337,8 +337,10 @@ enum tb_status tb_engine_create_driven(const struct tb_options *options,
 // Moves the time of a driven engine on, stopping at each tick at which something is due.
 enum tb_status tb_engine_advance(const struct tb_engine *engine, uint64_t by_ns);
 
-// The present moment on the engine's clock, which began at 0 when it was made.
-enum tb_status tb_now(const struct tb_engine *engine, uint64_t *now_ns);
+// The present moment on the engine's clock. It counts from one origin for all engines of the process; that of a driven
+// engine starts at 0.
+enum tb_status tb_now(const struct tb_engine *engine,
+                      uint64_t *now_ns);
 
 // Ends an engine: refuses what is new, waits for callbacks that run, and gives back each one-shot that has not fired, keyed
 // ones included, to `unfired`, which is called here with its `user` and an event with its callback. `unfired` may be NULL, and

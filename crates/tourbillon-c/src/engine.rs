@@ -202,7 +202,8 @@ pub unsafe extern "C" fn tb_engine_advance(engine: *const tb_engine, by_ns: u64)
     })
 }
 
-/// The present moment on the engine's clock, which began at 0 when it was made.
+/// The present moment on the engine's clock. It counts from one origin for all engines of the process; that of a driven
+/// engine starts at 0.
 ///
 /// # Safety
 ///

@@ -52,20 +52,20 @@ fn come_and_go(engine: &Engine<()>, threads: usize) {
     thread::scope(|scope| {
         for _ in 0..threads {
             let come_and_go = || {
-                engine.schedule(Duration::from_millis(1), ()).expect("room");
+                engine.handle().schedule(Duration::from_millis(1), ()).expect("room");
                 all_have_scheduled.wait();
             };
             thread::Builder::new().stack_size(STACK).spawn_scoped(scope, come_and_go).expect("a thread");
         }
     });
     thread::sleep(Duration::from_millis(10));
-    assert_eq!(engine.stats().fired, threads as u64);
+    assert_eq!(engine.handle().stats().fired, threads as u64);
 }
 
 fn a_timer_a_millisecond(engine: &Engine<()>, time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
-        engine.schedule(Duration::from_millis(1), ()).expect("room");
+        engine.handle().schedule(Duration::from_millis(1), ()).expect("room");
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -105,8 +105,8 @@ fn main() -> ExitCode {
     let is_test = has("--test") || !has("--bench");
     let effort = if is_test { (1, Duration::from_millis(1)) } else { (3, Duration::from_millis(300)) };
     let tasks = TaskEngine::new().unwrap();
-    let keyed: Keyed<u64, u64> = tasks.keyed(|_| {});
-    let map: ExpiryMap<u64, u64> = tasks.expiry_map(Lifetime::of(LONG));
+    let keyed: Keyed<u64, u64> = tasks.handle().keyed(|_| {});
+    let map: ExpiryMap<u64, u64> = tasks.handle().expiry_map(Lifetime::of(LONG));
     let replace = |key| _ = black_box(keyed.schedule(key, LONG, key).unwrap());
     let insert = |key| _ = black_box(map.insert(key, key).unwrap());
     let refresh = |key| _ = black_box(map.refresh(&key));

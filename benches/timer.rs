@@ -65,9 +65,9 @@ fn from_threads(
                 let runs: Vec<_> = (0..threads)
                     .map(|_| {
                         scope.spawn(|| {
-                            work(&engine, 1_024);
+                            work(engine.handle(), 1_024);
                             barrier.wait();
-                            work(&engine, times)
+                            work(engine.handle(), times)
                         })
                     })
                     .collect();
@@ -77,5 +77,5 @@ fn from_threads(
         });
     });
     group.finish();
-    assert!(engine.is_empty());
+    assert!(engine.handle().is_empty());
 }

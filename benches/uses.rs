@@ -96,9 +96,10 @@ fn some<T, E: Debug>(count: usize, mut make: impl FnMut(usize) -> Result<T, E>) 
 fn touches(population: usize, sizes: &Sizes) {
     let engine = Engine::new(|_| {}).unwrap();
     let tasks = TaskEngine::new().unwrap();
-    let timers: Vec<Peer<Timer<u64>>> = some(population, |n| engine.timer(n as u64));
-    let closures: Vec<Peer<TaskTimer>> = some(population, |_| tasks.timer(|| {}));
-    let idle: IdleTimeouts<u64> = tasks.idle_timeouts(Limits::idle(LONG).absolute(24 * LONG), |_| {});
+    let timers: Vec<Peer<Timer<u64>>> = some(population, |n| engine.handle().timer(n as u64));
+    let closures: Vec<Peer<TaskTimer>> = some(population, |_| tasks.handle().timer(|| {}));
+    let idle: IdleTimeouts<u64> =
+        tasks.handle().idle_timeouts(Limits::idle(LONG).absolute(24 * LONG), |_| {});
     let connections: Vec<Peer<Connection<u64>>> = some(population, |n| idle.insert(n as u64));
     let order = shuffled(population);
     let pick = |call: usize| order[call % population];
@@ -127,9 +128,9 @@ fn touches(population: usize, sizes: &Sizes) {
 fn maps(sizes: &Sizes) {
     let tasks = Builder::new().build_tasks().unwrap();
     let count = sizes.calls / 10;
-    let one_shots: Keyed<u64, u64> = tasks.keyed(|_| {});
-    let timers: ExpiryMap<u64, u64> = tasks.expiry_map(Lifetime::of(LONG));
-    let refreshed: ExpiryMap<u64, u64> = tasks.expiry_map(Lifetime::of(LONG).refreshed_on_access());
+    let one_shots: Keyed<u64, u64> = tasks.handle().keyed(|_| {});
+    let timers: ExpiryMap<u64, u64> = tasks.handle().expiry_map(Lifetime::of(LONG));
+    let refreshed: ExpiryMap<u64, u64> = tasks.handle().expiry_map(Lifetime::of(LONG).refreshed_on_access());
     let key = |call: usize| call as u64;
     for n in 0..count {
         refreshed.insert(key(n), 0).unwrap();
@@ -154,13 +155,15 @@ fn maps(sizes: &Sizes) {
 fn queues(sizes: &Sizes) {
     let tasks = Builder::new().build_tasks().unwrap();
     let count = sizes.calls / 10;
-    let queue: DelayQueue<u64> = tasks.delay_queue();
+    let queue: DelayQueue<u64> = tasks.handle().delay_queue();
     let (mut closures, mut items): (Vec<TimerId>, Vec<Delayed>) = (Vec::new(), Vec::new());
     let (closures, items) = (std::cell::RefCell::new(&mut closures), std::cell::RefCell::new(&mut items));
     let rows = vec![
-        row("Tasks::after", count, |_| closures.borrow_mut().push(tasks.after(LONG, || {}).unwrap())),
+        row("Tasks::after", count, |_| {
+            closures.borrow_mut().push(tasks.handle().after(LONG, || {}).unwrap())
+        }),
         row("DelayQueue::push", count, |n| items.borrow_mut().push(queue.push(LONG, n as u64).unwrap())),
-        row("Tasks::cancel", count, |_| _ = tasks.cancel(closures.borrow_mut().pop().unwrap())),
+        row("Tasks::cancel", count, |_| _ = tasks.handle().cancel(closures.borrow_mut().pop().unwrap())),
         row("DelayQueue::remove", count, |_| _ = queue.remove(items.borrow_mut().pop().unwrap()).unwrap()),
     ];
     compare("queues", rows, sizes.rounds);

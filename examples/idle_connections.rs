@@ -67,7 +67,7 @@ pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
     let (tasks, server) = (TaskEngine::new()?, Arc::new(Server::default()));
     let closer = Arc::clone(&server);
     let timeouts =
-        tasks.idle_timeouts(Limits::idle(IDLE).absolute(OLD), move |expired| closer.close(&expired));
+        tasks.handle().idle_timeouts(Limits::idle(IDLE).absolute(OLD), move |expired| closer.close(&expired));
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     thread::scope(|scope| {

@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
     let tasks = TaskEngine::new()?;
-    let queue = tasks.delay_queue();
+    let queue = tasks.handle().delay_queue();
     for number in 0..REQUESTS {
         queue.push(Duration::ZERO, Request { number, attempts: 0 })?;
     }

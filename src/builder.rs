@@ -61,7 +61,7 @@ const DEFAULT_STALL_TICKS: u32 = 10;
 ///     .workers(2)
 ///     .capacity(1 << 20)
 ///     .build(|timer| println!("{:?} is {:?} late", timer.payload, timer.lateness))?;
-/// engine.schedule(Duration::from_secs(5), 17)?;
+/// engine.handle().schedule(Duration::from_secs(5), 17)?;
 ///
 /// let error = Builder::new().tick(Duration::ZERO).build(|_: tourbillon::Fired<'_, ()>| {}).unwrap_err();
 /// assert_eq!(error.to_string(), "tick is 0ns, but must be between 1µs and 3600s");

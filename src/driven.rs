@@ -6,7 +6,6 @@ use crate::handle::{Engine, Handle};
 use crate::shard::{Next, Shard};
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
-use core::ops::Deref;
 use core::time::Duration;
 
 /// An engine that has no threads and whose time moves when it is told to: for tests, examples and simulations.
@@ -27,9 +26,9 @@ use core::time::Duration;
 ///         again.expect("a driven engine with room");
 ///     }
 /// })?;
-/// engine.schedule(Duration::from_secs(1), 2)?;
+/// engine.handle().schedule(Duration::from_secs(1), 2)?;
 /// engine.advance(Duration::from_secs(10));
-/// assert_eq!(engine.stats().fired, 3);
+/// assert_eq!(engine.handle().stats().fired, 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -43,6 +42,13 @@ pub struct DrivenEngine<T: Send + 'static> {
 impl<T: Send + 'static> DrivenEngine<T> {
     pub(crate) fn from_core(core: StdArc<Core<T>>, shards: Vec<Shard>, clock: ManualClock) -> Self {
         Self { engine: Engine::from_core(core), shards, clock }
+    }
+
+    /// The way to this engine; it does not keep the engine alive: see [`Engine::handle`].
+    #[inline]
+    #[must_use]
+    pub fn handle(&self) -> &Handle<T> {
+        self.engine.handle()
     }
 
     /// Moves time on by `by`, stopping on the way at each tick at which a timer is due, so that handlers see their own
@@ -70,13 +76,13 @@ impl<T: Send + 'static> DrivenEngine<T> {
         for shard in &mut self.shards {
             // Drained once, so that handlers which schedule for now find their timers fired next time.
             shard.drain();
-            while self.engine.core().work(shard, now) == Next::Turn {}
+            while self.engine.handle().core().work(shard, now) == Next::Turn {}
         }
     }
 
     /// When something is due next, or sooner where many timers want to be moved ahead of their time.
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
-        let tick = self.engine.core().tick();
+        let tick = self.engine.handle().core().tick();
         let due = self.shards.iter_mut().filter_map(|shard| {
             shard.drain();
             shard.next_due()
@@ -86,7 +92,7 @@ impl<T: Send + 'static> DrivenEngine<T> {
 
     /// The next moment after the present one at which to turn.
     fn next_step(&mut self) -> Option<Timestamp> {
-        let tick = self.engine.core().tick();
+        let tick = self.engine.handle().core().tick();
         let next_tick = tick.start_of(tick.current_tick(self.clock.now()).saturating_add(1));
         Some(self.next_expiry()?.max(next_tick)).filter(|&next| next > self.clock.now())
     }
@@ -95,13 +101,5 @@ impl<T: Send + 'static> DrivenEngine<T> {
     #[must_use]
     pub fn clock(&self) -> &ManualClock {
         &self.clock
-    }
-}
-
-impl<T: Send + 'static> Deref for DrivenEngine<T> {
-    type Target = Handle<T>;
-
-    fn deref(&self) -> &Handle<T> {
-        &self.engine
     }
 }

@@ -11,13 +11,13 @@ use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 use crate::timer::{Timer, TimerRef};
 use core::fmt;
-use core::ops::Deref;
 use core::time::Duration;
 
 /// A running timer engine for payloads of type `T`: the owner of its threads.
 ///
-/// It is used through the [`Handle`] that it dereferences to. Dropping it shuts it down and drops the payloads of
-/// timers that had not fired. The handler itself, and the workers, go with the last handle, producer or job.
+/// It is used through its [`handle`](Self::handle). Dropping it shuts it down and drops the payloads of timers that had
+/// not fired, however many handles there are. The handler itself, and the workers, go with the last handle, producer or
+/// job.
 ///
 /// # Examples
 ///
@@ -29,9 +29,9 @@ use core::time::Duration;
 /// let (fired, log) = mpsc::channel();
 /// let engine = Engine::new(move |timer| fired.send(timer.payload).unwrap())?;
 ///
-/// engine.schedule(Duration::from_millis(5), "idle: close")?;
-/// let id = engine.schedule(Duration::from_secs(30), "request timed out")?;
-/// assert_eq!(engine.cancel(id), Cancel::Cancelled("request timed out"));
+/// engine.handle().schedule(Duration::from_millis(5), "idle: close")?;
+/// let id = engine.handle().schedule(Duration::from_secs(30), "request timed out")?;
+/// assert_eq!(engine.handle().cancel(id), Cancel::Cancelled("request timed out"));
 /// assert_eq!(log.recv()?, "idle: close");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -50,16 +50,36 @@ impl<T: Send + 'static> Engine<T> {
         Builder::new().build(handler)
     }
 
+    /// The way to this engine, to be cloned for other threads. A handle does not keep the engine alive: once the engine is
+    /// dropped, its handles refuse timers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon::{Builder, Fired};
+    ///
+    /// let engine = Builder::new().build(|_: Fired<'_, u32>| {})?;
+    /// let timers = engine.handle().clone();
+    /// drop(engine);
+    /// assert!(timers.is_shut_down());
+    /// # Ok::<(), tourbillon::BuildError>(())
+    /// ```
+    ///
+    /// An engine has no `clone`, which would leave the handle of an engine that ends with the statement:
+    ///
+    /// ```compile_fail,E0599
+    /// # use tourbillon::Builder;
+    /// let timers = Builder::new().build_async()?.clone();
+    /// # Ok::<(), tourbillon::BuildError>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn handle(&self) -> &Handle<T> {
+        &self.handle
+    }
+
     pub(crate) fn from_core(core: StdArc<Core<T>>) -> Self {
         Self { handle: Handle { core } }
-    }
-}
-
-impl<T: Send + 'static> Deref for Engine<T> {
-    type Target = Handle<T>;
-
-    fn deref(&self) -> &Handle<T> {
-        &self.handle
     }
 }
 
@@ -340,14 +360,14 @@ impl<T: Send + 'static> Handle<T> {
     /// use tourbillon::{Builder, Condition};
     ///
     /// let mut engine = Builder::new().capacity(4).build_driven(|_| {})?;
-    /// assert!(engine.health().is_well());
+    /// assert!(engine.handle().health().is_well());
     /// for _ in 0..4 {
-    ///     engine.schedule(Duration::from_secs(1), ())?;
+    ///     engine.handle().schedule(Duration::from_secs(1), ())?;
     /// }
-    /// assert_eq!(engine.health().condition, Condition::Full);
-    /// assert_eq!(engine.health().to_string(), "full: 4 of 4 slots are in use");
+    /// assert_eq!(engine.handle().health().condition, Condition::Full);
+    /// assert_eq!(engine.handle().health().to_string(), "full: 4 of 4 slots are in use");
     /// engine.advance(Duration::from_secs(1));
-    /// assert_eq!(engine.health().to_string(), "well: 0 of 4 slots are in use");
+    /// assert_eq!(engine.handle().health().to_string(), "well: 0 of 4 slots are in use");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

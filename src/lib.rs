@@ -10,9 +10,9 @@
 //! use tourbillon::{Cancel, Engine};
 //!
 //! let engine = Engine::new(|timer| println!("{} is {:?} late", timer.payload, timer.lateness))?;
-//! let id = engine.schedule(Duration::from_secs(30), "request 17 timed out")?;
+//! let id = engine.handle().schedule(Duration::from_secs(30), "request 17 timed out")?;
 //! // ... the answer comes ...
-//! assert_eq!(engine.cancel(id), Cancel::Cancelled("request 17 timed out"));
+//! assert_eq!(engine.handle().cancel(id), Cancel::Cancelled("request 17 timed out"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

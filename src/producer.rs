@@ -19,7 +19,7 @@ use core::time::Duration;
 /// use tourbillon::{Builder, Cancel};
 ///
 /// let mut engine = Builder::new().build_driven(|timer| println!("{}", timer.payload))?;
-/// let mut producer = engine.producer();
+/// let mut producer = engine.handle().producer();
 /// let now = producer.now();
 /// let id = producer.schedule_at(now + Duration::from_secs(1), "request timed out")?;
 /// assert_eq!(producer.cancel(id), Cancel::Cancelled("request timed out"));

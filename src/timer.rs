@@ -68,18 +68,18 @@ impl std::error::Error for ArmError {}
 /// use tourbillon::{Armed, Builder, Disarm};
 ///
 /// let mut engine = Builder::new().build_driven(|timer| println!("close connection {}", timer.payload))?;
-/// let timeout = engine.timer(17)?;
+/// let timeout = engine.handle().timer(17)?;
 ///
 /// for _request in 0..1_000 {
 ///     assert_eq!(timeout.arm(Duration::from_secs(5))?, Armed::Pending);
 ///     engine.advance(Duration::from_millis(1));
 ///     assert_eq!(timeout.disarm(), Disarm::Disarmed);
 /// }
-/// assert_eq!(engine.stats().owned.posted, 1);
+/// assert_eq!(engine.handle().stats().owned.posted, 1);
 ///
 /// timeout.arm(Duration::from_secs(5))?;
 /// engine.advance(Duration::from_secs(5));
-/// assert_eq!(engine.stats().owned.fired, 1);
+/// assert_eq!(engine.handle().stats().owned.fired, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropping a timer disarms it"]
@@ -186,7 +186,7 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// let (sender, fired) = mpsc::channel();
     /// let engine = Engine::new(move |timer| sender.send(timer.payload).unwrap())?;
-    /// let timer = engine.timer("request")?;
+    /// let timer = engine.handle().timer("request")?;
     /// for _ in 0..3 {
     ///     timer.arm(Duration::from_millis(1))?;
     ///     if timer.disarm_and_wait() != Disarm::Disarmed {
@@ -352,12 +352,12 @@ mod tests {
 
     /// How many hold the engine's core.
     fn holders(engine: &Engine<u32>) -> usize {
-        StdArc::strong_count(engine.core())
+        StdArc::strong_count(engine.handle().core())
     }
 
     /// A timer made by a thread that has ended, after it made and dropped another one.
     fn made_elsewhere(engine: &Engine<u32>) -> Timer<u32> {
-        let handle: Handle<u32> = (**engine).clone();
+        let handle: Handle<u32> = engine.handle().clone();
         let make = move || {
             drop(handle.timer(1).unwrap());
             handle.timer(2).unwrap()
@@ -369,11 +369,11 @@ mod tests {
     fn a_thread_that_makes_and_drops_timers_writes_no_count_that_others_write() {
         let engine = engine();
         let before = holders(&engine);
-        let timers: Vec<_> = (0..100).map(|n| engine.timer(n).unwrap()).collect();
+        let timers: Vec<_> = (0..100).map(|n| engine.handle().timer(n).unwrap()).collect();
         assert_eq!(holders(&engine), before + 1, "the thread's own anchor");
         let anchor = StdArc::downgrade(&timers[0].anchor);
         drop(timers);
-        let again = engine.timer(0).unwrap();
+        let again = engine.handle().timer(0).unwrap();
         assert!(StdArc::ptr_eq(&anchor.upgrade().unwrap(), &again.anchor), "another one for the next timer");
         assert!(!StdArc::ptr_eq(&made_elsewhere(&engine).anchor, &again.anchor));
     }
@@ -391,9 +391,9 @@ mod tests {
     #[test]
     fn an_engine_goes_with_its_last_timer_though_the_threads_that_made_some_live_on() {
         let (first, second) = (engine(), engine());
-        drop(first.timer(1).unwrap());
-        let timer = second.timer(2).unwrap();
-        let cores = [&first, &second].map(|engine| StdArc::downgrade(engine.core()));
+        drop(first.handle().timer(1).unwrap());
+        let timer = second.handle().timer(2).unwrap();
+        let cores = [&first, &second].map(|engine| StdArc::downgrade(engine.handle().core()));
         drop((first, second));
         assert_eq!(cores.each_ref().map(|core| core.strong_count()), [0, 1]);
         assert!(timer.arm(Duration::ZERO).is_err());

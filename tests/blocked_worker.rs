@@ -38,22 +38,23 @@ fn a_worker_that_blocks_takes_no_more_memory_the_longer_it_does() {
             }
         })
         .unwrap();
-    engine.schedule(Duration::ZERO, true).unwrap();
+    engine.handle().schedule(Duration::ZERO, true).unwrap();
     gate.await_arrival();
-    let mut pending: VecDeque<_> = (0..PENDING).map(|_| engine.schedule(HOUR, false).unwrap()).collect();
+    let mut pending: VecDeque<_> =
+        (0..PENDING).map(|_| engine.handle().schedule(HOUR, false).unwrap()).collect();
     let (begin, before) = (Instant::now(), resident_kib());
     for millisecond in 0..MILLISECONDS {
         for _ in 0..EACH_MILLISECOND {
-            pending.push_back(engine.schedule(Duration::ZERO, false).unwrap());
+            pending.push_back(engine.handle().schedule(Duration::ZERO, false).unwrap());
             let oldest = pending.pop_front().expect("there are a thousand");
-            assert!(engine.cancel(oldest).payload().is_some());
+            assert!(engine.handle().cancel(oldest).payload().is_some());
         }
         thread::sleep((millisecond * MS).saturating_sub(begin.elapsed()));
     }
     let growth = resident_kib().saturating_sub(before);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     gate.open();
     assert!(growth < GROWTH_KIB, "{growth} KiB more after {MILLISECONDS} ms, {stats:?}");
-    drop(engine.shutdown());
-    assert_settled(&engine.stats());
+    drop(engine.handle().shutdown());
+    assert_settled(&engine.handle().stats());
 }

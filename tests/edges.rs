@@ -49,15 +49,15 @@ impl Drop for OnDrop {
 fn zero_and_past_deadlines_fire_on_the_next_turn() {
     let (mut engine, log) = recording(Builder::new());
     engine.advance(5 * SECOND);
-    engine.schedule(Duration::ZERO, 0).unwrap();
-    engine.schedule_at(engine.now(), 1).unwrap();
-    engine.schedule_at(at(SECOND), 2).unwrap();
-    engine.schedule_at(Timestamp::ZERO, 3).unwrap();
+    engine.handle().schedule(Duration::ZERO, 0).unwrap();
+    engine.handle().schedule_at(engine.handle().now(), 1).unwrap();
+    engine.handle().schedule_at(at(SECOND), 2).unwrap();
+    engine.handle().schedule_at(Timestamp::ZERO, 3).unwrap();
     engine.turn();
     let shots = log.take();
     assert_eq!(payloads(&shots), [0, 1, 2, 3]);
     assert!(shots.iter().all(|shot| shot.at == at(5 * SECOND)));
-    assert!(engine.stats().total.lateness.max >= 5 * SECOND);
+    assert!(engine.handle().stats().total.lateness.max >= 5 * SECOND);
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn a_deadline_inside_the_present_tick_fires_with_the_next_one() {
     // Rounded up as every deadline is, though it has passed.
     let (mut engine, log) = recording(Builder::new());
     engine.advance(MS / 2);
-    engine.schedule(Duration::ZERO, 0).unwrap();
-    engine.schedule_at(at(MS / 4), 1).unwrap();
+    engine.handle().schedule(Duration::ZERO, 0).unwrap();
+    engine.handle().schedule_at(at(MS / 4), 1).unwrap();
     engine.turn();
     assert_eq!(log.len(), 0);
     engine.advance(MS / 2);
@@ -83,10 +83,10 @@ fn a_turn_ends_though_every_timer_rearms_itself_at_once() {
             })
             .unwrap();
         for n in 0..20_000 {
-            engine.schedule(Duration::ZERO, n).unwrap();
+            engine.handle().schedule(Duration::ZERO, n).unwrap();
         }
         engine.turn();
-        engine.stats().fired
+        engine.handle().stats().fired
     });
     assert_eq!(fired, 20_000);
 }
@@ -96,21 +96,21 @@ fn zero_and_past_deadlines_fire_in_a_threaded_engine() {
     let log = Log::new();
     let sink = log.clone();
     let engine = Engine::new(move |timer: Fired<'_, u64>| sink.push(timer.payload)).unwrap();
-    engine.schedule(Duration::ZERO, 0).unwrap();
-    engine.schedule_at(Timestamp::ZERO, 1).unwrap();
+    engine.handle().schedule(Duration::ZERO, 0).unwrap();
+    engine.handle().schedule_at(Timestamp::ZERO, 1).unwrap();
     wait_until("both have fired", || log.len() == 2);
 }
 
 #[test]
 fn the_longest_delay_saturates_and_stays_cancellable() {
     let (mut engine, log) = recording(Builder::new().tick(Duration::from_micros(1)));
-    let longest = engine.schedule(Duration::MAX, 0).unwrap();
-    let last = engine.schedule_at(Timestamp::MAX, 1).unwrap();
-    assert_eq!(engine.deadline(longest), Some(Timestamp::MAX));
+    let longest = engine.handle().schedule(Duration::MAX, 0).unwrap();
+    let last = engine.handle().schedule_at(Timestamp::MAX, 1).unwrap();
+    assert_eq!(engine.handle().deadline(longest), Some(Timestamp::MAX));
     engine.advance(100_000 * HOUR);
-    let last = engine.reschedule(last, Duration::MAX).unwrap();
-    assert_eq!(engine.cancel(longest), Cancel::Cancelled(0));
-    assert_eq!(engine.cancel(last), Cancel::Cancelled(1));
+    let last = engine.handle().reschedule(last, Duration::MAX).unwrap();
+    assert_eq!(engine.handle().cancel(longest), Cancel::Cancelled(0));
+    assert_eq!(engine.handle().cancel(last), Cancel::Cancelled(1));
     assert_eq!(log.len(), 0);
 }
 
@@ -153,17 +153,17 @@ fn a_refused_pin_is_counted_and_nothing_else() {
         .build(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
     for shard in 0..2 {
-        engine.producer_on(shard).schedule(MS, shard).unwrap();
+        engine.handle().producer_on(shard).schedule(MS, shard).unwrap();
     }
     let mut order = [fired.recv_timeout(PATIENCE).unwrap(), fired.recv_timeout(PATIENCE).unwrap()];
     order.sort_unstable();
     assert_eq!(order, [0, 1]);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!(stats.total.pins_refused, 2);
     assert!(stats.shards.iter().all(|shard| shard.pins_refused == 1));
     let engine = Builder::new().shards(1).unpinned().build(|_: Fired<'_, ()>| {}).unwrap();
-    wait_until("it has begun", || engine.stats().total.turns > 0);
-    assert_eq!(engine.stats().total.pins_refused, 0);
+    wait_until("it has begun", || engine.handle().stats().total.turns > 0);
+    assert_eq!(engine.handle().stats().total.pins_refused, 0);
 }
 
 // --- Full ---
@@ -171,19 +171,19 @@ fn a_refused_pin_is_counted_and_nothing_else() {
 #[test]
 fn a_full_engine_hands_the_payload_back_until_there_is_room() {
     let (mut engine, log) = recording(Builder::new().capacity(2));
-    let id = engine.schedule(MS, 0).unwrap();
-    engine.schedule(MS, 1).unwrap();
-    let error = engine.schedule(MS, 2).unwrap_err();
+    let id = engine.handle().schedule(MS, 0).unwrap();
+    engine.handle().schedule(MS, 1).unwrap();
+    let error = engine.handle().schedule(MS, 2).unwrap_err();
     assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, 2));
     assert_eq!(error.to_string(), "the engine's capacity of pending timers is used up");
-    assert_eq!(engine.cancel(id), Cancel::Cancelled(0));
-    let error = engine.schedule_batch([(MS, 3), (MS, 4), (MS, 5)]).unwrap_err();
+    assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(0));
+    let error = engine.handle().schedule_batch([(MS, 3), (MS, 4), (MS, 5)]).unwrap_err();
     assert_eq!((error.kind, error.scheduled.len()), (ScheduleErrorKind::EngineFull, 1));
     assert_eq!(error.refused, [(at(MS), 4), (at(MS), 5)]);
     engine.advance(MS);
     assert_eq!(payloads(&log.take()), [1, 3]);
-    engine.schedule_batch([(MS, 6), (MS, 7)]).unwrap();
-    assert_eq!(engine.len(), 2);
+    engine.handle().schedule_batch([(MS, 6), (MS, 7)]).unwrap();
+    assert_eq!(engine.handle().len(), 2);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_full_lane_of_a_driven_engine_hands_the_payload_back_until_the_next_turn() {
     let (mut engine, log) = recording(Builder::new().lane_capacity(64));
     let mut accepted = 0;
     let error = loop {
-        match engine.schedule(MS, accepted) {
+        match engine.handle().schedule(MS, accepted) {
             Ok(_) => accepted += 1,
             Err(error) => break error,
         }
@@ -199,10 +199,10 @@ fn a_full_lane_of_a_driven_engine_hands_the_payload_back_until_the_next_turn() {
     assert!((64..=128).contains(&accepted), "{accepted}");
     assert_eq!((error.kind, error.payload), (ScheduleErrorKind::LaneFull, accepted));
     assert_eq!(error.to_string(), "the lane to the shard is full");
-    let error = engine.schedule_batch([(MS, 1_000)]).unwrap_err();
+    let error = engine.handle().schedule_batch([(MS, 1_000)]).unwrap_err();
     assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::LaneFull, 1));
     engine.turn();
-    engine.schedule(MS, accepted).unwrap();
+    engine.handle().schedule(MS, accepted).unwrap();
     engine.advance(MS);
     assert_eq!(payloads(&log.take()), (0..=accepted).collect::<Vec<u64>>());
 }
@@ -223,11 +223,11 @@ fn with_full_lane() -> (Engine<u64>, Gate, Log<u64>, u64) {
             sink.push(timer.payload);
         })
         .unwrap();
-    engine.schedule(Duration::ZERO, 0).unwrap();
+    engine.handle().schedule(Duration::ZERO, 0).unwrap();
     gate.await_arrival();
     let mut accepted = 0;
     let error = loop {
-        match engine.try_schedule(MS, accepted + 1) {
+        match engine.handle().try_schedule(MS, accepted + 1) {
             Ok(_) => accepted += 1,
             Err(error) => break error,
         }
@@ -248,9 +248,9 @@ fn schedule_waits_for_a_shard_that_is_behind() {
                 opened.store(true, Ordering::SeqCst);
                 gate.open();
             });
-            engine.schedule(MS, accepted + 1).unwrap();
+            engine.handle().schedule(MS, accepted + 1).unwrap();
             assert!(opened.load(Ordering::SeqCst), "it did not wait");
-            engine.schedule_batch([(MS, accepted + 2), (MS, accepted + 3)]).unwrap();
+            engine.handle().schedule_batch([(MS, accepted + 2), (MS, accepted + 3)]).unwrap();
         });
         wait_until("all have fired", || log.len() as u64 == accepted + 4);
         assert_eq!(log.take_sorted(), (0..accepted + 4).collect::<Vec<u64>>());
@@ -267,7 +267,7 @@ fn waiting_for_room_leaves_the_callers_park_token() {
                 thread::sleep(20 * MS);
                 gate.open();
             });
-            engine.schedule(MS, accepted + 1).unwrap();
+            engine.handle().schedule(MS, accepted + 1).unwrap();
             // Before the end of the scope, which parks as well.
             let begin = std::time::Instant::now();
             thread::park_timeout(PATIENCE / 3);
@@ -283,17 +283,17 @@ fn a_shutdown_releases_those_who_wait_for_room() {
         thread::scope(|scope| {
             let shutdown = scope.spawn(|| {
                 thread::sleep(10 * MS);
-                engine.shutdown()
+                engine.handle().shutdown()
             });
-            let error = engine.schedule(MS, 1_000).unwrap_err();
+            let error = engine.handle().schedule(MS, 1_000).unwrap_err();
             assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, 1_000));
-            let error = engine.schedule_batch([(MS, 1_000)]).unwrap_err();
+            let error = engine.handle().schedule_batch([(MS, 1_000)]).unwrap_err();
             assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::ShutDown, 1));
             gate.open();
             assert_eq!(shutdown.join().unwrap().len() as u64, accepted);
         });
         assert_eq!(log.take(), [0]);
-        assert_settled(&engine.stats());
+        assert_settled(&engine.handle().stats());
     });
 }
 
@@ -311,7 +311,7 @@ fn an_inline_handler_does_not_wait_for_its_own_shard() {
                 sender.send((refused.map(|error| error.kind), batch.map_err(|error| error.kind))).unwrap();
             })
             .unwrap();
-        engine.schedule(MS, 0).unwrap();
+        engine.handle().schedule(MS, 0).unwrap();
         let full = ScheduleErrorKind::LaneFull;
         assert_eq!(outcome.recv().unwrap(), (Some(full), Err(full)));
     });
@@ -329,9 +329,9 @@ fn a_handler_on_a_worker_may_wait_for_room() {
                 sender.send((0..10_000).all(|n| timer.engine().schedule(HOUR, n).is_ok())).unwrap();
             })
             .unwrap();
-        engine.schedule(MS, 0).unwrap();
+        engine.handle().schedule(MS, 0).unwrap();
         assert_eq!(outcome.recv(), Ok(true));
-        assert_eq!(engine.shutdown().len(), 10_000);
+        assert_eq!(engine.handle().shutdown().len(), 10_000);
     });
 }
 
@@ -359,7 +359,7 @@ fn handlers_run_where_the_builder_says() {
             .shards(1)
             .build(move |_: Fired<'_, ()>| sender.send(thread::current().name().map(String::from)).unwrap())
             .unwrap();
-        engine.schedule(MS, ()).unwrap();
+        engine.handle().schedule(MS, ()).unwrap();
         name.recv_timeout(PATIENCE).unwrap().unwrap()
     };
     assert_eq!(named(Builder::new().inline()), "tb-shard-0");
@@ -393,10 +393,10 @@ fn a_handler_schedules_and_cancels() {
                     }
                 })
                 .unwrap();
-            engine.schedule(MS, 20).unwrap();
+            engine.handle().schedule(MS, 20).unwrap();
             done.recv().unwrap();
-            assert!(engine.shutdown().is_empty());
-            let stats = engine.stats();
+            assert!(engine.handle().shutdown().is_empty());
+            let stats = engine.handle().stats();
             assert_eq!((stats.fired, stats.cancelled, stats.total.panics), (21, 40, 0));
             assert_settled(&stats);
         });
@@ -429,16 +429,16 @@ fn scheduling_and_cancelling_while_a_handler_unwinds_works() {
             std::panic::panic_any("out");
         })
         .unwrap();
-    let handle = Handle::clone(&engine);
-    *lock(&hooked) = Some(Handle::clone(&engine));
+    let handle = Handle::clone(engine.handle());
+    *lock(&hooked) = Some(Handle::clone(engine.handle()));
     let payload = OnDrop::new(move || assert!(handle.schedule(MS, None).is_ok()));
-    engine.schedule(MS, Some(payload)).unwrap();
+    engine.handle().schedule(MS, Some(payload)).unwrap();
     for _ in 0..3 {
         assert_eq!(log.recv_timeout(PATIENCE), Ok(()));
     }
-    assert!(engine.shutdown().is_empty());
-    assert_eq!(engine.stats().total.panics, 1);
-    assert_settled(&engine.stats());
+    assert!(engine.handle().shutdown().is_empty());
+    assert_eq!(engine.handle().stats().total.panics, 1);
+    assert_settled(&engine.handle().stats());
 }
 
 #[test]
@@ -453,10 +453,10 @@ fn a_hook_is_called_with_the_panic_and_survived_when_it_panics() {
         .build(|timer: Fired<'_, u64>| std::panic::panic_any(timer.payload))
         .unwrap();
     for payload in 0..3 {
-        engine.schedule(MS, payload).unwrap();
+        engine.handle().schedule(MS, payload).unwrap();
         assert_eq!(log.recv_timeout(PATIENCE), Ok(Some(payload)));
     }
-    wait_until("all are counted", || engine.stats().total.panics == 3);
+    wait_until("all are counted", || engine.handle().stats().total.panics == 3);
 }
 
 #[test]
@@ -466,7 +466,7 @@ fn a_payloads_drop_may_use_the_engine_wherever_it_happens() {
             let engine = builder.build(|timer: Fired<'_, OnDrop>| drop(timer.payload)).unwrap();
             let (sender, log) = mpsc::channel();
             let armed = |place: &'static str| {
-                let (handle, sender) = (Handle::clone(&engine), sender.clone());
+                let (handle, sender) = (Handle::clone(engine.handle()), sender.clone());
                 OnDrop::new(move || {
                     let outcome = match handle.schedule(HOUR, OnDrop::nothing()) {
                         Ok(id) => matches!(handle.cancel(id), Cancel::Cancelled(_)).then_some(place),
@@ -475,17 +475,17 @@ fn a_payloads_drop_may_use_the_engine_wherever_it_happens() {
                     sender.send(outcome).unwrap();
                 })
             };
-            engine.schedule(MS, armed("fired")).unwrap();
+            engine.handle().schedule(MS, armed("fired")).unwrap();
             assert_eq!(log.recv(), Ok(Some("fired")));
-            let id = engine.schedule(HOUR, armed("cancelled")).unwrap();
-            drop(engine.cancel(id));
+            let id = engine.handle().schedule(HOUR, armed("cancelled")).unwrap();
+            drop(engine.handle().cancel(id));
             assert_eq!(log.recv(), Ok(Some("cancelled")));
-            engine.schedule(HOUR, armed("returned")).unwrap();
-            drop(engine.shutdown());
+            engine.handle().schedule(HOUR, armed("returned")).unwrap();
+            drop(engine.handle().shutdown());
             assert_eq!(log.recv(), Ok(Some("shut down")));
-            drop(engine.schedule(HOUR, armed("refused")));
+            drop(engine.handle().schedule(HOUR, armed("refused")));
             assert_eq!(log.recv(), Ok(Some("shut down")));
-            assert_settled(&engine.stats());
+            assert_settled(&engine.handle().stats());
         });
     }
 }
@@ -502,14 +502,14 @@ fn payloads_dropped_with_the_engine_may_use_it_and_may_panic() {
             .build(|_: Fired<'_, OnDrop>| {})
             .unwrap();
         for n in 0..6 {
-            let (handle, sender) = (Handle::clone(&engine), sender.clone());
+            let (handle, sender) = (Handle::clone(engine.handle()), sender.clone());
             let payload = OnDrop::new(move || {
                 let refused = handle.schedule(MS, OnDrop::nothing()).is_err();
                 let nothing = handle.shutdown().is_empty();
                 sender.send((handle.is_shut_down(), refused, nothing)).unwrap();
                 assert!(n % 2 == 0, "a payload's drop");
             });
-            engine.schedule(HOUR, payload).unwrap();
+            engine.handle().schedule(HOUR, payload).unwrap();
         }
         drop(engine);
         drop(sender);
@@ -528,7 +528,7 @@ fn a_thread_that_ends_may_use_the_engine_from_its_thread_locals() {
         let log = Log::new();
         let sink = log.clone();
         let engine = Engine::new(move |timer: Fired<'_, u64>| sink.push(timer.payload)).unwrap();
-        let handle = Handle::clone(&engine);
+        let handle = Handle::clone(engine.handle());
         let thread = thread::spawn(move || {
             let last = handle.clone();
             let last_words = OnDrop::new(move || {
@@ -548,7 +548,7 @@ fn a_thread_that_ends_may_use_the_engine_from_its_thread_locals() {
         thread.join().unwrap();
         wait_until("both have fired", || log.len() == 2);
         assert_eq!(log.take_sorted(), [1, 2]);
-        assert_settled(&engine.stats());
+        assert_settled(&engine.handle().stats());
     }
 }
 
@@ -559,7 +559,7 @@ fn threads_that_come_and_go_lose_no_timer() {
     let engine = Engine::new(move |timer: Fired<'_, u64>| sink.push(timer.payload)).unwrap();
     for n in 0..100 {
         thread::scope(|scope| {
-            scope.spawn(|| engine.schedule(MS, n).unwrap());
+            scope.spawn(|| engine.handle().schedule(MS, n).unwrap());
         });
     }
     wait_until("all have fired", || log.len() == 100);
@@ -579,9 +579,9 @@ fn a_thread_may_use_several_engines_in_turn() {
         }
         let which = rng.index(engines.len());
         let (engine, _) = &mut engines[which];
-        let id = engine.schedule(MS, payload).unwrap();
+        let id = engine.handle().schedule(MS, payload).unwrap();
         if rng.chance(50) {
-            assert_eq!(engine.cancel(id), Cancel::Cancelled(payload));
+            assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(payload));
         } else {
             expected[which].push(payload);
         }
@@ -592,7 +592,7 @@ fn a_thread_may_use_several_engines_in_turn() {
     for ((engine, log), expected) in engines.iter_mut().zip(&expected) {
         engine.advance(MS);
         assert_eq!(payloads(&log.take()), *expected);
-        assert_settled(&engine.stats());
+        assert_settled(&engine.handle().stats());
     }
 }
 
@@ -613,10 +613,10 @@ fn one_slow_handler_does_not_hold_back_the_rest_of_its_chunk() {
             }
         })
         .unwrap();
-    engine.schedule_batch((0..30).map(|n| (MS, n))).unwrap();
-    wait_until("all have fired", || engine.stats().fired == 30);
-    assert!(engine.shutdown().is_empty());
-    assert_eq!(engine.stats().total.panics, 0);
+    engine.handle().schedule_batch((0..30).map(|n| (MS, n))).unwrap();
+    wait_until("all have fired", || engine.handle().stats().fired == 30);
+    assert!(engine.handle().shutdown().is_empty());
+    assert_eq!(engine.handle().stats().total.panics, 0);
 }
 
 #[test]
@@ -634,7 +634,7 @@ fn a_job_that_its_executor_drops_is_sent_again() {
             })
             .build(move |timer: Fired<'_, u64>| sink.push(timer.payload))
             .unwrap();
-        engine.schedule_batch((0..count).map(|n| (MS, n))).unwrap();
+        engine.handle().schedule_batch((0..count).map(|n| (MS, n))).unwrap();
         wait_until("all have fired", || log.len() as u64 == count);
         assert_eq!(log.take_sorted(), (0..count).collect::<Vec<u64>>());
     }
@@ -660,7 +660,7 @@ fn a_job_that_is_dropped_later_is_sent_again() {
         .executor(move |job| jobs.send(job).unwrap())
         .build(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
-    engine.schedule(MS, 7).unwrap();
+    engine.handle().schedule(MS, 7).unwrap();
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(7));
     drop(engine);
     executor.join().unwrap();
@@ -692,26 +692,26 @@ fn tickets_do_not_pile_up_while_nobody_fires_them() {
     let (engine, clock, jobs, runs, log) = with_jobs_kept();
     let (rounds, each) = (1_500_u64, 20_u64);
     for round in 1..=rounds {
-        let ids = engine.schedule_batch((0..each).map(|n| (MS, n))).unwrap();
+        let ids = engine.handle().schedule_batch((0..each).map(|n| (MS, n))).unwrap();
         clock.advance(MS);
         // The shard has found them due, and has handed them over or holds them back.
-        let seen = || engine.stats().total;
+        let seen = || engine.handle().stats().total;
         wait_until("they are due", || seen().queued_timers + seen().stale_tickets >= round * each);
-        assert!(ids.into_iter().all(|id| engine.cancel(id).payload().is_some()));
+        assert!(ids.into_iter().all(|id| engine.handle().cancel(id).payload().is_some()));
     }
-    let (queued, handed_over) = (engine.stats().total.queued_timers, lock(&jobs).len());
+    let (queued, handed_over) = (engine.handle().stats().total.queued_timers, lock(&jobs).len());
     assert!(handed_over <= 300, "{handed_over} jobs wait of {rounds} rounds");
     assert!(queued <= 300 * each, "{queued} tickets wait of {}", rounds * each);
 
     // Those that are not cancelled fire behind all that, once there is a worker.
-    engine.schedule_batch((0..1_000).map(|n| (MS, n))).unwrap();
+    engine.handle().schedule_batch((0..1_000).map(|n| (MS, n))).unwrap();
     clock.advance(MS);
     runs.store(true, Ordering::SeqCst);
     std::mem::take(&mut *lock(&jobs)).into_iter().for_each(Job::run);
     wait_until("all have fired", || log.len() == 1_000);
     assert_eq!(log.take_sorted(), (0..1_000).collect::<Vec<u64>>());
-    wait_until("nothing waits", || engine.stats().total.queued_timers == 0);
-    assert_settled(&engine.stats());
+    wait_until("nothing waits", || engine.handle().stats().total.queued_timers == 0);
+    assert_settled(&engine.handle().stats());
 }
 
 #[test]
@@ -719,9 +719,9 @@ fn a_job_that_is_dropped_behind_many_others_is_sent_again() {
     let (engine, clock, jobs, runs, log) = with_jobs_kept();
     // A job for each.
     for n in 0..700 {
-        engine.schedule(MS, n).unwrap();
+        engine.handle().schedule(MS, n).unwrap();
         clock.advance(MS);
-        wait_until("it is due", || engine.stats().total.queued_timers == n + 1);
+        wait_until("it is due", || engine.handle().stats().total.queued_timers == n + 1);
     }
     let last = lock(&jobs).pop();
     let before = lock(&jobs).len();
@@ -751,9 +751,9 @@ fn an_executor_that_panics_loses_no_timer() {
         })
         .build(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
-    engine.schedule(MS, 7).unwrap();
+    engine.handle().schedule(MS, 7).unwrap();
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(7));
-    engine.schedule(MS, 8).unwrap();
+    engine.handle().schedule(MS, 8).unwrap();
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(8));
 }
 
@@ -766,14 +766,14 @@ fn a_job_that_is_run_after_the_shutdown_fires_nothing() {
         .executor(move |job| lock(&queue).push(job))
         .build(|_: Fired<'_, u64>| panic!("it was returned"))
         .unwrap();
-    engine.schedule(MS, 7).unwrap();
+    engine.handle().schedule(MS, 7).unwrap();
     wait_until("it is handed over", || lock(&jobs).len() == 1);
-    let unfired = engine.shutdown();
+    let unfired = engine.handle().shutdown();
     assert_eq!(unfired.iter().map(|timer| timer.payload).collect::<Vec<_>>(), [7]);
     for job in lock(&jobs).drain(..) {
         job.run();
     }
-    assert_eq!((engine.stats().fired, engine.stats().total.panics), (0, 0));
+    assert_eq!((engine.handle().stats().fired, engine.handle().stats().total.panics), (0, 0));
     drop(engine);
 }
 
@@ -795,15 +795,15 @@ fn a_stalled_shard_catches_up_and_fires_each_timer_once() {
         .unwrap();
     let mut rng = Rng::new(300);
     let count = 40_000;
-    engine.schedule(Duration::ZERO, 0).unwrap();
-    engine.schedule_batch((1..count).map(|n| (MS + rng.nanos_below(2_500 * MS), n))).unwrap();
+    engine.handle().schedule(Duration::ZERO, 0).unwrap();
+    engine.handle().schedule_batch((1..count).map(|n| (MS + rng.nanos_below(2_500 * MS), n))).unwrap();
     wait_until("all have fired", || log.len() as u64 == count);
     let shots = log.take();
     assert!(shots.iter().all(|shot| shot.at >= shot.deadline));
     assert_eq!(payloads(&shots), (0..count).collect::<Vec<u64>>());
-    assert!(engine.stats().total.turns > 3, "caught up in one slice");
-    assert!(engine.stats().total.lateness.max >= 400 * MS);
-    assert_settled(&engine.stats());
+    assert!(engine.handle().stats().total.turns > 3, "caught up in one slice");
+    assert!(engine.handle().stats().total.lateness.max >= 400 * MS);
+    assert_settled(&engine.handle().stats());
 }
 
 // --- Waiting for a handler ---
@@ -818,14 +818,14 @@ fn cancel_and_wait_returns_when_the_handler_has_ended() {
             flag.store(true, Ordering::Relaxed);
         })
         .unwrap();
-        let id = engine.schedule(MS, ()).unwrap();
+        let id = engine.handle().schedule(MS, ()).unwrap();
         gate.await_arrival();
-        assert_eq!(engine.cancel(id), Cancel::Running);
-        assert_eq!(engine.remaining(id), None);
-        assert!(matches!(engine.reschedule(id, MS), Err(RescheduleError::Running)));
+        assert_eq!(engine.handle().cancel(id), Cancel::Running);
+        assert_eq!(engine.handle().remaining(id), None);
+        assert!(matches!(engine.handle().reschedule(id, MS), Err(RescheduleError::Running)));
         thread::scope(|scope| {
             let waits = || {
-                let outcome = engine.cancel_and_wait(id);
+                let outcome = engine.handle().cancel_and_wait(id);
                 (outcome, ended.load(Ordering::Relaxed))
             };
             let waiters = [scope.spawn(waits), scope.spawn(waits)];
@@ -836,9 +836,9 @@ fn cancel_and_wait_returns_when_the_handler_has_ended() {
                 assert_eq!(waiter.join().unwrap(), (Cancel::Gone, true));
             }
         });
-        let id = engine.schedule(HOUR, ()).unwrap();
-        assert_eq!(engine.cancel_and_wait(id), Cancel::Cancelled(()));
-        assert_eq!(engine.cancel_and_wait(id), Cancel::Gone);
+        let id = engine.handle().schedule(HOUR, ()).unwrap();
+        assert_eq!(engine.handle().cancel_and_wait(id), Cancel::Cancelled(()));
+        assert_eq!(engine.handle().cancel_and_wait(id), Cancel::Gone);
     });
 }
 
@@ -858,7 +858,7 @@ fn handlers_that_cancel_and_wait_for_each_other_do_not_deadlock() {
             })
             .unwrap();
         // A shard each, so that each has a worker.
-        let mut producers = [engine.producer_on(0), engine.producer_on(1)];
+        let mut producers = [engine.handle().producer_on(0), engine.handle().producer_on(1)];
         {
             let mut ids = lock(&ids);
             for (payload, producer) in producers.iter_mut().enumerate() {
@@ -881,14 +881,14 @@ fn a_manual_clock_set_back_fires_nothing_early() {
         .inline()
         .build(move |timer| sink.push(Shot::of(&timer)))
         .unwrap();
-    engine.schedule_at(at(10 * SECOND), 10).unwrap();
-    engine.schedule_at(at(12 * SECOND), 12).unwrap();
+    engine.handle().schedule_at(at(10 * SECOND), 10).unwrap();
+    engine.handle().schedule_at(at(12 * SECOND), 12).unwrap();
     clock.set(at(10 * SECOND));
     wait_until("the first has fired", || log.len() == 1);
     clock.set(at(5 * SECOND));
-    engine.schedule(SECOND, 6).unwrap();
-    engine.schedule(4 * SECOND, 9).unwrap();
-    engine.schedule(6 * SECOND, 11).unwrap();
+    engine.handle().schedule(SECOND, 6).unwrap();
+    engine.handle().schedule(4 * SECOND, 9).unwrap();
+    engine.handle().schedule(6 * SECOND, 11).unwrap();
     // Nothing is due at 5 s; whatever else the engine does at its catching up, it is never early.
     thread::sleep(20 * MS);
     assert_eq!(log.len(), 1);
@@ -900,7 +900,7 @@ fn a_manual_clock_set_back_fires_nothing_early() {
     let shots = log.take();
     assert_eq!(payloads(&shots), [6, 9, 10, 11, 12]);
     assert!(shots.iter().all(|shot| shot.at >= shot.deadline), "{shots:?}");
-    assert_eq!(engine.stats().total.panics, 0);
+    assert_eq!(engine.handle().stats().total.panics, 0);
 }
 
 #[test]
@@ -936,15 +936,15 @@ fn a_clock_of_ones_own_that_steps_back_fires_nothing_early() {
         .unwrap();
     let mut rng = Rng::new(17);
     for payload in 0..3_000 {
-        engine.schedule(rng.nanos_below(10 * MS), payload).unwrap();
+        engine.handle().schedule(rng.nanos_below(10 * MS), payload).unwrap();
         if payload % 100 == 0 {
             back.fetch_add(2_000_000, Ordering::SeqCst);
             thread::sleep(MS);
         }
     }
     wait_until("all have fired", || log.len() == 3_000);
-    assert_eq!(engine.stats().total.panics, 0);
-    assert_settled(&engine.stats());
+    assert_eq!(engine.handle().stats().total.panics, 0);
+    assert_settled(&engine.handle().stats());
 }
 
 // --- Shutdown ---
@@ -952,12 +952,12 @@ fn a_clock_of_ones_own_that_steps_back_fires_nothing_early() {
 #[test]
 fn a_shutdown_returns_what_had_not_fired() {
     let (mut engine, log) = recording(Builder::new().shards(2));
-    engine.schedule(MS, 1).unwrap();
+    engine.handle().schedule(MS, 1).unwrap();
     engine.advance(MS);
-    let in_wheel = engine.schedule(HOUR, 2).unwrap();
+    let in_wheel = engine.handle().schedule(HOUR, 2).unwrap();
     engine.turn();
-    let in_lane = engine.producer_on(1).schedule_at(Timestamp::MAX, 3).unwrap();
-    let mut unfired = engine.shutdown();
+    let in_lane = engine.handle().producer_on(1).schedule_at(Timestamp::MAX, 3).unwrap();
+    let mut unfired = engine.handle().shutdown();
     unfired.sort_unstable_by_key(|timer| timer.payload);
     assert_eq!(
         unfired,
@@ -966,10 +966,10 @@ fn a_shutdown_returns_what_had_not_fired() {
             Unfired { id: in_lane, deadline: Timestamp::MAX, payload: 3 }
         ]
     );
-    assert!(engine.is_shut_down());
+    assert!(engine.handle().is_shut_down());
     engine.advance(2 * HOUR);
     assert_eq!(payloads(&log.take()), [1]);
-    assert_settled(&engine.stats());
+    assert_settled(&engine.handle().stats());
 }
 
 #[test]
@@ -985,27 +985,28 @@ fn a_shutdown_waits_for_running_handlers() {
             flag.store(true, Ordering::SeqCst);
         })
         .unwrap();
-        engine.schedule(MS, ()).unwrap();
+        engine.handle().schedule(MS, ()).unwrap();
         gate.await_arrival();
         thread::scope(|scope| {
-            let shutdowns = [scope.spawn(|| engine.shutdown()), scope.spawn(|| engine.shutdown())];
-            wait_until("it has begun", || engine.is_shut_down());
+            let shutdowns =
+                [scope.spawn(|| engine.handle().shutdown()), scope.spawn(|| engine.handle().shutdown())];
+            wait_until("it has begun", || engine.handle().is_shut_down());
             thread::sleep(20 * MS);
             assert!(shutdowns.iter().all(|shutdown| !shutdown.is_finished()));
             gate.open();
             assert!(shutdowns.into_iter().all(|shutdown| shutdown.join().unwrap().is_empty()));
             assert!(ended.load(Ordering::SeqCst));
         });
-        assert_eq!(engine.stats().total.panics, 0);
+        assert_eq!(engine.handle().stats().total.panics, 0);
     });
 }
 
 #[test]
 fn shutdowns_that_race_return_each_timer_once() {
     let engine = Builder::new().shards(2).build(|_: Fired<'_, u64>| {}).unwrap();
-    engine.schedule_batch((0..10_000).map(|n| (HOUR, n))).unwrap();
+    engine.handle().schedule_batch((0..10_000).map(|n| (HOUR, n))).unwrap();
     let mut unfired: Vec<u64> = thread::scope(|scope| {
-        let shutdowns: Vec<_> = (0..3).map(|_| scope.spawn(|| engine.shutdown())).collect();
+        let shutdowns: Vec<_> = (0..3).map(|_| scope.spawn(|| engine.handle().shutdown())).collect();
         shutdowns
             .into_iter()
             .flat_map(|shutdown| shutdown.join().unwrap())
@@ -1014,7 +1015,7 @@ fn shutdowns_that_race_return_each_timer_once() {
     });
     unfired.sort_unstable();
     assert_eq!(unfired, (0..10_000).collect::<Vec<u64>>());
-    assert_settled(&engine.stats());
+    assert_settled(&engine.handle().stats());
 }
 
 #[test]
@@ -1030,11 +1031,11 @@ fn a_shutdown_from_inside_a_handler_neither_waits_nor_panics() {
                     sender.send((unfired, refused, engine.shutdown().len())).unwrap();
                 })
                 .unwrap();
-            engine.schedule_batch((0..100).map(|n| (HOUR, n))).unwrap();
-            engine.schedule(MS, 0).unwrap();
+            engine.handle().schedule_batch((0..100).map(|n| (HOUR, n))).unwrap();
+            engine.handle().schedule(MS, 0).unwrap();
             assert_eq!(unfired.recv().unwrap(), (100, true, 0));
-            assert!(engine.shutdown().is_empty());
-            let stats = engine.stats();
+            assert!(engine.handle().shutdown().is_empty());
+            let stats = engine.handle().stats();
             assert_eq!((stats.fired, stats.returned, stats.total.panics), (1, 100, 0));
             assert_settled(&stats);
         });
@@ -1048,10 +1049,10 @@ fn a_driven_engine_may_be_shut_down_by_its_handler() {
         .build_driven(|timer: Fired<'_, u64>| assert_eq!(timer.engine().shutdown().len(), 99))
         .unwrap();
     for n in 0..100 {
-        engine.schedule(MS, n).unwrap();
+        engine.handle().schedule(MS, n).unwrap();
     }
     engine.advance(HOUR);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!((stats.fired, stats.returned, stats.total.panics), (1, 99, 0));
     assert_settled(&stats);
 }
@@ -1072,8 +1073,8 @@ fn dropping_the_engine_inside_a_handler_ends_it() {
             {
                 let mut engine = lock(&engine);
                 let engine = engine.insert(built.unwrap());
-                engine.schedule(HOUR, Arc::clone(&payload)).unwrap();
-                engine.schedule(MS, Arc::clone(&payload)).unwrap();
+                engine.handle().schedule(HOUR, Arc::clone(&payload)).unwrap();
+                engine.handle().schedule(MS, Arc::clone(&payload)).unwrap();
             }
             assert_eq!(done.recv(), Ok(true));
             wait_until("all payloads are dropped", || Arc::strong_count(&payload) == 1);
@@ -1085,9 +1086,9 @@ fn dropping_the_engine_inside_a_handler_ends_it() {
 #[test]
 fn dropping_the_engine_leaves_handles_that_refuse() {
     let engine = Engine::new(|_: Fired<'_, u64>| {}).unwrap();
-    let handle = Handle::clone(&engine);
-    let mut producer = engine.producer();
-    let id = engine.schedule(HOUR, 1).unwrap();
+    let handle = Handle::clone(engine.handle());
+    let mut producer = engine.handle().producer();
+    let id = engine.handle().schedule(HOUR, 1).unwrap();
     drop(engine);
     assert!(handle.is_shut_down());
     assert_eq!(handle.schedule(MS, 2).unwrap_err().payload, 2);

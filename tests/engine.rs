@@ -11,9 +11,9 @@ fn a_timer_fires_after_its_delay_and_not_before() {
         sender.send((timer.payload, timer.deadline, timer.engine().now())).unwrap();
     })
     .unwrap();
-    engine.schedule(Duration::from_millis(20), 1).unwrap();
-    engine.schedule(Duration::from_millis(10), 2).unwrap();
-    engine.schedule(Duration::ZERO, 3).unwrap();
+    engine.handle().schedule(Duration::from_millis(20), 1).unwrap();
+    engine.handle().schedule(Duration::from_millis(10), 2).unwrap();
+    engine.handle().schedule(Duration::ZERO, 3).unwrap();
     let mut order = Vec::new();
     for _ in 0..3 {
         let (payload, deadline, now) = fired.recv_timeout(Duration::from_secs(10)).unwrap();
@@ -23,7 +23,7 @@ fn a_timer_fires_after_its_delay_and_not_before() {
     // In whatever order: two workers run what one of them might.
     order.sort_unstable();
     assert_eq!(order, [1, 2, 3]);
-    assert_eq!(engine.stats().fired, 3);
+    assert_eq!(engine.handle().stats().fired, 3);
 }
 
 #[test]
@@ -32,16 +32,16 @@ fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
     let sink = Arc::clone(&log);
     let mut engine =
         Builder::new().build_driven(move |timer| sink.lock().unwrap().push(timer.payload)).unwrap();
-    let one = engine.schedule(Duration::from_secs(1), "one").unwrap();
-    let two = engine.schedule(Duration::from_secs(2), "two").unwrap();
-    assert_eq!(engine.len(), 2);
-    assert_eq!(engine.remaining(two), Some(Duration::from_secs(2)));
-    assert_eq!(engine.cancel(one), Cancel::Cancelled("one"));
-    assert_eq!(engine.cancel(one), Cancel::Gone);
+    let one = engine.handle().schedule(Duration::from_secs(1), "one").unwrap();
+    let two = engine.handle().schedule(Duration::from_secs(2), "two").unwrap();
+    assert_eq!(engine.handle().len(), 2);
+    assert_eq!(engine.handle().remaining(two), Some(Duration::from_secs(2)));
+    assert_eq!(engine.handle().cancel(one), Cancel::Cancelled("one"));
+    assert_eq!(engine.handle().cancel(one), Cancel::Gone);
     engine.advance(Duration::from_secs(3));
     assert_eq!(*log.lock().unwrap(), ["two"]);
-    assert_eq!(engine.cancel(two), Cancel::Gone);
-    assert!(engine.is_empty());
+    assert_eq!(engine.handle().cancel(two), Cancel::Gone);
+    assert!(engine.handle().is_empty());
 }
 
 /// A ticket names 16 bits of its slot's generation. One that outlives 65,536 of them looks like its slot's timer of the
@@ -50,25 +50,25 @@ fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
 fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     const MS: Duration = Duration::from_millis(1);
     let mut engine = Builder::new().build_driven(|timer| assert!(timer.payload == "last")).unwrap();
-    let stale = engine.schedule(10 * MS, "first").unwrap();
+    let stale = engine.handle().schedule(10 * MS, "first").unwrap();
     engine.turn();
-    assert_eq!(engine.cancel(stale), Cancel::Cancelled("first"));
+    assert_eq!(engine.handle().cancel(stale), Cancel::Cancelled("first"));
     for reuse in 1..1 << 16 {
-        let id = engine.schedule(3_600_000 * MS, "one of many").unwrap();
-        assert_eq!(engine.cancel(id), Cancel::Cancelled("one of many"));
+        let id = engine.handle().schedule(3_600_000 * MS, "one of many").unwrap();
+        assert_eq!(engine.handle().cancel(id), Cancel::Cancelled("one of many"));
         if reuse % 10_000 == 0 {
             engine.turn();
         }
     }
-    let last = engine.schedule(3_600_000 * MS, "last").unwrap();
+    let last = engine.handle().schedule(3_600_000 * MS, "last").unwrap();
     let (stale, last) = (stale.to_bits(), last.to_bits());
     assert_eq!((stale & 0xff_ffff, (stale >> 24) + (1 << 16)), (last & 0xff_ffff, last >> 24));
 
     engine.advance(1_000 * MS);
-    assert_eq!((engine.stats().fired, engine.len()), (0, 1));
+    assert_eq!((engine.handle().stats().fired, engine.handle().len()), (0, 1));
     engine.advance(3_600_000 * MS);
-    assert_eq!((engine.stats().fired, engine.len()), (1, 0));
-    assert_eq!(engine.stats().total.panics, 0);
+    assert_eq!((engine.handle().stats().fired, engine.handle().len()), (1, 0));
+    assert_eq!(engine.handle().stats().total.panics, 0);
 }
 
 /// As with requests one at a time: each timer has ended before its shard looks. It sleeps until the first of them would have
@@ -84,23 +84,23 @@ fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
         released.lock().unwrap().recv().unwrap();
     };
     let engine = Builder::new().shards(1).inline().build(handler).unwrap();
-    engine.schedule(Duration::ZERO, 0).unwrap();
+    engine.handle().schedule(Duration::ZERO, 0).unwrap();
     has_entered.recv().unwrap();
     // The shard is in the handler.
-    let unseen = engine.schedule(60 * second, 1).unwrap();
-    assert_eq!(engine.cancel(unseen), Cancel::Cancelled(1));
+    let unseen = engine.handle().schedule(60 * second, 1).unwrap();
+    assert_eq!(engine.handle().cancel(unseen), Cancel::Cancelled(1));
     release.send(()).unwrap();
-    while engine.stats().total.stale_tickets == 0 {
+    while engine.handle().stats().total.stale_tickets == 0 {
         std::thread::yield_now();
     }
     // It goes to sleep.
     std::thread::sleep(Duration::from_millis(100));
 
-    let unparks = || engine.stats().total.unparks;
+    let unparks = || engine.handle().stats().total.unparks;
     let before = unparks();
-    engine.schedule(61 * second, 2).unwrap();
+    engine.handle().schedule(61 * second, 2).unwrap();
     assert_eq!(unparks(), before, "due later than it sleeps");
-    engine.schedule(30 * second, 3).unwrap();
+    engine.handle().schedule(30 * second, 3).unwrap();
     assert_eq!(unparks(), before + 1, "due earlier than it sleeps");
 }
 
@@ -109,7 +109,7 @@ fn homes_go_round_over_more_shards_than_cores() {
     // Two producers for each shard, though all are made by one thread.
     let engine =
         Builder::new().shards(8).unpinned().inline().build(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
-    let producers: Vec<_> = (0..16).map(|_| engine.producer()).collect();
+    let producers: Vec<_> = (0..16).map(|_| engine.handle().producer()).collect();
     let mut homes: Vec<usize> = producers.iter().map(tourbillon::Producer::shard).collect();
     homes.sort_unstable();
     assert_eq!(homes, (0..8).flat_map(|shard| [shard; 2]).collect::<Vec<_>>());

@@ -116,11 +116,11 @@ fn a_start_and_a_stop_are_told_once_with_their_figures() {
     let listening = Listening::begin();
     let engine = Builder::new().shards(2).workers(3).unpinned().build(|_: Fired<'_, u32>| {}).unwrap();
     assert_eq!(listening.the("engine started").fields(), "shards=2 tick_seconds=0.001 workers=3");
-    let id = engine.schedule(HOUR, 1).unwrap();
-    engine.schedule(HOUR, 2).unwrap();
-    assert_eq!(engine.cancel(id).payload(), Some(1));
-    assert_eq!(engine.shutdown().len(), 1);
-    assert!(engine.shutdown().is_empty());
+    let id = engine.handle().schedule(HOUR, 1).unwrap();
+    engine.handle().schedule(HOUR, 2).unwrap();
+    assert_eq!(engine.handle().cancel(id).payload(), Some(1));
+    assert_eq!(engine.handle().shutdown().len(), 1);
+    assert!(engine.handle().shutdown().is_empty());
     drop(engine);
     let stopped = listening.the("engine stopped");
     assert_eq!(stopped.fields(), "cancelled=1 fired=0 returned=1");
@@ -134,7 +134,7 @@ fn a_start_and_a_stop_are_told_once_with_their_figures() {
 fn a_driven_engine_starts_and_stops_too() {
     let listening = Listening::begin();
     let mut engine = Builder::new().build_driven(|_: Fired<'_, u32>| {}).unwrap();
-    engine.schedule(MS, 1).unwrap();
+    engine.handle().schedule(MS, 1).unwrap();
     engine.advance(HOUR);
     drop(engine);
     assert_eq!(listening.the("engine started").fields(), "shards=1 tick_seconds=0.001 workers=0");
@@ -151,8 +151,12 @@ fn a_stall_is_told_once_and_so_is_its_end() {
     let builder = Builder::new().shards(1).unpinned().inline().clock(clock.clone());
     let engine = builder.build(move |_: Fired<'_, ()>| hold.pass()).unwrap();
     // As many as two turns hand out.
-    let at = |ticks| (engine.now() + ticks * MS, ());
-    engine.producer().schedule_batch_at([at(1)].into_iter().chain((0..40_000).map(|_| at(2)))).unwrap();
+    let at = |ticks| (engine.handle().now() + ticks * MS, ());
+    engine
+        .handle()
+        .producer()
+        .schedule_batch_at([at(1)].into_iter().chain((0..40_000).map(|_| at(2))))
+        .unwrap();
     clock.advance(MS);
     gate.await_arrival();
     clock.advance(250 * MS);
@@ -162,7 +166,7 @@ fn a_stall_is_told_once_and_so_is_its_end() {
     assert_eq!((stalled.level, caught_up.level), (Level::WARN, Level::INFO));
     assert_eq!(stalled.fields(), "late_seconds=0.25 shard=0 ticks=250");
     assert_eq!(caught_up.fields(), "shard=0 ticks=250 worst_seconds=0.25");
-    assert_eq!(engine.stats().total.stalls, 1);
+    assert_eq!(engine.handle().stats().total.stalls, 1);
 }
 
 /// Each kind of refusal is told once, and again when a second without one has passed.
@@ -171,11 +175,11 @@ fn a_flood_of_refusals_is_told_once() {
     let listening = Listening::begin();
     let builder = Builder::new().capacity(100).lane_capacity(64);
     let mut engine = builder.build_driven(|_: Fired<'_, u32>| {}).unwrap();
-    let mut producer = engine.producer();
+    let mut producer = engine.handle().producer();
     let mut flood = |engine: &mut tourbillon::DrivenEngine<u32>| {
-        let deadline = engine.now() + HOUR;
+        let deadline = engine.handle().now() + HOUR;
         (0..10_000).for_each(|n| drop(producer.try_schedule_at(deadline, n)));
-        drop(engine.timer(0));
+        drop(engine.handle().timer(0));
     };
     flood(&mut engine);
     assert_eq!(listening.the("lane full").fields(), "lane_capacity=64 shard=0");
@@ -191,9 +195,9 @@ fn a_flood_of_refusals_is_told_once() {
     engine.advance(Duration::from_millis(1_001));
     flood(&mut engine);
     assert_eq!((listening.count("lane full"), listening.count("engine full")), (1, 2));
-    assert!(engine.stats().engine_full > 50_000);
+    assert!(engine.handle().stats().engine_full > 50_000);
     // A slot of theirs rests with this thread since it had a timer.
-    assert_eq!(engine.shutdown().len(), 99);
+    assert_eq!(engine.handle().shutdown().len(), 99);
     // Nobody is refused for want of room any more.
     flood(&mut engine);
     assert_eq!(listening.messages().last().unwrap().1, "engine stopped");
@@ -210,7 +214,7 @@ fn a_panic_is_told_with_its_text() {
         })
         .unwrap();
     for n in 0..3 {
-        engine.schedule(MS * (n + 1), n).unwrap();
+        engine.handle().schedule(MS * (n + 1), n).unwrap();
     }
     engine.advance(HOUR);
     let mut told = listening.told();
@@ -218,7 +222,7 @@ fn a_panic_is_told_with_its_text() {
     assert!(told.iter().all(|told| told.level == Level::ERROR));
     let texts: Vec<String> = told.iter().map(Told::fields).collect();
     assert_eq!(texts, ["panic=\"a text\"", "panic=\"a text with 1\"", "panic=\"not a text\""]);
-    assert_eq!(engine.stats().total.panics, 3);
+    assert_eq!(engine.handle().stats().total.panics, 3);
 }
 
 #[test]
@@ -237,15 +241,15 @@ fn a_subscriber_may_panic_and_may_schedule() {
     let listening = Listening::begin();
     let builder = Builder::new().capacity(2);
     let mut engine = builder.build_driven(|timer| assert!(timer.payload > 0)).unwrap();
-    let handle = tourbillon::Handle::clone(&engine);
-    engine.schedule(MS, 0).unwrap();
-    engine.schedule(2 * MS, 1).unwrap();
+    let handle = tourbillon::Handle::clone(engine.handle());
+    engine.handle().schedule(MS, 0).unwrap();
+    engine.handle().schedule(2 * MS, 1).unwrap();
     let schedule = move || assert!(handle.schedule(HOUR, 7).is_err());
     *lock(&ON_EVENT) = Some(Box::new(schedule));
-    assert!(engine.schedule(HOUR, 2).is_err());
-    assert_eq!((listening.count("engine full"), engine.stats().engine_full), (1, 2));
+    assert!(engine.handle().schedule(HOUR, 2).is_err());
+    assert_eq!((listening.count("engine full"), engine.handle().stats().engine_full), (1, 2));
     *lock(&ON_EVENT) = Some(Box::new(|| panic!("a subscriber's")));
     engine.advance(HOUR);
     assert_eq!(listening.count("panic survived"), 1);
-    assert_eq!((engine.stats().fired, engine.stats().total.panics), (2, 1));
+    assert_eq!((engine.handle().stats().fired, engine.handle().stats().total.panics), (2, 1));
 }

@@ -47,7 +47,7 @@ impl Usage for ArmAndDisarm {
     type Slot = Timer<usize>;
 
     fn begin(&self, engine: &Engine<usize>) -> Timer<usize> {
-        engine.timer(0).unwrap()
+        engine.handle().timer(0).unwrap()
     }
 
     fn step(&self, _: &Engine<usize>, timer: &mut Timer<usize>, n: usize) {
@@ -67,11 +67,11 @@ impl Usage for MakeAndDrop {
     type Slot = Timer<usize>;
 
     fn begin(&self, engine: &Engine<usize>) -> Timer<usize> {
-        engine.timer(0).unwrap()
+        engine.handle().timer(0).unwrap()
     }
 
     fn step(&self, engine: &Engine<usize>, slot: &mut Timer<usize>, n: usize) {
-        let timer = engine.timer(n).unwrap();
+        let timer = engine.handle().timer(n).unwrap();
         assert_eq!(timer.arm(far(n)), Ok(Armed::Pending));
         *slot = timer;
     }
@@ -84,12 +84,12 @@ impl Usage for ScheduleAndCancel {
     type Slot = TimerId;
 
     fn begin(&self, engine: &Engine<usize>) -> TimerId {
-        engine.schedule(HOUR, 0).unwrap()
+        engine.handle().schedule(HOUR, 0).unwrap()
     }
 
     fn step(&self, engine: &Engine<usize>, slot: &mut TimerId, n: usize) {
-        let old = std::mem::replace(slot, engine.schedule(far(n), n).unwrap());
-        assert!(matches!(engine.cancel(old), Cancel::Cancelled(_)));
+        let old = std::mem::replace(slot, engine.handle().schedule(far(n), n).unwrap());
+        assert!(matches!(engine.handle().cancel(old), Cancel::Cancelled(_)));
     }
 }
 
@@ -116,7 +116,7 @@ fn assert_flat<U: Usage>(name: &str, usage: &U) {
         }
         loop {
             let is_over = ended.load(Ordering::Relaxed) == THREADS;
-            most_tickets = most_tickets.max(engine.stats().total.tickets);
+            most_tickets = most_tickets.max(engine.handle().stats().total.tickets);
             if done.load(Ordering::Relaxed) >= THREADS * OPERATIONS / 10 {
                 let memory = resident_kib().unwrap_or(0);
                 most_memory = most_memory.max(memory);
@@ -131,9 +131,9 @@ fn assert_flat<U: Usage>(name: &str, usage: &U) {
     assert!(most_tickets <= TICKETS as u64, "{name}: {most_tickets} tickets, of at most {TICKETS}");
     let growth = most_memory - after_a_tenth.expect("they are through");
     assert!(growth <= GROWTH_KIB, "{name}: {growth} KiB more after the first tenth");
-    drop(engine.shutdown());
-    assert_settled(&engine.stats());
-    assert_eq!(engine.stats().total.fired, 0);
+    drop(engine.handle().shutdown());
+    assert_settled(&engine.handle().stats());
+    assert_eq!(engine.handle().stats().total.fired, 0);
 }
 
 #[test]

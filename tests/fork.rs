@@ -11,28 +11,31 @@ fn main() {
 
     const HOUR: Duration = Duration::from_secs(3_600);
     let engine = Builder::new().shards(2).workers(2).build(|_: Fired<'_, u32>| {}).expect("an engine");
-    let id = engine.schedule(HOUR, 1).expect("room");
-    let moved = engine.schedule(HOUR, 2).expect("room");
-    engine.schedule(HOUR, 3).expect("room");
-    let timer = engine.timer(4).expect("room");
+    let id = engine.handle().schedule(HOUR, 1).expect("room");
+    let moved = engine.handle().schedule(HOUR, 2).expect("room");
+    engine.handle().schedule(HOUR, 3).expect("room");
+    let timer = engine.handle().timer(4).expect("room");
     timer.arm(HOUR).expect("it runs");
     let status = in_child(move || {
-        assert!(engine.is_forked() && engine.is_shut_down());
-        assert_eq!(engine.health().condition, Condition::Forked);
-        assert!(matches!(engine.reschedule(moved, HOUR), Err(RescheduleError::Forked(2))));
+        assert!(engine.handle().is_forked() && engine.handle().is_shut_down());
+        assert_eq!(engine.handle().health().condition, Condition::Forked);
+        assert!(matches!(engine.handle().reschedule(moved, HOUR), Err(RescheduleError::Forked(2))));
         // More than a lane has room for.
         for n in 0..200_000 {
-            let error = engine.schedule(HOUR, n).expect_err("nothing would fire it");
+            let error = engine.handle().schedule(HOUR, n).expect_err("nothing would fire it");
             assert_eq!((error.kind, error.payload), (ScheduleErrorKind::Forked, n));
         }
-        let error = engine.schedule_batch([(HOUR, 5)]).expect_err("nothing would fire it");
+        let error = engine.handle().schedule_batch([(HOUR, 5)]).expect_err("nothing would fire it");
         assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::Forked, 1));
-        assert_eq!(engine.timer(6).expect_err("nothing would fire it").kind, ScheduleErrorKind::Forked);
+        assert_eq!(
+            engine.handle().timer(6).expect_err("nothing would fire it").kind,
+            ScheduleErrorKind::Forked
+        );
         assert_eq!(timer.arm(2 * HOUR), Err(ArmError::Forked));
         assert_ne!(timer.disarm_and_wait(), Disarm::Running);
-        assert_eq!(engine.cancel_and_wait(id), Cancel::Cancelled(1));
-        assert_eq!(engine.shutdown().len(), 1);
-        assert!(engine.shutdown().is_empty());
+        assert_eq!(engine.handle().cancel_and_wait(id), Cancel::Cancelled(1));
+        assert_eq!(engine.handle().shutdown().len(), 1);
+        assert!(engine.handle().shutdown().is_empty());
         drop(timer);
         drop(engine);
         // An engine of the child's own works.
@@ -41,7 +44,7 @@ fn main() {
             .shards(1)
             .build(move |timer: Fired<'_, u32>| fired.send(timer.payload).expect("it listens"))
             .expect("an engine");
-        own.schedule(Duration::from_millis(1), 7).expect("room");
+        own.handle().schedule(Duration::from_millis(1), 7).expect("room");
         assert_eq!(log.recv(), Ok(7));
         drop(own);
     });

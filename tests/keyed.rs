@@ -47,13 +47,13 @@ fn assert_empty<K: Key, V: Send>(keyed: &Keyed<K, V>, tasks: &mut DrivenTasks) {
     assert_eq!((keyed.len(), keyed.is_empty(), keyed.keys().len()), (0, true, 0));
     assert!(keyed.drain().is_empty());
     tasks.turn();
-    assert_settled(&tasks.stats());
+    assert_settled(&tasks.handle().stats());
 }
 
 #[test]
 fn a_key_runs_once_at_its_moment() {
     let mut tasks = driven();
-    let (keyed, log) = logged::<&str>(&tasks);
+    let (keyed, log) = logged::<&str>(tasks.handle());
     assert_eq!(keyed.schedule("a", 10 * MS, 1).unwrap(), None);
     assert_eq!(keyed.schedule_at(IfPresent::Keep, "b", ms(20), 2).unwrap(), Placed::New);
     assert_eq!(keyed.schedule_at(IfPresent::Reject, "c", ms(20), 3).unwrap(), Placed::New);
@@ -73,13 +73,13 @@ fn a_key_runs_once_at_its_moment() {
 #[test]
 fn a_key_that_is_there_is_replaced_kept_or_rejected() {
     let mut tasks = driven();
-    let (keyed, log) = logged::<&str>(&tasks);
+    let (keyed, log) = logged::<&str>(tasks.handle());
     assert_eq!(keyed.schedule_at(IfPresent::default(), "a", ms(10), 1).unwrap(), Placed::New);
     assert_eq!(keyed.schedule_at(IfPresent::Replace, "a", ms(30), 2).unwrap(), Placed::Replaced(1));
     assert_eq!(keyed.schedule_at(IfPresent::Keep, "a", ms(5), 3).unwrap(), Placed::Kept(3));
     let error = keyed.schedule_at(IfPresent::Reject, "a", ms(5), 4).unwrap_err();
     assert_eq!((error.kind, error.key, error.value), (KeyedErrorKind::Present, "a", 4));
-    assert_eq!((keyed.deadline("a"), keyed.len(), tasks.stats().pending), (Some(ms(30)), 1, 1));
+    assert_eq!((keyed.deadline("a"), keyed.len(), tasks.handle().stats().pending), (Some(ms(30)), 1, 1));
     tasks.advance(SECOND);
     assert_eq!(log.take(), [(ms(30), "a", 2)]);
     // To an earlier moment, too.
@@ -88,13 +88,13 @@ fn a_key_that_is_there_is_replaced_kept_or_rejected() {
     tasks.advance(2 * HOUR);
     assert_eq!(log.take(), [(ms(1_001), "a", 6)]);
     assert_empty(&keyed, &mut tasks);
-    assert_eq!(tasks.stats().cancelled, 2);
+    assert_eq!(tasks.handle().stats().cancelled, 2);
 }
 
 #[test]
 fn a_cancelled_key_gives_its_value_back_and_does_not_run() {
     let mut tasks = driven();
-    let (keyed, log) = logged::<&str>(&tasks);
+    let (keyed, log) = logged::<&str>(tasks.handle());
     keyed.schedule("a", 10 * MS, 1).unwrap();
     assert_eq!((keyed.cancel("a"), keyed.cancel("a"), keyed.cancel("b")), (Some(1), None, None));
     keyed.schedule("a", 20 * MS, 2).unwrap();
@@ -109,7 +109,7 @@ fn a_cancelled_key_gives_its_value_back_and_does_not_run() {
 #[test]
 fn a_moved_key_runs_at_its_new_moment_alone() {
     let mut tasks = driven();
-    let (keyed, log) = logged::<&str>(&tasks);
+    let (keyed, log) = logged::<&str>(tasks.handle());
     keyed.schedule("a", 10 * MS, 1).unwrap();
     keyed.reschedule("a", 30 * MS).unwrap();
     tasks.advance(20 * MS);
@@ -119,14 +119,14 @@ fn a_moved_key_runs_at_its_new_moment_alone() {
     assert_eq!(log.take(), [(ms(21), "a", 1)]);
     assert_eq!(keyed.reschedule("a", MS), Err(MoveError::Absent));
     assert_empty(&keyed, &mut tasks);
-    assert_eq!((tasks.stats().scheduled, tasks.stats().cancelled), (3, 2));
+    assert_eq!((tasks.handle().stats().scheduled, tasks.handle().stats().cancelled), (3, 2));
 }
 
 /// A key that is due, and whose engine has not turned yet, is still there.
 #[test]
 fn a_key_that_is_due_and_has_not_begun_can_still_be_had() {
     let mut tasks = driven();
-    let (keyed, log) = logged::<u32>(&tasks);
+    let (keyed, log) = logged::<u32>(tasks.handle());
     for key in 0..4 {
         keyed.schedule(key, 10 * MS, u64::from(key)).unwrap();
     }
@@ -144,11 +144,11 @@ fn a_key_that_is_due_and_has_not_begun_can_still_be_had() {
 #[test]
 fn keys_are_borrowed() {
     let tasks = driven();
-    let (keyed, _log) = logged::<String>(&tasks);
+    let (keyed, _log) = logged::<String>(tasks.handle());
     keyed.schedule("a".to_owned(), MS, 1).unwrap();
     assert!(keyed.contains("a") && keyed.deadline("a").is_some() && keyed.remaining("a").is_some());
     assert_eq!((keyed.reschedule("a", MS), keyed.cancel("a")), (Ok(()), Some(1)));
-    let (bytes, _log) = logged::<Vec<u8>>(&tasks);
+    let (bytes, _log) = logged::<Vec<u8>>(tasks.handle());
     bytes.schedule(b"a".to_vec(), MS, 1).unwrap();
     assert_eq!(bytes.cancel(b"a".as_slice()), Some(1));
 }
@@ -156,7 +156,7 @@ fn keys_are_borrowed() {
 #[test]
 fn a_snapshot_of_keys_has_each_once() {
     let tasks = driven();
-    let (keyed, _log) = logged::<u64>(&tasks);
+    let (keyed, _log) = logged::<u64>(tasks.handle());
     for key in 0..1_000 {
         keyed.schedule(key, HOUR, key).unwrap();
     }
@@ -168,7 +168,7 @@ fn a_snapshot_of_keys_has_each_once() {
     let mut drained = keyed.drain();
     drained.sort_unstable();
     assert_eq!(drained, (0..1_000).filter(|key| key % 2 == 1).map(|key| (key, key)).collect::<Vec<_>>());
-    assert_eq!((keyed.len(), tasks.stats().pending), (0, 0));
+    assert_eq!((keyed.len(), tasks.handle().stats().pending), (0, 0));
 }
 
 /// Keys that are there all the time are in every snapshot once, while others make the map grow and shrink.
@@ -176,7 +176,7 @@ fn a_snapshot_of_keys_has_each_once() {
 fn a_snapshot_misses_and_repeats_no_key_while_the_map_is_rebuilt() {
     within_patience(|| {
         let tasks = Builder::new().shards(1).unpinned().build_tasks().unwrap();
-        let keyed = tasks.keyed(|_: DueKey<'_, u64, ()>| {});
+        let keyed = tasks.handle().keyed(|_: DueKey<'_, u64, ()>| {});
         for key in 0..500 {
             keyed.schedule(key, HOUR, ()).unwrap();
         }
@@ -213,7 +213,7 @@ fn a_job_schedules_its_own_key_again() {
     let mut tasks = driven();
     let log = Log::new();
     let sink = log.clone();
-    let keyed = tasks.keyed(move |due: DueKey<'_, String, u64>| {
+    let keyed = tasks.handle().keyed(move |due: DueKey<'_, String, u64>| {
         sink.push((due.deadline, due.lateness, due.value));
         assert!(!due.keyed.contains(&due.key));
         if due.value < 3 {
@@ -227,7 +227,7 @@ fn a_job_schedules_its_own_key_again() {
         log.take(),
         [(ms(10), Duration::ZERO, 1), (ms(20), Duration::ZERO, 2), (ms(30), Duration::ZERO, 3)]
     );
-    assert_eq!(tasks.stats().total.panics, 0);
+    assert_eq!(tasks.handle().stats().total.panics, 0);
     assert_empty(&keyed, &mut tasks);
 }
 
@@ -237,7 +237,7 @@ fn a_job_that_panics_costs_its_own_value() {
     let values = Arc::new(());
     let log = Log::new();
     let sink = log.clone();
-    let keyed = tasks.keyed(move |due: DueKey<'_, u64, Arc<()>>| {
+    let keyed = tasks.handle().keyed(move |due: DueKey<'_, u64, Arc<()>>| {
         sink.push(due.key);
         if due.key.is_multiple_of(2) {
             resume_unwind(Box::new(due.key));
@@ -247,7 +247,7 @@ fn a_job_that_panics_costs_its_own_value() {
         keyed.schedule(key, MS, Arc::clone(&values)).unwrap();
     }
     tasks.advance(MS);
-    assert_eq!((log.len(), tasks.stats().total.panics, Arc::strong_count(&values)), (10, 5, 1));
+    assert_eq!((log.len(), tasks.handle().stats().total.panics, Arc::strong_count(&values)), (10, 5, 1));
     keyed.schedule(0, MS, Arc::clone(&values)).unwrap();
     tasks.advance(MS);
     assert_eq!(log.len(), 11);
@@ -259,7 +259,7 @@ fn a_job_that_panics_costs_its_own_value() {
 fn values_are_dropped_when_they_are_done_with() {
     let mut tasks = driven();
     let values = Arc::new(());
-    let keyed = tasks.keyed(|_: DueKey<'_, u64, Arc<()>>| {});
+    let keyed = tasks.handle().keyed(|_: DueKey<'_, u64, Arc<()>>| {});
     for key in 0..3 {
         keyed.schedule(key, MS, Arc::clone(&values)).unwrap();
     }
@@ -271,7 +271,7 @@ fn values_are_dropped_when_they_are_done_with() {
     drop(keyed.schedule_at(IfPresent::Keep, 0, ms(1), Arc::clone(&values)).unwrap());
     assert_eq!(Arc::strong_count(&values), 1 + 1);
     drop(keyed);
-    assert_eq!((Arc::strong_count(&values), tasks.stats().pending), (1, 0));
+    assert_eq!((Arc::strong_count(&values), tasks.handle().stats().pending), (1, 0));
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn values_need_not_be_shared() {
     let mut tasks = driven();
     let log = Log::new();
     let sink = log.clone();
-    let keyed = tasks.keyed(move |due: DueKey<'_, u64, Cell<u64>>| sink.push(due.value.get()));
+    let keyed = tasks.handle().keyed(move |due: DueKey<'_, u64, Cell<u64>>| sink.push(due.value.get()));
     keyed.schedule(1, MS, Cell::new(17)).unwrap();
     let elsewhere = keyed.clone();
     thread::spawn(move || drop(elsewhere.schedule(2, HOUR, Cell::new(18)))).join().unwrap();
@@ -291,7 +291,7 @@ fn values_need_not_be_shared() {
 #[test]
 fn with_the_last_clone_the_entries_go_and_no_job_runs() {
     let mut tasks = driven();
-    let (keyed, log) = logged::<u64>(&tasks);
+    let (keyed, log) = logged::<u64>(tasks.handle());
     let clone = keyed.clone();
     keyed.schedule(1, MS, 1).unwrap();
     clone.schedule(2, 2 * MS, 2).unwrap();
@@ -301,8 +301,8 @@ fn with_the_last_clone_the_entries_go_and_no_job_runs() {
     drop(clone);
     tasks.advance(SECOND);
     assert_eq!(log.len(), 1);
-    assert_settled(&tasks.stats());
-    assert_eq!(tasks.stats().cancelled, 1);
+    assert_settled(&tasks.handle().stats());
+    assert_eq!(tasks.handle().stats().cancelled, 1);
 }
 
 /// A job is the last to have its keys: they go with it.
@@ -312,27 +312,27 @@ fn the_last_clone_may_be_dropped_while_a_job_runs() {
         let tasks = Builder::new().shards(1).workers(1).build_tasks().unwrap();
         let (gate, values) = (Gate::new(), Arc::new(()));
         let at_gate = gate.clone();
-        let keyed = tasks.keyed(move |_: DueKey<'_, u64, Arc<()>>| at_gate.pass());
+        let keyed = tasks.handle().keyed(move |_: DueKey<'_, u64, Arc<()>>| at_gate.pass());
         keyed.schedule(1, MS, Arc::clone(&values)).unwrap();
         keyed.schedule(2, HOUR, Arc::clone(&values)).unwrap();
         gate.await_arrival();
         drop(keyed);
         gate.open();
         wait_until("the values are gone", || Arc::strong_count(&values) == 1);
-        wait_until("the timers are gone", || tasks.stats().pending == 0);
-        assert_eq!(tasks.stats().fired, 1);
+        wait_until("the timers are gone", || tasks.handle().stats().pending == 0);
+        assert_eq!(tasks.handle().stats().fired, 1);
     });
 }
 
 #[test]
 fn after_a_shutdown_the_entries_can_be_taken_and_none_be_made() {
     let mut tasks = driven();
-    let (keyed, log) = logged::<u64>(&tasks);
+    let (keyed, log) = logged::<u64>(tasks.handle());
     keyed.schedule(1, MS, 10).unwrap();
     keyed.schedule(2, HOUR, 20).unwrap();
     keyed.schedule(3, HOUR, 30).unwrap();
     tasks.advance(MS);
-    assert!(tasks.shutdown().is_empty(), "they come back by their keys");
+    assert!(tasks.handle().shutdown().is_empty(), "they come back by their keys");
     assert_eq!((keyed.len(), keyed.contains(&2), log.take().len()), (2, true, 1));
     let refused = KeyedErrorKind::Refused(ScheduleErrorKind::ShutDown);
     for key in [2, 4] {
@@ -352,9 +352,9 @@ fn after_a_shutdown_the_entries_can_be_taken_and_none_be_made() {
 fn a_job_shuts_its_engine_down() {
     within_patience(|| {
         let tasks = TaskEngine::new().unwrap();
-        let (inside, log) = ((*tasks).clone(), Log::new());
+        let (inside, log) = (tasks.handle().clone(), Log::new());
         let sink = log.clone();
-        let keyed = tasks.keyed(move |due: DueKey<'_, u64, u64>| {
+        let keyed = tasks.handle().keyed(move |due: DueKey<'_, u64, u64>| {
             let unfired = inside.shutdown().len();
             sink.push((unfired, due.keyed.schedule(due.key, MS, 1).is_err(), due.keyed.drain()));
         });
@@ -369,7 +369,7 @@ fn a_job_shuts_its_engine_down() {
 #[test]
 fn on_a_full_engine_an_entry_is_replaced_and_moved_in_place() {
     let mut tasks = Builder::new().capacity(1).build_driven_tasks().unwrap();
-    let (keyed, log) = logged::<&str>(&tasks);
+    let (keyed, log) = logged::<&str>(tasks.handle());
     keyed.schedule("a", MS, 1).unwrap();
     let error = keyed.schedule("new", MS, 9).unwrap_err();
     assert_eq!(error.kind, KeyedErrorKind::Refused(ScheduleErrorKind::EngineFull));
@@ -381,7 +381,7 @@ fn on_a_full_engine_an_entry_is_replaced_and_moved_in_place() {
     );
     assert_eq!(keyed.schedule_at(IfPresent::Keep, "a", ms(1), 3).unwrap(), Placed::Kept(3));
     keyed.reschedule("a", 30 * MS).unwrap();
-    assert_eq!((keyed.deadline("a"), tasks.stats().pending), (Some(ms(30)), 1));
+    assert_eq!((keyed.deadline("a"), tasks.handle().stats().pending), (Some(ms(30)), 1));
     tasks.advance(SECOND);
     assert_eq!(log.take(), [(ms(30), "a", 2)]);
     keyed.schedule("new", MS, 9).unwrap();
@@ -402,10 +402,10 @@ fn what_is_refused_comes_back_and_leaves_the_entry_as_it_was() {
         assert_eq!((keyed.deadline("a"), keyed.len(), tasks.stats().pending), before);
     }
     let mut crowded = Builder::new().lane_capacity(64).build_driven_tasks().unwrap();
-    let (keyed, log) = logged::<String>(&crowded);
+    let (keyed, log) = logged::<String>(crowded.handle());
     keyed.schedule("a".to_owned(), 10 * MS, 1).unwrap();
-    while crowded.after(HOUR, || {}).is_ok() {}
-    refuse(&crowded, &keyed, ScheduleErrorKind::LaneFull);
+    while crowded.handle().after(HOUR, || {}).is_ok() {}
+    refuse(crowded.handle(), &keyed, ScheduleErrorKind::LaneFull);
     crowded.advance(SECOND);
     assert_eq!(log.take(), [(ms(10), "a".to_owned(), 1)]);
     keyed.schedule("a".to_owned(), 10 * MS, 2).unwrap();
@@ -451,7 +451,7 @@ fn keys_whose_hash_or_comparison_panics_cost_the_call_that_used_them() {
         let values = Arc::new(());
         let ran = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&ran);
-        let keyed = tasks.keyed(move |_: DueKey<'_, Thorny, Arc<()>>| {
+        let keyed = tasks.handle().keyed(move |_: DueKey<'_, Thorny, Arc<()>>| {
             count.fetch_add(1, Ordering::Relaxed);
         });
         for n in 0..10 {
@@ -466,7 +466,7 @@ fn keys_whose_hash_or_comparison_panics_cost_the_call_that_used_them() {
             panics(&|| assert!(keyed.contains(&key(1))));
             thorn.store(false, Ordering::Relaxed);
         }
-        assert_eq!((keyed.len(), tasks.stats().pending, Arc::strong_count(&values)), (10, 10, 11));
+        assert_eq!((keyed.len(), tasks.handle().stats().pending, Arc::strong_count(&values)), (10, 10, 11));
         drop(keyed.cancel(&key(1)).expect("it is there"));
         tasks.advance(SECOND);
         assert_eq!((ran.load(Ordering::Relaxed), Arc::strong_count(&values)), (9, 1));
@@ -478,13 +478,13 @@ fn keys_whose_hash_or_comparison_panics_cost_the_call_that_used_them() {
 #[test]
 fn a_key_whose_hash_panics_when_it_is_due_can_still_be_cancelled() {
     let (mut tasks, thorns) = (driven(), Arc::new(Thorns::default()));
-    let keyed = tasks.keyed(|_: DueKey<'_, Thorny, u64>| {});
+    let keyed = tasks.handle().keyed(|_: DueKey<'_, Thorny, u64>| {});
     let key = Thorny(1, Arc::clone(&thorns));
     keyed.schedule(key.clone(), MS, 7).unwrap();
     thorns.hash.store(true, Ordering::Relaxed);
     tasks.advance(MS);
     thorns.hash.store(false, Ordering::Relaxed);
-    assert_eq!((tasks.stats().total.panics, tasks.stats().pending), (1, 0));
+    assert_eq!((tasks.handle().stats().total.panics, tasks.handle().stats().pending), (1, 0));
     assert_eq!((keyed.cancel(&key), keyed.schedule(key, MS, 8).unwrap()), (Some(7), None));
     tasks.advance(MS);
     assert_empty(&keyed, &mut tasks);
@@ -504,7 +504,7 @@ fn nothing_of_the_users_is_dropped_under_a_lock() {
     }
     within_patience(|| {
         let (mut tasks, place, log) = (driven(), Arc::new(OnceLock::new()), Log::new());
-        let keyed = tasks.keyed(|due: DueKey<'_, u64, Returns>| drop(due.value));
+        let keyed = tasks.handle().keyed(|due: DueKey<'_, u64, Returns>| drop(due.value));
         place.set(keyed.clone()).ok().unwrap();
         let schedule = |n: u64| keyed.schedule(n, MS, Returns(n, Arc::clone(&place), log.clone())).unwrap();
         for n in 0..20 {
@@ -533,7 +533,7 @@ fn nothing_of_the_users_is_dropped_under_a_lock() {
 #[test]
 fn of_a_key_that_is_replaced_again_and_again_the_last_one_runs() {
     let mut tasks = driven();
-    let (keyed, log) = logged::<u64>(&tasks);
+    let (keyed, log) = logged::<u64>(tasks.handle());
     for value in 0..1_000 {
         let before = keyed.schedule(7, 10 * MS, value).unwrap();
         assert_eq!(before, value.checked_sub(1));
@@ -544,7 +544,7 @@ fn of_a_key_that_is_replaced_again_and_again_the_last_one_runs() {
     tasks.advance(SECOND);
     assert_eq!(log.take(), [(ms(10), 7, 999)]);
     assert_empty(&keyed, &mut tasks);
-    assert_eq!((tasks.stats().fired, tasks.stats().cancelled), (1, 999));
+    assert_eq!((tasks.handle().stats().fired, tasks.handle().stats().cancelled), (1, 999));
 }
 
 /// The job of an earlier generation has been handed to a worker when the key is replaced: it is not run.
@@ -556,7 +556,7 @@ fn a_generation_that_a_worker_already_has_can_still_be_replaced() {
         let clock = tourbillon::ManualClock::new();
         let executor = move |job: tourbillon::Job| lock(&queue).push(job);
         let tasks = Builder::new().clock(clock.clone()).shards(1).executor(executor).build_tasks().unwrap();
-        let (keyed, log) = logged::<u64>(&tasks);
+        let (keyed, log) = logged::<u64>(tasks.handle());
         for key in 0..4 {
             keyed.schedule(key, 10 * MS, key).unwrap();
         }
@@ -586,7 +586,7 @@ fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
         let tasks = Builder::new().tick(tick).shards(1).unpinned().workers(2).build_tasks().unwrap();
         let (ran, strays) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (count, stray) = (Arc::clone(&ran), Arc::clone(&strays));
-        let keyed = tasks.keyed(move |due: DueKey<'_, u64, Timestamp>| {
+        let keyed = tasks.handle().keyed(move |due: DueKey<'_, u64, Timestamp>| {
             count.fetch_add(1, Ordering::Relaxed);
             stray.fetch_add(u64::from(due.deadline != due.value), Ordering::Relaxed);
         });
@@ -599,7 +599,7 @@ fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
                     while begin.elapsed() < 700 * MS {
                         // Now and then for as soon as can be, else for later: a stray one would run at once.
                         let delay = if rng.chance(50) { rng.nanos_below(2 * tick) } else { 50 * tick };
-                        let deadline = tasks.now() + delay;
+                        let deadline = tasks.handle().now() + delay;
                         let placed = keyed.schedule_at(IfPresent::Replace, rng.below(2), deadline, deadline);
                         if matches!(placed.unwrap(), Placed::Replaced(_)) {
                             replaced.fetch_add(1, Ordering::Relaxed);
@@ -658,7 +658,7 @@ fn stress(builder: Builder, generations: usize) {
     const KEYS: u64 = 6;
     let fates = Arc::new(Fates::new(generations));
     let tasks = builder.build_tasks().unwrap();
-    let (job_fates, inside) = (Arc::clone(&fates), (*tasks).clone());
+    let (job_fates, inside) = (Arc::clone(&fates), tasks.handle().clone());
     let act = |fates: &Fates, keyed: &Keyed<u64, usize>, rng: &mut Rng, tasks: &Tasks| -> bool {
         let key = rng.below(KEYS);
         let delay = rng.nanos_below(200 * MICRO);
@@ -700,7 +700,7 @@ fn stress(builder: Builder, generations: usize) {
         }
         true
     };
-    let keyed = tasks.keyed(move |due: DueKey<'_, u64, usize>| {
+    let keyed = tasks.handle().keyed(move |due: DueKey<'_, u64, usize>| {
         job_fates.end(due.value, RAN);
         if inside.now() < due.deadline {
             job_fates.early.fetch_add(1, Ordering::Relaxed);
@@ -712,7 +712,7 @@ fn stress(builder: Builder, generations: usize) {
     });
     thread::scope(|scope| {
         for seed in 0..4 {
-            let (fates, keyed, tasks) = (&fates, &keyed, &*tasks);
+            let (fates, keyed, tasks) = (&fates, &keyed, tasks.handle());
             scope.spawn(move || {
                 let mut rng = Rng::new(seed);
                 while act(fates, keyed, &mut rng, tasks) {
@@ -724,9 +724,11 @@ fn stress(builder: Builder, generations: usize) {
         }
     });
     wait_until("no key is left", || keyed.is_empty());
-    wait_until("the engine is at rest", || tasks.stats().pending == 0 && !tasks.is_shut_down());
-    drop(tasks.shutdown());
-    assert_settled(&tasks.stats());
+    wait_until("the engine is at rest", || {
+        tasks.handle().stats().pending == 0 && !tasks.handle().is_shut_down()
+    });
+    drop(tasks.handle().shutdown());
+    assert_settled(&tasks.handle().stats());
     let [ran, replaced, cancelled, drained, refused] =
         [RAN, REPLACED, CANCELLED, DRAINED, REFUSED].map(|fate| fates.of(fate));
     assert_eq!((fates.twice.load(Ordering::Relaxed), fates.early.load(Ordering::Relaxed)), (0, 0));
@@ -737,7 +739,7 @@ fn stress(builder: Builder, generations: usize) {
     {
         assert!(count > 0, "none {name}");
     }
-    assert_eq!((keyed.drain().len(), tasks.stats().total.panics), (0, 0));
+    assert_eq!((keyed.drain().len(), tasks.handle().stats().total.panics), (0, 0));
 }
 
 #[test]
@@ -758,10 +760,10 @@ fn each_generation_ends_in_exactly_one_way_inline_with_full_lanes() {
 fn of_many_that_want_a_free_key_one_gets_it() {
     within_patience(|| {
         let tasks = TaskEngine::new().unwrap();
-        let keyed = tasks.keyed(|_: DueKey<'_, u64, u64>| {});
+        let keyed = tasks.handle().keyed(|_: DueKey<'_, u64, u64>| {});
         for round in 0..300 {
             let mode = if round % 2 == 0 { IfPresent::Reject } else { IfPresent::Keep };
-            let deadline = tasks.now() + HOUR;
+            let deadline = tasks.handle().now() + HOUR;
             let placed = thread::scope(|scope| {
                 let keyed = &keyed;
                 let calls =
@@ -784,7 +786,7 @@ fn entries_that_race_with_a_shutdown_are_all_accounted_for() {
                 Builder::new().tick(50 * MICRO).shards(2).unpinned().workers(2).build_tasks().unwrap();
             let (ran, accepted) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
             let count = Arc::clone(&ran);
-            let keyed = tasks.keyed(move |_: DueKey<'_, u64, ()>| {
+            let keyed = tasks.handle().keyed(move |_: DueKey<'_, u64, ()>| {
                 count.fetch_add(1, Ordering::Relaxed);
             });
             thread::scope(|scope| {
@@ -808,11 +810,11 @@ fn entries_that_race_with_a_shutdown_are_all_accounted_for() {
                     });
                 }
                 thread::sleep(MS * (round % 4));
-                drop(tasks.shutdown());
+                drop(tasks.handle().shutdown());
             });
             let left = keyed.drain().len() as u64;
             assert_eq!(ran.load(Ordering::Relaxed) + left, accepted.load(Ordering::Relaxed), "round {round}");
-            assert_settled(&tasks.stats());
+            assert_settled(&tasks.handle().stats());
         }
     });
 }
@@ -823,12 +825,12 @@ fn calls_by_chance_agree_with_a_plain_model() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let mut tasks = driven();
-        let (keyed, log) = logged::<u64>(&tasks);
+        let (keyed, log) = logged::<u64>(tasks.handle());
         let mut model = HashMap::<u64, (Timestamp, u64)>::new();
         for value in 0..400 {
             let key = rng.below(5);
             let delay = MS * u32::try_from(rng.below(30)).unwrap();
-            let deadline = tasks.now() + delay;
+            let deadline = tasks.handle().now() + delay;
             match rng.below(6) {
                 0 => {
                     let before = model.insert(key, (deadline, value)).map(|(_, value)| value);
@@ -860,9 +862,9 @@ fn calls_by_chance_agree_with_a_plain_model() {
                 }
                 _ => {
                     // What was due at once runs before the clock moves.
-                    let before = tasks.now();
+                    let before = tasks.handle().now();
                     tasks.advance(MS);
-                    let now = tasks.now();
+                    let now = tasks.handle().now();
                     for (at, key, value) in log.take() {
                         let (deadline, expected) = model.remove(&key).expect("an entry");
                         assert_eq!((value, at), (expected, deadline.max(before)), "seed {seed}");
@@ -872,9 +874,9 @@ fn calls_by_chance_agree_with_a_plain_model() {
             }
             let (deadline, remaining) = (keyed.deadline(&key), keyed.remaining(&key));
             assert_eq!(deadline, model.get(&key).map(|entry| entry.0), "seed {seed}");
-            assert_eq!(remaining, deadline.map(|deadline| deadline - tasks.now()));
+            assert_eq!(remaining, deadline.map(|deadline| deadline - tasks.handle().now()));
             assert_eq!(
-                (keyed.len(), tasks.stats().pending),
+                (keyed.len(), tasks.handle().stats().pending),
                 (model.len(), model.len() as u64),
                 "seed {seed}"
             );
@@ -894,7 +896,7 @@ fn no_entry_is_left_behind_of_millions_of_keys() {
     let mut tasks = Builder::new().capacity(capacity).build_driven_tasks().unwrap();
     let ran = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&ran);
-    let keyed = tasks.keyed(move |_: DueKey<'_, u64, u64>| {
+    let keyed = tasks.handle().keyed(move |_: DueKey<'_, u64, u64>| {
         count.fetch_add(1, Ordering::Relaxed);
     });
     let begin = Instant::now();
@@ -914,7 +916,7 @@ fn no_entry_is_left_behind_of_millions_of_keys() {
         }
     }
     note("scheduled");
-    assert_eq!((keyed.len() as u64, tasks.stats().pending), (keys, keys));
+    assert_eq!((keyed.len() as u64, tasks.handle().stats().pending), (keys, keys));
     for key in 0..keys {
         match key % 3 {
             0 => assert_eq!(keyed.cancel(&key), Some(key)),
@@ -927,12 +929,12 @@ fn no_entry_is_left_behind_of_millions_of_keys() {
     }
     note("cancelled and replaced");
     let left = keys - keys.div_ceil(3);
-    assert_eq!((keyed.len() as u64, tasks.stats().pending), (left, left));
+    assert_eq!((keyed.len() as u64, tasks.handle().stats().pending), (left, left));
     tasks.advance(2 * SECOND);
     note("fired");
     assert_eq!(ran.load(Ordering::Relaxed), left);
     assert_empty(&keyed, &mut tasks);
-    assert_eq!(tasks.stats().total.tickets, 0);
+    assert_eq!(tasks.handle().stats().total.tickets, 0);
     note("empty again");
 }
 

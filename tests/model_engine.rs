@@ -161,7 +161,8 @@ impl Model {
             sink.push((Shot::of(&fired), again));
         };
         let engine = builder.build_driven(handler).unwrap();
-        let producers: Vec<Producer<u64>> = (0..shards).map(|shard| engine.producer_on(shard)).collect();
+        let producers: Vec<Producer<u64>> =
+            (0..shards).map(|shard| engine.handle().producer_on(shard)).collect();
         Self {
             settings,
             engine,
@@ -220,18 +221,19 @@ impl Model {
     /// Tickets in a user's lane, at most.
     fn in_lane(&self, who: usize) -> u64 {
         // Owned timers use the handle's.
-        let of_owned = if who == 0 { self.engine.stats().owned.posted - self.posted_before } else { 0 };
+        let of_owned =
+            if who == 0 { self.engine.handle().stats().owned.posted - self.posted_before } else { 0 };
         self.posted[who] + of_owned
     }
 
     fn lanes_were_drained(&mut self) {
         self.posted.fill(0);
-        self.posted_before = self.engine.stats().owned.posted;
+        self.posted_before = self.engine.handle().stats().owned.posted;
     }
 
     fn make(&mut self) {
         let payload = self.next_payload();
-        match self.engine.timer(payload) {
+        match self.engine.handle().timer(payload) {
             Ok(timer) => {
                 assert_eq!((*timer.payload(), timer.deadline()), (payload, None));
                 // As good as any stale id.
@@ -258,7 +260,7 @@ impl Model {
 
     /// Arms for a moment near the one that it is armed for.
     fn arm_around(&mut self, choice: usize, distance: Duration, earlier: bool) {
-        let now = self.engine.now();
+        let now = self.engine.handle().now();
         let Some((_, Owned { deadline, .. })) = self.choose_owned(choice) else { return };
         let from = deadline.unwrap_or(now);
         let to =
@@ -282,7 +284,7 @@ impl Model {
 
     /// Checks the firings of owned timers during a move of the clock from `start`, in order, and follows them.
     fn check_owned(&mut self, entries: &[Entry], start: Timestamp, stall: bool) {
-        let (end, tick) = (self.engine.now(), self.settings.tick);
+        let (end, tick) = (self.engine.handle().now(), self.settings.tick);
         let begin_of = |tick_number: u64| Timestamp::from_nanos(tick_number.saturating_mul(tick));
         let mut last_fired: BTreeMap<u64, Timestamp> = BTreeMap::new();
         // The first moment at which its tick has begun and its shard looks.
@@ -317,7 +319,7 @@ impl Model {
     fn schedule_at(&mut self, who: usize, deadline: Timestamp) {
         let payload = self.next_payload();
         let result = match who.checked_sub(1) {
-            None => self.engine.schedule_at(deadline, payload),
+            None => self.engine.handle().schedule_at(deadline, payload),
             Some(producer) => self.producers[producer].schedule_at(deadline, payload),
         };
         match result {
@@ -330,11 +332,11 @@ impl Model {
     }
 
     fn schedule_batch(&mut self, who: usize, delays: &[u64]) {
-        let now = self.engine.now();
+        let now = self.engine.handle().now();
         let batch: Vec<(Duration, u64)> =
             delays.iter().map(|&delay| (self.length(delay), self.next_payload())).collect();
         let result = match who.checked_sub(1) {
-            None => self.engine.schedule_batch(batch.iter().copied()),
+            None => self.engine.handle().schedule_batch(batch.iter().copied()),
             Some(producer) => {
                 let batch = batch.iter().map(|&(delay, payload)| (now + delay, payload));
                 self.producers[producer].schedule_batch_at(batch)
@@ -373,8 +375,8 @@ impl Model {
     fn cancel(&mut self, who: usize, choice: usize) {
         let Some((id, fate)) = self.choose(choice) else { return };
         let outcome = match who.checked_sub(1) {
-            None if choice.is_multiple_of(3) => self.engine.cancel_and_wait(id),
-            None => self.engine.cancel(id),
+            None if choice.is_multiple_of(3) => self.engine.handle().cancel_and_wait(id),
+            None => self.engine.handle().cancel(id),
             Some(producer) => self.producers[producer].cancel(id),
         };
         match fate {
@@ -388,9 +390,9 @@ impl Model {
 
     fn reschedule(&mut self, who: usize, choice: usize, delay: u64) {
         let Some((id, fate)) = self.choose(choice) else { return };
-        let deadline = self.engine.now() + self.length(delay);
+        let deadline = self.engine.handle().now() + self.length(delay);
         let outcome = match who.checked_sub(1) {
-            None => self.engine.reschedule(id, self.length(delay)),
+            None => self.engine.handle().reschedule(id, self.length(delay)),
             Some(producer) => self.producers[producer].reschedule_at(id, deadline),
         };
         match (fate, outcome) {
@@ -410,14 +412,14 @@ impl Model {
 
     /// Moves the clock, turning on the way or only at the end.
     fn advance(&mut self, by: Duration, stall: bool) {
-        let (start, end) = (self.engine.now(), self.engine.now() + by);
+        let (start, end) = (self.engine.handle().now(), self.engine.handle().now() + by);
         if stall {
             self.engine.clock().advance(by);
             self.engine.turn();
         } else {
             self.engine.advance(by);
         }
-        assert_eq!(self.engine.now(), end);
+        assert_eq!(self.engine.handle().now(), end);
         self.lanes_were_drained();
         let tick = self.settings.tick;
         let mut expected = Vec::new();
@@ -448,17 +450,19 @@ impl Model {
         let of_owned = self.owned.values().filter_map(|owned| owned.deadline);
         if let Some(deadline) = self.pending.values().map(|&(_, deadline)| deadline).chain(of_owned).min() {
             let due = deadline.as_nanos().div_ceil(self.settings.tick).saturating_mul(self.settings.tick);
-            assert!(next.unwrap().as_nanos() <= due.max(self.engine.now().as_nanos()));
+            assert!(next.unwrap().as_nanos() <= due.max(self.engine.handle().now().as_nanos()));
         }
     }
 
     fn apply(&mut self, op: &Op) {
         match *op {
-            Op::Schedule { who, delay } => self.schedule_at(who, self.engine.now() + self.length(delay)),
+            Op::Schedule { who, delay } => {
+                self.schedule_at(who, self.engine.handle().now() + self.length(delay))
+            }
             Op::ScheduleAgo { who, ago } => {
                 self.schedule_at(
                     who,
-                    Timestamp::ZERO + (self.engine.now() - (Timestamp::ZERO + self.length(ago))),
+                    Timestamp::ZERO + (self.engine.handle().now() - (Timestamp::ZERO + self.length(ago))),
                 );
             }
             Op::ScheduleLast { who } => self.schedule_at(who, Timestamp::MAX),
@@ -468,15 +472,15 @@ impl Model {
             Op::Make => self.make(),
             Op::Arm { choice, delay } => {
                 // As `arm` does.
-                self.arm_owned(choice, self.engine.now() + self.length(delay));
+                self.arm_owned(choice, self.engine.handle().now() + self.length(delay));
             }
             Op::ArmAgo { choice, ago } => {
                 let ago = Timestamp::ZERO + self.length(ago);
-                self.arm_owned(choice, Timestamp::ZERO + (self.engine.now() - ago));
+                self.arm_owned(choice, Timestamp::ZERO + (self.engine.handle().now() - ago));
             }
             Op::ArmAround { choice, parts, earlier } => self.arm_around(choice, self.length(parts), earlier),
             Op::ArmAtUnit { choice, units, offset } => {
-                let unit = (self.engine.now().as_nanos() >> 20) + units;
+                let unit = (self.engine.handle().now().as_nanos() >> 20) + units;
                 self.arm_owned(choice, Timestamp::from_nanos(((unit << 20) + offset).saturating_sub(2)));
             }
             Op::ArmAgain { choice, ref delays } => {
@@ -492,32 +496,32 @@ impl Model {
             Op::Turn => self.advance(Duration::ZERO, true),
             Op::NextExpiry => self.check_next_expiry(),
         }
-        assert_eq!(self.engine.len(), self.pending.len());
+        assert_eq!(self.engine.handle().len(), self.pending.len());
         for (payload, owned) in &self.owned {
             assert_eq!(owned.timer.deadline().map(told_apart), owned.deadline, "timer {payload}");
             assert_eq!(owned.timer.is_armed(), owned.deadline.is_some());
         }
-        let stats = self.engine.stats().owned;
+        let stats = self.engine.handle().stats().owned;
         assert_eq!((stats.alive, stats.fired), (self.owned.len() as u64, self.owned_fired));
         for choice in 0..6 {
             let Some((id, fate)) = self.choose(choice) else { continue };
-            let now = self.engine.now();
+            let now = self.engine.handle().now();
             let (deadline, remaining) = match fate {
                 Fate::Gone => (None, None),
                 Fate::Pending { deadline, .. } => (Some(deadline), Some(deadline - now)),
             };
-            assert_eq!(self.engine.deadline(id), deadline);
-            assert_eq!(self.engine.remaining(id), remaining);
+            assert_eq!(self.engine.handle().deadline(id), deadline);
+            assert_eq!(self.engine.handle().remaining(id), remaining);
         }
     }
 
     fn finish(self) {
-        let unfired = self.engine.shutdown();
+        let unfired = self.engine.handle().shutdown();
         let returned = unfired.len() as u64;
         let unfired: BTreeMap<u64, (TimerId, Timestamp)> =
             unfired.into_iter().map(|timer| (timer.payload, (timer.id, timer.deadline))).collect();
         assert_eq!(unfired, self.pending);
-        let stats = self.engine.stats();
+        let stats = self.engine.handle().stats();
         assert_eq!(
             (stats.scheduled, stats.cancelled, stats.fired, stats.returned),
             (self.scheduled, self.cancelled, self.fired, returned)
@@ -529,7 +533,7 @@ impl Model {
             assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
             assert_eq!(timer.arm(Duration::ZERO), Err(ArmError::ShutDown));
         }
-        assert_eq!(self.engine.stats().owned.alive, 0);
+        assert_eq!(self.engine.handle().stats().owned.alive, 0);
     }
 }
 

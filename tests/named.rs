@@ -19,7 +19,7 @@ fn secondly() -> Repeat {
 #[test]
 fn a_replaced_task_runs_no_more() {
     let mut tasks = Builder::new().build_driven_tasks().unwrap();
-    let jobs = tasks.named();
+    let jobs = tasks.handle().named();
     let (log, runs) = mpsc::channel();
     for name in ["first", "second"] {
         let log = log.clone();
@@ -32,13 +32,13 @@ fn a_replaced_task_runs_no_more() {
         tasks.advance(2 * SECOND);
     }
     assert_eq!(runs.try_iter().collect::<Vec<_>>(), ["first", "first", "second", "second"]);
-    assert_eq!((jobs.keys(), tasks.repeating().len()), (vec![17], 1));
+    assert_eq!((jobs.keys(), tasks.handle().repeating().len()), (vec![17], 1));
 }
 
 #[test]
 fn a_name_that_is_taken_is_kept_or_an_error() {
     let mut tasks = Builder::new().build_driven_tasks().unwrap();
-    let jobs = tasks.named();
+    let jobs = tasks.handle().named();
     let runs = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&runs);
     let add = move |_: &tourbillon::task::Run| {
@@ -55,7 +55,7 @@ fn a_name_that_is_taken_is_kept_or_an_error() {
     };
     tasks.advance(3 * SECOND);
     assert_eq!((kept.report(), task.report().runs), (task.report(), 3));
-    assert_eq!((runs.load(Ordering::Relaxed), tasks.repeating().len()), (3, 1));
+    assert_eq!((runs.load(Ordering::Relaxed), tasks.handle().repeating().len()), (3, 1));
     // What comes back runs as it would have.
     assert_eq!(jobs.stop("job"), Some(Stopped::Stopped));
     jobs.start(IfPresent::Reject, "job", secondly(), refused.task).unwrap();
@@ -66,7 +66,7 @@ fn a_name_that_is_taken_is_kept_or_an_error() {
 #[test]
 fn a_name_is_free_when_its_task_has_ended_by_itself() {
     let mut tasks = Builder::new().build_driven_tasks().unwrap();
-    let jobs = tasks.named();
+    let jobs = tasks.handle().named();
     let start = |name: &'static str, plan: Repeat, f: fn(&tourbillon::task::Run)| {
         jobs.start(IfPresent::Reject, name, plan, f).unwrap();
     };
@@ -87,7 +87,7 @@ fn a_name_is_free_when_its_task_has_ended_by_itself() {
 #[test]
 fn a_task_in_its_last_run_has_ended_and_its_name_is_free() {
     let mut tasks = Builder::new().build_driven_tasks().unwrap();
-    let jobs: NamedTasks<&str> = tasks.named();
+    let jobs: NamedTasks<&str> = tasks.handle().named();
     let (again, report) = mpsc::channel();
     let inside = jobs.clone();
     let Started::New(task) = jobs
@@ -112,24 +112,24 @@ fn a_task_in_its_last_run_has_ended_and_its_name_is_free() {
 #[test]
 fn what_cannot_be_started_leaves_the_name_as_it_is() {
     let tasks = Builder::new().capacity(1).build_driven_tasks().unwrap();
-    let jobs = tasks.named();
+    let jobs = tasks.handle().named();
     let zero = jobs.start(IfPresent::Replace, 1, Repeat::every(Duration::ZERO), |_| {}).unwrap_err();
     assert_eq!(zero.kind, NamedErrorKind::NotStarted(RepeatErrorKind::ZeroPeriod));
     jobs.start(IfPresent::Replace, 1, secondly(), |_| {}).unwrap();
     let full = jobs.start(IfPresent::Replace, 1, secondly(), |_| {}).unwrap_err();
     assert!(matches!(full.kind, NamedErrorKind::NotStarted(RepeatErrorKind::Refused(_))), "{full}");
     assert!(!jobs.get(&1).unwrap().has_ended());
-    drop(tasks.shutdown());
+    drop(tasks.handle().shutdown());
     assert!(jobs.keys().is_empty());
     let late = jobs.start(IfPresent::Replace, 2, secondly(), |_| {}).unwrap_err();
     assert!(matches!(late.kind, NamedErrorKind::NotStarted(RepeatErrorKind::Refused(_))), "{late}");
-    assert!(jobs.keys().is_empty() && tasks.repeating().is_empty());
+    assert!(jobs.keys().is_empty() && tasks.handle().repeating().is_empty());
 }
 
 #[test]
 fn replacing_a_task_that_runs_says_so_and_its_end_leaves_the_new_one() {
     let tasks = Builder::new().workers(2).build_tasks().unwrap();
-    let jobs: NamedTasks<u8> = tasks.named();
+    let jobs: NamedTasks<u8> = tasks.handle().named();
     let (begun, wait_for_begin) = mpsc::channel();
     let (end, wait_for_end) = mpsc::channel::<()>();
     let at_once = secondly().first(First::AtOnce);
@@ -157,7 +157,7 @@ fn threads_that_replace_and_stop_leave_nothing_behind() {
     const NAMES: u64 = 3;
     const ROUNDS: u64 = 400;
     let tasks = Builder::new().tick(Duration::from_micros(100)).workers(2).build_tasks().unwrap();
-    let jobs: NamedTasks<u64> = tasks.named();
+    let jobs: NamedTasks<u64> = tasks.handle().named();
     let dead: Arc<Mutex<Vec<u64>>> = Arc::default();
     let token = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -187,9 +187,9 @@ fn threads_that_replace_and_stop_leave_nothing_behind() {
         }
     });
     let patience = Instant::now();
-    while !(jobs.keys().is_empty() && tasks.repeating().is_empty()) {
+    while !(jobs.keys().is_empty() && tasks.handle().repeating().is_empty()) {
         assert!(patience.elapsed() < Duration::from_secs(20), "{:?}", jobs.keys());
         thread::yield_now();
     }
-    assert_eq!(tasks.stats().total.panics, 0);
+    assert_eq!(tasks.handle().stats().total.panics, 0);
 }

@@ -121,22 +121,22 @@ fn child(seed: u64, longest: Duration, timers: u64) -> Arc<Account> {
         .take(count)
         .map(|delay| {
             let armed = Armed::now(delay);
-            let timer = engine.timer(armed).unwrap();
+            let timer = engine.handle().timer(armed).unwrap();
             timer.arm(delay).unwrap();
             timer
         })
         .collect();
     for delay in delays(seed + 1, longest).take(count) {
-        engine.schedule(delay, Armed::now(delay)).unwrap();
+        engine.handle().schedule(delay, Armed::now(delay)).unwrap();
     }
     for delay in delays(seed + 2, longest).take(count) {
         let (armed, noting) = (Armed::now(delay), Arc::clone(&account));
-        tasks.after(delay, move || noting.note(armed)).unwrap();
+        tasks.handle().after(delay, move || noting.note(armed)).unwrap();
     }
     sleeps(&account, delays(seed + 3, longest).take(count));
     account.await_all(4 * timers);
     drop(owned);
-    let clock = engine.stats().clock;
+    let clock = engine.handle().stats().clock;
     assert_eq!(clock.behind, Duration::ZERO, "{clock:?}");
     account
 }

@@ -46,19 +46,21 @@ fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
             }
         })
         .unwrap();
-    let ids: Vec<TimerId> = (0..500).map(|n| engine.schedule(MS, n).unwrap()).collect();
+    let ids: Vec<TimerId> = (0..500).map(|n| engine.handle().schedule(MS, n).unwrap()).collect();
     clock.advance(MS);
     gate.await_arrival();
-    let storm = || ids.iter().filter(|&&id| matches!(engine.cancel(id), Cancel::Cancelled(_))).count() as u64;
+    let storm = || {
+        ids.iter().filter(|&&id| matches!(engine.handle().cancel(id), Cancel::Cancelled(_))).count() as u64
+    };
     let cancelled = thread::scope(|scope| {
         let other = scope.spawn(storm);
         storm() + other.join().unwrap()
     });
     gate.open();
-    wait_until("the rest has fired", || engine.stats().fired == 500 - cancelled);
-    assert_eq!(engine.len(), 0);
-    assert_eq!(engine.stats().cancelled, cancelled);
-    assert_settled(&engine.stats());
+    wait_until("the rest has fired", || engine.handle().stats().fired == 500 - cancelled);
+    assert_eq!(engine.handle().len(), 0);
+    assert_eq!(engine.handle().stats().cancelled, cancelled);
+    assert_settled(&engine.handle().stats());
 }
 
 // P2
@@ -72,7 +74,7 @@ fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
             scope.spawn(move || {
                 let mut rng = Rng::new(seed);
                 loop {
-                    match engine.schedule(rng.nanos_below(4 * MS), seed) {
+                    match engine.handle().schedule(rng.nanos_below(4 * MS), seed) {
                         Ok(_) => accepted.fetch_add(1, Ordering::Relaxed),
                         Err(error) => {
                             assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, seed));
@@ -83,9 +85,9 @@ fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
             });
         }
         thread::sleep(20 * MS);
-        engine.shutdown().len() as u64
+        engine.handle().shutdown().len() as u64
     });
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!(stats.fired + returned, accepted.load(Ordering::Relaxed));
     assert_eq!(stats.returned, returned);
     assert_settled(&stats);
@@ -99,14 +101,14 @@ fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
     let mut rng = Rng::new(3);
     let mut ids = Vec::new();
     for payload in 0..20_000 {
-        ids.push((engine.schedule(MS * 300 + rng.nanos_below(200 * MS), payload).unwrap(), payload));
+        ids.push((engine.handle().schedule(MS * 300 + rng.nanos_below(200 * MS), payload).unwrap(), payload));
     }
     let mut cancelled = BTreeSet::new();
     for _ in 0..520 {
         engine.advance(MS);
         for _ in 0..20 {
             let (id, payload) = ids.swap_remove(rng.index(ids.len()));
-            match engine.cancel(id) {
+            match engine.handle().cancel(id) {
                 Cancel::Cancelled(back) => assert!(back == payload && cancelled.insert(payload)),
                 outcome => assert_eq!(outcome, Cancel::Gone),
             }
@@ -116,7 +118,7 @@ fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
     assert!(cancelled.len() > 5_000);
     assert!(fired.is_disjoint(&cancelled));
     assert_eq!(fired.len() + cancelled.len(), 20_000);
-    assert_settled(&engine.stats());
+    assert_settled(&engine.handle().stats());
 }
 
 // P4
@@ -125,7 +127,7 @@ fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
     // Three threads move and re-make the same 256 timers; at the end each payload is there once.
     let engine = Builder::new().tick(MICRO).shards(2).build(|_: Fired<'_, u64>| {}).unwrap();
     let ids: Vec<AtomicU64> =
-        (0..256).map(|n| AtomicU64::new(engine.schedule(HOUR, n).unwrap().to_bits())).collect();
+        (0..256).map(|n| AtomicU64::new(engine.handle().schedule(HOUR, n).unwrap().to_bits())).collect();
     thread::scope(|scope| {
         for seed in 0..3 {
             let (engine, ids) = (&engine, &ids);
@@ -136,9 +138,13 @@ fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
                     let id = TimerId::from_bits(place.load(Ordering::Relaxed));
                     let delay = HOUR + rng.nanos_below(1_000 * MS);
                     let moved = if rng.chance(50) {
-                        engine.reschedule(id, delay).ok()
+                        engine.handle().reschedule(id, delay).ok()
                     } else {
-                        engine.cancel(id).payload().map(|payload| engine.schedule(delay, payload).unwrap())
+                        engine
+                            .handle()
+                            .cancel(id)
+                            .payload()
+                            .map(|payload| engine.handle().schedule(delay, payload).unwrap())
                     };
                     // Only the one that won has a new id to store.
                     if let Some(id) = moved {
@@ -148,14 +154,14 @@ fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
             });
         }
     });
-    assert_eq!(engine.len(), 256);
+    assert_eq!(engine.handle().len(), 256);
     let mut payloads: Vec<u64> = ids
         .iter()
-        .map(|id| engine.cancel(TimerId::from_bits(id.load(Ordering::Relaxed))).payload().unwrap())
+        .map(|id| engine.handle().cancel(TimerId::from_bits(id.load(Ordering::Relaxed))).payload().unwrap())
         .collect();
     payloads.sort_unstable();
     assert_eq!(payloads, (0..256).collect::<Vec<u64>>());
-    assert_settled(&engine.stats());
+    assert_settled(&engine.handle().stats());
 }
 
 // P5
@@ -170,10 +176,10 @@ fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
         .inline()
         .build(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
-    engine.schedule(HOUR, u64::MAX).unwrap();
+    engine.handle().schedule(HOUR, u64::MAX).unwrap();
     let mut rng = Rng::new(5);
     for round in 0..3_000 {
-        engine.schedule(rng.nanos_below(3 * MICRO), round).unwrap();
+        engine.handle().schedule(rng.nanos_below(3 * MICRO), round).unwrap();
         assert_eq!(fired.recv_timeout(PATIENCE), Ok(round));
         for _ in 0..rng.below(400) {
             std::hint::spin_loop();
@@ -186,9 +192,9 @@ fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
 fn timers_later_than_the_next_wake_up_wake_nobody() {
     let (engine, _clock) = stepped(|_| {});
     for n in 0..10_000 {
-        engine.schedule(HOUR + MS * n, u64::from(n)).unwrap();
+        engine.handle().schedule(HOUR + MS * n, u64::from(n)).unwrap();
     }
-    assert!(engine.stats().total.unparks <= 1, "{:?}", engine.stats().total);
+    assert!(engine.handle().stats().total.unparks <= 1, "{:?}", engine.handle().stats().total);
 }
 
 // P7
@@ -203,15 +209,15 @@ fn timers_are_spread_over_the_shards() {
         .build(|_: Fired<'_, u64>| {})
         .unwrap();
     for shard in 0..4 {
-        let mut producer = engine.producer_on(shard);
+        let mut producer = engine.handle().producer_on(shard);
         assert_eq!(producer.shard(), shard);
         for n in 0..10 {
             producer.schedule(MS, n).unwrap();
         }
     }
     clock.advance(MS);
-    wait_until("all have fired", || engine.stats().fired == 40);
-    assert!(engine.stats().shards.iter().all(|shard| shard.fired == 10));
+    wait_until("all have fired", || engine.handle().stats().fired == 40);
+    assert!(engine.handle().stats().shards.iter().all(|shard| shard.fired == 10));
 }
 
 // P8
@@ -219,28 +225,28 @@ fn timers_are_spread_over_the_shards() {
 fn cancelled_timers_do_not_pile_up_until_their_deadlines() {
     let (mut engine, _) = recording(Builder::new());
     for _ in 0..200 {
-        let ids: Vec<TimerId> = (0..1_000).map(|n| engine.schedule(HOUR, n).unwrap()).collect();
+        let ids: Vec<TimerId> = (0..1_000).map(|n| engine.handle().schedule(HOUR, n).unwrap()).collect();
         // Into the wheel first: what is cancelled in the lane ends there.
         engine.advance(10 * MS);
-        assert!(ids.into_iter().all(|id| matches!(engine.cancel(id), Cancel::Cancelled(_))));
-        assert!(engine.stats().total.tickets < 75_000, "{}", engine.stats().total.tickets);
+        assert!(ids.into_iter().all(|id| matches!(engine.handle().cancel(id), Cancel::Cancelled(_))));
+        assert!(engine.handle().stats().total.tickets < 75_000, "{}", engine.handle().stats().total.tickets);
     }
-    assert!(engine.stats().total.stale_tickets > 100_000);
+    assert!(engine.handle().stats().total.stale_tickets > 100_000);
 }
 
 // P8
 #[test]
 fn rescheduled_timers_do_not_pile_up_until_their_old_deadlines() {
     let (mut engine, _) = recording(Builder::new());
-    let mut ids: Vec<TimerId> = (0..1_000).map(|n| engine.schedule(HOUR, n).unwrap()).collect();
+    let mut ids: Vec<TimerId> = (0..1_000).map(|n| engine.handle().schedule(HOUR, n).unwrap()).collect();
     for _ in 0..200 {
         engine.advance(10 * MS);
         for id in &mut ids {
-            *id = engine.reschedule(*id, HOUR).unwrap();
+            *id = engine.handle().reschedule(*id, HOUR).unwrap();
         }
-        assert!(engine.stats().total.tickets < 75_000, "{}", engine.stats().total.tickets);
+        assert!(engine.handle().stats().total.tickets < 75_000, "{}", engine.handle().stats().total.tickets);
     }
-    assert_eq!(engine.len(), 1_000);
+    assert_eq!(engine.handle().len(), 1_000);
 }
 
 // P9, R7, R8
@@ -250,7 +256,7 @@ fn no_timer_fires_early_or_a_tick_late_at_any_phase() {
     for tick in [1, 3, 10, 999, 1_000, 17_321].map(Duration::from_micros) {
         let (mut engine, log) = recording(Builder::new().tick(tick));
         for payload in 0..2_000 {
-            engine.schedule(rng.nanos_below(1_000 * tick), payload).unwrap();
+            engine.handle().schedule(rng.nanos_below(1_000 * tick), payload).unwrap();
             engine.advance(rng.nanos_below(3 * tick));
         }
         engine.advance(1_001 * tick);
@@ -270,7 +276,7 @@ fn deadlines_around_every_power_of_two_fire_on_their_tick() {
         for power in 0..54 {
             for nanos in [-1_001, -1_000, -999, -1, 0, 1, 999, 1_000, 1_001] {
                 let deadline = (1_000_u64 << power).saturating_add_signed(nanos);
-                engine.schedule_at(Timestamp::from_nanos(deadline), payload).unwrap();
+                engine.handle().schedule_at(Timestamp::from_nanos(deadline), payload).unwrap();
                 payload += 1;
             }
         }
@@ -290,7 +296,7 @@ fn a_clock_that_steps_back_fires_nothing_early() {
     let (mut engine, log) = recording(Builder::new());
     engine.advance(Duration::from_secs(10));
     engine.clock().set(ticks(2_000, MS));
-    engine.schedule(Duration::from_secs(5), 1).unwrap();
+    engine.handle().schedule(Duration::from_secs(5), 1).unwrap();
     engine.turn();
     assert_eq!(log.len(), 0);
     engine.advance(Duration::from_secs(4));
@@ -306,23 +312,23 @@ fn a_stall_of_three_revolutions_fires_each_timer_once_in_bounded_slices() {
     let (mut engine, log) = recording(Builder::new().tick(MICRO));
     let mut rng = Rng::new(12);
     for payload in 0..50_000 {
-        engine.schedule(rng.nanos_below(3 * 65_536 * MICRO), payload).unwrap();
+        engine.handle().schedule(rng.nanos_below(3 * 65_536 * MICRO), payload).unwrap();
     }
     engine.turn();
-    let turns = engine.stats().total.turns;
+    let turns = engine.handle().stats().total.turns;
     engine.clock().advance(3 * 65_536 * MICRO);
     engine.turn();
     assert_eq!(payloads(&log.take()), (0..50_000).collect::<Vec<u64>>());
-    assert!(engine.stats().total.turns - turns > 3, "all in one slice");
+    assert!(engine.handle().stats().total.turns - turns > 3, "all in one slice");
 }
 
 // P13
 #[test]
 fn a_timer_armed_after_a_long_pause_keeps_its_delay() {
     let (mut engine, log) = recording(Builder::new());
-    engine.schedule(MS, 0).unwrap();
+    engine.handle().schedule(MS, 0).unwrap();
     engine.clock().advance(100 * HOUR);
-    engine.schedule(7 * MS, 1).unwrap();
+    engine.handle().schedule(7 * MS, 1).unwrap();
     engine.turn();
     assert_eq!(payloads(&log.take()), [0]);
     engine.advance(6 * MS);
@@ -337,13 +343,13 @@ fn an_engine_goes_on_until_the_last_tick() {
     let (mut engine, log) = recording(Builder::new());
     let last = u64::MAX / 1_000_000;
     engine.clock().set(ticks(last - 10, MS));
-    engine.schedule(5 * MS, 5).unwrap();
-    engine.schedule(10 * MS, 10).unwrap();
-    let beyond = engine.schedule(20 * MS, 20).unwrap();
+    engine.handle().schedule(5 * MS, 5).unwrap();
+    engine.handle().schedule(10 * MS, 10).unwrap();
+    let beyond = engine.handle().schedule(20 * MS, 20).unwrap();
     engine.advance_to(Timestamp::MAX);
     let expected = [(5, last - 5), (10, last)].map(|(payload, at)| (payload, ticks(at, MS)));
     assert_eq!(log.take().iter().map(|shot| (shot.payload, shot.at)).collect::<Vec<_>>(), expected);
-    assert_eq!(engine.cancel(beyond), Cancel::Cancelled(20));
+    assert_eq!(engine.handle().cancel(beyond), Cancel::Cancelled(20));
 }
 
 // P16
@@ -361,13 +367,13 @@ fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
         })
         .unwrap();
     for _ in 0..10 {
-        engine.schedule(Duration::ZERO, 0).unwrap();
+        engine.handle().schedule(Duration::ZERO, 0).unwrap();
     }
-    engine.schedule(5 * MS, 1).unwrap();
+    engine.handle().schedule(5 * MS, 1).unwrap();
     wait_until("the other timer has fired", || log.len() == 1);
     // The others were refused when they came back.
-    assert!(engine.shutdown().len() <= 10);
-    assert_settled(&engine.stats());
+    assert!(engine.handle().shutdown().len() <= 10);
+    assert_settled(&engine.handle().stats());
 }
 
 // P16, R19
@@ -378,9 +384,9 @@ fn a_timer_that_rearms_itself_for_the_tick_being_fired_comes_once_a_tick() {
             timer.engine().schedule_at(timer.deadline, timer.payload).unwrap();
         })
         .unwrap();
-    engine.schedule(MS, 0).unwrap();
+    engine.handle().schedule(MS, 0).unwrap();
     engine.advance(10 * MS);
-    assert_eq!(engine.stats().fired, 10);
+    assert_eq!(engine.handle().stats().fired, 10);
 }
 
 // P17
@@ -395,11 +401,11 @@ fn a_handler_may_cancel_its_own_timer() {
             assert!(matches!(engine.reschedule(timer.id, MS), Err(RescheduleError::Running)));
         })
         .unwrap();
-    let id = engine.schedule(MS, ()).unwrap();
+    let id = engine.handle().schedule(MS, ()).unwrap();
     engine.advance(MS);
     assert_eq!(log.take(), [[Cancel::Running, Cancel::Running]]);
-    assert_eq!(engine.stats().total.panics, 0);
-    assert_eq!(engine.cancel(id), Cancel::Gone);
+    assert_eq!(engine.handle().stats().total.panics, 0);
+    assert_eq!(engine.handle().cancel(id), Cancel::Gone);
 }
 
 // P17
@@ -413,7 +419,7 @@ fn a_handler_may_drop_the_engine() {
             sender.send(()).unwrap();
         });
         *lock(&engine) = Some(built.unwrap());
-        let handle = Handle::clone(lock(&engine).as_ref().unwrap());
+        let handle = lock(&engine).as_ref().unwrap().handle().clone();
         handle.schedule(MS, 0).unwrap();
         done.recv().unwrap();
         assert!(handle.is_shut_down());
@@ -426,15 +432,15 @@ fn a_stale_id_never_reaches_the_timer_that_reuses_its_slot() {
     let (mut engine, log) = recording(Builder::new().capacity(1));
     let mut stale = Vec::new();
     for payload in 0..1_000 {
-        let id = engine.schedule(MS, payload).unwrap();
+        let id = engine.handle().schedule(MS, payload).unwrap();
         for &old in stale.iter().rev().take(10) {
-            assert_eq!(engine.cancel(old), Cancel::Gone);
-            assert_eq!(engine.remaining(old), None);
-            assert!(matches!(engine.reschedule(old, HOUR), Err(RescheduleError::Gone)));
+            assert_eq!(engine.handle().cancel(old), Cancel::Gone);
+            assert_eq!(engine.handle().remaining(old), None);
+            assert!(matches!(engine.handle().reschedule(old, HOUR), Err(RescheduleError::Gone)));
         }
         if payload % 2 == 0 {
-            assert_eq!(engine.cancel(id), Cancel::Cancelled(payload));
-            assert_eq!(engine.cancel(id), Cancel::Gone);
+            assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(payload));
+            assert_eq!(engine.handle().cancel(id), Cancel::Gone);
         } else {
             engine.advance(MS);
             assert_eq!(payloads(&log.take()), [payload]);
@@ -458,12 +464,12 @@ fn a_panicking_handler_costs_nobody_else_anything() {
             })
             .unwrap();
         for payload in 0..99 {
-            engine.schedule(MS, payload).unwrap();
+            engine.handle().schedule(MS, payload).unwrap();
         }
         wait_until("all others have fired", || log.len() == 66);
         assert!((0..33).all(|_| panics.recv_timeout(PATIENCE) == Ok(true)));
-        wait_until("all panics are counted", || engine.stats().total.panics == 33);
-        engine.schedule(MS, 100).unwrap();
+        wait_until("all panics are counted", || engine.handle().stats().total.panics == 33);
+        engine.handle().schedule(MS, 100).unwrap();
         wait_until("the engine goes on", || log.len() == 67);
     }
 }
@@ -473,25 +479,25 @@ fn a_panicking_handler_costs_nobody_else_anything() {
 fn everything_answers_at_once_after_a_shutdown() {
     within_patience(|| {
         let engine = Builder::new().lane_capacity(64).build(|_: Fired<'_, u64>| {}).unwrap();
-        let id = engine.schedule(HOUR, 1).unwrap();
-        assert_eq!(engine.shutdown().len(), 1);
+        let id = engine.handle().schedule(HOUR, 1).unwrap();
+        assert_eq!(engine.handle().shutdown().len(), 1);
         // More often than the lane has room, and for deadlines that look like sentinels.
         for n in 0..1_000 {
             for deadline in [0, 1, u64::MAX - 1, u64::MAX].map(Timestamp::from_nanos) {
-                let error = engine.schedule_at(deadline, n).unwrap_err();
+                let error = engine.handle().schedule_at(deadline, n).unwrap_err();
                 assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, n));
             }
-            let error = engine.try_schedule(Duration::MAX, n).unwrap_err();
+            let error = engine.handle().try_schedule(Duration::MAX, n).unwrap_err();
             assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, n));
-            let error = engine.schedule_batch([(MS, n), (HOUR, n)]).unwrap_err();
+            let error = engine.handle().schedule_batch([(MS, n), (HOUR, n)]).unwrap_err();
             assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::ShutDown, 2));
         }
-        assert_eq!(engine.cancel(id), Cancel::Gone);
-        assert_eq!(engine.cancel_and_wait(id), Cancel::Gone);
-        assert_eq!(engine.remaining(id), None);
-        assert!(matches!(engine.reschedule(id, MS), Err(RescheduleError::Gone)));
-        assert_eq!(engine.shutdown(), []);
-        assert_settled(&engine.stats());
+        assert_eq!(engine.handle().cancel(id), Cancel::Gone);
+        assert_eq!(engine.handle().cancel_and_wait(id), Cancel::Gone);
+        assert_eq!(engine.handle().remaining(id), None);
+        assert!(matches!(engine.handle().reschedule(id, MS), Err(RescheduleError::Gone)));
+        assert_eq!(engine.handle().shutdown(), []);
+        assert_settled(&engine.handle().stats());
     });
 }
 
@@ -511,13 +517,13 @@ fn blocked_handlers_hold_the_workers_and_no_more() {
             running.fetch_sub(1, Ordering::Relaxed);
         })
         .unwrap();
-    engine.schedule_batch((0..320).map(|n| (MS, n))).unwrap();
+    engine.handle().schedule_batch((0..320).map(|n| (MS, n))).unwrap();
     gate.await_arrivals(2);
-    wait_until("the queue shows", || engine.stats().total.queued_chunks >= 8);
+    wait_until("the queue shows", || engine.handle().stats().total.queued_chunks >= 8);
     gate.open();
-    wait_until("all have fired", || engine.stats().fired == 320);
+    wait_until("all have fired", || engine.handle().stats().fired == 320);
     assert_eq!(most.load(Ordering::Relaxed), 2);
-    assert_eq!(engine.stats().total.queued_chunks, 0);
+    assert_eq!(engine.handle().stats().total.queued_chunks, 0);
 }
 
 // P21
@@ -536,12 +542,12 @@ fn a_blocked_worker_is_not_sent_help_over_and_over() {
         })
         .build(move |_: Fired<'_, u64>| at_gate.pass())
         .unwrap();
-    engine.schedule_batch((0..32).map(|n| (MS, n))).unwrap();
+    engine.handle().schedule_batch((0..32).map(|n| (MS, n))).unwrap();
     gate.await_arrival();
     thread::sleep(60 * MS);
     let sent = sent.load(Ordering::Relaxed);
     gate.open();
-    wait_until("all have fired", || engine.stats().fired == 32);
+    wait_until("all have fired", || engine.handle().stats().fired == 32);
     drop(engine);
     worker.join().unwrap();
     assert!(sent <= 3, "{sent} jobs for one worker");
@@ -552,15 +558,15 @@ fn a_blocked_worker_is_not_sent_help_over_and_over() {
 fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
     let mut engine = Builder::new().build_driven(|_: Fired<'_, Arc<()>>| {}).unwrap();
     let payload = Arc::new(());
-    let id = engine.schedule(MS, Arc::clone(&payload)).unwrap();
-    let id = engine.reschedule(id, HOUR).unwrap();
+    let id = engine.handle().schedule(MS, Arc::clone(&payload)).unwrap();
+    let id = engine.handle().reschedule(id, HOUR).unwrap();
     assert_eq!(Arc::strong_count(&payload), 2);
-    drop(engine.cancel(id));
+    drop(engine.handle().cancel(id));
     assert_eq!(Arc::strong_count(&payload), 1);
-    engine.schedule(MS, Arc::clone(&payload)).unwrap();
+    engine.handle().schedule(MS, Arc::clone(&payload)).unwrap();
     engine.advance(MS);
     assert_eq!(Arc::strong_count(&payload), 1);
-    engine.schedule(MS, Arc::clone(&payload)).unwrap();
+    engine.handle().schedule(MS, Arc::clone(&payload)).unwrap();
     drop(engine);
     assert_eq!(Arc::strong_count(&payload), 1);
 }
@@ -580,34 +586,34 @@ fn a_timer_moved_to_an_earlier_deadline_under_load_fires_there() {
     let log = Log::new();
     let sink = log.clone();
     let (engine, clock) = stepped(move |timer| sink.push(Shot::of(&timer)));
-    let ids = engine.schedule_batch((0..20_000).map(|n| (HOUR, n))).unwrap();
+    let ids = engine.handle().schedule_batch((0..20_000).map(|n| (HOUR, n))).unwrap();
     clock.advance(MS);
     for n in 1..=50_u32 {
-        engine.reschedule(ids[n as usize * 100], n * MS).unwrap();
+        engine.handle().reschedule(ids[n as usize * 100], n * MS).unwrap();
         clock.advance(n * MS);
         wait_until("it has fired", || log.len() == 1);
         let shot = log.take()[0];
         assert_eq!((shot.payload, shot.at), (u64::from(n) * 100, shot.deadline));
     }
-    assert_eq!(engine.len(), 20_000 - 50);
+    assert_eq!(engine.handle().len(), 20_000 - 50);
 }
 
 // R1
 #[test]
 fn a_far_timer_hides_no_near_one_after_years_of_uptime() {
     let (mut engine, log) = recording(Builder::new());
-    let far = engine.schedule(ticks((1 << 43) + 5, MS) - Timestamp::ZERO, u64::MAX).unwrap();
+    let far = engine.handle().schedule(ticks((1 << 43) + 5, MS) - Timestamp::ZERO, u64::MAX).unwrap();
     for uptime in [77, 1 << 30, (1 << 31) + 77, 1 << 36, (1 << 36) + (1 << 25), 1 << 42] {
         engine.advance_to(ticks(uptime, MS));
         for delay in [1, 63, 64, 255, 256, 257, 4_336, 9_358, 65_536, 1 << 24] {
-            engine.schedule(ticks(delay, MS) - Timestamp::ZERO, delay).unwrap();
+            engine.handle().schedule(ticks(delay, MS) - Timestamp::ZERO, delay).unwrap();
         }
         engine.advance(ticks(1 << 24, MS) - Timestamp::ZERO);
         let shots = log.take();
         assert_eq!(shots.len(), 10);
         assert!(shots.iter().all(|shot| shot.at == ticks(uptime + shot.payload, MS)), "{shots:?}");
     }
-    assert_eq!(engine.cancel(far), Cancel::Cancelled(u64::MAX));
+    assert_eq!(engine.handle().cancel(far), Cancel::Cancelled(u64::MAX));
 }
 
 // R2
@@ -618,14 +624,14 @@ fn deadlines_that_look_like_sentinels_are_deadlines() {
         [u64::MAX, u64::MAX - 1, u64::MAX - 2, 1 << 63, u64::MAX / 1_000_000].into_iter().zip(0..)
     {
         let deadline = Timestamp::from_nanos(nanos);
-        let id = engine.schedule_at(deadline, payload).unwrap();
-        assert_eq!(engine.deadline(id), Some(deadline));
-        let id = engine.reschedule_at(id, deadline).unwrap();
-        assert_eq!(engine.cancel(id), Cancel::Cancelled(payload));
+        let id = engine.handle().schedule_at(deadline, payload).unwrap();
+        assert_eq!(engine.handle().deadline(id), Some(deadline));
+        let id = engine.handle().reschedule_at(id, deadline).unwrap();
+        assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(payload));
     }
     let (mut engine, log) = recording(Builder::new());
     for nanos in [0, 1, 2] {
-        engine.schedule_at(Timestamp::from_nanos(nanos), nanos).unwrap();
+        engine.handle().schedule_at(Timestamp::from_nanos(nanos), nanos).unwrap();
     }
     engine.advance(MS);
     assert_eq!(payloads(&log.take()), [0, 1, 2]);
@@ -637,17 +643,17 @@ fn no_delay_overflows() {
     let (mut engine, log) = recording(Builder::new());
     engine.advance(HOUR);
     let ids = [
-        engine.schedule(Duration::MAX, 0).unwrap(),
-        engine.try_schedule(Duration::from_secs(u64::MAX), 1).unwrap(),
-        engine.schedule_batch([(Duration::MAX, 2)]).unwrap()[0],
-        engine.schedule_at(Timestamp::MAX, 3).unwrap(),
+        engine.handle().schedule(Duration::MAX, 0).unwrap(),
+        engine.handle().try_schedule(Duration::from_secs(u64::MAX), 1).unwrap(),
+        engine.handle().schedule_batch([(Duration::MAX, 2)]).unwrap()[0],
+        engine.handle().schedule_at(Timestamp::MAX, 3).unwrap(),
     ];
     engine.advance(1_000_000 * HOUR);
     for (id, payload) in ids.into_iter().zip(0..) {
-        assert_eq!(engine.deadline(id), Some(Timestamp::MAX));
-        let id = engine.reschedule(id, Duration::MAX).unwrap();
-        assert_eq!(engine.remaining(id), Some(Timestamp::MAX - engine.now()));
-        assert_eq!(engine.cancel(id), Cancel::Cancelled(payload));
+        assert_eq!(engine.handle().deadline(id), Some(Timestamp::MAX));
+        let id = engine.handle().reschedule(id, Duration::MAX).unwrap();
+        assert_eq!(engine.handle().remaining(id), Some(Timestamp::MAX - engine.handle().now()));
+        assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(payload));
     }
     assert_eq!(log.len(), 0);
 }
@@ -658,10 +664,10 @@ fn a_thread_can_sleep_on_the_last_deadline() {
     let log = Log::new();
     let sink = log.clone();
     let engine = Engine::new(move |timer: Fired<'_, u64>| sink.push(timer.payload)).unwrap();
-    let id = engine.schedule(Duration::MAX, 0).unwrap();
-    engine.schedule(MS, 1).unwrap();
+    let id = engine.handle().schedule(Duration::MAX, 0).unwrap();
+    engine.handle().schedule(MS, 1).unwrap();
     wait_until("the other one has fired", || log.len() == 1);
-    assert_eq!(engine.cancel(id), Cancel::Cancelled(0));
+    assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(0));
 }
 
 // R4
@@ -672,7 +678,7 @@ fn a_step_of_the_clock_is_never_slept_through() {
     let (engine, clock) = stepped(move |timer| sender.send(timer.payload).unwrap());
     let mut rng = Rng::new(4);
     for round in 0..3_000 {
-        engine.schedule(MS, round).unwrap();
+        engine.handle().schedule(MS, round).unwrap();
         for _ in 0..rng.below(400) {
             std::hint::spin_loop();
         }
@@ -689,8 +695,8 @@ fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
     let mut pending = BTreeSet::new();
     for payload in 0..5_000 {
         let delay = MS * u32::try_from(1_u64 << rng.below(20)).unwrap() + rng.nanos_below(300 * MS);
-        engine.schedule(delay, payload).unwrap();
-        pending.insert((engine.now() + delay, payload));
+        engine.handle().schedule(delay, payload).unwrap();
+        pending.insert((engine.handle().now() + delay, payload));
         let due = engine.next_expiry().unwrap();
         let &(first, _) = pending.first().unwrap();
         assert!(due < first + MS, "{due} for {first}");
@@ -698,7 +704,7 @@ fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
         for shot in log.take() {
             assert!(pending.remove(&(shot.deadline, shot.payload)));
         }
-        assert!(pending.first().is_none_or(|&(first, _)| first + MS > engine.now()));
+        assert!(pending.first().is_none_or(|&(first, _)| first + MS > engine.handle().now()));
     }
 }
 
@@ -707,14 +713,14 @@ fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
 fn a_shard_with_nothing_due_does_not_turn() {
     let engine = Builder::new().tick(MICRO).shards(1).build(|_: Fired<'_, u64>| {}).unwrap();
     for n in 0..1_000 {
-        engine.schedule(HOUR, n).unwrap();
-        engine.schedule(10 * MICRO, n).unwrap();
+        engine.handle().schedule(HOUR, n).unwrap();
+        engine.handle().schedule(10 * MICRO, n).unwrap();
     }
-    wait_until("the short ones have fired", || engine.stats().fired == 1_000);
+    wait_until("the short ones have fired", || engine.handle().stats().fired == 1_000);
     thread::sleep(20 * MS);
-    let turns = engine.stats().total.turns;
+    let turns = engine.handle().stats().total.turns;
     thread::sleep(100 * MS);
-    assert!(engine.stats().total.turns - turns <= 1);
+    assert!(engine.handle().stats().total.turns - turns <= 1);
 }
 
 // R10
@@ -732,7 +738,7 @@ fn the_boot_clock_is_looked_at_each_second_since_sleeps_stop_in_suspend() {
         .clock(clock)
         .build(move |timer: Fired<'_, u64>| sender.send(timer.engine().now() >= timer.deadline).unwrap())
         .unwrap();
-    engine.schedule(3 * MS, 0).unwrap();
+    engine.handle().schedule(3 * MS, 0).unwrap();
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(true));
 }
 
@@ -740,13 +746,13 @@ fn the_boot_clock_is_looked_at_each_second_since_sleeps_stop_in_suspend() {
 #[test]
 fn a_long_stall_costs_no_walk_over_empty_ticks() {
     let (mut engine, log) = recording(Builder::new().tick(MICRO));
-    engine.schedule(HOUR, 0).unwrap();
-    engine.schedule(100_000 * HOUR, 1).unwrap();
+    engine.handle().schedule(HOUR, 0).unwrap();
+    engine.handle().schedule(100_000 * HOUR, 1).unwrap();
     engine.clock().advance(87_660 * HOUR);
     engine.turn();
     engine.advance(20_000 * HOUR);
     assert_eq!(payloads(&log.take()), [0, 1]);
-    assert!(engine.stats().total.turns < 20, "{}", engine.stats().total.turns);
+    assert!(engine.handle().stats().total.turns < 20, "{}", engine.handle().stats().total.turns);
 }
 
 // R12
@@ -758,25 +764,25 @@ fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     let mut rng = Rng::new(12);
     let mut cancelled = Vec::new();
     for payload in 0..2_000 {
-        let deadline = engine.now() + 40 * MICRO;
-        let id = engine.schedule_at(deadline, payload).unwrap();
+        let deadline = engine.handle().now() + 40 * MICRO;
+        let id = engine.handle().schedule_at(deadline, payload).unwrap();
         let moment = deadline + rng.nanos_below(30 * MICRO);
-        while engine.now() < moment {
+        while engine.handle().now() < moment {
             std::hint::spin_loop();
         }
-        match engine.cancel(id) {
+        match engine.handle().cancel(id) {
             Cancel::Cancelled(back) => cancelled.push(back),
             Cancel::Running | Cancel::Gone => {}
         }
     }
     let expected = 2_000 - cancelled.len();
     wait_until("the rest has fired", || log.len() == expected);
-    assert!(engine.shutdown().is_empty());
+    assert!(engine.handle().shutdown().is_empty());
     let mut all = log.take();
     all.append(&mut cancelled);
     all.sort_unstable();
     assert_eq!(all, (0..2_000).collect::<Vec<u64>>());
-    assert_settled(&engine.stats());
+    assert_settled(&engine.handle().stats());
 }
 
 // R13
@@ -784,12 +790,12 @@ fn a_cancel_at_the_moment_of_firing_has_one_winner() {
 fn a_timer_cancelled_before_its_shard_sees_it_leaves_nothing_behind() {
     let (mut engine, log) = recording(Builder::new());
     for n in 0..1_000 {
-        let id = engine.schedule(MS, n).unwrap();
-        assert_eq!(engine.cancel(id), Cancel::Cancelled(n));
+        let id = engine.handle().schedule(MS, n).unwrap();
+        assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(n));
     }
     engine.advance(10 * MS);
     assert_eq!(log.len(), 0);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!((stats.total.tickets, stats.total.stale_tickets), (0, 1_000));
     assert_settled(&stats);
 }
@@ -814,16 +820,16 @@ fn no_handler_runs_after_cancel_and_wait_has_returned() {
         let mut rng = Rng::new(15);
         for _ in 0..2_000 {
             let owner = Arc::new(AtomicBool::new(true));
-            let id = engine.schedule(10 * MICRO, Arc::clone(&owner)).unwrap();
-            let moment = engine.now() + rng.nanos_below(60 * MICRO);
-            while engine.now() < moment {
+            let id = engine.handle().schedule(10 * MICRO, Arc::clone(&owner)).unwrap();
+            let moment = engine.handle().now() + rng.nanos_below(60 * MICRO);
+            while engine.handle().now() < moment {
                 std::hint::spin_loop();
             }
-            assert!(!matches!(engine.cancel_and_wait(id), Cancel::Running));
+            assert!(!matches!(engine.handle().cancel_and_wait(id), Cancel::Running));
             owner.store(false, Ordering::Relaxed);
         }
-        assert!(engine.shutdown().is_empty());
-        assert_eq!(engine.stats().total.panics, 0);
+        assert!(engine.handle().shutdown().is_empty());
+        assert_eq!(engine.handle().stats().total.panics, 0);
     });
 }
 
@@ -834,43 +840,43 @@ fn a_stale_id_in_another_thread_never_hits_a_stranger() {
     let engine = Builder::new().capacity(64).build(|_: Fired<'_, u64>| {}).unwrap();
     let (sender, stale) = mpsc::sync_channel(1_000);
     thread::scope(|scope| {
-        scope.spawn(|| stale.into_iter().for_each(|id| assert_eq!(engine.cancel(id), Cancel::Gone)));
+        scope.spawn(|| stale.into_iter().for_each(|id| assert_eq!(engine.handle().cancel(id), Cancel::Gone)));
         for n in 0..50_000 {
-            let id = engine.schedule(HOUR, n).unwrap();
-            assert_eq!(engine.cancel(id), Cancel::Cancelled(n));
+            let id = engine.handle().schedule(HOUR, n).unwrap();
+            assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(n));
             sender.send(id).unwrap();
         }
         drop(sender);
     });
-    assert_settled(&engine.stats());
+    assert_settled(&engine.handle().stats());
 }
 
 // R18
 #[test]
 fn an_expired_timer_is_not_rescheduled_and_a_due_one_is() {
     let (mut engine, log) = recording(Builder::new());
-    let expired = engine.schedule(MS, 1).unwrap();
+    let expired = engine.handle().schedule(MS, 1).unwrap();
     engine.advance(MS);
-    assert!(matches!(engine.reschedule(expired, MS), Err(RescheduleError::Gone)));
-    let due = engine.schedule(MS, 2).unwrap();
+    assert!(matches!(engine.handle().reschedule(expired, MS), Err(RescheduleError::Gone)));
+    let due = engine.handle().schedule(MS, 2).unwrap();
     engine.turn();
     engine.clock().advance(5 * MS);
-    assert_eq!(engine.remaining(due), Some(Duration::ZERO));
-    let moved = engine.reschedule(due, 3 * MS).unwrap();
-    assert_eq!(engine.remaining(due), None);
+    assert_eq!(engine.handle().remaining(due), Some(Duration::ZERO));
+    let moved = engine.handle().reschedule(due, 3 * MS).unwrap();
+    assert_eq!(engine.handle().remaining(due), None);
     engine.advance(2 * MS);
     assert_eq!(payloads(&log.take()), [1]);
     engine.advance(MS);
     assert_eq!(payloads(&log.take()), [2]);
-    assert!(matches!(engine.reschedule(moved, MS), Err(RescheduleError::Gone)));
+    assert!(matches!(engine.handle().reschedule(moved, MS), Err(RescheduleError::Gone)));
 }
 
 // R20
 #[test]
 fn a_batch_may_use_the_engine_while_it_is_collected() {
     let (mut engine, log) = recording(Builder::new());
-    let handle = Handle::clone(&engine);
-    let ids = engine.schedule_batch((0..10).map(|n| {
+    let handle = Handle::clone(engine.handle());
+    let ids = engine.handle().schedule_batch((0..10).map(|n| {
         let id = handle.schedule(MS, n + 100).unwrap();
         assert_eq!(handle.cancel(id), Cancel::Cancelled(n + 100));
         (MS, n)
@@ -894,13 +900,13 @@ fn a_panic_in_a_payloads_drop_and_in_the_hook_end_where_they_began() {
         .build_driven(|timer: Fired<'_, Grenade>| drop(timer.payload))
         .unwrap();
     for n in 0..10 {
-        engine.schedule(MS, Grenade(n % 2 == 0)).unwrap();
+        engine.handle().schedule(MS, Grenade(n % 2 == 0)).unwrap();
     }
     engine.advance(MS);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!((stats.fired, stats.total.panics), (10, 5));
-    engine.schedule(MS, Grenade(true)).unwrap();
-    engine.schedule(MS, Grenade(false)).unwrap();
+    engine.handle().schedule(MS, Grenade(true)).unwrap();
+    engine.handle().schedule(MS, Grenade(false)).unwrap();
     drop(engine);
 }
 
@@ -915,8 +921,8 @@ fn payloads_that_hold_the_engine_do_not_keep_it_alive() {
     let in_handler = Arc::clone(&probe);
     let engine = Engine::new(move |_: Fired<'_, Holder>| drop(Arc::clone(&in_handler))).unwrap();
     for delay in [MS, HOUR, Duration::MAX] {
-        let holder = Holder { _engine: Handle::clone(&engine), _probe: Arc::clone(&probe) };
-        engine.schedule(delay, holder).unwrap();
+        let holder = Holder { _engine: Handle::clone(engine.handle()), _probe: Arc::clone(&probe) };
+        engine.handle().schedule(delay, holder).unwrap();
     }
     thread::sleep(2 * MS);
     drop(engine);
@@ -928,16 +934,16 @@ fn payloads_that_hold_the_engine_do_not_keep_it_alive() {
 #[test]
 fn an_engine_shut_down_at_the_end_of_time_still_answers() {
     let (mut engine, log) = recording(Builder::new());
-    engine.schedule(HOUR, 0).unwrap();
+    engine.handle().schedule(HOUR, 0).unwrap();
     engine.advance_to(Timestamp::MAX);
     assert_eq!(log.len(), 1);
-    let id = engine.schedule(HOUR, 1).unwrap();
+    let id = engine.handle().schedule(HOUR, 1).unwrap();
     engine.turn();
-    assert_eq!(engine.shutdown().len(), 1);
+    assert_eq!(engine.handle().shutdown().len(), 1);
     engine.turn();
     engine.advance(HOUR);
-    assert_eq!(engine.cancel(id), Cancel::Gone);
-    assert_eq!(engine.shutdown(), []);
+    assert_eq!(engine.handle().cancel(id), Cancel::Gone);
+    assert_eq!(engine.handle().shutdown(), []);
 }
 
 // R25
@@ -946,7 +952,7 @@ fn timers_fire_though_the_thread_that_armed_them_never_yields() {
     let fired = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&fired);
     let engine = Engine::new(move |_: Fired<'_, ()>| flag.store(true, Ordering::Relaxed)).unwrap();
-    engine.schedule(MS, ()).unwrap();
+    engine.handle().schedule(MS, ()).unwrap();
     let start = Instant::now();
     while !fired.load(Ordering::Relaxed) {
         assert!(start.elapsed() < PATIENCE);
@@ -958,13 +964,13 @@ fn timers_fire_though_the_thread_that_armed_them_never_yields() {
 #[test]
 fn a_timer_moved_by_another_shards_producer_fires_once_and_there() {
     let (mut engine, log) = recording(Builder::new().shards(2));
-    let (mut one, mut other) = (engine.producer_on(0), engine.producer_on(1));
+    let (mut one, mut other) = (engine.handle().producer_on(0), engine.handle().producer_on(1));
     let id = one.schedule(10 * MS, 7).unwrap();
     engine.turn();
     let id = other.reschedule_at(id, ticks(5, MS)).unwrap();
     engine.advance(20 * MS);
     assert_eq!(payloads(&log.take()), [7]);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!([stats.shards[0].fired, stats.shards[1].fired], [0, 1]);
     assert_eq!(one.cancel(id), Cancel::Gone);
     assert_settled(&stats);
@@ -985,9 +991,9 @@ fn a_chunk_that_gets_help_fires_each_timer_once() {
             sink.push(timer.payload);
         })
         .unwrap();
-    engine.schedule_batch((0..160).map(|n| (MS, n))).unwrap();
+    engine.handle().schedule_batch((0..160).map(|n| (MS, n))).unwrap();
     wait_until("all have fired", || log.len() >= 160);
-    assert!(engine.shutdown().is_empty());
+    assert!(engine.handle().shutdown().is_empty());
     assert_eq!(log.take_sorted(), (0..160).collect::<Vec<u64>>());
 }
 
@@ -1013,16 +1019,16 @@ fn waiting_for_room_sleeps_instead_of_spinning() {
             }
         })
         .unwrap();
-    engine.schedule(Duration::ZERO, 0).unwrap();
+    engine.handle().schedule(Duration::ZERO, 0).unwrap();
     gate.await_arrival();
-    while engine.try_schedule(HOUR, 1).is_ok() {}
+    while engine.handle().try_schedule(HOUR, 1).is_ok() {}
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(200 * MS);
             gate.open();
         });
         let before = cpu_time();
-        engine.schedule(HOUR, 2).unwrap();
+        engine.handle().schedule(HOUR, 2).unwrap();
         let spent = cpu_time() - before;
         assert!(spent < 100 * MS, "{spent:?}");
     });
@@ -1034,7 +1040,7 @@ fn an_engine_is_built_on_a_small_stack() {
     let built = thread::Builder::new().stack_size(64 << 10).spawn(|| {
         let (mut engine, log) = recording(Builder::new().shards(64));
         for shard in 0..64 {
-            let mut producer = engine.producer_on(shard);
+            let mut producer = engine.handle().producer_on(shard);
             for power in 0..40 {
                 producer.schedule(Duration::from_micros(1 << power), 0).unwrap();
             }
@@ -1051,15 +1057,15 @@ fn every_refusal_hands_its_payload_back() {
     let engine = Builder::new().capacity(100).build_driven(|_: Fired<'_, u64>| {}).unwrap();
     let mut refused = 0;
     for n in 0..200 {
-        if let Err(error) = engine.schedule(HOUR, n) {
+        if let Err(error) = engine.handle().schedule(HOUR, n) {
             assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, n));
             refused += 1;
         }
     }
-    assert_eq!((refused, engine.len()), (100, 100));
-    let error = engine.schedule_batch((0..3).map(|n| (HOUR, n))).unwrap_err();
+    assert_eq!((refused, engine.handle().len()), (100, 100));
+    let error = engine.handle().schedule_batch((0..3).map(|n| (HOUR, n))).unwrap_err();
     assert_eq!(error.refused.iter().map(|&(_, payload)| payload).collect::<Vec<_>>(), [0, 1, 2]);
-    assert_eq!(engine.stats().scheduled, 100);
+    assert_eq!(engine.handle().stats().scheduled, 100);
 }
 
 // R32
@@ -1068,16 +1074,16 @@ fn slots_that_fired_timers_vacate_are_not_hoarded() {
     // What fired in one chunk must not end up as a stock in one thread's hands: the bound is 1/32 of the capacity.
     let (mut engine, _) = recording(Builder::new().capacity(64));
     for n in 0..64 {
-        engine.schedule(MS, n).unwrap();
+        engine.handle().schedule(MS, n).unwrap();
     }
     engine.advance(MS);
     let mut pending = 0;
-    let mut producers: Vec<_> = (0..8).map(|_| engine.producer()).collect();
+    let mut producers: Vec<_> = (0..8).map(|_| engine.handle().producer()).collect();
     for producer in &mut producers {
         producer.schedule(HOUR, 0).unwrap();
         pending += 1;
     }
-    while engine.schedule(HOUR, 0).is_ok() {
+    while engine.handle().schedule(HOUR, 0).is_ok() {
         pending += 1;
     }
     assert!(pending >= 64 - 2 * 8, "{pending}");
@@ -1085,7 +1091,7 @@ fn slots_that_fired_timers_vacate_are_not_hoarded() {
 
 /// As many threads as have a timer each, at the same time: each producer stands for one.
 fn producers_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u64) -> u64 {
-    let mut producers: Vec<_> = (0..threads).map(|_| engine.producer()).collect();
+    let mut producers: Vec<_> = (0..threads).map(|_| engine.handle().producer()).collect();
     producers.iter_mut().map(|producer| u64::from(producer.schedule(HOUR, 0).is_ok())).sum()
 }
 
@@ -1105,13 +1111,13 @@ fn hundreds_of_threads_share_what_fired_timers_vacated() {
     // The same when each slot has been used before: they come back in whole magazines then.
     for capacity in [4_096, 16_384] {
         let (mut engine, _) = recording(Builder::new().capacity(capacity));
-        let mut producer = engine.producer();
+        let mut producer = engine.handle().producer();
         for n in 0..u64::from(capacity) {
             producer.schedule(MS, n).unwrap();
         }
         drop(producer);
         engine.advance(MS);
-        assert_eq!(engine.stats().fired, u64::from(capacity));
+        assert_eq!(engine.handle().stats().fired, u64::from(capacity));
         assert_eq!(producers_with_a_timer_each(&engine, 900), 900, "of {capacity}");
     }
 }
@@ -1122,7 +1128,7 @@ fn one_thread_has_every_slot() {
     for capacity in [1, 2, 63, 64, 129, 4_096] {
         let (mut engine, _) = recording(Builder::new().capacity(capacity));
         for _ in 0..3 {
-            let mut producer = engine.producer();
+            let mut producer = engine.handle().producer();
             let scheduled = (0..=capacity).take_while(|_| producer.schedule(MS, 0).is_ok()).count();
             assert_eq!(scheduled, capacity as usize);
             drop(producer);

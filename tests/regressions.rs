@@ -25,38 +25,38 @@ fn a_driven_turn_ends_however_many_timers_rearm_for_now() {
         .build_driven(|timer| drop(timer.engine().schedule(Duration::ZERO, timer.payload)))
         .unwrap();
     for timer in 0..40_000 {
-        engine.schedule(Duration::ZERO, timer).unwrap();
+        engine.handle().schedule(Duration::ZERO, timer).unwrap();
     }
     engine.turn();
-    assert_eq!(engine.stats().fired, 40_000);
+    assert_eq!(engine.handle().stats().fired, 40_000);
     engine.turn();
-    assert_eq!(engine.stats().fired, 80_000);
+    assert_eq!(engine.handle().stats().fired, 80_000);
 }
 
 /// Cancels in two waves, so that the second comes while the first is being swept, or after.
 #[test]
 fn tickets_of_cancelled_timers_go_though_their_deadlines_are_far() {
     let engine = Builder::new().shards(1).inline().build(|_: Fired<'_, u64>| {}).unwrap();
-    let ids: Vec<_> = (0..400_000).map(|timer| engine.schedule(HOUR, timer).unwrap()).collect();
+    let ids: Vec<_> = (0..400_000).map(|timer| engine.handle().schedule(HOUR, timer).unwrap()).collect();
     // A sleeping shard lets the last ones wait in their lane.
-    wait_until("the shard has most of the tickets", || engine.stats().total.tickets > 300_000);
+    wait_until("the shard has most of the tickets", || engine.handle().stats().total.tickets > 300_000);
     for wave in ids.chunks(220_000) {
         for &id in wave {
-            assert!(matches!(engine.cancel(id), Cancel::Cancelled(_)));
+            assert!(matches!(engine.handle().cancel(id), Cancel::Cancelled(_)));
         }
         thread::sleep(2 * MS);
     }
-    assert!(engine.is_empty());
-    wait_until("the sweep", || engine.stats().total.tickets <= 65_536 + 4_096);
+    assert!(engine.handle().is_empty());
+    wait_until("the sweep", || engine.handle().stats().total.tickets <= 65_536 + 4_096);
 }
 
 #[test]
 fn a_full_lane_refuses_to_move_a_timer_and_leaves_it_as_it_was() {
     let mut engine = Builder::new().lane_capacity(64).build_driven(|_: Fired<'_, ()>| {}).unwrap();
-    let mut id = engine.schedule(MS, ()).unwrap();
+    let mut id = engine.handle().schedule(MS, ()).unwrap();
     let mut moves = 0;
     let error = loop {
-        match engine.reschedule(id, 2 * MS) {
+        match engine.handle().reschedule(id, 2 * MS) {
             Ok(moved) => id = moved,
             Err(error) => break error,
         }
@@ -65,19 +65,19 @@ fn a_full_lane_refuses_to_move_a_timer_and_leaves_it_as_it_was() {
     };
     assert!(matches!(error, RescheduleError::LaneFull));
     engine.advance(2 * MS);
-    assert_eq!(engine.stats().fired, 1);
+    assert_eq!(engine.handle().stats().fired, 1);
 }
 
 #[test]
 fn a_clock_at_its_end_does_not_keep_a_shard_awake() {
     let clock = ManualClock::new();
     let engine = Builder::new().shards(1).clock(clock.clone()).build(|_: Fired<'_, ()>| {}).unwrap();
-    engine.schedule(Duration::MAX, ()).unwrap();
+    engine.handle().schedule(Duration::MAX, ()).unwrap();
     clock.set(Timestamp::MAX);
     thread::sleep(20 * MS);
-    let before = engine.stats().total.turns;
+    let before = engine.handle().stats().total.turns;
     thread::sleep(50 * MS);
-    assert!(engine.stats().total.turns - before < 5, "the shard spins");
+    assert!(engine.handle().stats().total.turns - before < 5, "the shard spins");
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn handlers_that_take_their_time_get_all_workers() {
             fire();
         })
         .unwrap();
-    let deadline = engine.now() + 5 * MS;
+    let deadline = engine.handle().now() + 5 * MS;
     for _ in 0..400 {
-        engine.schedule_at(deadline, ()).unwrap();
+        engine.handle().schedule_at(deadline, ()).unwrap();
     }
     wait_until("all have fired", || fired.load(Ordering::Relaxed) == 400);
     assert!(threads.lock().unwrap().len() > 4, "one handover stayed with few workers");
@@ -107,10 +107,10 @@ fn handlers_that_take_their_time_get_all_workers() {
 fn a_second_shutdown_waits_for_the_first_and_gets_nothing_more() {
     let engine = Builder::new().build(|_: Fired<'_, u64>| {}).unwrap();
     for timer in 0..100 {
-        engine.schedule(HOUR, timer).unwrap();
+        engine.handle().schedule(HOUR, timer).unwrap();
     }
     let returned: usize = thread::scope(|scope| {
-        let calls = [0; 2].map(|_| scope.spawn(|| engine.shutdown().len()));
+        let calls = [0; 2].map(|_| scope.spawn(|| engine.handle().shutdown().len()));
         calls.into_iter().map(|call| call.join().unwrap()).sum()
     });
     assert_eq!(returned, 100);
@@ -119,11 +119,11 @@ fn a_second_shutdown_waits_for_the_first_and_gets_nothing_more() {
 #[test]
 fn a_large_payload_takes_memory_for_few() {
     let mut engine = Builder::new().capacity(4).build_driven(|_| {}).unwrap();
-    let id = engine.schedule(MS, [7_u8; 1 << 16]).unwrap();
-    assert!(matches!(engine.cancel(id), Cancel::Cancelled(payload) if payload[65_535] == 7));
-    engine.schedule(MS, [0; 1 << 16]).unwrap();
+    let id = engine.handle().schedule(MS, [7_u8; 1 << 16]).unwrap();
+    assert!(matches!(engine.handle().cancel(id), Cancel::Cancelled(payload) if payload[65_535] == 7));
+    engine.handle().schedule(MS, [0; 1 << 16]).unwrap();
     engine.advance(2 * MS);
-    assert_eq!(engine.stats().fired, 1);
+    assert_eq!(engine.handle().stats().fired, 1);
 }
 
 /// The id in what a handler gets is the handler's to write to: it once named the slot that was armed.
@@ -140,13 +140,13 @@ fn an_id_that_a_handler_changes_arms_no_other_slot() {
             }
         })
         .unwrap();
-    let id = engine.schedule(MS, 1).unwrap();
-    assert_eq!(engine.cancel(id), Cancel::Cancelled(1));
+    let id = engine.handle().schedule(MS, 1).unwrap();
+    assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(1));
     *lock(&victim) = Some(id);
-    let timer = engine.timer(2).unwrap();
+    let timer = engine.handle().timer(2).unwrap();
     timer.arm(MS).unwrap();
     engine.advance(10 * MS);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!((stats.owned.fired, stats.total.panics, stats.pending), (2, 0, 0));
 }
 
@@ -174,16 +174,16 @@ fn an_arming_that_waits_for_room_fires_once() {
             }
         })
         .unwrap();
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     timer.arm(20 * MS).unwrap();
     thread::sleep(5 * MS);
     assert_eq!(timer.disarm(), Disarm::Disarmed);
     stalls.store(true, Ordering::SeqCst);
-    engine.schedule(MS, 0).unwrap();
+    engine.handle().schedule(MS, 0).unwrap();
     stall.await_arrival();
     // Its ticket is due now, and its shard is held up while the lane fills.
     thread::sleep(30 * MS);
-    while engine.try_schedule(HOUR, 1).is_ok() {}
+    while engine.handle().try_schedule(HOUR, 1).is_ok() {}
     let releaser = thread::spawn(move || {
         thread::sleep(20 * MS);
         stalls.store(false, Ordering::SeqCst);
@@ -218,11 +218,11 @@ fn a_payload_that_was_left_to_a_worker_may_shut_down_when_the_shutdown_drops_it(
             .executor(move |job: Job| lock(&queue).push(job))
             .build(|_: Fired<'_, ShutsDown>| {})
             .unwrap();
-        let timer = engine.timer(ShutsDown(Some((*engine).clone()))).unwrap();
+        let timer = engine.handle().timer(ShutsDown(Some(engine.handle().clone()))).unwrap();
         timer.arm(MS).unwrap();
         wait_until("a worker is to fire it", || !lock(&jobs).is_empty());
         drop(timer);
-        drop(engine.shutdown());
+        drop(engine.handle().shutdown());
         // The job has a part of the engine, whose executor has the job.
         let job = std::mem::take(&mut *lock(&jobs));
         drop(job);
@@ -250,14 +250,14 @@ fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
             }
         })
         .unwrap();
-    let first = engine.timer(1).unwrap();
-    *lock(&second) = Some(engine.timer(2).unwrap());
+    let first = engine.handle().timer(1).unwrap();
+    *lock(&second) = Some(engine.handle().timer(2).unwrap());
     first.arm(1_000 * MS).unwrap();
     lock(&second).as_ref().expect("it is there").arm(1_000 * MS).unwrap();
     clock.advance(1_000 * MS);
-    wait_until("the first has fired", || engine.stats().owned.fired > 0);
+    wait_until("the first has fired", || engine.handle().stats().owned.fired > 0);
     clock.set(Timestamp::ZERO + 2_000 * MS);
-    wait_until("the second has fired", || engine.stats().owned.fired > 1);
+    wait_until("the second has fired", || engine.handle().stats().owned.fired > 1);
     assert_eq!(early.len(), 0);
     lock(&second).take();
 }
@@ -266,16 +266,16 @@ fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
 #[test]
 fn timers_that_end_in_the_wheel_cost_hardly_a_turn() {
     let mut engine = Builder::new().build_driven(|_| panic!("nothing is armed")).unwrap();
-    let ids: Vec<_> = (1..=500).map(|n| engine.schedule(n * MS, ()).unwrap()).collect();
-    let timers: Vec<_> = (1..=500).map(|_| engine.timer(()).unwrap()).collect();
+    let ids: Vec<_> = (1..=500).map(|n| engine.handle().schedule(n * MS, ()).unwrap()).collect();
+    let timers: Vec<_> = (1..=500).map(|_| engine.handle().timer(()).unwrap()).collect();
     for (timer, n) in timers.iter().zip(1..) {
         timer.arm(n * MS).unwrap();
     }
     engine.turn();
-    ids.into_iter().for_each(|id| drop(engine.cancel(id)));
+    ids.into_iter().for_each(|id| drop(engine.handle().cancel(id)));
     drop(timers);
-    let before = engine.stats().total.turns;
+    let before = engine.handle().stats().total.turns;
     engine.advance(Duration::from_secs(10));
-    let turns = engine.stats().total.turns - before;
+    let turns = engine.handle().stats().total.turns - before;
     assert!(turns <= 8, "{turns} turns");
 }

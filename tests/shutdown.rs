@@ -28,7 +28,7 @@ fn rounds() -> u64 {
 fn lost_in_a_round(round: u64, end: impl FnOnce(Engine<usize>) -> usize) -> usize {
     let engine =
         Builder::new().shards(1).workers(1).build(|_: Fired<'_, usize>| panic!("it is far")).unwrap();
-    let (handle, watch) = (Handle::clone(&engine), Handle::clone(&engine));
+    let (handle, watch) = (Handle::clone(engine.handle()), Handle::clone(engine.handle()));
     let begins = Arc::new(AtomicBool::new(false));
     let has_begun = Arc::clone(&begins);
     let scheduler = thread::spawn(move || {
@@ -62,7 +62,7 @@ fn a_batch_against_a_shutdown_and_the_drop_right_after_it_loses_nothing() {
     let lost: usize = (0..rounds())
         .map(|round| {
             lost_in_a_round(round, |engine| {
-                let unfired = engine.shutdown();
+                let unfired = engine.handle().shutdown();
                 drop(engine);
                 count(&unfired)
             })
@@ -76,8 +76,8 @@ fn a_batch_against_two_shutdowns_loses_nothing_and_the_second_returns_nothing() 
     let lost: usize = (0..rounds())
         .map(|round| {
             lost_in_a_round(round, |engine| {
-                let unfired = engine.shutdown();
-                assert_eq!(count(&engine.shutdown()), 0);
+                let unfired = engine.handle().shutdown();
+                assert_eq!(count(&engine.handle().shutdown()), 0);
                 count(&unfired)
             })
         })
@@ -89,12 +89,12 @@ fn a_batch_against_two_shutdowns_loses_nothing_and_the_second_returns_nothing() 
 fn two_shutdowns_at_once_return_when_the_first_has_evicted() {
     for _ in 0..rounds() {
         let engine = Builder::new().shards(1).workers(1).build(|_: Fired<'_, usize>| {}).unwrap();
-        engine.schedule_batch((0..2_000).map(|n| (FAR, n))).unwrap();
+        engine.handle().schedule_batch((0..2_000).map(|n| (FAR, n))).unwrap();
         let returned: usize = thread::scope(|scope| {
             let calls = [(); 2].map(|()| {
                 scope.spawn(|| {
-                    let unfired = engine.shutdown();
-                    assert_settled(&engine.stats());
+                    let unfired = engine.handle().shutdown();
+                    assert_settled(&engine.handle().stats());
                     count(&unfired)
                 })
             });
@@ -118,16 +118,16 @@ fn a_shutdown_inside_a_handler_takes_nothing_from_the_one_that_waits_for_it() {
                 got_inside.store(count(&timer.engine().shutdown()), Ordering::SeqCst);
             })
             .unwrap();
-        engine.schedule(MS, 0).unwrap();
-        engine.schedule_batch((1..=10).map(|n| (HOUR, n))).unwrap();
+        engine.handle().schedule(MS, 0).unwrap();
+        engine.handle().schedule_batch((1..=10).map(|n| (HOUR, n))).unwrap();
         gate.await_arrival();
         thread::scope(|scope| {
-            let first = scope.spawn(|| engine.shutdown());
-            wait_until("it has begun", || engine.is_shut_down());
+            let first = scope.spawn(|| engine.handle().shutdown());
+            wait_until("it has begun", || engine.handle().is_shut_down());
             gate.open();
             assert_eq!(count(&first.join().unwrap()), 10);
         });
         assert_eq!(inside.load(Ordering::SeqCst), 0);
-        assert_settled(&engine.stats());
+        assert_settled(&engine.handle().stats());
     });
 }

@@ -28,7 +28,7 @@ fn signalled() {
         .workers(2)
         .build(move |timer| fired.send(timer.payload).expect("the main thread listens"))
         .expect("an engine");
-    engine.schedule(Duration::from_millis(1), 7).expect("room");
+    engine.handle().schedule(Duration::from_millis(1), 7).expect("room");
     assert_eq!(log.recv(), Ok(7));
 
     // SAFETY: all zeros is a set, and the next call initialises it.
@@ -47,7 +47,7 @@ fn signalled() {
     // SAFETY: an initialised set, and a place for the signal.
     assert_eq!(unsafe { libc::sigwait(&raw const set, &raw mut signal) }, 0);
     assert_eq!(signal, libc::SIGTERM);
-    engine.schedule(Duration::from_millis(1), 8).expect("room");
+    engine.handle().schedule(Duration::from_millis(1), 8).expect("room");
     assert_eq!(log.recv(), Ok(8));
 }
 

@@ -337,7 +337,7 @@ fn simulate(seed: u64) -> Outcome {
         .unwrap();
     for _ in 0..STEPS {
         match rng.below(10) {
-            0..8 => lock(&world).act(&engine),
+            0..8 => lock(&world).act(engine.handle()),
             8 => engine.advance(rng.nanos_below(20 * tick)),
             _ if rng.chance(10) => engine.advance(rng.nanos_below(2_000 * tick)),
             _ if rng.chance(10) => {
@@ -349,19 +349,19 @@ fn simulate(seed: u64) -> Outcome {
             _ => engine.turn(),
         }
         let world = lock(&world);
-        assert_eq!(engine.len(), world.live.len());
-        assert_eq!(engine.stats().total.panics, world.panics, "a handler failed an assertion");
-        let overdue = world.live.values().find(|&&(_, deadline)| deadline + tick <= engine.now());
+        assert_eq!(engine.handle().len(), world.live.len());
+        assert_eq!(engine.handle().stats().total.panics, world.panics, "a handler failed an assertion");
+        let overdue = world.live.values().find(|&&(_, deadline)| deadline + tick <= engine.handle().now());
         assert_eq!(overdue, None);
         for (payload, owned) in &world.owned {
-            let overdue = owned.due().filter(|&due| due + tick <= engine.now());
+            let overdue = owned.due().filter(|&due| due + tick <= engine.handle().now());
             assert_eq!(overdue, None, "timer {payload}, armed for {:?}", owned.deadline);
             assert_eq!(owned.timer.deadline(), owned.deadline);
         }
-        assert_eq!(engine.stats().owned.alive, world.owned.len() as u64);
+        assert_eq!(engine.handle().stats().owned.alive, world.owned.len() as u64);
     }
-    let now = engine.now();
-    for timer in engine.shutdown() {
+    let now = engine.handle().now();
+    for timer in engine.handle().shutdown() {
         let mut world = lock(&world);
         assert_eq!(world.live.get(&timer.payload), Some(&(timer.id, timer.deadline)));
         world.end(timer.payload, End::Returned, now);
@@ -372,9 +372,9 @@ fn simulate(seed: u64) -> Outcome {
         assert_eq!((timer.arm(tick), timer.disarm()), (Err(ArmError::ShutDown), Disarm::Idle));
     }
     let world = lock(&world);
-    assert_settled(&engine.stats());
+    assert_settled(&engine.handle().stats());
     assert_eq!(world.ends.len() as u64, world.payloads, "each timer ends once");
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     let count = |end| world.ends.iter().filter(|&&(_, this, _)| this == end).count() as u64;
     assert_eq!((stats.fired, stats.returned), (count(End::Fired), count(End::Returned)));
     assert_eq!((stats.owned.alive, stats.owned.fired), (0, world.shots.len() as u64));

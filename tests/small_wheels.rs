@@ -102,8 +102,8 @@ fn l1_l2_g2_t3_a3_what_is_scheduled_while_the_wheel_turns_is_on_time() {
             (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
         let last = AtomicU64::new(0);
         let keyed = {
-            let (early, ran, inside) = (Arc::clone(&early), Arc::clone(&ran), (*tasks).clone());
-            tasks.keyed(move |due: DueKey<'_, u64, ()>| {
+            let (early, ran, inside) = (Arc::clone(&early), Arc::clone(&ran), tasks.handle().clone());
+            tasks.handle().keyed(move |due: DueKey<'_, u64, ()>| {
                 early.fetch_add(u64::from(inside.now() < due.deadline), Ordering::Relaxed);
                 ran.fetch_add(1, Ordering::Relaxed);
             })
@@ -129,7 +129,7 @@ fn l1_l2_g2_t3_a3_what_is_scheduled_while_the_wheel_turns_is_on_time() {
                                     early.fetch_add(u64::from(clock.now() < deadline), Ordering::Relaxed);
                                     ran.fetch_add(1, Ordering::Relaxed);
                                 };
-                                tasks.at(deadline, run).unwrap();
+                                tasks.handle().at(deadline, run).unwrap();
                             }
                         }
                     })
@@ -154,7 +154,7 @@ fn l1_l2_g2_t3_a3_what_is_scheduled_while_the_wheel_turns_is_on_time() {
 fn l3_a_moment_that_has_passed_runs_next_and_the_wheel_lives() {
     let mut tasks = seconds();
     tasks.advance(100 * SECOND);
-    let (keyed, log) = keys(&tasks);
+    let (keyed, log) = keys(tasks.handle());
     for (key, deadline) in
         [(1, Timestamp::ZERO), (2, at(36 * SECOND)), (3, at(99 * SECOND)), (4, at(100 * SECOND))]
     {
@@ -164,7 +164,7 @@ fn l3_a_moment_that_has_passed_runs_next_and_the_wheel_lives() {
     tasks.turn();
     assert_eq!(log.take_sorted(), [1, 2, 3, 4]);
     keyed.schedule(5, SECOND, 5).unwrap();
-    let repeats = logged(&tasks, every(10).first(First::After(Duration::ZERO)));
+    let repeats = logged(tasks.handle(), every(10).first(First::After(Duration::ZERO)));
     tasks.advance(20 * SECOND);
     assert_eq!((log.take(), repeats.take()), (vec![5], vec![100, 110, 120]));
 }
@@ -179,8 +179,9 @@ fn l4_o2_t9_a8_nothing_runs_early_whatever_the_phase() {
         tasks.advance(100 * MS);
         for delay in [1, 100, 900, 999, 1_001, 1_100, 1_900, 63_999, 64_001] {
             let (deadline, clock, sink) =
-                (tasks.now() + Duration::from_millis(delay), tasks.clock().clone(), log.clone());
+                (tasks.handle().now() + Duration::from_millis(delay), tasks.clock().clone(), log.clone());
             tasks
+                .handle()
                 .at(deadline, move || sink.push((clock.now() >= deadline, clock.now() < deadline + SECOND)))
                 .unwrap();
             scheduled += 1;
@@ -190,7 +191,7 @@ fn l4_o2_t9_a8_nothing_runs_early_whatever_the_phase() {
     let sink = repeats.clone();
     let run = move |run: &tourbillon::task::Run| sink.push(run.lateness < SECOND);
     let period = Duration::from_millis(1_900);
-    tasks.repeat(Repeat::every(period).times(50), run).unwrap();
+    tasks.handle().repeat(Repeat::every(period).times(50), run).unwrap();
     tasks.advance(200 * SECOND);
     assert_eq!(log.take(), vec![(true, true); scheduled]);
     assert_eq!(repeats.take(), vec![true; 50]);
@@ -200,24 +201,28 @@ fn l4_o2_t9_a8_nothing_runs_early_whatever_the_phase() {
 fn l5_o7_n7_k8_g6_t10_after_a_stop_every_call_answers() {
     within_patience(|| {
         let tasks = Builder::new().shards(1).build_tasks().unwrap();
-        let (keyed, _log) = keys(&tasks);
+        let (keyed, _log) = keys(tasks.handle());
         keyed.schedule(1, HOUR, 10).unwrap();
-        let (task, timer) = (tasks.every(HOUR, || {}).unwrap(), tasks.timer(|| {}).unwrap());
+        let (task, timer) =
+            (tasks.handle().every(HOUR, || {}).unwrap(), tasks.handle().timer(|| {}).unwrap());
         timer.arm(HOUR).unwrap();
-        let id = tasks.after(HOUR, || {}).unwrap();
-        assert_eq!(tasks.shutdown().len(), 1);
-        assert_eq!((tasks.shutdown().len(), tasks.is_shut_down()), (0, true));
-        assert_eq!(tasks.after(MS, || {}).unwrap_err().kind, ScheduleErrorKind::ShutDown);
+        let id = tasks.handle().after(HOUR, || {}).unwrap();
+        assert_eq!(tasks.handle().shutdown().len(), 1);
+        assert_eq!((tasks.handle().shutdown().len(), tasks.handle().is_shut_down()), (0, true));
+        assert_eq!(tasks.handle().after(MS, || {}).unwrap_err().kind, ScheduleErrorKind::ShutDown);
         assert_eq!(
-            tasks.every(MS, || {}).unwrap_err().kind,
+            tasks.handle().every(MS, || {}).unwrap_err().kind,
             RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown)
         );
         assert!(keyed.schedule(2, MS, 20).is_err() && keyed.reschedule(&1, MS).is_err());
         assert_eq!((keyed.cancel(&1), keyed.cancel(&1)), (Some(10), None));
-        assert_eq!((tasks.cancel(id), tasks.cancel_and_wait(id)), (Cancel::Gone, Cancel::Gone));
+        assert_eq!(
+            (tasks.handle().cancel(id), tasks.handle().cancel_and_wait(id)),
+            (Cancel::Gone, Cancel::Gone)
+        );
         assert_eq!((task.stop(), task.stop_and_wait()), (Stopped::Gone, Stopped::Gone));
         assert_eq!((timer.arm(MS), timer.disarm_and_wait()), (Err(ArmError::ShutDown), Disarm::Idle));
-        let handle = (*tasks).clone();
+        let handle = tasks.handle().clone();
         drop(tasks);
         assert!(handle.shutdown().is_empty());
     });
@@ -226,12 +231,12 @@ fn l5_o7_n7_k8_g6_t10_after_a_stop_every_call_answers() {
 #[test]
 fn l6_ticks_that_were_slept_through_are_made_up_for() {
     let mut tasks = seconds();
-    let (keyed, log) = keys(&tasks);
+    let (keyed, log) = keys(tasks.handle());
     for key in 0..200 {
         keyed.schedule(key, SECOND * u32::try_from(key + 1).unwrap(), key).unwrap();
     }
-    let skips = logged(&tasks, every(10));
-    let bursts = logged(&tasks, every(10).missed(Missed::Burst));
+    let skips = logged(tasks.handle(), every(10));
+    let bursts = logged(tasks.handle(), every(10).missed(Missed::Burst));
     tasks.clock().advance(105 * SECOND);
     (0..20).for_each(|_| tasks.turn());
     assert_eq!(log.take_sorted(), (0..105).collect::<Vec<u64>>());
@@ -253,12 +258,12 @@ fn l7_tasks_run_on_the_workers_and_on_no_other_thread() {
             }
         };
         for n in 0..1_000_u32 {
-            tasks.after(MS * (n % 5), note()).unwrap();
+            tasks.handle().after(MS * (n % 5), note()).unwrap();
             if n % 10 == 0 {
                 let run = note();
-                tasks.repeat(Repeat::every(MS).times(3), move |_| run()).unwrap();
+                tasks.handle().repeat(Repeat::every(MS).times(3), move |_| run()).unwrap();
                 let run = note();
-                tasks.repeat_in_parallel(Repeat::every(MS).times(3), move |_| run()).unwrap();
+                tasks.handle().repeat_in_parallel(Repeat::every(MS).times(3), move |_| run()).unwrap();
             }
         }
         wait_until("all have run", || ran.load(Ordering::Relaxed) == 1_600);
@@ -271,16 +276,16 @@ fn o1_n1_k2_g1_a4_short_ticks_work_and_shorter_periods_are_refused() {
     let mut tasks = Builder::new().tick(100 * MS).build_driven_tasks().unwrap();
     let log = Log::new();
     let (sink, other) = (log.clone(), log.clone());
-    tasks.repeat(Repeat::every(100 * MS).times(5), move |run| sink.push(run.scheduled)).unwrap();
-    tasks.after(900 * MS, move || other.push(Timestamp::MAX)).unwrap();
+    tasks.handle().repeat(Repeat::every(100 * MS).times(5), move |run| sink.push(run.scheduled)).unwrap();
+    tasks.handle().after(900 * MS, move || other.push(Timestamp::MAX)).unwrap();
     tasks.advance(SECOND);
     let expected: Vec<_> = (1..=5).map(|run| at(run * 100 * MS)).chain([Timestamp::MAX]).collect();
     assert_eq!(log.take(), expected);
     for period in [Duration::from_nanos(1), 10 * MS, 99 * MS] {
         let kind = RepeatErrorKind::BelowTick { period, tick: 100 * MS };
-        assert_eq!(tasks.every(period, || {}).unwrap_err().kind, kind);
+        assert_eq!(tasks.handle().every(period, || {}).unwrap_err().kind, kind);
     }
-    assert_eq!(tasks.every(Duration::ZERO, || {}).unwrap_err().kind, RepeatErrorKind::ZeroPeriod);
+    assert_eq!(tasks.handle().every(Duration::ZERO, || {}).unwrap_err().kind, RepeatErrorKind::ZeroPeriod);
     let build = Builder::new().tick(Duration::ZERO).build_tasks();
     assert!(matches!(build.unwrap_err(), BuildError::OutOfBounds { knob: "tick", .. }));
 }
@@ -288,7 +293,7 @@ fn o1_n1_k2_g1_a4_short_ticks_work_and_shorter_periods_are_refused() {
 #[test]
 fn o3_g5_a_key_has_one_entry_and_the_newest_is_cancelled() {
     let mut tasks = seconds();
-    let (keyed, log) = keys(&tasks);
+    let (keyed, log) = keys(tasks.handle());
     assert_eq!(keyed.schedule(7, 10 * SECOND, 1).unwrap(), None);
     // Into another slot, into the same one, and cancelled.
     assert_eq!(keyed.schedule(7, 20 * SECOND, 2).unwrap(), Some(1));
@@ -296,14 +301,14 @@ fn o3_g5_a_key_has_one_entry_and_the_newest_is_cancelled() {
     assert_eq!((keyed.len(), keyed.cancel(&7)), (1, Some(3)));
     tasks.advance(100 * SECOND);
     assert_eq!((log.len(), keyed.len()), (0, 0));
-    assert_settled(&tasks.stats());
+    assert_settled(&tasks.handle().stats());
 }
 
 #[test]
 fn o4_g5_all_tasks_of_a_slot_are_removed() {
     let mut tasks = seconds();
-    let (keyed, log) = keys(&tasks);
-    let started: Vec<_> = (0..100).map(|_| tasks.every(10 * SECOND, || {}).unwrap()).collect();
+    let (keyed, log) = keys(tasks.handle());
+    let started: Vec<_> = (0..100).map(|_| tasks.handle().every(10 * SECOND, || {}).unwrap()).collect();
     for key in 0..100 {
         keyed.schedule(key, 10 * SECOND, key).unwrap();
     }
@@ -311,7 +316,7 @@ fn o4_g5_all_tasks_of_a_slot_are_removed() {
     assert!((0..100).all(|key| keyed.cancel(&key) == Some(key)));
     assert!(started.iter().all(|task| task.stop() == Stopped::Stopped));
     tasks.advance(100 * SECOND);
-    assert_eq!((log.len(), tasks.repeating().len(), tasks.stats().owned.fired), (0, 0, 0));
+    assert_eq!((log.len(), tasks.handle().repeating().len(), tasks.handle().stats().owned.fired), (0, 0, 0));
 }
 
 #[test]
@@ -319,7 +324,7 @@ fn o5_n7_k8_a_job_that_panics_costs_only_itself() {
     let mut tasks = seconds();
     let log = Log::new();
     let (sink, also, third) = (log.clone(), log.clone(), log.clone());
-    let keyed = tasks.keyed(move |due: DueKey<'_, u64, u64>| {
+    let keyed = tasks.handle().keyed(move |due: DueKey<'_, u64, u64>| {
         if due.value == 1 {
             resume_unwind(Box::new("a job"));
         }
@@ -327,13 +332,16 @@ fn o5_n7_k8_a_job_that_panics_costs_only_itself() {
     });
     keyed.schedule(1, SECOND, 1).unwrap();
     keyed.schedule(2, SECOND, 2).unwrap();
-    tasks.after(SECOND, || resume_unwind(Box::new("once"))).unwrap();
-    tasks.after(SECOND, move || also.push(3)).unwrap();
-    let ends = tasks.repeat(every(1).on_panic(OnPanic::Stop), |_| resume_unwind(Box::new("again"))).unwrap();
-    tasks.repeat(every(1).times(2), move |run| third.push(3 + run.number)).unwrap();
+    tasks.handle().after(SECOND, || resume_unwind(Box::new("once"))).unwrap();
+    tasks.handle().after(SECOND, move || also.push(3)).unwrap();
+    let ends = tasks
+        .handle()
+        .repeat(every(1).on_panic(OnPanic::Stop), |_| resume_unwind(Box::new("again")))
+        .unwrap();
+    tasks.handle().repeat(every(1).times(2), move |run| third.push(3 + run.number)).unwrap();
     tasks.advance(2 * SECOND);
     assert_eq!(log.take_sorted(), [2, 3, 4, 5]);
-    assert_eq!((tasks.stats().total.panics, ends.has_ended()), (3, true));
+    assert_eq!((tasks.handle().stats().total.panics, ends.has_ended()), (3, true));
 }
 
 #[test]
@@ -350,11 +358,11 @@ fn o6_a_key_whose_hash_panics_costs_its_call() {
     let mut tasks = seconds();
     let log = Log::new();
     let sink = log.clone();
-    let keyed = tasks.keyed(move |due: DueKey<'_, Unhashable, u64>| sink.push(due.value));
+    let keyed = tasks.handle().keyed(move |due: DueKey<'_, Unhashable, u64>| sink.push(due.value));
     keyed.schedule(Unhashable(false), SECOND, 1).unwrap();
     assert!(catch_unwind(AssertUnwindSafe(|| keyed.schedule(Unhashable(true), SECOND, 2))).is_err());
     tasks.advance(SECOND);
-    assert_eq!((log.take(), keyed.len(), tasks.stats().pending), (vec![1], 0, 0));
+    assert_eq!((log.take(), keyed.len(), tasks.handle().stats().pending), (vec![1], 0, 0));
 }
 
 /// In the gap between a run and the arming for the next one.
@@ -375,7 +383,7 @@ fn n2_t11_a_stop_between_two_runs_holds() {
                 is_after.fetch_or(is_stopped.load(Ordering::SeqCst), Ordering::SeqCst);
                 count.fetch_add(1, Ordering::SeqCst);
             };
-            let task = tasks.every(tick, run).unwrap();
+            let task = tasks.handle().every(tick, run).unwrap();
             wait_until("it runs", || runs.load(Ordering::SeqCst) > 2);
             (0..rng.below(2_000)).for_each(|_| std::hint::spin_loop());
             let _ = task.stop_and_wait();
@@ -386,7 +394,7 @@ fn n2_t11_a_stop_between_two_runs_holds() {
                 (None, Stopped::Gone, runs.load(Ordering::SeqCst))
             );
         }
-        assert!(tasks.repeating().is_empty());
+        assert!(tasks.handle().repeating().is_empty());
     });
 }
 
@@ -394,7 +402,7 @@ fn n2_t11_a_stop_between_two_runs_holds() {
 #[test]
 fn n3_g4_an_old_generation_does_not_end_the_new_one() {
     let mut tasks = seconds();
-    let (keyed, log) = keys(&tasks);
+    let (keyed, log) = keys(tasks.handle());
     keyed.schedule(7, 10 * SECOND, 1).unwrap();
     tasks.turn();
     assert_eq!(keyed.cancel(&7), Some(1));
@@ -416,9 +424,9 @@ fn n3_g4_an_old_generation_does_not_end_the_new_one() {
 fn n4_of_two_adds_one_succeeds_and_is_found_at_once() {
     within_patience(|| {
         let tasks = Builder::new().shards(2).workers(1).build_tasks().unwrap();
-        let (keyed, _log) = keys(&tasks);
+        let (keyed, _log) = keys(tasks.handle());
         for key in 0..500 {
-            let deadline = tasks.now() + HOUR;
+            let deadline = tasks.handle().now() + HOUR;
             let adds = thread::scope(|scope| {
                 let add = |value| {
                     let keyed = &keyed;
@@ -447,7 +455,7 @@ fn n5_k4_tasks_of_one_slot_whose_period_is_a_revolution_do_not_loop() {
     let started: Vec<_> = periods
         .iter()
         .flat_map(|&period| [period; 3])
-        .map(|period| (period, tasks.repeat(every(period), |_| {}).unwrap()))
+        .map(|period| (period, tasks.handle().repeat(every(period), |_| {}).unwrap()))
         .collect();
     tasks.advance(10_000 * SECOND);
     for (period, task) in started {
@@ -461,7 +469,7 @@ fn n6_k3_a_period_of_a_revolution_is_one() {
         for phase in [0, 1, 59, 63] {
             let mut tasks = seconds();
             tasks.advance(SECOND * phase);
-            let log = logged(&tasks, every(period));
+            let log = logged(tasks.handle(), every(period));
             tasks.advance(Duration::from_secs(3 * period));
             let expected: Vec<u64> = (1..=3).map(|run| u64::from(phase) + run * period).collect();
             assert_eq!(log.take(), expected, "every {period} from {phase}");
@@ -477,7 +485,7 @@ fn k1_a_cancel_that_races_with_firing_has_one_outcome() {
         let tasks = Builder::new().tick(tick).shards(1).unpinned().workers(2).build_tasks().unwrap();
         let ran = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&ran);
-        let keyed = tasks.keyed(move |_: DueKey<'_, u64, ()>| {
+        let keyed = tasks.handle().keyed(move |_: DueKey<'_, u64, ()>| {
             count.fetch_add(1, Ordering::SeqCst);
         });
         let (mut rng, mut cancelled) = (Rng::new(3), 0);
@@ -488,7 +496,7 @@ fn k1_a_cancel_that_races_with_firing_has_one_outcome() {
         }
         wait_until("the rest has run", || ran.load(Ordering::SeqCst) + cancelled == 20_000);
         assert!(keyed.is_empty() && cancelled > 0 && cancelled < 20_000, "{cancelled} cancelled");
-        wait_until("nothing is pending", || tasks.stats().pending == 0);
+        wait_until("nothing is pending", || tasks.handle().stats().pending == 0);
         assert_eq!(ran.load(Ordering::SeqCst) + cancelled, 20_000);
     });
 }
@@ -499,7 +507,7 @@ fn k5_a_task_that_is_created_anew_keeps_its_phase() {
     let creation = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
     let build = Builder::new().tick(SECOND).build_driven_tasks_at(creation + 45 * SECOND);
     let mut tasks = build.unwrap();
-    let log = logged(&tasks, every(90).first(First::InStepWith(creation)));
+    let log = logged(tasks.handle(), every(90).first(First::InStepWith(creation)));
     tasks.advance(300 * SECOND);
     assert_eq!(log.take(), [45, 135, 225]);
 }
@@ -508,17 +516,17 @@ fn k5_a_task_that_is_created_anew_keeps_its_phase() {
 fn k6_n_times_are_n() {
     for times in [1, 2, 3, 64] {
         let mut tasks = seconds();
-        let in_turn = logged(&tasks, every(2).times(times));
-        let at_once = logged(&tasks, every(2).times(times).first(First::AtOnce));
-        let bursts = logged(&tasks, every(2).times(times).missed(Missed::Burst));
+        let in_turn = logged(tasks.handle(), every(2).times(times));
+        let at_once = logged(tasks.handle(), every(2).times(times).first(First::AtOnce));
+        let bursts = logged(tasks.handle(), every(2).times(times).missed(Missed::Burst));
         let beside = Log::new();
         let sink = beside.clone();
-        tasks.repeat_in_parallel(every(2).times(times), move |run| sink.push(run.number)).unwrap();
+        tasks.handle().repeat_in_parallel(every(2).times(times), move |run| sink.push(run.number)).unwrap();
         tasks.clock().advance(5 * SECOND);
         tasks.advance(HOUR);
         let runs = [in_turn.len(), at_once.len(), bursts.len(), beside.len()];
         assert_eq!(runs, [usize::try_from(times).unwrap(); 4]);
-        assert!(tasks.repeating().is_empty());
+        assert!(tasks.handle().repeating().is_empty());
     }
 }
 
@@ -528,21 +536,21 @@ fn k7_of_several_shutdowns_one_gets_what_is_pending() {
         for _ in 0..20 {
             let tasks = Builder::new().shards(2).workers(1).build_tasks().unwrap();
             for _ in 0..50 {
-                tasks.after(HOUR, || {}).unwrap();
-                tasks.every(HOUR, || {}).unwrap();
+                tasks.handle().after(HOUR, || {}).unwrap();
+                tasks.handle().every(HOUR, || {}).unwrap();
             }
             let returned = thread::scope(|scope| {
                 let calls = [0; 3].map(|_| {
                     scope.spawn(|| {
-                        let unfired = tasks.shutdown().len();
-                        assert!(tasks.is_shut_down() && tasks.after(MS, || {}).is_err());
+                        let unfired = tasks.handle().shutdown().len();
+                        assert!(tasks.handle().is_shut_down() && tasks.handle().after(MS, || {}).is_err());
                         unfired
                     })
                 });
                 calls.map(|call| call.join().unwrap())
             });
             assert_eq!(returned.iter().sum::<usize>(), 50, "{returned:?}");
-            assert!(tasks.repeating().is_empty());
+            assert!(tasks.handle().repeating().is_empty());
         }
     });
 }
@@ -555,7 +563,7 @@ fn g3_lookers_do_not_disturb_what_fires() {
             Builder::new().tick(Duration::from_micros(50)).shards(1).workers(1).build_tasks().unwrap();
         let ran = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&ran);
-        let keyed = tasks.keyed(move |_: DueKey<'_, u64, ()>| {
+        let keyed = tasks.handle().keyed(move |_: DueKey<'_, u64, ()>| {
             count.fetch_add(1, Ordering::Relaxed);
         });
         let over = AtomicBool::new(false);
@@ -592,13 +600,13 @@ fn t1_t2_a_hundred_thousand_that_reschedule_themselves_do_not_deadlock() {
             Builder::new().shards(1).unpinned().workers(2).lane_capacity(1_024).build_tasks().unwrap();
         let ran = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&ran);
-        let keyed = tasks.keyed(move |due: DueKey<'_, u64, u64>| {
+        let keyed = tasks.handle().keyed(move |due: DueKey<'_, u64, u64>| {
             count.fetch_add(1, Ordering::Relaxed);
             if due.value > 0 {
                 due.keyed.schedule(due.key, MS, due.value - 1).unwrap();
             }
         });
-        let deadline = tasks.now() + 20 * MS;
+        let deadline = tasks.handle().now() + 20 * MS;
         for key in 0..33_334 {
             assert_eq!(keyed.schedule_at(IfPresent::Reject, key, deadline, 2).unwrap(), Placed::New);
         }
@@ -610,39 +618,39 @@ fn t1_t2_a_hundred_thousand_that_reschedule_themselves_do_not_deadlock() {
 #[test]
 fn t4_a5_what_is_not_armed_can_be_asked_and_stopped() {
     let mut tasks = seconds();
-    let timer = tasks.timer(|| {}).unwrap();
+    let timer = tasks.handle().timer(|| {}).unwrap();
     assert_eq!(
         (timer.deadline(), timer.disarm(), timer.disarm_and_wait()),
         (None, Disarm::Idle, Disarm::Idle)
     );
-    let (keyed, _log) = keys(&tasks);
+    let (keyed, _log) = keys(tasks.handle());
     assert_eq!((keyed.cancel(&1), keyed.deadline(&1), keyed.remaining(&1)), (None, None, None));
     assert!(!keyed.contains(&1) && keyed.reschedule(&1, SECOND).is_err() && keyed.drain().is_empty());
     // Every plan that can be said gives a task that can be asked and stopped.
     for plan in [every(5), Repeat::pausing(5 * SECOND), every(5).spread_by(1), every(5).first(First::AtOnce)]
     {
-        let task = tasks.repeat(plan, |_| {}).unwrap();
+        let task = tasks.handle().repeat(plan, |_| {}).unwrap();
         assert!(task.next().is_some() && !task.has_ended());
         assert_eq!((task.stop(), task.next()), (Stopped::Stopped, None));
     }
-    let id = tasks.after(SECOND, || {}).unwrap();
+    let id = tasks.handle().after(SECOND, || {}).unwrap();
     tasks.advance(SECOND);
-    assert_eq!((tasks.cancel(id), tasks.deadline(id)), (Cancel::Gone, None));
+    assert_eq!((tasks.handle().cancel(id), tasks.handle().deadline(id)), (Cancel::Gone, None));
 }
 
 #[test]
 fn t5_a_stop_lets_go_of_what_was_pending() {
     let kept = Arc::new(());
     let tasks = Builder::new().shards(1).build_tasks().unwrap();
-    let keyed = tasks.keyed(|_: DueKey<'_, u64, Arc<()>>| {});
+    let keyed = tasks.handle().keyed(|_: DueKey<'_, u64, Arc<()>>| {});
     for key in 0..100 {
         let (held, also) = (Arc::clone(&kept), Arc::clone(&kept));
-        tasks.after(HOUR, move || drop(held)).unwrap();
-        tasks.every(HOUR, move || assert!(Arc::strong_count(&also) > 0)).unwrap();
+        tasks.handle().after(HOUR, move || drop(held)).unwrap();
+        tasks.handle().every(HOUR, move || assert!(Arc::strong_count(&also) > 0)).unwrap();
         keyed.schedule(key, HOUR, Arc::clone(&kept)).unwrap();
     }
     assert_eq!(Arc::strong_count(&kept), 301);
-    let handle = (*tasks).clone();
+    let handle = tasks.handle().clone();
     drop(tasks);
     // What is in the map is the user's to take.
     assert_eq!((Arc::strong_count(&kept), keyed.drain().len(), handle.repeating().len()), (101, 100, 0));
@@ -652,36 +660,36 @@ fn t5_a_stop_lets_go_of_what_was_pending() {
 #[test]
 fn t6_a6_everything_can_be_moved() {
     let mut tasks = seconds();
-    let (keyed, log) = keys(&tasks);
+    let (keyed, log) = keys(tasks.handle());
     let sink = log.clone();
-    let mut id = tasks.after(10 * SECOND, move || sink.push(100)).unwrap();
+    let mut id = tasks.handle().after(10 * SECOND, move || sink.push(100)).unwrap();
     let sink = log.clone();
-    let timer = tasks.timer(move || sink.push(200)).unwrap();
+    let timer = tasks.handle().timer(move || sink.push(200)).unwrap();
     timer.arm(10 * SECOND).unwrap();
     keyed.schedule(1, 10 * SECOND, 300).unwrap();
     let mut rng = Rng::new(6);
     for _ in 0..500 {
         let delay = SECOND * u32::try_from(2 + rng.below(200)).unwrap();
-        id = tasks.reschedule(id, delay).unwrap();
+        id = tasks.handle().reschedule(id, delay).unwrap();
         timer.arm(delay).unwrap();
         keyed.reschedule(&1, delay).unwrap();
         tasks.advance(SECOND);
     }
     assert_eq!(log.len(), 0);
-    id = tasks.reschedule(id, 5 * SECOND).unwrap();
+    id = tasks.handle().reschedule(id, 5 * SECOND).unwrap();
     timer.arm(5 * SECOND).unwrap();
     keyed.reschedule(&1, 5 * SECOND).unwrap();
     tasks.advance(4 * SECOND);
     assert_eq!(log.len(), 0);
     tasks.advance(SECOND);
-    assert_eq!((log.take_sorted(), tasks.cancel(id)), (vec![100, 200, 300], Cancel::Gone));
+    assert_eq!((log.take_sorted(), tasks.handle().cancel(id)), (vec![100, 200, 300], Cancel::Gone));
 }
 
 /// Deadlines far enough to go down several wheels; at each moment of the way some are cancelled, or their tasks stopped.
 #[test]
 fn t7_a7_a_cancel_on_the_way_down_the_wheels_holds() {
     let mut tasks = Builder::new().build_driven_tasks().unwrap();
-    let (keyed, log) = keys(&tasks);
+    let (keyed, log) = keys(tasks.handle());
     let runs = Arc::new(AtomicU64::new(0));
     let mut started = Vec::new();
     for key in 0..6_000 {
@@ -691,7 +699,7 @@ fn t7_a7_a_cancel_on_the_way_down_the_wheels_holds() {
             let count = Arc::clone(&runs);
             let run = move |_: &tourbillon::task::Run| _ = count.fetch_add(1, Ordering::Relaxed);
             let plan = Repeat::every(HOUR).first(First::After(delay));
-            started.push((key, tasks.repeat(plan, run).unwrap()));
+            started.push((key, tasks.handle().repeat(plan, run).unwrap()));
         }
     }
     let (mut rng, mut cancelled, mut stopped) = (Rng::new(7), HashSet::new(), 0);
@@ -705,7 +713,7 @@ fn t7_a7_a_cancel_on_the_way_down_the_wheels_holds() {
             }
         }
         let (key, task) = started.swap_remove(rng.index(started.len()));
-        let is_due = tasks.now() >= at(Duration::from_millis(4_000 + key % 400));
+        let is_due = tasks.handle().now() >= at(Duration::from_millis(4_000 + key % 400));
         assert_eq!((task.stop(), task.report().runs), (Stopped::Stopped, u64::from(is_due)));
         stopped += u64::from(!is_due);
     }
@@ -724,16 +732,16 @@ fn t8_a8_a_clock_that_is_set_makes_nothing_early_or_lost() {
     let (log, clock) = (Log::new(), tasks.clock().clone());
     let note = |deadline: Timestamp| {
         let (sink, clock) = (log.clone(), clock.clone());
-        tasks.at(deadline, move || sink.push((deadline, clock.now() >= deadline))).unwrap();
+        tasks.handle().at(deadline, move || sink.push((deadline, clock.now() >= deadline))).unwrap();
     };
     let (before, between) = (at(2 * HOUR + 10 * SECOND), at(HOUR + 10 * SECOND));
     note(before);
-    let repeats = logged(&tasks, every(1_800));
+    let repeats = logged(tasks.handle(), every(1_800));
     clock.set(at(HOUR));
     tasks.turn();
     let sink = log.clone();
     let inside = clock.clone();
-    tasks.at(between, move || sink.push((between, inside.now() >= between))).unwrap();
+    tasks.handle().at(between, move || sink.push((between, inside.now() >= between))).unwrap();
     tasks.advance_to(at(2 * HOUR + 5 * SECOND));
     assert!(log.take().iter().all(|&(deadline, is_due)| deadline == between && is_due));
     tasks.advance_to(at(2 * HOUR + 10 * SECOND));
@@ -750,16 +758,16 @@ fn t8_a8_a_clock_that_is_set_makes_nothing_early_or_lost() {
 #[test]
 fn a1_stopping_what_has_ended_touches_no_stranger() {
     let mut tasks = Builder::new().tick(SECOND).capacity(8).build_driven_tasks().unwrap();
-    let (keyed, log) = keys(&tasks);
+    let (keyed, log) = keys(tasks.handle());
     let mut old_ids = Vec::new();
     let mut old_tasks = Vec::new();
     for round in 0..50 {
-        let id = tasks.after(SECOND, || {}).unwrap();
+        let id = tasks.handle().after(SECOND, || {}).unwrap();
         if round % 2 == 0 {
-            assert_eq!(tasks.cancel(id), Cancel::Cancelled(()));
+            assert_eq!(tasks.handle().cancel(id), Cancel::Cancelled(()));
         }
         old_ids.push(id);
-        let task = tasks.repeat(every(1).times(1), |_| {}).unwrap();
+        let task = tasks.handle().repeat(every(1).times(1), |_| {}).unwrap();
         keyed.schedule(1, SECOND, 1).unwrap();
         tasks.advance(SECOND);
         old_tasks.push(task);
@@ -767,15 +775,18 @@ fn a1_stopping_what_has_ended_touches_no_stranger() {
     }
     assert_eq!((log.take().len(), keyed.len()), (50, 0));
     keyed.schedule(2, SECOND, 2).unwrap();
-    let stranger = tasks.after(SECOND, || {}).unwrap();
-    let task = tasks.every(SECOND, || {}).unwrap();
+    let stranger = tasks.handle().after(SECOND, || {}).unwrap();
+    let task = tasks.handle().every(SECOND, || {}).unwrap();
     for &id in old_ids.iter().chain(&old_ids) {
-        assert_eq!((tasks.cancel(id), tasks.deadline(id)), (Cancel::Gone, None));
+        assert_eq!((tasks.handle().cancel(id), tasks.handle().deadline(id)), (Cancel::Gone, None));
     }
     assert!(old_tasks.iter().chain(&old_tasks).all(|task| task.stop() == Stopped::Gone));
-    assert_eq!((keyed.cancel(&1), tasks.deadline(stranger)), (None, Some(tasks.now() + SECOND)));
+    assert_eq!(
+        (keyed.cancel(&1), tasks.handle().deadline(stranger)),
+        (None, Some(tasks.handle().now() + SECOND))
+    );
     tasks.advance(SECOND);
-    assert_eq!((log.take(), tasks.cancel(stranger), task.report().runs), (vec![2], Cancel::Gone, 1));
+    assert_eq!((log.take(), tasks.handle().cancel(stranger), task.report().runs), (vec![2], Cancel::Gone, 1));
 }
 
 #[test]
@@ -783,10 +794,10 @@ fn a2_a_shutdown_does_not_wait_for_what_is_pending() {
     within_patience(|| {
         let tasks = Builder::new().shards(1).build_tasks().unwrap();
         for _ in 0..1_000 {
-            tasks.after(HOUR, || {}).unwrap();
+            tasks.handle().after(HOUR, || {}).unwrap();
         }
-        let task = tasks.every(HOUR, || {}).unwrap();
+        let task = tasks.handle().every(HOUR, || {}).unwrap();
         assert_eq!(task.stop_and_wait(), Stopped::Stopped);
-        assert_eq!((tasks.shutdown().len(), task.stop()), (1_000, Stopped::Gone));
+        assert_eq!((tasks.handle().shutdown().len(), task.stop()), (1_000, Stopped::Gone));
     });
 }

@@ -183,7 +183,7 @@ struct Owner<'a> {
 impl Owner<'_> {
     fn make(&mut self) -> Result<(), ArmError> {
         let book = Book::new(true);
-        match self.engine.timer(Load::Owned(Arc::clone(&book))) {
+        match self.engine.handle().timer(Load::Owned(Arc::clone(&book))) {
             Ok(timer) => {
                 self.books.push(Arc::clone(&book));
                 self.own.push(Own { timer, book });
@@ -198,7 +198,7 @@ impl Owner<'_> {
 
     fn arm(&mut self, at: usize, delay: Duration) -> Result<(), ArmError> {
         let Own { timer, book } = &self.own[at];
-        let deadline = self.engine.now() + delay;
+        let deadline = self.engine.handle().now() + delay;
         let number = book.note(deadline);
         match timer.arm_at(deadline)? {
             // Nothing fires any more for what it was armed for before.
@@ -295,8 +295,11 @@ struct Producer<'a> {
 
 impl Producer<'_> {
     fn cancel(&mut self, id: TimerId) {
-        let outcome =
-            if self.rng.chance(2) { self.engine.cancel_and_wait(id) } else { self.engine.cancel(id) };
+        let outcome = if self.rng.chance(2) {
+            self.engine.handle().cancel_and_wait(id)
+        } else {
+            self.engine.handle().cancel(id)
+        };
         if let Cancel::Cancelled(Load::Once(payload)) = outcome {
             self.ledger.see(payload);
             self.ledger.cancelled.fetch_add(1, Ordering::Relaxed);
@@ -321,7 +324,7 @@ impl Producer<'_> {
 
     fn reschedule(&mut self) {
         let at = self.rng.index(self.memory.len());
-        match self.engine.reschedule(self.memory[at], self.rng.nanos_below(LONGEST_DELAY)) {
+        match self.engine.handle().reschedule(self.memory[at], self.rng.nanos_below(LONGEST_DELAY)) {
             Ok(id) => self.memory[at] = id,
             Err(RescheduleError::ShutDown(payload)) => {
                 // Counted as cancelled, and refused as a timer that was never scheduled.
@@ -334,7 +337,7 @@ impl Producer<'_> {
     fn run(mut self, payloads: impl Iterator<Item = usize>) {
         for payload in payloads {
             self.ledger.submitted.fetch_add(1, Ordering::Relaxed);
-            match self.engine.schedule(self.rng.nanos_below(LONGEST_DELAY), Load::Once(payload)) {
+            match self.engine.handle().schedule(self.rng.nanos_below(LONGEST_DELAY), Load::Once(payload)) {
                 Ok(id) => self.remember(id),
                 Err(ScheduleError { kind, payload, .. }) => self.ledger.refuse(kind, &payload),
             }
@@ -387,8 +390,10 @@ fn stress(builder: Builder) {
         .build(move |fired| in_handler.on_fire(&fired))
         .unwrap();
     let mut books: Vec<Arc<Book>> = (0..SHARED_TIMERS).map(|_| Book::new(false)).collect();
-    let shared: Vec<Arc<Timer<Load>>> =
-        books.iter().map(|book| Arc::new(engine.timer(Load::Owned(Arc::clone(book))).unwrap())).collect();
+    let shared: Vec<Arc<Timer<Load>>> = books
+        .iter()
+        .map(|book| Arc::new(engine.handle().timer(Load::Owned(Arc::clone(book))).unwrap()))
+        .collect();
     let (senders, mut receivers): (Vec<_>, Vec<_>) =
         (0..PRODUCERS).map(|_| mpsc::sync_channel(10_000)).unzip();
     receivers.rotate_right(1);
@@ -422,7 +427,7 @@ fn stress(builder: Builder) {
         wait_until("the owners have rested", || ledger.rested.load(Ordering::SeqCst) == OWNERS);
         // The shutdown comes while producers are at their last timers.
         wait_until_progress(&ledger, timers - timers / 20);
-        let unfired = engine.shutdown();
+        let unfired = engine.handle().shutdown();
         books.extend(owners.into_iter().flat_map(|owner| owner.join().unwrap().end()));
         unfired
     });
@@ -438,7 +443,7 @@ fn stress(builder: Builder) {
     assert!(seen.iter().all(|&count| count <= 1), "a payload was seen twice");
     assert_eq!(seen.iter().filter(|&&count| count == 1).count(), submitted, "a payload was lost");
 
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_settled(&stats);
     let (fired, refused) = (ledger.fired.load(Ordering::Relaxed), ledger.refused.load(Ordering::Relaxed));
     let cancelled = ledger.cancelled.load(Ordering::Relaxed);

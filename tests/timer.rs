@@ -150,28 +150,28 @@ fn every_dispatch() -> [Builder; 3] {
 #[test]
 fn a_timer_that_is_put_off_fires_once_at_its_last_deadline() {
     let (mut engine, log) = recording(Builder::new());
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     for _ in 0..1_000 {
         assert_eq!(timer.arm(100 * MS), Ok(Armed::Pending));
         engine.advance(MS);
     }
-    assert_eq!(engine.stats().owned.posted, 1);
+    assert_eq!(engine.handle().stats().owned.posted, 1);
     assert_eq!(timer.deadline(), Some(at(1_099 * MS)));
     engine.advance(SECOND);
     assert_eq!(log.take(), [on_time(7, at(1_099 * MS))]);
     assert_eq!(timer.disarm(), Disarm::Idle);
     drop(timer);
-    assert_eq!(engine.stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
 #[test]
 fn a_deadline_before_the_ticket_is_kept_and_the_later_one_is_forgotten() {
     let (mut engine, log) = recording(Builder::new());
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     timer.arm(10 * SECOND).unwrap();
     engine.turn();
     timer.arm(SECOND).unwrap();
-    assert_eq!(engine.stats().owned.posted, 2);
+    assert_eq!(engine.handle().stats().owned.posted, 2);
     engine.advance(20 * SECOND);
     assert_eq!(log.take(), [on_time(7, at(SECOND))]);
     assert!(!timer.is_armed());
@@ -180,14 +180,14 @@ fn a_deadline_before_the_ticket_is_kept_and_the_later_one_is_forgotten() {
 #[test]
 fn a_deadline_moved_ahead_and_back_again_fires_there() {
     let (mut engine, log) = recording(Builder::new());
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     for seconds in [10, 1, 5, 2, 8, 3] {
         timer.arm(seconds * SECOND).unwrap();
         engine.turn();
     }
     engine.advance(20 * SECOND);
     assert_eq!(log.take(), [on_time(7, at(3 * SECOND))]);
-    assert_eq!(engine.stats().owned.posted, 2);
+    assert_eq!(engine.handle().stats().owned.posted, 2);
 }
 
 /// A clock of one's own may have its origin anywhere: in 1970, or as far back as a clock can show.
@@ -204,16 +204,16 @@ fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
             .inline()
             .build(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
             .unwrap();
-        let timer = engine.timer(7).unwrap();
-        let last = engine.now() + 1_000 * MS + SECOND;
+        let timer = engine.handle().timer(7).unwrap();
+        let last = engine.handle().now() + 1_000 * MS + SECOND;
         for n in 1..=1_000 {
-            timer.arm_at(engine.now() + n * MS + SECOND).unwrap();
+            timer.arm_at(engine.handle().now() + n * MS + SECOND).unwrap();
             if n == 1 {
                 // Time for a shard to look, if it was asked to look at once.
                 thread::sleep(5 * MS);
             }
         }
-        assert_eq!(engine.stats().owned.posted, 1, "{years} years");
+        assert_eq!(engine.handle().stats().owned.posted, 1, "{years} years");
         // What has passed, also before the engine's start, comes at once, and so does what is armed then.
         timer.arm_at(nanos(1)).unwrap();
         clock.advance(MS);
@@ -231,7 +231,7 @@ fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
 fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
     // A connection: 30 s for each request, 60 s idle between them; 10,000 requests of 10 ms and 10 ms apart.
     let (mut engine, log) = recording(Builder::new());
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     for _ in 0..10_000 {
         timer.arm(30 * SECOND).unwrap();
         engine.advance(10 * MS);
@@ -239,10 +239,10 @@ fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
         engine.advance(10 * MS);
     }
     assert_eq!(log.len(), 0);
-    let owned = engine.stats().owned;
+    let owned = engine.handle().stats().owned;
     // 200 s: a look each 30 s, and after one that found the long timeout a posting for the short one.
     assert!(owned.posted <= 8 && owned.put_off <= 8, "{owned:?}");
-    assert!(engine.stats().total.tickets <= 16);
+    assert!(engine.handle().stats().total.tickets <= 16);
     engine.advance(120 * SECOND);
     assert_eq!(log.take(), [on_time(7, at(199_990 * MS + 60 * SECOND))]);
 }
@@ -253,7 +253,7 @@ fn one_deadline_again_and_again_posts_once() {
     for offset in [0, 1, 17, 500_000, UNIT - 1, UNIT, UNIT + 1, 999_999, 1_000_000, 1_000_001] {
         for units in [0, 1, 10_000] {
             let (mut engine, log) = recording(Builder::new());
-            let (timer, deadline) = (engine.timer(7).unwrap(), nanos(units * UNIT + offset));
+            let (timer, deadline) = (engine.handle().timer(7).unwrap(), nanos(units * UNIT + offset));
             for round in 0..100 {
                 timer.arm_at(deadline).unwrap();
                 if round % 3 == 0 {
@@ -262,7 +262,7 @@ fn one_deadline_again_and_again_posts_once() {
                 }
                 assert_eq!(timer.deadline(), Some(deadline));
             }
-            assert_eq!(engine.stats().owned.posted, 1, "{deadline}");
+            assert_eq!(engine.handle().stats().owned.posted, 1, "{deadline}");
             engine.advance(HOUR);
             let shots = log.take();
             assert_eq!((shots.len(), shots[0].deadline), (1, deadline));
@@ -276,41 +276,41 @@ fn one_far_deadline_again_and_again_posts_once() {
     // Beyond what the timer's word can tell apart. "A store and a load while a ticket is out, whatever the deadlines."
     for delay in [50 * YEAR, Duration::MAX] {
         let (engine, _log) = recording(Builder::new());
-        let timer = engine.timer(7).unwrap();
+        let timer = engine.handle().timer(7).unwrap();
         for _ in 0..100 {
             timer.arm(delay).unwrap();
         }
-        assert_eq!(engine.stats().owned.posted, 1, "{delay:?}");
+        assert_eq!(engine.handle().stats().owned.posted, 1, "{delay:?}");
     }
 }
 
 #[test]
 fn a_disarmed_timer_whose_ticket_comes_due_fires_nothing_and_is_armed_again() {
     let (mut engine, log) = recording(Builder::new());
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     timer.arm(SECOND).unwrap();
     assert_eq!(timer.disarm(), Disarm::Disarmed);
     assert_eq!(timer.deadline(), None);
     engine.advance(2 * SECOND);
-    assert_eq!((log.len(), engine.stats().total.tickets), (0, 0));
+    assert_eq!((log.len(), engine.handle().stats().total.tickets), (0, 0));
     assert_eq!(timer.disarm(), Disarm::Idle);
     assert_eq!(timer.arm(SECOND), Ok(Armed::Pending));
     engine.advance(2 * SECOND);
     assert_eq!(log.take(), [on_time(7, at(3 * SECOND))]);
-    assert_eq!(engine.stats().owned.posted, 2);
+    assert_eq!(engine.handle().stats().owned.posted, 2);
 }
 
 #[test]
 fn a_timer_armed_again_before_its_ticket_is_due_uses_that_ticket() {
     let (mut engine, log) = recording(Builder::new());
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     for n in 0..500 {
         timer.arm(SECOND).unwrap();
         engine.advance(MS);
         assert_eq!(timer.disarm(), Disarm::Disarmed, "{n}");
         engine.advance(MS / 2);
     }
-    assert_eq!((engine.stats().owned.posted, log.len()), (1, 0));
+    assert_eq!((engine.handle().stats().owned.posted, log.len()), (1, 0));
     timer.arm(SECOND).unwrap();
     engine.advance(10 * SECOND);
     assert_eq!(log.take(), [on_time(7, at(1_750 * MS))]);
@@ -321,7 +321,7 @@ fn a_timer_armed_again_before_its_ticket_is_due_uses_that_ticket() {
 #[test]
 fn the_answers_tell_whether_the_timer_was_armed() {
     let (mut engine, log) = recording(Builder::new());
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     let is = |deadline: Option<Timestamp>| {
         assert_eq!((timer.deadline(), timer.is_armed()), (deadline, deadline.is_some()));
     };
@@ -387,13 +387,13 @@ fn the_answers_while_its_own_handler_runs() {
             sink.push(Shot::of(&fired));
         })
         .unwrap();
-    assert!(shared.set(engine.timer(0).unwrap()).is_ok());
+    assert!(shared.set(engine.handle().timer(0).unwrap()).is_ok());
     let timer = shared.get().unwrap();
     timer.arm(SECOND).unwrap();
     engine.advance(8 * SECOND);
     let expected = [1, 4, 7].map(|second| on_time(0, at(second * SECOND)));
     assert_eq!(log.take(), expected);
-    assert_eq!(engine.stats().total.panics, 0);
+    assert_eq!(engine.handle().stats().total.panics, 0);
     assert_eq!(timer.disarm(), Disarm::Disarmed);
 }
 
@@ -410,11 +410,11 @@ fn a_timer_disarmed_by_its_own_handler_stays_at_rest() {
         });
         (engine.unwrap(), log)
     };
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     timer.arm(SECOND).unwrap();
     engine.advance(10 * SECOND);
     assert_eq!(log.take().len(), 1);
-    assert_eq!((timer.disarm(), engine.stats().total.tickets), (Disarm::Idle, 0));
+    assert_eq!((timer.disarm(), engine.handle().stats().total.tickets), (Disarm::Idle, 0));
     timer.arm(SECOND).unwrap();
     engine.advance(SECOND);
     assert_eq!(log.take().len(), 1);
@@ -431,7 +431,7 @@ fn the_answers_while_a_handler_runs_on_a_worker() {
             at_gate.pass();
         })
         .unwrap();
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     timer.arm(MS).unwrap();
     gate.await_arrival();
     assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Running));
@@ -439,7 +439,7 @@ fn the_answers_while_a_handler_runs_on_a_worker() {
     assert!(timer.is_armed());
     assert_eq!(timer.disarm(), Disarm::Running);
     assert!(!timer.is_armed());
-    let again = engine.now() + MS;
+    let again = engine.handle().now() + MS;
     assert_eq!(timer.arm_at(again), Ok(Armed::Running));
     assert_eq!(timer.deadline(), Some(again));
     assert_eq!(log.len(), 1);
@@ -455,7 +455,7 @@ fn the_answers_while_a_handler_runs_on_a_worker() {
 fn a_due_timer_that_waits_for_a_worker_is_armed_and_may_be_put_off_and_disarmed() {
     let log = Log::new();
     let (engine, clock, jobs) = with_held_jobs(&log);
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     let fall_due = || {
         timer.arm(MS).unwrap();
         let deadline = timer.deadline();
@@ -476,9 +476,9 @@ fn a_due_timer_that_waits_for_a_worker_is_armed_and_may_be_put_off_and_disarmed(
     let later = timer.deadline().unwrap();
     run_jobs();
     assert_eq!((log.len(), timer.deadline()), (0, Some(later)));
-    let turns = engine.stats().total.turns;
+    let turns = engine.handle().stats().total.turns;
     clock.set(nanos(later.as_nanos() - 1));
-    wait_until("the shard has looked", || engine.stats().total.turns > turns);
+    wait_until("the shard has looked", || engine.handle().stats().total.turns > turns);
     assert_eq!((lock(&jobs).len(), timer.deadline()), (0, Some(later)));
     // Disarmed and armed again, for a moment that has come.
     clock.set(later);
@@ -496,9 +496,9 @@ fn a_due_timer_that_waits_for_a_worker_is_armed_and_may_be_put_off_and_disarmed(
 fn zero_and_past_deadlines_fire_on_the_next_turn() {
     let (mut engine, log) = recording(Builder::new());
     engine.advance(5 * SECOND);
-    let timers: Vec<_> = (0..4).map(|n| engine.timer(n).unwrap()).collect();
+    let timers: Vec<_> = (0..4).map(|n| engine.handle().timer(n).unwrap()).collect();
     timers[0].arm(Duration::ZERO).unwrap();
-    timers[1].arm_at(engine.now()).unwrap();
+    timers[1].arm_at(engine.handle().now()).unwrap();
     timers[2].arm_at(at(SECOND)).unwrap();
     timers[3].arm_at(Timestamp::ZERO).unwrap();
     assert_eq!(timers[3].deadline(), Some(Timestamp::ZERO));
@@ -507,14 +507,14 @@ fn zero_and_past_deadlines_fire_on_the_next_turn() {
     let shots = log.take();
     assert_eq!(payloads(&shots), [0, 1, 2, 3]);
     assert!(shots.iter().all(|shot| shot.at == at(5 * SECOND)));
-    assert!(engine.stats().total.lateness.max >= 5 * SECOND);
+    assert!(engine.handle().stats().total.lateness.max >= 5 * SECOND);
     // With a ticket out for later, too.
     for timer in &timers {
         timer.arm(HOUR).unwrap();
     }
     engine.advance(SECOND);
     timers[0].arm(Duration::ZERO).unwrap();
-    timers[1].arm_at(engine.now()).unwrap();
+    timers[1].arm_at(engine.handle().now()).unwrap();
     timers[2].arm_at(at(SECOND)).unwrap();
     timers[3].arm_at(Timestamp::ZERO).unwrap();
     engine.turn();
@@ -528,7 +528,7 @@ fn zero_and_past_deadlines_fire_on_the_next_turn() {
 #[test]
 fn a_timer_armed_for_never_does_not_fire_and_may_be_armed_for_sooner() {
     let (mut engine, log) = recording(Builder::new().tick(Duration::from_micros(1)));
-    let timers: Vec<_> = (0..3).map(|n| engine.timer(n).unwrap()).collect();
+    let timers: Vec<_> = (0..3).map(|n| engine.handle().timer(n).unwrap()).collect();
     timers[0].arm(Duration::MAX).unwrap();
     timers[1].arm_at(Timestamp::MAX).unwrap();
     timers[2].arm(Duration::MAX).unwrap();
@@ -548,7 +548,7 @@ fn a_timer_armed_for_never_does_not_fire_and_may_be_armed_for_sooner() {
 fn a_timer_armed_for_the_end_of_time_reads_as_armed_for_it() {
     // As a scheduled one does.
     let (engine, _log) = recording(Builder::new());
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     timer.arm_at(Timestamp::MAX).unwrap();
     assert_eq!(timer.deadline(), Some(Timestamp::MAX));
 }
@@ -561,7 +561,7 @@ fn a_century_is_kept_to_the_tick_in_any_order_and_however_the_clock_jumps() {
             for to in deadlines {
                 for jump in [false, true] {
                     let (mut engine, log) = recording(Builder::new().tick(tick));
-                    let timer = engine.timer(7).unwrap();
+                    let timer = engine.handle().timer(7).unwrap();
                     timer.arm_at(from).unwrap();
                     engine.turn();
                     timer.arm_at(to).unwrap();
@@ -620,7 +620,7 @@ fn deadlines_around_the_units_of_the_timers_word_fire_on_their_ticks() {
             for &first in &deadlines {
                 for &second in &deadlines {
                     for &third in &deadlines {
-                        let timer = engine.timer(expected.len() as u64).unwrap();
+                        let timer = engine.handle().timer(expected.len() as u64).unwrap();
                         for deadline in [first, second, third] {
                             assert_eq!(timer.arm_at(nanos(deadline)), Ok(Armed::Pending));
                             match rng.below(4) {
@@ -654,7 +654,7 @@ fn random_deadlines_at_random_phases_fire_on_their_ticks() {
     for _ in 0..60 {
         let tick = Duration::from_nanos(1_000 << rng.below(22));
         let (mut engine, log) = recording(Builder::new().tick(tick));
-        let timers: Vec<_> = (0..20).map(|n| engine.timer(n).unwrap()).collect();
+        let timers: Vec<_> = (0..20).map(|n| engine.handle().timer(n).unwrap()).collect();
         let mut armed: Vec<Option<Timestamp>> = vec![None; timers.len()];
         let length = |rng: &mut Rng| Duration::from_nanos(rng.next() >> (20 + rng.below(40)));
         for _ in 0..500 {
@@ -666,12 +666,12 @@ fn random_deadlines_at_random_phases_fire_on_their_ticks() {
                     armed[which] = None;
                 }
                 1..4 => {
-                    let deadline = engine.now() + length(&mut rng);
+                    let deadline = engine.handle().now() + length(&mut rng);
                     timers[which].arm_at(deadline).unwrap();
                     armed[which] = Some(deadline);
                 }
                 _ => {
-                    let start = engine.now();
+                    let start = engine.handle().now();
                     engine.advance(length(&mut rng));
                     for shot in log.take() {
                         let which = usize::try_from(shot.payload).unwrap();
@@ -692,12 +692,12 @@ fn many_timers_put_off_again_and_again_fire_on_their_ticks_once_nobody_does() {
     for count in [10, 300, 5_000] {
         let (mut engine, log) = recording(Builder::new());
         let mut rng = Rng::new(count);
-        let timers: Vec<_> = (0..count).map(|n| engine.timer(n).unwrap()).collect();
+        let timers: Vec<_> = (0..count).map(|n| engine.handle().timer(n).unwrap()).collect();
         let mut deadlines = vec![Timestamp::ZERO; timers.len()];
         for step in 0..2_000 {
             for (which, timer) in timers.iter().enumerate() {
                 if step == 0 || rng.below(step) < 20 {
-                    deadlines[which] = engine.now() + 5 * SECOND + rng.nanos_below(SECOND);
+                    deadlines[which] = engine.handle().now() + 5 * SECOND + rng.nanos_below(SECOND);
                     timer.arm_at(deadlines[which]).unwrap();
                 }
             }
@@ -718,9 +718,9 @@ fn many_timers_put_off_again_and_again_fire_on_their_ticks_once_nobody_does() {
         deadlines.retain(|&deadline| deadline > Timestamp::ZERO);
         deadlines.sort_unstable();
         assert_eq!(fired, deadlines);
-        let owned = engine.stats().owned;
+        let owned = engine.handle().stats().owned;
         assert!(owned.put_off < 20 * count, "{owned:?}");
-        assert_eq!(engine.stats().total.tickets, 0);
+        assert_eq!(engine.handle().stats().total.tickets, 0);
     }
 }
 
@@ -745,7 +745,7 @@ fn a_handler_arms_its_own_timer_again() {
                 assert_eq!(outcome, Ok(Armed::Running));
             })
             .unwrap();
-        let timer = Arc::new(engine.timer(7).unwrap());
+        let timer = Arc::new(engine.handle().timer(7).unwrap());
         assert!(place.set(Arc::clone(&timer)).is_ok());
         timer.arm(SECOND).unwrap();
         engine.advance(10 * SECOND);
@@ -754,7 +754,7 @@ fn a_handler_arms_its_own_timer_again() {
         assert_eq!(timer.deadline(), Some(at(11 * SECOND)));
         assert_eq!(timer.disarm(), Disarm::Disarmed);
         engine.advance(10 * SECOND);
-        assert_eq!((log.len(), engine.stats().total.panics), (0, 0));
+        assert_eq!((log.len(), engine.handle().stats().total.panics), (0, 0));
     }
 }
 
@@ -770,7 +770,7 @@ fn a_handler_that_arms_without_delay_comes_once_a_tick() {
                 if past { timer.arm_at(Timestamp::ZERO) } else { timer.arm(Duration::ZERO) }.unwrap();
             })
             .unwrap();
-        let timer = engine.timer(7).unwrap();
+        let timer = engine.handle().timer(7).unwrap();
         timer.arm(SECOND).unwrap();
         engine.advance(SECOND + 10 * MS);
         assert_eq!(log.take(), (1_000..=1_010).map(|n| at(n * MS)).collect::<Vec<_>>());
@@ -788,12 +788,12 @@ fn a_turn_ends_though_every_timer_arms_itself_again_at_once() {
                 fired.timer().unwrap().arm(Duration::ZERO).unwrap();
             })
             .unwrap();
-        let timers: Vec<_> = (0..20_000).map(|n| engine.timer(n).unwrap()).collect();
+        let timers: Vec<_> = (0..20_000).map(|n| engine.handle().timer(n).unwrap()).collect();
         for timer in &timers {
             timer.arm(Duration::ZERO).unwrap();
         }
         engine.turn();
-        engine.stats().owned.fired
+        engine.handle().stats().owned.fired
     });
     assert_eq!(fired, 20_000);
 }
@@ -803,11 +803,11 @@ fn only_an_owned_timer_is_there_to_be_armed_again() {
     let mut engine = Builder::new()
         .build_driven(|fired: Fired<'_, u64>| assert_eq!(fired.timer().is_some(), fired.payload == 1))
         .unwrap();
-    let timer = engine.timer(1).unwrap();
+    let timer = engine.handle().timer(1).unwrap();
     timer.arm(MS).unwrap();
-    engine.schedule(MS, 2).unwrap();
+    engine.handle().schedule(MS, 2).unwrap();
     engine.advance(MS);
-    assert_eq!((engine.stats().total.fired, engine.stats().total.panics), (2, 0));
+    assert_eq!((engine.handle().stats().total.fired, engine.handle().stats().total.panics), (2, 0));
 }
 
 #[test]
@@ -828,11 +828,11 @@ fn every_dispatch_lets_a_handler_arm_its_timer() {
                     }
                 })
                 .unwrap();
-            let timer = engine.timer(7).unwrap();
+            let timer = engine.handle().timer(7).unwrap();
             timer.arm(MS).unwrap();
             done.recv().unwrap();
             timer.disarm_and_wait();
-            let stats = engine.stats();
+            let stats = engine.handle().stats();
             assert_eq!((stats.owned.fired, stats.total.panics), (21, 0));
         });
     }
@@ -845,7 +845,7 @@ fn a_dropped_timer_does_not_fire_and_its_payload_goes_at_once() {
     let (mut engine, fired) = counting();
     let make = || {
         let (payload, book) = Tracked::new();
-        let timer = engine.timer(payload).unwrap();
+        let timer = engine.handle().timer(payload).unwrap();
         (timer, book)
     };
     // At rest, never armed.
@@ -873,14 +873,14 @@ fn a_dropped_timer_does_not_fire_and_its_payload_goes_at_once() {
     assert_eq!(fired.load(Ordering::SeqCst), 0);
     // At rest after it has fired.
     let (payload, book) = Tracked::new();
-    let timer = engine.timer(payload).unwrap();
+    let timer = engine.handle().timer(payload).unwrap();
     timer.arm(SECOND).unwrap();
     engine.advance(SECOND);
     assert_eq!(fired.load(Ordering::SeqCst), 1);
     assert_eq!((book.clones.load(Ordering::SeqCst), book.original_drops()), (1, 0));
     drop(timer);
     book.assert_gone();
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!((stats.owned.alive, stats.total.tickets), (0, 0));
 }
 
@@ -898,21 +898,21 @@ fn the_payload_of_a_timer_dropped_while_its_handler_runs_goes_when_that_has_ende
         })
         .unwrap();
     let (payload, book) = Tracked::new();
-    let timer = engine.timer(payload).unwrap();
+    let timer = engine.handle().timer(payload).unwrap();
     timer.arm(MS).unwrap();
     gate.await_arrival();
     // Not waited for; and though it was armed again, it does not fire again.
     assert_eq!(timer.arm(Duration::ZERO), Ok(Armed::Running));
     drop(timer);
-    assert_eq!((book.original_drops(), engine.stats().owned.alive), (0, 1));
+    assert_eq!((book.original_drops(), engine.handle().stats().owned.alive), (0, 1));
     gate.open();
     wait_until("the payload is dropped", || book.original_drops() == 1);
     assert!(ended.load(Ordering::SeqCst));
     assert_eq!(lock(&book.dropped_by).as_deref(), Some("tb-worker-0"));
     book.assert_gone();
-    wait_until("it is not counted any more", || engine.stats().owned.alive == 0);
+    wait_until("it is not counted any more", || engine.handle().stats().owned.alive == 0);
     thread::sleep(5 * MS);
-    assert_eq!((engine.stats().owned.fired, engine.stats().total.panics), (1, 0));
+    assert_eq!((engine.handle().stats().owned.fired, engine.handle().stats().total.panics), (1, 0));
 }
 
 #[test]
@@ -932,13 +932,13 @@ fn a_timer_dropped_inside_its_own_handler_is_armed_no_more() {
         })
         .unwrap();
     let (payload, book) = Tracked::new();
-    let timer = engine.timer(payload).unwrap();
+    let timer = engine.handle().timer(payload).unwrap();
     timer.arm(SECOND).unwrap();
     *lock(&place) = Some(timer);
     engine.advance(SECOND);
     book.assert_gone();
     engine.advance(10 * SECOND);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!((stats.owned.fired, stats.owned.alive, stats.total.panics), (1, 0, 0));
 }
 
@@ -968,15 +968,15 @@ fn a_handler_drops_disarms_and_puts_off_a_timer_that_is_due_with_its_own() {
         let mut books = Vec::new();
         for place in &*places {
             let (payload, book) = Tracked::new();
-            let timer = engine.timer(payload).unwrap();
+            let timer = engine.handle().timer(payload).unwrap();
             timer.arm(SECOND).unwrap();
             *lock(place) = Some(timer);
             books.push(book);
         }
         engine.advance(SECOND);
         assert_eq!(fired.swap(0, Ordering::SeqCst), 50);
-        assert_eq!(engine.stats().total.panics, 0);
-        assert_eq!(engine.stats().owned.alive, if way == 0 { 50 } else { 100 });
+        assert_eq!(engine.handle().stats().total.panics, 0);
+        assert_eq!(engine.handle().stats().owned.alive, if way == 0 { 50 } else { 100 });
         engine.advance(SECOND - MS);
         assert_eq!(fired.load(Ordering::SeqCst), 0);
         // Those that were put off fire now, and put the others off again, which are at rest.
@@ -986,7 +986,7 @@ fn a_handler_drops_disarms_and_puts_off_a_timer_that_is_due_with_its_own() {
             drop(lock(place).take());
         }
         books.iter().for_each(|book| book.assert_gone());
-        assert_eq!(engine.stats().owned.alive, 0);
+        assert_eq!(engine.handle().stats().owned.alive, 0);
     }
 }
 
@@ -1002,19 +1002,19 @@ fn a_due_timer_dropped_before_a_worker_takes_it_goes_with_the_job_or_with_the_en
             .build(|_: Fired<'_, Tracked>| panic!("it was dropped"))
             .unwrap();
         let (payload, book) = Tracked::new();
-        let timer = engine.timer(payload).unwrap();
+        let timer = engine.handle().timer(payload).unwrap();
         timer.arm(MS).unwrap();
         clock.advance(MS);
         wait_until("it is handed over", || lock(&jobs).len() == 1);
         drop(timer);
-        assert_eq!(engine.stats().owned.alive, 1);
+        assert_eq!(engine.handle().stats().owned.alive, 1);
         if shut_down {
-            assert!(engine.shutdown().is_empty());
+            assert!(engine.handle().shutdown().is_empty());
             book.assert_gone();
         }
         std::mem::take(&mut *lock(&jobs)).into_iter().for_each(Job::run);
         book.assert_gone();
-        let stats = engine.stats();
+        let stats = engine.handle().stats();
         assert_eq!((stats.owned.alive, stats.owned.fired, stats.total.panics), (0, 0, 0));
     }
 }
@@ -1031,13 +1031,13 @@ fn a_payloads_drop_may_use_the_engine_and_drop_another_timer_of_it() {
         let engine = Engine::new(|fired: Fired<'_, Link>| drop(fired.payload.previous)).unwrap();
         let mut payload = Link { previous: None };
         for _ in 0..50 {
-            let timer = engine.timer(payload).unwrap();
+            let timer = engine.handle().timer(payload).unwrap();
             timer.arm(HOUR).unwrap();
             payload = Link { previous: Some(Arc::new(timer)) };
         }
-        assert_eq!(engine.stats().owned.alive, 50);
+        assert_eq!(engine.handle().stats().owned.alive, 50);
         drop(payload);
-        assert_eq!(engine.stats().owned.alive, 0);
+        assert_eq!(engine.handle().stats().owned.alive, 0);
     });
 }
 
@@ -1054,35 +1054,35 @@ fn a_timer_whose_handler_panics_is_armed_again() {
         })
         .unwrap();
     // From outside, and by the handler before it panics.
-    let (outside, inside) = (engine.timer(0).unwrap(), engine.timer(1).unwrap());
+    let (outside, inside) = (engine.handle().timer(0).unwrap(), engine.handle().timer(1).unwrap());
     outside.arm(SECOND).unwrap();
     inside.arm(SECOND).unwrap();
     for round in 1..=5 {
         engine.advance(SECOND);
-        assert_eq!(engine.stats().total.panics, 2 * round);
+        assert_eq!(engine.handle().stats().total.panics, 2 * round);
         assert_eq!(outside.disarm(), Disarm::Idle);
         assert_eq!(outside.arm(SECOND), Ok(Armed::Pending));
         assert!(inside.is_armed());
     }
-    assert_eq!(engine.stats().owned.fired, 10);
+    assert_eq!(engine.handle().stats().owned.fired, 10);
 }
 
 #[test]
 fn a_payload_whose_clone_panics_costs_one_firing() {
     let (mut engine, fired) = counting();
     let (payload, book) = Tracked::new();
-    let timer = engine.timer(payload).unwrap();
+    let timer = engine.handle().timer(payload).unwrap();
     book.clone_panics.store(true, Ordering::SeqCst);
     timer.arm(SECOND).unwrap();
     engine.advance(SECOND);
-    assert_eq!((fired.load(Ordering::SeqCst), engine.stats().total.panics), (0, 1));
+    assert_eq!((fired.load(Ordering::SeqCst), engine.handle().stats().total.panics), (0, 1));
     assert_eq!(timer.disarm(), Disarm::Idle);
     timer.arm(SECOND).unwrap();
     engine.advance(SECOND);
-    assert_eq!((fired.load(Ordering::SeqCst), engine.stats().total.panics), (1, 1));
+    assert_eq!((fired.load(Ordering::SeqCst), engine.handle().stats().total.panics), (1, 1));
     drop(timer);
     book.assert_gone();
-    assert_eq!(engine.stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
 #[test]
@@ -1099,7 +1099,7 @@ fn a_payload_whose_drop_panics_costs_nobody_else_anything() {
     let make = || {
         let (payload, book) = Tracked::new();
         book.drop_panics.store(true, Ordering::SeqCst);
-        (engine.timer(payload).unwrap(), book)
+        (engine.handle().timer(payload).unwrap(), book)
     };
     // Dropped here: it unwinds here.
     let (timer, book) = make();
@@ -1114,14 +1114,14 @@ fn a_payload_whose_drop_panics_costs_nobody_else_anything() {
     *lock(&place) = Some(timer);
     engine.advance(SECOND);
     book.assert_gone();
-    assert_eq!((hooked.load(Ordering::SeqCst), engine.stats().owned.fired), (1, 2));
+    assert_eq!((hooked.load(Ordering::SeqCst), engine.handle().stats().owned.fired), (1, 2));
     another_book.drop_panics.store(false, Ordering::SeqCst);
     another.arm(SECOND).unwrap();
     engine.advance(SECOND);
-    assert_eq!(engine.stats().owned.fired, 3);
+    assert_eq!(engine.handle().stats().owned.fired, 3);
     drop(another);
     another_book.assert_gone();
-    assert_eq!(engine.stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
 // --- The end of the engine ---
@@ -1133,7 +1133,7 @@ fn a_shutdown_forgets_armed_timers_and_leaves_them_to_their_owners() {
     let mut books = Vec::new();
     for _ in 0..5 {
         let (payload, book) = Tracked::new();
-        timers.push(engine.timer(payload).unwrap());
+        timers.push(engine.handle().timer(payload).unwrap());
         books.push(book);
     }
     // Never armed, armed, disarmed with its ticket out, fired, disarmed with no ticket out.
@@ -1145,12 +1145,12 @@ fn a_shutdown_forgets_armed_timers_and_leaves_them_to_their_owners() {
     timers[2].arm(SECOND).unwrap();
     timers[2].disarm();
     let (payload, scheduled) = Tracked::new();
-    engine.schedule(SECOND, payload).unwrap();
+    engine.handle().schedule(SECOND, payload).unwrap();
     // Only what was scheduled is returned.
-    assert_eq!(engine.shutdown().len(), 1);
+    assert_eq!(engine.handle().shutdown().len(), 1);
     scheduled.assert_gone();
-    assert_settled(&engine.stats());
-    let posted = engine.stats().owned.posted;
+    assert_settled(&engine.handle().stats());
+    let posted = engine.handle().stats().owned.posted;
     for timer in &timers {
         assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
         assert_eq!(timer.arm(SECOND), Err(ArmError::ShutDown));
@@ -1159,13 +1159,13 @@ fn a_shutdown_forgets_armed_timers_and_leaves_them_to_their_owners() {
         assert_eq!((timer.is_armed(), timer.disarm_and_wait()), (false, Disarm::Idle));
         assert_eq!(timer.payload().book.original_drops(), 0);
     }
-    assert_eq!(engine.stats().owned.posted, posted);
+    assert_eq!(engine.handle().stats().owned.posted, posted);
     assert_eq!(ArmError::ShutDown.to_string(), "the engine was shut down");
     engine.advance(10 * SECOND);
-    assert_eq!((fired.load(Ordering::SeqCst), engine.stats().owned.alive), (1, 5));
+    assert_eq!((fired.load(Ordering::SeqCst), engine.handle().stats().owned.alive), (1, 5));
     drop(timers);
     books.iter().for_each(|book| book.assert_gone());
-    assert_eq!(engine.stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
 #[test]
@@ -1173,7 +1173,7 @@ fn timers_outlive_their_engine() {
     for builder in every_dispatch() {
         let engine = builder.build(|_: Fired<'_, Tracked>| {}).unwrap();
         let (payload, book) = Tracked::new();
-        let timer = engine.timer(payload).unwrap();
+        let timer = engine.handle().timer(payload).unwrap();
         timer.arm(HOUR).unwrap();
         drop(engine);
         assert_eq!((timer.arm(MS), timer.disarm()), (Err(ArmError::ShutDown), Disarm::Idle));
@@ -1189,27 +1189,27 @@ fn timers_outlive_their_engine() {
 #[test]
 fn a_refused_timer_hands_its_payload_back() {
     let (engine, _log) = recording(Builder::new().capacity(2));
-    let scheduled = engine.schedule(HOUR, 0).unwrap();
-    let timer = engine.timer(1).unwrap();
+    let scheduled = engine.handle().schedule(HOUR, 0).unwrap();
+    let timer = engine.handle().timer(1).unwrap();
     // Full of both kinds, for both kinds.
-    let error = engine.timer(2).unwrap_err();
+    let error = engine.handle().timer(2).unwrap_err();
     assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, 2));
-    assert_eq!(engine.schedule(HOUR, 2).unwrap_err().kind, ScheduleErrorKind::EngineFull);
+    assert_eq!(engine.handle().schedule(HOUR, 2).unwrap_err().kind, ScheduleErrorKind::EngineFull);
     drop(timer);
-    let timer = engine.timer(3).unwrap();
-    assert_eq!(engine.cancel(scheduled), Cancel::Cancelled(0));
-    let another = engine.timer(4).unwrap();
+    let timer = engine.handle().timer(3).unwrap();
+    assert_eq!(engine.handle().cancel(scheduled), Cancel::Cancelled(0));
+    let another = engine.handle().timer(4).unwrap();
     assert_eq!((timer.arm(HOUR), another.arm(HOUR)), (Ok(Armed::Pending), Ok(Armed::Pending)));
-    assert_eq!(engine.stats().owned.alive, 2);
-    assert!(engine.shutdown().is_empty());
-    let error = engine.timer(5).unwrap_err();
+    assert_eq!(engine.handle().stats().owned.alive, 2);
+    assert!(engine.handle().shutdown().is_empty());
+    let error = engine.handle().timer(5).unwrap_err();
     assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, 5));
     let (tracked_engine, _) = counting();
-    drop(tracked_engine.shutdown());
+    drop(tracked_engine.handle().shutdown());
     let (payload, book) = Tracked::new();
-    drop(tracked_engine.timer(payload).map_err(|error| error.payload));
+    drop(tracked_engine.handle().timer(payload).map_err(|error| error.payload));
     book.assert_gone();
-    assert_eq!(tracked_engine.stats().owned.alive, 0);
+    assert_eq!(tracked_engine.handle().stats().owned.alive, 0);
 }
 
 #[test]
@@ -1226,18 +1226,18 @@ fn a_handler_that_shuts_the_engine_down_finds_every_other_timer_forgotten() {
         })
         .unwrap();
     // One that is due with it, and one that is not.
-    let timer = engine.timer(0).unwrap();
-    assert!(place.set([1, 2].map(|n| engine.timer(n).unwrap())).is_ok());
+    let timer = engine.handle().timer(0).unwrap();
+    assert!(place.set([1, 2].map(|n| engine.handle().timer(n).unwrap())).is_ok());
     let [with_it, later] = place.get().unwrap();
     timer.arm(SECOND).unwrap();
     with_it.arm(SECOND).unwrap();
     later.arm(2 * SECOND).unwrap();
     engine.advance(5 * SECOND);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!((stats.owned.fired, stats.total.panics), (1, 0));
     assert_eq!((timer.arm(MS), timer.disarm()), (Err(ArmError::ShutDown), Disarm::Idle));
     drop(timer);
-    assert_eq!(engine.stats().owned.alive, 2);
+    assert_eq!(engine.handle().stats().owned.alive, 2);
 }
 
 #[test]
@@ -1250,11 +1250,11 @@ fn a_handler_that_shut_the_engine_down_cannot_arm_its_own_timer() {
             sink.push((fired.timer().unwrap().arm(MS), fired.timer().unwrap().deadline()));
         })
         .unwrap();
-    let timer = engine.timer(0).unwrap();
+    let timer = engine.handle().timer(0).unwrap();
     timer.arm(SECOND).unwrap();
     engine.advance(5 * SECOND);
     assert_eq!((timer.deadline(), timer.arm(MS)), (None, Err(ArmError::ShutDown)));
-    assert_eq!(engine.stats().owned.fired, 1);
+    assert_eq!(engine.handle().stats().owned.fired, 1);
     assert_eq!(log.take(), [(Err(ArmError::ShutDown), None)]);
 }
 
@@ -1266,13 +1266,13 @@ fn a_timer_armed_by_its_handler_that_then_shuts_the_engine_down_is_forgotten() {
             assert!(fired.engine().shutdown().is_empty());
         })
         .unwrap();
-    let timer = engine.timer(0).unwrap();
+    let timer = engine.handle().timer(0).unwrap();
     timer.arm(SECOND).unwrap();
     engine.advance(SECOND);
     assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
     engine.advance(SECOND);
     assert_eq!(timer.arm(MS), Err(ArmError::ShutDown));
-    assert_eq!((engine.stats().owned.fired, engine.stats().total.panics), (1, 0));
+    assert_eq!((engine.handle().stats().owned.fired, engine.handle().stats().total.panics), (1, 0));
 }
 
 #[test]
@@ -1287,12 +1287,12 @@ fn a_timer_dropped_by_the_handler_that_shut_the_engine_down_drops_its_payload_on
         })
         .unwrap();
     let (payload, book) = Tracked::new();
-    let timer = engine.timer(payload).unwrap();
+    let timer = engine.handle().timer(payload).unwrap();
     timer.arm(SECOND).unwrap();
     *lock(&place) = Some(timer);
     engine.advance(2 * SECOND);
     book.assert_gone();
-    assert_eq!((engine.stats().owned.alive, engine.stats().total.panics), (0, 0));
+    assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().total.panics), (0, 0));
 }
 
 #[test]
@@ -1309,21 +1309,21 @@ fn a_shutdown_waits_for_the_handler_and_the_timer_armed_meanwhile_is_forgotten()
                 sets.store(true, Ordering::SeqCst);
             })
             .unwrap();
-        let timer = engine.timer(7).unwrap();
+        let timer = engine.handle().timer(7).unwrap();
         timer.arm(MS).unwrap();
         gate.await_arrival();
         thread::scope(|scope| {
             scope.spawn(|| {
-                wait_until("the shutdown has begun", || engine.is_shut_down());
+                wait_until("the shutdown has begun", || engine.handle().is_shut_down());
                 thread::sleep(5 * MS);
                 gate.open();
             });
-            assert!(engine.shutdown().is_empty());
+            assert!(engine.handle().shutdown().is_empty());
             assert!(ended.load(Ordering::SeqCst));
         });
         assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
         assert_eq!(timer.arm(MS), Err(ArmError::ShutDown));
-        assert_eq!(engine.stats().owned.fired, 1);
+        assert_eq!(engine.handle().stats().owned.fired, 1);
     });
 }
 
@@ -1350,7 +1350,7 @@ fn timers_that_race_with_a_shutdown_end_armed_no_more_and_drop_their_payloads_on
                         loop {
                             let (payload, book) = Tracked::new();
                             sender.send(book).unwrap();
-                            let Ok(timer) = engine.timer(payload) else { break };
+                            let Ok(timer) = engine.handle().timer(payload) else { break };
                             timers.push(timer);
                             let at = rng.index(timers.len());
                             match timers[at].arm(rng.nanos_below(MS)) {
@@ -1369,16 +1369,16 @@ fn timers_that_race_with_a_shutdown_end_armed_no_more_and_drop_their_payloads_on
                 })
                 .collect();
             thread::sleep(2 * MS);
-            assert!(engine.shutdown().is_empty());
+            assert!(engine.handle().shutdown().is_empty());
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
         for timer in &kept {
             assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
             assert_eq!(timer.arm(Duration::ZERO), Err(ArmError::ShutDown));
         }
-        assert_eq!(engine.stats().owned.alive, kept.len() as u64);
+        assert_eq!(engine.handle().stats().owned.alive, kept.len() as u64);
         drop(kept);
-        assert_eq!((engine.stats().owned.alive, engine.stats().total.panics), (0, 0));
+        assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().total.panics), (0, 0));
         drop(sender);
         books.into_iter().for_each(|book| book.assert_gone());
     }
@@ -1399,7 +1399,7 @@ fn disarm_and_wait_returns_when_the_handler_has_ended() {
                 sets.store(true, Ordering::SeqCst);
             })
             .unwrap();
-        let timer = engine.timer(7).unwrap();
+        let timer = engine.handle().timer(7).unwrap();
         timer.arm(MS).unwrap();
         gate.await_arrival();
         thread::scope(|scope| {
@@ -1435,7 +1435,7 @@ fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
                     sink.push(fired.payload);
                 })
                 .unwrap();
-            let timer = engine.timer(7).unwrap();
+            let timer = engine.handle().timer(7).unwrap();
             timer.arm(MS).unwrap();
             gate.await_arrival();
             assert_eq!(timer.is_armed(), was_armed_again);
@@ -1474,7 +1474,7 @@ fn no_handler_runs_after_disarm_and_wait_has_returned() {
                 in_handler.fetch_sub(1, Ordering::SeqCst);
             })
             .unwrap();
-        let timer = engine.timer(7).unwrap();
+        let timer = engine.handle().timer(7).unwrap();
         let mut rng = Rng::new(9);
         for _ in 0..300 {
             stopped.store(false, Ordering::SeqCst);
@@ -1485,13 +1485,13 @@ fn no_handler_runs_after_disarm_and_wait_has_returned() {
             assert_ne!(timer.disarm_and_wait(), Disarm::Running);
             assert_ne!(timer.disarm_and_wait(), Disarm::Running);
             assert_eq!(inside.load(Ordering::SeqCst), 0);
-            let fired = engine.stats().owned.fired;
+            let fired = engine.handle().stats().owned.fired;
             assert!(!timer.is_armed());
             thread::sleep(MS / 4);
-            assert_eq!((inside.load(Ordering::SeqCst), engine.stats().owned.fired), (0, fired));
+            assert_eq!((inside.load(Ordering::SeqCst), engine.handle().stats().owned.fired), (0, fired));
         }
-        assert!(engine.stats().owned.fired > 0);
-        assert_eq!(engine.stats().total.panics, 0);
+        assert!(engine.handle().stats().owned.fired > 0);
+        assert_eq!(engine.handle().stats().total.panics, 0);
     });
 }
 
@@ -1515,7 +1515,7 @@ fn disarm_and_wait_does_not_wait_inside_a_handler() {
                     sender.send((own, other)).unwrap();
                 })
                 .unwrap();
-            assert!(place.set([0, 1].map(|n| engine.timer(n).unwrap())).is_ok());
+            assert!(place.set([0, 1].map(|n| engine.handle().timer(n).unwrap())).is_ok());
             for timer in place.get().unwrap() {
                 timer.arm(MS).unwrap();
             }
@@ -1542,7 +1542,7 @@ fn threads_that_arm_one_timer_fire_it_for_deadlines_of_theirs_and_never_early() 
             busy.store(false, Ordering::SeqCst);
         })
         .unwrap();
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     let armed: HashSet<Timestamp> = thread::scope(|scope| {
         let threads: Vec<_> = (0..2)
             .map(|number| {
@@ -1551,7 +1551,7 @@ fn threads_that_arm_one_timer_fire_it_for_deadlines_of_theirs_and_never_early() 
                     let mut rng = Rng::new(number);
                     let mut armed = Vec::new();
                     for n in 0..30_000 {
-                        let deadline = engine.now() + rng.nanos_below(2 * MS);
+                        let deadline = engine.handle().now() + rng.nanos_below(2 * MS);
                         armed.push(deadline);
                         timer.arm_at(deadline).unwrap();
                         match n % 1_000 {
@@ -1569,12 +1569,12 @@ fn threads_that_arm_one_timer_fire_it_for_deadlines_of_theirs_and_never_early() 
     });
     wait_until("it is at rest", || !timer.is_armed());
     assert_ne!(timer.disarm_and_wait(), Disarm::Running);
-    let last = engine.now() + MS;
+    let last = engine.handle().now() + MS;
     timer.arm_at(last).unwrap();
     wait_until("it has fired", || !timer.is_armed());
     assert_eq!(timer.disarm_and_wait(), Disarm::Idle);
     let shots = log.take();
-    assert_eq!(engine.stats().total.panics, 0);
+    assert_eq!(engine.handle().stats().total.panics, 0);
     assert!(shots.len() > 1);
     assert_eq!(shots.last().unwrap().deadline, last);
     for shot in &shots {
@@ -1595,11 +1595,11 @@ fn an_arming_fires_once_though_its_deadline_has_come_when_it_is_told_to_the_hand
         .inline()
         .build(move |fired: Fired<'_, u64>| sink.push(fired.deadline))
         .unwrap();
-    let timer = engine.timer(7).unwrap();
-    let (mut rng, mut last) = (Rng::new(2), engine.now());
+    let timer = engine.handle().timer(7).unwrap();
+    let (mut rng, mut last) = (Rng::new(2), engine.handle().now());
     for _ in 0..20_000 {
         for _ in 0..20 {
-            let deadline = (engine.now() + rng.nanos_below(Duration::from_micros(30)))
+            let deadline = (engine.handle().now() + rng.nanos_below(Duration::from_micros(30)))
                 .max(last + Duration::from_nanos(1));
             last = deadline;
             timer.arm_at(deadline).unwrap();
@@ -1639,17 +1639,17 @@ fn handlers_of_one_timer_never_overlap() {
             in_handler[fired.payload].store(false, Ordering::SeqCst);
         })
         .unwrap();
-    let timers: Vec<_> = (0..10).map(|n| engine.timer(n).unwrap()).collect();
+    let timers: Vec<_> = (0..10).map(|n| engine.handle().timer(n).unwrap()).collect();
     wait_until("they have fired often", || {
-        let mut rng = Rng::new(engine.stats().owned.fired);
+        let mut rng = Rng::new(engine.handle().stats().owned.fired);
         for timer in &timers {
             timer.arm(rng.nanos_below(MS / 4)).unwrap();
         }
-        engine.stats().owned.fired > 5_000
+        engine.handle().stats().owned.fired > 5_000
     });
     stop.store(true, Ordering::SeqCst);
     wait_until("they are at rest", || timers.iter().all(|timer| timer.disarm() == Disarm::Idle));
-    assert_eq!((overlaps.load(Ordering::SeqCst), engine.stats().total.panics), (0, 0));
+    assert_eq!((overlaps.load(Ordering::SeqCst), engine.handle().stats().total.panics), (0, 0));
 }
 
 #[test]
@@ -1659,7 +1659,7 @@ fn a_timer_may_be_made_armed_and_dropped_by_different_threads() {
     let sink = log.clone();
     let engine = Engine::new(move |fired: Fired<'_, u64>| sink.push(fired.payload)).unwrap();
     for n in 0..50 {
-        let timer = thread::scope(|scope| scope.spawn(|| engine.timer(n).unwrap()).join().unwrap());
+        let timer = thread::scope(|scope| scope.spawn(|| engine.handle().timer(n).unwrap()).join().unwrap());
         thread::scope(|scope| {
             scope.spawn(|| timer.arm(HOUR).unwrap());
         });
@@ -1669,7 +1669,7 @@ fn a_timer_may_be_made_armed_and_dropped_by_different_threads() {
         wait_until("it has fired", || log.len() as u64 == n + 1);
         assert_eq!(timer.disarm_and_wait(), Disarm::Idle);
         thread::spawn(move || drop(timer)).join().unwrap();
-        assert_eq!(engine.stats().owned.alive, 0);
+        assert_eq!(engine.handle().stats().owned.alive, 0);
     }
     assert_eq!(log.take(), (0..50).collect::<Vec<u64>>());
 }
@@ -1682,7 +1682,7 @@ fn a_real_engine_fires_owned_timers_not_early() {
         .tick(Duration::from_micros(100))
         .build(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
         .unwrap();
-    let timers: Vec<_> = (0..2_000).map(|n| engine.timer(n).unwrap()).collect();
+    let timers: Vec<_> = (0..2_000).map(|n| engine.handle().timer(n).unwrap()).collect();
     let mut rng = Rng::new(8);
     let mut deadlines = Vec::new();
     for timer in &timers {
@@ -1690,7 +1690,7 @@ fn a_real_engine_fires_owned_timers_not_early() {
         for _ in 0..3 {
             timer.arm(HOUR + rng.nanos_below(HOUR)).unwrap();
         }
-        let deadline = engine.now() + 20 * MS + rng.nanos_below(30 * MS);
+        let deadline = engine.handle().now() + 20 * MS + rng.nanos_below(30 * MS);
         assert_eq!(timer.arm_at(deadline), Ok(Armed::Pending));
         deadlines.push(deadline);
     }
@@ -1704,12 +1704,12 @@ fn a_real_engine_fires_owned_timers_not_early() {
 #[test]
 fn arming_again_and_again_wakes_no_shard() {
     let engine = Builder::new().shards(1).build(|_: Fired<'_, u64>| {}).unwrap();
-    let timers: Vec<_> = (0..10).map(|n| engine.timer(n).unwrap()).collect();
+    let timers: Vec<_> = (0..10).map(|n| engine.handle().timer(n).unwrap()).collect();
     for timer in &timers {
         timer.arm(HOUR).unwrap();
     }
-    wait_until("the shard has turned", || engine.stats().total.turns > 0);
-    let before = engine.stats();
+    wait_until("the shard has turned", || engine.handle().stats().total.turns > 0);
+    let before = engine.handle().stats();
     for n in 0..10_000_u32 {
         for timer in &timers {
             if n % 3 == 0 {
@@ -1718,7 +1718,7 @@ fn arming_again_and_again_wakes_no_shard() {
             assert_eq!(timer.arm(HOUR), Ok(Armed::Pending));
         }
     }
-    let after = engine.stats();
+    let after = engine.handle().stats();
     assert_eq!((after.total.unparks, after.owned.posted), (before.total.unparks, 10));
     assert!(after.total.tickets <= 10, "{after:?}");
     assert_eq!(after.owned.put_off, 0);
@@ -1727,29 +1727,29 @@ fn arming_again_and_again_wakes_no_shard() {
 #[test]
 fn arming_for_later_than_the_next_wake_up_wakes_nobody() {
     let engine = Builder::new().shards(1).build(|_: Fired<'_, u64>| {}).unwrap();
-    engine.schedule(HOUR, 0).unwrap();
-    wait_until("the shard sleeps on it", || engine.stats().total.tickets == 1);
+    engine.handle().schedule(HOUR, 0).unwrap();
+    wait_until("the shard sleeps on it", || engine.handle().stats().total.tickets == 1);
     thread::sleep(5 * MS);
-    let timers: Vec<_> = (0..100).map(|n| engine.timer(n).unwrap()).collect();
-    let before = engine.stats().total.unparks;
+    let timers: Vec<_> = (0..100).map(|n| engine.handle().timer(n).unwrap()).collect();
+    let before = engine.handle().stats().total.unparks;
     for timer in &timers {
         timer.arm(2 * HOUR).unwrap();
     }
-    assert_eq!((engine.stats().total.unparks, engine.stats().owned.posted), (before, 100));
+    assert_eq!((engine.handle().stats().total.unparks, engine.handle().stats().owned.posted), (before, 100));
     // And for sooner, one does.
     timers[0].arm(HOUR / 2).unwrap();
-    assert_eq!(engine.stats().total.unparks, before + 1);
+    assert_eq!(engine.handle().stats().total.unparks, before + 1);
 }
 
 #[test]
 fn arming_waits_for_no_shard_where_that_would_be_for_itself() {
     // More arms that each take a ticket than the lane holds, without a turn in between.
     let (mut engine, log) = recording(Builder::new().lane_capacity(64));
-    let timers: Vec<_> = (0..1_024).map(|n| engine.timer(n).unwrap()).collect();
+    let timers: Vec<_> = (0..1_024).map(|n| engine.handle().timer(n).unwrap()).collect();
     for timer in &timers {
         assert_eq!(timer.arm(SECOND), Ok(Armed::Pending));
     }
-    assert_eq!(engine.schedule(SECOND, 0).unwrap_err().kind, ScheduleErrorKind::LaneFull);
+    assert_eq!(engine.handle().schedule(SECOND, 0).unwrap_err().kind, ScheduleErrorKind::LaneFull);
     engine.advance(SECOND);
     assert_eq!(payloads(&log.take()), (0..1_024).collect::<Vec<u64>>());
     // Inside a handler that runs on the shard's own thread.
@@ -1770,8 +1770,8 @@ fn arming_waits_for_no_shard_where_that_would_be_for_itself() {
                 }
             })
             .unwrap();
-        assert!(place.set((0..1_000).map(|n| engine.timer(n).unwrap()).collect()).is_ok());
-        engine.schedule(MS, 0).unwrap();
+        assert!(place.set((0..1_000).map(|n| engine.handle().timer(n).unwrap()).collect()).is_ok());
+        engine.handle().schedule(MS, 0).unwrap();
         let mut payloads: Vec<u64> = (0..1_000).map(|_| fired.recv_timeout(PATIENCE).unwrap()).collect();
         payloads.sort_unstable();
         assert_eq!(payloads, (0..1_000).collect::<Vec<u64>>());
@@ -1796,17 +1796,17 @@ fn arming_waits_for_a_shard_that_is_behind_until_it_is_not_or_is_shut_down() {
                     }
                 })
                 .unwrap();
-            engine.schedule(Duration::ZERO, 0).unwrap();
+            engine.handle().schedule(Duration::ZERO, 0).unwrap();
             gate.await_arrival();
-            let timers: Vec<_> = (0..500).map(|n| engine.timer(n).unwrap()).collect();
+            let timers: Vec<_> = (0..500).map(|n| engine.handle().timer(n).unwrap()).collect();
             let opened = AtomicBool::new(false);
             thread::scope(|scope| {
                 let opener = scope.spawn(|| {
                     thread::sleep(20 * MS);
                     if shut_down {
                         // It waits for the handler, which waits for the gate.
-                        scope.spawn(|| assert!(engine.shutdown().is_empty()));
-                        wait_until("the shutdown has begun", || engine.is_shut_down());
+                        scope.spawn(|| assert!(engine.handle().shutdown().is_empty()));
+                        wait_until("the shutdown has begun", || engine.handle().is_shut_down());
                     } else {
                         opened.store(true, Ordering::SeqCst);
                         gate.open();
@@ -1842,25 +1842,25 @@ fn a_timers_id_is_good_for_nothing_that_takes_scheduled_timers() {
             sender.send(fired.id).unwrap();
         })
         .unwrap();
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     let id = timer.id();
-    check(&engine, id);
+    check(engine.handle(), id);
     timer.arm(SECOND).unwrap();
-    check(&engine, id);
+    check(engine.handle(), id);
     engine.turn();
-    check(&engine, id);
+    check(engine.handle(), id);
     timer.disarm();
-    check(&engine, id);
+    check(engine.handle(), id);
     timer.arm(SECOND).unwrap();
     engine.advance(SECOND);
-    check(&engine, id);
+    check(engine.handle(), id);
     timer.arm(2 * SECOND).unwrap();
     engine.advance(2 * SECOND);
     assert_eq!(ids.try_iter().collect::<Vec<_>>(), [id, id]);
     assert_eq!((timer.id(), timer.arm(SECOND)), (id, Ok(Armed::Pending)));
     drop(timer);
-    check(&engine, id);
-    let stats = engine.stats();
+    check(engine.handle(), id);
+    let stats = engine.handle().stats();
     assert_eq!((stats.scheduled, stats.cancelled, stats.total.panics), (0, 0, 0));
 }
 
@@ -1871,20 +1871,20 @@ fn stale_ids_and_tickets_of_one_kind_never_reach_the_other_kind_in_their_slot() 
     let mut stale = Vec::new();
     let assert_all_stale = |engine: &DrivenEngine<u64>, stale: &[_]| {
         for &id in stale {
-            assert_eq!((engine.cancel(id), engine.deadline(id)), (Cancel::Gone, None));
-            assert!(matches!(engine.reschedule(id, SECOND), Err(RescheduleError::Gone)));
+            assert_eq!((engine.handle().cancel(id), engine.handle().deadline(id)), (Cancel::Gone, None));
+            assert!(matches!(engine.handle().reschedule(id, SECOND), Err(RescheduleError::Gone)));
         }
     };
     for round in 0..40 {
-        let start = engine.now();
+        let start = engine.handle().now();
         // Scheduled and cancelled, once its ticket is in the wheel.
-        let id = engine.schedule(SECOND, round).unwrap();
+        let id = engine.handle().schedule(SECOND, round).unwrap();
         assert_all_stale(&engine, &stale);
         engine.turn();
-        assert_eq!(engine.cancel(id), Cancel::Cancelled(round));
+        assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(round));
         stale.push(id);
         // Owned and armed, past the other's deadline; or dropped before that.
-        let timer = engine.timer(1_000 + round).unwrap();
+        let timer = engine.handle().timer(1_000 + round).unwrap();
         assert!(!stale.contains(&timer.id()));
         assert_all_stale(&engine, &stale);
         timer.arm(2 * SECOND).unwrap();
@@ -1899,16 +1899,16 @@ fn stale_ids_and_tickets_of_one_kind_never_reach_the_other_kind_in_their_slot() 
         stale.push(timer.id());
         drop(timer);
         // Scheduled again, past the timer's deadline.
-        let id = engine.schedule(3 * SECOND, 2_000 + round).unwrap();
+        let id = engine.handle().schedule(3 * SECOND, 2_000 + round).unwrap();
         assert!(!stale.contains(&id));
         assert_all_stale(&engine, &stale);
-        let deadline = engine.deadline(id).unwrap();
+        let deadline = engine.handle().deadline(id).unwrap();
         engine.advance(4 * SECOND);
         assert_eq!(log.take(), [on_time(2_000 + round, deadline)]);
         stale.push(id);
-        assert_eq!(engine.stats().owned.alive, 0);
+        assert_eq!(engine.handle().stats().owned.alive, 0);
     }
-    assert_eq!(engine.stats().pending, 0);
+    assert_eq!(engine.handle().stats().pending, 0);
 }
 
 #[test]
@@ -1916,11 +1916,11 @@ fn tickets_of_a_timers_predecessors_in_its_slot_fire_nothing() {
     // Owned timers one after the other in one slot, with deadlines that stamp their tickets alike.
     let (mut engine, log) = recording(Builder::new().capacity(1));
     for n in 0..200 {
-        let timer = engine.timer(n).unwrap();
+        let timer = engine.handle().timer(n).unwrap();
         timer.arm_at(at(SECOND)).unwrap();
         engine.turn();
     }
-    let timer = engine.timer(1_000).unwrap();
+    let timer = engine.handle().timer(1_000).unwrap();
     timer.arm_at(at(SECOND)).unwrap();
     engine.turn();
     timer.arm_at(at(3 * SECOND)).unwrap();
@@ -1928,7 +1928,7 @@ fn tickets_of_a_timers_predecessors_in_its_slot_fire_nothing() {
     assert_eq!((log.len(), timer.deadline()), (0, Some(at(3 * SECOND))));
     engine.advance(2 * SECOND);
     assert_eq!(log.take(), [on_time(1_000, at(3 * SECOND))]);
-    assert_eq!(engine.stats().total.tickets, 0);
+    assert_eq!(engine.handle().stats().total.tickets, 0);
 }
 
 // --- Books ---
@@ -1937,7 +1937,7 @@ fn tickets_of_a_timers_predecessors_in_its_slot_fire_nothing() {
 fn the_books_of_both_kinds_are_kept_apart() {
     let (mut engine, log) = recording(Builder::new());
     let stats = |engine: &DrivenEngine<u64>| {
-        let stats = engine.stats();
+        let stats = engine.handle().stats();
         assert_eq!(
             stats.scheduled,
             stats.cancelled + stats.fired + stats.returned + stats.pending,
@@ -1946,24 +1946,24 @@ fn the_books_of_both_kinds_are_kept_apart() {
         assert_eq!(stats.total.fired, stats.fired + stats.owned.fired);
         stats
     };
-    let timers: Vec<_> = (0..10).map(|n| engine.timer(n).unwrap()).collect();
-    let ids: Vec<_> = (0..10).map(|n| engine.schedule(SECOND, 100 + n).unwrap()).collect();
+    let timers: Vec<_> = (0..10).map(|n| engine.handle().timer(n).unwrap()).collect();
+    let ids: Vec<_> = (0..10).map(|n| engine.handle().schedule(SECOND, 100 + n).unwrap()).collect();
     assert_eq!((stats(&engine).owned.alive, stats(&engine).owned.posted), (10, 0));
     for timer in &timers {
         timer.arm(SECOND).unwrap();
     }
-    assert_eq!((stats(&engine).owned.posted, stats(&engine).scheduled, engine.len()), (10, 10, 10));
+    assert_eq!((stats(&engine).owned.posted, stats(&engine).scheduled, engine.handle().len()), (10, 10, 10));
     for timer in &timers[..5] {
         timer.arm(2 * SECOND).unwrap();
     }
     assert_eq!(timers[5].disarm(), Disarm::Disarmed);
-    assert_eq!(engine.cancel(ids[0]), Cancel::Cancelled(100));
+    assert_eq!(engine.handle().cancel(ids[0]), Cancel::Cancelled(100));
     engine.advance(SECOND);
     let now = stats(&engine);
     assert_eq!((now.scheduled, now.cancelled, now.fired, now.pending), (10, 1, 9, 0));
     assert_eq!((now.owned.fired, now.owned.put_off, now.owned.posted, now.owned.alive), (4, 5, 10, 10));
     assert_eq!((now.total.tickets, now.total.stale_tickets), (5, 2));
-    assert!(engine.is_empty());
+    assert!(engine.handle().is_empty());
     // Ahead of their tickets: posted again.
     for timer in &timers[..5] {
         timer.arm(MS).unwrap();
@@ -1977,22 +1977,22 @@ fn the_books_of_both_kinds_are_kept_apart() {
     let now = stats(&engine);
     assert_eq!((now.owned.alive, now.pending, now.scheduled), (0, 0, 10));
     assert_eq!(log.take().len(), 18);
-    assert!(engine.shutdown().is_empty());
-    assert_settled(&engine.stats());
+    assert!(engine.handle().shutdown().is_empty());
+    assert_settled(&engine.handle().stats());
 }
 
 #[test]
 fn tickets_of_dropped_timers_go_though_their_deadlines_are_far() {
     let (mut engine, _log) = recording(Builder::new());
     for n in 0..300_000 {
-        let timer = engine.timer(n).unwrap();
+        let timer = engine.handle().timer(n).unwrap();
         timer.arm(HOUR + Duration::from_millis(n)).unwrap();
         if n % 100 == 0 {
             engine.turn();
         }
     }
     engine.turn();
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert!(stats.total.tickets <= 65_536 + 4_096 + 2, "{stats:?}");
 }
 
@@ -2002,11 +2002,11 @@ fn tickets_of_dropped_timers_go_though_their_slot_is_armed_for_the_same_deadline
     let (mut engine, _log) = recording(Builder::new());
     let closing = at(10 * HOUR);
     for n in 0..300_000 {
-        let timer = engine.timer(n).unwrap();
+        let timer = engine.handle().timer(n).unwrap();
         timer.arm_at(closing).unwrap();
         engine.turn();
     }
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert!(stats.total.tickets <= 65_536 + 4_096 + 2, "{} tickets", stats.total.tickets);
 }
 
@@ -2018,7 +2018,7 @@ fn timers_and_what_handlers_get_of_them_can_be_printed() {
             sender.send(format!("{:?}", fired.timer().unwrap())).unwrap()
         })
         .unwrap();
-    let timer = engine.timer(7).unwrap();
+    let timer = engine.handle().timer(7).unwrap();
     assert!(format!("{timer:?}").contains("deadline: None"));
     timer.arm(SECOND).unwrap();
     assert!(format!("{timer:?}").contains("1000000000"));
@@ -2044,9 +2044,9 @@ impl Clock for Watched {
 #[test]
 fn who_brings_the_time_along_reads_no_clock() {
     let engine = Builder::new().clock(Watched(MonotonicClock::new())).build(|_: Fired<'_, u64>| {}).unwrap();
-    let now = engine.now();
-    let timer = engine.timer(1).unwrap();
-    let mut producer = engine.producer();
+    let now = engine.handle().now();
+    let timer = engine.handle().timer(1).unwrap();
+    let mut producer = engine.handle().producer();
     READINGS.set(0);
     for n in 0..1_000 {
         let deadline = now + HOUR + n * MS;
@@ -2054,9 +2054,9 @@ fn who_brings_the_time_along_reads_no_clock() {
         timer.arm_at(now + (HOUR - n * MS)).unwrap();
         assert!(timer.is_armed());
         timer.disarm();
-        let id = engine.schedule_at(deadline, 2).unwrap();
-        let id = engine.reschedule_at(id, deadline + MS).unwrap();
-        assert_eq!(engine.cancel(id), Cancel::Cancelled(2));
+        let id = engine.handle().schedule_at(deadline, 2).unwrap();
+        let id = engine.handle().reschedule_at(id, deadline + MS).unwrap();
+        assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(2));
         let id = producer.try_schedule_at(deadline, 3).unwrap();
         let id = producer.reschedule_at(id, deadline + MS).unwrap();
         assert_eq!(producer.cancel(id), Cancel::Cancelled(3));
@@ -2064,5 +2064,5 @@ fn who_brings_the_time_along_reads_no_clock() {
     drop(timer);
     assert_eq!(READINGS.get(), 0);
     // What is counted is counted.
-    assert!(engine.now() > now && READINGS.get() == 1);
+    assert!(engine.handle().now() > now && READINGS.get() == 1);
 }

@@ -56,15 +56,15 @@ macro_rules! way_in {
 
             fn caller(&self) -> $caller {
                 let make: fn(&Handle<Payload>) -> $caller = $make;
-                make(&self.0)
+                make(self.0.handle())
             }
 
             fn pending(&self) -> usize {
-                self.0.len()
+                self.0.handle().len()
             }
 
             fn wakes(&self) -> Option<u64> {
-                Some(self.0.stats().total.wakes)
+                Some(self.0.handle().stats().total.wakes)
             }
         }
     };

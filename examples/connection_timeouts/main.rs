@@ -66,7 +66,7 @@ fn serve(options: &Options) -> Result<Account, Box<dyn Error>> {
         server: closing.tally,
         close_lateness: closing.close_lateness,
         server_cpu: closing.cpu_time,
-        engine: closing.engine.stats(),
+        engine: closing.engine.handle().stats(),
         steady,
         clients,
     })

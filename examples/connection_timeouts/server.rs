@@ -55,7 +55,7 @@ impl Server {
 
     fn start_loop(&mut self, options: &Options, listeners: usize) -> io::Result<()> {
         let (counts, stopping) = (Arc::clone(&self.counts), Arc::clone(&self.stopping));
-        let event_loop = EventLoop::new(options, listeners, self.engine.clone(), counts, stopping)?;
+        let event_loop = EventLoop::new(options, listeners, self.engine.handle().clone(), counts, stopping)?;
         self.addresses.extend(event_loop.addresses()?);
         let mailbox = Arc::clone(event_loop.mailbox());
         let thread = thread::Builder::new().name("server loop".into()).spawn(move || event_loop.run())?;
@@ -64,7 +64,7 @@ impl Server {
     }
 
     pub(crate) fn engine(&self) -> &Handle<IdleTimeout> {
-        &self.engine
+        self.engine.handle()
     }
 
     pub(crate) fn addresses(&self) -> &[SocketAddr] {

@@ -50,15 +50,15 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let engine = Builder::new().capacity(options.capacity).build(|_timed_out| {})?;
     let listener = TcpListener::bind(options.listen)?;
     println!("listening on {}", listener.local_addr()?);
-    let (handle, timers) = (engine.producer(), options.timers);
+    let (handle, timers) = (engine.handle().producer(), options.timers);
     let load = thread::spawn(move || load::run(handle, timers));
-    let handle = Handle::clone(&engine);
+    let handle = Handle::clone(engine.handle());
     thread::spawn(move || http::serve(&listener, move |path| answer(&handle, path)));
     if options.seconds == 0 {
         load.join().map_err(|_| "the load panicked")?;
     }
     thread::sleep(Duration::from_secs(options.seconds));
-    println!("{} timers had not fired", engine.shutdown().len());
+    println!("{} timers had not fired", engine.handle().shutdown().len());
     Ok(())
 }
 

@@ -65,7 +65,7 @@ fn run(options: &Options) -> Result<std::convert::Infallible, Box<dyn Error>> {
     let engine = Builder::new().build_async()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
     runtime.block_on(async {
-        let server = Server::bind(options.listen, engine.clone(), options.timeouts()).await?;
+        let server = Server::bind(options.listen, engine.handle().clone(), options.timeouts()).await?;
         let address = server.address()?;
         println!("listening on {address}");
         println!("try: curl http://{address}/");

@@ -38,7 +38,8 @@ impl Server {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_io().build().unwrap();
         let address = (Ipv4Addr::LOCALHOST, 0).into();
-        let server = runtime.block_on(http_server::Server::bind(address, engine.clone(), timeouts)).unwrap();
+        let server =
+            runtime.block_on(http_server::Server::bind(address, engine.handle().clone(), timeouts)).unwrap();
         let address = server.address().unwrap();
         let (sender, endings) = mpsc::channel();
         // The test may have enough before the last connection has ended.
@@ -62,11 +63,11 @@ impl Server {
     /// Waits until no timer is left, though the server runs on.
     fn await_no_timers(&self) {
         let begin = Instant::now();
-        while self.engine.stats().owned.alive > 0 {
-            assert!(begin.elapsed() < PATIENCE, "{:?}", self.engine.stats());
+        while self.engine.handle().stats().owned.alive > 0 {
+            assert!(begin.elapsed() < PATIENCE, "{:?}", self.engine.handle().stats());
             thread::sleep(MS);
         }
-        assert_eq!(self.engine.stats().pending, 0);
+        assert_eq!(self.engine.handle().stats().pending, 0);
     }
 }
 
@@ -428,13 +429,13 @@ fn a_client_that_leaves_takes_its_timers_along() {
     clients.iter().for_each(|client| client.send(&get("/slow?ms=3600000")));
     let begin = Instant::now();
     // One for being idle, one for the request, one that the handler sleeps on.
-    while server.engine.stats().owned.alive < 150 {
-        assert!(begin.elapsed() < PATIENCE, "{:?}", server.engine.stats().owned);
+    while server.engine.handle().stats().owned.alive < 150 {
+        assert!(begin.elapsed() < PATIENCE, "{:?}", server.engine.handle().stats().owned);
         thread::sleep(MS);
     }
     drop(clients);
     server.await_no_timers();
-    assert_eq!(server.engine.stats().owned.fired, 0);
+    assert_eq!(server.engine.handle().stats().owned.fired, 0);
 }
 
 #[test]
@@ -442,7 +443,7 @@ fn a_server_that_is_dropped_leaves_no_timers() {
     let server = Server::start(NO_TIMEOUTS);
     let clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
     clients.iter().for_each(|client| assert_eq!(client.ask(HELLO), Answer::ok(b"hello\n")));
-    assert!(server.engine.stats().owned.alive >= 50);
+    assert!(server.engine.handle().stats().owned.alive >= 50);
     drop(server.runtime);
-    assert_eq!(server.engine.stats().owned.alive, 0);
+    assert_eq!(server.engine.handle().stats().owned.alive, 0);
 }

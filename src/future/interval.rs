@@ -74,9 +74,9 @@ impl std::error::Error for ZeroPeriod {}
 /// use tourbillon::Builder;
 ///
 /// let mut engine = Builder::new().build_driven_async()?;
-/// let start = engine.now();
+/// let start = engine.handle().now();
 /// let mut cx = Context::from_waker(Waker::noop());
-/// let mut interval = engine.interval(Duration::from_millis(50))?;
+/// let mut interval = engine.handle().interval(Duration::from_millis(50))?;
 /// assert_eq!(interval.poll_tick(&mut cx), Poll::Ready(start));
 /// assert_eq!(interval.poll_tick(&mut cx), Poll::Pending);
 /// engine.advance(Duration::from_millis(50));

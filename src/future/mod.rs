@@ -44,7 +44,7 @@
 //! use tourbillon::Builder;
 //!
 //! let mut engine = Builder::new().build_driven_async()?;
-//! let mut sleep = pin!(engine.sleep(Duration::from_secs(3_600)));
+//! let mut sleep = pin!(engine.handle().sleep(Duration::from_secs(3_600)));
 //! let mut cx = Context::from_waker(Waker::noop());
 //! assert_eq!(sleep.as_mut().poll(&mut cx), Poll::Pending);
 //! engine.advance(Duration::from_secs(3_600));
@@ -170,10 +170,11 @@ impl Handle<Wakeup> {
 /// Here and in all functions of this module, when the system refuses the threads of that engine.
 pub fn global() -> &'static Handle<Wakeup> {
     static GLOBAL: OnceLock<Engine<Wakeup>> = OnceLock::new();
-    GLOBAL.get_or_init(|| match Builder::new().build_async() {
+    let engine = GLOBAL.get_or_init(|| match Builder::new().build_async() {
         Ok(engine) => engine,
         Err(error) => panic!("the engine for futures could not be started: {error}"),
-    })
+    });
+    engine.handle()
 }
 
 /// The present moment on the clock of the process's engine for futures.

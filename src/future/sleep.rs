@@ -47,7 +47,7 @@ impl Source {
 ///
 /// let mut engine = Builder::new().build_driven_async()?;
 /// let mut cx = Context::from_waker(Waker::noop());
-/// let mut idle = engine.sleep(Duration::from_secs(30));
+/// let mut idle = engine.handle().sleep(Duration::from_secs(30));
 /// assert!(Pin::new(&mut idle).poll(&mut cx).is_pending());
 ///
 /// engine.advance(Duration::from_secs(20));

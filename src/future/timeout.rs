@@ -105,7 +105,7 @@ fn poll_within<F: Future>(
 /// #     }
 /// # }
 /// let engine = Builder::new().build_driven_async()?;
-/// let mut timeout = engine.reusable_timeout();
+/// let mut timeout = engine.handle().reusable_timeout();
 /// block_on(async {
 ///     for request in 0..3 {
 ///         let answer = timeout.timeout(Duration::from_secs(5), async { request }).await;

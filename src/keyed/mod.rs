@@ -10,7 +10,7 @@
 //! use tourbillon::Builder;
 //!
 //! let mut tasks = Builder::new().build_driven_tasks()?;
-//! let orders = tasks.keyed(|due| println!("{} was not paid: {}", due.key, due.value));
+//! let orders = tasks.handle().keyed(|due| println!("{} was not paid: {}", due.key, due.value));
 //!
 //! assert_eq!(orders.schedule("order 17", Duration::from_secs(60), "2 books")?, None);
 //! assert_eq!(orders.schedule("order 17", Duration::from_secs(60), "3 books")?, Some("2 books"));

@@ -55,13 +55,13 @@ impl Lateness {
     /// use tourbillon::Builder;
     ///
     /// let mut engine = Builder::new().build_driven(|_| {})?;
-    /// let begin = engine.now();
+    /// let begin = engine.handle().now();
     /// for micros in [300, 400, 1_000] {
-    ///     engine.schedule_at(begin + Duration::from_micros(micros), ())?;
+    ///     engine.handle().schedule_at(begin + Duration::from_micros(micros), ())?;
     /// }
     /// engine.advance(Duration::from_secs(1));
     /// // The tick ends at one millisecond: they are late by 700, 600 and 0 µs.
-    /// let lateness = engine.stats().total.lateness;
+    /// let lateness = engine.handle().stats().total.lateness;
     /// let within = |bound| lateness.buckets().find(|(b, _)| *b == bound).map(|(_, count)| count);
     /// assert_eq!(within(Duration::from_micros(10)), Some(1));
     /// assert_eq!(within(Duration::from_millis(1)), Some(3));

@@ -16,9 +16,9 @@ use core::fmt::{self, Display, Formatter, Write};
 /// use tourbillon::Builder;
 ///
 /// let mut engine = Builder::new().build_driven(|_| {})?;
-/// engine.schedule(Duration::from_secs(1), ())?;
+/// engine.handle().schedule(Duration::from_secs(1), ())?;
 /// engine.advance(Duration::from_secs(2));
-/// let page = engine.stats().prometheus().to_string();
+/// let page = engine.handle().stats().prometheus().to_string();
 /// assert!(page.contains("\n# TYPE tourbillon_fired_total counter\ntourbillon_fired_total{shard=\"0\"} 1\n"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -41,7 +41,7 @@ impl<'a> Prometheus<'a> {
     /// use tourbillon::{Builder, Prometheus};
     ///
     /// let engines = [4, 8].map(|capacity| Builder::new().capacity(capacity).build_driven(|_: tourbillon::Fired<'_, ()>| {}));
-    /// let [http, jobs] = engines.map(|engine| engine.unwrap().stats());
+    /// let [http, jobs] = engines.map(|engine| engine.unwrap().handle().stats());
     /// let page = Prometheus::of([("http", &http), ("jobs", &jobs)]).to_string();
     /// assert!(page.contains("\ntourbillon_capacity{engine=\"http\"} 4\ntourbillon_capacity{engine=\"jobs\"} 8\n"));
     /// ```

@@ -15,10 +15,11 @@
 //! let (log, entries) = mpsc::channel();
 //!
 //! let once = log.clone();
-//! tasks.after(Duration::from_secs(5), move || once.send("five seconds later").unwrap())?;
+//! tasks.handle().after(Duration::from_secs(5), move || once.send("five seconds later").unwrap())?;
 //!
 //! let minutely = Repeat::every(Duration::from_secs(60)).times(2).missed(Missed::Skip);
-//! let task = tasks.repeat(minutely, move |run| log.send(if run.number == 1 { "first" } else { "second" }).unwrap())?;
+//! let ordinal = |number| if number == 1 { "first" } else { "second" };
+//! let task = tasks.handle().repeat(minutely, move |run| log.send(ordinal(run.number)).unwrap())?;
 //!
 //! tasks.advance(Duration::from_secs(600));
 //! assert_eq!(entries.try_iter().collect::<Vec<_>>(), ["five seconds later", "first", "second"]);

@@ -25,7 +25,7 @@ use core::hash::Hash;
 /// use tourbillon::task::{IfPresent, Repeat};
 ///
 /// let mut tasks = Builder::new().build_driven_tasks()?;
-/// let jobs = tasks.named();
+/// let jobs = tasks.handle().named();
 /// let minutely = Repeat::every(Duration::from_secs(60));
 /// jobs.start(IfPresent::Replace, "clean-up", minutely.clone(), |_| println!("cleaned"))?;
 /// let again = jobs.start(IfPresent::Reject, "clean-up", minutely, |_| println!("twice"));

@@ -21,7 +21,6 @@ use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 use crate::timer::Timer;
 use core::fmt;
-use core::ops::Deref;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,7 +35,7 @@ impl Builder {
     /// As [`build`](Self::build).
     pub fn build_tasks(self) -> Result<TaskEngine, BuildError> {
         let engine = self.build_with(do_jobs())?;
-        let tasks = Tasks::new(engine.clone(), Wall::System);
+        let tasks = Tasks::new(engine.handle().clone(), Wall::System);
         Ok(TaskEngine { engine, tasks })
     }
 
@@ -57,15 +56,15 @@ impl Builder {
     /// As [`build_driven`](Self::build_driven).
     pub fn build_driven_tasks_at(self, time: SystemTime) -> Result<DrivenTasks, BuildError> {
         let engine = self.build_driven_with(do_jobs())?;
-        let tasks = Tasks::new(engine.clone(), Wall::Since(time));
+        let tasks = Tasks::new(engine.handle().clone(), Wall::Since(time));
         Ok(DrivenTasks { engine, tasks })
     }
 }
 
 /// A running engine for tasks: the owner of its threads.
 ///
-/// It is used through the [`Tasks`] that it dereferences to. Dropping it shuts it down: nothing begins any more, and closures
-/// that have not run are dropped.
+/// It is used through its [`handle`](Self::handle). Dropping it shuts it down: nothing begins any more, and closures that
+/// have not run are dropped.
 #[must_use = "dropping an engine shuts it down"]
 pub struct TaskEngine {
     engine: Engine<Job>,
@@ -81,6 +80,14 @@ impl TaskEngine {
     pub fn new() -> Result<Self, BuildError> {
         Builder::new().build_tasks()
     }
+
+    /// The way to this engine, to be cloned for other threads. It does not keep the engine alive: once the engine is dropped,
+    /// its handles refuse tasks.
+    #[inline]
+    #[must_use]
+    pub fn handle(&self) -> &Tasks {
+        &self.tasks
+    }
 }
 
 /// An engine for tasks without threads, whose time moves when it is told to: see [`DrivenEngine`].
@@ -91,6 +98,13 @@ pub struct DrivenTasks {
 }
 
 impl DrivenTasks {
+    /// The way to this engine; it does not keep the engine alive: see [`TaskEngine::handle`].
+    #[inline]
+    #[must_use]
+    pub fn handle(&self) -> &Tasks {
+        &self.tasks
+    }
+
     /// See [`DrivenEngine::advance`].
     pub fn advance(&mut self, by: Duration) {
         self.engine.advance(by);
@@ -444,22 +458,6 @@ fn survive<R>(f: impl FnOnce() -> R) -> Option<R> {
 /// The closure of a job that will not be done.
 pub(super) fn give_back(job: Job) -> Call {
     job.unfired().unwrap_or_else(|| Box::new(|| {}))
-}
-
-impl Deref for TaskEngine {
-    type Target = Tasks;
-
-    fn deref(&self) -> &Tasks {
-        &self.tasks
-    }
-}
-
-impl Deref for DrivenTasks {
-    type Target = Tasks;
-
-    fn deref(&self) -> &Tasks {
-        &self.tasks
-    }
 }
 
 impl Drop for TaskEngine {

@@ -21,13 +21,13 @@ use core::time::Duration;
 /// use tourbillon::Builder;
 ///
 /// let mut tasks = Builder::new().build_driven_tasks()?;
-/// let timeout = tasks.timer(|| println!("no answer"))?;
+/// let timeout = tasks.handle().timer(|| println!("no answer"))?;
 /// for _request in 0..1_000 {
 ///     timeout.arm(Duration::from_secs(5))?;
 ///     tasks.advance(Duration::from_millis(1));
 ///     timeout.disarm();
 /// }
-/// assert_eq!(tasks.stats().owned.posted, 1);
+/// assert_eq!(tasks.handle().stats().owned.posted, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropping a timer disarms it"]

@@ -85,15 +85,21 @@ mod tests {
         let log = StdArc::new(Mutex::new(Vec::new()));
         let [once, back, again] = [(); 3].map(|()| StdArc::clone(&log));
         let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
-        let id =
-            tasks.at_told(at(5), move |m| once.lock().unwrap().push(m.map(|m| (m.id, m.deadline)))).unwrap();
-        let timer = tasks.timer_told(move |m| again.lock().unwrap().push(Some((m.id, m.deadline)))).unwrap();
+        let id = tasks
+            .handle()
+            .at_told(at(5), move |m| once.lock().unwrap().push(m.map(|m| (m.id, m.deadline))))
+            .unwrap();
+        let timer =
+            tasks.handle().timer_told(move |m| again.lock().unwrap().push(Some((m.id, m.deadline)))).unwrap();
         timer.arm_at(at(7)).unwrap();
         tasks.advance(Duration::from_millis(10));
         assert_eq!(log.lock().unwrap()[0], Some((id, at(5))));
         assert_eq!(log.lock().unwrap()[1].map(|(_, deadline)| deadline), Some(at(7)));
-        tasks.at_told(at(50), move |m| back.lock().unwrap().push(m.map(|m| (m.id, m.deadline)))).unwrap();
-        for unfired in tasks.shutdown() {
+        tasks
+            .handle()
+            .at_told(at(50), move |m| back.lock().unwrap().push(m.map(|m| (m.id, m.deadline))))
+            .unwrap();
+        for unfired in tasks.handle().shutdown() {
             (unfired.payload)();
         }
         assert_eq!(log.lock().unwrap()[2..], [None]);

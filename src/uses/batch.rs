@@ -17,7 +17,7 @@ use core::fmt;
 /// use tourbillon::uses::Limits;
 ///
 /// let mut tasks = Builder::new().build_driven_tasks()?;
-/// let (timeouts, batch) = tasks.idle_batches(Limits::idle(Duration::from_secs(30)), || { /* wake the poll */ });
+/// let (timeouts, batch) = tasks.handle().idle_batches(Limits::idle(Duration::from_secs(30)), || { /* wake the poll */ });
 /// let _connections = [timeouts.insert(1)?, timeouts.insert(2)?];
 /// tasks.advance(Duration::from_secs(30));
 ///

@@ -40,7 +40,7 @@ impl Task<Interval> {
 }
 
 fn every(engine: &DrivenEngine<Wakeup>, period: Duration) -> Task<Interval> {
-    Task::new(engine.interval(period).unwrap())
+    Task::new(engine.handle().interval(period).unwrap())
 }
 
 /// An interval of 40 ms that has begun at 3 ms, with `behavior`; ticks are told in ms after that.
@@ -71,24 +71,24 @@ impl Forty {
 fn a_period_of_zero_is_refused() {
     let engine = driven();
     let errors: [ZeroPeriod; 2] = [
-        engine.interval(Duration::ZERO).unwrap_err(),
-        engine.interval_at(Timestamp::MAX, Duration::ZERO).unwrap_err(),
+        engine.handle().interval(Duration::ZERO).unwrap_err(),
+        engine.handle().interval_at(Timestamp::MAX, Duration::ZERO).unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.to_string(), "the period of an interval must not be zero");
         assert!((&error as &dyn Error).source().is_none());
     }
-    assert!(engine.interval(NANO).is_ok());
+    assert!(engine.handle().interval(NANO).is_ok());
 }
 
 #[test]
 fn the_first_tick_is_at_the_start() {
     let mut engine = driven();
     engine.advance(MS / 2);
-    let start = engine.now();
+    let start = engine.handle().now();
     let mut now = every(&engine, 10 * MS);
-    let mut later = Task::new(engine.interval_at(start + 5 * MS, 10 * MS).unwrap());
-    let mut earlier = Task::new(engine.interval_at(Timestamp::ZERO, 10 * MS).unwrap());
+    let mut later = Task::new(engine.handle().interval_at(start + 5 * MS, 10 * MS).unwrap());
+    let mut earlier = Task::new(engine.handle().interval_at(Timestamp::ZERO, 10 * MS).unwrap());
     assert_eq!((now.ticks(), earlier.ticks(), later.ticks()), (vec![start], vec![Timestamp::ZERO], vec![]));
     assert_eq!(later.next(&mut engine), start + 5 * MS);
     assert_eq!(earlier.next(&mut engine), Timestamp::ZERO + 10 * MS);
@@ -223,7 +223,7 @@ fn a_tick_that_was_taken_wakes_nobody_before_the_next_poll() {
     let mut task = every(&engine, 10 * MS);
     assert!(task.tick().is_ready());
     engine.advance(SECOND);
-    assert_eq!((task.take_wakes(), engine.stats().owned.alive), (0, 0));
+    assert_eq!((task.take_wakes(), engine.handle().stats().owned.alive), (0, 0));
     // As a stream that gives every fourth tick and wakes itself for the others.
     let given = Log::new();
     let mut stream = every(&engine, 10 * MS);
@@ -272,7 +272,7 @@ fn a_period_of_a_century_is_kept() {
         task.future.set_missed_tick_behavior(behavior);
         for n in 0..5 {
             assert_eq!(task.next(&mut engine), Timestamp::ZERO + n * 100 * YEAR);
-            assert_eq!(engine.now(), Timestamp::ZERO + n * 100 * YEAR);
+            assert_eq!(engine.handle().now(), Timestamp::ZERO + n * 100 * YEAR);
         }
     }
 }
@@ -294,13 +294,13 @@ fn ten_thousand_ticks_do_not_drift() {
 fn no_drift(period: Duration, phase: Duration, behavior: MissedTickBehavior) {
     let mut engine = driven();
     engine.advance(phase);
-    let start = engine.now();
+    let start = engine.handle().now();
     let mut task = every(&engine, period);
     task.future.set_missed_tick_behavior(behavior);
     let mut due = start;
     for tick in 0..10_000 {
         assert_eq!(task.next(&mut engine), due, "tick {tick} of {period:?} from {phase:?}, {behavior:?}");
-        assert!(engine.now() >= due && engine.now() <= due_tick(due, MS).max(start));
+        assert!(engine.handle().now() >= due && engine.handle().now() <= due_tick(due, MS).max(start));
         due = due + period;
     }
 }
@@ -343,7 +343,7 @@ fn ticks_that_are_shorter_than_the_engines_come_in_bunches() {
     assert_eq!(task.ticks().len(), 1);
     for n in 1..=1_000 {
         task.run_until_woken(&mut engine);
-        assert_eq!(engine.now(), Timestamp::ZERO + n * MS);
+        assert_eq!(engine.handle().now(), Timestamp::ZERO + n * MS);
         assert_eq!((task.ticks().len(), task.take_wakes()), (10, 0));
     }
     // Skipping, there is one tick for each wake.
@@ -396,14 +396,14 @@ fn stalls_of_all_lengths_end_by_the_book() {
         let period = periods[rng.index(periods.len())];
         let mut engine = driven();
         engine.advance(rng.nanos_below(3 * MS));
-        let mut due = engine.now();
+        let mut due = engine.handle().now();
         let mut task = every(&engine, Duration::from_nanos(period));
         task.future.set_missed_tick_behavior(behavior);
         assert_eq!(task.future.missed_tick_behavior(), behavior);
         // Whether the shard has been told of the tick: it may take until its own next one. What has come before is there.
         let mut is_armed = false;
         for _ in 0..200 {
-            let now = engine.now();
+            let now = engine.handle().now();
             while let Poll::Ready(tick) = task.tick() {
                 assert_eq!(tick, due, "{behavior:?} of {period}");
                 assert!(due <= now, "early: {behavior:?} of {period}");
@@ -441,7 +441,7 @@ fn what_is_done_about_missed_ticks_may_be_changed_at_any_time() {
 #[test]
 fn a_tick_is_not_lost_with_the_future_that_waited_for_it() {
     let mut engine = driven();
-    let mut interval = engine.interval(10 * MS).unwrap();
+    let mut interval = engine.handle().interval(10 * MS).unwrap();
     let mut ticks = Vec::new();
     for step in 0..100 {
         // Waited for by a task that gives up, before and after the tick has come.
@@ -456,19 +456,19 @@ fn a_tick_is_not_lost_with_the_future_that_waited_for_it() {
         engine.advance(MS);
     }
     assert_eq!(ticks, (0..10).map(|n| Timestamp::ZERO + n * 10 * MS).collect::<Vec<_>>());
-    assert_eq!(engine.stats().owned.alive, 1);
+    assert_eq!(engine.handle().stats().owned.alive, 1);
     drop(interval);
     engine.advance(SECOND);
-    assert_eq!((engine.stats().owned.alive, engine.stats().total.tickets), (0, 0));
+    assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().total.tickets), (0, 0));
 }
 
 #[test]
 fn an_interval_that_is_not_polled_registers_nothing() {
     let mut engine = driven();
-    let mut interval = engine.interval(10 * MS).unwrap();
+    let mut interval = engine.handle().interval(10 * MS).unwrap();
     interval.reset();
     engine.advance(HOUR);
-    assert_eq!((engine.stats().owned.alive, engine.stats().owned.posted), (0, 0));
+    assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().owned.posted), (0, 0));
 }
 
 #[test]
@@ -476,7 +476,7 @@ fn after_a_shutdown_an_interval_ticks_no_more() {
     let mut engine = driven();
     let mut task = every(&engine, 10 * MS);
     assert_eq!(task.ticks().len(), 1);
-    assert_eq!(engine.shutdown().len(), 0);
+    assert_eq!(engine.handle().shutdown().len(), 0);
     for _ in 0..10 {
         engine.advance(10 * MS);
         assert_eq!((task.tick(), task.take_wakes()), (Poll::Pending, 0));

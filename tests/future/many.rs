@@ -22,7 +22,7 @@ fn thousands_with_random_deadlines_are_each_woken_once_on_their_tick() {
                     1 => rng.nanos_below(SECOND),
                     _ => rng.nanos_below(HOUR),
                 };
-                let sleep = engine.sleep(delay + Duration::from_nanos(1));
+                let sleep = engine.handle().sleep(delay + Duration::from_nanos(1));
                 (sleep, on_wake(move || wakes.push((n, clock.now()))))
             })
             .collect();
@@ -36,9 +36,9 @@ fn thousands_with_random_deadlines_are_each_woken_once_on_their_tick() {
         for (sleep, waker) in &mut sleeps {
             assert_eq!(poll_with(sleep, waker), Poll::Ready(()));
         }
-        assert_eq!(engine.stats().owned.alive, 5_000);
+        assert_eq!(engine.handle().stats().owned.alive, 5_000);
         drop(sleeps);
-        assert_eq!(engine.stats().owned.alive, 0);
+        assert_eq!(engine.handle().stats().owned.alive, 0);
     }
 }
 
@@ -118,10 +118,11 @@ fn simulate(seed: u64) {
         waiting: None,
         owes_a_wake: false,
     };
-    let mut all: Vec<Known> = (0..8).map(|_| fresh(engine.sleep(delay()), engine.now())).collect();
+    let mut all: Vec<Known> =
+        (0..8).map(|_| fresh(engine.handle().sleep(delay()), engine.handle().now())).collect();
     for step in 0..400 {
         let at = rng.index(all.len());
-        let now = engine.now();
+        let now = engine.handle().now();
         let known = &mut all[at];
         match rng.below(10) {
             0..4 => {
@@ -149,19 +150,23 @@ fn simulate(seed: u64) {
                 known.sleep.reset(deadline);
                 (known.set_at, known.turned_since) = (now, false);
             }
-            6 => *known = fresh(engine.sleep(delay()), now),
+            6 => *known = fresh(engine.handle().sleep(delay()), now),
             _ => {
                 engine.advance(if rng.chance(50) { rng.nanos_below(3 * MS) } else { delay() });
                 let wakes = wakes.take();
                 for (at, known) in all.iter_mut().enumerate() {
                     let mine: Vec<_> =
                         wakes.iter().filter(|wake| wake.0 == at).map(|wake| (wake.1, wake.2)).collect();
-                    known.check(&mine, engine.now(), &format!("seed {seed}, step {step}, sleep {at}"));
+                    known.check(
+                        &mine,
+                        engine.handle().now(),
+                        &format!("seed {seed}, step {step}, sleep {at}"),
+                    );
                 }
             }
         }
         assert!(wakes.len() == 0, "woken by none: seed {seed}, step {step}");
     }
     drop(all);
-    assert_eq!(engine.stats().owned.alive, 0, "seed {seed}");
+    assert_eq!(engine.handle().stats().owned.alive, 0, "seed {seed}");
 }

@@ -14,28 +14,30 @@ use tourbillon::{Builder, Clock, Timestamp};
 fn a_sleep_until_now_is_over_when_it_is_first_polled() {
     let mut engine = driven();
     engine.advance(7 * MS + MS / 3);
-    for deadline in [engine.now(), Timestamp::ZERO, Timestamp::from_nanos(1), Timestamp::ZERO + 7 * MS] {
-        let mut task = Task::new(engine.sleep_until(deadline));
+    for deadline in
+        [engine.handle().now(), Timestamp::ZERO, Timestamp::from_nanos(1), Timestamp::ZERO + 7 * MS]
+    {
+        let mut task = Task::new(engine.handle().sleep_until(deadline));
         assert!(task.future.is_elapsed());
         assert_eq!(task.poll(), Poll::Ready(()));
         assert_eq!(task.future.deadline(), deadline);
     }
-    assert_eq!((engine.stats().owned.alive, engine.stats().owned.posted), (0, 0));
+    assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().owned.posted), (0, 0));
 }
 
 #[test]
 fn sleeps_without_a_delay_cost_no_time() {
     let engine = driven();
     for _ in 0..1_000 {
-        assert_eq!(Task::new(engine.sleep(Duration::ZERO)).poll(), Poll::Ready(()));
+        assert_eq!(Task::new(engine.handle().sleep(Duration::ZERO)).poll(), Poll::Ready(()));
     }
-    assert_eq!(engine.now(), Timestamp::ZERO);
+    assert_eq!(engine.handle().now(), Timestamp::ZERO);
 }
 
 #[test]
 fn it_has_elapsed_from_its_deadline_on() {
     let mut engine = driven();
-    let mut task = Task::new(engine.sleep(10 * MS));
+    let mut task = Task::new(engine.handle().sleep(10 * MS));
     assert!(!task.future.is_elapsed());
     assert!(task.poll().is_pending());
     engine.advance(10 * MS - Duration::from_nanos(1));
@@ -54,9 +56,9 @@ fn each_sleep_ends_at_the_tick_of_its_deadline() {
     for from in [0, 5, 63, 64, 250, 4_095, 65_530] {
         engine.advance(from * MS);
         for ticks in [1, 2, 10, 59, 60, 63, 64, 65, 255, 256, 257, 4_095, 4_096, 70_000] {
-            let start = engine.now();
-            Task::new(engine.sleep(ticks * MS)).run(&mut engine);
-            assert_eq!(engine.now(), start + ticks * MS);
+            let start = engine.handle().now();
+            Task::new(engine.handle().sleep(ticks * MS)).run(&mut engine);
+            assert_eq!(engine.handle().now(), start + ticks * MS);
         }
     }
 }
@@ -65,21 +67,21 @@ fn each_sleep_ends_at_the_tick_of_its_deadline() {
 fn a_nanosecond_more_is_a_tick_more() {
     let mut engine = driven();
     for _ in 0..5 {
-        let start = engine.now();
-        Task::new(engine.sleep(MS + Duration::from_nanos(1))).run(&mut engine);
-        assert_eq!(engine.now(), start + 2 * MS);
+        let start = engine.handle().now();
+        Task::new(engine.handle().sleep(MS + Duration::from_nanos(1))).run(&mut engine);
+        assert_eq!(engine.handle().now(), start + 2 * MS);
     }
     // And what is left of the present tick counts.
     engine.advance(MS / 2);
-    let start = engine.now();
-    Task::new(engine.sleep(MS / 4)).run(&mut engine);
-    assert_eq!(engine.now(), start + MS / 2);
+    let start = engine.handle().now();
+    Task::new(engine.handle().sleep(MS / 4)).run(&mut engine);
+    assert_eq!(engine.handle().now(), start + MS / 2);
 }
 
 #[test]
 fn a_reset_to_a_later_deadline_wakes_at_that_one_alone() {
     let mut engine = driven();
-    let mut task = Task::new(engine.sleep(100 * MS));
+    let mut task = Task::new(engine.handle().sleep(100 * MS));
     assert!(task.poll().is_pending());
     task.future.reset(Timestamp::ZERO + 200 * MS);
     engine.advance(199 * MS);
@@ -95,7 +97,7 @@ fn a_reset_to_an_earlier_deadline_wakes_at_that_one() {
     // Before and after the shard has seen the first one, without and with a poll in between.
     for (turned, polled) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut engine = driven();
-        let mut task = Task::new(engine.sleep(100 * MS));
+        let mut task = Task::new(engine.handle().sleep(100 * MS));
         assert!(task.poll().is_pending());
         if turned {
             engine.advance(10 * MS);
@@ -105,7 +107,7 @@ fn a_reset_to_an_earlier_deadline_wakes_at_that_one() {
             assert!(task.poll().is_pending());
         }
         task.run_until_woken(&mut engine);
-        assert_eq!(engine.now(), Timestamp::ZERO + 80 * MS);
+        assert_eq!(engine.handle().now(), Timestamp::ZERO + 80 * MS);
         assert_eq!(task.poll(), Poll::Ready(()));
         engine.advance(SECOND);
         assert_eq!(task.take_wakes(), 0, "the old deadline woke it too");
@@ -116,29 +118,29 @@ fn a_reset_to_an_earlier_deadline_wakes_at_that_one() {
 #[test]
 fn a_reset_after_completion_begins_anew() {
     let mut engine = driven();
-    let mut task = Task::new(engine.sleep(100 * MS));
+    let mut task = Task::new(engine.handle().sleep(100 * MS));
     task.run(&mut engine);
     assert_eq!(task.poll(), Poll::Ready(()));
     for round in 0..10 {
-        let start = engine.now();
+        let start = engine.handle().now();
         let delay = (10 + round) * MS;
         task.future.reset(start + delay);
         assert!(!task.future.is_elapsed());
         task.run(&mut engine);
-        assert_eq!(engine.now(), start + delay);
+        assert_eq!(engine.handle().now(), start + delay);
     }
     // To another one than before, twice polled.
     task.future.reset_after(600 * SECOND);
     assert!(task.poll().is_pending());
     assert!(task.poll().is_pending());
-    assert_eq!(engine.stats().owned.alive, 1);
+    assert_eq!(engine.handle().stats().owned.alive, 1);
 }
 
 /// Row R18.
 #[test]
 fn a_reset_to_the_past_ends_it_with_the_next_poll() {
     let mut engine = driven();
-    let mut task = Task::new(engine.sleep(100 * MS));
+    let mut task = Task::new(engine.handle().sleep(100 * MS));
     assert!(task.poll().is_pending());
     engine.advance(50 * MS);
     assert_eq!(task.take_wakes(), 0);
@@ -150,12 +152,12 @@ fn a_reset_to_the_past_ends_it_with_the_next_poll() {
 #[test]
 fn a_reset_to_the_past_wakes_the_task_with_the_next_turn() {
     let mut engine = driven();
-    let mut task = Task::new(engine.sleep(100 * MS));
+    let mut task = Task::new(engine.handle().sleep(100 * MS));
     assert!(task.poll().is_pending());
     engine.advance(50 * MS);
     task.future.reset(Timestamp::ZERO + 40 * MS);
     engine.turn();
-    assert_eq!((task.take_wakes(), engine.now()), (1, Timestamp::ZERO + 50 * MS));
+    assert_eq!((task.take_wakes(), engine.handle().now()), (1, Timestamp::ZERO + 50 * MS));
     assert_eq!(task.poll(), Poll::Ready(()));
 }
 
@@ -164,9 +166,9 @@ fn a_reset_to_the_past_wakes_the_task_with_the_next_turn() {
 fn sleeps_of_years_end_on_their_tick() {
     let mut engine = driven();
     for years in [1, 1, 1, 1, 1, 5, 10, 100] {
-        let start = engine.now();
-        Task::new(engine.sleep(years * YEAR)).run(&mut engine);
-        assert_eq!(engine.now(), start + years * YEAR);
+        let start = engine.handle().now();
+        Task::new(engine.handle().sleep(years * YEAR)).run(&mut engine);
+        assert_eq!(engine.handle().now(), start + years * YEAR);
     }
 }
 
@@ -176,11 +178,11 @@ fn the_longest_sleeps_never_end_and_hide_no_short_one() {
     for delay in [Duration::MAX, Duration::MAX - MS, Duration::from_secs(u64::MAX / 10)] {
         let mut engine = driven();
         engine.advance(MS / 2);
-        let mut longest = Task::new(engine.sleep(delay));
+        let mut longest = Task::new(engine.handle().sleep(delay));
         assert_eq!(longest.future.deadline(), Timestamp::MAX);
         assert!(longest.poll().is_pending());
-        Task::new(engine.sleep(Duration::from_nanos(1))).run(&mut engine);
-        assert_eq!(engine.now(), Timestamp::ZERO + MS);
+        Task::new(engine.handle().sleep(Duration::from_nanos(1))).run(&mut engine);
+        assert_eq!(engine.handle().now(), Timestamp::ZERO + MS);
         engine.advance(500 * YEAR);
         assert!(longest.poll().is_pending());
         engine.advance_to(Timestamp::MAX);
@@ -197,10 +199,10 @@ fn sleeps_end_up_to_the_last_tick() {
     let last_tick = u64::MAX / 1_000_000 * 1_000_000;
     for deadline in [1, 2, 1 << 20, (1 << 40) - 1, 1 << 40, 1 << 63, last_tick - 1, last_tick] {
         let mut engine = driven();
-        let mut task = Task::new(engine.sleep_until(Timestamp::from_nanos(deadline)));
+        let mut task = Task::new(engine.handle().sleep_until(Timestamp::from_nanos(deadline)));
         assert!(task.poll().is_pending());
         task.run_until_woken(&mut engine);
-        assert_eq!(engine.now(), due_tick(Timestamp::from_nanos(deadline), MS), "{deadline}");
+        assert_eq!(engine.handle().now(), due_tick(Timestamp::from_nanos(deadline), MS), "{deadline}");
         assert_eq!(task.poll(), Poll::Ready(()), "{deadline}");
     }
 }
@@ -208,18 +210,18 @@ fn sleeps_end_up_to_the_last_tick() {
 #[test]
 fn one_that_was_moved_to_another_tick_is_dropped_there() {
     let mut engine = driven();
-    let mut tasks = [5, 5, 10].map(|ticks| Task::new(engine.sleep(ticks * MS)));
+    let mut tasks = [5, 5, 10].map(|ticks| Task::new(engine.handle().sleep(ticks * MS)));
     for task in &mut tasks {
         assert!(task.poll().is_pending());
     }
     let [mut first, mut moved, mut last] = tasks;
     moved.future.reset(Timestamp::ZERO + 10 * MS);
     first.run(&mut engine);
-    assert_eq!((engine.now(), moved.take_wakes()), (Timestamp::ZERO + 5 * MS, 0));
+    assert_eq!((engine.handle().now(), moved.take_wakes()), (Timestamp::ZERO + 5 * MS, 0));
     drop(moved);
-    assert_eq!(engine.stats().owned.alive, 2);
+    assert_eq!(engine.handle().stats().owned.alive, 2);
     last.run(&mut engine);
-    assert_eq!(engine.now(), Timestamp::ZERO + 10 * MS);
+    assert_eq!(engine.handle().now(), Timestamp::ZERO + 10 * MS);
 }
 
 #[test]
@@ -227,7 +229,7 @@ fn a_sleep_keeps_to_its_own_engine() {
     let mut mine = driven();
     let mut other = driven();
     mine.advance(HOUR);
-    let mut task = Task::new(mine.sleep(MS));
+    let mut task = Task::new(mine.handle().sleep(MS));
     assert!(task.poll().is_pending());
     // Reset and polled amid the other's work.
     other.advance(10 * HOUR);
@@ -235,7 +237,7 @@ fn a_sleep_keeps_to_its_own_engine() {
     assert_eq!(task.future.deadline(), Timestamp::ZERO + HOUR + 2 * MS);
     assert!(task.poll().is_pending());
     other.advance(10 * HOUR);
-    assert_eq!((task.take_wakes(), other.stats().owned.posted), (0, 0));
+    assert_eq!((task.take_wakes(), other.handle().stats().owned.posted), (0, 0));
     mine.advance(2 * MS);
     assert_eq!(task.take_wakes(), 1);
     assert_eq!(task.poll(), Poll::Ready(()));
@@ -245,13 +247,13 @@ fn a_sleep_keeps_to_its_own_engine() {
 #[test]
 fn a_task_that_never_rests_sleeps_no_longer() {
     let mut engine = driven();
-    let mut task = Task::new(engine.sleep(10 * MS));
+    let mut task = Task::new(engine.handle().sleep(10 * MS));
     for tenth in 0..100 {
         assert!(task.poll().is_pending(), "early at {tenth}");
         engine.advance(MS / 10);
     }
     assert_eq!(task.poll(), Poll::Ready(()));
-    assert_eq!((task.take_wakes(), engine.stats().owned.posted), (1, 1));
+    assert_eq!((task.take_wakes(), engine.handle().stats().owned.posted), (1, 1));
 }
 
 // --- What a sleep costs ---
@@ -259,13 +261,13 @@ fn a_task_that_never_rests_sleeps_no_longer() {
 #[test]
 fn a_sleep_that_is_not_polled_registers_nothing() {
     let mut engine = driven();
-    let mut sleeps: Vec<Sleep> = (0..100).map(|n| engine.sleep(n * MS)).collect();
+    let mut sleeps: Vec<Sleep> = (0..100).map(|n| engine.handle().sleep(n * MS)).collect();
     for sleep in &mut sleeps {
         sleep.reset_after(HOUR);
         assert!(!sleep.is_elapsed());
     }
     engine.advance(HOUR / 2);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!((stats.owned.alive, stats.owned.posted, stats.total.tickets), (0, 0, 0));
     assert_eq!(stats.scheduled, 0);
 }
@@ -275,22 +277,22 @@ fn a_sleep_that_is_dropped_is_disarmed_and_leaves_nothing() {
     // Before the shard has seen its ticket (row R13), and after.
     for turned in [false, true] {
         let mut engine = driven();
-        let mut tasks: Vec<_> = (1..=1_000).map(|n| Task::new(engine.sleep(n * MS))).collect();
+        let mut tasks: Vec<_> = (1..=1_000).map(|n| Task::new(engine.handle().sleep(n * MS))).collect();
         for task in &mut tasks {
             assert!(task.poll().is_pending());
         }
         if turned {
             engine.turn();
         }
-        assert_eq!(engine.stats().owned.alive, 1_000);
+        assert_eq!(engine.handle().stats().owned.alive, 1_000);
         let kept = tasks.split_off(999).pop().unwrap();
         let bells: Vec<_> = tasks.into_iter().map(Task::drop_future).collect();
-        assert_eq!(engine.stats().owned.alive, 1);
+        assert_eq!(engine.handle().stats().owned.alive, 1);
         engine.advance(SECOND);
         assert!(bells.iter().all(|bell| bell.take() == 0));
         assert_eq!(kept.take_wakes(), 1);
         drop(kept);
-        let stats = engine.stats();
+        let stats = engine.handle().stats();
         assert_eq!((stats.owned.alive, stats.owned.fired, stats.total.tickets), (0, 1, 0));
     }
 }
@@ -299,24 +301,24 @@ fn a_sleep_that_is_dropped_is_disarmed_and_leaves_nothing() {
 fn slots_of_dropped_sleeps_are_used_again() {
     let engine = driven_with(Builder::new().capacity(1));
     for _ in 0..10_000 {
-        let mut task = Task::new(engine.sleep(HOUR));
+        let mut task = Task::new(engine.handle().sleep(HOUR));
         assert!(task.poll().is_pending());
         assert_eq!(task.take_wakes(), 0, "there was no room");
-        assert_eq!(engine.stats().owned.alive, 1);
+        assert_eq!(engine.handle().stats().owned.alive, 1);
     }
-    assert_eq!(engine.stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
 #[test]
 fn completion_lasts() {
     let mut engine = driven();
-    let mut task = Task::new(engine.sleep(10 * MS));
+    let mut task = Task::new(engine.handle().sleep(10 * MS));
     task.run(&mut engine);
     for _ in 0..100 {
         assert_eq!(task.poll(), Poll::Ready(()));
         engine.advance(10 * MS);
     }
-    assert_eq!((task.take_wakes(), engine.stats().owned.fired), (0, 1));
+    assert_eq!((task.take_wakes(), engine.handle().stats().owned.fired), (0, 1));
 }
 
 // --- Resetting ---
@@ -326,17 +328,17 @@ fn a_reset_before_the_first_poll_is_all_that_counts() {
     let mut engine = driven();
     engine.advance(20 * MS);
     for (first, second) in [(10, 30), (30, 10), (10, 10)] {
-        let start = engine.now();
-        let mut task = Task::new(engine.sleep(first * MS));
+        let start = engine.handle().now();
+        let mut task = Task::new(engine.handle().sleep(first * MS));
         task.future.reset(start + second * MS);
         task.run(&mut engine);
-        assert_eq!(engine.now(), start + second * MS);
+        assert_eq!(engine.handle().now(), start + second * MS);
     }
-    let mut past = Task::new(engine.sleep(10 * MS));
+    let mut past = Task::new(engine.handle().sleep(10 * MS));
     past.future.reset(Timestamp::ZERO);
     assert_eq!(past.poll(), Poll::Ready(()));
     // A past deadline that was moved on before anybody looked.
-    let mut future = Task::new(engine.sleep_until(Timestamp::ZERO));
+    let mut future = Task::new(engine.handle().sleep_until(Timestamp::ZERO));
     future.future.reset_after(10 * MS);
     assert!(future.poll().is_pending());
 }
@@ -346,8 +348,8 @@ fn the_last_of_many_resets_counts() {
     let mut engine = driven();
     let mut rng = Rng::new(5);
     for _ in 0..200 {
-        let start = engine.now();
-        let mut task = Task::new(engine.sleep(HOUR));
+        let start = engine.handle().now();
+        let mut task = Task::new(engine.handle().sleep(HOUR));
         assert!(task.poll().is_pending());
         let mut deadline = start;
         for _ in 0..rng.below(10) + 1 {
@@ -358,7 +360,7 @@ fn the_last_of_many_resets_counts() {
             }
         }
         task.run_until_woken(&mut engine);
-        assert_eq!(engine.now(), due_tick(deadline, MS));
+        assert_eq!(engine.handle().now(), due_tick(deadline, MS));
         assert_eq!(task.poll(), Poll::Ready(()));
     }
 }
@@ -383,7 +385,7 @@ fn a_sleep_that_is_moved_while_its_old_deadline_fires_ends_at_the_new_one() {
         })
         .into();
     for (shared, waker) in [&one, &two].into_iter().zip(&wakers) {
-        shared.put(engine.sleep(10 * MS));
+        shared.put(engine.handle().sleep(10 * MS));
         assert!(shared.poll(waker).is_pending());
     }
     engine.advance(10 * MS);
@@ -400,7 +402,7 @@ fn a_sleep_that_is_disarmed_never_ends_and_may_be_reset() {
     // Before its first poll, amid its time, when that has passed, and once it is over.
     for (polled, passes) in [(false, 0), (false, 20), (true, 0), (true, 5), (true, 10), (true, 20)] {
         let mut engine = driven();
-        let mut task = Task::new(engine.sleep(10 * MS));
+        let mut task = Task::new(engine.handle().sleep(10 * MS));
         assert!(!polled || task.poll().is_pending());
         engine.advance(passes * MS);
         assert_eq!(task.take_wakes(), usize::from(polled && passes >= 10));
@@ -414,17 +416,17 @@ fn a_sleep_that_is_disarmed_never_ends_and_may_be_reset() {
         assert!(task.poll().is_pending());
         engine.advance(YEAR);
         assert_eq!((task.take_wakes(), task.poll()), (0, Poll::Pending));
-        let start = engine.now();
+        let start = engine.handle().now();
         task.future.reset_after(10 * MS);
         task.run_until_woken(&mut engine);
-        assert_eq!((engine.now(), task.poll()), (start + 10 * MS, Poll::Ready(())));
+        assert_eq!((engine.handle().now(), task.poll()), (start + 10 * MS, Poll::Ready(())));
     }
 }
 
 #[test]
 fn a_sleep_that_is_disarmed_and_reset_wakes_who_polled_it_last() {
     let mut engine = driven();
-    let mut task = Task::new(engine.sleep(10 * MS));
+    let mut task = Task::new(engine.handle().sleep(10 * MS));
     assert!(task.poll().is_pending());
     for _ in 0..100 {
         task.future.disarm();
@@ -433,7 +435,7 @@ fn a_sleep_that_is_disarmed_and_reset_wakes_who_polled_it_last() {
         task.future.reset_after(10 * MS);
         engine.advance(MS);
     }
-    assert_eq!((task.take_wakes(), engine.stats().owned.fired), (0, 0));
+    assert_eq!((task.take_wakes(), engine.handle().stats().owned.fired), (0, 0));
     engine.advance(9 * MS);
     assert_eq!((task.take_wakes(), task.poll()), (1, Poll::Ready(())));
 }
@@ -442,18 +444,18 @@ fn a_sleep_that_is_disarmed_and_reset_wakes_who_polled_it_last() {
 fn an_idle_timeout_that_each_event_resets_costs_next_to_nothing() {
     // As in a loop around a select: events come, the sleep is reset by hand, and polled with what else there is.
     let mut engine = driven();
-    let mut idle = Task::new(engine.sleep(30 * SECOND));
+    let mut idle = Task::new(engine.handle().sleep(30 * SECOND));
     for _event in 0..10_000 {
         assert!(idle.poll().is_pending());
         engine.advance(10 * MS);
         assert_eq!(idle.take_wakes(), 0);
         idle.future.reset_after(30 * SECOND);
     }
-    let last = engine.now();
-    assert_eq!(engine.stats().owned.posted, 1);
-    assert!(engine.stats().owned.put_off <= 5, "{:?}", engine.stats().owned);
+    let last = engine.handle().now();
+    assert_eq!(engine.handle().stats().owned.posted, 1);
+    assert!(engine.handle().stats().owned.put_off <= 5, "{:?}", engine.handle().stats().owned);
     idle.run_until_woken(&mut engine);
-    assert_eq!(engine.now(), last + 30 * SECOND);
+    assert_eq!(engine.handle().now(), last + 30 * SECOND);
     assert_eq!(idle.poll(), Poll::Ready(()));
 }
 
@@ -462,11 +464,11 @@ fn an_idle_timeout_that_each_event_resets_costs_next_to_nothing() {
 #[test]
 fn a_sleep_waits_until_a_clock_that_stepped_back_has_caught_up() {
     let mut engine = driven();
-    let mut old = Task::new(engine.sleep(100 * MS));
+    let mut old = Task::new(engine.handle().sleep(100 * MS));
     assert!(old.poll().is_pending());
     engine.advance(50 * MS);
     engine.clock().set(Timestamp::ZERO + 20 * MS);
-    let mut new = Task::new(engine.sleep(10 * MS));
+    let mut new = Task::new(engine.handle().sleep(10 * MS));
     for now in 20..30 {
         engine.advance_to(Timestamp::ZERO + now * MS);
         assert!(old.poll().is_pending() && new.poll().is_pending(), "early at {now}");
@@ -475,7 +477,7 @@ fn a_sleep_waits_until_a_clock_that_stepped_back_has_caught_up() {
     assert_eq!((new.take_wakes(), new.poll()), (1, Poll::Ready(())));
     assert!(old.poll().is_pending());
     old.run(&mut engine);
-    assert_eq!(engine.now(), Timestamp::ZERO + 100 * MS);
+    assert_eq!(engine.handle().now(), Timestamp::ZERO + 100 * MS);
 }
 
 #[test]
@@ -484,7 +486,7 @@ fn a_sleep_that_is_used_again_after_the_clock_stepped_back_is_not_early() {
     for deadline in [60, 100] {
         let deadline = Timestamp::ZERO + deadline * MS;
         let mut engine = driven();
-        let mut task = Task::new(engine.sleep(100 * MS));
+        let mut task = Task::new(engine.handle().sleep(100 * MS));
         task.run(&mut engine);
         engine.clock().set(Timestamp::ZERO + 50 * MS);
         task.future.reset(deadline);
@@ -493,7 +495,7 @@ fn a_sleep_that_is_used_again_after_the_clock_stepped_back_is_not_early() {
         engine.advance_to(Timestamp::ZERO + 59 * MS);
         assert!(task.poll().is_pending(), "early");
         task.run(&mut engine);
-        assert!(engine.now() >= deadline);
+        assert!(engine.handle().now() >= deadline);
     }
 }
 
@@ -502,44 +504,44 @@ fn a_sleep_that_is_used_again_after_the_clock_stepped_back_is_not_early() {
 #[test]
 fn while_the_engine_is_full_a_sleep_keeps_polling_and_is_not_early() {
     let mut engine = driven_with(Builder::new().capacity(1));
-    let mut holder = Task::new(engine.sleep(HOUR));
+    let mut holder = Task::new(engine.handle().sleep(HOUR));
     assert!(holder.poll().is_pending());
-    let mut crowded = Task::new(engine.sleep(10 * MS));
+    let mut crowded = Task::new(engine.handle().sleep(10 * MS));
     for tenth in 0..100 {
         assert!(crowded.poll().is_pending(), "early at {tenth}");
         assert_eq!(crowded.take_wakes(), 1, "it would not poll again");
         engine.advance(MS / 10);
     }
     assert_eq!(crowded.poll(), Poll::Ready(()));
-    assert_eq!(engine.stats().owned.alive, 1);
+    assert_eq!(engine.handle().stats().owned.alive, 1);
 }
 
 #[test]
 fn a_sleep_takes_the_slot_that_comes_free() {
     let mut engine = driven_with(Builder::new().capacity(1));
-    let mut holder = Task::new(engine.sleep(HOUR));
+    let mut holder = Task::new(engine.handle().sleep(HOUR));
     assert!(holder.poll().is_pending());
-    let mut crowded = Task::new(engine.sleep(10 * MS));
+    let mut crowded = Task::new(engine.handle().sleep(10 * MS));
     assert!(crowded.poll().is_pending());
     assert_eq!(crowded.take_wakes(), 1);
     crowded.future.reset_after(20 * MS);
     drop(holder);
     crowded.run(&mut engine);
-    assert_eq!(engine.now(), Timestamp::ZERO + 20 * MS);
-    assert_eq!(engine.stats().owned.fired, 1);
+    assert_eq!(engine.handle().now(), Timestamp::ZERO + 20 * MS);
+    assert_eq!(engine.handle().stats().owned.fired, 1);
 }
 
 #[test]
 fn no_sleep_ends_that_was_under_way_when_its_engine_was_shut_down() {
     let mut engine = driven();
-    let mut early = Task::new(engine.sleep(10 * MS));
-    let mut moved = Task::new(engine.sleep(10 * MS));
-    let mut over = Task::new(engine.sleep(MS));
+    let mut early = Task::new(engine.handle().sleep(10 * MS));
+    let mut moved = Task::new(engine.handle().sleep(10 * MS));
+    let mut over = Task::new(engine.handle().sleep(MS));
     for task in [&mut early, &mut moved, &mut over] {
         assert!(task.poll().is_pending());
     }
     engine.advance(5 * MS);
-    assert_eq!(engine.shutdown().len(), 0, "what a handle owns comes back with nobody");
+    assert_eq!(engine.handle().shutdown().len(), 0, "what a handle owns comes back with nobody");
     moved.future.reset_after(MS);
     for _ in 0..100 {
         engine.advance(MS);
@@ -551,15 +553,15 @@ fn no_sleep_ends_that_was_under_way_when_its_engine_was_shut_down() {
     // That it had ended before is not forgotten.
     assert_eq!(over.poll(), Poll::Ready(()));
     drop((early, moved, over));
-    assert_eq!(engine.stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
 #[test]
 fn no_sleep_begins_after_the_shutdown() {
     let engine = driven();
-    let mut before = Task::new(engine.sleep(10 * MS));
-    assert_eq!(engine.shutdown().len(), 0);
-    let mut after = Task::new(engine.sleep(10 * MS));
+    let mut before = Task::new(engine.handle().sleep(10 * MS));
+    assert_eq!(engine.handle().shutdown().len(), 0);
+    let mut after = Task::new(engine.handle().sleep(10 * MS));
     for task in [&mut before, &mut after] {
         assert!(task.poll().is_pending());
         task.future.reset_after(20 * MS);
@@ -576,7 +578,7 @@ fn no_sleep_begins_after_the_shutdown() {
 #[test]
 fn sleeps_are_awaited_one_after_the_other() {
     let mut engine = driven();
-    let handle = (*engine).clone();
+    let handle = engine.handle().clone();
     let log = Log::new();
     let mut task = Task::new({
         let log = log.clone();
@@ -589,7 +591,7 @@ fn sleeps_are_awaited_one_after_the_other() {
     });
     task.run(&mut engine);
     assert_eq!(log.take(), [10, 30, 60, 100, 150].map(|ticks: u32| ticks * MS));
-    assert_eq!(engine.stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
 #[test]
@@ -597,10 +599,10 @@ fn of_two_sleeps_the_loser_may_be_polled_on() {
     // A select in a loop, by reference: the slow one goes on while the fast one is made anew.
     let mut engine = driven();
     let (bell, waker) = bell();
-    let mut slow = engine.sleep(95 * MS);
+    let mut slow = engine.handle().sleep(95 * MS);
     let mut rounds = 0;
     'slow: loop {
-        let mut fast = engine.sleep(10 * MS);
+        let mut fast = engine.handle().sleep(10 * MS);
         loop {
             if poll_with(&mut slow, &waker).is_ready() {
                 break 'slow;
@@ -615,13 +617,13 @@ fn of_two_sleeps_the_loser_may_be_polled_on() {
             }
         }
     }
-    assert_eq!((rounds, engine.now()), (9, Timestamp::ZERO + 95 * MS));
+    assert_eq!((rounds, engine.handle().now()), (9, Timestamp::ZERO + 95 * MS));
 }
 
 #[test]
 fn a_sleep_says_what_it_is() {
     let engine = driven();
-    let sleep = engine.sleep(MS);
+    let sleep = engine.handle().sleep(MS);
     assert_eq!(sleep.deadline(), Timestamp::ZERO + MS);
     assert!(format!("{sleep:?}").starts_with("Sleep { deadline: "));
     fn is_future<F: Future<Output = ()>>(_: &F) {}

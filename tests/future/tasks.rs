@@ -91,7 +91,7 @@ impl<F> Task<F> {
         while self.take_wakes() == 0 {
             let next = engine.next_expiry().expect("a task that nobody will wake");
             assert!(
-                engine.now() < next || next < Timestamp::MAX,
+                engine.handle().now() < next || next < Timestamp::MAX,
                 "a task that nobody wakes before the end of time"
             );
             engine.advance_to(next);

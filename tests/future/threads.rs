@@ -207,11 +207,11 @@ fn a_thread_that_never_rests_sleeps_no_longer() {
 fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
     within_patience(|| {
         let engine = engine(3, MS);
-        let mut sleep = engine.sleep(LONG);
+        let mut sleep = engine.handle().sleep(LONG);
         let (bell, waker) = bell();
         for hop in 0..20_u32 {
             assert!(poll_with(&mut sleep, &waker).is_pending());
-            let handle = (*engine).clone();
+            let handle = engine.handle().clone();
             sleep = thread::spawn(move || {
                 assert!(poll_with(&mut sleep, Waker::noop()).is_pending());
                 // Sooner than what the thread before has posted.
@@ -229,7 +229,7 @@ fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
         }
         assert_eq!(bell.take(), 0);
         drop(sleep);
-        wait_until("its slot is free", || engine.stats().owned.alive == 0);
+        wait_until("its slot is free", || engine.handle().stats().owned.alive == 0);
     });
 }
 
@@ -241,24 +241,24 @@ fn a_reset_that_races_with_the_old_deadline_loses_no_wake() {
         let tick = Duration::from_micros(10);
         let engine = engine(1, tick);
         let mut rng = Rng::new(7);
-        let mut sleep = engine.sleep(tick);
+        let mut sleep = engine.handle().sleep(tick);
         for _ in 0..3_000 {
-            let old = engine.now() + 3 * tick + rng.nanos_below(3 * tick);
+            let old = engine.handle().now() + 3 * tick + rng.nanos_below(3 * tick);
             sleep.reset(old);
             let _ = poll_with(&mut sleep, Waker::noop());
             let act = old + rng.nanos_below(8 * tick);
-            while engine.now() + 3 * tick < act {
+            while engine.handle().now() + 3 * tick < act {
                 std::hint::spin_loop();
             }
-            let new = engine.now() + rng.nanos_below(10 * tick);
+            let new = engine.handle().now() + rng.nanos_below(10 * tick);
             sleep.reset(new);
             block_on(&mut sleep);
-            assert!(engine.now() >= new, "early");
+            assert!(engine.handle().now() >= new, "early");
         }
         drop(sleep);
         // Its last wake may not have ended.
-        wait_until("its slot is free", || engine.stats().owned.alive == 0);
-        assert_eq!(engine.stats().total.panics, 0);
+        wait_until("its slot is free", || engine.handle().stats().owned.alive == 0);
+        assert_eq!(engine.handle().stats().total.panics, 0);
     });
 }
 
@@ -270,7 +270,7 @@ fn a_drop_that_races_with_the_firing_frees_the_slot() {
         let engine = engine(2, tick);
         let threads: Vec<_> = (0..2)
             .map(|seed| {
-                let handle = (*engine).clone();
+                let handle = engine.handle().clone();
                 thread::spawn(move || {
                     let mut rng = Rng::new(seed);
                     let (_bell, waker) = bell();
@@ -292,8 +292,8 @@ fn a_drop_that_races_with_the_firing_frees_the_slot() {
             let bell = thread.join().unwrap();
             wait_until("nobody has its waker", || Arc::strong_count(&bell) == 1);
         }
-        wait_until("all slots are free", || engine.stats().owned.alive == 0);
-        assert_eq!(engine.stats().total.panics, 0);
+        wait_until("all slots are free", || engine.handle().stats().owned.alive == 0);
+        assert_eq!(engine.handle().stats().total.panics, 0);
     });
 }
 
@@ -315,7 +315,7 @@ fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
                 }
             });
             let guard = lock(&lock_of_the_user);
-            let mut sleep = engine.sleep(20 * MS);
+            let mut sleep = engine.handle().sleep(20 * MS);
             if poll_with(&mut sleep, &waker).is_ready() {
                 // This thread was not to be had for so long.
                 continue;
@@ -329,16 +329,16 @@ fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
                 }
                 2 => drop(sleep),
                 _ => {
-                    let mut other = engine.sleep(LONG);
+                    let mut other = engine.handle().sleep(LONG);
                     assert!(poll_with(&mut other, &waker).is_pending());
-                    assert!(engine.stats().owned.alive >= 2);
+                    assert!(engine.handle().stats().owned.alive >= 2);
                 }
             }
             assert_eq!(ended.len(), 0);
             drop(guard);
             wait_until("the wake has ended", || ended.len() == 1);
         }
-        wait_until("all slots are free", || engine.stats().owned.alive == 0);
+        wait_until("all slots are free", || engine.handle().stats().owned.alive == 0);
     });
 }
 
@@ -348,22 +348,22 @@ fn nobody_is_woken_after_a_shutdown() {
     within_patience(|| {
         let engine = engine(2, MS);
         let (bell, waker) = bell();
-        let mut sleeps: Vec<Sleep> = (0..100).map(|n| engine.sleep(n % 20 * MS)).collect();
+        let mut sleeps: Vec<Sleep> = (0..100).map(|n| engine.handle().sleep(n % 20 * MS)).collect();
         for sleep in &mut sleeps {
             let _ = poll_with(sleep, &waker);
         }
-        block_on(engine.sleep(5 * MS));
-        assert_eq!(engine.shutdown().len(), 0);
+        block_on(engine.handle().sleep(5 * MS));
+        assert_eq!(engine.handle().shutdown().len(), 0);
         bell.take();
         thread::sleep(30 * MS);
         assert_eq!(bell.take(), 0);
         let answer = Answer::new();
         let other = answer.clone();
         let thread = thread::spawn(move || other.give(17));
-        assert_eq!(block_on(engine.timeout(LONG, answer)), Ok(17));
+        assert_eq!(block_on(engine.handle().timeout(LONG, answer)), Ok(17));
         thread.join().unwrap();
         drop(sleeps);
-        assert_eq!(engine.stats().owned.alive, 0);
+        assert_eq!(engine.handle().stats().owned.alive, 0);
     });
 }
 
@@ -373,14 +373,14 @@ fn more_sleeps_than_an_engine_has_room_for_end_all_the_same() {
     within_patience(|| {
         let engine = Builder::new().shards(1).capacity(4).build_async().unwrap();
         let sleeps = (0..100).map(|n| {
-            let sleep = engine.sleep(n % 10 * MS + MS);
-            let (deadline, handle) = (sleep.deadline(), (*engine).clone());
+            let sleep = engine.handle().sleep(n % 10 * MS + MS);
+            let (deadline, handle) = (sleep.deadline(), engine.handle().clone());
             async move {
                 sleep.await;
                 assert!(handle.now() >= deadline);
             }
         });
         assert_eq!(block_on(join_all(sleeps)).len(), 100);
-        wait_until("all slots are free", || engine.stats().owned.alive == 0);
+        wait_until("all slots are free", || engine.handle().stats().owned.alive == 0);
     });
 }

@@ -17,13 +17,16 @@ use tourbillon::{Builder, DrivenEngine, Timestamp};
 fn what_is_ready_is_never_timed_out() {
     let mut engine = driven();
     engine.advance(5 * SECOND);
-    for deadline in [engine.now(), Timestamp::ZERO, Timestamp::ZERO + 4 * SECOND, Timestamp::MAX] {
-        assert_eq!(Task::new(engine.timeout_at(deadline, async { 17 })).poll(), Poll::Ready(Ok(17)));
+    for deadline in [engine.handle().now(), Timestamp::ZERO, Timestamp::ZERO + 4 * SECOND, Timestamp::MAX] {
+        assert_eq!(Task::new(engine.handle().timeout_at(deadline, async { 17 })).poll(), Poll::Ready(Ok(17)));
     }
     for delay in [Duration::ZERO, HOUR, Duration::MAX] {
-        assert_eq!(Task::new(engine.timeout(delay, ready("at once"))).poll(), Poll::Ready(Ok("at once")));
+        assert_eq!(
+            Task::new(engine.handle().timeout(delay, ready("at once"))).poll(),
+            Poll::Ready(Ok("at once"))
+        );
     }
-    let owned = engine.stats().owned;
+    let owned = engine.handle().stats().owned;
     assert_eq!((owned.alive, owned.posted), (0, 0), "a timer was made for nothing");
 }
 
@@ -43,19 +46,22 @@ fn an_answer_in_time(
     // Nothing comes of the deadline any more, once it is dropped.
     let bell = task.drop_future();
     engine.advance(SECOND);
-    assert_eq!((bell.take(), engine.stats().owned.alive, engine.stats().owned.fired), (0, 0, 0));
+    assert_eq!(
+        (bell.take(), engine.handle().stats().owned.alive, engine.handle().stats().owned.fired),
+        (0, 0, 0)
+    );
 }
 
 #[test]
 fn an_answer_before_the_deadline_is_given_on() {
     let (mut engine, answer) = (driven(), Answer::new());
-    let task = Task::new(engine.timeout(100 * MS, answer.clone()));
+    let task = Task::new(engine.handle().timeout(100 * MS, answer.clone()));
     an_answer_in_time(&mut engine, &answer, task);
     let (mut engine, answer) = (driven(), Answer::new());
-    let task = Task::new(engine.timeout_at(Timestamp::ZERO + 100 * MS, answer.clone()));
+    let task = Task::new(engine.handle().timeout_at(Timestamp::ZERO + 100 * MS, answer.clone()));
     an_answer_in_time(&mut engine, &answer, task);
     let (mut engine, answer) = (driven(), Answer::new());
-    let mut timeout = engine.reusable_timeout();
+    let mut timeout = engine.handle().reusable_timeout();
     let task = Task::new({
         let answer = answer.clone();
         async move { timeout.timeout(100 * MS, answer).await }
@@ -67,7 +73,7 @@ fn an_answer_before_the_deadline_is_given_on() {
 fn a_very_large_timeout_is_one() {
     for delay in [Duration::MAX, Duration::from_secs(u64::MAX)] {
         let (mut engine, answer) = (driven(), Answer::new());
-        let mut task = Task::new(engine.timeout(delay, answer.clone()));
+        let mut task = Task::new(engine.handle().timeout(delay, answer.clone()));
         assert!(task.poll().is_pending());
         engine.advance(10 * YEAR);
         assert!(task.poll().is_pending());
@@ -79,7 +85,7 @@ fn a_very_large_timeout_is_one() {
 #[test]
 fn what_never_ends_is_timed_out_at_its_deadline() {
     let mut engine = driven();
-    let mut task = Task::new(engine.timeout(300 * MS, pending::<()>()));
+    let mut task = Task::new(engine.handle().timeout(300 * MS, pending::<()>()));
     assert!(task.poll().is_pending());
     engine.advance(300 * MS - Duration::from_nanos(1));
     assert_eq!((task.take_wakes(), task.poll()), (0, Poll::Pending));
@@ -92,17 +98,20 @@ fn what_never_ends_is_timed_out_at_its_deadline() {
 fn a_deadline_that_has_come_elapses_with_the_first_poll() {
     let mut engine = driven();
     engine.advance(SECOND);
-    for deadline in [engine.now(), Timestamp::ZERO, Timestamp::ZERO + MS] {
-        let mut task = Task::new(engine.timeout_at(deadline, pending::<()>()));
+    for deadline in [engine.handle().now(), Timestamp::ZERO, Timestamp::ZERO + MS] {
+        let mut task = Task::new(engine.handle().timeout_at(deadline, pending::<()>()));
         assert!(matches!(task.poll(), Poll::Ready(Err(_))));
     }
-    assert!(matches!(Task::new(engine.timeout(Duration::ZERO, pending::<()>())).poll(), Poll::Ready(Err(_))));
-    let mut reusable = engine.reusable_timeout();
+    assert!(matches!(
+        Task::new(engine.handle().timeout(Duration::ZERO, pending::<()>())).poll(),
+        Poll::Ready(Err(_))
+    ));
+    let mut reusable = engine.handle().reusable_timeout();
     assert!(matches!(
         Task::new(reusable.timeout(Duration::ZERO, pending::<()>())).poll(),
         Poll::Ready(Err(_))
     ));
-    assert_eq!(engine.stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
 /// Row R25: the future is polled first, and may want to be polled for ever.
@@ -110,7 +119,7 @@ fn a_deadline_that_has_come_elapses_with_the_first_poll() {
 fn a_future_that_never_rests_is_timed_out_all_the_same() {
     let mut engine = driven();
     let mut polls = 0;
-    let mut task = Task::new(engine.timeout(
+    let mut task = Task::new(engine.handle().timeout(
         10 * MS,
         poll_fn(|cx| {
             polls += 1;
@@ -119,11 +128,11 @@ fn a_future_that_never_rests_is_timed_out_all_the_same() {
         }),
     ));
     while task.poll().is_pending() {
-        assert!(task.take_wakes() > 0 && engine.now() < Timestamp::ZERO + 10 * MS);
+        assert!(task.take_wakes() > 0 && engine.handle().now() < Timestamp::ZERO + 10 * MS);
         engine.advance(MS / 10);
     }
     drop(task);
-    assert_eq!((engine.now(), polls), (Timestamp::ZERO + 10 * MS, 101));
+    assert_eq!((engine.handle().now(), polls), (Timestamp::ZERO + 10 * MS, 101));
 }
 
 // --- Edges ---
@@ -131,20 +140,20 @@ fn a_future_that_never_rests_is_timed_out_all_the_same() {
 #[test]
 fn a_timeout_that_is_not_polled_registers_nothing() {
     let mut engine = driven();
-    let timeouts: Vec<_> = (0..100).map(|n| engine.timeout(n * MS, pending::<()>())).collect();
+    let timeouts: Vec<_> = (0..100).map(|n| engine.handle().timeout(n * MS, pending::<()>())).collect();
     engine.advance(SECOND);
-    assert_eq!((engine.stats().owned.alive, engine.stats().owned.posted), (0, 0));
+    assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().owned.posted), (0, 0));
     drop(timeouts);
-    let mut reusable = engine.reusable_timeout();
+    let mut reusable = engine.handle().reusable_timeout();
     drop(reusable.timeout(MS, pending::<()>()));
-    assert_eq!((engine.stats().owned.alive, engine.stats().owned.posted), (0, 0));
+    assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().owned.posted), (0, 0));
 }
 
 #[test]
 fn an_answer_that_came_with_the_deadline_is_taken() {
     // Both have happened by the next poll: the future is polled first.
     let (mut engine, answer) = (driven(), Answer::new());
-    let mut task = Task::new(engine.timeout(10 * MS, answer.clone()));
+    let mut task = Task::new(engine.handle().timeout(10 * MS, answer.clone()));
     assert!(task.poll().is_pending());
     engine.advance(20 * MS);
     answer.give(17);
@@ -156,7 +165,7 @@ fn the_future_outlives_its_time() {
     // It is not dropped when the deadline passes, and may be had back and waited for again.
     let (mut engine, answer) = (driven(), Answer::new());
     let kept = Arc::new(());
-    let mut task = Task::new(engine.timeout(10 * MS, {
+    let mut task = Task::new(engine.handle().timeout(10 * MS, {
         let (answer, kept) = (answer.clone(), Arc::clone(&kept));
         Box::pin(async move {
             let _kept = kept;
@@ -165,7 +174,7 @@ fn the_future_outlives_its_time() {
     }));
     assert!(task.run(&mut engine).is_err());
     assert_eq!(Arc::strong_count(&kept), 2);
-    let mut again = Task::new(engine.timeout(10 * MS, task.into_future().into_inner()));
+    let mut again = Task::new(engine.handle().timeout(10 * MS, task.into_future().into_inner()));
     assert!(again.poll().is_pending());
     answer.give(17);
     assert_eq!(again.poll(), Poll::Ready(Ok(17)));
@@ -176,7 +185,7 @@ fn the_future_outlives_its_time() {
 #[test]
 fn the_future_is_within_reach() {
     let engine = driven();
-    let mut timeout = engine.timeout(MS, ready(1));
+    let mut timeout = engine.handle().timeout(MS, ready(1));
     assert_eq!(timeout.get_ref().clone().into_inner(), 1);
     *timeout.get_mut() = ready(2);
     assert_eq!(timeout.into_inner().into_inner(), 2);
@@ -189,7 +198,7 @@ fn a_timeout_that_is_dropped_in_the_middle_cancels_both() {
     let bells: Vec<_> = (1..=100)
         .map(|n| {
             let kept = Arc::clone(&kept);
-            let mut task = Task::new(engine.timeout(n * MS, async move {
+            let mut task = Task::new(engine.handle().timeout(n * MS, async move {
                 pending::<()>().await;
                 drop(kept);
             }));
@@ -198,10 +207,10 @@ fn a_timeout_that_is_dropped_in_the_middle_cancels_both() {
             task.drop_future()
         })
         .collect();
-    assert_eq!((Arc::strong_count(&kept), engine.stats().owned.alive), (1, 0));
+    assert_eq!((Arc::strong_count(&kept), engine.handle().stats().owned.alive), (1, 0));
     engine.advance(SECOND);
     assert!(bells.iter().all(|bell| bell.take() == 0));
-    assert_eq!((engine.stats().owned.fired, engine.stats().total.tickets), (0, 0));
+    assert_eq!((engine.handle().stats().owned.fired, engine.handle().stats().total.tickets), (0, 0));
 }
 
 /// Row R21.
@@ -209,7 +218,7 @@ fn a_timeout_that_is_dropped_in_the_middle_cancels_both() {
 fn a_future_that_panics_leaves_nothing_behind() {
     let mut engine = driven();
     let mut polls = 0;
-    let mut task = Task::new(engine.timeout(
+    let mut task = Task::new(engine.handle().timeout(
         10 * MS,
         poll_fn(|_| {
             polls += 1;
@@ -219,19 +228,20 @@ fn a_future_that_panics_leaves_nothing_behind() {
     ));
     assert!(task.poll().is_pending());
     expect_panic(|| task.poll());
-    assert_eq!(engine.stats().owned.alive, 1);
+    assert_eq!(engine.handle().stats().owned.alive, 1);
     drop(task);
     engine.advance(SECOND);
-    assert_eq!((engine.stats().owned.alive, engine.stats().owned.fired), (0, 0));
+    assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().owned.fired), (0, 0));
 }
 
 #[test]
 fn timeouts_nest_and_the_shorter_one_wins() {
     for (outer, inner) in [(10, 20), (20, 10)] {
         let mut engine = driven();
-        let timeout = engine.timeout(outer * MS, engine.timeout(inner * MS, pending::<()>()));
+        let timeout =
+            engine.handle().timeout(outer * MS, engine.handle().timeout(inner * MS, pending::<()>()));
         let outcome = Task::new(timeout).run(&mut engine);
-        assert_eq!(engine.now(), Timestamp::ZERO + 10 * MS);
+        assert_eq!(engine.handle().now(), Timestamp::ZERO + 10 * MS);
         assert_eq!(
             (outcome.is_err(), outcome.is_ok_and(|inner| inner.is_err())),
             (outer < inner, inner < outer)
@@ -251,16 +261,18 @@ fn whatever_becomes_a_future_may_be_limited() {
         }
     }
     let engine = driven();
-    let mut reusable = engine.reusable_timeout();
-    assert_eq!(Task::new(engine.timeout(MS, Seventeen)).poll(), Poll::Ready(Ok(17)));
-    assert_eq!(Task::new(engine.timeout_at(Timestamp::MAX, Seventeen)).poll(), Poll::Ready(Ok(17)));
+    let mut reusable = engine.handle().reusable_timeout();
+    assert_eq!(Task::new(engine.handle().timeout(MS, Seventeen)).poll(), Poll::Ready(Ok(17)));
+    assert_eq!(Task::new(engine.handle().timeout_at(Timestamp::MAX, Seventeen)).poll(), Poll::Ready(Ok(17)));
     assert_eq!(Task::new(reusable.timeout(MS, Seventeen)).poll(), Poll::Ready(Ok(17)));
 }
 
 #[test]
 fn elapsed_is_an_error_that_turns_into_an_io_error() {
     let engine = driven();
-    let Poll::Ready(Err(elapsed)) = Task::new(engine.timeout(Duration::ZERO, pending::<()>())).poll() else {
+    let Poll::Ready(Err(elapsed)) =
+        Task::new(engine.handle().timeout(Duration::ZERO, pending::<()>())).poll()
+    else {
         panic!("it has not elapsed")
     };
     assert_eq!(elapsed.to_string(), "the deadline has elapsed");
@@ -280,11 +292,11 @@ fn elapsed_is_an_error_that_turns_into_an_io_error() {
 #[test]
 fn while_the_engine_is_full_a_timeout_keeps_polling_and_is_not_early() {
     let mut engine = driven_with(Builder::new().capacity(1));
-    let mut holder = Task::new(engine.sleep(HOUR));
+    let mut holder = Task::new(engine.handle().sleep(HOUR));
     assert!(holder.poll().is_pending());
-    let mut task = Task::new(engine.timeout(10 * MS, pending::<()>()));
+    let mut task = Task::new(engine.handle().timeout(10 * MS, pending::<()>()));
     let answer = Answer::new();
-    let mut other = Task::new(engine.timeout(10 * MS, answer.clone()));
+    let mut other = Task::new(engine.handle().timeout(10 * MS, answer.clone()));
     for tenth in 0..100 {
         assert!(task.poll().is_pending() && other.poll().is_pending(), "early at {tenth}");
         assert_eq!((task.take_wakes(), other.take_wakes()), (1, 1), "they would not poll again");
@@ -298,9 +310,9 @@ fn while_the_engine_is_full_a_timeout_keeps_polling_and_is_not_early() {
 #[test]
 fn while_the_engine_is_full_a_reusable_timeout_is_no_worse() {
     let mut engine = driven_with(Builder::new().capacity(1));
-    let mut holder = Task::new(engine.sleep(HOUR));
+    let mut holder = Task::new(engine.handle().sleep(HOUR));
     assert!(holder.poll().is_pending());
-    let mut timeout = engine.reusable_timeout();
+    let mut timeout = engine.handle().reusable_timeout();
     let mut task = Task::new(timeout.timeout(10 * MS, pending::<()>()));
     for tenth in 0..100 {
         assert!(task.poll().is_pending(), "early at {tenth}");
@@ -314,11 +326,11 @@ fn while_the_engine_is_full_a_reusable_timeout_is_no_worse() {
 fn after_a_shutdown_no_timeout_elapses_and_every_answer_is_taken() {
     let mut engine = driven();
     let answers = [Answer::new(), Answer::new(), Answer::new()];
-    let mut polled = Task::new(engine.timeout(10 * MS, answers[0].clone()));
+    let mut polled = Task::new(engine.handle().timeout(10 * MS, answers[0].clone()));
     assert!(polled.poll().is_pending());
-    assert_eq!(engine.shutdown().len(), 0);
-    let mut fresh = Task::new(engine.timeout(10 * MS, answers[1].clone()));
-    let mut reusable = engine.reusable_timeout();
+    assert_eq!(engine.handle().shutdown().len(), 0);
+    let mut fresh = Task::new(engine.handle().timeout(10 * MS, answers[1].clone()));
+    let mut reusable = engine.handle().reusable_timeout();
     let mut reused = Task::new(reusable.timeout(10 * MS, answers[2].clone()));
     assert!(fresh.poll().is_pending() && reused.poll().is_pending());
     engine.advance(SECOND);
@@ -338,7 +350,7 @@ fn a_thousand_requests_answered_in_time_post_next_to_nothing() {
     // Answers that come sooner, and ones that take most of the time that they have: those see the ticket looked at.
     for (takes, most_put_off) in [(MS, 1), (4_999 * MS, 5_000)] {
         let mut engine = driven();
-        let mut timeout = engine.reusable_timeout();
+        let mut timeout = engine.handle().reusable_timeout();
         for request in 0..1_000 {
             let answer = Answer::new();
             let mut task = Task::new(timeout.timeout(5 * SECOND, answer.clone()));
@@ -348,21 +360,21 @@ fn a_thousand_requests_answered_in_time_post_next_to_nothing() {
             answer.give(request);
             assert_eq!(task.poll(), Poll::Ready(Ok(request)));
         }
-        let owned = engine.stats().owned;
+        let owned = engine.handle().stats().owned;
         assert_eq!((owned.alive, owned.fired), (1, 0));
         assert!(owned.posted <= 2 && owned.put_off <= most_put_off, "{owned:?}");
         drop(timeout);
         engine.advance(HOUR);
-        assert_eq!((engine.stats().owned.alive, engine.stats().total.tickets), (0, 0));
+        assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().total.tickets), (0, 0));
     }
 }
 
 #[test]
 fn requests_may_have_deadlines_instead_of_delays() {
     let mut engine = driven();
-    let mut timeout = engine.reusable_timeout();
+    let mut timeout = engine.handle().reusable_timeout();
     for round in 0..10 {
-        let start = engine.now();
+        let start = engine.handle().now();
         // In the past and now, with an answer that is there and one that never comes.
         for deadline in [Timestamp::ZERO, start] {
             assert_eq!(Task::new(timeout.timeout_at(deadline, ready(round))).poll(), Poll::Ready(Ok(round)));
@@ -375,30 +387,30 @@ fn requests_may_have_deadlines_instead_of_delays() {
         // Earlier than the one before.
         let mut second = Task::new(timeout.timeout_at(start + 10 * MS, pending::<()>()));
         assert!(second.run(&mut engine).is_err());
-        assert_eq!(engine.now(), start + 10 * MS);
+        assert_eq!(engine.handle().now(), start + 10 * MS);
     }
-    assert_eq!((engine.stats().owned.alive, engine.stats().owned.fired), (1, 10));
+    assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().owned.fired), (1, 10));
 }
 
 #[test]
 fn requests_whose_answers_are_there_at_once_make_no_timer() {
     let engine = driven();
-    let mut timeout = engine.reusable_timeout();
+    let mut timeout = engine.handle().reusable_timeout();
     for request in 0..1_000 {
         assert_eq!(Task::new(timeout.timeout(SECOND, ready(request))).poll(), Poll::Ready(Ok(request)));
     }
-    assert_eq!((engine.stats().owned.alive, engine.stats().owned.posted), (0, 0));
+    assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().owned.posted), (0, 0));
 }
 
 #[test]
 fn a_request_that_has_elapsed_does_not_shorten_the_next_one() {
     let mut engine = driven();
-    let mut timeout = engine.reusable_timeout();
+    let mut timeout = engine.handle().reusable_timeout();
     for round in 0..20 {
-        let start = engine.now();
+        let start = engine.handle().now();
         let elapses = (10 + round) * MS;
         assert!(Task::new(timeout.timeout(elapses, pending::<()>())).run(&mut engine).is_err());
-        assert_eq!(engine.now(), start + elapses);
+        assert_eq!(engine.handle().now(), start + elapses);
         // A longer and a shorter one after it, in time.
         for (delay, takes) in [(SECOND, 999 * MS), (5 * MS, 4 * MS), (MS, Duration::ZERO)] {
             let answer = Answer::new();
@@ -410,36 +422,36 @@ fn a_request_that_has_elapsed_does_not_shorten_the_next_one() {
             assert_eq!(task.poll(), Poll::Ready(Ok(round)));
         }
     }
-    assert_eq!(engine.stats().owned.fired, 20);
+    assert_eq!(engine.handle().stats().owned.fired, 20);
 }
 
 #[test]
 fn a_request_that_is_dropped_disarms_the_timer() {
     let mut engine = driven();
-    let mut timeout = engine.reusable_timeout();
+    let mut timeout = engine.handle().reusable_timeout();
     let mut task = Task::new(timeout.timeout(10 * MS, pending::<()>()));
     assert!(task.poll().is_pending());
     let bell = task.drop_future();
     engine.advance(SECOND);
-    assert_eq!((bell.take(), engine.stats().owned.fired), (0, 0));
+    assert_eq!((bell.take(), engine.handle().stats().owned.fired), (0, 0));
     // Nor does it disturb the next request, for the same moment or a later one.
     for delay in [10 * MS, 30 * MS] {
-        let start = engine.now();
+        let start = engine.handle().now();
         let mut first = Task::new(timeout.timeout(10 * MS, pending::<()>()));
         assert!(first.poll().is_pending());
         let bell = first.drop_future();
         let mut second = Task::new(timeout.timeout(delay, pending::<()>()));
         assert!(second.run(&mut engine).is_err());
-        assert_eq!((engine.now(), bell.take()), (start + delay, 0));
+        assert_eq!((engine.handle().now(), bell.take()), (start + delay, 0));
     }
-    assert_eq!(engine.stats().owned.alive, 1);
+    assert_eq!(engine.handle().stats().owned.alive, 1);
 }
 
 /// Nothing may rely on a drop.
 #[test]
 fn a_request_that_is_forgotten_costs_the_next_one_nothing() {
     let mut engine = driven();
-    let mut timeout = engine.reusable_timeout();
+    let mut timeout = engine.handle().reusable_timeout();
     let mut forgotten = Task::new(timeout.timeout(10 * MS, pending::<()>()));
     assert!(forgotten.poll().is_pending());
     let bell = forgotten.forget_future();
@@ -447,13 +459,13 @@ fn a_request_that_is_forgotten_costs_the_next_one_nothing() {
     engine.advance(20 * MS);
     assert_eq!(bell.take(), 1);
     assert!(task.run(&mut engine).is_err());
-    assert_eq!(engine.now(), Timestamp::ZERO + 30 * MS);
+    assert_eq!(engine.handle().now(), Timestamp::ZERO + 30 * MS);
 }
 
 #[test]
 fn a_request_that_is_first_polled_after_its_time_elapses_within_a_tick() {
     let mut engine = driven();
-    let mut timeout = engine.reusable_timeout();
+    let mut timeout = engine.handle().reusable_timeout();
     let mut late = Task::new(timeout.timeout(10 * MS, pending::<()>()));
     engine.advance(SECOND + MS / 2);
     if late.poll().is_pending() {

@@ -78,5 +78,9 @@ fn futures_of_async_functions_may_be_spawned() {
     }
     let engine = crate::tasks::driven();
     let period = std::time::Duration::from_millis(1);
-    spawn(&all(engine.interval(period).unwrap(), engine.reusable_timeout(), engine.sleep(period)));
+    spawn(&all(
+        engine.handle().interval(period).unwrap(),
+        engine.handle().reusable_timeout(),
+        engine.handle().sleep(period),
+    ));
 }

@@ -21,7 +21,7 @@ fn the_waker_of_the_last_poll_is_the_one_that_is_woken() {
         // Whether it is moved before its shard has seen it, or long after, and whether it is reset in between.
         for (turns, resets) in [(false, false), (true, false), (false, true), (true, true)] {
             let mut engine = driven();
-            let mut sleep = engine.sleep(100 * MS);
+            let mut sleep = engine.handle().sleep(100 * MS);
             for &n in order {
                 assert!(poll_with(&mut sleep, &bells[n].1).is_pending());
                 if turns {
@@ -47,9 +47,9 @@ fn timeouts_and_intervals_wake_where_they_were_polled_last() {
     let (first, first_waker) = bell();
     let (last, last_waker) = bell();
     let mut engine = driven();
-    let mut timeout = Box::pin(engine.timeout(10 * MS, pending::<()>()));
-    let mut interval = engine.interval_at(Timestamp::ZERO + 10 * MS, SECOND).unwrap();
-    let mut reusable = engine.reusable_timeout();
+    let mut timeout = Box::pin(engine.handle().timeout(10 * MS, pending::<()>()));
+    let mut interval = engine.handle().interval_at(Timestamp::ZERO + 10 * MS, SECOND).unwrap();
+    let mut reusable = engine.handle().reusable_timeout();
     let mut within = Box::pin(reusable.timeout(10 * MS, pending::<()>()));
     for waker in [&first_waker, &last_waker] {
         let mut cx = std::task::Context::from_waker(waker);
@@ -65,7 +65,7 @@ fn timeouts_and_intervals_wake_where_they_were_polled_last() {
 fn a_task_that_polled_a_sleep_of_yore_is_not_woken_for_the_next_one() {
     // A reusable timeout hands its timer from one task to another.
     let mut engine = driven();
-    let mut timeout = engine.reusable_timeout();
+    let mut timeout = engine.handle().reusable_timeout();
     let mut first = Task::new(timeout.timeout(10 * MS, pending::<()>()));
     assert!(first.poll().is_pending());
     let first = first.drop_future();
@@ -83,7 +83,7 @@ fn a_waker_that_has_not_changed_is_not_cloned_again() {
     static TWO: Probe = Probe::new();
     let (one, two) = (ONE.waker(), TWO.waker());
     let mut engine = driven();
-    let mut sleep = engine.sleep(SECOND);
+    let mut sleep = engine.handle().sleep(SECOND);
     for _ in 0..10 {
         assert!(poll_with(&mut sleep, &one).is_pending());
         engine.advance(10 * MS);
@@ -111,8 +111,8 @@ fn a_waker_that_has_not_changed_is_not_cloned_again() {
 fn a_waker_is_let_go_with_its_wake_or_its_sleep() {
     let mut engine = driven();
     let (bell, waker) = bell();
-    let mut woken = engine.sleep(10 * MS);
-    let mut dropped = engine.sleep(HOUR);
+    let mut woken = engine.handle().sleep(10 * MS);
+    let mut dropped = engine.handle().sleep(HOUR);
     for sleep in [&mut woken, &mut dropped] {
         assert!(poll_with(sleep, &waker).is_pending());
     }
@@ -128,9 +128,9 @@ fn a_waker_is_let_go_with_its_wake_or_its_sleep() {
 #[test]
 fn a_waker_is_let_go_after_a_shutdown() {
     let engine = driven();
-    let handle = (*engine).clone();
+    let handle = engine.handle().clone();
     let (bell, waker) = bell();
-    let mut sleep = engine.sleep(HOUR);
+    let mut sleep = engine.handle().sleep(HOUR);
     assert!(poll_with(&mut sleep, &waker).is_pending());
     drop(waker);
     drop(engine);
@@ -147,8 +147,8 @@ fn a_waker_whose_clone_panics_costs_its_poll() {
     let bad = BAD.waker();
     BAD.panics_in_clone.store(true, Ordering::SeqCst);
     let mut engine = driven();
-    let mut sleep = engine.sleep(10 * MS);
-    let mut other = Task::new(engine.sleep(10 * MS));
+    let mut sleep = engine.handle().sleep(10 * MS);
+    let mut other = Task::new(engine.handle().sleep(10 * MS));
     assert!(other.poll().is_pending());
     expect_panic(|| poll_with(&mut sleep, &bad));
     let (bell, waker) = bell();
@@ -159,7 +159,7 @@ fn a_waker_whose_clone_panics_costs_its_poll() {
     assert_eq!((bell.take(), other.take_wakes(), BAD.wakes()), (1, 1, 0));
     assert_eq!(poll_with(&mut sleep, &bad), Poll::Ready(()));
     drop(sleep);
-    assert_eq!((engine.stats().total.panics, engine.stats().owned.alive), (0, 1));
+    assert_eq!((engine.handle().stats().total.panics, engine.handle().stats().owned.alive), (0, 1));
 }
 
 #[test]
@@ -174,8 +174,8 @@ fn a_waker_whose_wake_panics_is_counted_and_costs_nobody_else_anything() {
             heard.push(*panic.downcast_ref::<&str>().expect("a message"));
         }))
     };
-    let mut bad_ones: Vec<Sleep> = (0..10).map(|n| engine.sleep(n % 3 * MS + MS)).collect();
-    let mut good_ones: Vec<_> = (0..100).map(|n| Task::new(engine.sleep(n % 3 * MS + MS))).collect();
+    let mut bad_ones: Vec<Sleep> = (0..10).map(|n| engine.handle().sleep(n % 3 * MS + MS)).collect();
+    let mut good_ones: Vec<_> = (0..100).map(|n| Task::new(engine.handle().sleep(n % 3 * MS + MS))).collect();
     for (n, good) in good_ones.iter_mut().enumerate() {
         assert!(good.poll().is_pending());
         if n % 10 == 0 {
@@ -184,7 +184,7 @@ fn a_waker_whose_wake_panics_is_counted_and_costs_nobody_else_anything() {
     }
     engine.advance(10 * MS);
     assert!(good_ones.iter_mut().all(|good| good.take_wakes() == 1 && good.poll().is_ready()));
-    assert_eq!((BAD.wakes(), engine.stats().total.panics), (10, 10));
+    assert_eq!((BAD.wakes(), engine.handle().stats().total.panics), (10, 10));
     assert_eq!(heard.take(), ["a wake panics"; 10]);
     // They are over all the same, and may be used again.
     for sleep in &mut bad_ones {
@@ -196,7 +196,7 @@ fn a_waker_whose_wake_panics_is_counted_and_costs_nobody_else_anything() {
         assert_eq!(bell.take(), 1);
     }
     drop((bad_ones, good_ones));
-    assert_eq!(engine.stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_waker_whose_drop_panics_does_so_to_whoever_drops_it() {
     static BAD: Probe = Probe::new();
     static WORSE: Probe = Probe::new();
     let mut engine = driven();
-    let mut sleep = engine.sleep(10 * MS);
+    let mut sleep = engine.handle().sleep(10 * MS);
     let bad = BAD.waker();
     assert!(poll_with(&mut sleep, &bad).is_pending());
     BAD.panics_in_drop.store(true, Ordering::SeqCst);
@@ -214,14 +214,14 @@ fn a_waker_whose_drop_panics_does_so_to_whoever_drops_it() {
     assert_eq!(Arc::strong_count(&bell), 3);
     assert!(poll_with(&mut sleep, &waker).is_pending());
     // Dropped with its sleep, whose slot is free then.
-    let mut other = engine.sleep(10 * MS);
+    let mut other = engine.handle().sleep(10 * MS);
     let worse = WORSE.waker();
     assert!(poll_with(&mut other, &worse).is_pending());
     WORSE.panics_in_drop.store(true, Ordering::SeqCst);
     expect_panic(|| drop(other));
-    assert_eq!(engine.stats().owned.alive, 1);
+    assert_eq!(engine.handle().stats().owned.alive, 1);
     engine.advance(10 * MS);
-    assert_eq!((bell.take(), BAD.wakes(), WORSE.wakes(), engine.stats().total.panics), (1, 0, 0, 0));
+    assert_eq!((bell.take(), BAD.wakes(), WORSE.wakes(), engine.handle().stats().total.panics), (1, 0, 0, 0));
     assert_eq!(poll_with(&mut sleep, &waker), Poll::Ready(()));
     for probe in [&BAD, &WORSE] {
         probe.panics_in_drop.store(false, Ordering::SeqCst);
@@ -235,7 +235,7 @@ fn a_waker_that_the_engine_drops_may_panic_in_that() {
     let bad = BAD.waker();
     let mut engine = driven();
     let sleeps: Arc<Mutex<Vec<Sleep>>> = Arc::default();
-    let mut first = engine.sleep(10 * MS);
+    let mut first = engine.handle().sleep(10 * MS);
     let waker = on_wake({
         let sleeps = Arc::clone(&sleeps);
         move || {
@@ -246,14 +246,14 @@ fn a_waker_that_the_engine_drops_may_panic_in_that() {
     });
     assert!(poll_with(&mut first, &waker).is_pending());
     for _ in 0..50 {
-        let mut sleep = engine.sleep(10 * MS);
+        let mut sleep = engine.handle().sleep(10 * MS);
         assert!(poll_with(&mut sleep, &bad).is_pending());
         lock(&sleeps).push(sleep);
     }
-    let mut after = Task::new(engine.sleep(20 * MS));
+    let mut after = Task::new(engine.handle().sleep(20 * MS));
     assert!(after.poll().is_pending());
     engine.advance(20 * MS);
-    assert_eq!((after.take_wakes(), engine.stats().owned.alive), (1, 2));
+    assert_eq!((after.take_wakes(), engine.handle().stats().owned.alive), (1, 2));
     BAD.panics_in_drop.store(false, Ordering::SeqCst);
     // Those that came before the first one were woken, the others dropped.
     assert_eq!(BAD.drops.load(Ordering::SeqCst), 50);
@@ -266,7 +266,7 @@ fn a_waker_may_poll_its_own_sleep() {
     let polls = within_patience(|| {
         let mut engine = driven();
         let shared = Shared::default();
-        shared.put(engine.sleep(10 * MS));
+        shared.put(engine.handle().sleep(10 * MS));
         let polls = Log::new();
         let waker = on_wake({
             let (shared, polls) = (shared.clone(), polls.clone());
@@ -274,7 +274,7 @@ fn a_waker_may_poll_its_own_sleep() {
         });
         assert!(shared.poll(&waker).is_pending());
         engine.advance(SECOND);
-        assert_eq!(engine.stats().owned.fired, 1);
+        assert_eq!(engine.handle().stats().owned.fired, 1);
         polls.take()
     });
     assert_eq!(polls, [Poll::Ready(())]);
@@ -287,7 +287,7 @@ fn a_waker_may_reset_its_own_sleep() {
         let (wakes, fired) = within_patience(move || {
             let mut engine = driven();
             let (shared, wakes) = (Shared::default(), Log::new());
-            shared.put(engine.sleep(10 * MS));
+            shared.put(engine.handle().sleep(10 * MS));
             // It has itself for a waker, once it is made.
             let own: Arc<Mutex<Option<Waker>>> = Arc::default();
             let waker = on_wake({
@@ -306,7 +306,7 @@ fn a_waker_may_reset_its_own_sleep() {
             assert!(shared.poll(&waker).is_pending());
             engine.advance(SECOND);
             lock(&own).take();
-            (wakes.take(), engine.stats().owned.fired)
+            (wakes.take(), engine.handle().stats().owned.fired)
         });
         let at = |ms| Timestamp::ZERO + ms * MS;
         if polls {
@@ -335,9 +335,9 @@ fn a_waker_that_resets_its_sleep_to_now_starves_nobody() {
             }
         });
         *lock(&own) = Some(waker.clone());
-        shared.put(engine.sleep(MS));
+        shared.put(engine.handle().sleep(MS));
         assert!(shared.poll(&waker).is_pending());
-        let mut other = Task::new(engine.sleep(50 * MS));
+        let mut other = Task::new(engine.handle().sleep(50 * MS));
         assert!(other.poll().is_pending());
         engine.advance(100 * MS);
         assert_eq!(other.take_wakes(), 1);
@@ -364,13 +364,13 @@ fn a_waker_may_drop_its_own_sleep_and_all_others() {
                 }
             });
             for _ in 0..count {
-                let mut sleep = engine.sleep(10 * MS);
+                let mut sleep = engine.handle().sleep(10 * MS);
                 assert!(poll_with(&mut sleep, &waker).is_pending());
                 lock(&sleeps).push(sleep);
             }
             engine.advance(11 * MS);
-            assert_eq!(engine.stats().total.panics, 0);
-            (wakes.load(Ordering::SeqCst), engine.stats().owned.alive)
+            assert_eq!(engine.handle().stats().total.panics, 0);
+            (wakes.load(Ordering::SeqCst), engine.handle().stats().owned.alive)
         });
         assert_eq!((wakes, alive), (1, 0));
     }
@@ -380,7 +380,7 @@ fn a_waker_may_drop_its_own_sleep_and_all_others() {
 fn a_waker_may_use_the_engine() {
     let woken = within_patience(|| {
         let mut engine = driven();
-        let handle = (*engine).clone();
+        let handle = engine.handle().clone();
         let sleeps: Arc<Mutex<Vec<Sleep>>> = Arc::default();
         let late = bell();
         let waker = on_wake({
@@ -398,12 +398,12 @@ fn a_waker_may_use_the_engine() {
                 assert_eq!(handle.stats().owned.alive, 2);
             }
         });
-        let mut first = engine.sleep(10 * MS);
+        let mut first = engine.handle().sleep(10 * MS);
         assert!(poll_with(&mut first, &waker).is_pending());
         engine.advance(14 * MS);
         assert_eq!(late.0.take(), 0);
         engine.advance(MS);
-        assert_eq!((engine.stats().total.panics, engine.stats().owned.fired), (0, 2));
+        assert_eq!((engine.handle().stats().total.panics, engine.handle().stats().owned.fired), (0, 2));
         late.0.take()
     });
     assert_eq!(woken, 1);
@@ -414,20 +414,20 @@ fn a_waker_may_use_the_engine() {
 fn a_waker_may_shut_the_engine_down() {
     within_patience(|| {
         let mut engine = driven();
-        let handle = (*engine).clone();
+        let handle = engine.handle().clone();
         let waker = on_wake(move || assert_eq!(handle.shutdown().len(), 0));
-        let mut first = engine.sleep(10 * MS);
+        let mut first = engine.handle().sleep(10 * MS);
         assert!(poll_with(&mut first, &waker).is_pending());
-        let mut second = Task::new(engine.sleep(20 * MS));
+        let mut second = Task::new(engine.handle().sleep(20 * MS));
         assert!(second.poll().is_pending());
         engine.advance(SECOND);
-        assert!(engine.is_shut_down());
-        assert_eq!((second.take_wakes(), engine.stats().total.panics), (0, 0));
+        assert!(engine.handle().is_shut_down());
+        assert_eq!((second.take_wakes(), engine.handle().stats().total.panics), (0, 0));
         assert_eq!(poll_with(&mut first, &waker), Poll::Ready(()));
     });
     within_patience(|| {
         let engine = Builder::new().shards(1).build_async().unwrap();
-        let mut sleep = engine.sleep(10 * MS);
+        let mut sleep = engine.handle().sleep(10 * MS);
         let owned = Arc::new(Mutex::new(None));
         let (done, is_done) = std::sync::mpsc::channel();
         let waker = on_wake({
@@ -464,13 +464,13 @@ fn a_task_that_lives_by_its_waker_alone_may_end_in_it() {
     let ended = Arc::new(());
     for _ in 0..10 {
         let own = Arc::new(Own { sleep: Mutex::new(None), ended: Arc::clone(&ended) });
-        let mut sleep = engine.sleep(10 * MS);
+        let mut sleep = engine.handle().sleep(10 * MS);
         assert!(poll_with(&mut sleep, &Arc::clone(&own).into()).is_pending());
         *lock(&own.sleep) = Some(sleep);
         assert_eq!(Arc::strong_count(&own.ended), Arc::strong_count(&ended));
     }
     assert_eq!(Arc::strong_count(&ended), 11);
     engine.advance(10 * MS);
-    assert_eq!((Arc::strong_count(&ended), engine.stats().owned.alive), (1, 0));
-    assert_eq!(engine.stats().total.panics, 0);
+    assert_eq!((Arc::strong_count(&ended), engine.handle().stats().owned.alive), (1, 0));
+    assert_eq!(engine.handle().stats().total.panics, 0);
 }

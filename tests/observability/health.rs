@@ -19,23 +19,23 @@ fn await_health<T: Send>(engine: &Handle<T>, health: &str) {
 #[test]
 fn a_shard_that_hangs_is_late_until_it_turns_again() {
     let (engine, clock, gate) = inline_engine(Builder::new());
-    assert!(engine.health().is_well());
-    engine.producer_on(1).schedule(MS, ()).unwrap();
+    assert!(engine.handle().health().is_well());
+    engine.handle().producer_on(1).schedule(MS, ()).unwrap();
     clock.advance(MS);
     gate.await_arrival();
     clock.advance(100 * MS);
-    await_health(&engine, "well: 0 of 16777216 slots are in use");
+    await_health(engine.handle(), "well: 0 of 16777216 slots are in use");
     clock.advance(MS / 2);
     await_health(
-        &engine,
+        engine.handle(),
         "late: shard 1 is 100.5ms behind, 100 ticks: a handler holds it up, or its core is busy",
     );
     clock.advance(HOUR);
-    assert_eq!(engine.health().condition, Condition::Late);
+    assert_eq!(engine.handle().health().condition, Condition::Late);
     gate.open();
-    await_condition(&engine, Condition::Well);
+    await_condition(engine.handle(), Condition::Well);
     // What has passed is in the statistics.
-    assert_eq!(engine.stats().shards[1].stalls, 1);
+    assert_eq!(engine.handle().stats().shards[1].stalls, 1);
 }
 
 /// The same in real time, on a shard of the default kind of clock.
@@ -45,12 +45,12 @@ fn a_shard_that_hangs_is_late_in_real_time() {
     let hold = gate.clone();
     let builder = Builder::new().shards(2).unpinned().inline().stall_after(50 * MS);
     let engine = builder.build(move |_| hold.pass()).unwrap();
-    engine.producer_on(0).schedule(MS, ()).unwrap();
+    engine.handle().producer_on(0).schedule(MS, ()).unwrap();
     gate.await_arrival();
     // Not by the other shard's name, which may be late too on a busy machine.
-    wait_until("shard 0 is late", || engine.health().why.starts_with("shard 0 is"));
+    wait_until("shard 0 is late", || engine.handle().health().why.starts_with("shard 0 is"));
     gate.open();
-    await_condition(&engine, Condition::Well);
+    await_condition(engine.handle(), Condition::Well);
 }
 
 #[test]
@@ -59,25 +59,25 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     let hold = gate.clone();
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
     let engine = builder.build(move |_| hold.pass()).unwrap();
-    let mut producer = engine.producer();
-    let begin = engine.now();
+    let mut producer = engine.handle().producer();
+    let begin = engine.handle().now();
     // The second one is in the same chunk, the third in one of its own.
     producer.schedule_batch_at([MS, MS, 11 * MS].map(|delay| (begin + delay, ()))).unwrap();
     clock.advance(MS);
     gate.await_arrival();
     clock.advance(10 * MS);
-    wait_until("two wait", || engine.stats().total.queued_timers == 2);
-    let stats = engine.stats();
+    wait_until("two wait", || engine.handle().stats().total.queued_timers == 2);
+    let stats = engine.handle().stats();
     assert_eq!((stats.total.queue_age, stats.total.queued_chunks), (10 * MS, 1));
-    await_health(&engine, "well: 2 of 16777216 slots are in use");
+    await_health(engine.handle(), "well: 2 of 16777216 slots are in use");
     clock.advance(91 * MS);
     await_health(
-        &engine,
+        engine.handle(),
         "workers-behind: due timers that wait for the one worker: 2, the first of shard 0 for 101.0ms",
     );
     gate.open();
-    await_condition(&engine, Condition::Well);
-    let stats = engine.stats();
+    await_condition(engine.handle(), Condition::Well);
+    let stats = engine.handle().stats();
     assert_eq!((stats.fired, stats.total.queued_timers, stats.total.queue_age), (3, 0, Duration::ZERO));
 }
 
@@ -88,40 +88,42 @@ fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
     let hold = gate.clone();
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
     let engine = builder.build(move |_| hold.pass()).unwrap();
-    let due = engine.now() + MS;
-    let [put_off, disarmed, dropped] = [(); 3].map(|()| engine.timer(()).unwrap());
-    engine.schedule_at(due, ()).unwrap();
+    let due = engine.handle().now() + MS;
+    let [put_off, disarmed, dropped] = [(); 3].map(|()| engine.handle().timer(()).unwrap());
+    engine.handle().schedule_at(due, ()).unwrap();
     clock.advance(MS);
     gate.await_arrival();
-    let cancelled = engine.schedule_at(due, ()).unwrap();
+    let cancelled = engine.handle().schedule_at(due, ()).unwrap();
     for timer in [&put_off, &disarmed, &dropped] {
         timer.arm_at(due).unwrap();
     }
     clock.advance(MS);
-    wait_until("they wait", || engine.stats().total.queued_timers == 4);
-    assert!(engine.cancel(cancelled).payload().is_some());
+    wait_until("they wait", || engine.handle().stats().total.queued_timers == 4);
+    assert!(engine.handle().cancel(cancelled).payload().is_some());
     put_off.arm(HOUR).unwrap();
     disarmed.disarm();
     drop(dropped);
     gate.open();
-    wait_until("none waits", || engine.stats().total.queued_timers == 0);
-    assert_eq!((engine.stats().total.fired, put_off.is_armed()), (1, true));
+    wait_until("none waits", || engine.handle().stats().total.queued_timers == 0);
+    assert_eq!((engine.handle().stats().total.fired, put_off.is_armed()), (1, true));
     clock.advance(HOUR);
-    wait_until("it fires", || engine.stats().owned.fired == 1 && engine.stats().total.queued_timers == 0);
+    wait_until("it fires", || {
+        engine.handle().stats().owned.fired == 1 && engine.handle().stats().total.queued_timers == 0
+    });
 }
 
 #[test]
 fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
     let mut engine = Builder::new().capacity(10).build_driven(|_: Fired<'_, u32>| {}).unwrap();
-    let owned = engine.timer(0).unwrap();
+    let owned = engine.handle().timer(0).unwrap();
     for n in 1..9 {
-        engine.schedule(SECOND, n).unwrap();
+        engine.handle().schedule(SECOND, n).unwrap();
     }
-    assert_eq!(engine.health().to_string(), "well: 9 of 10 slots are in use");
-    engine.schedule(SECOND, 9).unwrap();
-    assert_eq!(engine.health().to_string(), "full: 10 of 10 slots are in use");
+    assert_eq!(engine.handle().health().to_string(), "well: 9 of 10 slots are in use");
+    engine.handle().schedule(SECOND, 9).unwrap();
+    assert_eq!(engine.handle().health().to_string(), "full: 10 of 10 slots are in use");
     engine.advance(SECOND);
-    assert_eq!(engine.health().to_string(), "well: 1 of 10 slots are in use");
+    assert_eq!(engine.handle().health().to_string(), "well: 1 of 10 slots are in use");
     drop(owned);
 }
 
@@ -131,48 +133,54 @@ fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
 fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
     let mut engine = Builder::new().capacity(640).build_driven(|_: Fired<'_, u32>| {}).unwrap();
     let mut producers = Vec::new();
-    while engine.stats().engine_full == 0 {
-        assert!(engine.health().is_well(), "{}", engine.health());
-        let mut producer = engine.producer();
+    while engine.handle().stats().engine_full == 0 {
+        assert!(engine.handle().health().is_well(), "{}", engine.handle().health());
+        let mut producer = engine.handle().producer();
         let ids: Vec<_> = (0..20).map_while(|n| producer.schedule(HOUR, n).ok()).collect();
         ids.iter().skip(1).for_each(|&id| drop(producer.cancel(id)));
         producers.push(producer);
     }
-    assert!(engine.len() < 64, "{}", engine.len());
-    assert_eq!(engine.health().to_string(), "full: no slot was left within the last 1s, 1 times in all");
+    assert!(engine.handle().len() < 64, "{}", engine.handle().len());
+    assert_eq!(
+        engine.handle().health().to_string(),
+        "full: no slot was left within the last 1s, 1 times in all"
+    );
     engine.advance(SECOND);
-    assert_eq!(engine.health().condition, Condition::Full);
+    assert_eq!(engine.handle().health().condition, Condition::Full);
     engine.advance(MS);
-    assert!(engine.health().is_well(), "{}", engine.health());
+    assert!(engine.handle().health().is_well(), "{}", engine.handle().health());
 }
 
 #[test]
 fn a_full_lane_is_full_for_a_second() {
     let mut engine = Builder::new().lane_capacity(64).build_driven(|_: Fired<'_, u32>| {}).unwrap();
-    let refused = (0..70).filter(|&n| engine.try_schedule(HOUR, n).is_err()).count();
+    let refused = (0..70).filter(|&n| engine.handle().try_schedule(HOUR, n).is_err()).count();
     assert_eq!(refused, 6);
-    assert_eq!(engine.health().to_string(), "full: a lane was full within the last 1s, 6 times in all");
+    assert_eq!(
+        engine.handle().health().to_string(),
+        "full: a lane was full within the last 1s, 6 times in all"
+    );
     engine.advance(SECOND + MS);
-    assert!(engine.health().is_well(), "{}", engine.health());
+    assert!(engine.handle().health().is_well(), "{}", engine.handle().health());
 }
 
 /// Late before workers-behind before full; after a shutdown nothing else is told.
 #[test]
 fn the_first_cause_is_told() {
     let (engine, clock, gate) = inline_engine(Builder::new().capacity(2));
-    let due = engine.now() + MS;
-    engine.producer_on(0).schedule_batch_at([(due, ()), (due, ())]).unwrap();
-    assert_eq!(engine.health().condition, Condition::Full);
+    let due = engine.handle().now() + MS;
+    engine.handle().producer_on(0).schedule_batch_at([(due, ()), (due, ())]).unwrap();
+    assert_eq!(engine.handle().health().condition, Condition::Full);
     clock.advance(MS);
     gate.await_arrival();
     clock.advance(SECOND);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!((stats.shards[0].queued_timers, stats.shards[0].queue_age), (1, SECOND));
-    assert_eq!(engine.health().condition, Condition::Late);
+    assert_eq!(engine.handle().health().condition, Condition::Late);
     gate.open();
-    await_condition(&engine, Condition::Well);
-    assert!(engine.shutdown().is_empty());
-    assert_eq!(engine.health().to_string(), "shut-down: the engine was shut down");
+    await_condition(engine.handle(), Condition::Well);
+    assert!(engine.handle().shutdown().is_empty());
+    assert_eq!(engine.handle().health().to_string(), "shut-down: the engine was shut down");
 }
 
 /// An engine that was shut down while due timers waited does not go on to grow older.
@@ -182,18 +190,18 @@ fn after_a_shutdown_nothing_waits() {
     let hold = gate.clone();
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
     let engine = builder.build(move |_| hold.pass()).unwrap();
-    engine.schedule_batch([(MS, ()), (MS, ())]).unwrap();
+    engine.handle().schedule_batch([(MS, ()), (MS, ())]).unwrap();
     clock.advance(MS);
     gate.await_arrival();
-    let handle = Handle::clone(&engine);
+    let handle = Handle::clone(engine.handle());
     let ending = std::thread::spawn(move || handle.shutdown().len());
-    wait_until("it is shut down", || engine.is_shut_down());
+    wait_until("it is shut down", || engine.handle().is_shut_down());
     gate.open();
     assert_eq!(ending.join().unwrap(), 1);
     clock.advance(HOUR);
-    let total = engine.stats().total;
+    let total = engine.handle().stats().total;
     assert_eq!((total.queued_timers, total.queue_age, total.behind), (0, Duration::ZERO, Duration::ZERO));
-    assert_eq!(engine.health().condition, Condition::ShutDown);
+    assert_eq!(engine.handle().health().condition, Condition::ShutDown);
 }
 
 #[test]

@@ -14,10 +14,10 @@ fn buckets_count_what_handlers_saw() {
     for round in 0..2_000 {
         // Spread over the orders of magnitude below a tick.
         let late = rng.nanos_below(Duration::from_nanos(5 * 10_u64.pow(2 + round % 6)));
-        engine.schedule_at(Timestamp::ZERO + (50 * MS * (2 + round / 10) - late), ()).unwrap();
+        engine.handle().schedule_at(Timestamp::ZERO + (50 * MS * (2 + round / 10) - late), ()).unwrap();
     }
     engine.advance(Duration::from_secs(20));
-    let (seen, lateness) = (log.take(), engine.stats().total.lateness);
+    let (seen, lateness) = (log.take(), engine.handle().stats().total.lateness);
     assert_eq!((seen.len(), lateness.count), (2_000, 2_000));
     let sum: Duration = seen.iter().sum();
     assert!(lateness.sum.abs_diff(sum) < sum / 50, "{:?} for {sum:?}", lateness.sum);

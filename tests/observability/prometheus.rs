@@ -11,7 +11,7 @@ use tourbillon::{Builder, Fired, Lateness, Prometheus};
 #[test]
 fn a_known_history_gives_its_numbers() {
     let engine = engine_with_a_history();
-    let page = Page::read(&engine.stats().prometheus().to_string()).unwrap();
+    let page = Page::read(&engine.handle().stats().prometheus().to_string()).unwrap();
     let expected = [
         ("scheduled_total", 4.0),
         ("cancelled_total", 1.0),
@@ -61,7 +61,7 @@ fn a_known_history_gives_its_numbers() {
 fn the_line_up_is_the_same_for_every_engine() {
     let families = |shards| {
         let engine = Builder::new().shards(shards).build_driven(|_: Fired<'_, ()>| {}).unwrap();
-        let page = Page::read(&engine.stats().prometheus().to_string()).unwrap();
+        let page = Page::read(&engine.handle().stats().prometheus().to_string()).unwrap();
         for (family, kind) in &page.families {
             let samples = page.samples.keys().filter(|series| match kind.as_str() {
                 "histogram" => series.name == format!("{family}_count"),
@@ -81,9 +81,9 @@ fn the_line_up_is_the_same_for_every_engine() {
 #[test]
 fn engines_are_told_apart_by_a_label_whatever_their_names() {
     let (one, other) = (engine_with_a_history(), engine_with_a_history());
-    other.schedule(HOUR, 7).unwrap();
+    other.handle().schedule(HOUR, 7).unwrap();
     let names = ["\\ a \"quoted\"\nname, {shard=\"0\"}", ""];
-    let (one, other) = (one.stats(), other.stats());
+    let (one, other) = (one.handle().stats(), other.handle().stats());
     let page = Page::read(&Prometheus::of([(names[0], &one), (names[1], &other)]).to_string()).unwrap();
     let scheduled: Vec<_> =
         page.samples.iter().filter(|(series, _)| series.name == "tourbillon_scheduled_total").collect();
@@ -101,17 +101,19 @@ fn engines_are_told_apart_by_a_label_whatever_their_names() {
 fn refusals_and_returns_are_counted() {
     let mut engine =
         Builder::new().capacity(70).lane_capacity(64).build_driven(|_: Fired<'_, u32>| {}).unwrap();
-    let scheduled = (0..100).take_while(|&n| engine.schedule(HOUR, n).is_ok()).count();
+    let scheduled = (0..100).take_while(|&n| engine.handle().schedule(HOUR, n).is_ok()).count();
     assert_eq!(scheduled, 64);
     engine.advance(MS);
-    let more = (0..100).filter(|&n| engine.schedule(HOUR, n).is_ok()).count();
+    let more = (0..100).filter(|&n| engine.handle().schedule(HOUR, n).is_ok()).count();
     assert_eq!(more, 6);
-    assert!(engine.timer(1).is_err() && engine.schedule_batch([(HOUR, 1), (HOUR, 2)]).is_err());
-    let stats = engine.stats();
+    assert!(
+        engine.handle().timer(1).is_err() && engine.handle().schedule_batch([(HOUR, 1), (HOUR, 2)]).is_err()
+    );
+    let stats = engine.handle().stats();
     assert_eq!((stats.lane_full, stats.engine_full, stats.pending, stats.capacity), (1, 96, 70, 70));
-    assert_eq!(engine.shutdown().len(), 70);
-    assert!(engine.schedule(HOUR, 1).is_err());
-    let page = Page::read(&engine.stats().prometheus().to_string()).unwrap();
+    assert_eq!(engine.handle().shutdown().len(), 70);
+    assert!(engine.handle().schedule(HOUR, 1).is_err());
+    let page = Page::read(&engine.handle().stats().prometheus().to_string()).unwrap();
     assert_eq!(page.get("tourbillon_engine_full_total"), 96.0);
     assert_eq!(page.get("tourbillon_lane_full_total"), 1.0);
     assert_eq!(page.get("tourbillon_returned_total"), 70.0);
@@ -121,7 +123,7 @@ fn refusals_and_returns_are_counted() {
 #[test]
 fn the_readme_names_no_series_that_there_is_not() {
     let engine = engine_with_a_history();
-    let page = Page::read(&engine.stats().prometheus().to_string()).unwrap();
+    let page = Page::read(&engine.handle().stats().prometheus().to_string()).unwrap();
     let mut known: BTreeSet<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
     known.extend(page.samples.keys().map(|series| series.name.as_str()));
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();

@@ -98,7 +98,7 @@ impl Recorder for Tally {
 /// Every sample of the page but for the lateness is in the recorder, under its name and labels, and nothing else.
 #[test]
 fn the_facade_gets_what_the_page_shows() {
-    let stats = engine_with_a_history().stats();
+    let stats = engine_with_a_history().handle().stats();
     let tally = Tally::default();
     metrics::with_local_recorder(&tally, || stats.record());
     let mut recorded = std::mem::take(&mut *lock(&tally.values));
@@ -131,7 +131,7 @@ fn the_facade_gets_what_the_page_shows() {
 
 #[test]
 fn engines_are_told_apart_by_a_label() {
-    let stats = engine_with_a_history().stats();
+    let stats = engine_with_a_history().handle().stats();
     let tally = Tally::default();
     metrics::with_local_recorder(&tally, || {
         stats.record_as("http");
@@ -149,7 +149,7 @@ fn each_series_is_described_once_with_its_unit() {
     let tally = Tally::default();
     metrics::with_local_recorder(&tally, Stats::describe);
     let described = lock(&tally.described);
-    let text = engine_with_a_history().stats().prometheus().to_string();
+    let text = engine_with_a_history().handle().stats().prometheus().to_string();
     let page = Page::read(&text).unwrap();
     assert_eq!(described.len(), page.families.len());
     for ((kind, name, unit, help), (family, of_page)) in described.iter().zip(&page.families) {

@@ -16,18 +16,18 @@ pub(crate) fn inline_engine(builder: Builder) -> (Engine<()>, ManualClock, Gate)
 #[test]
 fn a_handler_that_hangs_inline_is_one_stall_of_its_shard() {
     let (engine, clock, gate) = inline_engine(Builder::new());
-    engine.producer_on(1).schedule(MS, ()).unwrap();
+    engine.handle().producer_on(1).schedule(MS, ()).unwrap();
     clock.advance(MS);
     gate.await_arrival();
-    assert_eq!(engine.stats().shards[1].behind, Duration::ZERO);
+    assert_eq!(engine.handle().stats().shards[1].behind, Duration::ZERO);
     clock.advance(250 * MS);
-    let stats = engine.stats();
+    let stats = engine.handle().stats();
     assert_eq!((stats.shards[1].behind, stats.total.behind >= 250 * MS), (250 * MS, true));
     // It is counted by the shard, when it turns again.
     assert_eq!(stats.shards[1].stalls, 0);
     gate.open();
-    wait_until("the shards have caught up", || engine.stats().total.behind.is_zero());
-    let stats = engine.stats();
+    wait_until("the shards have caught up", || engine.handle().stats().total.behind.is_zero());
+    let stats = engine.handle().stats();
     assert_eq!((stats.shards[1].stalls, stats.shards[1].worst_stall), (1, 250 * MS));
     assert_eq!(stats.total.stalls, stats.shards.iter().map(|shard| shard.stalls).sum::<u64>());
     assert_eq!(Some(stats.total.worst_stall), stats.shards.iter().map(|shard| shard.worst_stall).max());
@@ -38,17 +38,19 @@ fn a_sleep_beyond_its_end_is_a_stall() {
     let clock = ManualClock::new();
     let builder = Builder::new().shards(1).unpinned().inline().stall_after(20 * MS).clock(clock.clone());
     let engine = builder.build(|_: Fired<'_, ()>| {}).unwrap();
-    let mut producer = engine.producer();
+    let mut producer = engine.handle().producer();
     for (late, stalls) in [(0, 0), (10, 0), (500, 1), (10, 1), (400, 2)] {
-        let fired = engine.stats().fired;
+        let fired = engine.handle().stats().fired;
         producer.schedule(10 * MS, ()).unwrap();
-        wait_until("it is in the wheel", || engine.stats().total.tickets == 1);
+        wait_until("it is in the wheel", || engine.handle().stats().total.tickets == 1);
         // The shard sleeps, or is about to: in the turn under way it is late by 10 ms more.
         clock.advance((10 + late) * MS);
-        wait_until("it has fired", || engine.stats().fired > fired && engine.stats().total.behind.is_zero());
-        assert_eq!(engine.stats().total.stalls, stalls, "{late} ms late");
+        wait_until("it has fired", || {
+            engine.handle().stats().fired > fired && engine.handle().stats().total.behind.is_zero()
+        });
+        assert_eq!(engine.handle().stats().total.stalls, stalls, "{late} ms late");
     }
-    let worst = engine.stats().total.worst_stall;
+    let worst = engine.handle().stats().total.worst_stall;
     assert!((500 * MS..=510 * MS).contains(&worst), "{worst:?}");
 }
 
@@ -64,23 +66,24 @@ fn a_backlog_is_owed_since_its_tick() {
         _ => {}
     });
     let engine = engine.unwrap();
-    let due = engine.now() + 2 * MS;
-    engine.producer().schedule_batch_at((0..40_000).map(|_| (due, ()))).unwrap();
+    let due = engine.handle().now() + 2 * MS;
+    engine.handle().producer().schedule_batch_at((0..40_000).map(|_| (due, ()))).unwrap();
     clock.advance(2 * MS);
     gates[0].await_arrival();
     clock.advance(50 * MS);
     gates[0].open();
     gates[1].await_arrival();
-    assert_eq!(engine.stats().total.behind, 50 * MS);
+    assert_eq!(engine.handle().stats().total.behind, 50 * MS);
     gates[1].open();
-    wait_until("all have fired", || engine.stats().fired == 40_000);
-    wait_until("the shard has caught up", || engine.stats().total.behind.is_zero());
+    wait_until("all have fired", || engine.handle().stats().fired == 40_000);
+    wait_until("the shard has caught up", || engine.handle().stats().total.behind.is_zero());
 }
 
 #[test]
 fn the_threshold_is_a_knob_with_bounds_and_a_default() {
-    let threshold =
-        |builder: Builder| builder.build_driven(|_: Fired<'_, ()>| {}).map(|e| e.stats().stall_after);
+    let threshold = |builder: Builder| {
+        builder.build_driven(|_: Fired<'_, ()>| {}).map(|e| e.handle().stats().stall_after)
+    };
     assert_eq!(threshold(Builder::new()).unwrap(), 100 * MS);
     assert_eq!(threshold(Builder::new().tick(MS / 100)).unwrap(), 100 * MS);
     assert_eq!(threshold(Builder::new().tick(50 * MS)).unwrap(), 500 * MS);

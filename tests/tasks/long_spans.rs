@@ -18,22 +18,22 @@ fn at(since_origin: Duration) -> Timestamp {
 
 /// The turns of the shard that `walk` takes.
 fn turns(tasks: &mut DrivenTasks, walk: impl FnOnce(&mut DrivenTasks)) -> u64 {
-    let before = tasks.stats().total.turns;
+    let before = tasks.handle().stats().total.turns;
     walk(tasks);
-    tasks.stats().total.turns - before
+    tasks.handle().stats().total.turns - before
 }
 
 #[test]
 fn one_shots_a_hundred_years_ahead_are_held_cancelled_and_run() {
     let (mut tasks, kept, log) = (driven(), token(), Log::new());
     let held = Arc::clone(&kept);
-    let cancelled = tasks.after(100 * YEAR, move || drop(held)).unwrap();
+    let cancelled = tasks.handle().after(100 * YEAR, move || drop(held)).unwrap();
     let (sink, clock) = (log.clone(), tasks.clock().clone());
-    tasks.after(100 * YEAR, move || sink.push(clock.now())).unwrap();
+    tasks.handle().after(100 * YEAR, move || sink.push(clock.now())).unwrap();
     let spent = turns(&mut tasks, |tasks| {
         tasks.advance(50 * YEAR);
-        assert_eq!(tasks.deadline(cancelled), Some(at(100 * YEAR)));
-        assert_eq!(tasks.cancel(cancelled), Cancel::Cancelled(()));
+        assert_eq!(tasks.handle().deadline(cancelled), Some(at(100 * YEAR)));
+        assert_eq!(tasks.handle().cancel(cancelled), Cancel::Cancelled(()));
         assert_eq!(Arc::strong_count(&kept), 1);
         tasks.advance_to(at(100 * YEAR - MS));
         assert_eq!(log.len(), 0);
@@ -52,10 +52,10 @@ fn periodic_tasks_run_for_a_hundred_years_at_their_instants() {
     let periods = [DAY, Duration::from_secs(2_626_560), DAY * 7 + Duration::from_nanos(123_456_789)];
     for period in periods {
         for missed in [Missed::Burst, Missed::Delay, Missed::Skip] {
-            let (runs, inside) = (Arc::new(AtomicU64::new(0)), (*tasks).clone());
+            let (runs, inside) = (Arc::new(AtomicU64::new(0)), tasks.handle().clone());
             let count = Arc::clone(&runs);
             let plan = Repeat::every(period).first(First::After(period)).missed(missed);
-            let task = tasks.repeat(plan, move |run| {
+            let task = tasks.handle().repeat(plan, move |run| {
                 let number = count.fetch_add(1, Ordering::Relaxed) + 1;
                 assert_eq!((run.number, run.missed), (number, 0));
                 assert_eq!(run.scheduled, at(period * u32::try_from(number).unwrap()));
@@ -79,7 +79,7 @@ fn periodic_tasks_run_for_a_hundred_years_at_their_instants() {
 #[test]
 fn a_monthly_task_alone_takes_a_few_turns_for_each_run() {
     let mut tasks = driven();
-    let task = tasks.every(Duration::from_secs(2_626_560), || {}).unwrap();
+    let task = tasks.handle().every(Duration::from_secs(2_626_560), || {}).unwrap();
     let spent = turns(&mut tasks, |tasks| tasks.advance(100 * YEAR));
     let runs = task.report().runs;
     assert_eq!(runs, 1_201);
@@ -89,15 +89,17 @@ fn a_monthly_task_alone_takes_a_few_turns_for_each_run() {
 #[test]
 fn one_that_repeats_every_hundred_years_is_stopped_in_between() {
     let mut tasks = driven();
-    let task = tasks.every(100 * YEAR, || {}).unwrap();
+    let task = tasks.handle().every(100 * YEAR, || {}).unwrap();
     tasks.advance(250 * YEAR);
     assert_eq!((task.report().runs, task.next()), (2, Some(at(300 * YEAR))));
     let _ = task.stop();
     tasks.advance(300 * YEAR);
     assert_eq!(task.report().runs, 2);
     // Beyond the end of time there is no run.
-    let (never, forever) =
-        (tasks.every(100 * YEAR, || {}).unwrap(), tasks.every(Duration::MAX, || {}).unwrap());
+    let (never, forever) = (
+        tasks.handle().every(100 * YEAR, || {}).unwrap(),
+        tasks.handle().every(Duration::MAX, || {}).unwrap(),
+    );
     tasks.advance(SECOND);
     assert_eq!((never.next(), forever.next()), (Some(Timestamp::MAX), Some(Timestamp::MAX)));
     assert_eq!((never.report().runs, forever.report().runs), (0, 0));
@@ -138,12 +140,12 @@ mod by_the_calendar {
         ];
         for calendar in calendars {
             let mut tasks = in_2026();
-            let (runs, inside) = (Arc::new(AtomicU64::new(0)), (*tasks).clone());
+            let (runs, inside) = (Arc::new(AtomicU64::new(0)), tasks.handle().clone());
             let count = Arc::clone(&runs);
             let end = instant(100 * YEAR);
             let all: Vec<_> = calendar.after(instant(Duration::ZERO)).take_while(|&run| run <= end).collect();
             let (came, mut expected) = (all.len() as u64, all.into_iter());
-            let task = tasks.repeat(Repeat::on(calendar.clone()), move |run| {
+            let task = tasks.handle().repeat(Repeat::on(calendar.clone()), move |run| {
                 assert_eq!(run.instant, expected.next());
                 // Here the engine's clock is the wall clock.
                 let now = inside.now() - at(Duration::ZERO);
@@ -165,14 +167,14 @@ mod by_the_calendar {
         let once = Calendar::once("2100-01-01T00:00:00Z".parse().unwrap());
         let (log, kept) = (Log::new(), crate::token());
         let (sink, held) = (log.clone(), Arc::clone(&kept));
-        let task = tasks.repeat(Repeat::on(once), move |run| {
+        let task = tasks.handle().repeat(Repeat::on(once), move |run| {
             holds(&held);
             sink.push(run.instant);
         });
         let task = task.unwrap();
         tasks.advance(100 * YEAR);
         assert_eq!(log.take(), ["2100-01-01T00:00:00Z".parse().ok()]);
-        assert_eq!((task.has_ended(), crate::clones(&kept), tasks.repeating().len()), (true, 0, 0));
+        assert_eq!((task.has_ended(), crate::clones(&kept), tasks.handle().repeating().len()), (true, 0, 0));
     }
 
     /// Days that pass in one stall: skipped, or each run in its turn.
@@ -184,6 +186,7 @@ mod by_the_calendar {
             let sink = log.clone();
             let plan = Repeat::on(daily.clone()).missed(missed);
             let task = tasks
+                .handle()
                 .repeat(plan, move |run| {
                     sink.push((run.number, run.instant.map(|at| at.to_string()), run.missed))
                 })
@@ -211,7 +214,7 @@ mod by_the_calendar {
             let (mut tasks, log) = (in_2026(), Log::new());
             let (sink, clock) = (log.clone(), tasks.clock().clone());
             let plan = Repeat::on(daily.clone()).overlap(overlap).times(2);
-            let task = tasks.repeat(plan, move |run| {
+            let task = tasks.handle().repeat(plan, move |run| {
                 sink.push(run.instant.map(|at| at.to_string()));
                 if run.number == 1 {
                     clock.advance(DAY * 7 / 2);

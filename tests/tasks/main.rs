@@ -86,7 +86,7 @@ fn lasting(
         sink.push(Seen::of(run));
         clock.advance(Duration::from_millis(lasts(run.number)));
     };
-    (tasks.repeat(plan, run).unwrap(), log)
+    (tasks.handle().repeat(plan, run).unwrap(), log)
 }
 
 /// Time passes, and nothing is done meanwhile; then one turn.
@@ -115,7 +115,7 @@ fn holds<T>(_: &T) {}
 #[test]
 fn a_task_says_what_it_is_about_to_do_and_has_done() {
     let mut tasks = driven();
-    let (task, log) = logged(&tasks, every(10));
+    let (task, log) = logged(tasks.handle(), every(10));
     assert_eq!(task.next(), Some(ms(10)));
     assert_eq!(format!("{:?}", task.report()), format!("{:?}", Report::default()));
     tasks.advance(25 * MS);

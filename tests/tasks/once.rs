@@ -18,22 +18,22 @@ fn note(log: &Log<Timestamp>, tasks: &tourbillon::task::DrivenTasks) -> impl FnO
 #[test]
 fn it_runs_once_and_not_before_its_moment() {
     let (mut tasks, log) = (driven(), Log::new());
-    tasks.after(5 * MS, note(&log, &tasks)).unwrap();
-    tasks.at(ms(7), note(&log, &tasks)).unwrap();
-    tasks.after(7 * MS + Duration::from_nanos(1), note(&log, &tasks)).unwrap();
+    tasks.handle().after(5 * MS, note(&log, &tasks)).unwrap();
+    tasks.handle().at(ms(7), note(&log, &tasks)).unwrap();
+    tasks.handle().after(7 * MS + Duration::from_nanos(1), note(&log, &tasks)).unwrap();
     tasks.advance(5 * MS - Duration::from_nanos(1));
     assert_eq!(log.len(), 0);
     tasks.advance(SECOND);
     assert_eq!(log.take(), [ms(5), ms(7), ms(8)]);
-    assert_settled(&tasks.stats());
+    assert_settled(&tasks.handle().stats());
 }
 
 #[test]
 fn for_a_moment_that_has_passed_it_runs_with_the_next_turn() {
     let (mut tasks, log) = (driven(), Log::new());
     tasks.advance(SECOND);
-    tasks.at(Timestamp::ZERO, note(&log, &tasks)).unwrap();
-    tasks.at(ms(999), note(&log, &tasks)).unwrap();
+    tasks.handle().at(Timestamp::ZERO, note(&log, &tasks)).unwrap();
+    tasks.handle().at(ms(999), note(&log, &tasks)).unwrap();
     tasks.turn();
     assert_eq!(log.take(), [ms(1_000); 2]);
 }
@@ -42,14 +42,14 @@ fn for_a_moment_that_has_passed_it_runs_with_the_next_turn() {
 fn a_cancelled_one_is_dropped_and_does_not_run() {
     let (mut tasks, kept) = (driven(), token());
     let held = Arc::clone(&kept);
-    let id = tasks.after(MS, move || assert_eq!(Arc::strong_count(&held), 0, "it ran")).unwrap();
-    assert_eq!(tasks.deadline(id), Some(ms(1)));
+    let id = tasks.handle().after(MS, move || assert_eq!(Arc::strong_count(&held), 0, "it ran")).unwrap();
+    assert_eq!(tasks.handle().deadline(id), Some(ms(1)));
     assert_eq!(clones(&kept), 1);
-    assert_eq!(tasks.cancel(id), Cancel::Cancelled(()));
+    assert_eq!(tasks.handle().cancel(id), Cancel::Cancelled(()));
     assert_eq!(clones(&kept), 0);
-    assert_eq!((tasks.cancel(id), tasks.deadline(id)), (Cancel::Gone, None));
+    assert_eq!((tasks.handle().cancel(id), tasks.handle().deadline(id)), (Cancel::Gone, None));
     tasks.advance(SECOND);
-    let stats = tasks.stats();
+    let stats = tasks.handle().stats();
     assert_eq!((stats.fired, stats.total.panics), (0, 0));
 }
 
@@ -57,29 +57,29 @@ fn a_cancelled_one_is_dropped_and_does_not_run() {
 fn what_it_holds_goes_as_soon_as_it_has_run() {
     let (mut tasks, kept) = (driven(), token());
     let held = Arc::clone(&kept);
-    tasks.after(MS, move || drop(held)).unwrap();
+    tasks.handle().after(MS, move || drop(held)).unwrap();
     let held = Arc::clone(&kept);
     // This one does not consume what it holds.
-    tasks.after(2 * MS, move || holds(&held)).unwrap();
+    tasks.handle().after(2 * MS, move || holds(&held)).unwrap();
     tasks.advance(MS);
     assert_eq!(clones(&kept), 1);
     tasks.advance(MS);
-    assert_eq!((clones(&kept), tasks.stats().total.panics), (0, 0));
+    assert_eq!((clones(&kept), tasks.handle().stats().total.panics), (0, 0));
 }
 
 #[test]
 fn one_that_was_moved_runs_at_the_new_moment_alone() {
     let (mut tasks, log) = (driven(), Log::new());
-    let first = tasks.after(5 * MS, note(&log, &tasks)).unwrap();
-    let later = tasks.reschedule(first, 20 * MS).unwrap();
-    assert!(matches!(tasks.reschedule(first, MS), Err(RescheduleError::Gone)));
-    assert_eq!((tasks.cancel(first), tasks.deadline(later)), (Cancel::Gone, Some(ms(20))));
+    let first = tasks.handle().after(5 * MS, note(&log, &tasks)).unwrap();
+    let later = tasks.handle().reschedule(first, 20 * MS).unwrap();
+    assert!(matches!(tasks.handle().reschedule(first, MS), Err(RescheduleError::Gone)));
+    assert_eq!((tasks.handle().cancel(first), tasks.handle().deadline(later)), (Cancel::Gone, Some(ms(20))));
     tasks.advance(10 * MS);
     assert_eq!(log.len(), 0);
-    let earlier = tasks.reschedule(later, MS).unwrap();
+    let earlier = tasks.handle().reschedule(later, MS).unwrap();
     tasks.advance(SECOND);
     assert_eq!(log.take(), [ms(11)]);
-    assert!(matches!(tasks.reschedule(earlier, MS), Err(RescheduleError::Gone)));
+    assert!(matches!(tasks.handle().reschedule(earlier, MS), Err(RescheduleError::Gone)));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn closures_give_their_engine_more_to_do() {
         tasks.after(10 * MS, run).unwrap();
     }
     let (mut tasks, log) = (driven(), Log::new());
-    again(&tasks, &log, 3);
+    again(tasks.handle(), &log, 3);
     tasks.advance(SECOND);
     assert_eq!(log.take(), [ms(10), ms(20), ms(30)]);
 }
@@ -114,14 +114,14 @@ fn a_refused_one_comes_back_and_can_be_called() {
         assert_eq!(log.take(), ["called"]);
     }
     let lane = Builder::new().lane_capacity(64).build_driven_tasks().unwrap();
-    while lane.after(HOUR, || {}).is_ok() {}
-    refuse(&lane, ScheduleErrorKind::LaneFull);
+    while lane.handle().after(HOUR, || {}).is_ok() {}
+    refuse(lane.handle(), ScheduleErrorKind::LaneFull);
     let capacity = Builder::new().capacity(1).build_driven_tasks().unwrap();
-    capacity.after(HOUR, || {}).unwrap();
-    refuse(&capacity, ScheduleErrorKind::EngineFull);
+    capacity.handle().after(HOUR, || {}).unwrap();
+    refuse(capacity.handle(), ScheduleErrorKind::EngineFull);
     let gone = driven();
-    assert!(gone.shutdown().is_empty());
-    refuse(&gone, ScheduleErrorKind::ShutDown);
+    assert!(gone.handle().shutdown().is_empty());
+    refuse(gone.handle(), ScheduleErrorKind::ShutDown);
 }
 
 #[test]
@@ -134,11 +134,11 @@ fn one_that_runs_is_not_cancelled_but_can_be_waited_for() {
         thread::sleep(5 * MS);
         end.store(true, Ordering::SeqCst);
     };
-    let id = tasks.after(MS, run).unwrap();
+    let id = tasks.handle().after(MS, run).unwrap();
     gate.await_arrival();
-    assert_eq!(tasks.cancel(id), Cancel::Running);
+    assert_eq!(tasks.handle().cancel(id), Cancel::Running);
     gate.open();
-    assert_eq!(tasks.cancel_and_wait(id), Cancel::Gone);
+    assert_eq!(tasks.handle().cancel_and_wait(id), Cancel::Gone);
     assert!(ended.load(Ordering::SeqCst));
 }
 
@@ -147,9 +147,9 @@ fn one_that_waits_for_itself_does_not_wait() {
     within_patience(|| {
         let tasks = TaskEngine::new().unwrap();
         let (log, id) = (Log::new(), Arc::new(OnceLock::new()));
-        let (sink, own_id, inside) = (log.clone(), Arc::clone(&id), (*tasks).clone());
+        let (sink, own_id, inside) = (log.clone(), Arc::clone(&id), tasks.handle().clone());
         let run = move || sink.push(inside.cancel_and_wait(*own_id.wait()));
-        id.set(tasks.after(MS, run).unwrap()).unwrap();
+        id.set(tasks.handle().after(MS, run).unwrap()).unwrap();
         wait_until("it ran", || log.len() == 1);
         assert_eq!(log.take(), [Cancel::Running]);
     });
@@ -162,8 +162,8 @@ fn a_handle_outlives_its_engine() {
     let held = Arc::clone(&kept);
     let (handle, id) = {
         let tasks = TaskEngine::new().unwrap();
-        let id = tasks.after(HOUR, move || drop(held)).unwrap();
-        ((*tasks).clone(), id)
+        let id = tasks.handle().after(HOUR, move || drop(held)).unwrap();
+        (tasks.handle().clone(), id)
     };
     assert_eq!(clones(&kept), 0);
     assert!(handle.is_shut_down());

@@ -26,15 +26,15 @@ fn panics_evenly(run: &Run) {
 fn one_that_panics_goes_on_unless_said() {
     for plan in [every(10), every(10).on_panic(OnPanic::GoOn)] {
         let (mut tasks, log) = heard();
-        let task = tasks.repeat(plan.clone(), panics_evenly).unwrap();
-        let beside = tasks.repeat_in_parallel(plan, panics_evenly).unwrap();
-        let (calm, runs) = logged(&tasks, every(10));
+        let task = tasks.handle().repeat(plan.clone(), panics_evenly).unwrap();
+        let beside = tasks.handle().repeat_in_parallel(plan, panics_evenly).unwrap();
+        let (calm, runs) = logged(tasks.handle(), every(10));
         tasks.advance(55 * MS);
         assert_eq!(log.take_sorted(), [2, 2, 4, 4]);
         for task in [&task, &beside] {
             assert_eq!((counts(task), task.report().panics, task.has_ended()), ([5, 0, 0, 0], 2, false));
         }
-        assert_eq!((runs.len(), calm.report().panics, tasks.stats().total.panics), (5, 0, 4));
+        assert_eq!((runs.len(), calm.report().panics, tasks.handle().stats().total.panics), (5, 0, 4));
     }
 }
 
@@ -44,11 +44,11 @@ fn one_that_panics_stops_if_said() {
     let plan = every(10).on_panic(OnPanic::Stop).missed(Missed::Burst);
     let kept = token();
     let (held, too) = (Arc::clone(&kept), Arc::clone(&kept));
-    let task = tasks.repeat(plan.clone(), move |run| {
+    let task = tasks.handle().repeat(plan.clone(), move |run| {
         holds(&held);
         panics_evenly(run);
     });
-    let beside = tasks.repeat_in_parallel(plan, move |run| {
+    let beside = tasks.handle().repeat_in_parallel(plan, move |run| {
         holds(&too);
         panics_evenly(run);
     });
@@ -58,15 +58,17 @@ fn one_that_panics_stops_if_said() {
         assert_eq!((task.report().runs, task.report().panics, task.has_ended()), (2, 1, true));
         assert_eq!((task.stop(), task.next()), (Stopped::Gone, None));
     }
-    assert_eq!((clones(&kept), tasks.repeating().len()), (0, 0));
-    assert_eq!((tasks.stats().total.panics, tasks.stats().owned.alive), (2, 0));
+    assert_eq!((clones(&kept), tasks.handle().repeating().len()), (0, 0));
+    assert_eq!((tasks.handle().stats().total.panics, tasks.handle().stats().owned.alive), (2, 0));
 }
 
 #[test]
 fn runs_that_panic_are_runs() {
     let (mut tasks, log) = heard();
-    let task =
-        tasks.repeat(every(10).times(3), |run| std::panic::resume_unwind(Box::new(run.number))).unwrap();
+    let task = tasks
+        .handle()
+        .repeat(every(10).times(3), |run| std::panic::resume_unwind(Box::new(run.number)))
+        .unwrap();
     tasks.advance(SECOND);
     assert_eq!((log.take(), task.report().runs, task.report().panics), (vec![1, 2, 3], 3, 3));
     assert!(task.has_ended());
@@ -84,22 +86,25 @@ fn one_shots_that_panic_cost_only_themselves() {
                 std::panic::resume_unwind(Box::new(number));
             }
         };
-        tasks.after(MS, run).unwrap();
+        tasks.handle().after(MS, run).unwrap();
     }
     tasks.advance(MS);
     assert_eq!((runs.len(), log.take_sorted()), (100, (0..10).map(|ten| ten * 10).collect::<Vec<_>>()));
-    assert_eq!((tasks.stats().fired, tasks.stats().total.panics, tasks.stats().pending), (100, 10, 0));
+    assert_eq!(
+        (tasks.handle().stats().fired, tasks.handle().stats().total.panics, tasks.handle().stats().pending),
+        (100, 10, 0)
+    );
 }
 
 #[test]
 fn timers_whose_closures_panic_are_armed_again() {
     let (mut tasks, log) = heard();
-    let timer = tasks.timer(|| std::panic::resume_unwind(Box::new(7_u64))).unwrap();
+    let timer = tasks.handle().timer(|| std::panic::resume_unwind(Box::new(7_u64))).unwrap();
     for _ in 0..3 {
         timer.arm(MS).unwrap();
         tasks.advance(MS);
     }
-    assert_eq!((log.take(), tasks.stats().owned.fired), (vec![7, 7, 7], 3));
+    assert_eq!((log.take(), tasks.handle().stats().owned.fired), (vec![7, 7, 7], 3));
 }
 
 /// A drop that panics.
@@ -116,32 +121,32 @@ impl Drop for Splinter {
 fn a_closure_whose_drop_panics_has_ended_all_the_same() {
     let (mut tasks, log) = heard();
     let splinter = Splinter(1);
-    let last = tasks.repeat(every(10).times(1), move |_| holds(&splinter)).unwrap();
+    let last = tasks.handle().repeat(every(10).times(1), move |_| holds(&splinter)).unwrap();
     let splinter = Splinter(2);
-    let says = tasks.repeat_in_parallel(every(10), move |run| {
+    let says = tasks.handle().repeat_in_parallel(every(10), move |run| {
         holds(&splinter);
         run.stop();
     });
     let splinter = Splinter(3);
-    tasks.after(10 * MS, move || holds(&splinter)).unwrap();
-    let (_calm, runs) = logged(&tasks, every(10));
+    tasks.handle().after(10 * MS, move || holds(&splinter)).unwrap();
+    let (_calm, runs) = logged(tasks.handle(), every(10));
     tasks.advance(100 * MS);
     assert_eq!((log.take_sorted(), runs.len()), (vec![1, 2, 3], 10));
     for task in [last, says.unwrap()] {
         assert_eq!((task.report().runs, task.report().panics, task.has_ended()), (1, 0, true));
         assert_eq!((task.stop_and_wait(), task.next()), (Stopped::Gone, None));
     }
-    assert_eq!(tasks.repeating().len(), 1);
+    assert_eq!(tasks.handle().repeating().len(), 1);
     // Who stops or cancels drops, and hears of it.
     let splinter = Splinter(4);
-    let task = tasks.repeat(every(10), move |_| holds(&splinter)).unwrap();
+    let task = tasks.handle().repeat(every(10), move |_| holds(&splinter)).unwrap();
     let panic = catch_unwind(AssertUnwindSafe(|| task.stop())).unwrap_err();
     assert_eq!(panic.downcast_ref(), Some(&4_u64));
-    assert_eq!((task.stop(), tasks.repeating().len()), (Stopped::Gone, 1));
+    assert_eq!((task.stop(), tasks.handle().repeating().len()), (Stopped::Gone, 1));
     let splinter = Splinter(5);
-    let id = tasks.after(MS, move || holds(&splinter)).unwrap();
-    assert!(catch_unwind(AssertUnwindSafe(|| tasks.cancel(id))).is_err());
-    assert_eq!(tasks.cancel(id), Cancel::Gone);
+    let id = tasks.handle().after(MS, move || holds(&splinter)).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| tasks.handle().cancel(id))).is_err());
+    assert_eq!(tasks.handle().cancel(id), Cancel::Gone);
 }
 
 /// As an engine's payloads: one that cannot be dropped costs the others nothing, and not the process.
@@ -155,17 +160,17 @@ fn many_closures_whose_drops_panic_do_not_keep_an_engine_from_its_end() {
             let (splinter, held) = ((number % 2 == 0).then(|| Splinter(number)), Arc::clone(&kept));
             let run = move |_: &Run| holds(&(&splinter, &held));
             handles.push(if number % 4 < 2 {
-                tasks.repeat(every(10), run).unwrap()
+                tasks.handle().repeat(every(10), run).unwrap()
             } else {
-                tasks.repeat_in_parallel(every(10), run).unwrap()
+                tasks.handle().repeat_in_parallel(every(10), run).unwrap()
             });
         }
         if drops {
             drop(tasks);
         } else {
             let held = Arc::clone(&kept);
-            tasks.after(MS, move || drop(held)).unwrap();
-            let unfired = tasks.shutdown();
+            tasks.handle().after(MS, move || drop(held)).unwrap();
+            let unfired = tasks.handle().shutdown();
             // What was to come back comes back.
             assert_eq!(unfired.len(), 1);
             (unfired.into_iter().next().unwrap().payload)();
@@ -196,9 +201,9 @@ fn who_waits_for_a_run_that_panics_waits_no_longer() {
             };
             let plan = Repeat::every(MS).on_panic(OnPanic::Stop);
             let task = if is_parallel {
-                tasks.repeat_in_parallel(plan.times(1), run).unwrap()
+                tasks.handle().repeat_in_parallel(plan.times(1), run).unwrap()
             } else {
-                tasks.repeat(plan, run).unwrap()
+                tasks.handle().repeat(plan, run).unwrap()
             };
             gate.await_arrival();
             std::thread::scope(|scope| {
@@ -221,6 +226,7 @@ fn the_hook_gets_what_the_task_panicked_with() {
     let tasks = Builder::new().on_panic(move |panic| sink.push(panic.downcast_ref::<String>().cloned()));
     let mut tasks = tasks.build_driven_tasks().unwrap();
     let _task = tasks
+        .handle()
         .repeat(every(10).times(1), |run| {
             let word = format!("run {}", run.number);
             // Without the message that a panic prints.

@@ -20,12 +20,12 @@ fn runs_that_outlast_their_period_overlap() {
             at_barrier.wait();
             count.fetch_add(1, Ordering::SeqCst);
         };
-        let task = tasks.repeat_in_parallel(every(5).times(8), run).unwrap();
+        let task = tasks.handle().repeat_in_parallel(every(5).times(8), run).unwrap();
         wait_until("all have met", || runs.load(Ordering::SeqCst) == 8);
         wait_until("the last has ended", || task.stop() == Stopped::Gone);
         assert_eq!(task.report().runs, 8);
         // The engine counts timers: the task's, and a one-shot for each run.
-        let stats = tasks.stats();
+        let stats = tasks.handle().stats();
         assert_eq!((stats.owned.fired, stats.fired, stats.total.fired), (8, 8, 16));
     });
 }
@@ -42,7 +42,7 @@ fn each_instant_has_its_run_however_long_they_take() {
             sink.push((run.number, run.scheduled));
             at_gate.pass();
         };
-        let task = tasks.repeat_in_parallel(every(10), run).unwrap();
+        let task = tasks.handle().repeat_in_parallel(every(10), run).unwrap();
         for runs in 1..=3 {
             clock.advance(10 * MS);
             wait_until("it has begun", || log.len() as u64 == runs);
@@ -70,7 +70,7 @@ fn stop_and_wait_waits_for_all_of_them() {
             count.fetch_sub(1, Ordering::SeqCst);
             holds(&held);
         };
-        let task = tasks.repeat_in_parallel(every(2), run).unwrap();
+        let task = tasks.handle().repeat_in_parallel(every(2), run).unwrap();
         gate.await_arrivals(3);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| task.stop_and_wait());
@@ -90,12 +90,13 @@ fn without_room_for_another_run_it_is_made_in_place() {
     let mut tasks = Builder::new().capacity(1).build_driven_tasks().unwrap();
     let log = Log::new();
     let sink = log.clone();
-    let task = tasks.repeat_in_parallel(every(10).times(3), move |run| sink.push(Seen::of(run))).unwrap();
-    assert!(tasks.after(MS, || {}).is_err(), "there is a slot left");
+    let task =
+        tasks.handle().repeat_in_parallel(every(10).times(3), move |run| sink.push(Seen::of(run))).unwrap();
+    assert!(tasks.handle().after(MS, || {}).is_err(), "there is a slot left");
     tasks.advance(SECOND);
     assert_eq!(log.take(), [seen(1, 10, 0, 0), seen(2, 20, 0, 0), seen(3, 30, 0, 0)]);
     assert_eq!((counts(&task), task.report().panics, task.has_ended()), ([3, 0, 0, 0], 0, true));
-    assert_eq!((task.stop(), tasks.repeating().len()), (Stopped::Gone, 0));
+    assert_eq!((task.stop(), tasks.handle().repeating().len()), (Stopped::Gone, 0));
 }
 
 /// The same with threads, where there would be another worker to make it on.
@@ -112,12 +113,12 @@ fn without_room_for_another_run_it_is_made_by_the_worker_that_was_told() {
                 std::panic::resume_unwind(Box::new(run.number));
             }
         };
-        let task = tasks.repeat_in_parallel(every(1).times(3).missed(Missed::Burst), run).unwrap();
-        assert!(tasks.after(MS, || {}).is_err(), "there is a slot left");
+        let task = tasks.handle().repeat_in_parallel(every(1).times(3).missed(Missed::Burst), run).unwrap();
+        assert!(tasks.handle().after(MS, || {}).is_err(), "there is a slot left");
         wait_until("all are made", || runs.load(Ordering::SeqCst) == 3);
         assert_ne!(task.stop_and_wait(), Stopped::Running);
         assert_eq!((task.report().runs, task.report().panics), (3, 1));
-        wait_until("the engine has counted it", || tasks.stats().total.panics == 1);
+        wait_until("the engine has counted it", || tasks.handle().stats().total.panics == 1);
     });
 }
 
@@ -125,10 +126,11 @@ fn without_room_for_another_run_it_is_made_by_the_worker_that_was_told() {
 fn a_run_made_in_place_that_panics_is_counted_once() {
     let mut tasks = Builder::new().capacity(1).build_driven_tasks().unwrap();
     let task = tasks
+        .handle()
         .repeat_in_parallel(every(10).times(2), |run| std::panic::resume_unwind(Box::new(run.number)))
         .unwrap();
     tasks.advance(SECOND);
-    assert_eq!((task.report().runs, task.report().panics, tasks.stats().total.panics), (2, 2, 2));
+    assert_eq!((task.report().runs, task.report().panics, tasks.handle().stats().total.panics), (2, 2, 2));
 }
 
 /// What a run says of its lateness is how late it is, wherever it was made.
@@ -142,7 +144,7 @@ fn a_run_says_when_it_began() {
             assert_eq!(run.scheduled + run.lateness, clock.now(), "capacity {capacity}");
             sink.push(millis(run.scheduled - Timestamp::ZERO));
         };
-        let task = tasks.repeat_in_parallel(every(10), run).unwrap();
+        let task = tasks.handle().repeat_in_parallel(every(10), run).unwrap();
         tasks.advance(25 * MS);
         stall(&mut tasks, 20 * MS);
         tasks.advance(20 * MS);
@@ -159,6 +161,7 @@ fn what_was_missed_is_dealt_with_as_in_turn() {
         let sink = log.clone();
         let plan = every(10).missed(missed);
         let task = tasks
+            .handle()
             .repeat_in_parallel(plan, move |run| {
                 sink.push((run.number, millis(run.scheduled - Timestamp::ZERO), run.missed))
             })
@@ -184,7 +187,10 @@ fn a_pause_is_from_run_to_run_and_is_not_made_up_for() {
     let mut tasks = driven();
     let log = Log::new();
     let sink = log.clone();
-    let task = tasks.repeat_in_parallel(Repeat::pausing(10 * MS), move |run| sink.push(run.number)).unwrap();
+    let task = tasks
+        .handle()
+        .repeat_in_parallel(Repeat::pausing(10 * MS), move |run| sink.push(run.number))
+        .unwrap();
     stall(&mut tasks, SECOND);
     for _ in 0..100 {
         tasks.turn();
@@ -215,13 +221,13 @@ fn the_last_run_is_made_while_the_one_before_it_ends() {
             };
             let plan =
                 Repeat::every(Duration::from_micros(10)).first(First::AtOnce).missed(Missed::Burst).times(20);
-            let task = tasks.repeat_in_parallel(plan, run).unwrap();
+            let task = tasks.handle().repeat_in_parallel(plan, run).unwrap();
             wait_until("its last run has begun", || runs.load(Ordering::SeqCst) == 20);
             assert_ne!(task.stop_and_wait(), Stopped::Running);
             assert_eq!((runs.load(Ordering::SeqCst), task.report().runs), (20, 20), "round {round}");
             assert_eq!(clones(&kept), 0);
         }
-        assert_eq!((tasks.repeating().len(), tasks.stats().total.panics), (0, 0));
+        assert_eq!((tasks.handle().repeating().len(), tasks.handle().stats().total.panics), (0, 0));
     });
 }
 
@@ -239,7 +245,7 @@ fn one_run_says_that_it_is_the_last_while_others_are_under_way() {
                 at_gate.pass();
             }
         };
-        let task = tasks.repeat_in_parallel(every(5), run).unwrap();
+        let task = tasks.handle().repeat_in_parallel(every(5), run).unwrap();
         gate.await_arrivals(2);
         wait_until("the third has ended", || task.has_ended());
         assert_eq!((task.next(), task.stop()), (None, Stopped::Running));
@@ -292,7 +298,7 @@ fn counting(runs: &Arc<AtomicU64>, kept: &Arc<()>) -> impl Fn(&Run) + Send + Syn
 fn a_shutdown_drops_runs_that_have_not_begun() {
     within_patience(|| {
         let (engine, kept, runs) = (ByHand::new(), token(), Arc::new(AtomicU64::new(0)));
-        let task = engine.tasks.repeat_in_parallel(every(10), counting(&runs, &kept)).unwrap();
+        let task = engine.tasks.handle().repeat_in_parallel(every(10), counting(&runs, &kept)).unwrap();
         engine.clock.advance(10 * MS);
         engine.run_jobs();
         engine.run_jobs();
@@ -302,7 +308,7 @@ fn a_shutdown_drops_runs_that_have_not_begun() {
         // The second is on its way.
         engine.await_jobs();
         assert_eq!((task.report().runs, task.next()), (2, Some(ms(30))));
-        assert!(engine.tasks.shutdown().is_empty());
+        assert!(engine.tasks.handle().shutdown().is_empty());
         assert_eq!((clones(&kept), task.stop_and_wait()), (0, Stopped::Gone));
         engine.run_jobs();
         assert_eq!((runs.load(Ordering::SeqCst), task.report().runs), (1, 1));
@@ -314,16 +320,19 @@ fn a_shutdown_drops_runs_that_have_not_begun() {
 fn a_stop_keeps_a_run_that_is_on_its_way_from_beginning() {
     within_patience(|| {
         let (engine, kept, runs) = (ByHand::new(), token(), Arc::new(AtomicU64::new(0)));
-        let task = engine.tasks.repeat_in_parallel(every(10), counting(&runs, &kept)).unwrap();
+        let task = engine.tasks.handle().repeat_in_parallel(every(10), counting(&runs, &kept)).unwrap();
         engine.clock.advance(10 * MS);
         engine.run_jobs();
         engine.await_jobs();
         assert_eq!((task.stop(), task.has_ended()), (Stopped::Running, true));
         engine.run_jobs();
         assert_eq!((runs.load(Ordering::SeqCst), task.report().runs), (0, 0));
-        assert_eq!((task.stop(), clones(&kept), engine.tasks.repeating().len()), (Stopped::Gone, 0, 0));
+        assert_eq!(
+            (task.stop(), clones(&kept), engine.tasks.handle().repeating().len()),
+            (Stopped::Gone, 0, 0)
+        );
         engine.clock.advance(SECOND);
-        wait_until("nothing is pending", || engine.tasks.stats().pending == 0);
+        wait_until("nothing is pending", || engine.tasks.handle().stats().pending == 0);
     });
 }
 
@@ -333,7 +342,8 @@ fn a_run_that_waits_for_a_worker_is_late() {
     within_patience(|| {
         let (engine, log) = (ByHand::new(), Log::new());
         let sink = log.clone();
-        let task = engine.tasks.repeat_in_parallel(every(10), move |run| sink.push(Seen::of(run))).unwrap();
+        let task =
+            engine.tasks.handle().repeat_in_parallel(every(10), move |run| sink.push(Seen::of(run))).unwrap();
         engine.clock.advance(12 * MS);
         engine.run_jobs();
         engine.await_jobs();
@@ -350,9 +360,10 @@ fn a_run_does_not_wait_for_the_next_tick() {
         let clock = ManualClock::new();
         let builder = Builder::new().clock(clock.clone()).shards(1).workers(2).tick(HOUR);
         let tasks = builder.build_tasks().unwrap();
-        let (log, inside) = (Log::new(), (*tasks).clone());
+        let (log, inside) = (Log::new(), tasks.handle().clone());
         let sink = log.clone();
-        let _task = tasks.repeat_in_parallel(Repeat::every(HOUR), move |_| sink.push(inside.now())).unwrap();
+        let _task =
+            tasks.handle().repeat_in_parallel(Repeat::every(HOUR), move |_| sink.push(inside.now())).unwrap();
         clock.advance(HOUR + SECOND);
         wait_until("it has run", || log.len() == 1);
         assert_eq!(log.take(), [Timestamp::ZERO + HOUR + SECOND]);
@@ -368,12 +379,12 @@ fn many_in_parallel_on_few_workers_all_run() {
             .map(|_| {
                 let count = Arc::clone(&runs);
                 let run = move |_: &Run| _ = count.fetch_add(1, Ordering::Relaxed);
-                tasks.repeat_in_parallel(every(2).times(5).missed(Missed::Burst), run).unwrap()
+                tasks.handle().repeat_in_parallel(every(2).times(5).missed(Missed::Burst), run).unwrap()
             })
             .collect();
         wait_until("all have run", || runs.load(Ordering::Relaxed) == 1_000);
         wait_until("and ended", || started.iter().all(|task| task.stop() == Stopped::Gone));
         assert!(started.iter().all(|task| task.report().runs == 5));
-        assert_eq!(tasks.repeating().len(), 0);
+        assert_eq!(tasks.handle().repeating().len(), 0);
     });
 }

@@ -13,7 +13,7 @@ use tourbillon::{Clock, Timestamp};
 fn missed_and_skipped() {
     for overlap in [Overlap::Skip, Overlap::QueueOne] {
         let mut tasks = driven();
-        let (task, log) = logged(&tasks, every(10).missed(Missed::Skip).overlap(overlap));
+        let (task, log) = logged(tasks.handle(), every(10).missed(Missed::Skip).overlap(overlap));
         stall(&mut tasks, 45 * MS);
         assert_eq!(log.take(), [seen(1, 10, 35, 3)]);
         assert_eq!((counts(&task), task.next()), ([1, 3, 0, 3], Some(ms(50))));
@@ -34,7 +34,7 @@ fn missed_and_skipped() {
 fn missed_and_delayed() {
     for overlap in [Overlap::Skip, Overlap::QueueOne] {
         let mut tasks = driven();
-        let (task, log) = logged(&tasks, every(10).missed(Missed::Delay).overlap(overlap));
+        let (task, log) = logged(tasks.handle(), every(10).missed(Missed::Delay).overlap(overlap));
         // A run that missed none does not leave its row.
         stall(&mut tasks, 15 * MS);
         assert_eq!((log.take(), task.next()), (vec![seen(1, 10, 5, 0)], Some(ms(20))));
@@ -51,7 +51,7 @@ fn missed_and_delayed() {
 fn missed_and_made_up_for_in_a_burst() {
     for overlap in [Overlap::Skip, Overlap::QueueOne] {
         let mut tasks = driven();
-        let (task, log) = logged(&tasks, every(10).missed(Missed::Burst).overlap(overlap));
+        let (task, log) = logged(tasks.handle(), every(10).missed(Missed::Burst).overlap(overlap));
         stall(&mut tasks, 45 * MS);
         // One after the other, however far the clock is: a turn each.
         assert_eq!((log.take(), task.next()), (vec![seen(1, 10, 35, 3)], Some(ms(20))));
@@ -112,8 +112,8 @@ fn a_task_that_always_outlasts_its_period_neither_piles_up_nor_starves() {
     assert_eq!((runs, missed, overlapped, left_out), (50, 0, 50, 50));
     let mut tasks = driven();
     let (queues, queued) = lasting(&tasks, every(10).overlap(Overlap::QueueOne), |_| 15);
-    while tasks.now() < ms(1_000) {
-        if tasks.next_expiry() > Some(tasks.now()) { tasks.advance(MS) } else { tasks.turn() }
+    while tasks.handle().now() < ms(1_000) {
+        if tasks.next_expiry() > Some(tasks.handle().now()) { tasks.advance(MS) } else { tasks.turn() }
     }
     // From 10 to 25, to 40, to 55, to 70: an instant and a half for each run.
     assert_eq!(
@@ -127,7 +127,7 @@ fn a_task_that_always_outlasts_its_period_neither_piles_up_nor_starves() {
 #[test]
 fn runs_that_are_left_are_not_spent_on_what_is_skipped() {
     let mut tasks = driven();
-    let (task, log) = logged(&tasks, every(10).times(3));
+    let (task, log) = logged(tasks.handle(), every(10).times(3));
     stall(&mut tasks, 45 * MS);
     tasks.advance_to(ms(1_000));
     assert_eq!(log.take(), [seen(1, 10, 35, 3), seen(2, 50, 0, 0), seen(3, 60, 0, 0)]);
@@ -144,7 +144,7 @@ fn runs_that_are_left_are_not_spent_on_what_is_skipped() {
 #[test]
 fn a_burst_of_a_task_with_few_runs_ends_with_them() {
     let mut tasks = driven();
-    let (task, log) = logged(&tasks, every(10).times(3).missed(Missed::Burst));
+    let (task, log) = logged(tasks.handle(), every(10).times(3).missed(Missed::Burst));
     stall(&mut tasks, SECOND);
     for _ in 0..10 {
         tasks.turn();
@@ -175,7 +175,7 @@ fn a_long_stall_is_counted_at_once() {
     const YEAR: Duration = Duration::from_secs(31_557_600);
     for missed in [Missed::Delay, Missed::Skip] {
         let mut tasks = driven();
-        let (task, log) = logged(&tasks, every(1).missed(missed));
+        let (task, log) = logged(tasks.handle(), every(1).missed(missed));
         stall(&mut tasks, 100 * YEAR);
         let came = 100 * 31_557_600_000;
         assert_eq!(log.take(), [seen(1, 1, came - 1, came - 1)]);
@@ -270,7 +270,7 @@ fn stalls_and_long_runs_by_chance_agree_with_a_plain_model() {
         };
         let plan =
             every(period).first(First::After(Duration::from_millis(first))).missed(missed).overlap(overlap);
-        let task = tasks.repeat(plan, run).unwrap();
+        let task = tasks.handle().repeat(plan, run).unwrap();
         for step in 0..200 {
             let by = MS * u32::try_from(rng.below(40)).unwrap();
             if rng.chance(50) {
@@ -298,6 +298,6 @@ fn stalls_and_long_runs_by_chance_agree_with_a_plain_model() {
         for _ in 0..10_000 {
             tasks.turn();
         }
-        assert!(task.next() > Some(tasks.now()), "seed {seed}: {task:?}");
+        assert!(task.next() > Some(tasks.handle().now()), "seed {seed}: {task:?}");
     }
 }

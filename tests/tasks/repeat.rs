@@ -13,7 +13,7 @@ use tourbillon::{Builder, Timestamp};
 fn runs(plan: Repeat) -> Vec<u64> {
     let mut tasks = driven();
     tasks.advance(3 * MS);
-    let (task, log) = logged(&tasks, plan);
+    let (task, log) = logged(tasks.handle(), plan);
     tasks.advance_to(ms(100));
     let seen = log.take();
     assert_eq!(counts(&task), [seen.len() as u64, 0, 0, 0]);
@@ -59,16 +59,16 @@ fn it_runs_exactly_as_often_as_said() {
 fn after_its_last_run_it_has_ended_and_its_closure_is_gone() {
     let (mut tasks, kept) = (driven(), token());
     let held = Arc::clone(&kept);
-    let task = tasks.repeat(every(10).times(2), move |_| holds(&held)).unwrap();
+    let task = tasks.handle().repeat(every(10).times(2), move |_| holds(&held)).unwrap();
     tasks.advance(15 * MS);
-    assert_eq!((clones(&kept), task.has_ended(), tasks.repeating().len()), (1, false, 1));
+    assert_eq!((clones(&kept), task.has_ended(), tasks.handle().repeating().len()), (1, false, 1));
     tasks.advance(5 * MS);
-    assert_eq!((clones(&kept), task.has_ended(), tasks.repeating().len()), (0, true, 0));
+    assert_eq!((clones(&kept), task.has_ended(), tasks.handle().repeating().len()), (0, true, 0));
     assert_eq!((task.next(), tasks.next_expiry()), (None, None));
     tasks.advance(SECOND);
-    assert_eq!((counts(&task), tasks.stats().total.panics), ([2, 0, 0, 0], 0));
+    assert_eq!((counts(&task), tasks.handle().stats().total.panics), ([2, 0, 0, 0], 0));
     drop(task);
-    assert_eq!(tasks.stats().owned.alive, 0);
+    assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
 /// A period that is no whole number of ticks: each run is for its own multiple, at the end of that tick.
@@ -77,8 +77,9 @@ fn a_fixed_rate_does_not_drift_over_a_million_runs() {
     const PERIOD: u64 = 1_000_001;
     let mut tasks = driven();
     let (runs, late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (count, lateness, inside) = (Arc::clone(&runs), Arc::clone(&late), (*tasks).clone());
+    let (count, lateness, inside) = (Arc::clone(&runs), Arc::clone(&late), tasks.handle().clone());
     let task = tasks
+        .handle()
         .repeat(Repeat::every(Duration::from_nanos(PERIOD)), move |run| {
             assert_eq!(run.scheduled, Timestamp::from_nanos(run.number * PERIOD));
             assert_eq!(run.scheduled + run.lateness, inside.now());
@@ -107,7 +108,7 @@ fn a_pause_is_from_the_end_of_a_run() {
 fn two_tasks_of_one_plan_are_two() {
     let mut tasks = driven();
     let plan = every(10).times(2);
-    let (first, second) = (logged(&tasks, plan.clone()), logged(&tasks, plan));
+    let (first, second) = (logged(tasks.handle(), plan.clone()), logged(tasks.handle(), plan));
     let _ = first.0.stop();
     tasks.advance(SECOND);
     assert_eq!((first.1.len(), second.1.len()), (0, 2));
@@ -122,6 +123,7 @@ fn tasks_that_are_spread_do_not_fire_in_one_tick() {
         let sink = log.clone();
         let plan = Repeat::every(10 * SECOND).spread_by(("session", key));
         tasks
+            .handle()
             .repeat(plan, move |run| sink.push(millis(run.scheduled - Timestamp::ZERO + run.lateness)))
             .unwrap();
     }
@@ -138,7 +140,7 @@ fn tasks_that_are_spread_do_not_fire_in_one_tick() {
 /// The runs of a plan on the wall clock, of an engine that began at `begin`, in milliseconds since 1970.
 fn on_the_wall(plan: &Repeat, begin: Duration) -> Vec<u128> {
     let mut tasks = Builder::new().build_driven_tasks_at(SystemTime::UNIX_EPOCH + begin).unwrap();
-    let (_task, log) = logged(&tasks, plan.clone());
+    let (_task, log) = logged(tasks.handle(), plan.clone());
     tasks.advance(HOUR);
     log.take().into_iter().map(|seen: Seen| begin.as_millis() + u128::from(seen.scheduled)).collect()
 }
@@ -178,7 +180,7 @@ fn a_restart_does_not_bunch_tasks_that_keep_step_with_their_creation() {
         let sink = log.clone();
         let creation = SystemTime::UNIX_EPOCH + Duration::from_millis(created);
         let plan = Repeat::every(10 * SECOND).first(First::InStepWith(creation));
-        tasks.repeat(plan, move |run| sink.push(millis(run.scheduled - Timestamp::ZERO))).unwrap();
+        tasks.handle().repeat(plan, move |run| sink.push(millis(run.scheduled - Timestamp::ZERO))).unwrap();
     }
     tasks.advance(10 * SECOND);
     assert_eq!(log.take_sorted(), (1..=10_000).collect::<Vec<u64>>());
@@ -187,20 +189,20 @@ fn a_restart_does_not_bunch_tasks_that_keep_step_with_their_creation() {
 #[test]
 fn tasks_that_have_not_ended_are_listed() {
     let mut tasks = driven();
-    assert!(tasks.repeating().is_empty());
-    drop(tasks.every(10 * MS, || {}).unwrap());
-    let (ends, _) = logged(&tasks, every(10).times(1));
-    let (stops, _) = logged(&tasks, every(10));
-    assert_eq!(tasks.repeating().len(), 3);
+    assert!(tasks.handle().repeating().is_empty());
+    drop(tasks.handle().every(10 * MS, || {}).unwrap());
+    let (ends, _) = logged(tasks.handle(), every(10).times(1));
+    let (stops, _) = logged(tasks.handle(), every(10));
+    assert_eq!(tasks.handle().repeating().len(), 3);
     let _ = stops.stop();
-    assert_eq!(tasks.repeating().len(), 2);
+    assert_eq!(tasks.handle().repeating().len(), 2);
     tasks.advance(10 * MS);
     assert!(ends.has_ended());
     // Nobody else has a handle to this one.
-    let rest = tasks.repeating();
+    let rest = tasks.handle().repeating();
     assert_eq!(rest.iter().map(counts).collect::<Vec<_>>(), [[1, 0, 0, 0]]);
     let _ = rest[0].stop();
-    assert!(tasks.repeating().is_empty());
+    assert!(tasks.handle().repeating().is_empty());
     tasks.advance(SECOND);
     assert_eq!(counts(&rest[0])[0], 1);
 }
@@ -209,13 +211,13 @@ fn tasks_that_have_not_ended_are_listed() {
 #[test]
 fn one_in_its_last_run_is_not_listed() {
     let mut tasks = driven();
-    let (inside, log) = ((*tasks).clone(), Log::new());
+    let (inside, log) = (tasks.handle().clone(), Log::new());
     let sink = log.clone();
     let run = move |_: &_| {
         let listed = inside.repeating();
         sink.push((listed.len(), listed.iter().any(|task| task.has_ended())));
     };
-    tasks.repeat(every(10).times(2), run).unwrap();
+    tasks.handle().repeat(every(10).times(2), run).unwrap();
     tasks.advance(SECOND);
     assert_eq!(log.take(), [(1, false), (0, false)]);
 }
@@ -233,22 +235,22 @@ fn a_hundred_thousand_tasks_leave_nothing_behind() {
             holds(&held);
         };
         let plan = Repeat::every(SECOND).spread_by(number).times(2 + number % 2);
-        handles.push(tasks.repeat(plan, run).unwrap());
+        handles.push(tasks.handle().repeat(plan, run).unwrap());
         if number % 4 == 0 {
             // These go without a handle.
             handles.pop();
         }
     }
-    assert_eq!((clones(&kept), tasks.repeating().len()), (100_000, 100_000));
-    assert_eq!(tasks.stats().owned.alive, TASKS);
+    assert_eq!((clones(&kept), tasks.handle().repeating().len()), (100_000, 100_000));
+    assert_eq!(tasks.handle().stats().owned.alive, TASKS);
     tasks.advance(2 * SECOND);
     assert_eq!(clones(&kept), 50_000);
     tasks.advance(2 * SECOND);
     assert_eq!(runs.load(Ordering::Relaxed), TASKS / 2 * 5);
-    assert_eq!((clones(&kept), tasks.repeating().len()), (0, 0));
+    assert_eq!((clones(&kept), tasks.handle().repeating().len()), (0, 0));
     assert!(handles.iter().all(|task| task.has_ended()));
     drop(handles);
     tasks.advance(2 * SECOND);
-    let stats = tasks.stats();
+    let stats = tasks.handle().stats();
     assert_eq!((stats.owned.alive, stats.pending, stats.total.tickets, stats.total.panics), (0, 0, 0, 0));
 }

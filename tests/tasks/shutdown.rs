@@ -13,38 +13,38 @@ fn one_shots_come_back_and_can_be_called() {
     let (mut tasks, log) = (driven(), Log::new());
     for number in 1..=3 {
         let sink = log.clone();
-        tasks.after(MS * number, move || sink.push(number)).unwrap();
+        tasks.handle().after(MS * number, move || sink.push(number)).unwrap();
     }
     tasks.advance(MS);
-    let mut unfired = tasks.shutdown();
+    let mut unfired = tasks.handle().shutdown();
     unfired.sort_by_key(|timer| timer.deadline);
     assert_eq!(unfired.iter().map(|timer| timer.deadline).collect::<Vec<_>>(), [ms(2), ms(3)]);
     assert_eq!(log.take(), [1]);
     unfired.into_iter().for_each(|timer| (timer.payload)());
     assert_eq!(log.take(), [2, 3]);
-    assert!(tasks.shutdown().is_empty());
-    assert_eq!((tasks.stats().fired, tasks.stats().returned), (1, 2));
+    assert!(tasks.handle().shutdown().is_empty());
+    assert_eq!((tasks.handle().stats().fired, tasks.handle().stats().returned), (1, 2));
 }
 
 #[test]
 fn repeating_tasks_have_ended_and_their_closures_are_gone() {
     let (mut tasks, kept) = (driven(), token());
     let start = |held: Arc<()>| move |_: &Run| holds(&held);
-    let in_turn = tasks.repeat(every(10), start(Arc::clone(&kept))).unwrap();
-    let beside = tasks.repeat_in_parallel(every(10), start(Arc::clone(&kept))).unwrap();
-    drop(tasks.repeat(every(10), start(Arc::clone(&kept))).unwrap());
+    let in_turn = tasks.handle().repeat(every(10), start(Arc::clone(&kept))).unwrap();
+    let beside = tasks.handle().repeat_in_parallel(every(10), start(Arc::clone(&kept))).unwrap();
+    drop(tasks.handle().repeat(every(10), start(Arc::clone(&kept))).unwrap());
     tasks.advance(15 * MS);
     assert_eq!(clones(&kept), 3);
-    assert!(tasks.shutdown().is_empty());
-    assert_eq!((clones(&kept), tasks.repeating().len()), (0, 0));
+    assert!(tasks.handle().shutdown().is_empty());
+    assert_eq!((clones(&kept), tasks.handle().repeating().len()), (0, 0));
     for task in [&in_turn, &beside] {
         assert_eq!((task.has_ended(), task.next(), task.report().runs), (true, None, 1));
         assert_eq!((task.stop(), task.stop_and_wait()), (Stopped::Gone, Stopped::Gone));
     }
     tasks.advance(SECOND);
-    assert_eq!((in_turn.report().runs, tasks.stats().owned.alive), (1, 2));
+    assert_eq!((in_turn.report().runs, tasks.handle().stats().owned.alive), (1, 2));
     drop((in_turn, beside));
-    assert_eq!(tasks.stats().owned.alive, 0);
+    assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
 /// Dropped without a word: also what nobody has a handle to.
@@ -53,14 +53,14 @@ fn dropping_the_engine_drops_all_closures() {
     let kept = token();
     let tasks = TaskEngine::new().unwrap();
     let start = |held: Arc<()>| move || holds(&held);
-    tasks.after(HOUR, start(Arc::clone(&kept))).unwrap();
-    drop(tasks.every(HOUR, start(Arc::clone(&kept))).unwrap());
-    let task = tasks.every(HOUR, start(Arc::clone(&kept))).unwrap();
+    tasks.handle().after(HOUR, start(Arc::clone(&kept))).unwrap();
+    drop(tasks.handle().every(HOUR, start(Arc::clone(&kept))).unwrap());
+    let task = tasks.handle().every(HOUR, start(Arc::clone(&kept))).unwrap();
     // This one has its engine: a cycle, until that ends.
-    let (inside, held) = ((*tasks).clone(), Arc::clone(&kept));
-    drop(tasks.every(HOUR, move || holds(&(&held, &inside))).unwrap());
-    let (inside, held) = ((*tasks).clone(), Arc::clone(&kept));
-    tasks.after(HOUR, move || holds(&(&held, &inside))).unwrap();
+    let (inside, held) = (tasks.handle().clone(), Arc::clone(&kept));
+    drop(tasks.handle().every(HOUR, move || holds(&(&held, &inside))).unwrap());
+    let (inside, held) = (tasks.handle().clone(), Arc::clone(&kept));
+    tasks.handle().after(HOUR, move || holds(&(&held, &inside))).unwrap();
     assert_eq!(clones(&kept), 5);
     drop(tasks);
     assert_eq!((clones(&kept), task.has_ended(), task.stop()), (0, true, Stopped::Gone));
@@ -82,11 +82,11 @@ fn a_shutdown_waits_for_a_run_and_begins_no_other() {
             end.store(true, Ordering::SeqCst);
             holds(&held);
         };
-        let task = tasks.every(MS, run).unwrap();
+        let task = tasks.handle().every(MS, run).unwrap();
         gate.await_arrival();
         thread::scope(|scope| {
-            let shutdown = scope.spawn(|| tasks.shutdown().len());
-            wait_until("it is being shut down", || tasks.is_shut_down());
+            let shutdown = scope.spawn(|| tasks.handle().shutdown().len());
+            wait_until("it is being shut down", || tasks.handle().is_shut_down());
             gate.open();
             assert_eq!(shutdown.join().unwrap(), 0);
         });
@@ -102,18 +102,18 @@ fn a_task_shuts_its_engine_down() {
     within_patience(|| {
         for way in 0..3 {
             let (tasks, kept, log) = (TaskEngine::new().unwrap(), token(), Log::new());
-            let (inside, held, sink) = ((*tasks).clone(), Arc::clone(&kept), log.clone());
+            let (inside, held, sink) = (tasks.handle().clone(), Arc::clone(&kept), log.clone());
             let close = move || {
                 holds(&held);
                 sink.push((inside.shutdown().len(), inside.repeating().len()));
             };
-            tasks.after(HOUR, || {}).unwrap();
-            let bystander = tasks.every(HOUR, || {}).unwrap();
+            tasks.handle().after(HOUR, || {}).unwrap();
+            let bystander = tasks.handle().every(HOUR, || {}).unwrap();
             let task = match way {
-                0 => Some(tasks.every(MS, close).unwrap()),
-                1 => Some(tasks.repeat_in_parallel(every(1), move |_| close()).unwrap()),
+                0 => Some(tasks.handle().every(MS, close).unwrap()),
+                1 => Some(tasks.handle().repeat_in_parallel(every(1), move |_| close()).unwrap()),
                 _ => {
-                    tasks.after(MS, close).unwrap();
+                    tasks.handle().after(MS, close).unwrap();
                     None
                 }
             };
@@ -138,7 +138,7 @@ fn a_task_drops_its_engine() {
             holds(&held);
             drop(lock(&own).take());
         };
-        let task = lock(&place).insert(tasks).every(MS, run).unwrap();
+        let task = lock(&place).insert(tasks).handle().every(MS, run).unwrap();
         wait_until("it is gone", || clones(&kept) == 0);
         assert!(lock(&place).is_none());
         assert_eq!((task.has_ended(), task.report().runs), (true, 1));
@@ -163,8 +163,11 @@ fn starts_and_stops_race_with_a_shutdown() {
                             let held = Arc::clone(&kept);
                             let run = move |_: &Run| holds(&held);
                             let task = match started.len() % 2 {
-                                0 => tasks.repeat(every(1), run).map_err(|error| error.kind),
-                                _ => tasks.repeat_in_parallel(every(1), run).map_err(|error| error.kind),
+                                0 => tasks.handle().repeat(every(1), run).map_err(|error| error.kind),
+                                _ => tasks
+                                    .handle()
+                                    .repeat_in_parallel(every(1), run)
+                                    .map_err(|error| error.kind),
                             };
                             match task {
                                 Ok(task) if started.len() % 5 == 4 => {
@@ -182,15 +185,15 @@ fn starts_and_stops_race_with_a_shutdown() {
                     }));
                 }
                 thread::sleep(MS * (round % 5));
-                let unfired = tasks.shutdown();
+                let unfired = tasks.handle().shutdown();
                 assert!(unfired.is_empty());
                 for task in starters.into_iter().flat_map(|starter| starter.join().unwrap()) {
                     assert!(task.has_ended(), "round {round}");
                     assert_eq!((task.stop_and_wait(), task.next()), (Stopped::Gone, None), "round {round}");
                 }
             });
-            assert_eq!((clones(&kept), tasks.repeating().len()), (0, 0), "round {round}");
-            assert_eq!(tasks.stats().total.panics, 0);
+            assert_eq!((clones(&kept), tasks.handle().repeating().len()), (0, 0), "round {round}");
+            assert_eq!(tasks.handle().stats().total.panics, 0);
         }
     });
 }
@@ -199,8 +202,8 @@ fn starts_and_stops_race_with_a_shutdown() {
 fn what_is_asked_of_an_engine_that_has_gone_is_answered() {
     let (task, handle) = {
         let tasks = driven();
-        let (task, _) = logged(&tasks, every(10));
-        (task, (*tasks).clone())
+        let (task, _) = logged(tasks.handle(), every(10));
+        (task, tasks.handle().clone())
     };
     assert_eq!((task.next(), task.has_ended(), task.stop()), (None, true, Stopped::Gone));
     assert!(handle.repeating().is_empty() && handle.is_shut_down());

@@ -20,6 +20,7 @@ fn one_that_is_stopped_at_rest_runs_no_more_and_its_closure_is_gone() {
     let (mut tasks, kept, log) = (driven(), token(), Log::new());
     let (held, sink) = (Arc::clone(&kept), log.clone());
     let task = tasks
+        .handle()
         .repeat(every(10), move |_| {
             holds(&held);
             sink.push(());
@@ -33,15 +34,15 @@ fn one_that_is_stopped_at_rest_runs_no_more_and_its_closure_is_gone() {
         (Stopped::Gone, Stopped::Gone, Stopped::Gone)
     );
     tasks.advance(SECOND);
-    assert_eq!((log.len(), counts(&task), tasks.stats().pending), (2, [2, 0, 0, 0], 0));
+    assert_eq!((log.len(), counts(&task), tasks.handle().stats().pending), (2, [2, 0, 0, 0], 0));
     drop(task);
-    assert_eq!(tasks.stats().owned.alive, 0);
+    assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
 #[test]
 fn one_that_is_stopped_before_its_first_run_has_none() {
     let mut tasks = driven();
-    let (task, log) = logged(&tasks, every(10).first(First::AtOnce));
+    let (task, log) = logged(tasks.handle(), every(10).first(First::AtOnce));
     assert_eq!(task.stop_and_wait(), Stopped::Stopped);
     tasks.advance(SECOND);
     assert_eq!((log.len(), counts(&task)), (0, [0; 4]));
@@ -50,7 +51,7 @@ fn one_that_is_stopped_before_its_first_run_has_none() {
 #[test]
 fn one_that_has_ended_by_itself_is_gone() {
     let mut tasks = driven();
-    let (task, _) = logged(&tasks, every(10).times(1));
+    let (task, _) = logged(tasks.handle(), every(10).times(1));
     tasks.advance(10 * MS);
     assert_eq!((task.stop(), task.stop_and_wait()), (Stopped::Gone, Stopped::Gone));
 }
@@ -58,11 +59,11 @@ fn one_that_has_ended_by_itself_is_gone() {
 #[test]
 fn dropping_every_handle_lets_it_go_on() {
     let mut tasks = driven();
-    let (task, log) = logged(&tasks, every(10).times(3));
+    let (task, log) = logged(tasks.handle(), every(10).times(3));
     drop((task.clone(), task));
     tasks.advance(SECOND);
     assert_eq!(log.take(), [seen(1, 10, 0, 0), seen(2, 20, 0, 0), seen(3, 30, 0, 0)]);
-    assert_eq!(tasks.stats().owned.alive, 0);
+    assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
 #[test]
@@ -78,10 +79,10 @@ fn a_run_may_be_the_last_by_its_own_word() {
             run.stop();
         }
     };
-    let task = tasks.repeat(every(10).overlap(Overlap::QueueOne), run).unwrap();
+    let task = tasks.handle().repeat(every(10).overlap(Overlap::QueueOne), run).unwrap();
     tasks.advance(SECOND);
     assert_eq!((task.report().runs, task.has_ended(), task.next(), clones(&kept)), (2, true, None, 0));
-    assert_eq!((task.stop(), tasks.repeating().len()), (Stopped::Gone, 0));
+    assert_eq!((task.stop(), tasks.handle().repeating().len()), (Stopped::Gone, 0));
 }
 
 /// The closure has its own task: that is a cycle, which ends with it.
@@ -97,13 +98,13 @@ fn a_task_stops_itself_by_its_handle() {
             let outcome = if waits { task.stop_and_wait() } else { task.stop() };
             sink.push((outcome, task.stop(), Arc::strong_count(&held)));
         };
-        own.set(tasks.every(10 * MS, run).unwrap()).unwrap();
+        own.set(tasks.handle().every(10 * MS, run).unwrap()).unwrap();
         tasks.advance(SECOND);
         assert_eq!(log.take(), [(Stopped::Running, Stopped::Running, 2)]);
         assert_eq!((clones(&kept), Arc::strong_count(&own)), (0, 1));
         assert_eq!(own.get().unwrap().stop(), Stopped::Gone);
         drop(own);
-        assert_eq!((tasks.stats().owned.alive, tasks.stats().total.panics), (0, 0));
+        assert_eq!((tasks.handle().stats().owned.alive, tasks.handle().stats().total.panics), (0, 0));
     }
 }
 
@@ -116,7 +117,7 @@ fn one_that_is_stopped_while_it_runs_ends_with_that_run() {
             at_gate.pass();
             holds(&held);
         };
-        let task = tasks.repeat(every(1).first(First::AtOnce), move |_| run()).unwrap();
+        let task = tasks.handle().repeat(every(1).first(First::AtOnce), move |_| run()).unwrap();
         gate.await_arrival();
         assert_eq!((task.next(), task.has_ended()), (None, false));
         assert_eq!(task.stop(), Stopped::Running);
@@ -140,7 +141,7 @@ fn stop_and_wait_waits_until_the_run_has_ended() {
             thread::sleep(10 * MS);
             end.store(true, Ordering::SeqCst);
         };
-        let task = tasks.every(MS, run).unwrap();
+        let task = tasks.handle().every(MS, run).unwrap();
         gate.await_arrival();
         thread::scope(|scope| {
             for _ in 0..3 {
@@ -175,9 +176,9 @@ fn what_a_closure_held_is_gone_when_stop_and_wait_returns() {
                 holds(&held);
             };
             let task = if is_parallel {
-                tasks.repeat_in_parallel(every(1).times(1), run).unwrap()
+                tasks.handle().repeat_in_parallel(every(1).times(1), run).unwrap()
             } else {
-                tasks.repeat(every(1), run).unwrap()
+                tasks.handle().repeat(every(1), run).unwrap()
             };
             gate.await_arrival();
             thread::scope(|scope| {
@@ -198,10 +199,10 @@ fn a_task_that_stops_another_does_not_wait_for_it() {
         let tasks = Builder::new().shards(1).workers(2).build_tasks().unwrap();
         let (gate, log) = (Gate::new(), Log::new());
         let at_gate = gate.clone();
-        let slow = tasks.every(MS, move || at_gate.pass()).unwrap();
+        let slow = tasks.handle().every(MS, move || at_gate.pass()).unwrap();
         gate.await_arrival();
         let (other, sink) = (slow.clone(), log.clone());
-        tasks.after(MS, move || sink.push(other.stop_and_wait())).unwrap();
+        tasks.handle().after(MS, move || sink.push(other.stop_and_wait())).unwrap();
         wait_until("it has tried", || log.len() == 1);
         assert_eq!(log.take(), [Stopped::Running]);
         gate.open();
@@ -214,7 +215,7 @@ fn a_task_that_stops_another_does_not_wait_for_it() {
 fn of_many_that_stop_a_resting_task_one_has_stopped_it() {
     let tasks = TaskEngine::new().unwrap();
     for _ in 0..200 {
-        let task = tasks.every(HOUR, || {}).unwrap();
+        let task = tasks.handle().every(HOUR, || {}).unwrap();
         let stopped = thread::scope(|scope| {
             let calls = [0; 4].map(|_| scope.spawn(|| task.stop()));
             calls.into_iter().map(|call| call.join().unwrap()).collect::<Vec<_>>()
@@ -245,8 +246,8 @@ fn stops_race_with_firing() {
             };
             let plan = Repeat::every(20 * MICRO).first(First::AtOnce);
             let task = match rounds % 2 {
-                0 => tasks.repeat(plan, run).unwrap(),
-                _ => tasks.repeat_in_parallel(plan, run).unwrap(),
+                0 => tasks.handle().repeat(plan, run).unwrap(),
+                _ => tasks.handle().repeat_in_parallel(plan, run).unwrap(),
             };
             for _ in 0..rng.below(20_000) {
                 std::hint::spin_loop();
@@ -257,8 +258,8 @@ fn stops_race_with_firing() {
             assert_eq!(task.stop(), Stopped::Gone);
             assert_eq!(task.report().runs, runs.load(Ordering::SeqCst), "round {rounds}");
         }
-        wait_until("nothing of them is left", || tasks.stats().owned.alive == 0);
-        assert_eq!((tasks.stats().total.panics, tasks.repeating().len()), (0, 0));
+        wait_until("nothing of them is left", || tasks.handle().stats().owned.alive == 0);
+        assert_eq!((tasks.handle().stats().total.panics, tasks.handle().repeating().len()), (0, 0));
     });
 }
 
@@ -275,7 +276,7 @@ fn a_closure_may_use_its_engine_while_it_is_dropped() {
         let mut tasks = driven();
         let (log, own) = (Log::new(), Arc::new(Mutex::new(None::<Task>)));
         for ending in 0..4 {
-            let (inside, sink, task) = ((*tasks).clone(), log.clone(), Arc::clone(&own));
+            let (inside, sink, task) = (tasks.handle().clone(), log.clone(), Arc::clone(&own));
             let at_drop = UsesItsEngine(Box::new(move || {
                 let own = lock(&task).clone();
                 let stopped = own.map(|task| (task.stop(), task.stop_and_wait(), task.report().runs));
@@ -288,14 +289,14 @@ fn a_closure_may_use_its_engine_while_it_is_dropped() {
                     run.stop();
                 }
             };
-            let task = tasks.repeat(every(10).times(if ending == 1 { 1 } else { 9 }), run).unwrap();
+            let task = tasks.handle().repeat(every(10).times(if ending == 1 { 1 } else { 9 }), run).unwrap();
             *lock(&own) = Some(task.clone());
             tasks.advance(10 * MS);
             if ending == 2 {
                 let _ = task.stop();
             }
             if ending == 3 {
-                drop(tasks.shutdown());
+                drop(tasks.handle().shutdown());
             }
             let seen = log.take();
             assert_eq!(seen.len(), 1, "ending {ending}");
@@ -310,10 +311,11 @@ fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {
     within_patience(|| {
         let tasks = Builder::new().shards(1).unpinned().inline().lane_capacity(64).build_tasks().unwrap();
         let gate = Gate::new();
-        let (at_gate, inside) = (gate.clone(), (*tasks).clone());
+        let (at_gate, inside) = (gate.clone(), tasks.handle().clone());
         let done = Arc::new(AtomicBool::new(false));
         let is_done = Arc::clone(&done);
         tasks
+            .handle()
             .after(MS, move || {
                 at_gate.pass();
                 assert!(inside.repeating().iter().all(|task| !task.has_ended() && task.report().runs == 0));
@@ -322,16 +324,16 @@ fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {
             .unwrap();
         gate.await_arrival();
         let starter = {
-            let tasks = (*tasks).clone();
+            let tasks = tasks.handle().clone();
             thread::spawn(move || (0..200).for_each(|_| drop(tasks.every(HOUR, || {}).unwrap())))
         };
         // Its lane takes about 64 tickets; then one of the tasks waits.
-        wait_until("the lane is full", || tasks.repeating().len() > 64);
+        wait_until("the lane is full", || tasks.handle().repeating().len() > 64);
         thread::sleep(5 * MS);
         gate.open();
         wait_until("the handler has looked", || done.load(Ordering::SeqCst));
         starter.join().unwrap();
-        assert_eq!(tasks.repeating().len(), 200);
+        assert_eq!(tasks.handle().repeating().len(), 200);
     });
 }
 
@@ -342,14 +344,14 @@ fn a_stopped_task_does_not_come_back_when_the_clock_moves() {
     let tasks = Builder::new().clock(clock.clone()).shards(1).workers(1).build_tasks().unwrap();
     let runs = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&runs);
-    let task = tasks.every(10 * MS, move || _ = count.fetch_add(1, Ordering::SeqCst)).unwrap();
+    let task = tasks.handle().every(10 * MS, move || _ = count.fetch_add(1, Ordering::SeqCst)).unwrap();
     clock.advance(10 * MS);
     wait_until("it runs", || runs.load(Ordering::SeqCst) == 1 && task.next().is_some());
     assert_eq!(task.next(), Some(ms(20)));
     assert_eq!(task.stop_and_wait(), Stopped::Stopped);
     let behind = Arc::new(AtomicBool::new(false));
     let shown = Arc::clone(&behind);
-    tasks.at(ms(500), move || shown.store(true, Ordering::SeqCst)).unwrap();
+    tasks.handle().at(ms(500), move || shown.store(true, Ordering::SeqCst)).unwrap();
     clock.advance(HOUR);
     wait_until("what came after it ran", || behind.load(Ordering::SeqCst));
     assert_eq!((runs.load(Ordering::SeqCst), clock.now() > ms(500)), (1, true));

@@ -12,7 +12,7 @@ use tourbillon::{Builder, ScheduleErrorKind, Timestamp};
 
 fn driven() -> (DrivenTasks, DelayQueue<u64>) {
     let tasks = Builder::new().tick(MS).build_driven_tasks().unwrap();
-    let queue = tasks.delay_queue();
+    let queue = tasks.handle().delay_queue();
     (tasks, queue)
 }
 
@@ -36,7 +36,7 @@ fn items_are_received_by_their_deadlines_and_not_before() {
     );
     tasks.advance(10 * SECOND);
     assert_eq!((all_due(&queue), queue.len()), (vec![2, 3, 4], 0));
-    assert!(queue.is_empty() && is_empty(&tasks.stats()));
+    assert!(queue.is_empty() && is_empty(&tasks.handle().stats()));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn after_a_close_what_is_due_is_received_and_the_rest_comes_back() {
         (Some(1), Ok(2), None, Err(NoItem::Ever))
     );
     assert_eq!(queue.recv_timeout(PATIENCE).map(item), Err(NoItem::Ever));
-    assert!(is_empty(&tasks.stats()));
+    assert!(is_empty(&tasks.handle().stats()));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn after_a_shutdown_it_is_as_after_a_close() {
     queue.push(SECOND, 1).unwrap();
     let id = queue.push(2 * SECOND, 2).unwrap();
     tasks.advance(SECOND);
-    assert!(tasks.shutdown().is_empty());
+    assert!(tasks.handle().shutdown().is_empty());
     assert_eq!(
         (queue.recv().map(item), queue.recv().map(item), queue.remove(id), queue.is_closed()),
         (Some(1), None, None, true)
@@ -106,7 +106,7 @@ fn after_a_shutdown_it_is_as_after_a_close() {
     assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(ScheduleErrorKind::ShutDown), 3));
     assert_eq!(queue.close(), [2]);
     // One that is made afterwards has ended already.
-    let late = tasks.delay_queue::<u64>();
+    let late = tasks.handle().delay_queue::<u64>();
     assert_eq!((late.recv().map(item), late.push(SECOND, 1).unwrap_err().item), (None, 1));
 }
 
@@ -121,20 +121,20 @@ fn dropping_the_engine_ends_its_queues_too() {
 #[test]
 fn items_go_with_the_last_handle() {
     let tasks = Builder::new().build_driven_tasks().unwrap();
-    let (queue, item) = (tasks.delay_queue(), Arc::new(()));
+    let (queue, item) = (tasks.handle().delay_queue(), Arc::new(()));
     queue.push(SECOND, Arc::clone(&item)).unwrap();
     let receiver = queue.receiver();
     drop(queue);
     assert_eq!(Arc::strong_count(&item), 2);
     drop(receiver);
     assert_eq!(Arc::strong_count(&item), 1);
-    assert!(is_empty(&tasks.stats()));
+    assert!(is_empty(&tasks.handle().stats()));
 }
 
 #[test]
 fn a_full_engine_refuses_and_gives_the_item_back() {
     let tasks = Builder::new().lane_capacity(64).build_driven_tasks().unwrap();
-    let queue = tasks.delay_queue();
+    let queue = tasks.handle().delay_queue();
     let (count, refused) = (0..).find_map(|n| Some((n, queue.push(SECOND, n).err()?))).unwrap();
     assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(ScheduleErrorKind::LaneFull), count));
     assert_eq!(queue.len() as u64, count);
@@ -165,7 +165,7 @@ fn an_item_comes_with_its_id_and_its_deadline() {
 fn a_receiver_waits_for_what_comes_due() {
     within_patience(|| {
         let tasks = threads();
-        let queue = tasks.delay_queue();
+        let queue = tasks.handle().delay_queue();
         let begin = Instant::now();
         queue.push(20 * MS, 7).unwrap();
         assert_eq!(queue.recv_timeout(MS).map(item), Err(NoItem::Yet));
@@ -185,7 +185,7 @@ fn whoever_waits_hears_of_the_end() {
     for ends_by_shutdown in [false, true] {
         within_patience(move || {
             let tasks = threads();
-            let queue = tasks.delay_queue::<u64>();
+            let queue = tasks.handle().delay_queue::<u64>();
             queue.push(PATIENCE, 7).unwrap();
             thread::scope(|scope| {
                 let waiters: Vec<_> = (0..3)
@@ -193,7 +193,7 @@ fn whoever_waits_hears_of_the_end() {
                     .collect();
                 thread::sleep(5 * MS);
                 if ends_by_shutdown {
-                    assert!(tasks.shutdown().is_empty());
+                    assert!(tasks.handle().shutdown().is_empty());
                 } else {
                     assert_eq!(queue.close(), [7]);
                 }

@@ -20,7 +20,7 @@ fn driven() -> DrivenTasks {
 fn recording(lifetime: Lifetime) -> (DrivenTasks, Map, Told) {
     let (tasks, told) = (driven(), Log::new());
     let sink = told.clone();
-    let map = tasks.expiry_map_telling(lifetime, move |key, value| sink.push((key, value)));
+    let map = tasks.handle().expiry_map_telling(lifetime, move |key, value| sink.push((key, value)));
     (tasks, map, told)
 }
 
@@ -37,7 +37,7 @@ fn an_entry_lives_for_the_maps_time_to_live() {
     assert_eq!((map.get("b"), map.remaining("b"), map.remove("b")), (None, None, None));
     tasks.advance(MS);
     assert_eq!(told.take(), [("a", 1)]);
-    assert!(map.get("a").is_none() && map.is_empty() && is_empty(&tasks.stats()));
+    assert!(map.get("a").is_none() && map.is_empty() && is_empty(&tasks.handle().stats()));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn an_insert_replaces_and_begins_anew() {
     map.insert("a", 1).unwrap();
     tasks.advance(TTL / 2);
     assert_eq!(map.insert("a", 2).unwrap(), Some(1));
-    assert_eq!((map.remaining("a"), map.len(), tasks.stats().owned.alive), (Some(TTL), 1, 1));
+    assert_eq!((map.remaining("a"), map.len(), tasks.handle().stats().owned.alive), (Some(TTL), 1, 1));
     tasks.advance(TTL - MS);
     assert_eq!((map.get("a"), told.len()), (Some(2), 0));
     tasks.advance(MS);
@@ -142,13 +142,13 @@ fn of_what_is_taken_out_the_listener_does_not_hear() {
     assert_eq!(keys, ["b", "d"]);
     map.clear();
     tasks.advance(TTL);
-    assert!(map.is_empty() && told.len() == 0 && is_empty(&tasks.stats()));
+    assert!(map.is_empty() && told.len() == 0 && is_empty(&tasks.handle().stats()));
 }
 
 #[test]
 fn values_go_when_they_expire_and_with_the_map() {
     let mut tasks = driven();
-    let map = tasks.expiry_map(Lifetime::of(TTL));
+    let map = tasks.handle().expiry_map(Lifetime::of(TTL));
     let (first, second) = (Arc::new(()), Arc::new(()));
     map.insert(1, Arc::clone(&first)).unwrap();
     tasks.advance(TTL);
@@ -159,7 +159,7 @@ fn values_go_when_they_expire_and_with_the_map() {
     assert_eq!(Arc::strong_count(&second), 2);
     drop(clone);
     assert_eq!(Arc::strong_count(&second), 1);
-    assert!(is_empty(&tasks.stats()));
+    assert!(is_empty(&tasks.handle().stats()));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_million_refreshes_post_one_ticket() {
             tasks.advance(SECOND);
         }
     }
-    assert_eq!((tasks.stats().owned.posted, map.remaining("a")), (1, Some(TTL)));
+    assert_eq!((tasks.handle().stats().owned.posted, map.remaining("a")), (1, Some(TTL)));
 }
 
 #[test]
@@ -190,13 +190,13 @@ fn times_to_live_may_be_nothing_or_for_ever() {
 #[test]
 fn a_listener_that_panics_costs_nobody_else_anything() {
     let mut tasks = driven();
-    let map = tasks.expiry_map_telling(Lifetime::of(TTL), |_: u64, value: u64| {
+    let map = tasks.handle().expiry_map_telling(Lifetime::of(TTL), |_: u64, value: u64| {
         assert!(value.is_multiple_of(2), "an odd value")
     });
     (0..10).for_each(|n| _ = map.insert(n, n).unwrap());
     tasks.advance(TTL);
-    assert_eq!((map.len(), tasks.stats().total.panics), (0, 5));
-    assert!(is_empty(&tasks.stats()));
+    assert_eq!((map.len(), tasks.handle().stats().total.panics), (0, 5));
+    assert!(is_empty(&tasks.handle().stats()));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_clock_that_steps_back_lets_live_what_it_let_live() {
 #[test]
 fn a_full_engine_refuses_and_gives_key_and_value_back() {
     let tasks = Builder::new().capacity(1).build_driven_tasks().unwrap();
-    let map = tasks.expiry_map(Lifetime::of(TTL));
+    let map = tasks.handle().expiry_map(Lifetime::of(TTL));
     let mut count = 0;
     let refused = loop {
         match map.insert(count, count) {
@@ -236,7 +236,7 @@ fn a_full_engine_refuses_and_gives_key_and_value_back() {
 #[test]
 fn a_lane_that_is_full_refuses_nothing() {
     let mut tasks = Builder::new().lane_capacity(64).build_driven_tasks().unwrap();
-    let map = tasks.expiry_map(Lifetime::of(TTL));
+    let map = tasks.handle().expiry_map(Lifetime::of(TTL));
     (0..1_000).for_each(|n| assert_eq!(map.insert(n, n).unwrap(), None));
     (0..1_000).for_each(|n| assert_eq!(map.insert_for(n, n, SECOND).unwrap(), Some(n)));
     tasks.advance(SECOND);
@@ -248,7 +248,7 @@ fn handlers_on_the_shard_and_lanes_that_are_full_wait_for_nobody() {
     within_patience(|| {
         let tasks =
             Builder::new().shards(1).unpinned().tick(MS).inline().lane_capacity(64).build_tasks().unwrap();
-        let map = tasks.expiry_map(Lifetime::of(MS).refreshed_on_access());
+        let map = tasks.handle().expiry_map(Lifetime::of(MS).refreshed_on_access());
         for n in 0..20_000 {
             let _ = (map.insert(n % 10, n).unwrap(), map.get(&(n % 7)));
         }
@@ -261,7 +261,7 @@ fn after_a_shutdown_entries_can_be_read_until_their_deadlines() {
     let (tasks, map, told) = recording(Lifetime::of(TTL).refreshed_on_access());
     map.insert("a", 1).unwrap();
     map.insert("b", 2).unwrap();
-    assert!(tasks.shutdown().is_empty());
+    assert!(tasks.handle().shutdown().is_empty());
     let refused = map.insert("c", 3).unwrap_err();
     assert_eq!((refused.kind, refused.payload), (ScheduleErrorKind::ShutDown, ("c", 3)));
     assert_eq!(map.insert("a", 4).unwrap_err().payload, ("a", 4));

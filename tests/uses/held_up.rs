@@ -55,7 +55,7 @@ struct Expiring {
 fn expiring() -> Expiring {
     let (tasks, key, told) = (threads(), Key::new(), Log::new());
     let sink = told.clone();
-    let timeouts = tasks.idle_timeouts(Limits::idle(MS), move |_: Expired<Key>| sink.push(()));
+    let timeouts = tasks.handle().idle_timeouts(Limits::idle(MS), move |_: Expired<Key>| sink.push(()));
     let connection = timeouts.insert(key.clone()).unwrap();
     key.gate.await_arrival();
     assert!(timeouts.contains(&key));
@@ -67,7 +67,7 @@ impl Expiring {
     fn go_on(self) -> usize {
         self.key.gate.open();
         drop(self.connection);
-        wait_until("the timer is gone", || self.tasks.stats().owned.alive == 0);
+        wait_until("the timer is gone", || self.tasks.handle().stats().owned.alive == 0);
         assert!(self.timeouts.is_empty());
         drop(self.tasks);
         self.told.len()
@@ -112,7 +112,7 @@ fn a_connection_that_has_the_id_next_is_not_the_expirys() {
     assert!(expiring.timeouts.remove(&expiring.key));
     let next = expiring.timeouts.insert_with(expiring.key.clone(), Limits::idle(Duration::MAX)).unwrap();
     expiring.key.gate.open();
-    wait_until("the expiry has come and gone", || expiring.tasks.stats().owned.fired == 1);
+    wait_until("the expiry has come and gone", || expiring.tasks.handle().stats().owned.fired == 1);
     drop(expiring.connection);
     drop(expiring.tasks);
     assert_eq!((expiring.told.len(), expiring.timeouts.contains(next.id())), (0, true));
@@ -123,7 +123,7 @@ fn a_handle_that_goes_before_the_map_was_reached_prevents_the_callback() {
     let Expiring { tasks, timeouts, connection, key, told } = expiring();
     assert!(connection.remove() && timeouts.is_empty());
     key.gate.open();
-    wait_until("the timer is gone", || tasks.stats().owned.alive == 0);
+    wait_until("the timer is gone", || tasks.handle().stats().owned.alive == 0);
     drop(tasks);
     assert_eq!(told.len(), 0);
 }
@@ -133,7 +133,7 @@ fn a_handle_that_goes_before_the_map_was_reached_prevents_the_callback() {
 fn expiring_entry() -> (TaskEngine, ExpiryMap<Key, u64>, Key, Log<u64>) {
     let (tasks, key, told) = (threads(), Key::new(), Log::new());
     let sink = told.clone();
-    let map = tasks.expiry_map_telling(Lifetime::of(MS), move |_: Key, value| sink.push(value));
+    let map = tasks.handle().expiry_map_telling(Lifetime::of(MS), move |_: Key, value| sink.push(value));
     map.insert(key.clone(), 1).unwrap();
     key.gate.await_arrival();
     (tasks, map, key, told)
@@ -145,7 +145,7 @@ fn an_insert_that_overtakes_an_expiry_stays() {
     assert_eq!(map.insert_for(key.clone(), 2, Duration::MAX).unwrap(), None);
     assert_eq!(told.take(), [1]);
     key.gate.open();
-    wait_until("the expiry has come and gone", || tasks.stats().owned.fired == 1);
+    wait_until("the expiry has come and gone", || tasks.handle().stats().owned.fired == 1);
     drop(tasks);
     assert_eq!((map.get(&key), told.len()), (Some(2), 0));
 }

@@ -21,7 +21,7 @@ fn driven() -> DrivenTasks {
 fn recording(limits: Limits) -> (DrivenTasks, IdleTimeouts<u64>, Told) {
     let (tasks, told) = (driven(), Log::new());
     let sink = told.clone();
-    let timeouts = tasks.idle_timeouts(limits, move |expired: Expired<u64>| {
+    let timeouts = tasks.handle().idle_timeouts(limits, move |expired: Expired<u64>| {
         sink.push((expired.id, expired.limit, expired.deadline))
     });
     (tasks, timeouts, told)
@@ -46,7 +46,7 @@ fn a_connection_expires_when_nothing_was_heard_of_it_for_the_idle_limit() {
     tasks.advance(10 * IDLE);
     assert_eq!(told.len(), 0);
     assert!(!connection.remove());
-    assert!(is_empty(&tasks.stats()));
+    assert!(is_empty(&tasks.handle().stats()));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn by_id_it_is_touched_and_removed_as_by_its_handle() {
     assert!(!connection.touch() && connection.deadline().is_none() && !connection.remove());
     tasks.advance(10 * IDLE);
     assert_eq!(told.len(), 0);
-    assert!(is_empty(&tasks.stats()));
+    assert!(is_empty(&tasks.handle().stats()));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn an_id_that_is_there_is_refused() {
     let refused = timeouts.insert(7).unwrap_err();
     assert_eq!((refused.kind, refused.id), (ConnectErrorKind::Present, 7));
     assert_eq!((first.deadline(), timeouts.len()), (Some(at(IDLE)), 1));
-    assert_eq!(tasks.stats().owned.alive, 1);
+    assert_eq!(tasks.handle().stats().owned.alive, 1);
 
     // The id is free when the connection has expired, and what is left of that has no part in the next one.
     tasks.advance(IDLE);
@@ -131,7 +131,7 @@ fn what_is_removed_or_dropped_does_not_expire() {
     assert!(timeouts.is_empty());
     tasks.advance(10 * IDLE);
     assert_eq!(told.len(), 0);
-    assert!(is_empty(&tasks.stats()));
+    assert!(is_empty(&tasks.handle().stats()));
 }
 
 #[test]
@@ -139,12 +139,12 @@ fn a_touch_that_comes_too_late_arms_nothing() {
     let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE));
     let connection = timeouts.insert(7).unwrap();
     tasks.advance(IDLE);
-    let fired = tasks.stats().owned.fired;
+    let fired = tasks.handle().stats().owned.fired;
     for _ in 0..10 {
-        assert!(!connection.touch() && !connection.touch_at(tasks.now()) && !timeouts.touch(&7));
+        assert!(!connection.touch() && !connection.touch_at(tasks.handle().now()) && !timeouts.touch(&7));
         tasks.advance(IDLE);
     }
-    assert_eq!((told.take().len(), tasks.stats().owned.fired), (1, fired));
+    assert_eq!((told.take().len(), tasks.handle().stats().owned.fired), (1, fired));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_million_touches_post_one_ticket() {
             tasks.advance(SECOND);
         }
     }
-    assert_eq!(tasks.stats().owned.posted, 1);
+    assert_eq!(tasks.handle().stats().owned.posted, 1);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn it_is_out_of_the_map_before_its_callback_runs() {
     let (mut tasks, seen) = (driven(), Arc::new(OnceLock::<IdleTimeouts<u64>>::new()));
     let (inside, again) = (Arc::clone(&seen), Arc::new(Mutex::new(None)));
     let place = Arc::clone(&again);
-    let timeouts = tasks.idle_timeouts(Limits::idle(IDLE), move |expired| {
+    let timeouts = tasks.handle().idle_timeouts(Limits::idle(IDLE), move |expired| {
         let timeouts = inside.get().unwrap();
         assert!(!timeouts.contains(&expired.id) && !timeouts.touch(&expired.id));
         *lock(&place) = Some(timeouts.insert(expired.id).unwrap());
@@ -210,7 +210,7 @@ fn it_is_out_of_the_map_before_its_callback_runs() {
     seen.set(timeouts.clone()).unwrap();
     let first = timeouts.insert(7).unwrap();
     tasks.advance(IDLE);
-    assert_eq!(tasks.stats().total.panics, 0);
+    assert_eq!(tasks.handle().stats().total.panics, 0);
     assert!(!first.touch() && lock(&again).take().unwrap().touch());
 }
 
@@ -227,14 +227,14 @@ fn limits_hold_when_only_connections_are_left() {
 fn a_callback_that_panics_costs_nobody_else_anything() {
     let (mut tasks, told) = (driven(), Log::new());
     let sink = told.clone();
-    let timeouts = tasks.idle_timeouts(Limits::idle(IDLE), move |expired: Expired<u64>| {
+    let timeouts = tasks.handle().idle_timeouts(Limits::idle(IDLE), move |expired: Expired<u64>| {
         sink.push(expired.id);
         assert!(expired.id.is_multiple_of(2), "an odd id");
     });
     let connections: Vec<_> = (0..10).map(|id| timeouts.insert(id).unwrap()).collect();
     tasks.advance(IDLE);
     assert_eq!(told.take_sorted(), (0..10).collect::<Vec<_>>());
-    assert_eq!(tasks.stats().total.panics, 5);
+    assert_eq!(tasks.handle().stats().total.panics, 5);
     assert!(timeouts.is_empty() && connections.iter().all(|connection| !connection.touch()));
 }
 
@@ -243,7 +243,7 @@ fn a_handle_may_be_dropped_while_its_callback_runs() {
     let tasks = crate::threads();
     let (gate, runs) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
     let (pass, count) = (gate.clone(), Arc::clone(&runs));
-    let timeouts = tasks.idle_timeouts(Limits::idle(MS), move |_: Expired<u64>| {
+    let timeouts = tasks.handle().idle_timeouts(Limits::idle(MS), move |_: Expired<u64>| {
         count.fetch_add(1, Ordering::Relaxed);
         pass.pass();
     });
@@ -254,7 +254,7 @@ fn a_handle_may_be_dropped_while_its_callback_runs() {
     assert!(!second.remove());
     let reborn = timeouts.insert_with(1, Limits::idle(Duration::MAX)).unwrap();
     gate.open();
-    crate::support::wait_until("the old timers are gone", || tasks.stats().owned.alive == 1);
+    crate::support::wait_until("the old timers are gone", || tasks.handle().stats().owned.alive == 1);
     assert!(reborn.touch() && runs.load(Ordering::Relaxed) == 2);
 }
 
@@ -266,7 +266,7 @@ fn the_loop_is_woken_once_for_each_batch() {
     let wakes = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&wakes);
     let (timeouts, batch) =
-        tasks.idle_batches(Limits::idle(IDLE), move || _ = count.fetch_add(1, Ordering::Relaxed));
+        tasks.handle().idle_batches(Limits::idle(IDLE), move || _ = count.fetch_add(1, Ordering::Relaxed));
     let mut expired = Vec::new();
     for round in 1..=3 {
         let connections: Vec<_> = (0..10).map(|id| timeouts.insert(id).unwrap()).collect();
@@ -285,7 +285,7 @@ fn the_loop_is_woken_once_for_each_batch() {
 #[test]
 fn a_full_engine_refuses_and_gives_the_id_back() {
     let tasks = Builder::new().capacity(1).build_driven_tasks().unwrap();
-    let timeouts = tasks.idle_timeouts(Limits::idle(IDLE), |_: Expired<String>| {});
+    let timeouts = tasks.handle().idle_timeouts(Limits::idle(IDLE), |_: Expired<String>| {});
     let mut connections = Vec::new();
     let refused = loop {
         match timeouts.insert(connections.len().to_string()) {
@@ -304,7 +304,7 @@ fn a_full_engine_refuses_and_gives_the_id_back() {
 fn after_a_shutdown_nothing_expires_and_nothing_is_touched() {
     let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE));
     let (first, second) = (timeouts.insert(1).unwrap(), timeouts.insert(2).unwrap());
-    assert!(tasks.shutdown().is_empty());
+    assert!(tasks.handle().shutdown().is_empty());
     assert!(!first.touch() && !timeouts.touch(&2) && first.deadline().is_none());
     let refused = timeouts.insert(3).unwrap_err();
     assert_eq!((refused.kind, refused.id), (ConnectErrorKind::Refused(ScheduleErrorKind::ShutDown), 3));
@@ -321,8 +321,9 @@ fn handlers_on_the_shard_and_lanes_that_are_full_wait_for_nobody() {
             Builder::new().shards(1).unpinned().tick(MS).inline().lane_capacity(64).build_tasks().unwrap();
         let told = Log::new();
         let sink = told.clone();
-        let timeouts =
-            tasks.idle_timeouts(Limits::idle(MS), move |expired: Expired<u64>| sink.push(expired.id));
+        let timeouts = tasks
+            .handle()
+            .idle_timeouts(Limits::idle(MS), move |expired: Expired<u64>| sink.push(expired.id));
         let connections: Vec<_> = (0..2_000).map(|id| timeouts.insert(id).unwrap()).collect();
         crate::support::wait_until("all have expired", || told.len() == 2_000);
         assert!(timeouts.is_empty() && connections.iter().all(|connection| !connection.touch()));
@@ -356,8 +357,9 @@ impl Hash for Hooked {
 fn a_connection_that_has_no_deadline_any_more_cannot_be_removed() {
     let (mut tasks, told) = (driven(), Log::new());
     let sink = told.clone();
-    let timeouts =
-        tasks.idle_timeouts(Limits::idle(IDLE), move |expired: Expired<Hooked>| sink.push(expired.id.0));
+    let timeouts = tasks
+        .handle()
+        .idle_timeouts(Limits::idle(IDLE), move |expired: Expired<Hooked>| sink.push(expired.id.0));
     let (id, seen) = (Hooked(7, Arc::default()), Log::new());
     let connection = timeouts.insert(id.clone()).unwrap();
     let (inside, log, same) = (timeouts.clone(), seen.clone(), id.clone());

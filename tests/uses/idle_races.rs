@@ -92,11 +92,12 @@ fn each_connection_ends_once_and_never_before_it_may() {
     within_patience(|| {
         let (tasks, book) = (threads(), Book::new());
         let ledger = Arc::clone(&book);
-        let timeouts = tasks.idle_timeouts(Limits::idle(IDLE), move |expired| ledger.expire(&expired));
+        let timeouts =
+            tasks.handle().idle_timeouts(Limits::idle(IDLE), move |expired| ledger.expire(&expired));
         thread::scope(|scope| {
             for n in 0..THREADS {
                 let (timeouts, tasks, book) = (&timeouts, &tasks, &book);
-                scope.spawn(move || live(timeouts, || tasks.now(), book, n * EACH..(n + 1) * EACH));
+                scope.spawn(move || live(timeouts, || tasks.handle().now(), book, n * EACH..(n + 1) * EACH));
             }
         });
         let removed = book.removed.load(Ordering::SeqCst);
@@ -112,8 +113,8 @@ fn each_connection_ends_once_and_never_before_it_may() {
             let (limit, promised) = (limit.load(Ordering::SeqCst), promised.load(Ordering::SeqCst));
             assert!(limit >= promised, "expired before what a touch had promised");
         }
-        wait_until("the timers are gone", || is_empty(&tasks.stats()));
-        assert_eq!(tasks.stats().total.panics, 0);
+        wait_until("the timers are gone", || is_empty(&tasks.handle().stats()));
+        assert_eq!(tasks.handle().stats().total.panics, 0);
     });
 }
 
@@ -122,7 +123,7 @@ fn the_owners_touch_and_anothers_removal_race() {
     within_patience(|| {
         const COUNT: u64 = 500;
         let tasks = threads();
-        let timeouts = tasks.idle_timeouts(Limits::idle(PATIENCE), |_: Expired<u64>| {});
+        let timeouts = tasks.handle().idle_timeouts(Limits::idle(PATIENCE), |_: Expired<u64>| {});
         thread::scope(|scope| {
             scope.spawn(|| {
                 for id in 0..COUNT {
@@ -139,8 +140,8 @@ fn the_owners_touch_and_anothers_removal_race() {
                 assert!(!connection.touch() && !timeouts.contains(&id) && !connection.remove());
             }
         });
-        wait_until("the timers are gone", || is_empty(&tasks.stats()));
-        assert_eq!(tasks.stats().owned.fired, 0);
+        wait_until("the timers are gone", || is_empty(&tasks.handle().stats()));
+        assert_eq!(tasks.handle().stats().owned.fired, 0);
     });
 }
 
@@ -149,7 +150,8 @@ fn a_batch_that_wakes_a_loop_brings_all_that_expired() {
     within_patience(|| {
         let tasks = threads();
         let (sender, wakes) = mpsc::channel();
-        let (timeouts, batch) = tasks.idle_batches(Limits::idle(MS), move || sender.send(()).unwrap());
+        let (timeouts, batch) =
+            tasks.handle().idle_batches(Limits::idle(MS), move || sender.send(()).unwrap());
         const COUNT: u64 = 5_000;
         let mut expired = Vec::new();
         let mut turns = 0;
@@ -173,7 +175,7 @@ fn inserts_and_touches_race_with_a_shutdown() {
         let mut most = 0;
         for _ in 0..20 {
             let tasks = threads();
-            let timeouts = tasks.idle_timeouts(Limits::idle(MS), |_: Expired<u64>| {});
+            let timeouts = tasks.handle().idle_timeouts(Limits::idle(MS), |_: Expired<u64>| {});
             let alive = thread::scope(|scope| {
                 let inserter = scope.spawn(|| {
                     let mut alive = Vec::new();
@@ -194,7 +196,7 @@ fn inserts_and_touches_race_with_a_shutdown() {
                     alive
                 });
                 wait_until("some are there", || !timeouts.is_empty());
-                assert!(tasks.shutdown().is_empty());
+                assert!(tasks.handle().shutdown().is_empty());
                 inserter.join().unwrap()
             });
             most = most.max(alive.len());

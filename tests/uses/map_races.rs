@@ -80,21 +80,21 @@ fn each_value_ends_once(refreshes: bool) {
         let (tasks, book) = (threads(), Book::new());
         let told = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&told);
-        let map = tasks.expiry_map_telling(Lifetime::of(TTL), move |_, value: Value| {
+        let map = tasks.handle().expiry_map_telling(Lifetime::of(TTL), move |_, value: Value| {
             count.fetch_add(1, Ordering::SeqCst);
             drop(value);
         });
         thread::scope(|scope| {
             for n in 0..THREADS {
                 let (tasks, map, book) = (&tasks, &map, &book);
-                scope.spawn(move || play(tasks, map, book, n * EACH..(n + 1) * EACH, refreshes));
+                scope.spawn(move || play(tasks.handle(), map, book, n * EACH..(n + 1) * EACH, refreshes));
             }
         });
-        wait_until("the last have expired", || map.is_empty() && is_empty(&tasks.stats()));
+        wait_until("the last have expired", || map.is_empty() && is_empty(&tasks.handle().stats()));
         wait_until("all are told", || book.count_ended() == THREADS * EACH);
         assert!(book.ends.iter().all(|count| count.load(Ordering::SeqCst) == 1));
         assert!(told.load(Ordering::SeqCst) > 0);
-        assert_eq!(tasks.stats().total.panics, 0);
+        assert_eq!(tasks.handle().stats().total.panics, 0);
     });
 }
 
@@ -112,19 +112,19 @@ fn each_value_ends_once_however_often_it_is_refreshed() {
 fn a_refresh_that_answers_true_keeps_its_entry() {
     within_patience(|| {
         let tasks = threads();
-        let map = tasks.expiry_map(Lifetime::of(MS));
+        let map = tasks.handle().expiry_map(Lifetime::of(MS));
         let (mut kept, mut lost) = (0, 0);
         for round in 0..300 {
             map.insert(7, round).unwrap();
             // Up to the deadline, and often just across it.
-            let until = tasks.now() + (MS - Duration::from_micros(5 * (round % 20)));
-            while tasks.now() < until {
+            let until = tasks.handle().now() + (MS - Duration::from_micros(5 * (round % 20)));
+            while tasks.handle().now() < until {
                 std::hint::spin_loop();
             }
-            let before = tasks.now();
+            let before = tasks.handle().now();
             if map.refresh(&7) {
                 let found = map.get(&7);
-                assert!(found == Some(round) || tasks.now() >= before + MS, "refreshed, and gone");
+                assert!(found == Some(round) || tasks.handle().now() >= before + MS, "refreshed, and gone");
                 kept += 1;
             } else {
                 lost += 1;
@@ -139,7 +139,7 @@ fn inserts_race_with_a_shutdown() {
     within_patience(|| {
         for _ in 0..20 {
             let tasks = threads();
-            let map = tasks.expiry_map(Lifetime::of(MS));
+            let map = tasks.handle().expiry_map(Lifetime::of(MS));
             thread::scope(|scope| {
                 scope.spawn(|| {
                     let refused = (0_u64..).find_map(|n| map.insert(n, n).err()).unwrap();
@@ -147,7 +147,7 @@ fn inserts_race_with_a_shutdown() {
                     assert!(!map.contains(&refused.payload.0));
                 });
                 thread::sleep(MS);
-                assert!(tasks.shutdown().is_empty());
+                assert!(tasks.handle().shutdown().is_empty());
             });
             assert!(!map.refresh(&0));
             map.clear();

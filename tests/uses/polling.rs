@@ -48,7 +48,7 @@ impl Task {
 
 fn waiting<const N: usize>() -> (DrivenTasks, DelayQueue<u64>, [Task; N]) {
     let tasks = Builder::new().build_driven_tasks().unwrap();
-    let queue = tasks.delay_queue();
+    let queue = tasks.handle().delay_queue();
     let mut waiters = std::array::from_fn(|_| Task::of(&queue));
     waiters.iter_mut().for_each(|task| assert_eq!(task.poll(), Poll::Pending));
     (tasks, queue, waiters)
@@ -142,7 +142,7 @@ fn the_end_wakes_all_who_wait() {
     assert_eq!(rings(&waiters), [1, 1, 1]);
     waiters.iter_mut().for_each(|task| assert_eq!(task.poll(), Poll::Ready(None)));
     let (tasks, _queue, mut waiters) = waiting::<2>();
-    assert!(tasks.shutdown().is_empty());
+    assert!(tasks.handle().shutdown().is_empty());
     assert_eq!((rings(&waiters), waiters[1].poll()), (vec![1, 1], Poll::Ready(None)));
 }
 
@@ -160,7 +160,7 @@ fn a_waker_that_panics_loses_no_item() {
     assert_eq!(receiver.poll_recv(&mut Context::from_waker(&waker)), Poll::Pending);
     queue.push(SECOND, 1).unwrap();
     tasks.advance(SECOND);
-    assert_eq!((tasks.stats().total.panics, queue.try_recv().map(item)), (1, Ok(1)));
+    assert_eq!((tasks.handle().stats().total.panics, queue.try_recv().map(item)), (1, Ok(1)));
 }
 
 // --- With threads ---
@@ -188,7 +188,7 @@ fn tasks_that_await_and_threads_that_block_share_the_items() {
     within_patience(|| {
         const COUNT: u64 = 3_000;
         let tasks = crate::threads();
-        let queue = tasks.delay_queue::<u64>();
+        let queue = tasks.handle().delay_queue::<u64>();
         let mut received: Vec<u64> = thread::scope(|scope| {
             let awaiting = (0..2).map(|_| scope.spawn(|| block_on(collect(|| queue.next()))));
             let mut receivers: Vec<_> = awaiting.collect();
@@ -240,7 +240,7 @@ mod stream {
     fn a_stream_on_a_thread_brings_all_items() {
         within_patience(|| {
             let tasks = crate::threads();
-            let queue = tasks.delay_queue::<u64>();
+            let queue = tasks.handle().delay_queue::<u64>();
             thread::scope(|scope| {
                 let stream = scope.spawn(|| {
                     let mut receiver = queue.receiver();

@@ -64,7 +64,7 @@ fn receive_all(queue: &DelayQueue<u64>, book: &Book) {
 fn each_item_is_received_or_taken_back_once() {
     within_patience(|| {
         let (tasks, book) = (threads(), Book::new(2 * EACH));
-        let queue = tasks.delay_queue();
+        let queue = tasks.handle().delay_queue();
         thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| receive_all(&queue, &book));
@@ -80,8 +80,8 @@ fn each_item_is_received_or_taken_back_once() {
             assert!(queue.close().is_empty());
         });
         book.assert_each_once();
-        wait_until("the timers are gone", || is_empty(&tasks.stats()));
-        assert_eq!(tasks.stats().total.panics, 0);
+        wait_until("the timers are gone", || is_empty(&tasks.handle().stats()));
+        assert_eq!(tasks.handle().stats().total.panics, 0);
     });
 }
 
@@ -93,7 +93,7 @@ fn the_end_loses_nothing(
     within_patience(move || {
         for round in 0..40 {
             let tasks = threads();
-            let (queue, book) = (tasks.delay_queue(), Book::new(2_000));
+            let (queue, book) = (tasks.handle().delay_queue(), Book::new(2_000));
             thread::scope(|scope| {
                 let receiver = scope.spawn(|| {
                     receive_all(&queue, &book);
@@ -110,7 +110,7 @@ fn the_end_loses_nothing(
                     }
                 });
                 thread::sleep(Duration::from_micros(25 * round));
-                end(&tasks, &queue).into_iter().for_each(|item| book.note(item));
+                end(tasks.handle(), &queue).into_iter().for_each(|item| book.note(item));
                 receiver.join().unwrap();
                 pusher.join().unwrap();
             });
@@ -140,9 +140,9 @@ fn a_push_that_is_held_up_hears_of_the_close() {
     within_patience(|| {
         // The shard's thread waits in a closure, so that its lane fills, and the push waits for room.
         let tasks = Builder::new().shards(1).unpinned().inline().lane_capacity(64).build_tasks().unwrap();
-        let (queue, gate) = (tasks.delay_queue(), Gate::new());
+        let (queue, gate) = (tasks.handle().delay_queue(), Gate::new());
         let pass = gate.clone();
-        tasks.after(Duration::ZERO, move || pass.pass()).unwrap();
+        tasks.handle().after(Duration::ZERO, move || pass.pass()).unwrap();
         gate.await_arrival();
         thread::scope(|scope| {
             let pusher = scope.spawn(|| (0_u64..).find_map(|n| queue.push(Duration::MAX, n).err()).unwrap());
@@ -167,13 +167,13 @@ fn a_push_that_is_held_up_hears_of_the_close() {
 fn an_item_that_comes_while_somebody_sits_down_is_found() {
     within_patience(|| {
         let tasks = threads();
-        let queue = tasks.delay_queue();
+        let queue = tasks.handle().delay_queue();
         let mut rng = Rng::new(7);
         for n in 0..3_000 {
             queue.push(Duration::ZERO, n).unwrap();
             // About when it comes due.
-            let until = tasks.now() + rng.nanos_below(Duration::from_micros(150));
-            while tasks.now() < until {
+            let until = tasks.handle().now() + rng.nanos_below(Duration::from_micros(150));
+            while tasks.handle().now() < until {
                 std::hint::spin_loop();
             }
             assert_eq!(queue.recv().map(item), Some(n));

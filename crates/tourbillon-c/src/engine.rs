@@ -146,10 +146,10 @@ unsafe fn create(options: *const tb_options, engine: *mut *mut tb_engine, is_dri
         };
         let (tasks, owner) = if is_driven {
             let driven = builder.build_driven_tasks()?;
-            (Tasks::clone(&driven), Owner::Driven(Mutex::new(Driver(driven))))
+            (Tasks::clone(driven.handle()), Owner::Driven(Mutex::new(Driver(driven))))
         } else {
             let engine = builder.build_tasks()?;
-            (Tasks::clone(&engine), Owner::Threads(engine))
+            (Tasks::clone(engine.handle()), Owner::Threads(engine))
         };
         place.write(handles::give(tb_engine::new(tasks, owner, delivery)));
         Ok(())

@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn silence_begins_with_the_end_of_a_handler_and_not_within() {
         let mut engine = Builder::new().build_driven_async().unwrap();
-        let start = engine.now();
-        let activity = Arc::new(Activity::new(Handle::clone(&engine)));
+        let start = engine.handle().now();
+        let activity = Arc::new(Activity::new(Handle::clone(engine.handle())));
         assert_eq!(activity.silent_since(), start);
         let handling = Handling::begin(&activity);
         engine.advance(Duration::from_secs(7));

@@ -14,7 +14,7 @@ use tourbillon::future::Wakeup;
 pub(crate) fn ten_thousand_tasks_sleep_and_none_wakes_early<R: Runtime>(runtime: &R) {
     let engine = engine();
     let sleep = |index: u32| {
-        let engine = engine.clone();
+        let engine = engine.handle().clone();
         runtime.spawn(async move {
             for round in 1..=3 {
                 let deadline = engine.now() + index * round % 97 * MS;
@@ -29,7 +29,7 @@ pub(crate) fn ten_thousand_tasks_sleep_and_none_wakes_early<R: Runtime>(runtime:
             R::join(task).await;
         }
     };
-    runtime.block_on(engine.timeout(PATIENCE, all)).expect("all complete");
+    runtime.block_on(engine.handle().timeout(PATIENCE, all)).expect("all complete");
     await_alive(&engine, 0);
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn a_task_that_moves_to_another_worker_still_wakes<R: Runtime>(runtim
     // Whoever finds its worker in here is taken by another one.
     let hogs: Vec<_> = (0..4)
         .map(|_| {
-            let (engine, is_over) = (engine.clone(), Arc::clone(&is_over));
+            let (engine, is_over) = (engine.handle().clone(), Arc::clone(&is_over));
             runtime.spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
                     thread::sleep(2 * MS);
@@ -68,11 +68,12 @@ pub(crate) fn a_task_that_moves_to_another_worker_still_wakes<R: Runtime>(runtim
             })
         })
         .collect();
-    let movers: Vec<_> =
-        (0..8).map(|_| runtime.spawn(sleep_until_moved(engine.clone(), Arc::clone(&is_over)))).collect();
+    let movers: Vec<_> = (0..8)
+        .map(|_| runtime.spawn(sleep_until_moved(engine.handle().clone(), Arc::clone(&is_over))))
+        .collect();
     runtime.block_on(async {
         for mover in movers {
-            assert!(engine.timeout(PATIENCE, R::join(mover)).await.expect("it wakes, and moves"));
+            assert!(engine.handle().timeout(PATIENCE, R::join(mover)).await.expect("it wakes, and moves"));
         }
         is_over.store(true, Ordering::Relaxed);
         for hog in hogs {
@@ -86,7 +87,7 @@ pub(crate) fn a_read_from_a_socket_is_limited_request_by_request<R: Runtime>(run
     let (engine, peer) = (engine(), Peer::start());
     runtime.block_on(async {
         let mut stream = R::connect(peer.address()).await.unwrap();
-        let mut timeout = engine.reusable_timeout();
+        let mut timeout = engine.handle().reusable_timeout();
         for _ in 0..10 {
             for _ in 0..10 {
                 R::write(&mut stream, ANSWER).await.unwrap();
@@ -94,12 +95,12 @@ pub(crate) fn a_read_from_a_socket_is_limited_request_by_request<R: Runtime>(run
                 assert_eq!(answer.expect("in time").unwrap(), ANSWER);
             }
             R::write(&mut stream, SILENCE).await.unwrap();
-            let begin = engine.now();
+            let begin = engine.handle().now();
             assert!(timeout.timeout(10 * MS, R::read(&mut stream)).await.is_err());
-            assert!(engine.now() >= begin + 10 * MS);
+            assert!(engine.handle().now() >= begin + 10 * MS);
         }
         // One for all requests.
-        assert_eq!(engine.stats().owned.alive, 1);
+        assert_eq!(engine.handle().stats().owned.alive, 1);
     });
     await_alive(&engine, 0);
 }
@@ -109,7 +110,7 @@ pub(crate) fn a_sleep_is_put_off_by_each_byte<R: Runtime>(runtime: &R) {
     let idle_timeout = 50 * MS;
     runtime.block_on(async {
         let mut stream = R::connect(peer.address()).await.unwrap();
-        let mut idle = engine.sleep(idle_timeout);
+        let mut idle = engine.handle().sleep(idle_timeout);
         for _ in 0..200 {
             R::write(&mut stream, ANSWER).await.unwrap();
             let mut read = pin!(R::read(&mut stream));
@@ -121,17 +122,17 @@ pub(crate) fn a_sleep_is_put_off_by_each_byte<R: Runtime>(runtime: &R) {
                 Some(byte) => assert_eq!(byte.unwrap(), ANSWER),
                 // The answer was that late: it is still to come.
                 None => {
-                    assert!(engine.now() >= idle.deadline());
+                    assert!(engine.handle().now() >= idle.deadline());
                     read.await.unwrap();
                 }
             }
             idle.reset_after(idle_timeout);
         }
-        let last_byte = engine.now();
+        let last_byte = engine.handle().now();
         idle.reset_after(idle_timeout);
         R::write(&mut stream, SILENCE).await.unwrap();
         idle.await;
-        assert!(engine.now() >= last_byte + idle_timeout);
+        assert!(engine.handle().now() >= last_byte + idle_timeout);
     });
     await_alive(&engine, 0);
 }
@@ -139,12 +140,12 @@ pub(crate) fn a_sleep_is_put_off_by_each_byte<R: Runtime>(runtime: &R) {
 pub(crate) fn a_cancelled_task_leaves_no_timer<R: Runtime>(runtime: &R) {
     let engine = engine();
     let sleep = |_| {
-        let engine = engine.clone();
+        let engine = engine.handle().clone();
         runtime.spawn(async move { engine.timeout(HOUR, engine.sleep(HOUR)).await.unwrap_or(()) })
     };
     let tasks: Vec<R::Task<()>> = (0..1_000).map(sleep).collect();
     await_alive(&engine, 2_000);
     tasks.into_iter().for_each(R::cancel);
     await_alive(&engine, 0);
-    assert_eq!(engine.stats().owned.fired, 0);
+    assert_eq!(engine.handle().stats().owned.fired, 0);
 }

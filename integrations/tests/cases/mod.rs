@@ -53,8 +53,8 @@ pub(crate) fn engine() -> Engine<Wakeup> {
 /// Waits until that many futures have a timer.
 pub(crate) fn await_alive(engine: &Engine<Wakeup>, count: u64) {
     let begin = Instant::now();
-    while engine.stats().owned.alive != count {
-        assert!(begin.elapsed() < PATIENCE, "{:?}, {count} expected", engine.stats().owned);
+    while engine.handle().stats().owned.alive != count {
+        assert!(begin.elapsed() < PATIENCE, "{:?}, {count} expected", engine.handle().stats().owned);
         thread::sleep(MS);
     }
 }

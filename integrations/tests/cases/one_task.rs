@@ -17,12 +17,12 @@ pub(crate) fn a_sleep_is_never_early(runtime: &impl BlockOn) {
     let engine = engine();
     runtime.block_on(async {
         for delay in [Duration::ZERO, Duration::from_nanos(1), MS / 2, MS, 3 * MS, 40 * MS] {
-            let begin = engine.now();
-            engine.sleep(delay).await;
-            assert!(engine.now() >= begin + delay);
-            let deadline = engine.now() + delay;
-            engine.sleep_until(deadline).await;
-            assert!(engine.now() >= deadline);
+            let begin = engine.handle().now();
+            engine.handle().sleep(delay).await;
+            assert!(engine.handle().now() >= begin + delay);
+            let deadline = engine.handle().now() + delay;
+            engine.handle().sleep_until(deadline).await;
+            assert!(engine.handle().now() >= deadline);
         }
     });
 }
@@ -40,37 +40,37 @@ pub(crate) fn a_sleep_of_the_process_s_engine_is_never_early(runtime: &impl Bloc
 pub(crate) fn a_timeout_elapses_and_not_early(runtime: &impl BlockOn) {
     let engine = engine();
     runtime.block_on(async {
-        let begin = engine.now();
-        assert!(engine.timeout(20 * MS, pending::<()>()).await.is_err());
-        assert!(engine.now() >= begin + 20 * MS);
-        assert!(engine.timeout(MS, engine.sleep(HOUR)).await.is_err());
+        let begin = engine.handle().now();
+        assert!(engine.handle().timeout(20 * MS, pending::<()>()).await.is_err());
+        assert!(engine.handle().now() >= begin + 20 * MS);
+        assert!(engine.handle().timeout(MS, engine.handle().sleep(HOUR)).await.is_err());
     });
 }
 
 pub(crate) fn a_timeout_passes_the_value_on(runtime: &impl BlockOn) {
     let engine = engine();
     runtime.block_on(async {
-        assert_eq!(engine.timeout(Duration::ZERO, ready(17)).await, Ok(17));
+        assert_eq!(engine.handle().timeout(Duration::ZERO, ready(17)).await, Ok(17));
         let late = async {
-            engine.sleep(3 * MS).await;
+            engine.handle().sleep(3 * MS).await;
             18
         };
-        assert_eq!(engine.timeout(HOUR, late).await, Ok(18));
+        assert_eq!(engine.handle().timeout(HOUR, late).await, Ok(18));
     });
 }
 
 pub(crate) fn a_timeout_is_used_for_one_future_after_the_other(runtime: &impl BlockOn) {
     let engine = engine();
     runtime.block_on(async {
-        let mut timeout = engine.reusable_timeout();
+        let mut timeout = engine.handle().reusable_timeout();
         for round in 0..20 {
             assert_eq!(timeout.timeout(HOUR, ready(round)).await, Ok(round));
-            assert!(timeout.timeout(HOUR, engine.sleep(MS)).await.is_ok());
-            let begin = engine.now();
+            assert!(timeout.timeout(HOUR, engine.handle().sleep(MS)).await.is_ok());
+            let begin = engine.handle().now();
             assert!(timeout.timeout(2 * MS, pending::<()>()).await.is_err());
-            assert!(engine.now() >= begin + 2 * MS);
+            assert!(engine.handle().now() >= begin + 2 * MS);
         }
-        assert_eq!(engine.stats().owned.alive, 1);
+        assert_eq!(engine.handle().stats().owned.alive, 1);
     });
 }
 
@@ -78,28 +78,28 @@ pub(crate) fn an_interval_ticks_on_time_and_not_early(runtime: &impl BlockOn) {
     const PERIOD: Duration = Duration::from_millis(3);
     let engine = engine();
     runtime.block_on(async {
-        let start = engine.now();
-        let mut interval = engine.interval_at(start, PERIOD).unwrap();
+        let start = engine.handle().now();
+        let mut interval = engine.handle().interval_at(start, PERIOD).unwrap();
         for count in 0..20 {
             let due = interval.tick().await;
             assert_eq!(due, start + count * PERIOD);
-            assert!(engine.now() >= due);
+            assert!(engine.handle().now() >= due);
         }
     });
 }
 
 pub(crate) fn ten_thousand_sleeps_in_one_task_complete_and_none_early(runtime: &impl BlockOn) {
     let engine = engine();
-    let now = engine.now();
+    let now = engine.handle().now();
     let mut sleeps: Vec<Sleep> =
-        (0..10_000).map(|index| engine.sleep_until(now + index % 100 * MS)).collect();
+        (0..10_000).map(|index| engine.handle().sleep_until(now + index % 100 * MS)).collect();
     runtime
-        .block_on(engine.timeout(
+        .block_on(engine.handle().timeout(
             PATIENCE,
             poll_fn(|cx| {
                 sleeps.retain_mut(|sleep| {
                     let is_done = Pin::new(&mut *sleep).poll(cx).is_ready();
-                    assert!(!is_done || engine.now() >= sleep.deadline());
+                    assert!(!is_done || engine.handle().now() >= sleep.deadline());
                     !is_done
                 });
                 if sleeps.is_empty() { Poll::Ready(()) } else { Poll::Pending }
@@ -111,28 +111,28 @@ pub(crate) fn ten_thousand_sleeps_in_one_task_complete_and_none_early(runtime: &
 
 pub(crate) fn a_sleep_wakes_the_thread_that_polled_it_last<R: BlockOn>(runtime: &R) {
     let engine = engine();
-    let deadline = engine.now() + 50 * MS;
-    let mut sleep = engine.sleep_until(deadline);
+    let deadline = engine.handle().now() + 50 * MS;
+    let mut sleep = engine.handle().sleep_until(deadline);
     let was_ready = runtime.block_on(is_ready_at_once(&mut sleep));
     // Not so on a machine that is busy with other things.
-    assert!(!was_ready || engine.now() >= deadline);
+    assert!(!was_ready || engine.handle().now() >= deadline);
     let woken = thread::spawn(move || R::new().block_on(sleep));
     woken.join().unwrap();
-    assert!(engine.now() >= deadline);
+    assert!(engine.handle().now() >= deadline);
 }
 
 pub(crate) fn a_dropped_future_leaves_no_timer(runtime: &impl BlockOn) {
     let engine = engine();
     runtime.block_on(async {
-        let mut sleeps: Vec<Sleep> = (0..1_000).map(|_| engine.sleep(HOUR)).collect();
-        assert_eq!(engine.stats().owned.alive, 0);
+        let mut sleeps: Vec<Sleep> = (0..1_000).map(|_| engine.handle().sleep(HOUR)).collect();
+        assert_eq!(engine.handle().stats().owned.alive, 0);
         for sleep in &mut sleeps {
             assert!(!is_ready_at_once(sleep).await);
         }
-        assert_eq!(engine.stats().owned.alive, 1_000);
+        assert_eq!(engine.handle().stats().owned.alive, 1_000);
         drop(sleeps);
-        assert_eq!(engine.stats().owned.alive, 0);
-        assert!(engine.timeout(MS, engine.timeout(HOUR, pending::<()>())).await.is_err());
+        assert_eq!(engine.handle().stats().owned.alive, 0);
+        assert!(engine.handle().timeout(MS, engine.handle().timeout(HOUR, pending::<()>())).await.is_err());
     });
     // The one that fired may have been dropped while its shard still woke the task.
     await_alive(&engine, 0);

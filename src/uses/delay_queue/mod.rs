@@ -75,7 +75,7 @@ pub struct DueItem<T> {
 /// # use std::time::Duration;
 /// # use tourbillon::task::TaskEngine;
 /// # let tasks = TaskEngine::new()?;
-/// # let queue = tasks.delay_queue();
+/// # let queue = tasks.handle().delay_queue();
 /// queue.push(Duration::from_millis(2), "b")?;
 /// queue.push(Duration::from_millis(1), "a")?;
 /// let mut drained = Vec::new();
@@ -96,7 +96,7 @@ pub struct DueItem<T> {
 /// use tourbillon::Builder;
 ///
 /// let mut tasks = Builder::new().build_driven_tasks()?;
-/// let retries = tasks.delay_queue();
+/// let retries = tasks.handle().delay_queue();
 ///
 /// let first = retries.push(Duration::from_secs(1), "GET /a")?;
 /// retries.push(Duration::from_secs(2), "GET /b")?;

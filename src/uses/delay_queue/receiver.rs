@@ -21,7 +21,7 @@ use std::task::Wake;
 /// use tourbillon::Builder;
 ///
 /// let mut tasks = Builder::new().build_driven_tasks()?;
-/// let queue = tasks.delay_queue();
+/// let queue = tasks.handle().delay_queue();
 /// let mut receiver = queue.receiver();
 /// let mut cx = Context::from_waker(Waker::noop());
 ///

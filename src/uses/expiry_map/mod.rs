@@ -73,7 +73,7 @@ impl Lifetime {
 ///
 /// let mut tasks = Builder::new().build_driven_tasks()?;
 /// let half_an_hour = Duration::from_secs(1_800);
-/// let sessions = tasks.expiry_map_telling(
+/// let sessions = tasks.handle().expiry_map_telling(
 ///     Lifetime::of(half_an_hour).refreshed_on_access(),
 ///     |token, user| println!("{user} has gone, and so has {token}"),
 /// );

@@ -22,12 +22,12 @@ use core::fmt;
 /// use tourbillon::uses::Limits;
 ///
 /// let mut tasks = Builder::new().build_driven_tasks()?;
-/// let timeouts = tasks.idle_timeouts(Limits::idle(Duration::from_secs(30)), |_expired| unreachable!());
+/// let timeouts = tasks.handle().idle_timeouts(Limits::idle(Duration::from_secs(30)), |_expired| unreachable!());
 /// let connection = timeouts.insert(17)?;
 ///
 /// // A loop reads the clock once for all that it heard.
 /// tasks.advance(Duration::from_secs(20));
-/// let now = tasks.now();
+/// let now = tasks.handle().now();
 /// assert!(connection.touch_at(now));
 /// assert_eq!(connection.deadline(), Some(now + Duration::from_secs(30)));
 /// assert!(connection.remove());

@@ -98,7 +98,7 @@ pub struct Expired<I> {
 ///
 /// let mut tasks = Builder::new().build_driven_tasks()?;
 /// let limits = Limits::idle(Duration::from_secs(30)).absolute(Duration::from_secs(3_600));
-/// let timeouts = tasks.idle_timeouts(limits, |expired| println!("close {}: {:?}", expired.id, expired.limit));
+/// let timeouts = tasks.handle().idle_timeouts(limits, |expired| println!("close {}: {:?}", expired.id, expired.limit));
 ///
 /// let connection = timeouts.insert("10.0.0.1:4711")?;
 /// for _message in 0..100 {

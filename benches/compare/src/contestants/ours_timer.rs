@@ -27,7 +27,7 @@ impl<const OWN_NOW: bool> Owned for OursTimer<OWN_NOW> {
     const DISARMS: bool = true;
 
     fn connect(&self, count: usize) -> TimerEach<OWN_NOW> {
-        let handle = self.engine.clone();
+        let handle = self.engine.handle().clone();
         let timers = (0..count as u64).map(|at| handle.timer(payload(at)).expect(MUST)).collect();
         TimerEach { now: handle.now(), handle, timers }
     }

@@ -128,11 +128,11 @@ macro_rules! dispatch {
             }
 
             fn caller(&self) -> Handle<Payload> {
-                Handle::clone(&self.0)
+                Handle::clone(self.0.handle())
             }
 
             fn pending(&self) -> usize {
-                self.0.len()
+                self.0.handle().len()
             }
         }
     };

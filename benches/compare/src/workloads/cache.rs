@@ -56,7 +56,7 @@ fn time(case: &Case, mut insert: impl FnMut(u64), mut get: impl FnMut(u64)) -> F
 
 fn ours(case: &Case, lifetime: Lifetime) -> Figures {
     let tasks = Builder::new().build_tasks().expect("the system gives us threads");
-    let map = tasks.expiry_map(lifetime);
+    let map = tasks.handle().expiry_map(lifetime);
     let figures = time(
         case,
         |key| {

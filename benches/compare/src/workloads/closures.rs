@@ -57,14 +57,14 @@ fn engine(case: &Case) -> Figures {
     let figures = time(
         case,
         |number, delay| {
-            engine.schedule(delay, payload(number)).expect("there is room");
+            engine.handle().schedule(delay, payload(number)).expect("there is room");
         },
         |number, delay| {
-            let id = engine.schedule(delay, payload(number)).expect("there is room");
-            assert_eq!(engine.cancel(id), Cancel::Cancelled(payload(number)));
+            let id = engine.handle().schedule(delay, payload(number)).expect("there is room");
+            assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(payload(number)));
         },
     );
-    assert_eq!(engine.stats().pending, case.timers as u64);
+    assert_eq!(engine.handle().stats().pending, case.timers as u64);
     figures
 }
 
@@ -85,14 +85,14 @@ fn tasks(case: &Case) -> Figures {
     let figures = time(
         case,
         |number, delay| {
-            tasks.after(delay, closure(number)).expect("there is room");
+            tasks.handle().after(delay, closure(number)).expect("there is room");
         },
         |number, delay| {
-            let id = tasks.after(delay, closure(number)).expect("there is room");
-            assert_eq!(tasks.cancel(id), Cancel::Cancelled(()));
+            let id = tasks.handle().after(delay, closure(number)).expect("there is room");
+            assert_eq!(tasks.handle().cancel(id), Cancel::Cancelled(()));
         },
     );
-    assert_eq!(tasks.stats().pending, case.timers as u64);
+    assert_eq!(tasks.handle().stats().pending, case.timers as u64);
     figures
 }
 

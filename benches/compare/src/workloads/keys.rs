@@ -95,7 +95,7 @@ struct Ours {
 
 fn keyed(case: &Case) -> Figures {
     let tasks = Builder::new().build_tasks().expect("the system gives us threads");
-    let keyed = tasks.keyed(|_| {});
+    let keyed = tasks.handle().keyed(|_| {});
     time(case, Ours { keyed, tasks })
 }
 
@@ -110,7 +110,7 @@ impl Keys for Ours {
     }
 
     fn count(&self) -> usize {
-        let stats = self.tasks.stats();
+        let stats = self.tasks.handle().stats();
         assert_eq!((stats.fired, stats.pending), (0, self.keyed.len() as u64));
         self.keyed.len()
     }
@@ -149,22 +149,22 @@ fn engine_alone(case: &Case, operation: fn(&Ids, u64, Duration)) -> Figures {
 
 impl Ids {
     fn replace(&self, key: u64, delay: Duration) {
-        let new = self.engine.schedule(delay, payload(key)).expect("there is room");
+        let new = self.engine.handle().schedule(delay, payload(key)).expect("there is room");
         let mut id = self.ids[usize::try_from(key).expect("an index")].lock().expect("nobody panics");
         let old = std::mem::replace(&mut *id, new);
         drop(id);
-        assert_eq!(self.engine.cancel(old).payload(), Some(payload(key)));
+        assert_eq!(self.engine.handle().cancel(old).payload(), Some(payload(key)));
     }
 
     fn pair(&self, key: u64, delay: Duration) {
-        let id = self.engine.schedule(delay, payload(key)).expect("there is room");
-        assert_eq!(self.engine.cancel(id).payload(), Some(payload(key)));
+        let id = self.engine.handle().schedule(delay, payload(key)).expect("there is room");
+        assert_eq!(self.engine.handle().cancel(id).payload(), Some(payload(key)));
     }
 }
 
 impl Keys for Ids {
     fn insert(&mut self, key: u64, delay: Duration) {
-        self.ids.push(Mutex::new(self.engine.schedule(delay, payload(key)).expect("there is room")));
+        self.ids.push(Mutex::new(self.engine.handle().schedule(delay, payload(key)).expect("there is room")));
     }
 
     fn replace(&self, key: u64, delay: Duration) {
@@ -172,8 +172,8 @@ impl Keys for Ids {
     }
 
     fn count(&self) -> usize {
-        assert_eq!(self.engine.stats().fired, 0);
-        usize::try_from(self.engine.stats().pending).expect("they are in memory")
+        assert_eq!(self.engine.handle().stats().fired, 0);
+        usize::try_from(self.engine.handle().stats().pending).expect("they are in memory")
     }
 }
 

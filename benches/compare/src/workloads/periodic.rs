@@ -118,13 +118,13 @@ fn ours(case: &Case, builder: Builder) -> Figures {
     let tasks: TaskEngine = builder.build_tasks().expect("the system gives us threads");
     let notes = Notes::new(case);
     let begun = Instant::now();
-    let start = tasks.now();
+    let start = tasks.handle().now();
     for task in 0..case.timers {
         let notes = notes.clone();
-        let first = First::After((start + case.lead() + Notes::phase(case, task)) - tasks.now());
-        let clock = Clone::clone(&*tasks);
+        let first = First::After((start + case.lead() + Notes::phase(case, task)) - tasks.handle().now());
+        let clock = Clone::clone(tasks.handle());
         let run = move |run: &tourbillon::task::Run| notes.note(task, clock.now() - run.scheduled);
-        tasks.repeat(Repeat::every(case.lead()).first(first), run).expect("there is room");
+        tasks.handle().repeat(Repeat::every(case.lead()).first(first), run).expect("there is room");
     }
     notes.figures(case, begun)
 }
@@ -157,9 +157,9 @@ fn our_intervals(case: &Case) -> Figures {
     let engine = Builder::new().build_async().expect("the system gives us threads");
     let notes = Notes::new(case);
     let begun = Instant::now();
-    let start = engine.now();
+    let start = engine.handle().now();
     for task in 0..case.timers {
-        let (notes, handle) = (notes.clone(), Clone::clone(&*engine));
+        let (notes, handle) = (notes.clone(), Clone::clone(engine.handle()));
         let first = start + case.lead() + Notes::phase(case, task);
         let mut interval = handle.interval_at(first, case.lead()).expect("a period");
         drop(runtime.spawn(async move {

@@ -65,8 +65,9 @@ const TIMEOUTS: u32 = 10;
 fn run(case: &Case, pattern: &Pattern) -> Figures {
     let arms_per_timeout = u32::try_from(case.operations).expect("some thousand");
     let mut engine = Builder::new().build_driven(|_| {}).expect("an engine without threads");
-    let timers: Vec<Timer<Payload>> =
-        (0..case.timers as u64).map(|at| engine.timer(payload(at)).expect("there is room")).collect();
+    let timers: Vec<Timer<Payload>> = (0..case.timers as u64)
+        .map(|at| engine.handle().timer(payload(at)).expect("there is room"))
+        .collect();
     let mut arms = 0;
     for round in 0..arms_per_timeout * TIMEOUTS {
         let delay = pattern.arms[round as usize % pattern.arms.len()];
@@ -79,7 +80,7 @@ fn run(case: &Case, pattern: &Pattern) -> Figures {
         }
         engine.advance(TIMEOUT / arms_per_timeout);
     }
-    let owned = engine.stats().owned;
+    let owned = engine.handle().stats().owned;
     let tickets = owned.posted + owned.put_off;
     check(case, pattern, tickets, &mut engine);
     Figures::default()
@@ -93,8 +94,8 @@ fn check(case: &Case, pattern: &Pattern, tickets: u64, engine: &mut DrivenEngine
     let connections = case.timers as u64;
     let most = connections * u64::from(TIMEOUTS + 1) * pattern.most_tickets;
     assert!(tickets <= most, "{tickets} tickets, at most {most}");
-    assert_eq!(engine.stats().owned.fired, 0, "always armed again in time");
+    assert_eq!(engine.handle().stats().owned.fired, 0, "always armed again in time");
     engine.advance(IDLE);
     let left = if pattern.disarms { 0 } else { connections };
-    assert_eq!(engine.stats().owned.fired, left, "what was left armed");
+    assert_eq!(engine.handle().stats().owned.fired, left, "what was left armed");
 }

@@ -45,15 +45,15 @@ fn time(case: &Case, mut touch: impl FnMut(usize)) -> Figures {
 fn timers(case: &Case) -> Figures {
     let engine = Engine::new(|_| {}).expect("the system gives us threads");
     let timers: Vec<Timer<u64>> =
-        (0..case.timers as u64).map(|at| engine.timer(at).expect("there is room")).collect();
+        (0..case.timers as u64).map(|at| engine.handle().timer(at).expect("there is room")).collect();
     let figures = time(case, |at| assert_eq!(timers[at].arm(IDLE), Ok(Armed::Pending)));
-    assert_eq!(engine.stats().owned.fired, 0);
+    assert_eq!(engine.handle().stats().owned.fired, 0);
     figures
 }
 
 fn connections(case: &Case, by_id: bool) -> Figures {
     let tasks = Builder::new().build_tasks().expect("the system gives us threads");
-    let timeouts = tasks.idle_timeouts(Limits::idle(IDLE), |_| {});
+    let timeouts = tasks.handle().idle_timeouts(Limits::idle(IDLE), |_| {});
     let connections: Vec<Connection<u64>> =
         (0..case.timers as u64).map(|id| timeouts.insert(id).expect("there is room")).collect();
     let figures = if by_id {
@@ -61,6 +61,6 @@ fn connections(case: &Case, by_id: bool) -> Figures {
     } else {
         time(case, |at| assert!(connections[at].touch()))
     };
-    assert_eq!((tasks.stats().owned.fired, timeouts.len()), (0, case.timers));
+    assert_eq!((tasks.handle().stats().owned.fired, timeouts.len()), (0, case.timers));
     figures
 }

@@ -10,12 +10,12 @@ impl Column {
 }
 
 impl Samples {
-    /// What they lie between, if that is not one figure.
-    pub(crate) fn range(&self) -> String {
+    /// What they lie between, if that is not one figure, as `text` writes a figure.
+    pub(crate) fn range(&self, text: impl Fn(f64) -> String) -> String {
         if self.min() == self.max() {
             return String::new();
         }
-        format!(" ({}..{})", figure(self.min()), figure(self.max()))
+        format!(" ({}..{})", text(self.min()), text(self.max()))
     }
 
     pub(crate) fn mark(&self) -> &'static str {
@@ -87,8 +87,9 @@ mod tests {
 
     #[test]
     fn a_range_is_given_where_rounds_differ() {
-        assert_eq!(Samples::new(&[2.0, 2.5, 3.0]).range(), " (2.00..3.00)");
-        assert_eq!(Samples::new(&[2.0]).range(), "");
+        assert_eq!(Samples::new(&[2.0, 2.5, 3.0]).range(figure), " (2.00..3.00)");
+        assert_eq!(Samples::new(&[599_877.0, 599_990.0, 600_000.0]).range(count), " (599,877..600,000)");
+        assert_eq!(Samples::new(&[2.0]).range(figure), "");
         assert_eq!(Samples::new(&[2.0, 2.0]).mark(), "");
         assert_eq!(Samples::new(&[2.0, 3.0]).mark(), " ~");
     }

@@ -83,9 +83,10 @@ fn cells(outcome: &Outcome, row: &Row, bests: &[Option<f64>]) -> Vec<String> {
 }
 
 fn cell(column: &Column, samples: &Samples, best: Option<f64>) -> String {
-    let median = if column.unit.is_empty() { count(samples.median()) } else { figure(samples.median()) };
+    let text = if column.unit.is_empty() { count } else { figure };
+    let median = text(samples.median());
     let median = if best == Some(samples.median()) { format!("**{median}**") } else { median };
-    format!("{median}{}{}", samples.range(), samples.mark())
+    format!("{median}{}{}", samples.range(text), samples.mark())
 }
 
 /// The smallest median, where less is better.

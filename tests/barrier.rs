@@ -131,12 +131,8 @@ fn is_barrier_refused() -> bool {
 /// Has the system refuse `membarrier` to all threads of this process, for good.
 fn refuse_barriers() {
     const NUMBER_OF_THE_CALL: u32 = 0;
-    let step = |code: u32, jf: u8, k: u32| libc::sock_filter {
-        code: u16::try_from(code).unwrap(),
-        jt: 0,
-        jf,
-        k,
-    };
+    let step =
+        |code: u32, jf: u8, k: u32| libc::sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf, k };
     let call = u32::try_from(libc::SYS_membarrier).unwrap();
     let mut filter = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, NUMBER_OF_THE_CALL),

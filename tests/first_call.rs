@@ -4,6 +4,7 @@
 //! times its first engine with its first timer, and the first timeout of a future. Wall times vary with the machine: what
 //! is asserted is that the median of those at rest is not of the order of what it once was, 10 to 25 ms. Read the figures
 //! with `--nocapture`; the aim is a millisecond.
+#![cfg(feature = "async")]
 
 use std::env;
 use std::process::Command;
@@ -49,16 +50,12 @@ fn first_engine_and_timer() -> Engine<()> {
     engine
 }
 
-#[cfg(feature = "async")]
 fn first_timeout() {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
     let timeout = tourbillon::future::timeout(Duration::from_secs(1), std::future::pending::<()>());
     assert_eq!(pin!(timeout).poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
 }
-
-#[cfg(not(feature = "async"))]
-fn first_timeout() {}
 
 /// The figures of a child, in microseconds.
 fn figures_of_a_child(what: &str) -> [u128; FIGURES] {
@@ -67,7 +64,7 @@ fn figures_of_a_child(what: &str) -> [u128; FIGURES] {
         .env(CHILD, what)
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let line =
         text.lines().find_map(|line| line.split_once("figures: ")).unwrap_or_else(|| panic!("{text}")).1;
     let mut figures = line.split(' ').map(|figure| figure.parse().unwrap());
@@ -95,7 +92,7 @@ fn a_child() {
         drop(kept);
         [engine, timeout]
     });
-    println!("\nfigures: {} {}", engine.as_micros(), timeout.as_micros());
+    eprintln!("\nfigures: {} {}", engine.as_micros(), timeout.as_micros());
 }
 
 #[test]
@@ -107,7 +104,7 @@ fn the_first_call_of_a_process_is_short() {
         let [engine, _] = medians_and_maxima(others);
         let [_, timeout] = medians_and_maxima(&format!("{others} future"));
         for (what, (median, maximum)) in [("engine and timer", engine), ("timeout", timeout)] {
-            println!("first {what}, others {others}: median {median} µs, maximum {maximum} µs");
+            eprintln!("first {what}, others {others}: median {median} µs, maximum {maximum} µs");
             assert!(others == "busy" || median < 5_000, "the first {what} takes {median} µs");
         }
     }

@@ -285,11 +285,18 @@ impl Tasks {
         kept.into_iter().filter(|task| !task.has_ended()).collect()
     }
 
-    /// The present moment on the engine's clock.
+    /// The present moment on the engine's clock, to count deadlines from: see [`Handle::now`].
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.shared.handle.now()
+    }
+
+    /// Whether `deadline` has come by the true clock: see [`Handle::has_come`].
+    #[inline]
+    #[must_use]
+    pub fn has_come(&self, deadline: Timestamp) -> bool {
+        self.shared.handle.has_come(deadline)
     }
 
     /// The length of a tick.

@@ -11,6 +11,7 @@ mod expiry_map;
 mod held_up;
 mod idle;
 mod idle_races;
+mod map_on_time;
 mod map_races;
 mod polling;
 mod queue_races;

@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tourbillon::Timestamp;
 use tourbillon::task::Tasks;
 use tourbillon::uses::{ExpiryMap, Lifetime};
 
@@ -63,7 +64,8 @@ fn play(tasks: &Tasks, map: &ExpiryMap<u64, Value>, book: &Arc<Book>, numbers: R
             4 if rng.chance(1) => map.retain(|key, _| key % 2 == 0),
             4 if rng.chance(1) => map.clear(),
             _ => {
-                let before = tasks.now();
+                // The true time, which `Tasks::now` may be ahead of.
+                let before = Timestamp::from(Instant::now());
                 let found = map.read(&key, |value| value.0);
                 let deadline = found.map_or(0, |value| book.deadlines[value as usize].load(Ordering::SeqCst));
                 assert!(

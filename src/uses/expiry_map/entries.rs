@@ -24,7 +24,7 @@ pub(super) struct Shared<K: Key, V: Send + Sync + 'static> {
 /// What a key has.
 pub(super) struct Slot<K: Key, V: Send + Sync + 'static> {
     pub(super) value: V,
-    /// In nanoseconds. Nobody sees the value at or after it.
+    /// In nanoseconds, by the true clock. Nobody sees the value at or after it, and everybody does before it.
     deadline: AtomicU64,
     time_to_live: Duration,
     /// Armed for the deadline, or for an earlier one.
@@ -62,7 +62,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
                 let deadline = now + time_to_live;
                 match self.arm(slot.timer_id, deadline, insist) {
                     Ok(()) => {
-                        let was_alive = slot.is_alive(now);
+                        let was_alive = slot.is_alive(&self.tasks, now);
                         slot.deadline = AtomicU64::new(deadline.as_nanos());
                         slot.time_to_live = time_to_live;
                         let old = core::mem::replace(&mut slot.value, value);
@@ -124,8 +124,11 @@ impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
         Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed))
     }
 
-    pub(super) fn is_alive(&self, now: Timestamp) -> bool {
-        now < self.deadline()
+    /// Whether its deadline is to come. `now` may be ahead of the true time: it spares the question in most cases, and never
+    /// answers that a deadline has come.
+    pub(super) fn is_alive(&self, tasks: &Tasks, now: Timestamp) -> bool {
+        let deadline = self.deadline();
+        now < deadline || !tasks.has_come(deadline)
     }
 
     /// Moves the deadline of an entry whose shard is locked, with others. Armed first: of several, one may leave the timer
@@ -146,7 +149,7 @@ impl<K: Key, V: Send + Sync + 'static> OnDue for End<K, V> {
     fn on_due(&self, moment: &Moment) {
         let Some(shared) = self.shared.upgrade() else { return };
         let has_expired = |slot: &mut Slot<K, V>| {
-            let has_expired = !slot.is_alive(moment.now());
+            let has_expired = !slot.is_alive(&shared.tasks, moment.now());
             if !has_expired {
                 // It was refreshed or replaced since, or is another one.
                 let _ = shared.tasks.try_arm(slot.timer_id, slot.deadline(), true);

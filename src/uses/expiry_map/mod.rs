@@ -1,7 +1,8 @@
 //! A concurrent map whose entries expire.
 //!
-//! An entry is not returned at or after its deadline, even if its timer is late: whoever reads it looks at the clock as well,
-//! which is about as dear as the look-up itself. Its memory goes when its timer fires, not when somebody looks for it next.
+//! An entry is not returned at or after its deadline, even if its timer is late: a reader looks at the clock as well, which is
+//! about as dear as the look-up itself. Nor is it hidden before: where the clock that deadlines are counted from says that one
+//! has come, the true clock is asked. Its memory goes when its timer fires, not when somebody looks for it next.
 //!
 //! Each entry has a timer of its own, not a one-shot as [`Keyed`](crate::keyed)'s have. Refreshing arms it
 //! ([`Timer::arm`](crate::Timer::arm)) under the shared lock of its shard, so that readers who refresh do not exclude each
@@ -182,7 +183,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         let Shared { tasks, lifetime, entries, .. } = &*self.shared;
         let read = |slot: &Slot<K, V>| {
             let now = tasks.now();
-            slot.is_alive(now).then(|| {
+            slot.is_alive(tasks, now).then(|| {
                 if lifetime.is_refreshed {
                     slot.refresh(tasks, now);
                 }
@@ -205,7 +206,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         let Shared { tasks, entries, .. } = &*self.shared;
         let refresh = |slot: &Slot<K, V>| {
             let now = tasks.now();
-            slot.is_alive(now) && slot.refresh(tasks, now)
+            slot.is_alive(tasks, now) && slot.refresh(tasks, now)
         };
         entries.read(key, refresh).unwrap_or(false)
     }
@@ -216,7 +217,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         K: Borrow<Q>,
     {
         let Shared { tasks, entries, .. } = &*self.shared;
-        let (_, slot) = entries.remove_if(key, |slot| slot.is_alive(tasks.now()))?;
+        let (_, slot) = entries.remove_if(key, |slot| slot.is_alive(tasks, tasks.now()))?;
         Some(slot.value)
     }
 
@@ -226,18 +227,22 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.remaining(key).is_some()
+        let Shared { tasks, entries, .. } = &*self.shared;
+        entries.read(key, |slot| slot.is_alive(tasks, tasks.now())).unwrap_or(false)
     }
 
-    /// How long the entry of a key still has. Refreshes nothing.
+    /// How long the entry of a key still has; `None` when it has none, or one that has expired. In its last microseconds zero.
+    /// Refreshes nothing.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
     where
         K: Borrow<Q>,
     {
         let Shared { tasks, entries, .. } = &*self.shared;
-        let remaining =
-            |slot: &Slot<K, V>| Some(slot.deadline() - tasks.now()).filter(|left| !left.is_zero());
+        let remaining = |slot: &Slot<K, V>| {
+            let now = tasks.now();
+            slot.is_alive(tasks, now).then(|| slot.deadline() - now)
+        };
         entries.read(key, remaining).flatten()
     }
 
@@ -249,9 +254,10 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     /// O(n); others wait for a shard of the map at a time, not for the whole.
     #[must_use]
     pub fn keys(&self) -> Vec<K> {
-        let (mut keys, now) = (Vec::new(), self.shared.tasks.now());
-        self.shared.entries.for_each(|key, slot| {
-            if slot.is_alive(now) {
+        let Shared { tasks, entries, .. } = &*self.shared;
+        let (mut keys, now) = (Vec::new(), tasks.now());
+        entries.for_each(|key, slot| {
+            if slot.is_alive(tasks, now) {
                 keys.push(key.clone());
             }
         });
@@ -280,8 +286,9 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     ///
     /// O(n), as [`keys`](Self::keys).
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
-        let now = self.shared.tasks.now();
-        self.take_out(|key, slot| slot.is_alive(now) && !keep(key, &slot.value));
+        let tasks = &self.shared.tasks;
+        let now = tasks.now();
+        self.take_out(|key, slot| slot.is_alive(tasks, now) && !keep(key, &slot.value));
     }
 
     /// Takes out all entries, expired or not. The listener does not hear of them.

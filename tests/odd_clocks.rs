@@ -1,0 +1,200 @@
+//! Clocks that do what a suspended, throttled or broken machine's do: they jump on, step back, stand still, or run slow.
+//! By such a clock nothing is early, nothing is lost, and no shard turns without end.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::{HOUR, Log, MS, Rng, assert_settled, wait_until};
+use tourbillon::{Builder, Clock, Engine, Fired, SystemClock, Timestamp};
+
+/// What a clock shows when the system's shows this.
+struct Bent<F>(F);
+
+impl<F: Fn(Timestamp) -> Timestamp + Send + Sync> Clock for Bent<F> {
+    fn now(&self) -> Timestamp {
+        (self.0)(SystemClock::new().now())
+    }
+}
+
+fn bent(f: impl Fn(Timestamp) -> Timestamp + Send + Sync + 'static) -> Builder {
+    Builder::new().clock(Bent(f)).shards(2).workers(1).unpinned()
+}
+
+/// A clock that is set on or back by as many nanoseconds.
+fn set_by(nanos: &Arc<AtomicU64>, back: bool) -> impl Fn(Timestamp) -> Timestamp + Send + Sync + 'static {
+    let nanos = Arc::clone(nanos);
+    move |true_time| {
+        let by = Duration::from_nanos(nanos.load(Ordering::SeqCst));
+        if back { true_time - by } else { true_time + by }
+    }
+}
+
+/// The payloads of what fired. Nothing fires early by the engine's clock.
+fn recording(builder: Builder) -> (Engine<u64>, Log<u64>) {
+    let log = Log::new();
+    let sink = log.clone();
+    let engine = builder.build(move |timer: Fired<'_, u64>| {
+        assert!(timer.engine().has_come(timer.deadline));
+        sink.push(timer.payload);
+    });
+    (engine.unwrap(), log)
+}
+
+fn assert_nothing_panicked(engine: &Engine<u64>) {
+    assert_eq!(engine.stats().total.panics, 0, "a handler found itself early");
+}
+
+/// Waits for so long, and gives the turns of all shards meanwhile.
+fn turns_in(time: Duration, engine: &Engine<u64>) -> u64 {
+    let before = engine.stats().total.turns;
+    thread::sleep(time);
+    engine.stats().total.turns - before
+}
+
+#[test]
+fn after_a_jump_of_an_hour_what_is_due_fires_once_and_nothing_else() {
+    const DUE: u64 = 1_000;
+    const LATER: u64 = 100;
+    let ahead = Arc::new(AtomicU64::new(0));
+    let (engine, log) = recording(bent(set_by(&ahead, false)));
+    let mut rng = Rng::new(5);
+    let owned: Vec<_> = (DUE..DUE + LATER).map(|n| engine.timer(n).unwrap()).collect();
+    for n in 0..DUE {
+        engine.schedule(MS * 40 + rng.nanos_below(HOUR - MS * 40), n).unwrap();
+    }
+    for timer in &owned {
+        timer.arm(MS * 40 + rng.nanos_below(HOUR - MS * 40)).unwrap();
+    }
+    for n in 0..LATER {
+        engine.schedule(2 * HOUR, u64::MAX - n).unwrap();
+    }
+    ahead.store(u64::try_from(HOUR.as_nanos()).unwrap(), Ordering::SeqCst);
+    wait_until("what is due has fired", || log.len() as u64 >= DUE + LATER);
+    // Whatever fired twice, or too soon, shows by now.
+    engine.schedule(MS, u64::MAX / 2).unwrap();
+    wait_until("another has fired", || log.len() as u64 > DUE + LATER);
+    let fired: Vec<u64> = (0..DUE + LATER).chain([u64::MAX / 2]).collect();
+    assert_eq!(log.take_sorted(), fired);
+    assert_nothing_panicked(&engine);
+    assert_eq!(engine.shutdown().len() as u64, LATER);
+    assert_settled(&engine.stats());
+}
+
+#[test]
+fn a_clock_that_stands_still_fires_nothing_and_its_shards_sleep() {
+    let stands = Arc::new(AtomicU64::new(0));
+    let at = Arc::clone(&stands);
+    let clock = move |true_time| match at.load(Ordering::SeqCst) {
+        0 => true_time,
+        nanos => Timestamp::from_nanos(nanos),
+    };
+    let (engine, log) = recording(bent(clock));
+    // At the begin of a tick.
+    let now = engine.now().as_nanos();
+    stands.store(now - now % 1_000_000, Ordering::SeqCst);
+    for n in 1..=50 {
+        engine.schedule(5 * MS, n).unwrap();
+    }
+    // A sleep of 5 ms for each shard, again and again, is 80 turns.
+    let turns = turns_in(200 * MS, &engine);
+    assert!(turns < 400, "{turns} turns while the clock stood still");
+    assert_eq!(log.len(), 0);
+    stands.store(0, Ordering::SeqCst);
+    wait_until("all have fired", || log.len() == 50);
+    assert_nothing_panicked(&engine);
+    assert_settled(&engine.stats());
+}
+
+#[test]
+fn a_clock_that_steps_back_is_waited_for_asleep() {
+    let behind = Arc::new(AtomicU64::new(0));
+    let (engine, log) = recording(bent(set_by(&behind, true)));
+    let start = Instant::now();
+    for n in 0..100 {
+        engine.schedule(100 * MS, n).unwrap();
+    }
+    behind.store(150_000_000, Ordering::SeqCst);
+    let turns = turns_in(140 * MS, &engine);
+    assert!(turns < 200, "{turns} turns while the clock caught up");
+    engine.schedule(Duration::ZERO, 100).unwrap();
+    wait_until("all have fired", || log.len() == 101);
+    assert!(start.elapsed() >= 250 * MS);
+    assert_nothing_panicked(&engine);
+    assert_settled(&engine.stats());
+}
+
+#[test]
+fn a_clock_of_half_the_speed_fires_nothing_early_and_each_timer_once() {
+    let begin = SystemClock::new().now();
+    let (engine, log) = recording(bent(move |true_time| begin + (true_time - begin) / 2));
+    let mut rng = Rng::new(6);
+    let delays: Vec<Duration> = (0..2_000).map(|_| rng.nanos_below(100 * MS)).collect();
+    let start = Instant::now();
+    for (n, &delay) in (0..).zip(&delays) {
+        engine.schedule(delay, n).unwrap();
+    }
+    let turns = turns_in(250 * MS, &engine);
+    // Each sleep ends half way: some ten of them for each tick that has timers, and each shard.
+    assert!(turns < 4_000, "{turns} turns at half the speed");
+    wait_until("all have fired", || log.len() == 2_000);
+    assert!(start.elapsed() >= 2 * *delays.iter().max().unwrap());
+    assert_eq!(log.take_sorted(), (0..2_000).collect::<Vec<u64>>());
+    assert_nothing_panicked(&engine);
+    assert_settled(&engine.stats());
+}
+
+#[cfg(feature = "tasks")]
+mod tasks {
+    use super::*;
+    use tourbillon::task::{Missed, Repeat, Task, TaskEngine};
+
+    const PERIOD: Duration = Duration::from_secs(600);
+
+    /// A task each ten minutes whose machine was suspended for an hour: its engine, the task, the runs' instants in
+    /// nanoseconds, and the moment of its start.
+    fn suspended(missed: Missed) -> (TaskEngine, Task, Log<Timestamp>, Timestamp) {
+        let ahead = Arc::new(AtomicU64::new(0));
+        let tasks = bent(set_by(&ahead, false)).build_tasks().unwrap();
+        let log = Log::new();
+        let sink = log.clone();
+        let task =
+            tasks.repeat(Repeat::every(PERIOD).missed(missed), move |run| sink.push(run.scheduled)).unwrap();
+        let start = task.next().unwrap() - PERIOD;
+        // The shards sleep until the task is due, and no jump of a clock of one's own wakes them: this does.
+        tasks.after(20 * MS, || {}).unwrap();
+        ahead.store(u64::try_from(HOUR.as_nanos()).unwrap(), Ordering::SeqCst);
+        wait_until("it runs", || task.report().runs > 0);
+        (tasks, task, log, start)
+    }
+
+    #[test]
+    fn a_task_that_skips_runs_once_after_a_suspend_and_stays_in_step() {
+        let (_tasks, task, log, start) = suspended(Missed::Skip);
+        wait_until("the next is known", || task.next() == Some(start + 7 * PERIOD));
+        assert_eq!((task.report().runs, task.report().missed, task.report().skipped), (1, 5, 5));
+        assert_eq!(log.len(), 1);
+    }
+
+    #[test]
+    fn a_task_that_delays_runs_once_after_a_suspend_and_a_period_later() {
+        let (_tasks, task, log, start) = suspended(Missed::Delay);
+        wait_until("the next is known", || task.next() > Some(start + 7 * PERIOD));
+        assert!(task.next() < Some(start + 8 * PERIOD));
+        assert_eq!((task.report().runs, task.report().missed, log.len()), (1, 5, 1));
+    }
+
+    #[test]
+    fn a_task_that_bursts_makes_up_for_a_suspend_and_stays_in_step() {
+        let (_tasks, task, log, start) = suspended(Missed::Burst);
+        wait_until("it has caught up", || task.next() == Some(start + 7 * PERIOD) && log.len() == 6);
+        assert_eq!((task.report().runs, task.report().skipped), (6, 0));
+        let instants: Vec<Timestamp> = (1..=6).map(|n| start + n * PERIOD).collect();
+        // A run's instant is told by its lateness, which the fast clock measures.
+        for (seen, instant) in log.take().into_iter().zip(instants) {
+            assert!(seen.max(instant) - seen.min(instant) < MS, "{seen} for {instant}");
+        }
+    }
+}

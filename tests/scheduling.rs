@@ -1,0 +1,229 @@
+//! How the engine's threads are scheduled: `Builder::slice`, `nice` and `real_time`, granted and refused.
+
+mod support;
+
+use std::time::Duration;
+use tourbillon::{BuildError, Builder, Engine, Fired};
+
+fn build(builder: Builder) -> Result<Engine<()>, BuildError> {
+    builder.build(|_: Fired<'_, ()>| {})
+}
+
+#[test]
+fn values_out_of_bounds_are_refused_by_name() {
+    let us = Duration::from_micros;
+    let slice = |slice| Builder::new().slice(Some(slice));
+    for (builder, expected) in [
+        (slice(us(99)), "slice is 99µs, but must be between 100µs and 100ms"),
+        (slice(us(100_001)), "slice is 100.001ms, but must be between 100µs and 100ms"),
+        (slice(Duration::ZERO), "slice is 0ns, but must be between 100µs and 100ms"),
+        (Builder::new().nice(-21), "nice is -21, but must be between -20 and 19"),
+        (Builder::new().nice(20), "nice is 20, but must be between -20 and 19"),
+        (Builder::new().real_time(0), "real_time is 0, but must be between 1 and 99"),
+        (Builder::new().real_time(100), "real_time is 100, but must be between 1 and 99"),
+    ] {
+        let error = build(builder).unwrap_err();
+        assert!(matches!(error, BuildError::OutOfBounds { .. }), "{error:?}");
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn values_at_their_bounds_are_taken() {
+    for builder in [
+        Builder::new().slice(Some(Duration::from_micros(100))),
+        Builder::new().slice(Some(Duration::from_millis(100))),
+        Builder::new().slice(None),
+        Builder::new().nice(19),
+        Builder::new().nice(-20),
+    ] {
+        drop(build(builder.shards(1).workers(1)).unwrap());
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod on_linux {
+    use super::*;
+    use crate::support::{MS, wait_until};
+    use std::env;
+    use std::fs;
+    use std::process::Command;
+    use std::sync::mpsc;
+    use std::thread;
+
+    const CHILD: &str = "TOURBILLON_SCHEDULING_CHILD";
+    const SKIPPED: i32 = 77;
+    const NOBODY: libc::uid_t = 65_534;
+
+    /// `struct sched_attr` in its first version (sched_setattr(2)).
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Attributes {
+        size: u32,
+        policy: i32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+
+    /// How a thread is scheduled, zero being the calling one; `None` when it has ended.
+    fn attributes_of(thread: libc::c_long) -> Option<Attributes> {
+        let mut attributes = Attributes::default();
+        let size = size_of::<Attributes>();
+        // SAFETY: the kernel writes at most `size` bytes to `attributes`, which has as many.
+        let outcome = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, size, 0) };
+        (outcome == 0).then_some(attributes)
+    }
+
+    fn slice_of(thread: libc::c_long) -> Option<Duration> {
+        attributes_of(thread).map(|attributes| Duration::from_nanos(attributes.runtime))
+    }
+
+    /// The threads of all engines in this process, by number.
+    fn engine_threads() -> Vec<libc::c_long> {
+        let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+        let is_engines = |path: &std::path::Path| {
+            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+            name.starts_with("tb-shard") || name.starts_with("tb-worker")
+        };
+        threads
+            .filter(|thread| is_engines(&thread.path()))
+            .filter_map(|thread| thread.file_name().to_str()?.parse().ok())
+            .collect()
+    }
+
+    /// Whether the system lets each thread choose its slice, as Linux does since 6.12.
+    fn has_slices() -> bool {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+        (numbers.next(), numbers.next()) >= (Some(6), Some(12))
+    }
+
+    #[test]
+    fn the_threads_of_an_engine_have_its_slice_and_threads_of_handlers_do_not() {
+        if !has_slices() {
+            eprintln!("skipped: this system has no slices");
+            return;
+        }
+        // No other engine in this process has it.
+        let slice = Duration::from_micros(317);
+        let (sender, slices) = mpsc::channel();
+        let engine = Builder::new()
+            .shards(2)
+            .workers(2)
+            .slice(Some(slice))
+            .build(move |_: Fired<'_, ()>| {
+                let of_its_child = thread::spawn(|| slice_of(0)).join().unwrap();
+                sender.send((slice_of(0), of_its_child)).unwrap();
+            })
+            .unwrap();
+        let have_it =
+            || engine_threads().into_iter().filter(|&thread| slice_of(thread) == Some(slice)).count();
+        wait_until("two shards and two workers have the slice", || have_it() == 4);
+        engine.schedule(MS, ()).unwrap();
+        let (of_the_handler, of_its_child) = slices.recv().unwrap();
+        assert_eq!(of_the_handler, Some(slice));
+        assert_ne!(of_its_child, Some(slice));
+        assert_eq!(of_its_child, slice_of(0), "scheduled as the test's own thread is");
+        let stats = engine.stats();
+        assert_eq!((stats.slices_refused, stats.priorities_refused), (0, 0));
+    }
+
+    #[test]
+    fn by_default_the_threads_have_the_shortest_slice_and_with_none_the_systems() {
+        let slice_in_a_handler = |builder: Builder| {
+            let (sender, slice) = mpsc::channel();
+            let handler = move |_: Fired<'_, ()>| sender.send(slice_of(0)).unwrap();
+            let engine = builder.shards(1).workers(1).build(handler).unwrap();
+            engine.schedule(MS, ()).unwrap();
+            slice.recv().unwrap()
+        };
+        if has_slices() {
+            assert_eq!(slice_in_a_handler(Builder::new()), Some(Duration::from_micros(100)));
+        }
+        assert_eq!(slice_in_a_handler(Builder::new().slice(None)), slice_of(0));
+    }
+
+    #[test]
+    fn a_nice_value_is_that_of_each_thread() {
+        // To be less urgent is anybody's right.
+        let engine = build(Builder::new().shards(2).workers(2).nice(19)).unwrap();
+        let is_nice = |&thread: &libc::c_long| attributes_of(thread).is_some_and(|it| it.nice == 19);
+        wait_until("all have it", || engine_threads().iter().filter(|thread| is_nice(thread)).count() == 4);
+        assert_eq!(engine.stats().priorities_refused, 0);
+    }
+
+    /// Gives up what lets this process be urgent, for good.
+    fn become_nobody() {
+        const CAP_SYS_NICE: libc::c_int = 23;
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        for limit in [libc::RLIMIT_NICE, libc::RLIMIT_RTPRIO] {
+            // SAFETY: lowers a limit, and reads `none`.
+            let lowered = unsafe { libc::setrlimit(limit, &raw const none) };
+            assert_eq!(lowered, 0, "a limit may be lowered");
+        }
+        // SAFETY: gives a privilege up.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_NICE, 0, 0, 0) };
+        // SAFETY: gives the user up. Who is nobody of note already may not, and need not.
+        unsafe { libc::setuid(NOBODY) };
+    }
+
+    fn may_be_urgent() -> bool {
+        let wanted = libc::sched_param { sched_priority: 1 };
+        // SAFETY: the kernel reads `wanted`.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const wanted) == 0 }
+    }
+
+    #[test]
+    fn a_child() {
+        if env::var(CHILD).is_err() {
+            return;
+        }
+        become_nobody();
+        if may_be_urgent() {
+            std::process::exit(SKIPPED);
+        }
+        for builder in [Builder::new().real_time(1), Builder::new().nice(-5)] {
+            let (sender, fired) = mpsc::channel();
+            let handler = move |_: Fired<'_, ()>| sender.send(()).unwrap();
+            let engine = builder.shards(2).workers(2).build(handler).unwrap();
+            wait_until("each thread was refused", || engine.stats().priorities_refused == 4);
+            engine.schedule(MS, ()).unwrap();
+            fired.recv().unwrap();
+            assert_eq!(engine.stats().priorities_refused, 4);
+        }
+    }
+
+    #[test]
+    fn a_priority_that_is_refused_is_counted_for_each_thread_and_timers_fire() {
+        let output = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "on_linux::a_child", "--nocapture"])
+            .env(CHILD, "yes")
+            .output()
+            .unwrap();
+        if output.status.code() == Some(SKIPPED) {
+            eprintln!("skipped: everybody may be urgent here");
+            return;
+        }
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    #[test]
+    fn a_real_time_priority_that_is_granted_is_that_of_each_thread() {
+        // Asked on a thread of its own, which keeps what it gets.
+        if !thread::spawn(may_be_urgent).join().unwrap() {
+            eprintln!("skipped: no real-time priority may be had here");
+            return;
+        }
+        let engine = build(Builder::new().shards(2).workers(2).real_time(3)).unwrap();
+        let has_it = |&thread: &libc::c_long| {
+            attributes_of(thread).is_some_and(|it| (it.policy, it.priority) == (libc::SCHED_RR, 3))
+        };
+        wait_until("all have it", || engine_threads().iter().filter(|thread| has_it(thread)).count() == 4);
+        let stats = engine.stats();
+        assert_eq!((stats.slices_refused, stats.priorities_refused), (0, 0));
+    }
+}

@@ -66,7 +66,7 @@ struct Owned {
 impl Owned {
     fn new(engine: &Engine<Load>) -> Self {
         let fired = Arc::new(AtomicU64::new(0));
-        let timer = engine.timer(Load::Owned(Arc::clone(&fired))).unwrap();
+        let timer = engine.handle().timer(Load::Owned(Arc::clone(&fired))).unwrap();
         Self { timer, fired, armed: Timestamp::ZERO }
     }
 
@@ -86,11 +86,11 @@ fn play(engine: &Engine<Load>, seed: u64) {
     let mut owned: Vec<Owned> = (0..OWNED).map(|_| Owned::new(engine)).collect();
     for round in 0..ARMINGS {
         for timer in &mut owned {
-            timer.arm(engine.now() + rng.nanos_below(6 * MS));
+            timer.arm(engine.handle().now() + rng.nanos_below(6 * MS));
         }
         for _ in 0..SHOTS / ARMINGS {
             let (start, delay) = (Instant::now(), rng.nanos_below(20 * MS));
-            engine.schedule(delay, Load::Once { start, delay }).unwrap();
+            engine.handle().schedule(delay, Load::Once { start, delay }).unwrap();
         }
         // Now and then the shards fall asleep in between.
         thread::sleep(if round % 10 == 0 { 8 * MS } else { MS });
@@ -118,9 +118,9 @@ fn run(refuse: impl FnOnce()) {
     });
     wait_until("each one-shot has fired", || account.once.load(Ordering::Relaxed) == THREADS * SHOTS);
     assert_eq!(account.early.load(Ordering::Relaxed), 0, "fired early");
-    wait_until("nothing is pending", || engine.stats().pending == 0);
-    assert_settled(&engine.stats());
-    assert_eq!(engine.stats().total.panics, 0);
+    wait_until("nothing is pending", || engine.handle().stats().pending == 0);
+    assert_settled(&engine.handle().stats());
+    assert_eq!(engine.handle().stats().total.panics, 0);
 }
 
 fn is_barrier_refused() -> bool {

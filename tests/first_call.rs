@@ -46,7 +46,7 @@ fn beside_others<R>(are_busy: bool, f: impl FnOnce() -> R) -> R {
 
 fn first_engine_and_timer() -> Engine<()> {
     let engine = Builder::new().build(|_: Fired<'_, ()>| {}).unwrap();
-    engine.schedule(Duration::from_secs(1), ()).unwrap();
+    engine.handle().schedule(Duration::from_secs(1), ()).unwrap();
     engine
 }
 

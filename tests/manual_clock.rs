@@ -39,7 +39,7 @@ fn steps_fire_what_is_due_at_the_last(each: u32) {
     let clock = ManualClock::new();
     let (engine, fired) = counting(&clock);
     for shard in 0..SHARDS {
-        engine.producer_on(shard).schedule_at(after_steps(each), ()).unwrap();
+        engine.handle().producer_on(shard).schedule_at(after_steps(each), ()).unwrap();
     }
     step(&clock, each);
     assert_eq!(clock.now(), after_steps(each));
@@ -93,7 +93,7 @@ fn an_engine_that_is_made_between_two_steps_wakes_too() {
             let stepper = scope.spawn(|| (0..2_000).for_each(|_| clock.advance(MS)));
             for _ in 0..20 {
                 let (engine, fired) = counting(&clock);
-                engine.schedule(Duration::ZERO, ()).unwrap();
+                engine.handle().schedule(Duration::ZERO, ()).unwrap();
                 wait_until("it has fired", || {
                     if stepper.is_finished() {
                         clock.advance(MS);

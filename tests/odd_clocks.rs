@@ -44,14 +44,14 @@ fn recording(builder: Builder) -> (Engine<u64>, Log<u64>) {
 }
 
 fn assert_nothing_panicked(engine: &Engine<u64>) {
-    assert_eq!(engine.stats().total.panics, 0, "a handler found itself early");
+    assert_eq!(engine.handle().stats().total.panics, 0, "a handler found itself early");
 }
 
 /// Waits for so long, and gives the turns of all shards meanwhile.
 fn turns_in(time: Duration, engine: &Engine<u64>) -> u64 {
-    let before = engine.stats().total.turns;
+    let before = engine.handle().stats().total.turns;
     thread::sleep(time);
-    engine.stats().total.turns - before
+    engine.handle().stats().total.turns - before
 }
 
 #[test]
@@ -61,26 +61,26 @@ fn after_a_jump_of_an_hour_what_is_due_fires_once_and_nothing_else() {
     let ahead = Arc::new(AtomicU64::new(0));
     let (engine, log) = recording(bent(set_by(&ahead, false)));
     let mut rng = Rng::new(5);
-    let owned: Vec<_> = (DUE..DUE + LATER).map(|n| engine.timer(n).unwrap()).collect();
+    let owned: Vec<_> = (DUE..DUE + LATER).map(|n| engine.handle().timer(n).unwrap()).collect();
     for n in 0..DUE {
-        engine.schedule(MS * 40 + rng.nanos_below(HOUR - MS * 40), n).unwrap();
+        engine.handle().schedule(MS * 40 + rng.nanos_below(HOUR - MS * 40), n).unwrap();
     }
     for timer in &owned {
         timer.arm(MS * 40 + rng.nanos_below(HOUR - MS * 40)).unwrap();
     }
     for n in 0..LATER {
-        engine.schedule(2 * HOUR, u64::MAX - n).unwrap();
+        engine.handle().schedule(2 * HOUR, u64::MAX - n).unwrap();
     }
     ahead.store(u64::try_from(HOUR.as_nanos()).unwrap(), Ordering::SeqCst);
     wait_until("what is due has fired", || log.len() as u64 >= DUE + LATER);
     // Whatever fired twice, or too soon, shows by now.
-    engine.schedule(MS, u64::MAX / 2).unwrap();
+    engine.handle().schedule(MS, u64::MAX / 2).unwrap();
     wait_until("another has fired", || log.len() as u64 > DUE + LATER);
     let fired: Vec<u64> = (0..DUE + LATER).chain([u64::MAX / 2]).collect();
     assert_eq!(log.take_sorted(), fired);
     assert_nothing_panicked(&engine);
-    assert_eq!(engine.shutdown().len() as u64, LATER);
-    assert_settled(&engine.stats());
+    assert_eq!(engine.handle().shutdown().len() as u64, LATER);
+    assert_settled(&engine.handle().stats());
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn a_clock_that_stands_still_fires_nothing_and_its_shards_sleep() {
     };
     let (engine, log) = recording(bent(clock));
     // At the begin of a tick.
-    let now = engine.now().as_nanos();
+    let now = engine.handle().now().as_nanos();
     stands.store(now - now % 1_000_000, Ordering::SeqCst);
     for n in 1..=50 {
-        engine.schedule(5 * MS, n).unwrap();
+        engine.handle().schedule(5 * MS, n).unwrap();
     }
     // A sleep of 5 ms for each shard, again and again, is 80 turns.
     let turns = turns_in(200 * MS, &engine);
@@ -105,7 +105,7 @@ fn a_clock_that_stands_still_fires_nothing_and_its_shards_sleep() {
     stands.store(0, Ordering::SeqCst);
     wait_until("all have fired", || log.len() == 50);
     assert_nothing_panicked(&engine);
-    assert_settled(&engine.stats());
+    assert_settled(&engine.handle().stats());
 }
 
 #[test]
@@ -114,16 +114,16 @@ fn a_clock_that_steps_back_is_waited_for_asleep() {
     let (engine, log) = recording(bent(set_by(&behind, true)));
     let start = Instant::now();
     for n in 0..100 {
-        engine.schedule(100 * MS, n).unwrap();
+        engine.handle().schedule(100 * MS, n).unwrap();
     }
     behind.store(150_000_000, Ordering::SeqCst);
     let turns = turns_in(140 * MS, &engine);
     assert!(turns < 200, "{turns} turns while the clock caught up");
-    engine.schedule(Duration::ZERO, 100).unwrap();
+    engine.handle().schedule(Duration::ZERO, 100).unwrap();
     wait_until("all have fired", || log.len() == 101);
     assert!(start.elapsed() >= 250 * MS);
     assert_nothing_panicked(&engine);
-    assert_settled(&engine.stats());
+    assert_settled(&engine.handle().stats());
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_clock_of_half_the_speed_fires_nothing_early_and_each_timer_once() {
     let delays: Vec<Duration> = (0..2_000).map(|_| rng.nanos_below(100 * MS)).collect();
     let start = Instant::now();
     for (n, &delay) in (0..).zip(&delays) {
-        engine.schedule(delay, n).unwrap();
+        engine.handle().schedule(delay, n).unwrap();
     }
     let turns = turns_in(250 * MS, &engine);
     // Each sleep ends half way: some ten of them for each tick that has timers, and each shard.
@@ -143,7 +143,7 @@ fn a_clock_of_half_the_speed_fires_nothing_early_and_each_timer_once() {
     assert!(start.elapsed() >= 2 * *delays.iter().max().unwrap());
     assert_eq!(log.take_sorted(), (0..2_000).collect::<Vec<u64>>());
     assert_nothing_panicked(&engine);
-    assert_settled(&engine.stats());
+    assert_settled(&engine.handle().stats());
 }
 
 #[cfg(feature = "tasks")]
@@ -160,11 +160,13 @@ mod tasks {
         let tasks = bent(set_by(&ahead, false)).build_tasks().unwrap();
         let log = Log::new();
         let sink = log.clone();
-        let task =
-            tasks.repeat(Repeat::every(PERIOD).missed(missed), move |run| sink.push(run.scheduled)).unwrap();
+        let task = tasks
+            .handle()
+            .repeat(Repeat::every(PERIOD).missed(missed), move |run| sink.push(run.scheduled))
+            .unwrap();
         let start = task.next().unwrap() - PERIOD;
         // The shards sleep until the task is due, and no jump of a clock of one's own wakes them: this does.
-        tasks.after(20 * MS, || {}).unwrap();
+        tasks.handle().after(20 * MS, || {}).unwrap();
         ahead.store(u64::try_from(HOUR.as_nanos()).unwrap(), Ordering::SeqCst);
         wait_until("it runs", || task.report().runs > 0);
         (tasks, task, log, start)

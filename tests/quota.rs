@@ -54,7 +54,7 @@ impl Drop for Group {
 
 fn shards_by_default() -> usize {
     let engine = Builder::new().build(|_: Fired<'_, ()>| {}).unwrap();
-    engine.stats().shards.len()
+    engine.handle().stats().shards.len()
 }
 
 #[test]

@@ -123,12 +123,12 @@ mod on_linux {
         let have_it =
             || engine_threads().into_iter().filter(|&thread| slice_of(thread) == Some(slice)).count();
         wait_until("two shards and two workers have the slice", || have_it() == 4);
-        engine.schedule(MS, ()).unwrap();
+        engine.handle().schedule(MS, ()).unwrap();
         let (of_the_handler, of_its_child) = slices.recv().unwrap();
         assert_eq!(of_the_handler, Some(slice));
         assert_ne!(of_its_child, Some(slice));
         assert_eq!(of_its_child, slice_of(0), "scheduled as the test's own thread is");
-        let stats = engine.stats();
+        let stats = engine.handle().stats();
         assert_eq!((stats.slices_refused, stats.priorities_refused), (0, 0));
     }
 
@@ -138,7 +138,7 @@ mod on_linux {
             let (sender, slice) = mpsc::channel();
             let handler = move |_: Fired<'_, ()>| sender.send(slice_of(0)).unwrap();
             let engine = builder.shards(1).workers(1).build(handler).unwrap();
-            engine.schedule(MS, ()).unwrap();
+            engine.handle().schedule(MS, ()).unwrap();
             slice.recv().unwrap()
         };
         if has_slices() {
@@ -153,7 +153,7 @@ mod on_linux {
         let engine = build(Builder::new().shards(2).workers(2).nice(19)).unwrap();
         let is_nice = |&thread: &libc::c_long| attributes_of(thread).is_some_and(|it| it.nice == 19);
         wait_until("all have it", || engine_threads().iter().filter(|thread| is_nice(thread)).count() == 4);
-        assert_eq!(engine.stats().priorities_refused, 0);
+        assert_eq!(engine.handle().stats().priorities_refused, 0);
     }
 
     /// Gives up what lets this process be urgent, for good.
@@ -190,10 +190,10 @@ mod on_linux {
             let (sender, fired) = mpsc::channel();
             let handler = move |_: Fired<'_, ()>| sender.send(()).unwrap();
             let engine = builder.shards(2).workers(2).build(handler).unwrap();
-            wait_until("each thread was refused", || engine.stats().priorities_refused == 4);
-            engine.schedule(MS, ()).unwrap();
+            wait_until("each thread was refused", || engine.handle().stats().priorities_refused == 4);
+            engine.handle().schedule(MS, ()).unwrap();
             fired.recv().unwrap();
-            assert_eq!(engine.stats().priorities_refused, 4);
+            assert_eq!(engine.handle().stats().priorities_refused, 4);
         }
     }
 
@@ -223,7 +223,7 @@ mod on_linux {
             attributes_of(thread).is_some_and(|it| (it.policy, it.priority) == (libc::SCHED_RR, 3))
         };
         wait_until("all have it", || engine_threads().iter().filter(|thread| has_it(thread)).count() == 4);
-        let stats = engine.stats();
+        let stats = engine.handle().stats();
         assert_eq!((stats.slices_refused, stats.priorities_refused), (0, 0));
     }
 }

@@ -17,7 +17,7 @@ fn time_to_live(n: u64) -> Duration {
 #[test]
 fn an_entry_is_seen_until_its_time_to_live_has_passed_by_the_callers_instant() {
     let tasks = threads();
-    let map = tasks.expiry_map(Lifetime::of(MS));
+    let map = tasks.handle().expiry_map(Lifetime::of(MS));
     for round in 0..ROUNDS {
         let starts: Vec<Instant> = (0..TOGETHER)
             .map(|n| {
@@ -48,8 +48,8 @@ fn an_entry_is_seen_until_its_time_to_live_has_passed_by_the_callers_instant() {
 fn what_has_come_by_the_true_clock_has_come_by_the_callers_instant() {
     let tasks = threads();
     for _ in 0..500 {
-        let (start, deadline) = (Instant::now(), tasks.now() + MS / 4);
-        while !tasks.has_come(deadline) {}
+        let (start, deadline) = (Instant::now(), tasks.handle().now() + MS / 4);
+        while !tasks.handle().has_come(deadline) {}
         assert!(start.elapsed() >= MS / 4);
     }
 }

@@ -285,6 +285,12 @@ impl<T: Send + 'static> Core<T> {
         self.clock.now()
     }
 
+    /// The moment that decides what has come.
+    #[cfg(feature = "tasks")]
+    pub(crate) fn true_now(&self) -> Timestamp {
+        self.clock.true_now()
+    }
+
     /// Whether `deadline` has come. The fast clock is asked first: where it has not, it has not.
     #[inline]
     pub(crate) fn has_come(&self, deadline: Timestamp) -> bool {

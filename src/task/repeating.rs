@@ -223,10 +223,9 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
             state.course.report.panics += u64::from(panic.is_some());
             state.is_stopped |= self.run.is_last.get() || (panic.is_some() && task.on_panic == OnPanic::Stop);
             if B::IN_TURN {
-                let now = task.tasks.now();
-                let instant = state.course.row.instant(now);
+                let instant = state.course.row.instant(task.tasks.true_now());
                 state.course.end(instant);
-                task.arm(&mut state, now);
+                task.arm(&mut state);
             }
             state.has_ended() && (state.is_stopped || state.running == 1)
         };
@@ -354,10 +353,10 @@ impl<B: Body> Repeating<B> {
     }
 
     /// Arms the timer for the coming run, if one is to come.
-    fn arm(&self, state: &mut State, now: Timestamp) {
+    fn arm(&self, state: &mut State) {
         let next = state.course.next().filter(|_| !state.is_stopped);
         let (Some(next), Some(timer)) = (next, self.timer.get()) else { return };
-        let armed = timer.arm_at(state.course.row.deadline(next, now));
+        let armed = timer.arm_at(state.course.row.deadline(next, self.tasks.now()));
         // No engine, no further run.
         state.is_stopped |= armed.is_err();
     }
@@ -371,7 +370,8 @@ impl<B: Body> Repeating<B> {
 
 impl<B: Body> OnDue for Repeating<B> {
     fn on_due(&self, moment: &Moment) {
-        let now = moment.now();
+        // Its timer's deadline has come, even if the clock stepped back since.
+        let now = self.tasks.true_now().max(moment.deadline);
         let run = {
             let mut state = self.lock();
             if state.is_stopped {
@@ -380,11 +380,11 @@ impl<B: Body> OnDue for Repeating<B> {
             let instant = state.course.row.instant(now);
             let Some(begun) = state.course.begin(instant) else {
                 // By the wall clock it is not yet time.
-                return self.arm(&mut state, now);
+                return self.arm(&mut state);
             };
             state.running += 1;
             if !B::IN_TURN {
-                self.arm(&mut state, now);
+                self.arm(&mut state);
             }
             Run::new(&begun, &state.course.row, instant, now)
         };

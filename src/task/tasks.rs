@@ -299,6 +299,11 @@ impl Tasks {
         self.shared.handle.has_come(deadline)
     }
 
+    /// The moment that decides what has come.
+    pub(super) fn true_now(&self) -> Timestamp {
+        self.shared.handle.core().true_now()
+    }
+
     /// The length of a tick.
     #[must_use]
     pub fn tick(&self) -> Duration {

@@ -6,6 +6,7 @@
 mod support;
 
 mod errors;
+mod fast_clock;
 mod long_spans;
 mod once;
 mod panics;

@@ -43,7 +43,7 @@ fn an_instant_that_the_true_clock_has_not_reached_is_neither_missed_nor_overlapp
         let (tasks, clock) = on_a_fast_clock();
         let during = clock.clone();
         let plan = Repeat::every(PERIOD).overlap(overlap);
-        let task = tasks.repeat(plan, move |_| during.advance(50 * MS)).unwrap();
+        let task = tasks.handle().repeat(plan, move |_| during.advance(50 * MS)).unwrap();
         assert_eq!(task.next(), Some(ms(500)));
         clock.set(ms(500));
         wait_until("the first run has ended", || clock.now() == ms(550) && task.next() == Some(ms(700)));
@@ -57,7 +57,7 @@ fn an_instant_that_the_true_clock_has_not_reached_is_neither_missed_nor_overlapp
 fn a_pause_begins_at_the_end_of_a_run() {
     let (tasks, clock) = on_a_fast_clock();
     let during = clock.clone();
-    let task = tasks.repeat(Repeat::pausing(PERIOD), move |_| during.advance(50 * MS)).unwrap();
+    let task = tasks.handle().repeat(Repeat::pausing(PERIOD), move |_| during.advance(50 * MS)).unwrap();
     clock.set(ms(500));
     wait_until("the first run has ended", || clock.now() == ms(550) && task.next() == Some(ms(750)));
     assert_eq!(counts(&task), [1, 0, 0, 0]);

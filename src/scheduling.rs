@@ -81,7 +81,8 @@ mod imp {
         period: u64,
     }
 
-    const SIZE: u32 = size_of::<Attributes>() as u32;
+    const SIZE: u32 = 48;
+    const _: () = assert!(size_of::<Attributes>() == SIZE as usize);
     const CALLING_THREAD: libc::c_long = 0;
     /// Threads that a handler starts are scheduled as usual.
     const RESET_ON_FORK: u64 = 1;
@@ -91,7 +92,7 @@ mod imp {
         let (out, no_flags) = (&raw mut attributes, 0 as libc::c_long);
         // SAFETY: the kernel writes at most `SIZE` bytes to `out`, which has as many.
         let outcome = unsafe {
-            libc::syscall(libc::SYS_sched_getattr, CALLING_THREAD, out, SIZE as libc::c_long, no_flags)
+            libc::syscall(libc::SYS_sched_getattr, CALLING_THREAD, out, libc::c_long::from(SIZE), no_flags)
         };
         (outcome == 0).then_some(attributes)
     }

@@ -7,6 +7,7 @@
 //! `TOURBILLON_NEVER_EARLY=3600 cargo test --release --all-features --test never_early -- --nocapture` does the same for
 //! an hour, with one process and delays up to that, and shows that lateness does not drift.
 #![cfg(all(feature = "async", feature = "tasks"))]
+#![expect(clippy::print_stdout, reason = "what a child saw is read from its output")]
 
 use std::env;
 use std::pin::Pin;

@@ -87,6 +87,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Has the shutdown wake the tasks that wait for owned timers; before the first one is made.
+    #[cfg(feature = "async")]
     pub(crate) fn wake_at_shutdown(&self, waker_of: fn(&T) -> Option<Waker>) {
         self.waker_of.get_or_init(|| waker_of);
     }
@@ -113,6 +114,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Arms a timer; one that is armed gets another deadline.
+    #[cfg(feature = "tasks")]
     #[inline(always)]
     pub(crate) fn rearm(&self, index: u32, deadline: Timestamp) -> Rearmed {
         if put_off(self.slots(), index, deadline) {

@@ -68,11 +68,11 @@ impl World {
             let off = self.chance.below(3_000_000);
             self.pass(off);
         }
-        self.core = self.chance.below(self.offsets.len() as u64) as usize;
+        self.core = usize::try_from(self.chance.below(self.offsets.len() as u64)).unwrap();
     }
 
     fn read_counter(&self) -> u64 {
-        ((self.counts >> 20) as u64).wrapping_add_signed(self.offsets[self.core])
+        u64::try_from(self.counts >> 20).unwrap().wrapping_add_signed(self.offsets[self.core])
     }
 }
 

@@ -435,6 +435,7 @@ impl Control {
     }
 
     /// Whether the engine is shut down, and this timer with it.
+    #[cfg(feature = "async")]
     pub(crate) fn is_shut(&self) -> bool {
         // Ordering: Relaxed. Who is woken by the last word has acquired it from the cell of its waker.
         self.state.load(Ordering::Relaxed) & SHUT != 0

@@ -11,7 +11,7 @@
 //! | V1: `fire` back to rest | `a_firing_for_an_earlier_deadline_loses_no_wake`, `poll_races_with_fire`, `the_last_waker_wins` |
 
 use super::model;
-use crate::sync::{StdArc, thread};
+use crate::sync::{AtomicU32, StdArc, thread};
 use crate::tick::Timestamp;
 use crate::waker::WakerCell;
 use std::sync::Arc;
@@ -62,6 +62,26 @@ fn poll_races_with_fire() {
         shard.join().unwrap();
         assert!(is_over || task.is_woken(), "the wake was lost");
         assert!(cell.has_fired_for(DUE));
+    });
+}
+
+/// Legal endings: the poll sees that the timer is shut, or its task is woken.
+#[test]
+fn poll_races_with_shutdown() {
+    model("poll_races_with_shutdown", || {
+        let (cell, is_shut) = (StdArc::new(WakerCell::new()), StdArc::new(AtomicU32::new(0)));
+        let (other, shut) = (StdArc::clone(&cell), StdArc::clone(&is_shut));
+        let shutdown = thread::spawn(move || {
+            shut.store(1, Ordering::Relaxed);
+            if let Some(waker) = other.take() {
+                waker.wake();
+            }
+        });
+        let task = Arc::new(Task::default());
+        cell.register(&Arc::clone(&task).into());
+        let is_cut_off = is_shut.load(Ordering::Relaxed) == 1;
+        shutdown.join().unwrap();
+        assert!(is_cut_off || task.is_woken(), "the task waits for ever");
     });
 }
 

@@ -148,6 +148,12 @@ impl<T: Send + 'static> Timer<T> {
         self.by_ref().arm_slowly(deadline)
     }
 
+    /// Whether the engine is shut down and will not fire it any more.
+    #[cfg(feature = "async")]
+    pub(crate) fn is_shut(&self) -> bool {
+        self.anchor.slots().control(self.slot.index()).is_shut()
+    }
+
     /// Disarms it; it may be armed again.
     ///
     /// # Cancellation

@@ -19,6 +19,8 @@
 //! # Races and their legal endings
 //! - register x fire: (a) the firing finds the waker and wakes it; (b) it finds the state registering, leaves, and the
 //!   registration wakes its own task; (c) it came first, and the look at `fired` after the registration sees it.
+//! - register x shutdown: as with a firing, but what the task finds is that its timer was shut, which was done before.
+//! - fire x shutdown, reset x shutdown: one of them takes the waker.
 //! - register x register by another task: they are ordered by `&mut` of the future; the last one is woken.
 //!
 //! # Synchronisation
@@ -105,6 +107,11 @@ impl WakerCell {
     pub(crate) fn fire(&self, deadline: Timestamp) -> Option<Waker> {
         // Ordering: Release, with `has_fired_for`.
         self.fired.store(deadline.as_nanos(), Ordering::Release);
+        self.take()
+    }
+
+    /// Takes the waker that is to be woken, if there is one: the task polls again, and looks for itself.
+    pub(crate) fn take(&self) -> Option<Waker> {
         // Ordering: AcqRel [V1, V2]. Acquire: the waker. Release: what fired.
         if self.state.fetch_or(WAKING, Ordering::AcqRel) != AT_REST {
             return None;

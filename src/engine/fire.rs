@@ -106,11 +106,12 @@ impl<T: Send + 'static> Core<T> {
         match control.begin(stamp, due_at.verdict, pin) {
             Begin::Run { deadline } => {
                 // SAFETY: O5: the slot is not vacated before we end the run, and the handle shares only what is `Sync`.
-                let payload = Payload::Kept(unsafe { self.slab.peek(index) });
+                let payload = unsafe { self.slab.peek(index) };
                 counters.owned_fired.add(1);
                 let (id, lateness) = (self.id_of_owned(index), due_at.now - deadline);
-                self.call(due_at.shard, Due { id, deadline, lateness, payload });
-                let End { waited, then } = control.end(pin);
+                self.call(due_at.shard, Due { id, deadline, lateness, payload: Payload::Kept(payload) });
+                let mut waker = None;
+                let End { waited, then } = control.end_with(pin, || waker = self.take_waker(payload));
                 match then {
                     AfterRun::Later { stamp, look } => self.reissue_owned(index, stamp, look),
                     AfterRun::Free => self.free_owned(session, index),
@@ -119,6 +120,7 @@ impl<T: Send + 'static> Core<T> {
                 if waited {
                     self.announce_quiet();
                 }
+                self.wake(waker);
                 return true;
             }
             Begin::Later { stamp, look } => {

@@ -40,6 +40,7 @@ use crate::tick::{TickLength, Timestamp};
 use crate::ticket::{Posting, TimerId};
 use crate::trace;
 use anchor::Anchors;
+use core::task::Waker;
 use core::time::Duration;
 
 /// Stale tickets in the wheels that are let be, however few timers live: 1 MiB of them.
@@ -161,6 +162,8 @@ pub(crate) struct Core<T> {
     returned: Counter,
     /// How the payloads of owned timers are cloned for the handler, once there are such timers.
     clone_payload: OnceLock<fn(&T) -> T>,
+    /// Where the payload of an owned timer has the waker of a task that waits for it, if it has one.
+    waker_of: OnceLock<fn(&T) -> Option<Waker>>,
     /// What threads that made owned timers hold the core by.
     anchors: StdArc<Anchors>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
@@ -219,6 +222,7 @@ impl<T: Send + 'static> Core<T> {
             quiet: (Mutex::new(()), Condvar::new()),
             returned: Counter::new(),
             clone_payload: OnceLock::new(),
+            waker_of: OnceLock::new(),
             anchors: Anchors::new(),
             threads: Mutex::new(Vec::new()),
             forked: AtomicBool::new(false),

@@ -5,10 +5,11 @@ use super::local::Local;
 use super::{Anchor, CANCELS_PER_CHECK, Core, Refusal, ignore_poison, lend};
 use crate::parker::Notified;
 use crate::slab::Slots;
-use crate::state::owned::{Arm, Release, Shut, Withdrawn};
+use crate::state::owned::{AfterRun, Arm, End, Release, Shut, Withdrawn};
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
 use crate::ticket::{Posting, TimerId};
+use core::task::Waker;
 
 /// A slot that a handle pins: the right to its timer's payload until it is released.
 #[derive(Debug)]
@@ -44,6 +45,24 @@ pub(crate) enum Rearmed {
     Dropped,
 }
 
+/// What is left of an owned timer that was shut, to be dealt with where nothing is locked.
+#[must_use]
+pub(super) struct Remains<T> {
+    /// The payload of one that was dropped.
+    payload: Option<T>,
+    /// The waker of a task that waits for one that was not.
+    waker: Option<Waker>,
+}
+
+impl<T> Remains<T> {
+    const NOTHING: Self = Self { payload: None, waker: None };
+
+    /// These, unless there is nothing to settle.
+    pub(super) fn if_any(self) -> Option<Self> {
+        (self.payload.is_some() || self.waker.is_some()).then_some(self)
+    }
+}
+
 /// Gives a timer another deadline, if the ticket that is out does for it; otherwise [`Core::list`] is to be called.
 #[inline(always)]
 pub(crate) fn put_off(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
@@ -65,6 +84,17 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn clone_payload(&self, payload: &T) -> T {
         let clone = self.clone_payload.get().expect("said before the first owned timer was made");
         clone(payload)
+    }
+
+    /// Has the shutdown wake the tasks that wait for owned timers; before the first one is made.
+    #[cfg(feature = "async")]
+    pub(crate) fn wake_at_shutdown(&self, waker_of: fn(&T) -> Option<Waker>) {
+        self.waker_of.get_or_init(|| waker_of);
+    }
+
+    /// The waker of the task that waits for an owned timer, which the engine will not fire any more.
+    pub(super) fn take_waker(&self, payload: &T) -> Option<Waker> {
+        self.waker_of.get().and_then(|waker_of| waker_of(payload))
     }
 
     /// Pins a slot for a timer with this payload.
@@ -185,16 +215,43 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Ends the arming of an owned timer for good. `None` when the slot is not such a timer's; otherwise what the caller is
-    /// to drop, where nothing is locked.
-    pub(super) fn shut_timer(&self, index: u32) -> Option<Option<T>> {
-        let control = self.slots().control(index);
+    /// Ends the arming of an owned timer for good. `None` when the slot is not such a timer's.
+    pub(super) fn shut_timer(&self, index: u32) -> Option<Remains<T>> {
+        let (control, pin) = (self.slots().control(index), self.slots().pin(index));
         if !control.is_owned() {
             return None;
         }
-        match control.shut(self.slots().pin(index))? {
-            Shut::Free => Some(Some(self.reclaim(index))),
-            Shut::Kept => Some(None),
+        let outcome =
+            if self.waker_of.get().is_some() { control.shut_running(pin) } else { control.shut(pin) };
+        Some(match outcome? {
+            Shut::Free => Remains { payload: Some(self.reclaim(index)), waker: None },
+            Shut::Kept => Remains::NOTHING,
+            Shut::Run => self.end_last_run(index),
+        })
+    }
+
+    fn end_last_run(&self, index: u32) -> Remains<T> {
+        // SAFETY: O5: the run is ours, and the slot is not vacated before we end it.
+        let payload = unsafe { self.slab.peek(index) };
+        let mut waker = None;
+        let say = || waker = self.take_waker(payload);
+        let End { waited, then } = self.slots().control(index).end_with(self.slots().pin(index), say);
+        if waited {
+            self.announce_quiet();
+        }
+        Remains { payload: (then == AfterRun::Free).then(|| self.reclaim(index)), waker }
+    }
+
+    /// Drops and wakes what is left of a timer, surviving panics.
+    pub(super) fn settle(&self, Remains { payload, waker }: Remains<T>) {
+        self.guarded.run(|| drop(payload));
+        self.wake(waker);
+    }
+
+    /// Wakes a task whose timer is shut.
+    pub(super) fn wake(&self, waker: Option<Waker>) {
+        if let Some(waker) = waker {
+            self.guarded.run(|| waker.wake());
         }
     }
 
@@ -210,8 +267,8 @@ impl<T: Send + 'static> Core<T> {
 
     /// As the shutdown would, for a timer that it may have missed.
     pub(super) fn shut_late_timer(&self, index: u32) {
-        if let Some(Some(payload)) = self.shut_timer(index) {
-            self.guarded.run(|| drop(payload));
+        if let Some(remains) = self.shut_timer(index) {
+            self.settle(remains);
         }
     }
 

@@ -3,7 +3,7 @@
 //! 1. The sessions are stopped: workers take no further ticket. Every parker is closed: schedulers find it closed.
 //! 2. The shards' threads are joined, and running handlers awaited.
 //! 3. The first shutdown evicts every slot that is still armed, and returns the payloads. Owned timers are shut: they
-//!    stay with their handles, and are armed no more. A later shutdown waits for that, and evicts nothing (`sessions`, E1).
+//!    stay with their handles, and are armed no more; tasks that wait for them are woken, to find that out. A later shutdown waits for that, and evicts nothing (`sessions`, E1).
 //!
 //! A scheduler that races with this either sees its parker closed and takes its timer back, or has armed it before the
 //! eviction looks (`parker`, F2). Both may see it: one CAS decides. The scheduler that loses it knows that the payload is
@@ -12,6 +12,7 @@
 //! From inside a handler, or on a thread of the rayon pool that runs them, nothing is waited for: the handler would wait
 //! for itself. What is running then ends by itself, and nothing more begins.
 
+use super::owned::Remains;
 use super::{Core, ignore_poison};
 use crate::sessions::{EvictionRight, Sessions};
 use crate::tick::Timestamp;
@@ -32,8 +33,8 @@ pub struct Unfired<T> {
 /// What a shutdown found.
 struct Evicted<T> {
     unfired: Vec<Unfired<T>>,
-    /// Payloads of owned timers whose handles went while a worker was to fire them.
-    left_behind: Vec<T>,
+    /// Of owned timers: payloads whose handles went while a worker was to fire them, and wakers.
+    remains: Vec<Remains<T>>,
 }
 
 impl<T: Send + 'static> Core<T> {
@@ -108,24 +109,24 @@ impl<T: Send + 'static> Core<T> {
 
     /// Takes every armed timer. The parkers are closed, so no more are armed behind its back (F2).
     pub(crate) fn evict(&self, right: EvictionRight) -> Vec<Unfired<T>> {
-        let Evicted { unfired, left_behind } = self.take_armed();
+        let Evicted { unfired, remains } = self.take_armed();
         self.returned.add(unfired.len() as u64);
         self.sessions.evicted(right);
         if !self.is_forked() {
             self.announce_quiet();
         }
-        // A payload's drop may shut down in turn: nothing is locked here, and nobody waits for it.
-        for payload in left_behind {
-            self.guarded.run(|| drop(payload));
+        // A payload's drop and a waker may shut down in turn: nothing is locked here, and nobody waits for it.
+        for remains in remains {
+            self.settle(remains);
         }
         unfired
     }
 
     fn take_armed(&self) -> Evicted<T> {
-        let mut evicted = Evicted { unfired: Vec::new(), left_behind: Vec::new() };
+        let mut evicted = Evicted { unfired: Vec::new(), remains: Vec::new() };
         for index in 0..self.slots().used() {
-            if let Some(left_behind) = self.shut_timer(index) {
-                evicted.left_behind.extend(left_behind);
+            if let Some(remains) = self.shut_timer(index) {
+                evicted.remains.extend(remains.if_any());
                 continue;
             }
             let Some((generation, deadline)) = self.slots().control(index).evict() else { continue };

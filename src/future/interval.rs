@@ -1,6 +1,6 @@
 //! Ticks at a fixed period.
 
-use super::sleep::Sleep;
+use super::sleep::{ShutDown, Sleep, unless_shut_down};
 use crate::tick::Timestamp;
 use core::fmt;
 use core::future::poll_fn;
@@ -103,16 +103,39 @@ impl Interval {
     /// # Cancellation
     ///
     /// A tick is not lost by dropping this: the next call waits for the same one.
+    ///
+    /// # Panics
+    ///
+    /// When its engine was shut down before the tick was due. [`try_tick`](Self::try_tick) returns that.
     pub async fn tick(&mut self) -> Timestamp {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
     /// As [`tick`](Self::tick), for a task that polls.
+    ///
+    /// # Panics
+    ///
+    /// As there.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Timestamp> {
-        ready!(self.sleep.poll_elapsed(cx));
+        self.poll_next(cx).map(unless_shut_down)
+    }
+
+    /// As [`tick`](Self::tick), for an engine that may be shut down meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When its engine was shut down before the tick was due.
+    pub async fn try_tick(&mut self) -> Result<Timestamp, ShutDown> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Timestamp, ShutDown>> {
+        if let Err(shut_down) = ready!(self.sleep.poll_elapsed(cx)) {
+            return Poll::Ready(Err(shut_down));
+        }
         let due = self.sleep.deadline();
         self.sleep.put(self.behavior.next(due, self.sleep.now(), self.period, self.sleep.tick()));
-        Poll::Ready(due)
+        Poll::Ready(Ok(due))
     }
 
     /// Ticks next one period from now.

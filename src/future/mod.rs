@@ -7,6 +7,9 @@
 //! A future that was never polled has cost a clock read; one that is dropped is disarmed. A task is woken by the shard's
 //! own thread, which holds nothing meanwhile. A task that moves is woken where it was polled last.
 //!
+//! Once its engine is shut down, a sleep whose deadline has not come panics, as does the tick of an interval; `try_wait` and
+//! `try_tick` return the error instead, and a timeout always does. Nothing waits in silence for what cannot come.
+//!
 //! # Examples
 //!
 //! ```
@@ -57,7 +60,7 @@ mod sleep;
 mod timeout;
 
 pub use interval::{Interval, MissedTickBehavior, ZeroPeriod};
-pub use sleep::Sleep;
+pub use sleep::{ShutDown, Sleep};
 pub use timeout::{Elapsed, ReusableTimeout, Timeout, Within};
 
 use crate::builder::Builder;
@@ -68,6 +71,7 @@ use crate::handle::{Engine, Handle};
 use crate::sync::{OnceLock, StdArc};
 use crate::tick::Timestamp;
 use crate::waker::WakerCell;
+use core::task::Waker;
 use core::time::Duration;
 use sleep::Source;
 
@@ -96,6 +100,10 @@ fn wake_up() -> Handler<Wakeup> {
     })
 }
 
+fn take_waker(wakeup: &Wakeup) -> Option<Waker> {
+    wakeup.cell.take()
+}
+
 impl Builder {
     /// Starts an engine for futures. Tasks are woken on the shards' threads; what was said of workers and executor does
     /// not apply.
@@ -104,7 +112,9 @@ impl Builder {
     ///
     /// As [`build`](Self::build).
     pub fn build_async(self) -> Result<Engine<Wakeup>, BuildError> {
-        self.inline().build_with(wake_up())
+        let engine = self.inline().build_with(wake_up())?;
+        engine.handle().core().wake_at_shutdown(take_waker);
+        Ok(engine)
     }
 
     /// Makes an engine for futures without threads, on a manual clock: see [`build_driven`](Self::build_driven).
@@ -113,7 +123,9 @@ impl Builder {
     ///
     /// As [`build_driven`](Self::build_driven).
     pub fn build_driven_async(self) -> Result<DrivenEngine<Wakeup>, BuildError> {
-        self.build_driven_with(wake_up())
+        let engine = self.build_driven_with(wake_up())?;
+        engine.handle().core().wake_at_shutdown(take_waker);
+        Ok(engine)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::handle::Handle;
 use crate::tick::Timestamp;
 use crate::timer::Timer;
 use core::fmt;
-use core::future::Future;
+use core::future::{Future, poll_fn};
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
@@ -29,13 +29,39 @@ impl Source {
     }
 }
 
+/// The engine was shut down, or is in the parent of a fork, and the deadline that was waited for had not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShutDown(());
+
+impl fmt::Display for ShutDown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the engine of this sleep was shut down")
+    }
+}
+
+impl std::error::Error for ShutDown {}
+
+/// What a future gives that has no error to give.
+pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
+    match outcome {
+        Ok(result) => result,
+        Err(shut_down) => panic!("{shut_down}"),
+    }
+}
+
 /// Completes at its deadline, or later by less than a tick and a wake-up; never earlier. Once complete it stays so, until
 /// it is [`reset`](Self::reset).
 ///
 /// Nothing is registered before it is first polled, and nothing at all if its deadline has passed by then. It need not be
 /// pinned. Dropping it disarms it.
 ///
-/// After its engine was shut down it does not complete. While its engine is full, it keeps its task polling.
+/// While its engine is full, it keeps its task polling. A shutdown of the engine wakes its task.
+///
+/// # Panics
+///
+/// When it is polled, its engine was shut down, and its deadline has not come by then: it would wait for ever. That is a fault
+/// of the program, which drops an engine that it sleeps on; where it is none, [`try_wait`](Self::try_wait) returns an error.
+/// The engine of the process is not shut down. A sleep until [`Timestamp::MAX`] waits for ever, as it is to.
 ///
 /// # Examples
 ///
@@ -88,6 +114,29 @@ impl Sleep {
         self.has_fired() || self.source.handle().has_come(self.deadline)
     }
 
+    /// Completes as it does itself, for an engine that may be shut down meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When its engine was shut down before the deadline came.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::task::{Context, Poll, Waker};
+    /// # use std::time::Duration;
+    /// # use tourbillon::Builder;
+    /// let engine = Builder::new().build_driven_async()?;
+    /// let mut sleep = engine.handle().sleep(Duration::from_secs(1));
+    /// drop(engine);
+    /// let mut cx = Context::from_waker(Waker::noop());
+    /// assert!(matches!(std::pin::pin!(sleep.try_wait()).poll(&mut cx), Poll::Ready(Err(_))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn try_wait(&mut self) -> Result<(), ShutDown> {
+        poll_fn(|cx| self.poll_elapsed(cx)).await
+    }
+
     /// Gives it another deadline. If it was polled before and has not woken its task since, the task that polled it last
     /// is woken at the new one without polling it again.
     ///
@@ -98,9 +147,12 @@ impl Sleep {
     pub fn reset(&mut self, deadline: Timestamp) {
         self.put(deadline);
         if let Some(timer) = &self.timer {
-            // A shut engine is what a poll says nothing of either.
-            let _ = timer.arm_at(deadline);
+            let is_armed = timer.arm_at(deadline).is_ok();
             self.armed_for = Some(deadline);
+            if !is_armed && let Some(waker) = timer.payload().cell.take() {
+                // The poll finds that the engine was shut down.
+                waker.wake();
+            }
         }
     }
 
@@ -110,7 +162,7 @@ impl Sleep {
         self.reset(self.now() + delay);
     }
 
-    /// Has it never complete, nor wake anybody, before it is [`reset`](Self::reset). One that was never armed is made by
+    /// Has it never complete, nor wake anybody but when the engine is shut down, before it is [`reset`](Self::reset). One that was never armed is made by
     /// sleeping until [`Timestamp::MAX`].
     pub fn disarm(&mut self) {
         self.stop();
@@ -158,8 +210,7 @@ impl Sleep {
         self.timer.as_ref().is_some_and(|timer| timer.payload().cell.has_fired_for(self.deadline))
     }
 
-    /// The timer, made now if there is none. The task polls again while the engine is full, and is forgotten when it was
-    /// shut down.
+    /// The timer, made now if there is none. The task polls again while the engine is full.
     fn timer_or_wake(&mut self, cx: &mut Context<'_>) -> Option<&Timer<Wakeup>> {
         if self.timer.is_none() {
             match Timer::new(self.source.handle().core(), Wakeup::new()) {
@@ -175,26 +226,48 @@ impl Sleep {
         self.timer.as_ref()
     }
 
-    pub(super) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ShutDown>> {
         if self.has_fired() {
-            return Poll::Ready(());
+            return Poll::Ready(Ok(()));
         }
         if !self.is_ahead {
-            let handle = self.source.handle();
-            if !handle.is_shut_down() && handle.has_come(self.deadline) {
-                return Poll::Ready(());
+            if self.source.handle().has_come(self.deadline) {
+                return Poll::Ready(Ok(()));
             }
             self.is_ahead = true;
         }
         let deadline = self.deadline;
         let is_armed = self.armed_for == Some(deadline);
-        let Some(timer) = self.timer_or_wake(cx) else { return Poll::Pending };
+        let Some(timer) = self.timer_or_wake(cx) else {
+            return if self.source.handle().is_shut_down() {
+                self.poll_without_engine()
+            } else {
+                Poll::Pending
+            };
+        };
+        // Before the look at the timer: a shutdown that comes after that finds the waker.
         timer.payload().cell.register(cx.waker());
         if !is_armed {
             let _ = timer.arm_at(deadline);
             self.armed_for = Some(deadline);
         }
-        if self.has_fired() { Poll::Ready(()) } else { Poll::Pending }
+        let is_shut = self.timer.as_ref().is_some_and(Timer::is_shut);
+        if self.has_fired() {
+            return Poll::Ready(Ok(()));
+        }
+        if is_shut { self.poll_without_engine() } else { Poll::Pending }
+    }
+
+    /// What is left to say when nothing fires any more.
+    #[cold]
+    fn poll_without_engine(&self) -> Poll<Result<(), ShutDown>> {
+        if self.deadline == Timestamp::MAX {
+            Poll::Pending
+        } else if self.source.handle().has_come(self.deadline) {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Ready(Err(ShutDown(())))
+        }
     }
 }
 
@@ -202,7 +275,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.get_mut().poll_elapsed(cx)
+        self.get_mut().poll_elapsed(cx).map(unless_shut_down)
     }
 }
 

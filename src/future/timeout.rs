@@ -1,6 +1,6 @@
 //! Limits on the time that a future may take.
 
-use super::sleep::Sleep;
+use super::sleep::{ShutDown, Sleep};
 use crate::tick::Timestamp;
 use core::fmt;
 use core::future::Future;
@@ -9,13 +9,26 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use pin_project_lite::pin_project;
 
-/// A future did not complete in time.
+/// A future did not complete in time, or the engine that limits it was shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Elapsed(());
+pub struct Elapsed {
+    shut_down: Option<ShutDown>,
+}
+
+impl Elapsed {
+    /// Whether the deadline had not come, and never will: the engine was shut down.
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        self.shut_down.is_some()
+    }
+}
 
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the deadline has elapsed")
+        match self.shut_down {
+            None => f.write_str("the deadline has elapsed"),
+            Some(shut_down) => shut_down.fmt(f),
+        }
     }
 }
 
@@ -23,12 +36,14 @@ impl std::error::Error for Elapsed {}
 
 impl From<Elapsed> for std::io::Error {
     fn from(elapsed: Elapsed) -> Self {
-        Self::new(std::io::ErrorKind::TimedOut, elapsed)
+        let kind =
+            if elapsed.is_shut_down() { std::io::ErrorKind::Other } else { std::io::ErrorKind::TimedOut };
+        Self::new(kind, elapsed)
     }
 }
 
 pin_project! {
-    /// Gives what the future gives, or [`Elapsed`] once the deadline has passed.
+    /// Gives what the future gives, or [`Elapsed`] once the deadline has passed or the engine was shut down.
     ///
     /// The future is polled first: one that is ready never meets a timer, and is never timed out.
     ///
@@ -83,7 +98,7 @@ fn poll_within<F: Future>(
     if let Poll::Ready(output) = future.poll(cx) {
         return Poll::Ready(Ok(output));
     }
-    sleep.poll_elapsed(cx).map(|()| Err(Elapsed(())))
+    sleep.poll_elapsed(cx).map(|outcome| Err(Elapsed { shut_down: outcome.err() }))
 }
 
 /// A timeout for one future after the other: one for each connection, used for each request.

@@ -1,7 +1,7 @@
 //! Ticks at a fixed period.
 
 use crate::support::{HOUR, Log, MS, Rng};
-use crate::tasks::{SECOND, Task, YEAR, driven, driven_with, due_tick};
+use crate::tasks::{SECOND, Task, YEAR, driven, driven_with, due_tick, says_shut_down};
 use std::error::Error;
 use std::future::poll_fn;
 use std::task::Poll;
@@ -472,13 +472,14 @@ fn an_interval_that_is_not_polled_registers_nothing() {
 }
 
 #[test]
-fn after_a_shutdown_an_interval_ticks_no_more() {
-    let mut engine = driven();
-    let mut task = every(&engine, 10 * MS);
-    assert_eq!(task.ticks().len(), 1);
+fn after_a_shutdown_an_interval_says_so() {
+    let engine = driven();
+    let mut task = Task::new(engine.handle().interval(10 * MS).unwrap());
+    let poll = |task: &mut Task<Interval>| task.with(|interval, cx| interval.poll_tick(cx));
+    assert!(poll(&mut task).is_ready() && poll(&mut task).is_pending());
     assert_eq!(engine.handle().shutdown().len(), 0);
-    for _ in 0..10 {
-        engine.advance(10 * MS);
-        assert_eq!((task.tick(), task.take_wakes()), (Poll::Pending, 0));
-    }
+    assert_eq!(task.take_wakes(), 1);
+    assert!(says_shut_down(|| poll(&mut task)));
+    let mut interval = task.into_future();
+    assert!(matches!(Task::new(interval.try_tick()).poll(), Poll::Ready(Err(_))));
 }

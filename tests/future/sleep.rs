@@ -1,7 +1,10 @@
 //! Sleeping, on a clock that moves when it is told to.
 
 use crate::support::{HOUR, Log, MS, Rng};
-use crate::tasks::{SECOND, Shared, Task, YEAR, bell, driven, driven_with, due_tick, on_wake, poll_with};
+use crate::tasks::{
+    SECOND, Shared, Task, YEAR, bell, driven, driven_with, due_tick, is_cut_off, on_wake, poll_with,
+    says_shut_down,
+};
 use std::future::Future;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -532,45 +535,67 @@ fn a_sleep_takes_the_slot_that_comes_free() {
 }
 
 #[test]
-fn no_sleep_ends_that_was_under_way_when_its_engine_was_shut_down() {
+fn a_sleep_that_was_under_way_when_its_engine_was_shut_down_is_woken_and_says_so() {
     let mut engine = driven();
     let mut early = Task::new(engine.handle().sleep(10 * MS));
-    let mut moved = Task::new(engine.handle().sleep(10 * MS));
     let mut over = Task::new(engine.handle().sleep(MS));
-    for task in [&mut early, &mut moved, &mut over] {
+    for task in [&mut early, &mut over] {
         assert!(task.poll().is_pending());
     }
     engine.advance(5 * MS);
+    assert_eq!((early.take_wakes(), over.take_wakes()), (0, 1));
     assert_eq!(engine.handle().shutdown().len(), 0, "what a handle owns comes back with nobody");
-    moved.future.reset_after(MS);
-    for _ in 0..100 {
-        engine.advance(MS);
-        assert!(early.poll().is_pending());
-        assert!(moved.poll().is_pending());
+    assert_eq!(early.take_wakes(), 1, "it would wait for ever");
+    for _ in 0..2 {
+        assert!(says_shut_down(|| early.poll()) && is_cut_off(&mut early.future));
     }
-    moved.future.reset(Timestamp::ZERO);
-    assert_eq!((early.take_wakes(), moved.take_wakes()), (0, 0));
     // That it had ended before is not forgotten.
     assert_eq!(over.poll(), Poll::Ready(()));
-    drop((early, moved, over));
+    drop((early, over));
     assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
 #[test]
-fn no_sleep_begins_after_the_shutdown() {
+fn a_sleep_that_begins_after_the_shutdown_says_so() {
     let engine = driven();
     let mut before = Task::new(engine.handle().sleep(10 * MS));
     assert_eq!(engine.handle().shutdown().len(), 0);
     let mut after = Task::new(engine.handle().sleep(10 * MS));
     for task in [&mut before, &mut after] {
-        assert!(task.poll().is_pending());
+        assert!(says_shut_down(|| task.poll()));
         task.future.reset_after(20 * MS);
-        assert!(task.poll().is_pending());
+        assert!(is_cut_off(&mut task.future));
         assert_eq!(task.take_wakes(), 0, "it would poll for ever");
     }
-    engine.clock().advance(SECOND);
-    assert!(before.poll().is_pending(), "what was not to complete has");
-    assert!(after.poll().is_pending(), "what was not to complete has");
+}
+
+#[test]
+fn a_sleep_whose_deadline_has_come_completes_without_its_engine() {
+    let mut engine = driven();
+    let mut polled = Task::new(engine.handle().sleep(10 * MS));
+    assert!(polled.poll().is_pending());
+    let mut fresh = Task::new(engine.handle().sleep(10 * MS));
+    assert_eq!(engine.handle().shutdown().len(), 0);
+    engine.advance(10 * MS - MS / 2);
+    assert!(is_cut_off(&mut polled.future) && is_cut_off(&mut fresh.future), "early");
+    engine.advance(MS / 2);
+    assert_eq!((polled.poll(), fresh.poll()), (Poll::Ready(()), Poll::Ready(())));
+}
+
+/// One that was to wait for ever does, and says what happened when it is reset to a deadline that does not come.
+#[test]
+fn a_sleep_that_is_disarmed_is_told_of_the_shutdown_by_its_reset() {
+    let engine = driven();
+    let mut task = Task::new(engine.handle().sleep(10 * MS));
+    assert!(task.poll().is_pending());
+    task.future.disarm();
+    assert_eq!(engine.handle().shutdown().len(), 0);
+    task.take_wakes();
+    assert!(task.poll().is_pending());
+    assert_eq!(task.take_wakes(), 0);
+    task.future.reset_after(10 * MS);
+    assert_eq!(task.take_wakes(), 1);
+    assert!(says_shut_down(|| task.poll()));
 }
 
 // --- From async code ---

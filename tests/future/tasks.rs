@@ -8,13 +8,25 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
-use tourbillon::future::{Sleep, Wakeup};
+use tourbillon::future::{ShutDown, Sleep, Wakeup};
 use tourbillon::{Builder, DrivenEngine, Timestamp};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// More of them than any future here takes.
 const POLLS: u32 = 100_000;
 pub(crate) const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Whether `poll` panics and says that the engine was shut down.
+pub(crate) fn says_shut_down<R>(poll: impl FnOnce() -> R) -> bool {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(poll)) else { return false };
+    panic.downcast_ref::<String>().is_some_and(|said| said == "the engine of this sleep was shut down")
+}
+
+/// Whether `sleep` returns that its engine was shut down.
+pub(crate) fn is_cut_off(sleep: &mut Sleep) -> bool {
+    let outcome: Poll<Result<(), ShutDown>> = Task::new(sleep.try_wait()).poll();
+    matches!(outcome, Poll::Ready(Err(_)))
+}
 
 pub(crate) fn driven() -> DrivenEngine<Wakeup> {
     Builder::new().build_driven_async().unwrap()

@@ -342,28 +342,59 @@ fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
     });
 }
 
-/// Row R15 for wakers: after a shutdown nobody is woken, and nothing hangs.
+/// Row R15 for wakers: the shutdown wakes who sleeps, once; after it nobody is woken, and nothing hangs.
 #[test]
-fn nobody_is_woken_after_a_shutdown() {
+fn nobody_is_woken_after_a_shutdown_has_woken_all() {
     within_patience(|| {
         let engine = engine(2, MS);
         let (bell, waker) = bell();
         let mut sleeps: Vec<Sleep> = (0..100).map(|n| engine.handle().sleep(n % 20 * MS)).collect();
-        for sleep in &mut sleeps {
-            let _ = poll_with(sleep, &waker);
-        }
+        let waiting =
+            sleeps.iter_mut().filter_map(|sleep| poll_with(sleep, &waker).is_pending().then_some(())).count();
         block_on(engine.handle().sleep(5 * MS));
         assert_eq!(engine.handle().shutdown().len(), 0);
-        bell.take();
+        assert!(bell.take() >= waiting);
         thread::sleep(30 * MS);
         assert_eq!(bell.take(), 0);
-        let answer = Answer::new();
-        let other = answer.clone();
-        let thread = thread::spawn(move || other.give(17));
-        assert_eq!(block_on(engine.handle().timeout(LONG, answer)), Ok(17));
-        thread.join().unwrap();
+        let elapsed = block_on(engine.handle().timeout(LONG, pending::<()>())).unwrap_err();
+        assert!(elapsed.is_shut_down());
         drop(sleeps);
         assert_eq!(engine.handle().stats().owned.alive, 0);
+    });
+}
+
+/// A handle of an engine that is dropped at once.
+#[test]
+fn a_sleep_on_an_engine_that_was_dropped_does_not_hang() {
+    within_patience(|| {
+        let handle = engine(1, MS).handle().clone();
+        assert!(block_on(handle.sleep(LONG).try_wait()).is_err());
+        assert!(block_on(handle.timeout(LONG, pending::<()>())).unwrap_err().is_shut_down());
+    });
+}
+
+/// Sleeps that begin, are moved and are woken while their engine is shut down: each of them ends.
+#[test]
+fn a_shutdown_leaves_no_sleep_waiting_whatever_it_races_with() {
+    within_patience(|| {
+        for round in 0..200_u64 {
+            let engine = engine(1, MS);
+            let sleepers: Vec<_> = (0..3)
+                .map(|seed| {
+                    let handle = engine.handle().clone();
+                    thread::spawn(move || {
+                        let mut rng = Rng::new(round * 3 + seed);
+                        let mut sleep = handle.sleep(MS);
+                        while block_on(sleep.try_wait()).is_ok() {
+                            sleep.reset_after(if rng.below(2) == 0 { LONG } else { MS / 20 });
+                        }
+                    })
+                })
+                .collect();
+            thread::sleep(MS / 10 * u32::try_from(round % 20).unwrap());
+            drop(engine);
+            sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
+        }
     });
 }
 

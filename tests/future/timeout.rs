@@ -323,24 +323,28 @@ fn while_the_engine_is_full_a_reusable_timeout_is_no_worse() {
 }
 
 #[test]
-fn after_a_shutdown_no_timeout_elapses_and_every_answer_is_taken() {
+fn after_a_shutdown_a_timeout_takes_an_answer_or_says_that_it_was() {
     let mut engine = driven();
     let answers = [Answer::new(), Answer::new(), Answer::new()];
     let mut polled = Task::new(engine.handle().timeout(10 * MS, answers[0].clone()));
-    assert!(polled.poll().is_pending());
+    let mut answered = Task::new(engine.handle().timeout(10 * MS, answers[1].clone()));
+    assert!(polled.poll().is_pending() && answered.poll().is_pending());
     assert_eq!(engine.handle().shutdown().len(), 0);
-    let mut fresh = Task::new(engine.handle().timeout(10 * MS, answers[1].clone()));
+    assert_eq!((polled.take_wakes(), answered.take_wakes()), (1, 1));
+    let mut fresh = Task::new(engine.handle().timeout(10 * MS, answers[2].clone()));
     let mut reusable = engine.handle().reusable_timeout();
     let mut reused = Task::new(reusable.timeout(10 * MS, answers[2].clone()));
-    assert!(fresh.poll().is_pending() && reused.poll().is_pending());
+    answers[1].give(17);
+    assert_eq!(answered.poll(), Poll::Ready(Ok(17)));
+    for outcome in [polled.poll(), fresh.poll(), reused.poll()] {
+        let Poll::Ready(Err(elapsed)) = outcome else { panic!("{outcome:?}") };
+        assert!(elapsed.is_shut_down());
+        assert_eq!(elapsed.to_string(), "the engine of this sleep was shut down");
+        assert_eq!(io::Error::from(elapsed).kind(), io::ErrorKind::Other);
+    }
     engine.advance(SECOND);
-    assert_eq!((polled.take_wakes(), fresh.take_wakes(), reused.take_wakes()), (0, 0, 0));
-    assert!(polled.poll().is_pending());
-    answers.iter().for_each(|answer| answer.give(17));
-    assert_eq!((polled.take_wakes(), fresh.take_wakes(), reused.take_wakes()), (1, 1, 1));
-    assert_eq!(polled.poll(), Poll::Ready(Ok(17)));
-    assert_eq!(fresh.poll(), Poll::Ready(Ok(17)));
-    assert_eq!(reused.poll(), Poll::Ready(Ok(17)));
+    let Poll::Ready(Err(elapsed)) = polled.poll() else { panic!("its deadline has come") };
+    assert!(!elapsed.is_shut_down());
 }
 
 // --- One timeout for many requests ---

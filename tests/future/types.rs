@@ -7,7 +7,8 @@ use std::future::Ready;
 use std::marker::{PhantomData, PhantomPinned};
 use std::rc::Rc;
 use tourbillon::future::{
-    Elapsed, Interval, MissedTickBehavior, ReusableTimeout, Sleep, Timeout, Wakeup, Within, ZeroPeriod,
+    Elapsed, Interval, MissedTickBehavior, ReusableTimeout, ShutDown, Sleep, Timeout, Wakeup, Within,
+    ZeroPeriod,
 };
 use tourbillon::{DrivenEngine, Engine, Handle};
 
@@ -64,6 +65,7 @@ fn timeouts_are_what_their_futures_are() {
 fn errors_are_errors_and_values() {
     fn error<T: Error + Copy + Eq + Send + Sync + Unpin + 'static>() {}
     error::<Elapsed>();
+    error::<ShutDown>();
     error::<ZeroPeriod>();
     fn value<T: Copy + Eq + Default + Debug + Send + Sync + 'static>() {}
     value::<MissedTickBehavior>();

@@ -38,7 +38,8 @@
 //!
 //! # Invariants
 //! O1. Who moves a timer to `held` is its holder, until it moves it on or hands it over; only the holder moves it out of
-//!     `held` and `running`, but for the shutdown, which moves it from `held` to `shut`.
+//!     `held` and `running`, but for the shutdown, which moves it from `held` to `shut`. Where payloads get a last word, the
+//!     shutdown is the holder of the last run, and ends it.
 //! O2. While it is `listed`, a ticket with its stamp is in a lane, in a wheel, or about to be posted by the arm that
 //!     listed it, for the moment `look`.
 //! O3. A deadline that was acknowledged is not before the look of a listed timer, or its holder sees it.
@@ -66,6 +67,8 @@
 //! - two arms: the deadline that was stored last is in force; each posts a ticket unless one is early enough. Should one
 //!   be preempted between listing the timer and posting its ticket, the other one's deadline may be late by that.
 //! - drop x fire, drop x running handler: the handle vacates the slot, or the holder does: exactly one of them.
+//! - run x shutdown: the run's end finds the timer shut and says the last word, or the shutdown's own run does, after it.
+//! - drop x shutdown: the handle vacates the slot, or the end of the last run does.
 //! - arm x shutdown: the arm hears that the engine is shut, or had been acknowledged before and is forgotten.
 //! - An arm whose deadline fires between its store and its touch: the run consumes the deadline, and the touch or the
 //!   ticket that follows finds it gone. It fires once.
@@ -306,11 +309,24 @@ impl Control {
     }
 
     /// Ends the handler's run.
+    #[cfg(all(test, tourbillon_loom))]
     pub(crate) fn end(&self, pin: Pinned<'_>) -> End {
+        self.end_with(pin, || {})
+    }
+
+    /// Ends the handler's run. If the shutdown met it, `last_word` is called before, while the payload is the caller's to
+    /// look at.
+    pub(crate) fn end_with(&self, pin: Pinned<'_>, last_word: impl FnOnce()) -> End {
+        let mut last_word = Some(last_word);
         // Ordering: Acquire [S1]. The deadline of the last touch.
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             debug_assert!(state & RUNNING != 0, "O1");
+            if state & (SHUT | DROPPED) == SHUT
+                && let Some(say) = last_word.take()
+            {
+                say();
+            }
             let next = if state & DROPPED != 0 {
                 pin.vacated()
             } else if state & (TOUCHED | SHUT) == TOUCHED {
@@ -410,6 +426,22 @@ impl Control {
 
     /// Ends all arming, for the shutdown. `None` when the slot is no owned timer's.
     pub(crate) fn shut(&self, pin: Pinned<'_>) -> Option<Shut> {
+        self.shut_into(0, Shut::Kept, pin)
+    }
+
+    /// As `shut`, but a timer that does not run begins its last run. One that does is left to that: see `end_with`.
+    pub(crate) fn shut_running(&self, pin: Pinned<'_>) -> Option<Shut> {
+        self.shut_into(RUNNING, Shut::Run, pin)
+    }
+
+    /// Whether the engine is shut down, and this timer with it.
+    #[cfg(feature = "async")]
+    pub(crate) fn is_shut(&self) -> bool {
+        // Ordering: Relaxed. Who is woken by the last word has acquired it from the cell of its waker.
+        self.state.load(Ordering::Relaxed) & SHUT != 0
+    }
+
+    fn shut_into(&self, flags: u64, outcome: Shut, pin: Pinned<'_>) -> Option<Shut> {
         // Ordering: Acquire [S2]. The pin.
         let mut state = self.state.load(Ordering::Acquire);
         while state & OWNED != 0 {
@@ -420,7 +452,7 @@ impl Control {
             } else if state & DROPPED != 0 {
                 (pin.vacated(), Shut::Free)
             } else {
-                (state & !(LISTED | HELD | TOUCHED) | SHUT, Shut::Kept)
+                (state & !(LISTED | HELD | TOUCHED) | SHUT | flags, outcome)
             };
             match self.change(state, next) {
                 Ok(()) => return Some(then),

@@ -118,4 +118,6 @@ pub(crate) enum Shut {
     Kept,
     /// A dropped timer that nobody will look at: the caller vacated its slot, and owns payload and slot.
     Free,
+    /// It runs for the last time: the caller says the last word to its payload and calls `end_with`.
+    Run,
 }

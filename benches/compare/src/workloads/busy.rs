@@ -44,7 +44,7 @@ fn entrants() -> Vec<Entrant> {
 }
 
 fn cases(scale: Scale) -> Vec<Case> {
-    let (timers, time_ms) = scale.pick((40_000, 4_000), (2_000, 200), (100, 50));
+    let (timers, time_ms) = scale.pick((20_000, 2_000), (2_000, 200), (100, 50));
     let case = |burners| Case {
         timers,
         time_ms,

@@ -22,7 +22,7 @@ use tourbillon::future::{Sleep, Wakeup};
 ///
 /// let engine = Builder::new().build_async()?;
 /// let mut http = http1::Builder::new();
-/// http.timer(TourbillonTimer::new(engine.clone())).header_read_timeout(Duration::from_secs(10));
+/// http.timer(TourbillonTimer::new(engine.handle().clone())).header_read_timeout(Duration::from_secs(10));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]

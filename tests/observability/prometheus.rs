@@ -136,3 +136,19 @@ fn the_readme_names_no_series_that_there_is_not() {
     assert!(named.len() >= 8, "{named:?}");
     assert!(named.is_subset(&known), "{:?}", named.difference(&known));
 }
+
+#[test]
+fn the_clock_in_use_and_its_error_are_told_everywhere() {
+    let engine = Builder::new().build(|_: Fired<'_, ()>| {}).unwrap();
+    let (stats, health) = (engine.handle().stats(), engine.handle().health());
+    assert_eq!(stats.clock.source, health.clock.source);
+    assert!(["counter", "system"].contains(&stats.clock.source), "{:?}", stats.clock);
+    let page = Page::read(&stats.prometheus().to_string()).unwrap();
+    let series = format!("tourbillon_clock{{source=\"{}\"}}", stats.clock.source);
+    assert_eq!(page.get(&series).to_bits(), 1.0f64.to_bits());
+    assert_eq!(page.get("tourbillon_clock_behind_seconds").to_bits(), 0.0f64.to_bits());
+    let seconds = stats.clock.ahead.as_secs_f64();
+    assert_eq!(page.get("tourbillon_clock_ahead_seconds").to_bits(), seconds.to_bits());
+    let driven = Builder::new().build_driven(|_: Fired<'_, ()>| {}).unwrap();
+    assert_eq!(driven.handle().stats().clock.source, "manual");
+}

@@ -37,7 +37,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | never early | a handler begins when [`Instant`](std::time::Instant) shows at least the delay since the arming, whoever reads it; with a clock of one's own, by that |
+//! | never early | a handler begins when the caller's [`Instant`](std::time::Instant) shows at least the delay |
 //! | arming holds | a [`Timer`] fires once for the deadline that was acknowledged last, and not before it |
 //! | at most once | each timer fires once, or is cancelled, or is returned by the shutdown: exactly one of them |
 //! | cancel tells | [`Cancel::Cancelled`] means that the handler does not run and has not begun; else [`Cancel`] says why |

@@ -82,6 +82,9 @@ struct Reader {
     clock: &'static OnceLock<UpperClock<Reader>>,
 }
 
+/// Worlds live as long as the process; here they stay in reach of tools that look for leaks.
+static WORLDS: Mutex<Vec<Reader>> = Mutex::new(Vec::new());
+
 impl Reader {
     fn new(seed: u64, rate: u64) -> Self {
         let world = World {
@@ -106,6 +109,7 @@ impl Reader {
             clock: Box::leak(Box::new(OnceLock::new())),
         };
         reader.clock.get_or_init(|| UpperClock::new(reader));
+        WORLDS.lock().unwrap().push(reader);
         reader
     }
 

@@ -281,7 +281,7 @@ impl Control {
     /// The link word of a vacant slot.
     #[inline]
     pub(crate) fn links(&self) -> u64 {
-        // Ordering: Relaxed. Whoever follows a link got the slot by a CAS that acquired it (`slab`, M1), or discards
+        // Ordering: Relaxed. Whoever follows a link got the slot by a CAS that acquired it (`slab`, D1), or discards
         // what it read when that CAS fails.
         self.deadline.load(Ordering::Relaxed)
     }

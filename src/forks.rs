@@ -68,7 +68,7 @@ mod imp {
     /// Has `action` run in each child of this process.
     pub(crate) fn watch(action: InChild) -> Watch {
         IS_LISTENING.get_or_init(|| {
-            // SAFETY: the function is there as long as the process. Refused for want of memory, children do not know.
+            // SAFETY: the function lives as long as the process. Without memory the call fails, and children stay unnoticed.
             let _refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         let action = Box::into_raw(Box::new(action));

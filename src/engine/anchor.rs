@@ -3,7 +3,7 @@
 //! A timer that is made and dropped for each request counts a reference up and down. Were that the core's own count, all
 //! threads would write one line, and two threads would pay three times what one pays.
 //!
-//! # Who keeps whom
+//! # Lifetimes
 //! ```text
 //!  timer ──► anchor ──► core ──► anchors ──► anchor      the circle is broken by the shutdown
 //!                                   ▲           ▲

@@ -86,7 +86,7 @@ impl<T: Send + 'static> Core<T> {
         clone(payload)
     }
 
-    /// Has the shutdown wake the tasks that wait for owned timers; before the first one is made.
+    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first one is made.
     #[cfg(feature = "async")]
     pub(crate) fn wake_at_shutdown(&self, waker_of: fn(&T) -> Option<Waker>) {
         self.waker_of.get_or_init(|| waker_of);

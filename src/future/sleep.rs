@@ -162,7 +162,8 @@ impl Sleep {
         self.reset(self.now() + delay);
     }
 
-    /// Has it never complete, nor wake anybody but when the engine is shut down, before it is [`reset`](Self::reset). One that was never armed is made by
+    /// Disarms: the sleep neither completes nor wakes, but at a shutdown of its engine, until it is
+    /// [`reset`](Self::reset). One that was never armed is made by
     /// sleeping until [`Timestamp::MAX`].
     pub fn disarm(&mut self) {
         self.stop();

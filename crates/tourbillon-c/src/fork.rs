@@ -36,8 +36,8 @@ fn watch_forks() {
         FORKS.fetch_add(1, Ordering::Relaxed);
         let_go();
     }
-    // SAFETY: the three are functions of this library, which is not unloaded. It fails for want of memory; forks are not
-    // noticed then.
+    // SAFETY: the three are functions of this library, which is not unloaded. Without memory the call
+    // fails, and forks stay unnoticed.
     let _ = unsafe { pthread_atfork(Some(hold), Some(let_go), Some(child)) };
 }
 

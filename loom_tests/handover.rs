@@ -10,6 +10,7 @@
 
 use super::model;
 use crate::dispatch::{Dispatcher, DueChunk, Fire, Handover, Job, Underway};
+use crate::roster::Roster;
 use crate::shard::ShardShared;
 use crate::sync::{AtomicU64, Mutex, Ordering, StdArc, thread};
 use crate::tick::{Tick, Timestamp};
@@ -23,7 +24,7 @@ struct Firing {
 
 impl Firing {
     fn new() -> StdArc<Self> {
-        StdArc::new(Self { shard: ShardShared::new(64), fired: AtomicU64::new(0) })
+        StdArc::new(Self { shard: ShardShared::new(64, &Roster::new(1)), fired: AtomicU64::new(0) })
     }
 
     fn fired(&self) -> u64 {
@@ -91,7 +92,7 @@ fn a_job_that_is_dropped_is_sent_again() {
         underway.push(handover);
         let job = take_job(&jobs);
         let executor = thread::spawn(move || drop(job));
-        firing.shard.parker.adopt_current_thread();
+        firing.shard.parker.adopt_current_thread(0);
         while !firing.shard.is_look_wanted() {
             let parker = &firing.shard.parker;
             parker.sleep(
@@ -124,7 +125,7 @@ fn a_taken_handover_makes_room() {
         let asleep = StdArc::clone(&firing);
         let shard = thread::spawn(move || {
             let shard = &asleep.shard;
-            shard.parker.adopt_current_thread();
+            shard.parker.adopt_current_thread(0);
             shard.counters.held_back.set(1);
             while !underway.is_empty() {
                 shard.parker.sleep(

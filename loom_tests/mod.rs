@@ -26,6 +26,7 @@ mod state;
 mod upper;
 #[cfg(feature = "async")]
 mod waker;
+mod watch;
 
 #[cfg(not(debug_assertions))]
 compile_error!("models run with debug assertions on: use `--profile loom`");

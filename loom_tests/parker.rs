@@ -16,6 +16,7 @@
 use super::model;
 use crate::inbox::{Inbox, InboxReader};
 use crate::parker::{Notified, Parker};
+use crate::roster::Roster;
 use crate::sync::{Arc, AtomicBool, Ordering, StdArc, thread};
 use crate::tick::Timestamp;
 use crate::ticket::Posting;
@@ -49,10 +50,10 @@ fn finds_earlier(reader: &mut InboxReader, until: Timestamp) -> bool {
 fn push_races_with_park() {
     model("push_races_with_park", || {
         let inbox = StdArc::new(Inbox::new(64));
-        let parker = StdArc::new(Parker::new());
+        let parker = StdArc::new(Parker::new(Roster::new(1)));
         let (shard_inbox, shard_parker) = (StdArc::clone(&inbox), StdArc::clone(&parker));
         let shard = thread::spawn(move || {
-            shard_parker.adopt_current_thread();
+            shard_parker.adopt_current_thread(0);
             let mut reader = shard_inbox.reader();
             let mut found = false;
             while !found {
@@ -73,7 +74,7 @@ fn push_races_with_park() {
 fn two_pushes_unpark_once() {
     model("two_pushes_unpark_once", || {
         let inbox = StdArc::new(Inbox::new(64));
-        let parker = StdArc::new(Parker::new());
+        let parker = StdArc::new(Parker::new(Roster::new(1)));
         let asleep = || {
             let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
             let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(5)));
@@ -91,7 +92,7 @@ fn two_pushes_unpark_once() {
 fn a_later_push_does_not_wake() {
     model("a_later_push_does_not_wake", || {
         let inbox = StdArc::new(Inbox::new(64));
-        let parker = StdArc::new(Parker::new());
+        let parker = StdArc::new(Parker::new(Roster::new(1)));
         let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
         let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(100)));
         let asleep = || producer.join().is_ok();
@@ -104,12 +105,12 @@ fn a_later_push_does_not_wake() {
 #[test]
 fn unpark_before_park_is_kept() {
     model("unpark_before_park_is_kept", || {
-        let parker = StdArc::new(Parker::new());
+        let parker = StdArc::new(Parker::new(Roster::new(1)));
         let shard_parker = StdArc::clone(&parker);
         let announced = Arc::new(AtomicBool::new(false));
         let shard_announced = Arc::clone(&announced);
         let shard = thread::spawn(move || {
-            shard_parker.adopt_current_thread();
+            shard_parker.adopt_current_thread(0);
             let may_sleep = || {
                 shard_announced.store(true, Ordering::Release);
                 true
@@ -128,10 +129,10 @@ fn unpark_before_park_is_kept() {
 #[test]
 fn close_races_with_park() {
     model("close_races_with_park", || {
-        let parker = StdArc::new(Parker::new());
+        let parker = StdArc::new(Parker::new(Roster::new(1)));
         let shard_parker = StdArc::clone(&parker);
         let shard = thread::spawn(move || {
-            shard_parker.adopt_current_thread();
+            shard_parker.adopt_current_thread(0);
             while !shard_parker.is_closed() {
                 let _ = shard_parker.sleep(None, || true, || park(&shard_parker));
             }
@@ -146,7 +147,7 @@ fn close_races_with_park() {
 #[test]
 fn close_races_with_withdraw() {
     model("close_races_with_withdraw", || {
-        let parker = StdArc::new(Parker::new());
+        let parker = StdArc::new(Parker::new(Roster::new(1)));
         let shard_parker = StdArc::clone(&parker);
         let shard = thread::spawn(move || {
             let _ = shard_parker.sleep(None, || false, || unreachable!());
@@ -168,7 +169,7 @@ fn an_announcement_brings_its_thread() {
     unsafe impl Send for Adopted {}
 
     model("an_announcement_brings_its_thread", || {
-        let shared = StdArc::new(Adopted(UnsafeCell::new(false), Parker::new()));
+        let shared = StdArc::new(Adopted(UnsafeCell::new(false), Parker::new(Roster::new(1))));
         let shard_shared = StdArc::clone(&shared);
         let shard = thread::spawn(move || {
             // SAFETY: nobody reads before the announcement.

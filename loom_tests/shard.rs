@@ -1,4 +1,4 @@
-//! A shard's thread as it is shipped, `shard::drive` with a real wheel, lanes and parker, against those that wake it.
+//! A shard's thread as it is shipped, `Crew::serve` with a real wheel, lanes and parker, against those that wake it.
 //!
 //! A wake that is lost leaves the shard's thread parked for ever, which loom reports as a deadlock: a park has no time
 //! limit here.
@@ -24,7 +24,8 @@ use crate::clock::{Clock, EngineClock};
 use crate::dispatch::{Dispatcher, DueChunk, Fire};
 use crate::inbox::LaneWriter;
 use crate::parker::Notified;
-use crate::shard::{Pulse, Shard, ShardShared, drive};
+use crate::roster::Roster;
+use crate::shard::{Crew, Pulse, Seat, Shard, ShardShared};
 use crate::slab::{Magazines, Slots};
 use crate::state::Claim;
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
@@ -63,7 +64,7 @@ struct World {
 impl World {
     fn new(last: u64) -> StdArc<Self> {
         StdArc::new(Self {
-            shared: StdArc::new(ShardShared::new(64)),
+            shared: StdArc::new(ShardShared::new(64, &Roster::new(1))),
             slots: StdArc::new(Slots::new(4, Timestamp::ZERO)),
             fired: AtomicU64::new(0),
             last,
@@ -78,7 +79,13 @@ impl World {
             let shard =
                 Shard::new(0, StdArc::clone(shared), StdArc::clone(&world.slots), tick(), Timestamp::ZERO);
             let pulse = Pulse::new(0, 0, tick(), Duration::from_secs(1), StdArc::clone(shared));
-            drive(shard, pulse, None, &EngineClock::Custom(Box::new(Frozen)), &Dispatcher::Inline, &world);
+            let crew = Crew {
+                seats: &[Seat::new(shard, pulse, None)],
+                clock: &EngineClock::Custom(Box::new(Frozen)),
+                dispatcher: &Dispatcher::Inline,
+                fire: &world,
+            };
+            crew.serve(0);
         })
     }
 

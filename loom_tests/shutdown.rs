@@ -12,6 +12,7 @@ use super::model;
 use crate::clock::{EngineClock, ManualClock};
 use crate::dispatch::{Dispatcher, Guarded};
 use crate::engine::{Core, Local, Refusal, Settings};
+use crate::roster::Roster;
 use crate::scheduling::Scheduling;
 use crate::sync::{StdArc, thread};
 use crate::tick::Timestamp;
@@ -25,6 +26,7 @@ fn core() -> StdArc<Core<u32>> {
         capacity: 2,
         lane_capacity: 64,
         clock: EngineClock::Custom(Box::new(ManualClock::new())),
+        roster: Roster::new(1),
         dispatcher: Dispatcher::Inline,
         guarded: Guarded::new(None),
         stall_after: Duration::from_secs(1),

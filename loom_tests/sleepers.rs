@@ -12,6 +12,7 @@
 //! | U2: `wake_all` | not tried: it takes bits away as `wake_one` does |
 
 use super::model;
+use crate::roster::Roster;
 use crate::sleepers::Sleepers;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, StdArc, UnsafeCell, thread};
 
@@ -27,7 +28,7 @@ impl Pool {
         StdArc::new(Self {
             work: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-            sleepers: Sleepers::new(threads),
+            sleepers: Sleepers::new(Roster::new(threads)),
         })
     }
 
@@ -43,7 +44,7 @@ impl Pool {
 
     /// A thread that ends when it has taken something.
     fn take_one(&self, n: usize) {
-        self.sleepers.adopt_current_thread(n);
+        self.sleepers.enter_current_thread(n);
         while !self.take() {
             self.sleepers.sleep_unless(n, || self.work.load(Ordering::Relaxed) > 0);
         }
@@ -87,7 +88,7 @@ fn closing_races_with_sleep() {
         let pool = Pool::new(1);
         let sleeper = StdArc::clone(&pool);
         let thread = thread::spawn(move || {
-            sleeper.sleepers.adopt_current_thread(0);
+            sleeper.sleepers.enter_current_thread(0);
             while !sleeper.closed.load(Ordering::Relaxed) {
                 sleeper.sleepers.sleep_unless(0, || sleeper.closed.load(Ordering::Relaxed));
             }
@@ -109,12 +110,12 @@ fn a_bit_brings_its_thread() {
     unsafe impl Send for Adopted {}
 
     model("a_bit_brings_its_thread", || {
-        let shared = StdArc::new(Adopted(UnsafeCell::new(false), Sleepers::new(1)));
+        let shared = StdArc::new(Adopted(UnsafeCell::new(false), Sleepers::new(Roster::new(1))));
         let sleeper = StdArc::clone(&shared);
         let thread = thread::spawn(move || {
             // SAFETY: nobody reads before the bit is set.
             sleeper.0.with_mut(|adopted| unsafe { *adopted = true });
-            sleeper.1.adopt_current_thread(0);
+            sleeper.1.enter_current_thread(0);
             sleeper.1.sleep_unless(0, || false);
         });
         while !shared.1.wake_one() {

@@ -19,6 +19,29 @@ pub(crate) enum Pin {
     Impossible,
 }
 
+/// The cores that a thread may run on, to be given back to it later.
+#[derive(Debug)]
+pub(crate) struct Freedom(#[cfg(target_os = "linux")] Option<rustix::thread::CpuSet>);
+
+impl Freedom {
+    /// That of the calling thread.
+    pub(crate) fn of_current_thread() -> Self {
+        Self(
+            #[cfg(target_os = "linux")]
+            rustix::thread::sched_getaffinity(None).ok(),
+        )
+    }
+
+    /// Lets the calling thread run on these cores again.
+    pub(crate) fn give_back(&self) {
+        #[cfg(target_os = "linux")]
+        if let Some(cores) = &self.0 {
+            // A refusal leaves the thread pinned: slower, and as right.
+            let _refused = rustix::thread::sched_setaffinity(None, cores);
+        }
+    }
+}
+
 /// Pins the calling thread to `core`.
 #[cfg(target_os = "linux")]
 pub(crate) fn pin_current_thread(core: usize) -> Pin {

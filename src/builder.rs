@@ -2,11 +2,12 @@
 
 use crate::affinity;
 use crate::clock::{Clock, EngineClock, ManualClock, MonotonicClock};
-use crate::dispatch::{Dispatcher, Executor, Guarded, PanicHook};
+use crate::dispatch::{Dispatcher, Executor, Guarded, PanicHook, Workers};
 use crate::driven::DrivenEngine;
 use crate::engine::{Core, Handler, Settings};
 use crate::error::BuildError;
 use crate::handle::{Engine, Fired};
+use crate::roster::Roster;
 use crate::scheduling::{Priority, Scheduling, SchedulingRefusals};
 use crate::shard::Shard;
 use crate::slab::Slots;
@@ -138,8 +139,17 @@ impl Builder {
         self
     }
 
-    /// How many threads run handlers: workers of the engine's own. They are no rayon pool: what a handler gives to rayon
-    /// goes to rayon's global pool, where it must not wait for handlers of this engine; with
+    /// How many handlers may run at a time: workers of the engine's own, which is the default. The engine has a thread for each
+    /// shard and one for each worker, and handlers run on any of them.
+    ///
+    /// A shard's thread runs what is due itself, up to 512 timers, since to wake another thread for it takes as long as the shard
+    /// was to wake, and longer where the cores are busy. Meanwhile another thread watches. If a handler has not returned after
+    /// one to two milliseconds, that thread takes the shard over, and what is due next of this shard goes to the workers for a
+    /// while: the next 16 times, up to 1,024 times if it happens again and again. So a handler that blocks delays other timers of
+    /// its shard by some two milliseconds once in a while, and holds up none for longer, unless as many handlers block as there
+    /// are workers. [`Stats`](crate::Stats) counts the takeovers.
+    ///
+    /// Workers are no rayon pool: what a handler gives to rayon goes to rayon's global pool, where it must not wait for handlers of this engine; with
     /// [`rayon_pool`](Self::rayon_pool) it stays in that pool, and does not wait.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
@@ -312,11 +322,13 @@ impl Builder {
         check("stall_after", stall_after, &STALLS)?;
         check_scheduling(self.scheduling)?;
         let refusals = StdArc::new(SchedulingRefusals::default());
-        let dispatcher = match self.dispatch {
+        let (dispatcher, roster) = match self.dispatch {
             Dispatch::OwnWorkers => {
-                Dispatcher::start(workers, self.scheduling, &refusals).map_err(BuildError::Workers)?
+                let roster = Roster::new(shards + workers);
+                let workers = Workers::new(workers, shards, StdArc::clone(&roster));
+                (Dispatcher::Own(Box::new(workers)), roster)
             }
-            Dispatch::Given(dispatcher) => dispatcher,
+            Dispatch::Given(dispatcher) => (dispatcher, Roster::new(shards)),
         };
         let settings = Settings {
             tick: self.tick,
@@ -325,6 +337,7 @@ impl Builder {
             capacity: self.capacity,
             lane_capacity: self.lane_capacity,
             clock,
+            roster,
             dispatcher,
             guarded: Guarded::new(self.on_panic),
             stall_after,

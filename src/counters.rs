@@ -104,6 +104,8 @@ pub(crate) struct ShardCounters {
     /// Since when the shard owes a turn (`shard::pulse`), in nanoseconds; ahead of the present while it may sleep.
     pub(crate) owed_from: Counter,
     pub(crate) stalls: Counter,
+    /// Times that another thread took the shard over from a leader that a handler held up.
+    pub(crate) takeovers: Counter,
     worst_stall_nanos: Counter,
     pub(crate) fired: CachePadded<Counter>,
     begun: CachePadded<Counter>,
@@ -136,6 +138,7 @@ impl ShardCounters {
             put_off: Counter::new(),
             owed_from,
             stalls: Counter::new(),
+            takeovers: Counter::new(),
             worst_stall_nanos: Counter::new(),
             fired: CachePadded::new(Counter::new()),
             begun: CachePadded::new(Counter::new()),

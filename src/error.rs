@@ -168,16 +168,13 @@ pub enum BuildError {
     },
     /// A thread could not be started.
     Thread(std::io::Error),
-    /// A worker's thread could not be started.
-    Workers(std::io::Error),
 }
 
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfBounds { knob, value, bound } => write!(f, "{knob} is {value}, but must be {bound}"),
-            Self::Thread(error) => write!(f, "a shard's thread could not be started: {error}"),
-            Self::Workers(error) => write!(f, "a worker's thread could not be started: {error}"),
+            Self::Thread(error) => write!(f, "a thread of the engine could not be started: {error}"),
         }
     }
 }
@@ -186,7 +183,7 @@ impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::OutOfBounds { .. } => None,
-            Self::Thread(error) | Self::Workers(error) => Some(error),
+            Self::Thread(error) => Some(error),
         }
     }
 }

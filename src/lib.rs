@@ -1,8 +1,8 @@
 //! A timer engine for servers that arm a timeout for nearly everything and see nearly none of them fire.
 //!
 //! Timers are scheduled, moved and cancelled from any thread without a lock and without a line that two threads write.
-//! Each shard has a hierarchical timing wheel and a pinned thread of its own; what is due goes to a worker pool in
-//! chunks. The wheel never touches a timer before it is due: it holds 16-byte *tickets*, and a cancel is one
+//! Each shard has a hierarchical timing wheel and a pinned thread of its own, which fires what is due; a worker takes the
+//! shard over where a handler does not return. The wheel never touches a timer before it is due: it holds 16-byte *tickets*, and a cancel is one
 //! compare-and-swap on the timer's own word.
 //!
 //! ```
@@ -19,8 +19,8 @@
 //! # The way of a ticket
 //!
 //! ```text
-//!  any thread                         shard thread (pinned)                 worker
-//!  ----------                         ---------------------                 ------
+//!  any thread                         leader of a shard (pinned)            the same, or a worker
+//!  ----------                         --------------------------            ---------------------
 //!  take a slot, write the payload
 //!  arm the timer's word
 //!  post a ticket ──► lane ──┐
@@ -110,6 +110,7 @@ with_std! {
     mod forks;
     mod inbox;
     mod parker;
+    mod roster;
     mod scheduling;
     mod sessions;
     mod signals;
@@ -118,6 +119,7 @@ with_std! {
     mod state;
     #[cfg(feature = "async")]
     mod waker;
+    mod watch;
 
     // Floor 3: running handlers.
     mod dispatch;

@@ -41,7 +41,8 @@
 //! | K2   | adopt, then `announce`   | `wake`, `close`           | an announcement without a thread to unpark | `parker::an_announcement_brings_its_thread` |
 
 use crate::barrier::Barrier;
-use crate::sync::{AtomicU64, OnceLock, Ordering, park_timeout, thread};
+use crate::roster::Roster;
+use crate::sync::{AtomicU64, Ordering, StdArc, park_timeout, thread};
 use crate::tick::Timestamp;
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
@@ -49,6 +50,8 @@ use crossbeam_utils::CachePadded;
 const AWAKE: u64 = 0;
 const UNTIL_WOKEN: u64 = u64::MAX - 1;
 const CLOSED: u64 = u64::MAX;
+/// No thread has slept here yet.
+const NOBODY: u64 = u64::MAX;
 
 /// What a producer learns from `notify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,24 +68,29 @@ pub(crate) enum Notified {
 pub(crate) struct Parker {
     wake_at: CachePadded<AtomicU64>,
     barrier: Barrier,
-    thread: OnceLock<thread::Thread>,
+    roster: StdArc<Roster>,
+    /// The number of the thread that sleeps here.
+    sleeper: AtomicU64,
     unparks: CachePadded<AtomicU64>,
 }
 
 impl Parker {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(roster: StdArc<Roster>) -> Self {
         Self {
             wake_at: CachePadded::new(AtomicU64::new(AWAKE)),
             barrier: Barrier::new(),
-            thread: OnceLock::new(),
+            roster,
+            sleeper: AtomicU64::new(NOBODY),
             unparks: CachePadded::new(AtomicU64::new(0)),
         }
     }
 
-    /// Says that the calling thread is the one that sleeps here.
-    pub(crate) fn adopt_current_thread(&self) {
-        let adopted = self.thread.set(thread::current());
-        debug_assert!(adopted.is_ok(), "a shard has one thread");
+    /// Makes the calling thread, number `n` of the roster, the one that sleeps here. Another thread may follow later: a wake
+    /// that was meant for the earlier one then wakes the later one for nothing, which looks at the lanes anyway.
+    pub(crate) fn adopt_current_thread(&self, n: usize) {
+        self.roster.enter_current_thread(n);
+        // Ordering: Relaxed [K2]. The announcement hands it over.
+        self.sleeper.store(n as u64, Ordering::Relaxed);
     }
 
     /// One sleep of the shard: announces it, asks `may_sleep`, runs `park` if the answer is yes, and withdraws. What
@@ -203,9 +211,9 @@ impl Parker {
     }
 
     fn unpark(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
+        // Ordering: Relaxed [K2]. The thread of the announcement that was taken away, or one that sleeps here since.
+        let sleeper = self.sleeper.load(Ordering::Relaxed);
+        self.roster.unpark(usize::try_from(sleeper).unwrap_or(usize::MAX));
     }
 
     /// How often a producer woke the shard.

@@ -18,14 +18,16 @@
 //! # Synchronisation
 //! | pair | one side                | other side             | what is ruled out or handed over | model |
 //! |------|-------------------------|------------------------|----------------------------------|-------|
-//! | U1   | `sleep_unless`          | an offer, `wake_one`   | both miss                        | `sleepers::an_offer_races_with_sleep` |
-//! | U2   | adopt, `sleep_unless`   | `wake_one`, `wake_all` | the thread to unpark             | `sleepers::a_bit_brings_its_thread` |
+//! | U1   | `lie_down`              | an offer, `wake_one`   | both miss                        | `sleepers::an_offer_races_with_sleep` |
+//! | U2   | entry, `lie_down`       | `wake_one`, `wake_all` | the thread to unpark             | `sleepers::a_bit_brings_its_thread` |
 //!
 //! # Progress and cost
 //! Waking: lock-free, a read-modify-write and a system call if a thread sleeps, a fence and a load for each 64 threads if
 //! none does. The lowest thread that sleeps is the one that is woken: few stay warm.
 
-use crate::sync::{AtomicU64, OnceLock, Ordering, fence, thread};
+use crate::roster::Roster;
+use crate::sync::{AtomicU64, Ordering, StdArc, doze, fence, thread};
+use core::time::Duration;
 
 const WORD: usize = u64::BITS as usize;
 
@@ -33,30 +35,42 @@ const WORD: usize = u64::BITS as usize;
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     asleep: Box<[AtomicU64]>,
-    threads: Box<[OnceLock<thread::Thread>]>,
+    roster: StdArc<Roster>,
 }
 
 impl Sleepers {
-    pub(crate) fn new(threads: usize) -> Self {
-        Self {
-            asleep: (0..threads.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect(),
-            threads: (0..threads).map(|_| OnceLock::new()).collect(),
+    pub(crate) fn new(roster: StdArc<Roster>) -> Self {
+        let words = roster.len().div_ceil(WORD);
+        Self { asleep: (0..words).map(|_| AtomicU64::new(0)).collect(), roster }
+    }
+
+    /// Enters the calling thread as number `n` of the roster.
+    pub(crate) fn enter_current_thread(&self, n: usize) {
+        self.roster.enter_current_thread(n);
+    }
+
+    /// Sleeps as thread `n`, which is on the roster, until it is woken, unless there is work: `finds_work` looks once more.
+    pub(crate) fn sleep_unless(&self, n: usize, finds_work: impl FnOnce() -> bool) {
+        if let Some(asleep) = self.lie_down(n, finds_work) {
+            let bit = 1 << (n % WORD);
+            // Ordering: Relaxed. What there is to do is found elsewhere.
+            while asleep.load(Ordering::Relaxed) & bit != 0 {
+                thread::park();
+            }
         }
     }
 
-    /// How many threads there are.
-    pub(crate) fn len(&self) -> usize {
-        self.threads.len()
+    /// As [`sleep_unless`](Self::sleep_unless), for `time` at most. True when the time has passed and nothing was offered.
+    pub(crate) fn doze_unless(&self, n: usize, time: Duration, finds_work: impl FnOnce() -> bool) -> bool {
+        let Some(asleep) = self.lie_down(n, finds_work) else { return false };
+        doze(time);
+        let bit = 1 << (n % WORD);
+        // Ordering: Relaxed. As in `lie_down`.
+        asleep.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// Says that the calling thread is thread `n`.
-    pub(crate) fn adopt_current_thread(&self, n: usize) {
-        let adopted = self.threads[n].set(thread::current());
-        debug_assert!(adopted.is_ok(), "each thread has a number of its own");
-    }
-
-    /// Sleeps as thread `n` until it is woken, unless there is work: `finds_work` is where to look once more.
-    pub(crate) fn sleep_unless(&self, n: usize, finds_work: impl FnOnce() -> bool) {
+    /// Sets the bit of thread `n`, and returns its word unless there is work.
+    fn lie_down(&self, n: usize, finds_work: impl FnOnce() -> bool) -> Option<&AtomicU64> {
         let (asleep, bit) = (&self.asleep[n / WORD], 1 << (n % WORD));
         // Ordering: Release [U2]. Pairs with `wake_one` and `wake_all`: who takes the bit finds the thread.
         asleep.fetch_or(bit, Ordering::Release);
@@ -65,12 +79,9 @@ impl Sleepers {
         if finds_work() {
             // Ordering: Relaxed. Nothing is handed over. Who took the bit meanwhile unparks us, and we wake once for nothing.
             asleep.fetch_and(!bit, Ordering::Relaxed);
-            return;
+            return None;
         }
-        // Ordering: Relaxed. What there is to do is found elsewhere.
-        while asleep.load(Ordering::Relaxed) & bit != 0 {
-            thread::park();
-        }
+        Some(asleep)
     }
 
     /// Wakes a thread if one sleeps: true then. Called after work was offered.
@@ -85,7 +96,7 @@ impl Sleepers {
                 // Ordering: Acquire [U2]. The thread that set the bit.
                 bits = asleep.fetch_and(!(1 << lowest), Ordering::Acquire);
                 if bits & 1 << lowest != 0 {
-                    self.unpark(word * WORD + lowest);
+                    self.roster.unpark(word * WORD + lowest);
                     return true;
                 }
             }
@@ -100,13 +111,7 @@ impl Sleepers {
         for (word, asleep) in self.asleep.iter().enumerate() {
             // Ordering: Acquire [U2]. The threads that set the bits.
             let bits = asleep.swap(0, Ordering::Acquire);
-            (0..WORD).filter(|n| bits & 1 << n != 0).for_each(|n| self.unpark(word * WORD + n));
-        }
-    }
-
-    fn unpark(&self, n: usize) {
-        if let Some(thread) = self.threads[n].get() {
-            thread.unpark();
+            (0..WORD).filter(|n| bits & 1 << n != 0).for_each(|n| self.roster.unpark(word * WORD + n));
         }
     }
 }

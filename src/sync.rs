@@ -8,7 +8,6 @@ mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::Arc;
     pub(crate) use loom::sync::Mutex as ModelledMutex;
-    #[cfg(feature = "tasks")]
     pub(crate) use loom::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread;
@@ -16,6 +15,11 @@ mod imp {
     /// A model has no time: a timed park waits for its unpark.
     pub(crate) fn park_timeout(_: std::time::Duration) {
         thread::park();
+    }
+
+    /// A model has no time: a short one passes while other threads go on.
+    pub(crate) fn doze(_: std::time::Duration) {
+        thread::yield_now();
     }
 
     /// A model has no time: other threads go on.
@@ -29,9 +33,10 @@ mod imp {
     pub(crate) use std::sync::Arc;
     /// A lock that models enter.
     pub(crate) use std::sync::Mutex as ModelledMutex;
-    #[cfg(feature = "tasks")]
     pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+    /// A park of which a model waits for the end of its time.
+    pub(crate) use std::thread::park_timeout as doze;
     pub(crate) use std::thread::{self, park_timeout, sleep};
 
     /// [`std::cell::UnsafeCell`] with the closure access that loom tracks.

@@ -10,7 +10,7 @@
 //! | L4, O2, T9, A8 | delays are rounded down: early | [`l4_o2_t9_a8_nothing_runs_early_whatever_the_phase`] |
 //! | L5, O7, N7, K8, G6, T10 | after a stop calls hang, and a second stop panics | [`l5_o7_n7_k8_g6_t10_after_a_stop_every_call_answers`] |
 //! | L6 | ticks that were dropped are never made up for | [`l6_ticks_that_were_slept_through_are_made_up_for`] |
-//! | L7 | a goroutine for each task | [`l7_tasks_run_on_the_workers_and_on_no_other_thread`] |
+//! | L7 | a goroutine for each task | [`l7_tasks_run_on_the_engines_threads_and_on_no_other_thread`] |
 //! | O1, K2, G1, A4 | a tick or an interval below a second, or below the tick: division by zero, or never again | [`o1_n1_k2_g1_a4_short_ticks_work_and_shorter_periods_are_refused`] |
 //! | N1 | O1 and O2 | both |
 //! | O3, G5 | a second task of a key hides the first, which cannot be removed | [`o3_g5_a_key_has_one_entry_and_the_newest_is_cancelled`] |
@@ -246,7 +246,7 @@ fn l6_ticks_that_were_slept_through_are_made_up_for() {
 }
 
 #[test]
-fn l7_tasks_run_on_the_workers_and_on_no_other_thread() {
+fn l7_tasks_run_on_the_engines_threads_and_on_no_other_thread() {
     within_patience(|| {
         let tasks = Builder::new().shards(1).workers(2).build_tasks().unwrap();
         let (threads, ran) = (Arc::new(Mutex::new(HashSet::new())), Arc::new(AtomicU64::new(0)));
@@ -267,7 +267,8 @@ fn l7_tasks_run_on_the_workers_and_on_no_other_thread() {
             }
         }
         wait_until("all have run", || ran.load(Ordering::Relaxed) == 1_600);
-        assert!(lock(&threads).len() <= 2, "{} threads", lock(&threads).len());
+        // A thread for the shard and one for each worker.
+        assert!(lock(&threads).len() <= 3, "{} threads", lock(&threads).len());
     });
 }
 

@@ -4,11 +4,9 @@ use super::Fire;
 use super::handover::{Errand, Handover};
 use super::panics::survives;
 use super::workers::Workers;
-use crate::scheduling::{Scheduling, SchedulingRefusals};
 use crate::sync::StdArc;
 use core::fmt;
 use rayon::ThreadPool;
-use std::io;
 
 /// A chunk of due timers, to be run once on some thread.
 ///
@@ -16,6 +14,10 @@ use std::io;
 pub struct Job(Box<dyn FnOnce() + Send>);
 
 impl Job {
+    fn of<F: Fire>(errand: Errand<F>) -> Self {
+        Self(Box::new(move || errand.run()))
+    }
+
     /// Fires the timers.
     pub fn run(self) {
         (self.0)();
@@ -63,24 +65,23 @@ pub(crate) enum Dispatcher {
     /// On the caller's rayon pool.
     Rayon(StdArc<ThreadPool>),
     /// On the engine's own workers.
-    Own(Workers),
+    Own(Box<Workers>),
     /// Wherever the caller says.
     Executor(Box<dyn Executor>),
 }
 
 impl Dispatcher {
-    /// Workers of the engine's own.
-    pub(crate) fn start(
-        workers: usize,
-        scheduling: Scheduling,
-        refusals: &StdArc<SchedulingRefusals>,
-    ) -> io::Result<Self> {
-        Workers::start(workers, scheduling, refusals).map(Self::Own)
-    }
-
     /// Whether due chunks are run by the thread that finds them.
     pub(crate) fn is_inline(&self) -> bool {
         matches!(self, Self::Inline)
+    }
+
+    /// The engine's own workers, if it has any.
+    pub(crate) fn own_workers(&self) -> Option<&Workers> {
+        match self {
+            Self::Own(workers) => Some(workers),
+            Self::Inline | Self::Rayon(_) | Self::Executor(_) => None,
+        }
     }
 
     /// How many workers there are; zero where nobody knows.
@@ -104,24 +105,29 @@ impl Dispatcher {
     /// Sends a job for `handover`. False when the executor panicked.
     pub(crate) fn dispatch<F: Fire>(&self, fire: &StdArc<F>, handover: &StdArc<Handover>) -> bool {
         match self {
-            Self::Inline => handover.run(fire),
+            Self::Inline => {
+                handover.run(fire);
+                true
+            }
+            Self::Rayon(_) | Self::Own(_) | Self::Executor(_) => self.send(Errand::new(handover, fire)),
+        }
+    }
+
+    /// Sends `errand` as a job. False when the executor panicked.
+    pub(crate) fn send<F: Fire>(&self, errand: Errand<F>) -> bool {
+        match self {
+            Self::Inline => errand.run(),
             Self::Rayon(pool) => {
-                let errand = Errand::new(handover, fire);
                 // Whatever unwinds here, a clock of the user's or the drop of the handler, would abort the process.
                 pool.spawn(move || {
                     let _survived = survives(|| errand.run());
                 });
             }
-            Self::Own(workers) => return send(workers, fire, handover),
-            Self::Executor(executor) => return send(&**executor, fire, handover),
+            Self::Own(workers) => workers.execute(Job::of(errand)),
+            Self::Executor(executor) => return survives(|| executor.execute(Job::of(errand))),
         }
         true
     }
-}
-
-fn send<F: Fire>(executor: &dyn Executor, fire: &StdArc<F>, handover: &StdArc<Handover>) -> bool {
-    let errand = Errand::new(handover, fire);
-    survives(|| executor.execute(Job(Box::new(move || errand.run()))))
 }
 
 impl fmt::Debug for Dispatcher {

@@ -102,21 +102,21 @@ impl Handover {
     }
 }
 
-/// One job for a handover, on its way through an executor.
-pub(super) struct Errand<F: Fire> {
+/// One job for a handover, on its way through an executor, or in the hands of the shard's leader.
+pub(crate) struct Errand<F: Fire> {
     handover: StdArc<Handover>,
     fire: StdArc<F>,
     begun: bool,
 }
 
 impl<F: Fire> Errand<F> {
-    pub(super) fn new(handover: &StdArc<Handover>, fire: &StdArc<F>) -> Self {
+    pub(crate) fn new(handover: &StdArc<Handover>, fire: &StdArc<F>) -> Self {
         // Ordering: Relaxed. A count that orders nothing.
         handover.waiting_jobs.fetch_add(1, Ordering::Relaxed);
         Self { handover: StdArc::clone(handover), fire: StdArc::clone(fire), begun: false }
     }
 
-    pub(super) fn run(mut self) {
+    pub(crate) fn run(mut self) {
         self.begun = true;
         self.wait_no_longer();
         self.handover.run(&self.fire);

@@ -32,7 +32,7 @@ impl Guarded {
 }
 
 /// Runs `f`. False when it panicked.
-pub(super) fn survives(f: impl FnOnce()) -> bool {
+pub(crate) fn survives(f: impl FnOnce()) -> bool {
     let panic = catch_unwind(AssertUnwindSafe(f)).err();
     if let Some(panic) = &panic {
         trace::panicked(&**panic);

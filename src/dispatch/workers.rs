@@ -1,90 +1,151 @@
-//! The engine's own workers: threads that take jobs from a queue and sleep while there are none.
+//! The engine's own workers: threads that stand by for jobs, and for shards whose leader is held up by a handler.
 //!
-//! A shard has a job once a tick, some hundred timers of which take some µs: what it costs to wake a worker and to let it
-//! sleep again is then most of what workers cost. A rayon pool's worker looks around and yields many times before it
-//! sleeps, and wakes others to help it: a third more of processor time (`docs/design.md`, "Handing over").
+//! A shard's leader runs the handlers that one turn found due itself, since a hand-over costs a second wake-up, which on a
+//! busy machine waits for a core again. It lets go of its shard meanwhile: should a handler not return, a thread that
+//! stands by takes the shard over (`shard::seat`, [`watch`](crate::watch)). What is due beyond one handover, and for a
+//! while what is due after a shard was taken over, goes through the queue of jobs.
+//!
+//! # Invariants
+//! P1. At most as many threads run handlers at a time as there are workers: each of them has a [`Permit`]. The engine has a
+//!     thread for each shard beside that, so each shard that is let go of can be taken over.
+//! P2. A job in the queue is popped once a permit is free: the thread that gives its permit back wakes a thread for it.
+//!
+//! # Synchronisation
+//! | pair | one side                     | other side                | what is ruled out | model |
+//! |------|------------------------------|---------------------------|-------------------|-------|
+//! | P2   | a permit's drop              | a push, a thread's sleep  | all three miss    | `watch::a_permit_comes_back_while_a_job_is_pushed` |
 
 use super::executor::{Executor, Job};
 use super::panics::survives;
-use crate::scheduling::{Scheduling, SchedulingRefusals};
-use crate::signals::Blocked;
+use crate::roster::Roster;
 use crate::sleepers::Sleepers;
-use crate::sync::{AtomicBool, Ordering, StdArc, thread};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, StdArc, fence};
+use crate::watch::Watch;
+use core::time::Duration;
 use crossbeam_queue::SegQueue;
-use std::io;
+use crossbeam_utils::CachePadded;
 
-/// The threads; they end when this is dropped and the jobs are done.
+/// What the threads of an engine with workers share.
 #[derive(Debug)]
 pub(crate) struct Workers {
-    shared: StdArc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
+    count: usize,
     jobs: SegQueue<Job>,
+    permits: CachePadded<AtomicU64>,
     sleepers: Sleepers,
+    watch: Watch,
     closed: AtomicBool,
 }
 
+/// The right of a thread to run handlers.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Permit<'a>(&'a Workers);
+
 impl Workers {
-    pub(super) fn start(
-        count: usize,
-        scheduling: Scheduling,
-        refusals: &StdArc<SchedulingRefusals>,
-    ) -> io::Result<Self> {
-        let shared =
-            Shared { jobs: SegQueue::new(), sleepers: Sleepers::new(count), closed: AtomicBool::new(false) };
-        let workers = Self { shared: StdArc::new(shared) };
-        let _no_signals = Blocked::new();
-        for n in 0..count {
-            let (shared, refusals) = (StdArc::clone(&workers.shared), StdArc::clone(refusals));
-            thread::Builder::new().name(format!("tb-worker-{n}")).spawn(move || {
-                scheduling.apply_here(&refusals);
-                shared.work(n);
-            })?;
+    /// For `shards` shards and as many threads as the roster has.
+    pub(crate) fn new(count: usize, shards: usize, roster: StdArc<Roster>) -> Self {
+        Self {
+            count,
+            jobs: SegQueue::new(),
+            permits: CachePadded::new(AtomicU64::new(count as u64)),
+            sleepers: Sleepers::new(roster),
+            watch: Watch::new(shards),
+            closed: AtomicBool::new(false),
         }
-        Ok(workers)
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.shared.sleepers.len()
+    /// How many threads may run handlers at a time.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// Enters the calling thread as number `n` of the roster.
+    pub(crate) fn enter_current_thread(&self, n: usize) {
+        self.sleepers.enter_current_thread(n);
+    }
+
+    /// The right to run handlers, if fewer threads than there are workers have it.
+    pub(crate) fn permit(&self) -> Option<Permit<'_>> {
+        let take = |permits: u64| permits.checked_sub(1);
+        // Ordering: Relaxed. A number that hands nothing over; a lost permit is ruled out by the fences (P2).
+        self.permits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok().then(|| Permit(self))
+    }
+
+    /// Runs the jobs that are in the queue, if there is a permit for it.
+    pub(crate) fn run_jobs(&self) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let Some(_permit) = self.permit() else { return };
+        while let Some(job) = self.jobs.pop() {
+            // A job unwinds only where a clock of the user's does, or the drop of a handler whose engine ends with the job:
+            // that costs the job and no more.
+            let _survived = survives(|| job.run());
+        }
+    }
+
+    /// Wakes a thread that stands by, if there is one.
+    pub(crate) fn wake_one(&self) {
+        self.sleepers.wake_one();
+    }
+
+    /// Sleeps as thread `n` of the roster until there is a job to run, a watch to take, or the engine is closed.
+    pub(crate) fn stand_by(&self, n: usize) {
+        self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_wanted() || self.is_closed());
+    }
+
+    /// Sleeps as thread `n`, the watcher, for `time`, or until there is a job to run or the engine is closed. True when the
+    /// time has passed.
+    #[must_use]
+    pub(crate) fn stand_watch(&self, n: usize, time: Duration) -> bool {
+        self.sleepers.doze_unless(n, time, || self.has_job() || self.is_closed())
+    }
+
+    /// Whether there is a job, and a permit to run it.
+    pub(crate) fn has_job(&self) -> bool {
+        // Ordering: Relaxed. A permit that is missed is given back by a thread that then looks at the queue (P2).
+        !self.jobs.is_empty() && self.permits.load(Ordering::Relaxed) > 0
+    }
+
+    /// Lets all threads go.
+    pub(crate) fn close(&self) {
+        // Ordering: Relaxed. The sleepers' fences order it as they order an offer (U1).
+        self.closed.store(true, Ordering::Relaxed);
+        self.sleepers.wake_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        // Ordering: Relaxed. See `close`.
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Drops the jobs of a closed engine, which fire nothing any more and hold it.
+    pub(crate) fn drop_jobs(&self) {
+        while let Some(job) = self.jobs.pop() {
+            let _survived = survives(|| drop(job));
+        }
     }
 }
 
 impl Executor for Workers {
     fn execute(&self, job: Job) {
-        self.shared.jobs.push(job);
-        self.shared.sleepers.wake_one();
+        self.jobs.push(job);
+        self.sleepers.wake_one();
     }
 }
 
-impl Drop for Workers {
-    /// Waits for nothing: it may be a worker that drops the engine's last part.
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        // Ordering: Relaxed. The sleepers' fences order it as they order an offer (U1).
-        self.shared.closed.store(true, Ordering::Relaxed);
-        self.shared.sleepers.wake_all();
-    }
-}
-
-impl Shared {
-    fn work(&self, n: usize) {
-        self.sleepers.adopt_current_thread(n);
-        loop {
-            while let Some(job) = self.jobs.pop() {
-                // A job unwinds only where a clock of the user's does, or the drop of a handler whose engine ends with
-                // the job: that costs the job and no more.
-                let _survived = survives(|| job.run());
-            }
-            if self.is_closed() {
-                return;
-            }
-            self.sleepers.sleep_unless(n, || !self.jobs.is_empty() || self.is_closed());
+        // Ordering: Relaxed. As in `permit`.
+        self.0.permits.fetch_add(1, Ordering::Relaxed);
+        // Ordering: SeqCst fence [P2]: the permit is back before the look at the queue.
+        fence(Ordering::SeqCst);
+        if !self.0.jobs.is_empty() {
+            self.0.sleepers.wake_one();
         }
-    }
-
-    fn is_closed(&self) -> bool {
-        // Ordering: Relaxed. See `Workers::drop`.
-        self.closed.load(Ordering::Relaxed)
     }
 }

@@ -44,7 +44,7 @@ impl<T: Send + 'static> Drop for Session<'_, T> {
 
 impl<T: Send + 'static> Core<T> {
     /// Whether a handler of this engine is on the calling thread's stack.
-    fn is_firing_here(&self) -> bool {
+    pub(super) fn is_firing_here(&self) -> bool {
         FIRING.try_with(|firing| firing.borrow().contains(&self.id)).unwrap_or(false)
     }
 

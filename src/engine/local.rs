@@ -56,8 +56,8 @@ thread_local! {
     static FRONT: Cell<Option<Part>> = const { Cell::new(None) };
     /// Its parts of other engines.
     static OTHERS: Others = const { Others(RefCell::new(Vec::new())) };
-    /// The engine whose shard this thread drives.
-    static SHARD_OF: Cell<Option<u64>> = const { Cell::new(None) };
+    /// The engine whose thread this is.
+    static THREAD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 /// On lines of its own: its thread writes it with each call.
@@ -166,15 +166,18 @@ fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
     shards.clone().filter(is_here).min_by_key(least).or_else(|| shards.min_by_key(least)).unwrap_or(0)
 }
 
-/// Says that the calling thread drives a shard of this engine.
-pub(crate) fn mark_shard_thread(engine: u64) {
-    SHARD_OF.set(Some(engine));
+/// Makes the calling thread known as one of this engine's.
+pub(crate) fn mark_engine_thread(engine: u64) {
+    THREAD_OF.set(Some(engine));
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// Whether the calling thread may wait for a shard: not if it is one itself, nor if there is none.
+    /// Whether the calling thread may wait for a shard: not if it leads one, nor if there is none. Inside a handler that
+    /// workers run, it leads none: another thread takes its shard over.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
-        self.has_threads() && SHARD_OF.try_with(Cell::get).ok().flatten() != Some(self.id)
+        let is_own_thread = THREAD_OF.try_with(Cell::get).ok().flatten() == Some(self.id);
+        self.has_threads()
+            && (!is_own_thread || (self.dispatcher.own_workers().is_some() && self.is_firing_here()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The shards together: how a timer is scheduled, cancelled and moved.
 //!
 //! ```text
-//!  schedule                         shard                              worker
+//!  schedule                         shard                              leader or worker
 //!  take a slot, write the payload
 //!  arm the state word
 //!  post a ticket ──► lane ──► drain ──► wheel ──► due chunk ──► claim, run the handler, vacate the slot
@@ -18,20 +18,21 @@ mod owned;
 mod shutdown;
 
 pub(crate) use anchor::Anchor;
-pub(crate) use local::{Local, home_of_current_thread, lend, mark_shard_thread};
+pub(crate) use local::{Local, home_of_current_thread, lend, mark_engine_thread};
 pub(crate) use owned::{OwnedSlot, Rearmed, disarm, put_off};
 pub use shutdown::Unfired;
 
 use crate::barrier;
 use crate::clock::{ClockReport, EngineClock};
 use crate::counters::{Counter, Refusals};
-use crate::dispatch::{Dispatcher, Guarded};
+use crate::dispatch::{Dispatcher, Guarded, Workers};
 use crate::forks::{self, Watch};
 use crate::inbox::{Lane, Pushed};
 use crate::parker::Notified;
+use crate::roster::Roster;
 use crate::scheduling::{Scheduling, SchedulingRefusals};
 use crate::sessions::Sessions;
-use crate::shard::{self, Pulse, Shard, ShardShared};
+use crate::shard::{self, Crew, Outlet, Pulse, Seat, Shard, ShardShared};
 use crate::signals::Blocked;
 use crate::slab::{Slab, Slots};
 use crate::state::{self, Control};
@@ -183,6 +184,7 @@ pub(crate) struct Settings {
     pub(crate) capacity: u32,
     pub(crate) lane_capacity: u64,
     pub(crate) clock: EngineClock,
+    pub(crate) roster: StdArc<Roster>,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) guarded: Guarded,
     pub(crate) stall_after: Duration,
@@ -201,8 +203,9 @@ impl<T: Send + 'static> Core<T> {
     /// An engine, and its shards' own sides, to be driven by one thread each or by hand.
     #[expect(clippy::cast_possible_truncation, reason = "the builder bounds the tick to an hour")]
     pub(crate) fn new(settings: Settings, handler: Handler<T>) -> (StdArc<Self>, Vec<Shard>) {
-        let shards =
-            (0..settings.shards).map(|_| StdArc::new(ShardShared::new(settings.lane_capacity))).collect();
+        let shards = (0..settings.shards)
+            .map(|_| StdArc::new(ShardShared::new(settings.lane_capacity, &settings.roster)))
+            .collect();
         let core = Self {
             id: next_engine_id(),
             slab: Slab::new(settings.capacity, settings.clock.now()),
@@ -245,7 +248,7 @@ impl<T: Send + 'static> Core<T> {
             .collect()
     }
 
-    /// Starts a thread for each shard.
+    /// Starts a thread for each shard and each worker.
     pub(crate) fn start(self: &StdArc<Self>, shards: Vec<Shard>) -> std::io::Result<()> {
         let core = StdArc::downgrade(self);
         let action = move || drop(core.upgrade().inspect(|core| core.enter_child()));
@@ -255,18 +258,19 @@ impl<T: Send + 'static> Core<T> {
             // Without it the light sides go on fencing: slower, and as right.
             let _refused = thread::Builder::new().name("tb-barrier".to_owned()).spawn(barrier::register);
         }
-        for (index, shard) in shards.into_iter().enumerate() {
-            let core = StdArc::clone(self);
-            let stepped = StdArc::downgrade(&self.shards[index]);
-            let pin = self.cores.get(index).copied();
-            let shared = StdArc::clone(&self.shards[index]);
-            let pulse = Pulse::new(self.id, index, self.tick, self.stall_after, shared);
-            let thread = thread::Builder::new().name(format!("tb-shard-{index}")).spawn(move || {
-                mark_shard_thread(core.id);
-                core.scheduling.apply_here(&core.refusals);
-                shard::drive(shard, pulse, pin, &core.clock, &core.dispatcher, &core);
-            })?;
+        let seats: StdArc<[Seat]> =
+            shards.into_iter().enumerate().map(|(index, shard)| self.seat(index, shard)).collect();
+        for me in 0..seats.len() + self.own_workers() {
+            let name = match me.checked_sub(seats.len()) {
+                None => format!("tb-shard-{me}"),
+                Some(worker) => format!("tb-worker-{worker}"),
+            };
+            let (core, seats) = (StdArc::clone(self), StdArc::clone(&seats));
+            let thread = thread::Builder::new().name(name).spawn(move || core.serve(&seats, me))?;
             self.lock_threads().push(thread);
+        }
+        for shard in &self.shards {
+            let stepped = StdArc::downgrade(shard);
             self.clock.as_dyn().subscribe(Box::new(move || {
                 stepped.upgrade().inspect(|shard| shard.parker.wake_if_asleep()).is_some()
             }));
@@ -274,9 +278,27 @@ impl<T: Send + 'static> Core<T> {
         Ok(())
     }
 
+    fn seat(&self, index: usize, shard: Shard) -> Seat {
+        let shared = StdArc::clone(&self.shards[index]);
+        let pulse = Pulse::new(self.id, index, self.tick, self.stall_after, shared);
+        Seat::new(shard, pulse, self.cores.get(index).copied())
+    }
+
+    /// What thread `me` of the engine does until the shutdown.
+    fn serve(self: &StdArc<Self>, seats: &[Seat], me: usize) {
+        mark_engine_thread(self.id);
+        self.scheduling.apply_here(&self.refusals);
+        Crew { seats, clock: &self.clock, dispatcher: &self.dispatcher, fire: self }.serve(me);
+    }
+
+    /// Threads that the engine has for its own workers.
+    fn own_workers(&self) -> usize {
+        self.dispatcher.own_workers().map_or(0, Workers::count)
+    }
+
     /// What a shard that has no thread does at `now` with the tickets that are in its wheel.
     pub(crate) fn work(self: &StdArc<Self>, shard: &mut Shard, now: Timestamp) -> shard::Next {
-        shard.work(now, &self.dispatcher, self)
+        shard.work(now, &mut Outlet::new(&self.dispatcher, self))
     }
 
     /// The moment that deadlines are counted from.

@@ -63,6 +63,9 @@ impl<T: Send + 'static> Core<T> {
         for shard in &self.shards {
             shard.parker.close();
         }
+        if let Some(workers) = self.dispatcher.own_workers() {
+            workers.close();
+        }
         self.anchors.close();
         right
     }

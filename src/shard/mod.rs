@@ -14,19 +14,22 @@ mod held;
 mod looks;
 mod lull;
 mod pulse;
+mod seat;
 #[cfg(all(test, not(tourbillon_loom)))]
 mod tests;
 mod thread;
 
 pub(crate) use held::keep_due;
 pub(crate) use pulse::Pulse;
-pub(crate) use thread::drive;
+pub(crate) use seat::Seat;
+pub(crate) use thread::Crew;
 
 use crate::counters::ShardCounters;
-use crate::dispatch::{Dispatcher, DueChunk, Fire, HANDOVER_CHUNKS, Handover, Underway};
+use crate::dispatch::{Dispatcher, DueChunk, Errand, Fire, HANDOVER_CHUNKS, Handover, Underway};
 use crate::inbox::{Inbox, InboxReader};
 use crate::limits::{CHUNK_TICKETS, RADIX_BITS};
 use crate::parker::Parker;
+use crate::roster::Roster;
 use crate::slab::Slots;
 use crate::sync::{AtomicBool, Ordering, StdArc};
 use crate::tick::{Tick, TickLength, Timestamp};
@@ -55,10 +58,10 @@ pub(crate) struct ShardShared {
 }
 
 impl ShardShared {
-    pub(crate) fn new(lane_capacity: u64) -> Self {
+    pub(crate) fn new(lane_capacity: u64, roster: &StdArc<Roster>) -> Self {
         Self {
             inbox: StdArc::new(Inbox::new(lane_capacity)),
-            parker: Parker::new(),
+            parker: Parker::new(StdArc::clone(roster)),
             counters: ShardCounters::new(),
             sweep_wanted: AtomicBool::new(false),
             look_wanted: AtomicBool::new(false),
@@ -174,39 +177,25 @@ impl Shard {
     }
 
     /// Drains the lanes and works.
-    pub(crate) fn turn<F: Fire>(
-        &mut self,
-        now: Timestamp,
-        dispatcher: &Dispatcher,
-        fire: &StdArc<F>,
-    ) -> Next {
+    pub(crate) fn turn<F: Fire>(&mut self, now: Timestamp, out: &mut Outlet<'_, F>) -> Next {
         self.lull.begin_turn(now);
         self.drain();
-        self.work(now, dispatcher, fire)
+        self.work(now, out)
     }
 
     /// Does what is to be done at `now` with the tickets that are in the wheel. Handlers that run inline run here.
-    pub(crate) fn work<F: Fire>(
-        &mut self,
-        now: Timestamp,
-        dispatcher: &Dispatcher,
-        fire: &StdArc<F>,
-    ) -> Next {
-        self.hand_over_backlog(now, dispatcher, fire);
+    pub(crate) fn work<F: Fire>(&mut self, now: Timestamp, out: &mut Outlet<'_, F>) -> Next {
+        self.hand_over_backlog(now, out);
         let tick = self.tick.current_tick(now);
         // A clock that stepped back is waited for: to the wheel, the moments in between have passed.
-        let progress = if tick < self.wheel.position() {
-            Progress::Settled
-        } else {
-            self.advance(now, dispatcher, fire)
-        };
+        let progress = if tick < self.wheel.position() { Progress::Settled } else { self.advance(now, out) };
         if !self.held.is_empty() {
-            self.look_at_held(now, dispatcher, fire);
+            self.look_at_held(now, out);
         }
         if now - self.looked_at >= PATIENCE {
             self.looked_at = now;
             self.shared.take_look_wanted();
-            self.underway.look(dispatcher, fire);
+            self.underway.look(out.dispatcher, out.fire);
         }
         self.sweep_backlog();
         let swept = self.sweep();
@@ -300,9 +289,9 @@ impl Shard {
         shared.counters.tickets.set(wheel.len() as u64);
     }
 
-    fn advance<F: Fire>(&mut self, now: Timestamp, dispatcher: &Dispatcher, fire: &StdArc<F>) -> Progress {
+    fn advance<F: Fire>(&mut self, now: Timestamp, out: &mut Outlet<'_, F>) -> Progress {
         let Self { index, shared, slots, wheel, tick, underway, held, backlog, .. } = self;
-        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
+        let mut out = HandingOver { shard: *index, shared, out, underway, due: Vec::new() };
         let before = wheel.len();
         let mut found = 0;
         let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
@@ -330,12 +319,12 @@ impl Shard {
     }
 
     /// Hands over what was held back, as far as there is room now.
-    fn hand_over_backlog<F: Fire>(&mut self, now: Timestamp, dispatcher: &Dispatcher, fire: &StdArc<F>) {
+    fn hand_over_backlog<F: Fire>(&mut self, now: Timestamp, out: &mut Outlet<'_, F>) {
         if !self.may_hand_over_backlog() {
             return;
         }
         let Self { index, shared, underway, held, backlog, .. } = self;
-        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
+        let mut out = HandingOver { shard: *index, shared, out, underway, due: Vec::new() };
         let mut budget = TURN_BUDGET;
         while budget > 0 && out.has_room() {
             let Some(waiting) = backlog.pop() else { break };
@@ -355,7 +344,7 @@ impl Shard {
 
     /// Looks at the owned timers whose tickets are due: most were put off or disarmed meanwhile. Those that are due are
     /// handed over.
-    fn look_at_held<F: Fire>(&mut self, now: Timestamp, dispatcher: &Dispatcher, fire: &StdArc<F>) {
+    fn look_at_held<F: Fire>(&mut self, now: Timestamp, out: &mut Outlet<'_, F>) {
         let Self { index, shared, slots, wheel, tick, underway, held, looks, .. } = self;
         let tickets = held.len();
         let mut put_off = 0;
@@ -372,7 +361,7 @@ impl Shard {
         looks.note(present, put_off);
         shared.counters.put_off.add(put_off);
         shared.counters.stale.add((tickets - held.len()) as u64 - put_off);
-        let mut out = HandingOver { shard: *index, shared, dispatcher, fire, underway, due: Vec::new() };
+        let mut out = HandingOver { shard: *index, shared, out, underway, due: Vec::new() };
         held.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));
         held.clear();
         out.flush(now);
@@ -398,17 +387,40 @@ impl Shard {
     }
 }
 
-/// Due chunks on their way out of a turn, gathered into handovers.
-struct HandingOver<'a, F: Fire> {
-    shard: usize,
-    shared: &'a ShardShared,
+/// The way of handovers out of a shard's turn.
+pub(crate) struct Outlet<'a, F: Fire> {
     dispatcher: &'a Dispatcher,
     fire: &'a StdArc<F>,
+    /// The first handover of the turn, for the shard's leader to run itself.
+    own: Option<Errand<F>>,
+}
+
+impl<'a, F: Fire> Outlet<'a, F> {
+    pub(crate) fn new(dispatcher: &'a Dispatcher, fire: &'a StdArc<F>) -> Self {
+        Self { dispatcher, fire, own: None }
+    }
+
+    /// Keeps the first handover of the turn for the leader if the engine has workers, which can follow it, and sends the
+    /// others. False when the executor panicked.
+    fn send(&mut self, handover: &StdArc<Handover>) -> bool {
+        if self.own.is_none() && self.dispatcher.own_workers().is_some() {
+            self.own = Some(Errand::new(handover, self.fire));
+            return true;
+        }
+        self.dispatcher.dispatch(self.fire, handover)
+    }
+}
+
+/// Due chunks on their way out of a turn, gathered into handovers.
+struct HandingOver<'a, 'o, F: Fire> {
+    shard: usize,
+    shared: &'a ShardShared,
+    out: &'a mut Outlet<'o, F>,
     underway: &'a mut Underway,
     due: Vec<DueChunk>,
 }
 
-impl<F: Fire> HandingOver<'_, F> {
+impl<F: Fire> HandingOver<'_, '_, F> {
     /// Whether one more chunk may go to the workers.
     fn has_room(&self) -> bool {
         !self.due.is_empty() || self.underway.has_room()
@@ -437,10 +449,10 @@ impl<F: Fire> HandingOver<'_, F> {
         let tickets: usize = self.due.iter().map(|chunk| chunk.tickets().len()).sum();
         self.shared.counters.hand_over(self.due.len() as u64, tickets as u64, now);
         let handover = StdArc::new(Handover::new(self.shard, core::mem::take(&mut self.due)));
-        if !self.dispatcher.dispatch(self.fire, &handover) {
+        if !self.out.send(&handover) {
             self.shared.counters.panics.add(1);
         }
-        if !self.dispatcher.is_inline() {
+        if !self.out.dispatcher.is_inline() {
             self.underway.push(handover);
         }
     }

@@ -114,6 +114,7 @@ impl Pulse {
 #[cfg(all(test, not(tourbillon_loom)))]
 mod tests {
     use super::*;
+    use crate::roster::Roster;
 
     const MS: u64 = 1_000_000;
 
@@ -122,7 +123,7 @@ mod tests {
     }
 
     fn pulse() -> Pulse {
-        let shared = StdArc::new(ShardShared::new(64));
+        let shared = StdArc::new(ShardShared::new(64, &Roster::new(1)));
         Pulse::new(0, 0, TickLength::from_nanos(MS), Duration::from_millis(100), shared)
     }
 

@@ -1,6 +1,7 @@
 //! A shard without a thread, turned when it asks for it: how often it does.
 
 use super::*;
+use crate::roster::Roster;
 use crate::slab::Magazines;
 use crate::state::{Cancel, Claim};
 use crate::sync::AtomicU64;
@@ -42,8 +43,10 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let (shared, slots) =
-            (StdArc::new(ShardShared::new(1 << 16)), StdArc::new(Slots::new(1 << 16, Timestamp::ZERO)));
+        let (shared, slots) = (
+            StdArc::new(ShardShared::new(1 << 16, &Roster::new(1))),
+            StdArc::new(Slots::new(1 << 16, Timestamp::ZERO)),
+        );
         let shard = Shard::new(
             0,
             StdArc::clone(&shared),
@@ -71,7 +74,8 @@ impl Rig {
     /// A turn, and more of them until the shard sleeps: until when.
     fn turn(&mut self, now: Timestamp) -> Timestamp {
         loop {
-            if let Next::Sleep(wake) = self.shard.turn(now, &Dispatcher::Inline, &self.fire) {
+            if let Next::Sleep(wake) = self.shard.turn(now, &mut Outlet::new(&Dispatcher::Inline, &self.fire))
+            {
                 return wake.map_or(Timestamp::MAX, |wake| wake.at);
             }
         }

@@ -1,47 +1,171 @@
-//! The thread of a shard: turns and sleeps.
+//! The threads of an engine: they lead shards, run handlers, and stand by.
+//!
+//! There is a thread for each shard, and one for each worker. Thread `n` leads shard `n` at first, as far as there are
+//! shards; the others stand by. The parts change hands as handlers hold leaders up (`seat`):
+//!
+//! ```text
+//!            turn, sleep                 the handlers return
+//!          ┌──────────────┐          ┌────────────────────────┐
+//!          ▼              │          ▼                        │
+//!        lead a shard ────┴──► due: let go of it, run the handlers ── the shard was taken over ──► stand by
+//!          ▲                                                                                          │
+//!          └── its leader is held up by a handler ──── watch, or run jobs from the queue ◄────────────┘
+//! ```
 
-use super::{Next, Pulse, Shard, Wake};
-use crate::affinity::{self, Pin};
+use super::seat::{Leading, Seat};
+use super::{Next, Outlet, Pulse, Wake};
+use crate::affinity::{self, Freedom, Pin};
 use crate::clock::EngineClock;
-use crate::dispatch::{Dispatcher, Fire};
+use crate::dispatch::{Dispatcher, Errand, Fire, Workers, survives};
 use crate::parker::Parker;
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
 use crate::trace;
+use crate::watch::{Look, Looks};
+use core::time::Duration;
 
-/// Drives `shard` until the engine is shut down.
-pub(crate) fn drive<F: Fire>(
-    mut shard: Shard,
-    mut pulse: Pulse,
-    core: Option<usize>,
-    clock: &EngineClock,
-    dispatcher: &Dispatcher,
-    fire: &StdArc<F>,
-) {
-    let shared = StdArc::clone(&shard.shared);
-    let parker = &shared.parker;
-    parker.adopt_current_thread();
-    affinity::tighten_timer_slack();
-    if let Some(core) = core.filter(|&core| affinity::pin_current_thread(core) == Pin::Refused) {
-        shared.counters.pin_refused.set(1);
-        trace::pin_refused(pulse.engine, shard.index, core);
+/// How long a leader may be at its handlers, at least, before another thread takes the shard over; at most, twice that and
+/// the time that a thread takes to wake.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// What an engine's threads have in common.
+pub(crate) struct Crew<'a, F: Fire> {
+    pub(crate) seats: &'a [Seat],
+    pub(crate) clock: &'a EngineClock,
+    pub(crate) dispatcher: &'a Dispatcher,
+    pub(crate) fire: &'a StdArc<F>,
+}
+
+impl<F: Fire> Crew<'_, F> {
+    /// Serves as thread `me` until the engine is shut down.
+    pub(crate) fn serve(&self, me: usize) {
+        affinity::tighten_timer_slack();
+        let freedom = Freedom::of_current_thread();
+        let workers = self.dispatcher.own_workers().inspect(|workers| workers.enter_current_thread(me));
+        if let Some(leading) = self.seats.get(me).and_then(Seat::try_lead) {
+            self.lead(me, me, leading);
+        }
+        let Some(workers) = workers else { return };
+        freedom.give_back();
+        while let Some((shard, leading)) = self.stand_by(me, workers) {
+            self.lead(me, shard, leading);
+            freedom.give_back();
+        }
+        workers.drop_jobs();
     }
-    while !parker.is_closed() {
-        let now = clock.true_now();
-        pulse.begin_turn(now);
-        let next = shard.turn(now, dispatcher, fire);
-        pulse.end_turn(now, shard.due());
-        let Next::Sleep(wake) = next else { continue };
-        let slept = parker.sleep(
-            wake.map(|wake| wake.not_before),
-            || shard.may_sleep(wake),
-            || park(parker, &mut pulse, wake, clock),
-        );
-        if slept {
-            shared.counters.wakes.add(1);
+
+    /// Leads `shard` until another thread does, or the engine is shut down.
+    fn lead<'s>(&'s self, me: usize, shard: usize, mut leading: Leading<'s>) {
+        let seat = &self.seats[shard];
+        let shared = leading.shared();
+        let parker = &shared.parker;
+        parker.adopt_current_thread(me);
+        if let Some(core) = seat.core
+            && affinity::pin_current_thread(core) == Pin::Refused
+        {
+            shared.counters.pin_refused.set(1);
+            trace::pin_refused(leading.pulse.engine, shard, core);
+        }
+        while !parker.is_closed() {
+            let now = self.clock.true_now();
+            leading.pulse.begin_turn(now);
+            let mut out = Outlet::new(self.dispatcher, self.fire);
+            let next = leading.shard.turn(now, &mut out);
+            let due = leading.shard.due();
+            leading.pulse.end_turn(now, due);
+            if let Some(errand) = out.own {
+                let Some(still) = self.run_own(shard, leading, errand) else { return };
+                leading = still;
+                continue;
+            }
+            let Next::Sleep(wake) = next else { continue };
+            let led = &mut *leading;
+            let slept = parker.sleep(
+                wake.map(|wake| wake.not_before),
+                || led.shard.may_sleep(wake),
+                || park(parker, &mut led.pulse, wake, self.clock),
+            );
+            if slept {
+                shared.counters.wakes.add(1);
+            }
+        }
+        leading.pulse.end();
+    }
+
+    /// Runs a handover of the shard that the calling thread leads, and lets go of the shard meanwhile. `None` when another
+    /// thread leads it afterwards.
+    fn run_own<'s>(
+        &'s self,
+        shard: usize,
+        mut leading: Leading<'s>,
+        errand: Errand<F>,
+    ) -> Option<Leading<'s>> {
+        let workers = self.dispatcher.own_workers().filter(|_| leading.trust.ask());
+        let Some((workers, permit)) = workers.and_then(|workers| Some((workers, workers.permit()?))) else {
+            self.dispatcher.send(errand);
+            return Some(leading);
+        };
+        let wants_watcher = workers.watch().begin(shard);
+        drop(leading);
+        if wants_watcher {
+            workers.wake_one();
+        }
+        // It unwinds only where a clock of the user's does: that costs the handover and no more.
+        let _survived = survives(|| errand.run());
+        drop(permit);
+        self.take_seat(shard, workers)
+    }
+
+    fn take_seat(&self, shard: usize, workers: &Workers) -> Option<Leading<'_>> {
+        let leading = self.seats[shard].try_lead()?;
+        workers.watch().end(shard);
+        Some(leading)
+    }
+
+    /// Runs jobs and watches, until there is a shard to lead: that, or `None` when the engine was shut down.
+    fn stand_by(&self, me: usize, workers: &Workers) -> Option<(usize, Leading<'_>)> {
+        let watch = workers.watch();
+        let mut looks: Option<Looks> = None;
+        loop {
+            if workers.has_job() {
+                if looks.take().is_some() {
+                    watch.pass_on();
+                    workers.wake_one();
+                }
+                workers.run_jobs();
+            }
+            if workers.is_closed() {
+                return None;
+            }
+            if looks.is_none() && watch.take() {
+                looks = Some(Looks::new(watch));
+            }
+            let Some(memory) = &mut looks else {
+                workers.stand_by(me);
+                continue;
+            };
+            if !workers.stand_watch(me, PATIENCE) {
+                continue;
+            }
+            match memory.look(watch) {
+                Look::Busy => {}
+                Look::Quiet => {
+                    if watch.leave() {
+                        looks = None;
+                    }
+                }
+                Look::Stuck(shard) => {
+                    if let Some(mut leading) = self.take_seat(shard, workers) {
+                        leading.trust.lose();
+                        leading.shared().counters.takeovers.add(1);
+                        watch.pass_on();
+                        workers.wake_one();
+                        return Some((shard, leading));
+                    }
+                }
+            }
         }
     }
-    pulse.end();
 }
 
 /// Sleeps until `wake`, or until woken. False when it is time already.

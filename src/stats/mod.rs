@@ -94,6 +94,9 @@ pub struct ShardStats {
     pub queued_timers: u64,
     /// For how long the first of them has waited, if workers take them in their order.
     pub queue_age: Duration,
+    /// Times that another thread took the shard over, since a handler held up the thread that led it. Each one made other timers
+    /// of the shard some two milliseconds late: see [`Builder::workers`](crate::Builder::workers).
+    pub takeovers: u64,
     /// Times the shard was late by more than [`stall_after`](Stats::stall_after).
     pub stalls: u64,
     /// The longest that it was late in a stall.
@@ -124,6 +127,7 @@ impl ShardStats {
             queued_chunks: counters.waiting_chunks(),
             queued_timers: now.map_or(0, |_| counters.waiting_tickets()),
             queue_age: now.map_or(Duration::ZERO, |now| counters.waited(now)),
+            takeovers: counters.takeovers.get(),
             stalls: counters.stalls.get(),
             worst_stall: counters.worst_stall(),
             behind: now.map_or(Duration::ZERO, |now| counters.behind(now)),
@@ -147,6 +151,7 @@ impl ShardStats {
             queued_chunks: sum(|shard| shard.queued_chunks),
             queued_timers: sum(|shard| shard.queued_timers),
             queue_age: worst(|shard| shard.queue_age),
+            takeovers: sum(|shard| shard.takeovers),
             stalls: sum(|shard| shard.stalls),
             worst_stall: worst(|shard| shard.worst_stall),
             behind: worst(|shard| shard.behind),

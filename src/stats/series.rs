@@ -47,7 +47,7 @@ impl Series {
 }
 
 /// Every series. What is called `_total` is a counter.
-pub(super) const SERIES: [Series; 33] = [
+pub(super) const SERIES: [Series; 34] = [
     Series::new(
         "tourbillon_scheduled_total",
         "Timers scheduled, rescheduled ones again.",
@@ -160,6 +160,11 @@ pub(super) const SERIES: [Series; 33] = [
         "tourbillon_unparks_total",
         "Times a producer woke the shard.",
         Shard(|shard| Count(shard.unparks)),
+    ),
+    Series::new(
+        "tourbillon_takeovers_total",
+        "Times another thread took the shard over from one that a handler held up.",
+        Shard(|shard| Count(shard.takeovers)),
     ),
     Series::new(
         "tourbillon_stalls_total",

@@ -34,6 +34,7 @@ fn a_known_history_gives_its_numbers() {
         ("stale_tickets_total{shard=\"0\"}", 1.0),
         ("stale_tickets_total{shard=\"1\"}", 0.0),
         ("wakes_total{shard=\"0\"}", 0.0),
+        ("takeovers_total{shard=\"0\"}", 0.0),
         ("stalls_total{shard=\"0\"}", 0.0),
         ("worst_stall_seconds{shard=\"0\"}", 0.0),
         ("behind_seconds{shard=\"0\"}", 0.0),

@@ -1,0 +1,159 @@
+//! Handlers that a shard's leader runs itself, and the thread that watches whether they return.
+//!
+//! A leader that is about to run handlers says so and lets go of its shard (`shard::seat`). One of the threads that stand
+//! by watches: it looks at all shards once in a while, and takes a shard over whose leader is at the same handlers as at
+//! the look before. While no leader runs handlers, no thread watches, and none wakes.
+//!
+//! # Layout
+//! ```text
+//! watch          IDLE     no thread watches
+//!                WANTED   a leader wants a watcher; a thread that stands by was woken, or looks before it sleeps
+//!                TAKEN    a thread watches
+//! firing[shard]  odd      the shard's leader runs handlers; each run of handlers has its own number
+//!                even     it does not
+//! ```
+//! A shard's number is changed only by the thread that leads the shard.
+//!
+//! # Transitions
+//! | operation | from -> to          | otherwise                              |
+//! |-----------|---------------------|----------------------------------------|
+//! | `begin`   | idle -> wanted: the caller wakes a thread | wanted, taken: nothing |
+//! | `take`    | wanted -> taken     | idle, taken: false                     |
+//! | `pass_on` | taken -> wanted: the caller wakes a thread |                       |
+//! | `leave`   | taken -> idle       | a leader runs handlers: taken again, unless wanted by now |
+//!
+//! # Invariants
+//! Y1. While a leader runs handlers, the watch is wanted or taken.
+//!
+//! `begin` changes the number, fences and reads the watch; `leave` gives the watch up, fences and reads the numbers. One
+//! of the two sees the other.
+//!
+//! # Synchronisation
+//! | pair | one side | other side | what is ruled out | model |
+//! |------|----------|------------|-------------------|-------|
+//! | Y2   | `begin`  | `leave`    | both miss         | `watch::a_leader_begins_while_the_watcher_leaves` |
+//!
+//! Nothing is handed over here: the shard comes with its lock.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crossbeam_utils::CachePadded;
+
+const IDLE: u32 = 0;
+const WANTED: u32 = 1;
+const TAKEN: u32 = 2;
+
+/// Which leaders run handlers, and whether a thread watches.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    watch: CachePadded<AtomicU32>,
+    firing: Box<[CachePadded<AtomicU64>]>,
+}
+
+impl Watch {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self {
+            watch: CachePadded::new(AtomicU32::new(IDLE)),
+            firing: (0..shards).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+        }
+    }
+
+    /// The calling thread leads `shard` and is about to run handlers. True when the caller must wake a thread to watch.
+    #[must_use]
+    pub(crate) fn begin(&self, shard: usize) -> bool {
+        let number = &self.firing[shard];
+        // Ordering: Relaxed. Only the shard's leader writes; the lock of the shard orders the leaders.
+        number.store((number.load(Ordering::Relaxed) + 1) | 1, Ordering::Relaxed);
+        // Ordering: SeqCst fence [Y2]: the number is before the look at the watch.
+        fence(Ordering::SeqCst);
+        // Ordering: Relaxed. The fence orders it.
+        self.watch.load(Ordering::Relaxed) == IDLE && self.change(IDLE, WANTED)
+    }
+
+    /// The calling thread leads `shard` again.
+    pub(crate) fn end(&self, shard: usize) {
+        let number = &self.firing[shard];
+        // Ordering: Relaxed. As in `begin`.
+        number.store(number.load(Ordering::Relaxed).next_multiple_of(2), Ordering::Relaxed);
+    }
+
+    /// Whether a leader wants a watcher.
+    pub(crate) fn is_wanted(&self) -> bool {
+        // Ordering: Relaxed. The sleepers' fences order it as they order an offer (U1).
+        self.watch.load(Ordering::Relaxed) == WANTED
+    }
+
+    /// Makes the calling thread the watcher if one is wanted.
+    pub(crate) fn take(&self) -> bool {
+        self.is_wanted() && self.change(WANTED, TAKEN)
+    }
+
+    /// The watcher has something else to do. The caller wakes a thread.
+    pub(crate) fn pass_on(&self) {
+        // Ordering: Relaxed. See `is_wanted`.
+        self.watch.store(WANTED, Ordering::Relaxed);
+    }
+
+    /// The watcher leaves, unless a leader runs handlers: false when it goes on.
+    #[must_use]
+    pub(crate) fn leave(&self) -> bool {
+        // Ordering: Relaxed. The fence orders it.
+        self.watch.store(IDLE, Ordering::Relaxed);
+        // Ordering: SeqCst fence [Y2]: the watch is given up before the look at the numbers.
+        fence(Ordering::SeqCst);
+        let is_missed = (0..self.firing.len()).any(|shard| is_running(self.number(shard)));
+        !(is_missed && self.change(IDLE, TAKEN))
+    }
+
+    fn number(&self, shard: usize) -> u64 {
+        // Ordering: Relaxed. A stale number postpones the watcher's verdict by one look.
+        self.firing[shard].load(Ordering::Relaxed)
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        // Ordering: Relaxed. Nothing is handed over.
+        self.watch.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+fn is_running(number: u64) -> bool {
+    number % 2 == 1
+}
+
+/// The watcher's memory of one look.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    seen: Box<[u64]>,
+}
+
+/// What a look finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The leader of this shard is at the same handlers as at the look before.
+    Stuck(usize),
+    /// Leaders ran handlers since.
+    Busy,
+    /// No leader ran handlers since.
+    Quiet,
+}
+
+impl Looks {
+    /// As the watcher begins: what runs now may have begun just now.
+    pub(crate) fn new(watch: &Watch) -> Self {
+        Self { seen: (0..watch.firing.len()).map(|shard| watch.number(shard)).collect() }
+    }
+
+    /// Looks at all shards. To be called once in a while: handlers that are quick have returned by then.
+    pub(crate) fn look(&mut self, watch: &Watch) -> Look {
+        let mut found = Look::Quiet;
+        for (shard, seen) in self.seen.iter_mut().enumerate() {
+            let number = watch.number(shard);
+            match (number == *seen, is_running(number)) {
+                (true, true) => found = Look::Stuck(shard),
+                (false, _) if found == Look::Quiet => found = Look::Busy,
+                _ => {}
+            }
+            *seen = number;
+        }
+        found
+    }
+}

@@ -1,0 +1,154 @@
+//! Shards whose leader is held up by a handler: another thread takes them over.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon::{Builder, Fired};
+
+const MS: Duration = Duration::from_millis(1);
+/// For what should come at once, on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a timer's handler does.
+enum Act {
+    /// Waits for a message, or for the end of its sender.
+    Block(mpsc::Receiver<()>),
+    Report(mpsc::Sender<thread::ThreadId>),
+}
+
+fn act(fired: Fired<'_, Act>) {
+    match fired.payload {
+        Act::Block(gate) => drop(gate.recv()),
+        Act::Report(sender) => drop(sender.send(thread::current().id())),
+    }
+}
+
+#[test]
+fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
+    let engine = Builder::new().shards(1).workers(2).build(act).unwrap();
+    for round in 1..=3 {
+        let (gate, blocked) = mpsc::channel();
+        engine.handle().schedule(MS, Act::Block(blocked)).unwrap();
+        thread::sleep(20 * MS);
+        for delay in [1, 5, 30] {
+            let (sender, fired) = mpsc::channel();
+            engine.handle().schedule(delay * MS, Act::Report(sender)).unwrap();
+            fired.recv_timeout(PATIENCE).expect("fires while another handler blocks");
+        }
+        drop(gate);
+        let stats = engine.handle().stats();
+        assert!((1..=round).contains(&stats.total.takeovers), "{}", stats.total.takeovers);
+    }
+}
+
+/// Nothing can fire then, and all the rest goes on.
+#[test]
+fn a_shard_drains_its_lanes_while_every_worker_is_blocked() {
+    let engine = Builder::new().shards(1).workers(1).lane_capacity(64).build(act).unwrap();
+    let (gate, blocked) = mpsc::channel();
+    engine.handle().schedule(MS, Act::Block(blocked)).unwrap();
+    thread::sleep(20 * MS);
+    let (sender, fired) = mpsc::channel();
+    // Far more than the lane holds: the calls wait for the shard.
+    let ids: Vec<_> =
+        (0..5_000).map(|_| engine.handle().schedule(5 * MS, Act::Report(sender.clone())).unwrap()).collect();
+    let cancelled =
+        ids.iter().step_by(2).filter(|&&id| engine.handle().cancel(id).payload().is_some()).count();
+    assert_eq!(cancelled, 2_500);
+    assert!(fired.recv_timeout(30 * MS).is_err(), "the only worker is blocked");
+    drop((gate, sender));
+    assert_eq!(fired.iter().count(), 2_500);
+}
+
+#[test]
+fn a_handler_may_wait_for_room_in_the_lane_of_its_own_shard() {
+    let (sender, done) = mpsc::channel();
+    let engine = Builder::new()
+        .shards(1)
+        .workers(1)
+        .lane_capacity(64)
+        .build(move |fired: Fired<'_, u32>| {
+            for _ in 0..fired.payload {
+                fired.engine().schedule(MS, 0).unwrap();
+            }
+            sender.send(fired.payload).unwrap();
+        })
+        .unwrap();
+    engine.handle().schedule(MS, 5_000).unwrap();
+    let mut fired = 0;
+    while fired < 5_001 {
+        done.recv_timeout(PATIENCE).expect("the handler waits for its own shard for ever");
+        fired += 1;
+    }
+}
+
+#[test]
+fn every_timer_fires_once_while_leaders_change() {
+    const TIMERS: usize = 20_000;
+    let (counts, early) = (Arc::new(Mutex::new(vec![0_u8; TIMERS])), Arc::new(AtomicU64::new(0)));
+    let (counting, judging) = (Arc::clone(&counts), Arc::clone(&early));
+    let engine = Builder::new()
+        .shards(2)
+        .workers(3)
+        .build(move |fired: Fired<'_, (usize, Instant, Duration)>| {
+            let (n, armed, delay) = fired.payload;
+            judging.fetch_add(u64::from(armed.elapsed() < delay), Ordering::Relaxed);
+            counting.lock().unwrap()[n] += 1;
+            // From quick to far beyond what a leader is given.
+            match n % 1_000 {
+                0 => thread::sleep(7 * MS),
+                1 => thread::sleep(2 * MS),
+                _ => {}
+            }
+        })
+        .unwrap();
+    for n in 0..TIMERS {
+        let delay = Duration::from_micros(1_000 + n as u64 * 7_919 % 1_000_000);
+        engine.handle().schedule(delay, (n, Instant::now(), delay)).unwrap();
+    }
+    let end = Instant::now() + PATIENCE;
+    while engine.handle().stats().fired < TIMERS as u64 && Instant::now() < end {
+        thread::sleep(MS);
+    }
+    let takeovers = engine.handle().stats().total.takeovers;
+    assert!(engine.handle().shutdown().is_empty());
+    assert!(counts.lock().unwrap().iter().all(|&count| count == 1), "fired twice, or never");
+    assert_eq!(early.load(Ordering::Relaxed), 0);
+    assert!(takeovers > 0, "no leader was held up");
+}
+
+/// A shutdown while handlers block: it waits for them, and returns the rest.
+#[test]
+fn a_shutdown_waits_for_a_leader_that_is_held_up() {
+    let engine = Builder::new().shards(1).workers(1).build(act).unwrap();
+    let (gate, blocked) = mpsc::channel();
+    engine.handle().schedule(MS, Act::Block(blocked)).unwrap();
+    thread::sleep(20 * MS);
+    let (sender, _fired) = mpsc::channel();
+    engine.handle().schedule(5 * MS, Act::Report(sender)).unwrap();
+    let opener = thread::spawn(move || {
+        thread::sleep(50 * MS);
+        drop(gate);
+    });
+    let begun = Instant::now();
+    assert_eq!(engine.handle().shutdown().len(), 1);
+    assert!(begun.elapsed() >= 20 * MS, "it did not wait for the handler");
+    opener.join().unwrap();
+}
+
+/// A handler that is quick stays on one thread: there is no second wake-up.
+#[test]
+fn quick_handlers_run_on_the_shards_own_thread() {
+    let engine = Builder::new().shards(1).workers(2).build(act).unwrap();
+    let mut threads = HashSet::new();
+    for _ in 0..50 {
+        let (sender, fired) = mpsc::channel();
+        engine.handle().schedule(MS, Act::Report(sender)).unwrap();
+        threads.insert(fired.recv_timeout(PATIENCE).unwrap());
+    }
+    let takeovers = engine.handle().stats().total.takeovers;
+    // The system may take the thread from its core for longer than a handler is given: then another one takes over.
+    assert!(takeovers > 0 || threads.len() == 1, "{} threads", threads.len());
+}

@@ -6,6 +6,9 @@
 //! | L1: `is_live_after_arming` without its fence | `two_touches_race_with_the_expiry` |
 //! | `expire` does nothing | `a_touch_races_with_the_expiry` |
 //! | `may_be_removed` is always true | `a_touch_races_with_the_expiry` |
+//! | `is_touched` expires nothing | `a_touch_races_with_the_expiry` |
+//! | `is_touched` does not look | `a_touch_races_with_the_expiry`, `two_touches_race_with_the_expiry` |
+//! | `take_out` ends nothing | the same two |
 //!
 //! What a touch and a removal decide is the shipped `Life`'s. The map is a lock around one place: the shipped one sleeps on a
 //! lock of the system, which loom does not have.

@@ -7,14 +7,14 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | `end_with` says nothing | `a_sleep_races_with_the_last_run`, `run_races_with_the_last_run`, `two_shutdowns_say_one_last_word`, and 4 more |
+//! | `end_with` says nothing | `a_sleep_races_with_the_last_run`, `run_races_with_the_last_run`, `two_shutdowns_say_one_last_word`, and 5 more |
 //! | `end_with` says it to a dropped timer | none: the payload is there, and a task is woken that waits no more |
-//! | `end_with` lists a timer that was armed during its run, though it is shut | none: no handler here arms |
-//! | `shut_running` runs a timer that runs | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 1 more |
+//! | `end_with` lists a timer that was armed during its run, though it is shut | `a_handler_that_arms_races_with_the_last_run` |
+//! | `shut_running` runs a timer that runs | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
 //! | `shut_running` runs one that is shut | `two_shutdowns_say_one_last_word` |
-//! | O1: `shut_running` leaves it held | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 1 more |
-//! | O4: `shut_running` leaves it listed | `arm_races_with_the_last_run` |
-//! | O4: `list` ignores the shutdown | `a_sleep_races_with_the_last_run`, `arm_races_with_the_last_run` |
+//! | O1: `shut_running` leaves it held | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
+//! | O4: `shut_running` leaves it listed | `arm_races_with_the_last_run`, and 1 more |
+//! | O4: `list` ignores the shutdown | `a_sleep_races_with_the_last_run`, `arm_races_with_the_last_run`, and 1 more |
 //! | O5: `end_with` ignores a drop | `drop_and_fire_race_with_the_last_run`, `drop_races_with_the_last_run`, `make_and_drop_race_with_the_last_run` |
 //! | O5: `release` vacates a running timer | the same three |
 //! | `end_with` forgets who waits | `who_waits_for_the_last_run_is_told` |
@@ -163,8 +163,8 @@ fn drop_and_fire_race_with_the_last_run() {
     });
 }
 
-/// Legal endings: (a) the arm returns `Pending`, having been acknowledged before; (b) it returns `Shut`, or `Running` during the
-/// last run. It is forgotten in each, and nothing fires.
+/// Legal endings: (a) the arm returns `Pending`, having been acknowledged before; (b) it returns `Shut`. It is forgotten in
+/// either, and nothing fires.
 #[test]
 fn arm_races_with_the_last_run() {
     model("arm_races_with_the_last_run", || {
@@ -173,12 +173,38 @@ fn arm_races_with_the_last_run() {
         let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
         let shutdown = thread::spawn(move || other.shut_down(|| said.say(&other)));
         let armed = world.arm(OWNER, EARLY);
-        assert!(matches!(armed, Arm::Pending | Arm::Running | Arm::Shut), "{armed:?}");
+        assert!(matches!(armed, Arm::Pending | Arm::Shut), "{armed:?}");
         assert_eq!(shutdown.join().unwrap(), Ended::Run { waited: false });
         assert_eq!((words.count(), world.control().armed_for()), (1, None));
         assert_eq!(world.arm(OWNER, LATER), Arm::Shut);
         assert_eq!(world.turn(OWNER, stamp, LATER), None);
         assert_eq!(world.settle(LATER), None);
+        world.drop_handle();
+        assert_vacant(&world);
+    });
+}
+
+/// A handler arms its own timer. Legal endings: (a) the shutdown comes before the handler, which does not run; (b) it meets the
+/// run, whose end says the last word and forgets the arming; (c) the run has ended with the timer listed again, and the
+/// shutdown's own run ends that. The last word is said once, and nothing fires afterwards.
+#[test]
+fn a_handler_that_arms_races_with_the_last_run() {
+    model("a_handler_that_arms_races_with_the_last_run", || {
+        let (world, stamp) = held();
+        let words = Arc::new(Words::default());
+        let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
+        let worker = thread::spawn(move || {
+            let arms = || {
+                let armed = other.arm(OTHER, LATER);
+                assert!(matches!(armed, Arm::Running | Arm::Shut), "{armed:?}");
+            };
+            other.fire_with(OTHER, stamp, DUE, arms, || said.say(&other));
+        });
+        let _ = world.shut_down(|| words.say(&world));
+        worker.join().unwrap();
+        assert_eq!((words.count(), world.control().armed_for()), (1, None));
+        assert_eq!(world.settle(LATER), None);
+        assert_eq!(world.arm(OWNER, LATER), Arm::Shut);
         world.drop_handle();
         assert_vacant(&world);
     });

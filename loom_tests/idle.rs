@@ -6,6 +6,12 @@
 //! | L1: `is_live_after_arming` without its fence | `two_touches_race_with_the_expiry` |
 //! | `expire` does nothing | `a_touch_races_with_the_expiry` |
 //! | `may_be_removed` is always true | `a_touch_races_with_the_expiry` |
+//! | `is_touched` expires nothing | `a_touch_races_with_the_expiry` |
+//! | `is_touched` does not look | `a_touch_races_with_the_expiry`, `two_touches_race_with_the_expiry` |
+//! | `take_out` ends nothing | the same two |
+//!
+//! What a touch and a removal decide is the shipped `Life`'s. The map is a lock around one place: the shipped one sleeps on a
+//! lock of the system, which loom does not have.
 //!
 //! A look at the deadline has no model: loom did not bring its load behind the begin of the run. It has a test,
 //! `a_connection_that_has_no_deadline_any_more_cannot_be_removed`.
@@ -16,6 +22,7 @@ use crate::state::Control;
 use crate::state::owned::{AfterRun, Arm, Begin, Look, Pinned};
 use crate::sync::{ModelledMutex, StdArc, thread};
 use crate::tick::Timestamp;
+use crate::timer::{ArmError, Armed};
 use crate::uses::idle::life::Life;
 
 /// Deadlines in units that the state tells apart.
@@ -62,27 +69,24 @@ impl Connection {
 
     /// As `Connection::touch_at`.
     fn touch(&self) -> bool {
-        let armed = self.arm(LATER);
-        if matches!(armed, Arm::Pending | Arm::Post { .. }) && self.life.is_live_after_arming() {
-            return true;
-        }
-        if armed == Arm::Running {
-            self.life.expire();
-        }
-        let _ = self.control().disarm(self.slab.slots().barrier());
-        false
+        let armed = match self.arm(LATER) {
+            Arm::Pending | Arm::Post { .. } => Ok(Armed::Pending),
+            Arm::Running => Ok(Armed::Running),
+            Arm::Shut => Err(ArmError::ShutDown),
+            Arm::Dropped => Err(ArmError::Dropped),
+        };
+        self.life.is_touched(armed, || {
+            let _ = self.control().disarm(self.slab.slots().barrier());
+        })
     }
 
-    /// As the map does.
+    /// As `Shared::take_out`, from a map with one place.
     fn take_out(&self, may_be: impl FnOnce(&Life) -> bool) -> bool {
-        let is_out = {
+        let take = || {
             let mut is_in = self.map.lock().unwrap();
-            *is_in && may_be(&self.life) && core::mem::replace(&mut *is_in, false)
+            (*is_in && may_be(&self.life)).then(|| *is_in = false)
         };
-        if is_out {
-            self.life.end();
-        }
-        is_out
+        self.life.take_out(take).is_some()
     }
 
     fn remove(&self) -> bool {

@@ -15,6 +15,8 @@ mod handover;
 #[cfg(feature = "tasks")]
 mod idle;
 mod inbox;
+#[cfg(feature = "async")]
+mod last_run;
 mod owned;
 mod parker;
 mod sessions;

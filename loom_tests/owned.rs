@@ -27,7 +27,8 @@
 //! | S1: `change`'s Acquire on failure | `idle_sees_what_the_run_did` |
 //! | S2: `disarm`'s load | `idle_sees_what_the_run_did` |
 //! | S2: `has_run` | `who_waits_sees_what_the_run_did` |
-//! | the Acquire of `look`, `begin`, `end`, `armed_for`; Release of `own`, of the deadlines (T3) | none: a CAS comes first, or no model has such a reader |
+//! | the Acquire of `look`, `begin`, `end`, `armed_for`; Release of the deadlines (T3) | none: a CAS comes first, or no model has such a reader |
+//! | S2: Release of `own` | none here: its reader is the shutdown, see `last_run` |
 
 use super::model;
 use crate::barrier::Barrier;
@@ -40,9 +41,9 @@ use crate::tick::{Tick, Timestamp};
 use crate::ticket::{Posting, Ticket};
 
 /// Deadlines within one unit of a look, which the pin tells apart.
-const EARLY: Timestamp = Timestamp::from_nanos(10);
-const DUE: Timestamp = Timestamp::from_nanos(20);
-const LATER: Timestamp = Timestamp::from_nanos(30);
+pub(super) const EARLY: Timestamp = Timestamp::from_nanos(10);
+pub(super) const DUE: Timestamp = Timestamp::from_nanos(20);
+pub(super) const LATER: Timestamp = Timestamp::from_nanos(30);
 
 /// Runs a model with deadlines in one unit, and with deadlines a unit apart, which the state tells apart.
 fn model_of_three_deadlines(name: &str, f: fn([Timestamp; 3])) {
@@ -52,42 +53,53 @@ fn model_of_three_deadlines(name: &str, f: fn([Timestamp; 3])) {
 }
 
 /// A slab with one owned timer, whose payload is 7, and the tickets that each thread posted last, until they are looked at.
-struct World {
-    slab: Slab<u32>,
-    index: u32,
+pub(super) struct World {
+    pub(super) slab: Slab<u32>,
+    pub(super) index: u32,
     /// Deadline above stamp.
     tickets: [AtomicU64; 2],
 }
 
 const NONE: u64 = 0;
 /// The model's main thread, which has the timer.
-const OWNER: usize = 0;
+pub(super) const OWNER: usize = 0;
 /// The other one.
-const OTHER: usize = 1;
+pub(super) const OTHER: usize = 1;
 
 impl World {
     fn new() -> StdArc<Self> {
+        let world = Self::vacant();
+        world.make();
+        world
+    }
+
+    /// One whose slot has no timer yet.
+    pub(super) fn vacant() -> StdArc<Self> {
         let slab = Slab::new(2, Timestamp::ZERO);
         let index = Magazines::new().take(slab.slots()).unwrap();
-        // SAFETY: the magazine gave the vacant slot.
-        unsafe { slab.write(index, 7) };
-        slab.slots().control(index).own(slab.slots().pin(index));
         StdArc::new(Self { slab, index, tickets: [AtomicU64::new(NONE), AtomicU64::new(NONE)] })
     }
 
+    /// Makes the timer in its slot, which is vacant.
+    pub(super) fn make(&self) {
+        // SAFETY: the magazine gave the vacant slot, and nobody put it back.
+        unsafe { self.slab.write(self.index, 7) };
+        self.control().own(self.pin());
+    }
+
     /// One that is armed for `deadline`, and its ticket's stamp.
-    fn armed(deadline: Timestamp) -> (StdArc<Self>, u32) {
+    pub(super) fn armed(deadline: Timestamp) -> (StdArc<Self>, u32) {
         let world = Self::new();
         assert_eq!(world.arm(OWNER, deadline), Arm::Pending);
         let stamp = world.take_ticket(OWNER).unwrap().1;
         (world, stamp)
     }
 
-    fn control(&self) -> &Control {
+    pub(super) fn control(&self) -> &Control {
         self.slab.slots().control(self.index)
     }
 
-    fn pin(&self) -> Pinned<'_> {
+    pub(super) fn pin(&self) -> Pinned<'_> {
         self.slab.slots().pin(self.index)
     }
 
@@ -102,7 +114,7 @@ impl World {
         (ticket != NONE).then_some((Timestamp::from_nanos(ticket >> 32), stamp))
     }
 
-    fn arm(&self, who: usize, deadline: Timestamp) -> Arm {
+    pub(super) fn arm(&self, who: usize, deadline: Timestamp) -> Arm {
         self.arm_past(self.slab.slots().barrier(), who, deadline)
     }
 
@@ -133,13 +145,25 @@ impl World {
 
     /// What a worker does with a due timer: the deadline that it fired for.
     fn fire(&self, who: usize, stamp: u32, now: Timestamp, handler: impl FnOnce()) -> Option<Timestamp> {
+        self.fire_with(who, stamp, now, handler, || {})
+    }
+
+    /// The same, with the word that the end of the run says if the shutdown met it.
+    pub(super) fn fire_with(
+        &self,
+        who: usize,
+        stamp: u32,
+        now: Timestamp,
+        handler: impl FnOnce(),
+        last_word: impl FnOnce(),
+    ) -> Option<Timestamp> {
         match self.control().begin(stamp, now, self.pin()) {
             Begin::Run { deadline } => {
                 assert!(deadline <= now, "fired early");
                 // SAFETY: O5: we have not ended the run.
                 assert_eq!(unsafe { *self.slab.peek(self.index) }, 7);
                 handler();
-                match self.control().end(self.pin()).then {
+                match self.control().end_with(self.pin(), last_word).then {
                     AfterRun::Later { stamp, look } => self.post(who, stamp, look),
                     AfterRun::AtRest => {}
                     AfterRun::Free => self.free(),
@@ -159,12 +183,12 @@ impl World {
     }
 
     /// A look at a due ticket, and a firing.
-    fn turn(&self, who: usize, stamp: u32, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn turn(&self, who: usize, stamp: u32, now: Timestamp) -> Option<Timestamp> {
         if self.look(who, stamp, now) { self.fire(who, stamp, now, || {}) } else { None }
     }
 
     /// What fires at `now`, of all tickets that were posted. Nobody else is left.
-    fn settle(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn settle(&self, now: Timestamp) -> Option<Timestamp> {
         let mut fired = None;
         for who in [OWNER, OTHER] {
             let Some((due, stamp)) = self.take_ticket(who) else { continue };
@@ -177,12 +201,12 @@ impl World {
         fired
     }
 
-    fn free(&self) {
+    pub(super) fn free(&self) {
         // SAFETY: O5: we vacated the slot.
         assert_eq!(unsafe { self.slab.take(self.index) }, 7);
     }
 
-    fn drop_handle(&self) {
+    pub(super) fn drop_handle(&self) {
         match self.control().release(self.pin()) {
             Release::Vacated => self.free(),
             Release::Left => {}
@@ -317,9 +341,14 @@ fn drop_races_with_running_handler() {
 }
 
 /// The slot is vacant, in the next generation: freed exactly once.
-fn assert_vacant(world: &World) {
+pub(super) fn assert_vacant(world: &World) {
+    assert_vacant_in(world, 1);
+}
+
+/// The slot is vacant, in that generation.
+pub(super) fn assert_vacant_in(world: &World, generation: u64) {
     let (id, _) = world.control().arm(world.index, DUE);
-    assert!(id.is_of(1));
+    assert!(id.is_of(generation));
 }
 
 /// A handler arms its own timer while the owner disarms it: what was stored last is in force, and fires if it is armed.
@@ -511,7 +540,7 @@ fn disarm_races_with_a_handler_that_disarms() {
 }
 
 /// A timer that is held, the heavy fence being passed: from here on nothing rests on the light one.
-fn held() -> (StdArc<World>, u32) {
+pub(super) fn held() -> (StdArc<World>, u32) {
     let (world, stamp) = World::armed(DUE);
     assert!(world.look(OWNER, stamp, DUE));
     (world, stamp)

@@ -22,8 +22,8 @@ const DUE: Timestamp = Timestamp::from_nanos(20);
 
 /// A task, as far as it matters: whether it was woken.
 #[derive(Default)]
-struct Task {
-    woken: AtomicBool,
+pub(super) struct Task {
+    pub(super) woken: AtomicBool,
 }
 
 impl Wake for Task {
@@ -33,7 +33,7 @@ impl Wake for Task {
 }
 
 impl Task {
-    fn is_woken(&self) -> bool {
+    pub(super) fn is_woken(&self) -> bool {
         self.woken.load(Ordering::Relaxed)
     }
 }

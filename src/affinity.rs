@@ -60,7 +60,8 @@ pub(crate) fn pin_current_thread(_core: usize) -> Pin {
 }
 
 /// How many threads can run at once: the cores that this process may use, or fewer where its container's share of
-/// processor time is smaller.
+/// processor time is smaller. The standard library finds that share, in control groups of both versions; `tests/quota.rs`
+/// holds it to trees of both.
 pub(crate) fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

@@ -1,6 +1,8 @@
 //! A container that grants half a core: an engine has one shard there, not one for each core of the machine.
 //!
-//! The test makes a control group, which takes a privilege, and starts this program again as a child in it.
+//! The standard library finds the quota. One test makes a control group of the version that the system has, and starts this
+//! program again as a child in it. The other one makes folders with what control groups of both versions show, and a child
+//! whose root such a folder is starts an engine. Both take a privilege.
 #![cfg(target_os = "linux")]
 
 use std::env;
@@ -11,6 +13,8 @@ use std::process::Command;
 use tourbillon::{Builder, Fired};
 
 const CHILD: &str = "TOURBILLON_QUOTA_CHILD";
+/// The root of a child.
+const ROOT: &str = "TOURBILLON_QUOTA_ROOT";
 
 /// A control group, which ends with this.
 struct Group(PathBuf);
@@ -85,4 +89,218 @@ fn half_a_core_is_one_shard() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("shards: 1\n"), "{text}");
+}
+
+// --- Trees ---
+
+/// What a tree shows of the process's place among the control groups, by the version of the groups.
+const IN_V2: (&str, &str) = ("proc/self/cgroup", "0::/a/b/c\n");
+const IN_V1: (&str, &str) =
+    ("proc/self/cgroup", "9:memory:/a\n4:cpu,cpuacct:/a/b/c\n1:name=systemd:/elsewhere\n0::/\n");
+
+/// How many shards an engine has by default.
+#[derive(Clone, Copy)]
+enum Shards {
+    One,
+    /// One for each core.
+    All,
+    /// Two, or one where there is one core.
+    Two,
+}
+
+/// A tree of control groups: its name, its files with their contents, and what is expected of it. A quota that is no whole
+/// number of cores is rounded down, to one core at least.
+type Tree<'a> = (&'a str, &'a [(&'a str, &'a str)], Shards);
+
+/// The second version's groups: `quota period` in one file, in each group up to the root's children.
+const TREES_OF_V2: [Tree<'_>; 12] = [
+    ("half a core", &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "50000 100000\n")], Shards::One),
+    (
+        "one core and a half",
+        &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "150000 100000\n")],
+        Shards::One,
+    ),
+    (
+        "two cores and a half",
+        &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "250000 100000\n")],
+        Shards::Two,
+    ),
+    (
+        "the least in the outermost group",
+        &[
+            IN_V2,
+            V2_IS_HERE,
+            ("sys/fs/cgroup/a/b/c/cpu.max", "9000000 100000\n"),
+            ("sys/fs/cgroup/a/b/cpu.max", "max 100000\n"),
+            ("sys/fs/cgroup/a/cpu.max", "100000 100000\n"),
+        ],
+        Shards::One,
+    ),
+    (
+        "the least in the middle",
+        &[
+            IN_V2,
+            V2_IS_HERE,
+            ("sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"),
+            ("sys/fs/cgroup/a/b/cpu.max", "5000 10000\n"),
+            ("sys/fs/cgroup/a/cpu.max", "9000000 100000\n"),
+        ],
+        Shards::One,
+    ),
+    (
+        "no file in the innermost group",
+        &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/cpu.max", "50000 100000\n")],
+        Shards::One,
+    ),
+    ("no quota", &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n")], Shards::All),
+    ("no file at all", &[IN_V2, V2_IS_HERE], Shards::All),
+    ("no second version", &[IN_V2, ("sys/fs/cgroup/a/b/c/cpu.max", "50000 100000\n")], Shards::All),
+    ("a word", &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "garbage")], Shards::All),
+    ("a period of zero", &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "50000 0\n")], Shards::All),
+    ("nothing", &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "")], Shards::All),
+];
+
+/// What says that groups are of the second version.
+const V2_IS_HERE: (&str, &str) = ("sys/fs/cgroup/a/b/c/cgroup.controllers", "cpu memory\n");
+
+/// The first version's groups: quota and period in a file each, and a mount for each controller.
+const TREES_OF_V1: [Tree<'_>; 9] = [
+    (
+        "half a core",
+        &[
+            IN_V1,
+            ("sys/fs/cgroup/cpu/a/b/c/cpu.cfs_quota_us", "50000\n"),
+            ("sys/fs/cgroup/cpu/a/b/c/cpu.cfs_period_us", "100000\n"),
+        ],
+        Shards::One,
+    ),
+    (
+        "two cores and a half, both controllers in the mount's name",
+        &[
+            IN_V1,
+            ("sys/fs/cgroup/cpu,cpuacct/a/b/c/cpu.cfs_quota_us", "250000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/a/b/c/cpu.cfs_period_us", "100000\n"),
+        ],
+        Shards::Two,
+    ),
+    (
+        "half a core, mounted elsewhere",
+        &[
+            IN_V1,
+            (
+                "proc/self/mountinfo",
+                "20 1 0:5 / /proc rw,nosuid - proc proc rw\n\
+                 30 23 0:26 / /groups/of/cpu rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n",
+            ),
+            ("groups/of/cpu/a/b/c/cpu.cfs_quota_us", "50000\n"),
+            ("groups/of/cpu/a/b/c/cpu.cfs_period_us", "100000\n"),
+        ],
+        Shards::One,
+    ),
+    (
+        "the least in the outermost group",
+        &[
+            IN_V1,
+            ("sys/fs/cgroup/cpu/a/b/c/cpu.cfs_quota_us", "-1\n"),
+            ("sys/fs/cgroup/cpu/a/b/c/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "50000\n"),
+            ("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n"),
+        ],
+        Shards::One,
+    ),
+    (
+        "half a core, beside a second version without a quota",
+        &[
+            IN_V1,
+            V2_IS_HERE,
+            ("sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"),
+            ("sys/fs/cgroup/cpu/a/b/c/cpu.cfs_quota_us", "50000\n"),
+            ("sys/fs/cgroup/cpu/a/b/c/cpu.cfs_period_us", "100000\n"),
+        ],
+        Shards::One,
+    ),
+    (
+        "no quota",
+        &[
+            IN_V1,
+            ("sys/fs/cgroup/cpu/a/b/c/cpu.cfs_quota_us", "-1\n"),
+            ("sys/fs/cgroup/cpu/a/b/c/cpu.cfs_period_us", "100000\n"),
+        ],
+        Shards::All,
+    ),
+    (
+        "garbage",
+        &[
+            IN_V1,
+            ("sys/fs/cgroup/cpu/a/b/c/cpu.cfs_quota_us", "much\n"),
+            ("sys/fs/cgroup/cpu/a/b/c/cpu.cfs_period_us", ""),
+        ],
+        Shards::All,
+    ),
+    ("no period", &[IN_V1, ("sys/fs/cgroup/cpu/a/b/c/cpu.cfs_quota_us", "50000\n")], Shards::All),
+    ("no group", &[IN_V1], Shards::All),
+];
+
+/// Neither version. An empty path is not among them: the standard library panics at one, and the kernel writes none.
+const OTHER_TREES: [Tree<'_>; 2] = [
+    ("nothing at all", &[], Shards::All),
+    ("no line that is one", &[("proc/self/cgroup", "garbage\n\n:\n")], Shards::All),
+];
+
+/// A folder with a tree in it, which ends with this.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn with(files: &[(&str, &str)]) -> Self {
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("quota-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let folder = Self(root);
+        for (path, content) in files {
+            let path = folder.0.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        folder
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn a_child_with_a_root_of_its_own() {
+    let Ok(root) = env::var(ROOT) else { return };
+    match std::os::unix::fs::chroot(root) {
+        Ok(()) => eprintln!("shards: {}", shards_by_default()),
+        Err(error) => eprintln!("no root: {error}"),
+    }
+}
+
+#[test]
+fn quotas_of_both_versions_are_found() {
+    let cores = rustix::thread::sched_getaffinity(None).unwrap().count() as usize;
+    for (version, trees) in [("2", &TREES_OF_V2[..]), ("1", &TREES_OF_V1), ("neither", &OTHER_TREES)] {
+        for (name, files, expected) in trees {
+            let folder = Folder::with(files);
+            let output = Command::new(env::current_exe().unwrap())
+                .args(["--exact", "a_child_with_a_root_of_its_own", "--nocapture"])
+                .env(ROOT, &folder.0)
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stderr);
+            if let Some((_, error)) = text.split_once("no root: ") {
+                eprintln!("skipped: a child cannot have a root of its own here ({})", error.trim_end());
+                return;
+            }
+            let expected = match expected {
+                Shards::One => 1,
+                Shards::Two => cores.min(2),
+                Shards::All => cores,
+            };
+            assert!(text.contains(&format!("shards: {expected}\n")), "version {version}, {name}: {text}");
+        }
+    }
 }

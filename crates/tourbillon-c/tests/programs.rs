@@ -61,9 +61,7 @@ fn forked() {
 #[test]
 fn unloaded() {
     if has("cc") {
-        let program = compile(&root().join("tests/c/unloaded.c"), "unloaded", Link::Static);
-        let library = libraries().join("libtourbillon_c.so");
-        assert_eq!(run_once(&program, &[library.as_os_str()]), "unloaded: ok\n");
+        assert_stays_loaded(&libraries().join("libtourbillon_c.so"));
     }
 }
 
@@ -105,11 +103,8 @@ fn thread_sanitizer_knows_of_hand_overs_that_are_annotated_and_only_of_these() {
 
 #[test]
 fn the_program_in_the_header_runs_in_c_and_cpp() {
-    let header = std::fs::read_to_string(root().join("include/tourbillon.h")).unwrap();
-    let text = header.split(" * A PROGRAM\n").nth(1).unwrap().split(" */").next().unwrap();
-    let strip = |line: &str| line.strip_prefix(" *   ").unwrap_or_default().to_owned() + "\n";
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("in_the_header.c");
-    std::fs::write(&source, text.lines().map(strip).collect::<String>()).unwrap();
+    std::fs::write(&source, program_in_the_header()).unwrap();
     for (compiler, name) in [(C99, "in_the_header_c99"), (CPP11, "in_the_header_cpp11")] {
         if !has(compiler.0) {
             continue;

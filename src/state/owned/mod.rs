@@ -67,9 +67,11 @@
 //! - two arms: the deadline that was stored last is in force; each posts a ticket unless one is early enough. Should one
 //!   be preempted between listing the timer and posting its ticket, the other one's deadline may be late by that.
 //! - drop x fire, drop x running handler: the handle vacates the slot, or the holder does: exactly one of them.
-//! - run x shutdown: the run's end finds the timer shut and says the last word, or the shutdown's own run does, after it.
+//! - run x shutdown: the run's end finds the timer shut and says the last word, or the shutdown's own run does, after it. It is
+//!   said once. No handler begins during the last run or afterwards.
 //! - drop x shutdown: the handle vacates the slot, or the end of the last run does.
-//! - arm x shutdown: the arm hears that the engine is shut, or had been acknowledged before and is forgotten.
+//! - arm x shutdown: the arm returns `Shut`, or had been acknowledged before and is forgotten, also by the end
+//!   of a run in which it came.
 //! - An arm whose deadline fires between its store and its touch: the run consumes the deadline, and the touch or the
 //!   ticket that follows finds it gone. It fires once.
 //! - A touch between two looks of a holder only makes it look again: nothing counts touches, so nothing wraps.
@@ -79,7 +81,7 @@
 //! |------|-------------------------|--------------------------|----------------------------------|-------|
 //! | F3   | store, then load (`put_off`, `disarm`) | `hold`, then `look` | both miss               | `owned::arm_races_with_fire`, `owned::disarm_races_with_fire` |
 //! | S1   | touch, list             | `look`, `begin`, `end`   | the deadline stored before       | `owned::arm_races_with_fire` |
-//! | S2   | `own`, `end`, `decide`  | `begin`, `release`       | the payload, the handler's effects | `owned::drop_races_with_running_handler` |
+//! | S2   | `own`, `end`, `decide`  | `begin`, `release`, `shut_running`, `has_run` | the payload, the pin, the effects of the handler and of the last word | `owned::drop_races_with_running_handler`, `last_run::run_races_with_the_last_run`, `last_run::make_and_drop_race_with_the_last_run` |
 
 mod outcome;
 mod pin;
@@ -437,7 +439,8 @@ impl Control {
     /// Whether the engine is shut down, and this timer with it.
     #[cfg(feature = "async")]
     pub(crate) fn is_shut(&self) -> bool {
-        // Ordering: Relaxed. Who is woken by the last word has acquired it from the cell of its waker.
+        // Ordering: Relaxed. Who is woken by the last word has acquired it from the cell of its waker (model
+        // `last_run::a_sleep_races_with_the_last_run`).
         self.state.load(Ordering::Relaxed) & SHUT != 0
     }
 

@@ -8,7 +8,7 @@ use crate::task::Key;
 use crate::task::{Job, Moment, OnDue};
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
-use crate::timer::{ArmError, Armed, Timer};
+use crate::timer::Timer;
 use core::fmt;
 
 /// A connection among [`IdleTimeouts`](super::IdleTimeouts), for its owner. Dropping it takes it out: it does not expire
@@ -71,19 +71,9 @@ impl<I: Key> Connection<I> {
     #[inline]
     pub fn touch_at(&self, now: Timestamp) -> bool {
         let armed = self.timer.arm_at(self.course.deadline(now));
-        if armed == Ok(Armed::Pending) && self.end.life.is_live_after_arming() {
-            return true;
-        }
-        self.touched_too_late(armed)
-    }
-
-    #[cold]
-    fn touched_too_late(&self, armed: Result<Armed, ArmError>) -> bool {
-        if armed == Ok(Armed::Running) {
-            self.end.life.expire();
-        }
-        self.timer.disarm();
-        false
+        self.end.life.is_touched(armed, || {
+            self.timer.disarm();
+        })
     }
 
     /// Takes it out. True: it has not expired and does not. False: it had expired, and its callback has begun or is about to,

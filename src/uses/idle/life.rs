@@ -14,9 +14,10 @@
 //! # Synchronisation
 //! | pair | one side | other side | what is ruled out | model |
 //! |------|----------|------------|-------------------|-------|
-//! | L1 | `end`, then the end of the timer's run | an arming of the timer, then `is_live_after_arming` | a touch that arms after the expiry and answers true | `idle::a_touch_races_with_the_expiry` |
+//! | L1 | `end`, then the end of the timer's run | an arming of the timer, then `is_touched` | a touch that arms after the expiry and answers true | `idle::a_touch_races_with_the_expiry` |
 
 use crate::sync::{AtomicU32, Ordering, fence};
+use crate::timer::{ArmError, Armed};
 
 const JOINING: u32 = 0;
 const LIVE: u32 = 1;
@@ -50,6 +51,25 @@ impl Life {
         self.is_live()
     }
 
+    /// Whether a touch by the owner came in time, given what its arming of the timer came to. `disarm` takes the arming away
+    /// again if it did not.
+    #[inline]
+    pub(crate) fn is_touched(&self, armed: Result<Armed, ArmError>, disarm: impl FnOnce()) -> bool {
+        if armed == Ok(Armed::Pending) && self.is_live_after_arming() {
+            return true;
+        }
+        self.touched_too_late(armed, disarm)
+    }
+
+    #[cold]
+    fn touched_too_late(&self, armed: Result<Armed, ArmError>, disarm: impl FnOnce()) -> bool {
+        if armed == Ok(Armed::Running) {
+            self.expire();
+        }
+        disarm();
+        false
+    }
+
     /// Leaves the connection to its expiry, which has begun and goes on.
     pub(crate) fn expire(&self) {
         // Ordering: Relaxed. The caller's own removal comes after it; of others' the map's lock decides.
@@ -59,6 +79,13 @@ impl Life {
     pub(crate) fn may_be_removed(&self) -> bool {
         // Ordering: Relaxed. As in `expire`.
         self.0.load(Ordering::Relaxed) != EXPIRING
+    }
+
+    /// Ends the connection, if `take` takes it out of the map: what that gives.
+    pub(crate) fn take_out<R>(&self, take: impl FnOnce() -> Option<R>) -> Option<R> {
+        let taken = take()?;
+        self.end();
+        Some(taken)
     }
 
     /// The connection is out of the map.

@@ -257,9 +257,7 @@ impl<I: Key> Shared<I> {
     /// Takes a connection out of the map if it `may_be`: its id, for who was first.
     fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&Life) -> bool) -> Option<I> {
         let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(&end.life);
-        let (id, _) = self.connections.remove_if(&end.id, is_it)?;
-        end.life.end();
-        Some(id)
+        end.life.take_out(|| self.connections.remove_if(&end.id, is_it)).map(|(id, _)| id)
     }
 }
 

@@ -296,3 +296,18 @@ pub(crate) fn run_twice(program: &Path, arguments: &[&OsStr]) -> Vec<String> {
     let output = |command: &mut Command| String::from_utf8(run(command.args(arguments)).stdout).unwrap();
     commands.iter_mut().map(output).collect()
 }
+
+/// The program that the header shows.
+pub(crate) fn program_in_the_header() -> String {
+    let header = std::fs::read_to_string(root().join("include/tourbillon.h")).unwrap();
+    let text = header.split(" * A PROGRAM\n").nth(1).unwrap().split(" */").next().unwrap();
+    text.lines().map(|line| line.strip_prefix(" *   ").unwrap_or_default().to_owned() + "\n").collect()
+}
+
+/// Closes this shared library again and again, each time while threads of an engine that was freed in a callback are still
+/// in it.
+pub(crate) fn assert_stays_loaded(library: &Path) {
+    let program = compile(&root().join("tests/c/unloaded.c"), "unloaded", Link::Static);
+    let output = run(Command::new(program).arg(library)).stdout;
+    assert_eq!(String::from_utf8_lossy(&output), "unloaded: ok\n");
+}

@@ -1,0 +1,384 @@
+//! Races on the last run of an owned timer, which a shutdown begins where payloads get a last word: a task that waits for the
+//! timer is woken, once, and finds that its engine has ended.
+//!
+//! `World::shut_down` is what `Core::shut_timer` does with the shipped `shut_running` and `end_with`.
+//!
+//! Each row was tried: the ordering named was made `Relaxed` or the step left out.
+//!
+//! | weakened | model that goes red |
+//! |----------|---------------------|
+//! | `end_with` says nothing | `a_sleep_races_with_the_last_run`, `run_races_with_the_last_run`, `two_shutdowns_say_one_last_word`, and 5 more |
+//! | `end_with` says it to a dropped timer | none: the payload is there, and a task is woken that waits no more |
+//! | `end_with` lists a timer that was armed during its run, though it is shut | `a_handler_that_arms_races_with_the_last_run` |
+//! | `shut_running` runs a timer that runs | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
+//! | `shut_running` runs one that is shut | `two_shutdowns_say_one_last_word` |
+//! | O1: `shut_running` leaves it held | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
+//! | O4: `shut_running` leaves it listed | `arm_races_with_the_last_run`, and 1 more |
+//! | O4: `list` ignores the shutdown | `a_sleep_races_with_the_last_run`, `arm_races_with_the_last_run`, and 1 more |
+//! | O5: `end_with` ignores a drop | `drop_and_fire_race_with_the_last_run`, `drop_races_with_the_last_run`, `make_and_drop_race_with_the_last_run` |
+//! | O5: `release` vacates a running timer | the same three |
+//! | `end_with` forgets who waits | `who_waits_for_the_last_run_is_told` |
+//! | S2: `own` | `make_and_drop_race_with_the_last_run`, `make_races_with_the_last_run` |
+//! | S2: `shut_running`'s load | `make_and_drop_race_with_the_last_run` |
+//! | S1, S2: `change`'s Acquire | `make_and_drop_race_with_the_last_run` |
+//! | S1, S2: `change`'s Release | `drop_races_with_the_last_run`, `run_races_with_the_last_run`, `who_waits_for_the_last_run_is_told`, and 2 more |
+//! | S2: `has_run` | `who_waits_for_the_last_run_is_told` |
+//! | V1: `with_slot`, from rest and back; `take`, its Acquire and back to rest | `a_sleep_and_its_firing_race_with_the_last_run`, `a_sleep_races_with_the_last_run` |
+//! | `end_with`'s load; `change`'s Acquire on failure | none: a CAS comes first |
+
+use super::model;
+use super::owned::{DUE, EARLY, LATER, OTHER, OWNER, World, assert_vacant, assert_vacant_in, held};
+use super::waker::Task;
+use crate::state::owned::{AfterRun, Arm, End, Release, Shut};
+use crate::sync::{AtomicU64, Ordering, StdArc, thread};
+use crate::waker::WakerCell;
+use std::sync::Arc;
+
+/// What became of a timer that a shutdown came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// The slot had no timer of this kind.
+    None,
+    /// Its handler or another shutdown has it, or has ended it.
+    Kept,
+    /// It had been dropped, and the shutdown has freed it.
+    Free,
+    /// The shutdown began and ended its last run; somebody waited for that, or nobody did.
+    Run { waited: bool },
+}
+
+impl World {
+    /// A shutdown that comes to the timer, with what it says to its payload.
+    fn shut_down(&self, last_word: impl FnOnce()) -> Ended {
+        match self.control().shut_running(self.pin()) {
+            None => Ended::None,
+            Some(Shut::Kept) => Ended::Kept,
+            Some(Shut::Free) => {
+                self.free();
+                Ended::Free
+            }
+            Some(Shut::Run) => {
+                let End { waited, then } = self.control().end_with(self.pin(), last_word);
+                if then == AfterRun::Free {
+                    self.free();
+                }
+                Ended::Run { waited }
+            }
+        }
+    }
+
+    /// Looks at the payload, which must be there and whole.
+    fn assert_has_payload(&self) {
+        // SAFETY: O5: the caller is in a run of the timer that has not ended.
+        assert_eq!(unsafe { *self.slab.peek(self.index) }, 7);
+    }
+}
+
+/// How often the last word was said. Each is said while the payload is there.
+#[derive(Default)]
+struct Words(std::sync::atomic::AtomicUsize);
+
+impl Words {
+    fn say(&self, world: &World) {
+        world.assert_has_payload();
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// Legal endings: (a) the timer fires, and the end of its run says the last word; (b) it fires, and the shutdown's own run says
+/// it afterwards; (c) it does not fire, and the shutdown says it. Who says it sees what the handler did, and no handler runs
+/// meanwhile or afterwards.
+#[test]
+fn run_races_with_the_last_run() {
+    model("run_races_with_the_last_run", || {
+        let (world, stamp) = held();
+        let (effect, words) = (StdArc::new(AtomicU64::new(0)), Arc::new(Words::default()));
+        let (other, written, said) = (StdArc::clone(&world), StdArc::clone(&effect), Arc::clone(&words));
+        let worker = thread::spawn(move || {
+            let mut seen = None;
+            let fired = other.fire_with(
+                OTHER,
+                stamp,
+                DUE,
+                || written.store(1, Ordering::Relaxed),
+                || {
+                    said.say(&other);
+                    seen = Some(written.load(Ordering::Relaxed));
+                },
+            );
+            (fired, seen)
+        });
+        let mut seen_by_shutdown = None;
+        let _ = world.shut_down(|| {
+            words.say(&world);
+            seen_by_shutdown = Some(effect.load(Ordering::Relaxed));
+        });
+        let (fired, seen_by_worker) = worker.join().unwrap();
+        assert_eq!(words.count(), 1, "{fired:?}");
+        let seen = seen_by_worker.or(seen_by_shutdown);
+        assert_eq!(seen, Some(u64::from(fired.is_some())), "the last word missed what the handler did");
+        assert_eq!(world.settle(LATER), None);
+    });
+}
+
+/// Legal endings: (a) the handle frees the timer, before the last run or after it; (b) it goes during the last run, whose end
+/// frees the timer. The last word is said at most once, and exactly once where the handle goes after it.
+#[test]
+fn drop_races_with_the_last_run() {
+    model("drop_races_with_the_last_run", || {
+        let (world, _) = World::armed(DUE);
+        let words = Arc::new(Words::default());
+        let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
+        let shutdown = thread::spawn(move || other.shut_down(|| said.say(&other)));
+        world.drop_handle();
+        match shutdown.join().unwrap() {
+            Ended::Run { waited: false } => assert!(words.count() <= 1),
+            Ended::None => assert_eq!(words.count(), 0),
+            other => panic!("{other:?}"),
+        }
+        assert_vacant(&world);
+    });
+}
+
+/// The shutdown, the worker that holds the timer and its handle: one of them frees the payload, and nobody says anything to it
+/// afterwards.
+#[test]
+fn drop_and_fire_race_with_the_last_run() {
+    model("drop_and_fire_race_with_the_last_run", || {
+        let (world, stamp) = held();
+        let words = Arc::new(Words::default());
+        let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
+        let worker = thread::spawn(move || other.fire_with(OTHER, stamp, DUE, || {}, || said.say(&other)));
+        let (third, said) = (StdArc::clone(&world), Arc::clone(&words));
+        let shutdown = thread::spawn(move || third.shut_down(|| said.say(&third)));
+        world.drop_handle();
+        worker.join().unwrap();
+        let _ = shutdown.join().unwrap();
+        assert!(words.count() <= 1);
+        assert_vacant(&world);
+    });
+}
+
+/// Legal endings: (a) the arm returns `Pending`, having been acknowledged before; (b) it returns `Shut`. It is forgotten in
+/// either, and nothing fires.
+#[test]
+fn arm_races_with_the_last_run() {
+    model("arm_races_with_the_last_run", || {
+        let (world, stamp) = World::armed(DUE);
+        let words = Arc::new(Words::default());
+        let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
+        let shutdown = thread::spawn(move || other.shut_down(|| said.say(&other)));
+        let armed = world.arm(OWNER, EARLY);
+        assert!(matches!(armed, Arm::Pending | Arm::Shut), "{armed:?}");
+        assert_eq!(shutdown.join().unwrap(), Ended::Run { waited: false });
+        assert_eq!((words.count(), world.control().armed_for()), (1, None));
+        assert_eq!(world.arm(OWNER, LATER), Arm::Shut);
+        assert_eq!(world.turn(OWNER, stamp, LATER), None);
+        assert_eq!(world.settle(LATER), None);
+        world.drop_handle();
+        assert_vacant(&world);
+    });
+}
+
+/// A handler arms its own timer. Legal endings: (a) the shutdown comes before the handler, which does not run; (b) it meets the
+/// run, whose end says the last word and forgets the arming; (c) the run has ended with the timer listed again, and the
+/// shutdown's own run ends that. The last word is said once, and nothing fires afterwards.
+#[test]
+fn a_handler_that_arms_races_with_the_last_run() {
+    model("a_handler_that_arms_races_with_the_last_run", || {
+        let (world, stamp) = held();
+        let words = Arc::new(Words::default());
+        let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
+        let worker = thread::spawn(move || {
+            let arms = || {
+                let armed = other.arm(OTHER, LATER);
+                assert!(matches!(armed, Arm::Running | Arm::Shut), "{armed:?}");
+            };
+            other.fire_with(OTHER, stamp, DUE, arms, || said.say(&other));
+        });
+        let _ = world.shut_down(|| words.say(&world));
+        worker.join().unwrap();
+        assert_eq!((words.count(), world.control().armed_for()), (1, None));
+        assert_eq!(world.settle(LATER), None);
+        assert_eq!(world.arm(OWNER, LATER), Arm::Shut);
+        world.drop_handle();
+        assert_vacant(&world);
+    });
+}
+
+/// The eviction and a thread that armed too late come to one timer. Legal endings: one of them has the last run.
+#[test]
+fn two_shutdowns_say_one_last_word() {
+    model("two_shutdowns_say_one_last_word", || {
+        let (world, _) = World::armed(DUE);
+        let words = Arc::new(Words::default());
+        let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
+        let late = thread::spawn(move || other.shut_down(|| said.say(&other)));
+        let ended = [world.shut_down(|| words.say(&world)), late.join().unwrap()];
+        assert!(ended.contains(&Ended::Run { waited: false }) && ended.contains(&Ended::Kept), "{ended:?}");
+        assert_eq!(words.count(), 1);
+    });
+}
+
+/// Who waits for the last run is waited for, and sees that the word was said.
+#[test]
+fn who_waits_for_the_last_run_is_told() {
+    model("who_waits_for_the_last_run_is_told", || {
+        let (world, _) = World::armed(DUE);
+        let effect = StdArc::new(AtomicU64::new(0));
+        let (other, written) = (StdArc::clone(&world), StdArc::clone(&effect));
+        let shutdown = thread::spawn(move || other.shut_down(|| written.store(1, Ordering::Relaxed)));
+        let mut has_waited = false;
+        while effect.load(Ordering::Relaxed) == 0 {
+            if let Some(run) = world.control().await_run() {
+                has_waited = true;
+                while !world.control().has_run(run) {
+                    thread::yield_now();
+                }
+                assert_eq!(effect.load(Ordering::Relaxed), 1, "the last run has ended without its word");
+            }
+            thread::yield_now();
+        }
+        assert_eq!(shutdown.join().unwrap(), Ended::Run { waited: has_waited });
+    });
+}
+
+/// A timer is made while a shutdown goes through the slots. Legal endings: (a) the shutdown does not find it; (b) it begins its
+/// last run, and finds the payload whole.
+#[test]
+fn make_races_with_the_last_run() {
+    model("make_races_with_the_last_run", || {
+        let world = World::vacant();
+        let maker = StdArc::clone(&world);
+        let makes = thread::spawn(move || maker.make());
+        let words = Words::default();
+        match world.shut_down(|| words.say(&world)) {
+            Ended::None => assert_eq!(words.count(), 0),
+            Ended::Run { waited: false } => assert_eq!(words.count(), 1),
+            other => panic!("{other:?}"),
+        }
+        makes.join().unwrap();
+        world.drop_handle();
+        assert_vacant(&world);
+    });
+}
+
+/// A timer in a slot that was used before is made, held by nobody who goes on, and dropped, while a shutdown comes. Legal
+/// endings: (a) the shutdown does not find it, and the next one frees it; (b) it frees it; (c) it has begun the last run, and
+/// the handle or that run's end frees it. The slot goes to the next generation.
+#[test]
+fn make_and_drop_race_with_the_last_run() {
+    model("make_and_drop_race_with_the_last_run", || {
+        let world = World::vacant();
+        world.make();
+        world.drop_handle();
+        let maker = StdArc::clone(&world);
+        let makes = thread::spawn(move || {
+            maker.make();
+            if let Arm::Post { stamp, .. } = maker.control().list(DUE, maker.pin()) {
+                let _ = maker.control().hold(stamp);
+            }
+            if maker.control().release(maker.pin()) == Release::Vacated {
+                maker.free();
+            }
+        });
+        let shutting = StdArc::clone(&world);
+        // On a thread of its own, whose first access it is: loom would not go through this load otherwise.
+        let shutdown = thread::spawn(move || shutting.shut_down(|| shutting.assert_has_payload()));
+        makes.join().unwrap();
+        let _ = shutdown.join().unwrap();
+        assert!(matches!(world.shut_down(|| ()), Ended::None | Ended::Free));
+        assert_vacant_in(&world, 2);
+    });
+}
+
+/// A task that sleeps on a timer: its waker's cell, and the task.
+struct Sleeper {
+    cell: StdArc<WakerCell>,
+    task: Arc<Task>,
+}
+
+impl Sleeper {
+    fn new() -> Self {
+        Self { cell: StdArc::new(WakerCell::new()), task: Arc::new(Task::default()) }
+    }
+
+    /// As `Sleep::poll_elapsed`: whether the sleep is over.
+    fn poll(&self, world: &World, arms: impl FnOnce()) -> bool {
+        if self.cell.has_fired_for(DUE) {
+            return true;
+        }
+        self.cell.register(&Arc::clone(&self.task).into());
+        arms();
+        let is_shut = world.control().is_shut();
+        self.cell.has_fired_for(DUE) || is_shut
+    }
+
+    /// Polls whenever the task was woken: whether the sleep is over.
+    fn poll_while_woken(&self, world: &World, arms: impl FnOnce()) -> bool {
+        let mut is_over = self.poll(world, arms);
+        while !is_over && self.task.woken.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            thread::yield_now();
+            is_over = self.poll(world, || ());
+        }
+        is_over
+    }
+}
+
+/// What the last word is to a timer of this kind: the task that sleeps on it is woken, after the run.
+fn shut_down_and_wake(world: &World, cell: &WakerCell) {
+    let mut waker = None;
+    let _ = world.shut_down(|| waker = cell.take());
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// Legal endings: the task sees that the timer is shut, or is woken and sees it then.
+#[test]
+fn a_sleep_races_with_the_last_run() {
+    model("a_sleep_races_with_the_last_run", || {
+        let (world, _) = World::armed(LATER);
+        let sleeper = Sleeper::new();
+        let (other, cell) = (StdArc::clone(&world), StdArc::clone(&sleeper.cell));
+        let shutdown = thread::spawn(move || shut_down_and_wake(&other, &cell));
+        let is_over = sleeper.poll_while_woken(&world, || {
+            let _ = world.arm(OWNER, DUE);
+        });
+        shutdown.join().unwrap();
+        assert!(is_over || sleeper.task.is_woken(), "the task waits for ever");
+        assert!(world.control().is_shut());
+    });
+}
+
+/// The same while a worker fires the timer, whose run may end before the shutdown comes, or be met by it.
+#[test]
+fn a_sleep_and_its_firing_race_with_the_last_run() {
+    model("a_sleep_and_its_firing_race_with_the_last_run", || {
+        let (world, stamp) = held();
+        let sleeper = Sleeper::new();
+        let (other, cell) = (StdArc::clone(&world), StdArc::clone(&sleeper.cell));
+        let worker = thread::spawn(move || {
+            let mut waker = None;
+            let wakes = || {
+                if let Some(waker) = cell.fire(DUE) {
+                    waker.wake();
+                }
+            };
+            other.fire_with(OTHER, stamp, DUE, wakes, || waker = cell.take());
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+        let (other, cell) = (StdArc::clone(&world), StdArc::clone(&sleeper.cell));
+        let shutdown = thread::spawn(move || shut_down_and_wake(&other, &cell));
+        let is_over = sleeper.poll_while_woken(&world, || ());
+        worker.join().unwrap();
+        shutdown.join().unwrap();
+        assert!(is_over || sleeper.task.is_woken(), "the task waits for ever");
+    });
+}

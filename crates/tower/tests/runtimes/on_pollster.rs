@@ -1,8 +1,6 @@
 //! The engine's futures without a runtime: pollster parks the thread, and the engine unparks it.
 
-mod cases;
-
-use cases::BlockOn;
+use crate::cases::BlockOn;
 
 struct Pollster;
 
@@ -16,4 +14,4 @@ impl BlockOn for Pollster {
     }
 }
 
-cases::test_one_task!(Pollster);
+crate::cases::test_one_task!(Pollster);

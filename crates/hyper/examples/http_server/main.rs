@@ -1,19 +1,21 @@
 //! An HTTP server with a header, an idle and a request timeout, all on one engine.
 //!
 //! tokio moves the bytes and has no timer running; hyper speaks HTTP. Of clients that stall, each is disconnected, or
-//! answered 408 or 503, when its timeout has passed; the server itself is in `src/http_server`.
+//! answered 408 or 503, when its timeout has passed; the server itself is in `server/`.
 //!
-//! `cargo run --example http_server -- --help`
+//! `cargo run -p tourbillon-hyper --example http_server -- --help`
 #![expect(clippy::print_stdout, reason = "the address and the timeouts are for whoever runs this program")]
+
+mod server;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use server::{Ending, Server, Timeouts};
 use std::error::Error;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 use tourbillon::Builder;
-use tourbillon_integrations::http_server::{Ending, Server, Timeouts};
 
 /// Answers HTTP requests, and ends those that stall.
 #[derive(Debug, Parser)]

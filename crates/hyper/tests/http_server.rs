@@ -3,6 +3,11 @@
 //! Each server here has but the timeouts that its test is about; the others are an hour. Lower bounds are exact: the engine
 //! runs on the clients' clock, and a client reads it before it does what the timeout counts from. Upper ones are patience.
 
+#[path = "../examples/http_server/server/mod.rs"]
+#[allow(dead_code, reason = "the example prints what the tests only count")]
+mod http_server;
+
+use http_server::{Ending, Timeouts};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +17,6 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tourbillon::future::Wakeup;
 use tourbillon::{Builder, Engine, SystemClock};
-use tourbillon_integrations::http_server::{self, Ending, Timeouts};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -1,8 +1,6 @@
 //! The engine's futures under smol, whose own timer is not used.
 
-mod cases;
-
-use cases::{BlockOn, Runtime};
+use crate::cases::{BlockOn, Runtime};
 use smol::channel::Sender;
 use smol::io::{AsyncReadExt, AsyncWriteExt};
 use smol::net::TcpStream;
@@ -78,5 +76,5 @@ impl Runtime for Smol {
     }
 }
 
-cases::test_one_task!(Smol);
-cases::test_many_tasks!(Smol);
+crate::cases::test_one_task!(Smol);
+crate::cases::test_many_tasks!(Smol);

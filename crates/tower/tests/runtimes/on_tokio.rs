@@ -1,8 +1,6 @@
 //! The engine's futures under tokio, whose own timer is not running.
 
-mod cases;
-
-use cases::{BlockOn, Runtime};
+use crate::cases::{BlockOn, Runtime};
 use std::io;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -51,5 +49,5 @@ impl Runtime for Tokio {
     }
 }
 
-cases::test_one_task!(Tokio);
-cases::test_many_tasks!(Tokio);
+crate::cases::test_one_task!(Tokio);
+crate::cases::test_many_tasks!(Tokio);

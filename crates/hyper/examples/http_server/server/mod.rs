@@ -1,12 +1,12 @@
 //! An HTTP/1 server on hyper, with tokio for its sockets and an engine for its time.
 //!
-//! | timeout | begins | ends | who is late is |
+//! | timeout | begins | ends | a late client is |
 //! |---|---|---|---|
 //! | header | with the connection, or with the end of the answer before | with the last byte of the header | disconnected |
 //! | idle | with each byte in either direction, or with the end of a handler | with the next byte | disconnected |
-//! | request | with the last byte of the header | with the last byte of the body; with the answer of the handler | told 408; told 503 |
+//! | request | with the last byte of the header | with the last byte of the body; with the answer of the handler | answered 408; answered 503 |
 //!
-//! The header timeout is hyper's own, on a [`TourbillonTimer`](crate::TourbillonTimer). hyper counts the wait for the first
+//! The header timeout is hyper's own, on a [`TourbillonTimer`](tourbillon_hyper::TourbillonTimer). hyper counts the wait for the first
 //! byte as part of it, so an idle timeout that is longer never passes between requests. No client is idle while a request
 //! of it is with the handler: the request timeout is for that. Sending the answer is limited by silence alone, so that a
 //! long one may take its time.
@@ -19,7 +19,7 @@ mod connection;
 mod content;
 mod routes;
 
-pub use connection::Ending;
+pub(crate) use connection::Ending;
 
 use std::convert::Infallible;
 use std::io;
@@ -35,7 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long each stage of a connection may take.
 #[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
+pub(crate) struct Timeouts {
     /// For a header, and the wait for it.
     pub header: Duration,
     /// Between two bytes, while the client is waited for.
@@ -46,7 +46,7 @@ pub struct Timeouts {
 
 /// A server that listens.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     listener: TcpListener,
     engine: Handle<Wakeup>,
     timeouts: Timeouts,
@@ -58,7 +58,11 @@ impl Server {
     /// # Errors
     ///
     /// When the system refuses the address.
-    pub async fn bind(address: SocketAddr, engine: Handle<Wakeup>, timeouts: Timeouts) -> io::Result<Self> {
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        engine: Handle<Wakeup>,
+        timeouts: Timeouts,
+    ) -> io::Result<Self> {
         Ok(Self { listener: TcpListener::bind(address).await?, engine, timeouts })
     }
 
@@ -67,12 +71,12 @@ impl Server {
     /// # Errors
     ///
     /// When the system does not say.
-    pub fn address(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Serves each connection in a task of its own, and tells `on_end` how it ended. Runs until it is dropped.
-    pub async fn run(self, on_end: impl Fn(SocketAddr, Ending) + Send + Sync + 'static) -> Infallible {
+    pub(crate) async fn run(self, on_end: impl Fn(SocketAddr, Ending) + Send + Sync + 'static) -> Infallible {
         let on_end = Arc::new(on_end);
         loop {
             let Ok((stream, peer)) = self.listener.accept().await else {

@@ -1,12 +1,16 @@
 //! What holds in a single task.
 
 use super::{BlockOn, HOUR, MS, PATIENCE, await_alive, engine};
+use std::convert::Infallible;
 use std::future::{pending, poll_fn, ready};
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::thread;
-use std::time::Duration;
-use tourbillon::future::{self, Sleep};
+use std::time::{Duration, Instant};
+use tourbillon::Handle;
+use tourbillon::future::{self, Sleep, Wakeup};
+use tourbillon_tower::{Timeout, TimeoutError};
+use tower_service::Service;
 
 /// Polls once; whether it is ready.
 async fn is_ready_at_once(sleep: &mut Sleep) -> bool {
@@ -135,5 +139,44 @@ pub(crate) fn a_dropped_future_leaves_no_timer(runtime: &impl BlockOn) {
         assert!(engine.handle().timeout(MS, engine.handle().timeout(HOUR, pending::<()>())).await.is_err());
     });
     // The one that fired may have been dropped while its shard still woke the task.
+    await_alive(&engine, 0);
+}
+
+/// Answers after a time that the request says, or never.
+#[derive(Clone)]
+struct AfterSleep(Handle<Wakeup>);
+
+impl Service<Option<Duration>> for AfterSleep {
+    type Response = u32;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<u32, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, delay: Option<Duration>) -> Self::Future {
+        let sleep = delay.map(|delay| self.0.sleep(delay));
+        Box::pin(async {
+            match sleep {
+                Some(sleep) => sleep.await,
+                None => pending().await,
+            }
+            Ok(17)
+        })
+    }
+}
+
+pub(crate) fn a_service_is_limited(runtime: &impl BlockOn) {
+    let engine = engine();
+    let mut patient = Timeout::new(AfterSleep(engine.handle().clone()), PATIENCE).on(engine.handle());
+    let mut hasty = Timeout::new(AfterSleep(engine.handle().clone()), 5 * MS).on(engine.handle());
+    runtime.block_on(async {
+        assert_eq!(patient.call(Some(2 * MS)).await, Ok(17));
+        let begin = Instant::now();
+        let error = hasty.call(None).await.unwrap_err();
+        assert!(begin.elapsed() >= 5 * MS);
+        assert!(matches!(error, TimeoutError::Elapsed(elapsed) if !elapsed.is_shut_down()), "{error:?}");
+    });
     await_alive(&engine, 0);
 }

@@ -1,7 +1,6 @@
 //! The same cases on each runtime: what a runtime must offer, and the tests that are made of it.
 //!
 //! Nothing may be early, on the engine's own clock; how late it is, is only bounded by patience.
-#![allow(dead_code, unused_macros, unused_imports, reason = "not each runtime has threads and sockets")]
 
 pub(crate) mod many_tasks;
 pub(crate) mod one_task;
@@ -64,7 +63,7 @@ macro_rules! tests {
     ($runtime:ty, $cases:ident: $($case:ident)*) => {
         $(#[test]
         fn $case() {
-            cases::$cases::$case(&<$runtime as cases::BlockOn>::new());
+            crate::cases::$cases::$case(&<$runtime as crate::cases::BlockOn>::new());
         })*
     };
 }
@@ -72,7 +71,7 @@ pub(crate) use tests;
 
 macro_rules! test_one_task {
     ($runtime:ty) => {
-        cases::tests! { $runtime, one_task:
+        crate::cases::tests! { $runtime, one_task:
             a_sleep_is_never_early
             a_sleep_of_the_process_s_engine_is_never_early
             a_timeout_elapses_and_not_early
@@ -82,6 +81,7 @@ macro_rules! test_one_task {
             ten_thousand_sleeps_in_one_task_complete_and_none_early
             a_sleep_wakes_the_thread_that_polled_it_last
             a_dropped_future_leaves_no_timer
+            a_service_is_limited
         }
     };
 }
@@ -89,7 +89,7 @@ pub(crate) use test_one_task;
 
 macro_rules! test_many_tasks {
     ($runtime:ty) => {
-        cases::tests! { $runtime, many_tasks:
+        crate::cases::tests! { $runtime, many_tasks:
             ten_thousand_tasks_sleep_and_none_wakes_early
             a_task_that_moves_to_another_worker_still_wakes
             a_read_from_a_socket_is_limited_request_by_request

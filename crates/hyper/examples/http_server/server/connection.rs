@@ -3,7 +3,6 @@
 use super::Timeouts;
 use super::activity::{Activity, Handling, ObservedStream};
 use super::routes::{self, Reply};
-use crate::TourbillonTimer;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -16,10 +15,11 @@ use std::task::Poll;
 use tokio::net::TcpStream;
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
+use tourbillon_hyper::TourbillonTimer;
 
 /// How a connection ended.
 #[derive(Debug)]
-pub enum Ending {
+pub(crate) enum Ending {
     /// Both sides were done with it.
     Closed,
     /// The client was silent for the idle timeout.

@@ -1,0 +1,8 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod refuge;
+mod sleep;
+mod timer;
+
+pub use timer::TourbillonTimer;

@@ -1,0 +1,63 @@
+//! What hyper awaits.
+
+use crate::TourbillonTimer;
+use crate::refuge::refuge;
+use hyper::rt;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use tourbillon::Timestamp;
+use tourbillon::future::{ShutDown, Sleep};
+
+/// A sleep of the engine that outlives the engine.
+#[derive(Debug)]
+pub(crate) struct TimerSleep {
+    sleep: Sleep,
+    /// Whose clock says what is left.
+    timer: TourbillonTimer,
+    has_moved: bool,
+}
+
+impl TimerSleep {
+    pub(crate) fn new(sleep: Sleep, timer: TourbillonTimer) -> Self {
+        Self { sleep, timer, has_moved: false }
+    }
+
+    pub(crate) fn reset(&mut self, deadline: Timestamp) {
+        self.sleep.reset(deadline);
+    }
+
+    fn poll_on_engine(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ShutDown>> {
+        pin!(self.sleep.try_wait()).poll(cx)
+    }
+
+    /// Goes on with what is left, on an engine that is not shut down.
+    fn move_to_refuge(&mut self) {
+        let left = self.sleep.deadline() - self.timer.clock();
+        if let Some(refuge) = refuge() {
+            self.sleep = refuge.sleep(left);
+            self.timer = TourbillonTimer::new(refuge.clone());
+        }
+    }
+}
+
+impl rt::Sleep for TimerSleep {}
+
+impl Future for TimerSleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let mut outcome = ready!(this.poll_on_engine(cx));
+        if outcome.is_err() && !this.has_moved {
+            this.has_moved = true;
+            this.move_to_refuge();
+            outcome = ready!(this.poll_on_engine(cx));
+        }
+        if outcome.is_err() {
+            // No engine is left: the clock is.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+}

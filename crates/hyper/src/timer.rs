@@ -1,0 +1,96 @@
+//! hyper's way to an engine.
+
+use crate::sleep::TimerSleep;
+use hyper::rt;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+use tourbillon::future::{self, Sleep, Wakeup};
+use tourbillon::{Handle, Timestamp};
+
+/// An engine as the timer of hyper's and hyper-util's builders: `header_read_timeout`, `keep_alive_interval`, `pool_timer`.
+///
+/// A sleep makes an engine's timer when it is first polled and its deadline is ahead. [`reset`](rt::Timer::reset) moves that
+/// timer, which is an arming: a store and a load where the deadline becomes later. A sleep that came from another
+/// implementation of hyper's trait is replaced.
+///
+/// [`now`](rt::Timer::now) is the engine's clock as an [`Instant`], so that a server on an engine with a manual clock
+/// follows that clock.
+///
+/// # Shutdown
+///
+/// hyper's sleeps have no way to fail. A sleep whose engine is shut down neither completes early, nor never, nor panics: what is
+/// left of it is slept on an engine of one thread, which this crate starts then and keeps. The timeouts of hyper therefore hold for the
+/// connections that outlive the engine, and end them with hyper's own errors. Where the system refuses that thread, and in the child
+/// of a fork, the sleep keeps its task polling until the deadline has come.
+///
+/// # Examples
+///
+/// ```
+/// use hyper::server::conn::http1;
+/// use std::time::Duration;
+/// use tourbillon::Builder;
+/// use tourbillon_hyper::TourbillonTimer;
+///
+/// let engine = Builder::new().build_async()?;
+/// let mut http = http1::Builder::new();
+/// http.timer(TourbillonTimer::new(engine.handle().clone())).header_read_timeout(Duration::from_secs(10));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct TourbillonTimer {
+    /// None for the process's own.
+    engine: Option<Handle<Wakeup>>,
+}
+
+impl TourbillonTimer {
+    /// A timer on that engine.
+    #[must_use]
+    pub fn new(engine: Handle<Wakeup>) -> Self {
+        Self { engine: Some(engine) }
+    }
+
+    /// A timer on the process's own engine, which starts with the first sleep and is never shut down; so does
+    /// [`Default`].
+    ///
+    /// The first sleep panics where the system refuses that engine its threads: see [`tourbillon::future::global`].
+    #[must_use]
+    pub fn global() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn clock(&self) -> Timestamp {
+        self.engine.as_ref().map_or_else(future::now, Handle::now)
+    }
+
+    fn timer(&self, deadline: Timestamp) -> Sleep {
+        match &self.engine {
+            None => future::sleep_until(deadline),
+            Some(engine) => engine.sleep_until(deadline),
+        }
+    }
+
+    fn sleep_to(&self, deadline: Timestamp) -> Pin<Box<dyn rt::Sleep>> {
+        Box::pin(TimerSleep::new(self.timer(deadline), self.clone()))
+    }
+}
+
+impl rt::Timer for TourbillonTimer {
+    fn sleep(&self, delay: Duration) -> Pin<Box<dyn rt::Sleep>> {
+        self.sleep_to(self.clock() + delay)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
+        self.sleep_to(Timestamp::from(deadline))
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from(self.clock())
+    }
+
+    fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, deadline: Instant) {
+        match sleep.as_mut().downcast_mut_pin::<TimerSleep>() {
+            Some(ours) => ours.get_mut().reset(Timestamp::from(deadline)),
+            None => *sleep = self.sleep_until(deadline),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A body that must keep coming, and end.
+
+use crate::error::{Elapsed, TimeoutError, What};
+use crate::timers::Timers;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tourbillon::future::{Sleep, Wakeup};
+use tourbillon::{Handle, Timestamp};
+
+/// A limit and what tells that it has passed.
+#[derive(Debug)]
+struct Limit {
+    what: What,
+    limit: Duration,
+    sleep: Sleep,
+}
+
+impl Limit {
+    fn elapsed(&self, is_shut_down: bool) -> Elapsed {
+        Elapsed::new(self.what, self.limit, is_shut_down)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Elapsed> {
+        let outcome = ready!(pin!(self.sleep.try_wait()).poll(cx));
+        Poll::Ready(self.elapsed(outcome.is_err()))
+    }
+}
+
+pin_project! {
+    /// A body with limits on its time, for a request or for a response.
+    ///
+    /// [`idle`](Self::idle) limits the wait for each frame: it begins when a poll finds none, and ends with the frame. The time in
+    /// which nobody polls, since the peer does not read, is not in it. [`total`](Self::total) limits the whole body, from then on to its
+    /// end, whoever is slow; it is looked at whenever the body is polled. Both may be set; without one the body is as it was.
+    ///
+    /// A frame that is there is never refused for being idle, and the end of the body never for anything. Size and end are those of
+    /// the body, so that a `Content-Length` stays.
+    ///
+    /// # Time complexity
+    ///
+    /// A frame that is there at once costs nothing of `idle`, and a clock read of `total`. The first that is waited for makes a
+    /// timer, and each an arming and a disarming of it, a store and a load each.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http_body_util::{BodyExt, Full};
+    /// use std::time::Duration;
+    /// use tourbillon_tower::TimeoutBody;
+    ///
+    /// let body = TimeoutBody::new(Full::new(&b"hello"[..])).idle(Duration::from_secs(10)).total(Duration::from_secs(60));
+    /// let read = pollster::block_on(body.collect()).expect("in time");
+    /// assert_eq!(read.to_bytes(), "hello");
+    /// ```
+    #[derive(Debug)]
+    pub struct TimeoutBody<B> {
+        #[pin]
+        body: B,
+        timers: Timers,
+        idle: Option<Limit>,
+        is_waiting: bool,
+        total: Option<Limit>,
+    }
+}
+
+impl<B> TimeoutBody<B> {
+    /// The body, without a limit as yet, on the process's own engine.
+    pub fn new(body: B) -> Self {
+        Self { body, timers: Timers::default(), idle: None, is_waiting: false, total: None }
+    }
+
+    /// Puts the limits that are set after this on an engine of one's own.
+    #[must_use]
+    pub fn on(self, engine: &Handle<Wakeup>) -> Self {
+        Self { timers: Timers::on(engine), ..self }
+    }
+
+    /// Limits the wait for each frame.
+    ///
+    /// # Panics
+    ///
+    /// Where the system refuses the process's own engine its threads, if the limit is on that.
+    #[must_use]
+    pub fn idle(self, limit: Duration) -> Self {
+        let sleep = self.timers.sleep_until(Timestamp::MAX);
+        Self { idle: Some(Limit { what: What::BodyIdle, limit, sleep }), ..self }
+    }
+
+    /// Limits the time from now to the end of the body.
+    ///
+    /// # Panics
+    ///
+    /// As [`idle`](Self::idle).
+    #[must_use]
+    pub fn total(self, limit: Duration) -> Self {
+        let sleep = self.timers.sleep_until(self.timers.deadline(limit));
+        Self { total: Some(Limit { what: What::BodyTotal, limit, sleep }), ..self }
+    }
+
+    /// The body.
+    pub fn get_ref(&self) -> &B {
+        &self.body
+    }
+
+    /// The body, its time no longer limited.
+    pub fn into_inner(self) -> B {
+        self.body
+    }
+}
+
+impl<B: Body> Body for TimeoutBody<B> {
+    type Data = B::Data;
+    type Error = TimeoutError<B::Error>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let this = self.project();
+        if let Poll::Ready(frame) = this.body.poll_frame(cx) {
+            if let Some(idle) = this.idle
+                && std::mem::take(this.is_waiting)
+            {
+                idle.sleep.disarm();
+            }
+            let passed = this.total.as_ref().filter(|total| total.sleep.is_elapsed());
+            return Poll::Ready(match (frame, passed) {
+                (Some(Ok(_)), Some(total)) => Some(Err(TimeoutError::Elapsed(total.elapsed(false)))),
+                (frame, _) => frame.map(|frame| frame.map_err(TimeoutError::Inner)),
+            });
+        }
+        if let Some(idle) = this.idle {
+            if !std::mem::replace(this.is_waiting, true) {
+                idle.sleep.reset(this.timers.deadline(idle.limit));
+            }
+            if let Poll::Ready(elapsed) = idle.poll(cx) {
+                return Poll::Ready(Some(Err(TimeoutError::Elapsed(elapsed))));
+            }
+        }
+        if let Some(total) = this.total
+            && let Poll::Ready(elapsed) = total.poll(cx)
+        {
+            return Poll::Ready(Some(Err(TimeoutError::Elapsed(elapsed))));
+        }
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,147 @@
+//! What went wrong, and what took too long.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// What was limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum What {
+    /// A service, from its call to its response.
+    Response,
+    /// The wait for one frame of a body.
+    BodyIdle,
+    /// A body, from the making of its limit to its end.
+    BodyTotal,
+}
+
+/// A limit has passed, or the engine that limits was shut down before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed {
+    what: What,
+    limit: Duration,
+    is_shut_down: bool,
+}
+
+impl Elapsed {
+    pub(crate) fn new(what: What, limit: Duration, is_shut_down: bool) -> Self {
+        Self { what, limit, is_shut_down }
+    }
+
+    /// What took too long.
+    #[must_use]
+    pub fn what(&self) -> What {
+        self.what
+    }
+
+    /// How long it might have taken.
+    #[must_use]
+    pub fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Whether the limit had not passed, and nothing can tell any more when it will: the engine was shut down.
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        self.is_shut_down
+    }
+}
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = self.limit;
+        match (self.is_shut_down, self.what) {
+            (false, What::Response) => write!(f, "no response within {limit:?}"),
+            (false, What::BodyIdle) => write!(f, "no frame of the body within {limit:?}"),
+            (false, What::BodyTotal) => write!(f, "the body had not ended within {limit:?}"),
+            (true, What::Response) => {
+                write!(f, "the engine that limits a response to {limit:?} was shut down")
+            }
+            (true, What::BodyIdle) => {
+                write!(f, "the engine that limits the wait for a frame to {limit:?} was shut down")
+            }
+            (true, What::BodyTotal) => write!(f, "the engine that limits a body to {limit:?} was shut down"),
+        }
+    }
+}
+
+impl Error for Elapsed {}
+
+impl From<Elapsed> for io::Error {
+    fn from(elapsed: Elapsed) -> Self {
+        let kind = if elapsed.is_shut_down() { io::ErrorKind::Other } else { io::ErrorKind::TimedOut };
+        Self::new(kind, elapsed)
+    }
+}
+
+/// A limit has passed, or what is limited has failed with an error of its own.
+///
+/// It converts into the boxed error of tower's other layers, `Box<dyn Error + Send + Sync>`, if the error of what is limited does:
+/// that one is boxed as it is, or an [`Elapsed`] to be found by `downcast_ref`. For the sake of that conversion it does not implement
+/// [`Error`] itself, as a boxed error does not.
+///
+/// # Examples
+///
+/// ```
+/// use std::convert::Infallible;
+/// use tourbillon_tower::{Elapsed, TimeoutError};
+///
+/// fn status(error: &TimeoutError<Infallible>) -> u16 {
+///     match error {
+///         TimeoutError::Elapsed(elapsed) if elapsed.is_shut_down() => 503,
+///         TimeoutError::Elapsed(_) => 504,
+///         TimeoutError::Inner(never) => match *never {},
+///     }
+/// }
+///
+/// fn is_timeout(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+///     error.downcast_ref::<Elapsed>().is_some()
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeoutError<E> {
+    /// It took too long.
+    Elapsed(Elapsed),
+    /// It failed.
+    Inner(E),
+}
+
+impl<E> TimeoutError<E> {
+    /// What took too long, if that is what happened.
+    #[must_use]
+    pub fn elapsed(&self) -> Option<Elapsed> {
+        match self {
+            Self::Elapsed(elapsed) => Some(*elapsed),
+            Self::Inner(_) => None,
+        }
+    }
+
+    /// The error of what is limited, if that is what happened.
+    #[must_use]
+    pub fn into_inner(self) -> Option<E> {
+        match self {
+            Self::Elapsed(_) => None,
+            Self::Inner(error) => Some(error),
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for TimeoutError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Elapsed(elapsed) => elapsed.fmt(f),
+            Self::Inner(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<TimeoutError<E>> for Box<dyn Error + Send + Sync> {
+    fn from(error: TimeoutError<E>) -> Self {
+        match error {
+            TimeoutError::Elapsed(elapsed) => elapsed.into(),
+            TimeoutError::Inner(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! A response that may come too late.
+
+use crate::error::{Elapsed, TimeoutError, What};
+use pin_project_lite::pin_project;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tourbillon::future;
+
+pin_project! {
+    /// The response of a [`Timeout`](crate::Timeout), or that it took too long.
+    ///
+    /// The service's own future is polled first: a response that is there is given on, however late this is polled. One that is
+    /// there at once costs no timer. Dropping this drops the service's future, and disarms.
+    #[must_use = "futures do nothing unless polled"]
+    #[derive(Debug)]
+    pub struct ResponseFuture<F> {
+        #[pin]
+        response: future::Timeout<F>,
+        limit: Duration,
+    }
+}
+
+impl<F> ResponseFuture<F> {
+    pub(crate) fn new(response: future::Timeout<F>, limit: Duration) -> Self {
+        Self { response, limit }
+    }
+}
+
+impl<F, R, E> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<R, E>>,
+{
+    type Output = Result<R, TimeoutError<E>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        Poll::Ready(match ready!(this.response.poll(cx)) {
+            Ok(response) => response.map_err(TimeoutError::Inner),
+            Err(elapsed) => {
+                Err(TimeoutError::Elapsed(Elapsed::new(What::Response, *this.limit, elapsed.is_shut_down())))
+            }
+        })
+    }
+}

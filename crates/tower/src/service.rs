@@ -1,0 +1,157 @@
+//! The layer and its service.
+
+use crate::error::TimeoutError;
+use crate::future::ResponseFuture;
+use crate::timers::Timers;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tourbillon::Handle;
+use tourbillon::future::Wakeup;
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Limits the time that a service takes from its call to its response: see [`Timeout`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::Builder;
+/// use tourbillon_tower::TimeoutLayer;
+///
+/// let own = TimeoutLayer::new(Duration::from_secs(5)); // on the process's own engine
+/// let engine = Builder::new().build_async()?;
+/// let given = TimeoutLayer::new(Duration::from_secs(5)).on(engine.handle());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TimeoutLayer {
+    limit: Duration,
+    timers: Timers,
+}
+
+impl TimeoutLayer {
+    /// Limits to `limit`, on the process's own engine, which starts with the first call.
+    ///
+    /// After a limit of zero a response must be there with the first poll; [`Duration::MAX`] is no limit.
+    #[must_use]
+    pub fn new(limit: Duration) -> Self {
+        Self { limit, timers: Timers::default() }
+    }
+
+    /// The same on an engine of one's own. What is in flight when that is shut down fails with an
+    /// [`Elapsed`](crate::Elapsed) that says so.
+    #[must_use]
+    pub fn on(self, engine: &Handle<Wakeup>) -> Self {
+        Self { timers: Timers::on(engine), ..self }
+    }
+}
+
+impl<S> Layer<S> for TimeoutLayer {
+    type Service = Timeout<S>;
+
+    fn layer(&self, inner: S) -> Timeout<S> {
+        Timeout { inner, limit: self.limit, timers: self.timers.clone() }
+    }
+}
+
+/// A service whose responses come in time, or not at all.
+///
+/// The time begins when [`call`](Service::call) begins, and ends when the response is there. *Not* in it are the wait until the
+/// service is ready, which is passed through, since an error of `poll_ready` is final; and the body of an HTTP response, which is sent
+/// after it. That is for `TimeoutBody`, with the feature `http-body`.
+///
+/// A response that is there with the first poll costs a clock read. One that is not has an owned timer of the engine until it
+/// comes, which is O(1) and takes no lock; while the engine is full, it keeps its task polling instead. When the limit passes, the future of the service is dropped with the future that returned
+/// the error, not before.
+///
+/// # Errors
+///
+/// [`TimeoutError::Inner`] when the service fails; [`TimeoutError::Elapsed`] when the limit has passed, or the engine was
+/// shut down.
+///
+/// # Panics
+///
+/// Its call panics where the service's does, and where the system refuses the process's own engine its threads.
+///
+/// # Examples
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::future::{Pending, pending};
+/// use std::task::{Context, Poll};
+/// use std::time::Duration;
+/// use tourbillon_tower::{Timeout, TimeoutError};
+/// use tower_service::Service;
+///
+/// struct Silent;
+///
+/// impl Service<()> for Silent {
+///     type Response = ();
+///     type Error = Infallible;
+///     type Future = Pending<Result<(), Infallible>>;
+///
+///     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+///         Poll::Ready(Ok(()))
+///     }
+///
+///     fn call(&mut self, _: ()) -> Self::Future {
+///         pending()
+///     }
+/// }
+///
+/// let mut service = Timeout::new(Silent, Duration::from_millis(2));
+/// let error = pollster::block_on(service.call(())).unwrap_err();
+/// assert!(matches!(error, TimeoutError::Elapsed(elapsed) if !elapsed.is_shut_down()));
+/// assert_eq!(error.to_string(), "no response within 2ms");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Timeout<S> {
+    inner: S,
+    limit: Duration,
+    timers: Timers,
+}
+
+impl<S> Timeout<S> {
+    /// Limits `inner` to `limit`: see [`TimeoutLayer::new`].
+    pub fn new(inner: S, limit: Duration) -> Self {
+        TimeoutLayer::new(limit).layer(inner)
+    }
+
+    /// See [`TimeoutLayer::on`].
+    #[must_use]
+    pub fn on(self, engine: &Handle<Wakeup>) -> Self {
+        Self { timers: Timers::on(engine), ..self }
+    }
+
+    /// The service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The service, its time no longer limited.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S: Service<Request>, Request> Service<Request> for Timeout<S> {
+    type Response = S::Response;
+    type Error = TimeoutError<S::Error>;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx).map_err(TimeoutError::Inner)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        // Before the call: what that takes counts.
+        let deadline = self.timers.deadline(self.limit);
+        ResponseFuture::new(self.timers.timeout_at(deadline, self.inner.call(request)), self.limit)
+    }
+}

@@ -1,0 +1,43 @@
+//! The engine that a limit is on.
+
+use std::time::Duration;
+#[cfg(feature = "http-body")]
+use tourbillon::future::Sleep;
+use tourbillon::future::{self, Wakeup};
+use tourbillon::{Handle, Timestamp};
+
+/// The process's own engine, or one that was given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Timers {
+    given: Option<Handle<Wakeup>>,
+}
+
+impl Timers {
+    pub(crate) fn on(engine: &Handle<Wakeup>) -> Self {
+        Self { given: Some(engine.clone()) }
+    }
+
+    /// The moment that is `delay` from now; for none, one that has come already.
+    pub(crate) fn deadline(&self, delay: Duration) -> Timestamp {
+        if delay.is_zero() {
+            // What a clock shows may be ahead of the true time by microseconds, and a tick would be waited for.
+            return Timestamp::ZERO;
+        }
+        self.given.as_ref().map_or_else(future::now, Handle::now) + delay
+    }
+
+    pub(crate) fn timeout_at<F: Future>(&self, deadline: Timestamp, future: F) -> future::Timeout<F> {
+        match &self.given {
+            None => future::timeout_at(deadline, future),
+            Some(engine) => engine.timeout_at(deadline, future),
+        }
+    }
+
+    #[cfg(feature = "http-body")]
+    pub(crate) fn sleep_until(&self, deadline: Timestamp) -> Sleep {
+        match &self.given {
+            None => future::sleep_until(deadline),
+            Some(engine) => engine.sleep_until(deadline),
+        }
+    }
+}

@@ -4,7 +4,7 @@
 //! cargo run --release                        # all of it, on a quiet machine; writes ../results/book.json
 //! cargo run --release -- --quick             # about three minutes: that it works, and a first impression
 //! cargo run --release -- --filter rearm      # the workload, case or contestant of that name, or with that in its name
-//! cargo run --release -- publish             # the tables and plots of BENCHMARKS.md, from the results
+//! cargo run --release -- publish             # BENCHMARKS.md, all tables and plots, from the results
 //! ```
 #![expect(clippy::print_stdout, reason = "where the figures went")]
 
@@ -71,7 +71,7 @@ struct Run {
 
 #[derive(Debug, Subcommand)]
 enum Other {
-    /// Make the tables of ../../BENCHMARKS.md and the plots in ../../docs/plots from the raw results
+    /// Make the blocks of ../../BENCHMARKS.md, the tables in ../results and the plots in ../../docs/plots from the raw results
     Publish {
         /// Only say whether that would change anything
         #[arg(long)]
@@ -86,12 +86,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     match options.command {
         Some(Other::Turn { arguments }) => turn::take(WORKLOADS, &arguments),
-        Some(Other::Publish { check }) => publish::publish(
-            &Results::read(&published())?,
-            &of_project("BENCHMARKS.md"),
-            &of_project("docs/plots"),
-            check,
-        ),
+        Some(Other::Publish { check }) => {
+            let places = publish::Places {
+                page: of_project("BENCHMARKS.md"),
+                tables: of_project("benches/results"),
+                plots: of_project("docs/plots"),
+            };
+            publish::publish(&Results::read(&published())?, &places, check)
+        }
         None => run(&options.run),
     }
 }

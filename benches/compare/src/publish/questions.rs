@@ -33,6 +33,7 @@ const MANY: &str = "1,000,000 pending";
 const CONNECTIONS: &str = "10,000 connections";
 const DUE: &str = "1,000,000 due over 2 s";
 const AT_ONCE: &str = "1,000,000 due at once";
+const ITEMS: &str = "100,000 items";
 const FITS: &str = "10,000 timers of 1 to 60 s";
 const EXCEEDS: &str = "1,000,000 timers of 1 to 60 s";
 
@@ -45,6 +46,7 @@ const KEYED: &str = "Keyed, schedule";
 const REPEAT: &str = "Tasks::repeat, own workers";
 const CLOSURE: &str = "TaskEngine, after and cancel";
 const MAP: &str = "ExpiryMap";
+const ITEM_QUEUE: &str = "DelayQueue";
 const WHEEL: &str = "wheel, radix 256";
 
 const QUEUE: &str = "Mutex of HashMap and DelayQueue: reset";
@@ -82,6 +84,10 @@ const KEY_MISSES: &str = "Each step misses the cache: the key's bucket, the old 
     a mutex moves its timer and keeps the entry, which is less work as long as no other thread wants the lock.";
 const GUARDED: &str = "A run of ours takes a lock and a guard against panics, and is handed to a worker; tokio's task \
     awaits on the thread that fires it. What each of these costs has not been measured.";
+const SHARED: &str = "tokio-util's queue has one owner and no lock; behind a mutex of its own it takes \
+    {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; pair} a pair and \
+    {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; last} to the last item. Any thread may use ours: an item has \
+    a key in a map, a timer, and a place in a list of what is due.";
 const NO_CASCADE: &str = "The Linux wheel fires up to an eighth of the delay late, and never moves a timer from one level to \
     another. A cascading wheel is precise and takes {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}: its \
     lists are in the cache, so that moving a timer is cheap. Ours moves tickets between chunks, and looks for the next \
@@ -229,6 +235,14 @@ const QUESTIONS: &[Question] = &[
         MAP,
         Only(MOKA),
         "",
+    ),
+    ask("Push an item into a delay queue, take it back", ("queue", ITEMS, "pair"), ITEM_QUEUE, Best, SHARED),
+    ask(
+        "Receive 100,000 items due at once: until the last",
+        ("queue", ITEMS, "last"),
+        ITEM_QUEUE,
+        Best,
+        SHARED,
     ),
     ask("The wheel alone, 10,000 timers: cancel", ("structures", FITS, "cancel"), WHEEL, Best, OWN_PLACE),
     ask("The wheel alone, 10,000 timers: expire", ("structures", FITS, "expire"), WHEEL, Best, NO_CASCADE),

@@ -15,6 +15,7 @@ mod owned;
 mod pair;
 mod pairs;
 mod periodic;
+mod queue;
 mod reach;
 mod rearm;
 mod refresh;
@@ -51,6 +52,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     periodic::WORKLOAD,
     touch::WORKLOAD,
     cache::WORKLOAD,
+    queue::WORKLOAD,
     structures::WORKLOAD,
     floor::WORKLOAD,
 ];

@@ -133,7 +133,8 @@ impl Builder {
     }
 
     /// Leaves the shards' threads to the system's scheduler, which may move one off a core that the program's own threads
-    /// keep busy while another core is idle. For machines that are shared like that: `BENCHMARKS.md` has both modes' lateness.
+    /// keep busy while another core is idle. For machines that are shared like that: the tables of `busy` have both modes'
+    /// lateness (`benches/results/firing.md`).
     pub fn unpinned(mut self) -> Self {
         self.pinning = Pinning::Off;
         self

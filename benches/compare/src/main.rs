@@ -3,8 +3,8 @@
 //! ```text
 //! cargo run --release                        # all of it, on a quiet machine; writes ../results/book.json
 //! cargo run --release -- --quick             # about three minutes: that it works, and a first impression
-//! cargo run --release -- --filter rearm      # workloads, cases or contestants with this in their names
-//! cargo run --release -- publish             # the tables and plots of BENCHMARKS.md, from the results
+//! cargo run --release -- --filter rearm      # the workload, case or contestant of that name, or with that in its name
+//! cargo run --release -- publish             # BENCHMARKS.md, all tables and plots, from the results
 //! ```
 #![expect(clippy::print_stdout, reason = "where the figures went")]
 
@@ -53,12 +53,12 @@ struct Run {
     /// How much is measured
     #[arg(long, value_enum, default_value = "full", hide = true)]
     scale: Scale,
-    /// Only workloads, cases or contestants whose name contains this
-    #[arg(long, value_name = "SUBSTRING", default_value = "")]
+    /// Only workloads, cases or contestants of this name or, if nothing is called so, those whose name contains this
+    #[arg(long, value_name = "NAME", default_value = "")]
     filter: String,
-    /// Measure only workloads or cases whose name contains this, in full size, and put them in the published results in place
-    /// of what these had of them
-    #[arg(long, value_name = "SUBSTRING", conflicts_with_all = ["filter", "quick", "scale", "json"])]
+    /// Measure only the workloads or cases of this name or, if nothing is called so, those whose name contains this, in full
+    /// size, and put them in the published results in place of what these had of them
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["filter", "quick", "scale", "json"])]
     again: Option<String>,
     /// Rounds in which the contestants take turns, instead of some for each workload
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -71,7 +71,7 @@ struct Run {
 
 #[derive(Debug, Subcommand)]
 enum Other {
-    /// Make the tables of ../../BENCHMARKS.md and the plots in ../../docs/plots from the raw results
+    /// Make the blocks of ../../BENCHMARKS.md, the tables in ../results and the plots in ../../docs/plots from the raw results
     Publish {
         /// Only say whether that would change anything
         #[arg(long)]
@@ -86,12 +86,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     match options.command {
         Some(Other::Turn { arguments }) => turn::take(WORKLOADS, &arguments),
-        Some(Other::Publish { check }) => publish::publish(
-            &Results::read(&published())?,
-            &of_project("BENCHMARKS.md"),
-            &of_project("docs/plots"),
-            check,
-        ),
+        Some(Other::Publish { check }) => {
+            let places = publish::Places {
+                page: of_project("BENCHMARKS.md"),
+                tables: of_project("benches/results"),
+                plots: of_project("docs/plots"),
+            };
+            publish::publish(&Results::read(&published())?, &places, check)
+        }
         None => run(&options.run),
     }
 }
@@ -104,7 +106,7 @@ fn run(options: &Run) -> Result<(), Box<dyn Error>> {
         contests.retain(rounds::Contest::is_whole);
     }
     if contests.is_empty() {
-        return Err("no workload, no case and no contestant has that in its name".into());
+        return Err("no workload, no case and no contestant is called so, or has that in its name".into());
     }
     let path = options.json.clone().unwrap_or_else(|| match options.again {
         Some(_) => published(),

@@ -156,6 +156,10 @@ impl Samples {
         self.0[self.0.len() - 1]
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn median(&self) -> f64 {
         let upper = self.0.len() / 2;
         if self.0.len().is_multiple_of(2) {

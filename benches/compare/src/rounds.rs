@@ -17,20 +17,22 @@ pub(crate) struct Contest {
     pub(crate) outcome: Outcome,
 }
 
-/// What is to be measured: workloads, cases or contestants whose names contain `filter`, in so many `rounds` or as many as
-/// the workloads have.
+/// What is to be measured: the workloads, cases or contestants called `filter`, or, if nothing is called so, those whose
+/// names contain it; in so many `rounds` or as many as the workloads have.
 pub(crate) fn select(
     workloads: &[Workload],
     scale: Scale,
     filter: &str,
     rounds: Option<u16>,
 ) -> Vec<Contest> {
+    let is_a_name = names(workloads, scale).any(|name| name == filter);
+    let is_meant = |name: &str| if is_a_name { name == filter } else { name.contains(filter) };
     let mut contests = Vec::new();
     for workload in workloads {
         for case in (workload.cases)(scale) {
-            let is_whole = workload.name.contains(filter) || case.name.contains(filter);
+            let is_whole = is_meant(workload.name) || is_meant(&case.name);
             let mut entrants = (workload.entrants)();
-            entrants.retain(|entrant| is_whole || entrant.name.contains(filter));
+            entrants.retain(|entrant| is_whole || is_meant(&entrant.name));
             if !entrants.is_empty() {
                 let rounds = rounds.map_or((workload.rounds)(scale, &case), usize::from);
                 contests.push(Contest::new(workload, case, entrants, (scale, rounds), is_whole));
@@ -38,6 +40,15 @@ pub(crate) fn select(
         }
     }
     contests
+}
+
+/// The names of all workloads, cases and contestants.
+fn names(workloads: &[Workload], scale: Scale) -> impl Iterator<Item = String> {
+    workloads.iter().flat_map(move |workload| {
+        let cases = (workload.cases)(scale).into_iter().map(|case| case.name);
+        let contestants = (workload.entrants)().into_iter().map(|entrant| entrant.name);
+        [workload.name.to_owned()].into_iter().chain(cases).chain(contestants)
+    })
 }
 
 impl Contest {
@@ -129,4 +140,40 @@ pub(crate) fn run(contests: &mut [Contest]) -> Vec<String> {
 fn style() -> ProgressStyle {
     ProgressStyle::with_template("{pos}/{len} [{bar:30}] {elapsed}, {eta} left: {msg}")
         .expect("a template with known keys")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::WORKLOADS;
+
+    fn selected(filter: &str) -> Vec<(String, String, usize)> {
+        let contests = select(WORKLOADS, Scale::Full, filter, Some(1));
+        contests
+            .into_iter()
+            .map(|contest| (contest.outcome.workload, contest.case.name, contest.entrants.len()))
+            .collect()
+    }
+
+    fn workloads(filter: &str) -> Vec<String> {
+        let mut workloads: Vec<String> =
+            selected(filter).into_iter().map(|(workload, ..)| workload).collect();
+        workloads.dedup();
+        workloads
+    }
+
+    #[test]
+    fn a_whole_name_means_nothing_that_only_contains_it() {
+        assert_eq!(workloads("pair"), ["pair"], "the case of `storm` has pairs in its name");
+        assert_eq!(workloads("pai"), ["pair", "storm"]);
+        assert_eq!(selected("20,000 timers, 2 threads burn").len(), 1);
+        assert!(selected("engine, inline").iter().all(|(.., entrants)| *entrants == 1));
+    }
+
+    #[test]
+    fn a_part_of_a_name_means_all_that_contain_it() {
+        assert_eq!(workloads("threads burn"), ["busy"]);
+        assert_eq!(workloads("").len(), WORKLOADS.len());
+        assert!(selected("called so by nobody").is_empty());
+    }
 }

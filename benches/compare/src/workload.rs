@@ -31,11 +31,57 @@ impl Scale {
     }
 }
 
+/// Workloads whose tables stand in one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Arming,
+    Firing,
+    Memory,
+    Tasks,
+    Structures,
+    /// Workloads of old results that the book has no more.
+    Former,
+}
+
+impl Family {
+    /// In the order of the page.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Arming, Self::Firing, Self::Memory, Self::Tasks, Self::Structures, Self::Former];
+
+    /// The file's name, in the folder of the results.
+    pub(crate) fn file(self) -> &'static str {
+        match self {
+            Self::Arming => "arming.md",
+            Self::Firing => "firing.md",
+            Self::Memory => "memory.md",
+            Self::Tasks => "tasks.md",
+            Self::Structures => "structures.md",
+            Self::Former => "former.md",
+        }
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Arming => "Arm, move, cancel",
+            Self::Firing => "Fire: lateness and processor time",
+            Self::Memory => "Memory, and idle time",
+            Self::Tasks => "Futures, tasks, keys, maps",
+            Self::Structures => "Classic structures, and the machine's floor",
+            Self::Former => "Workloads that the book has no more",
+        }
+    }
+}
+
 /// The same work for all its entrants.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     /// What is done, and which figure is taken.
     pub(crate) what: &'static str,
+    pub(crate) family: Family,
+    /// What is checked, and what to know of the contestants: Markdown, above the tables.
+    pub(crate) about: &'static str,
+    /// What limits the figures: Markdown, below the tables, with places for figures (`publish::text`).
+    pub(crate) reading: &'static str,
     pub(crate) cases: fn(Scale) -> Vec<Case>,
     pub(crate) columns: fn(&Case) -> Vec<Column>,
     /// Rounds in which the entrants take turns.

@@ -54,7 +54,7 @@ fn a_filter_is_part_of_a_workloads_a_cases_or_a_contestants_name() {
     };
     let floor = run("floor.json", &["--filter", "floor"]);
     assert_eq!(array(&floor, "outcomes").len(), 1);
-    let tree = run("tree.json", &["--filter", "BTreeMap"]);
+    let tree = run("tree.json", &["--filter", "<BTreeMap>"]);
     assert!(array(&tree, "outcomes").len() > 5);
     assert!(rows(&tree) >= array(&tree, "outcomes").len());
     let nothing = book(&["--filter", "nobody is called so"]);

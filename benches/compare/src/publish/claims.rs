@@ -232,6 +232,7 @@ impl fmt::Display for Wanted {
 mod tests {
     use super::*;
     use crate::publish::synthetic;
+    use crate::workloads::measures;
 
     fn cells(wanted: Wanted, ours: &[f64]) -> [String; 6] {
         let rows: [(&str, &[f64]); 4] =
@@ -288,6 +289,22 @@ mod tests {
         outcome.rows[0].clock = "Instant, each 64".to_owned();
         let text = Figure::of(&outcome.rows[0], "t1").unwrap().text;
         assert_eq!(text, "engine, Timer, caller's now (clock read each 64): 9.00");
+    }
+
+    #[test]
+    fn claims_name_what_the_book_measures() {
+        for Claim { place: Place(workload, case), column, ours, wanted } in CLAIMS {
+            let others: Vec<(&str, &str)> = match wanted {
+                Times(other, _) => vec![(other, column)],
+                WithinSum(_, parts) => parts.iter().map(|part| (*part, *column)).collect(),
+                BelowTimes(column, _) => vec![(ours, column)],
+                BestTimes(_) | AtMost(_) | Below(_) => Vec::new(),
+            };
+            for (contestant, column) in others.into_iter().chain([(*ours, *column)]) {
+                let place = format!("{workload}, {case}: {contestant}, {column}");
+                assert!(measures(workload, case, contestant, column), "{place}");
+            }
+        }
     }
 
     #[test]

@@ -24,10 +24,11 @@ impl Outcome {
 
     /// As [`best_other`](Self::best_other), among those that read their clock as often as `ours`.
     pub(crate) fn best_like(&self, ours: &Row, column: &str) -> Option<&Row> {
-        self.best(column, |row| !row.is_ours && row.has_callers_now() == ours.has_callers_now())
+        self.best(column, |row| !row.is_ours && row.is_like(ours))
     }
 
-    fn best(&self, column: &str, is_eligible: impl Fn(&Row) -> bool) -> Option<&Row> {
+    /// The one with the smallest median among those that are eligible.
+    pub(crate) fn best(&self, column: &str, is_eligible: impl Fn(&Row) -> bool) -> Option<&Row> {
         let eligible = self.rows.iter().filter(|row| is_eligible(row));
         let medians = eligible.filter_map(|row| Some((row, row.samples(column)?.median())));
         medians.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(row, _)| row)
@@ -44,6 +45,11 @@ impl Row {
     /// Whether it reads the clock once an iteration of an event loop, and counts deadlines from that.
     pub(crate) fn has_callers_now(&self) -> bool {
         self.clock.contains("each 64")
+    }
+
+    /// Whether it reads its clock as often.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.has_callers_now() == other.has_callers_now()
     }
 
     /// The medians over the rounds of what stands at the same place in a series.

@@ -1,11 +1,16 @@
-//! Publishes raw results: the generated blocks of a hand-written page, and plots.
+//! Publishes raw results: the generated blocks of a hand-written page, files with all tables, and plots.
 
 mod claims;
+mod families;
 mod figure;
 mod lookup;
 mod page;
 mod plots;
+mod prose;
+mod questions;
 mod tables;
+mod text;
+mod verdict;
 
 #[cfg(test)]
 pub(crate) mod synthetic;
@@ -13,25 +18,37 @@ pub(crate) mod synthetic;
 use crate::results::Results;
 use std::error::Error;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// What makes the page and the plots anew.
+/// What makes the page, the tables and the plots anew.
 const COMMAND: &str = "cargo run --release -- publish";
 
-/// Fills the page's blocks and draws the plots; or, with `is_check`, says whether that would change anything.
-pub(crate) fn publish(
-    results: &Results,
-    page: &Path,
-    plots: &Path,
-    is_check: bool,
-) -> Result<(), Box<dyn Error>> {
-    let old = fs::read_to_string(page).map_err(|error| format!("{}: {error}", page.display()))?;
-    let new = page::fill(&old, results).map_err(|error| format!("{}: {error}", page.display()))?;
-    let mut files = vec![(page.to_owned(), new)];
+/// Where what is published goes.
+pub(crate) struct Places {
+    pub(crate) page: PathBuf,
+    /// A folder with no other Markdown files.
+    pub(crate) tables: PathBuf,
+    pub(crate) plots: PathBuf,
+}
+
+/// Fills the page's blocks, writes the files of tables and draws the plots; or, with `is_check`, fails if that would change
+/// anything.
+pub(crate) fn publish(results: &Results, places: &Places, is_check: bool) -> Result<(), Box<dyn Error>> {
+    let Places { page, tables, plots } = places;
+    let of_page = |error: String| format!("{}: {error}", page.display());
+    let old = fs::read_to_string(page).map_err(|error| of_page(error.to_string()))?;
+    let mut files = vec![(page.clone(), page::fill(&old, results).map_err(of_page)?)];
+    for file in families::files(results) {
+        files.push((tables.join(file.name), file.text));
+    }
     for (name, svg) in plots::draw(results)? {
         files.push((plots.join(name).with_extension("svg"), svg));
     }
+    if let Some(stray) = stray(tables, &files) {
+        return Err(format!("{} is nothing that the results give: remove it", stray.display()).into());
+    }
     if !is_check {
+        fs::create_dir_all(tables)?;
         fs::create_dir_all(plots)?;
     }
     for (path, text) in files {
@@ -48,28 +65,76 @@ pub(crate) fn publish(
     Ok(())
 }
 
+/// A Markdown file in the folder of tables that is none of `files`.
+fn stray(tables: &Path, files: &[(PathBuf, String)]) -> Option<PathBuf> {
+    let present = fs::read_dir(tables).ok()?.flatten().map(|entry| entry.path());
+    let mut pages = present.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    pages.find(|path| files.iter().all(|(file, _)| file != path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A folder that is gone with the test.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let directory = std::env::temp_dir().join(format!("tourbillon-{name}-{}", std::process::id()));
+            fs::create_dir_all(&directory).unwrap();
+            Self(directory)
+        }
+
+        fn places(&self) -> Places {
+            let [page, tables, plots] = ["BENCHMARKS.md", "tables", "plots"].map(|name| self.0.join(name));
+            Places { page, tables, plots }
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            drop(fs::remove_dir_all(&self.0));
+        }
+    }
+
     #[test]
     fn what_was_published_passes_the_check_until_it_is_edited() {
-        let directory = std::env::temp_dir().join(format!("tourbillon-publish-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let (page, plots) = (directory.join("BENCHMARKS.md"), directory.join("plots"));
+        let scratch = Scratch::new("publish");
+        let places = scratch.places();
         let results = synthetic::results();
-        fs::write(&page, synthetic::page(&results)).unwrap();
+        let error = |is_check| publish(&results, &places, is_check).unwrap_err().to_string();
+        fs::write(&places.page, synthetic::page()).unwrap();
 
-        let error = publish(&results, &page, &plots, true).unwrap_err().to_string();
-        assert!(error.contains("BENCHMARKS.md is not what the results give: run"), "{error}");
-        assert!(!plots.exists());
+        assert!(error(true).contains("BENCHMARKS.md is not what the results give: run"), "{}", error(true));
+        assert!(!places.tables.exists() && !places.plots.exists());
 
-        publish(&results, &page, &plots, false).unwrap();
-        publish(&results, &page, &plots, true).unwrap();
+        publish(&results, &places, false).unwrap();
+        publish(&results, &places, true).unwrap();
 
-        fs::write(plots.join("pair.svg"), "").unwrap();
-        let error = publish(&results, &page, &plots, true).unwrap_err().to_string();
-        assert!(error.contains("pair.svg is not what the results give"), "{error}");
-        fs::remove_dir_all(&directory).unwrap();
+        for edited in [places.plots.join("pair.svg"), places.tables.join("arming.md")] {
+            let text = fs::read_to_string(&edited).unwrap();
+            fs::write(&edited, "").unwrap();
+            let name = edited.file_name().unwrap().to_string_lossy();
+            assert!(error(true).contains(&format!("{name} is not what the results give")), "{}", error(true));
+            fs::write(&edited, text).unwrap();
+        }
+        publish(&results, &places, true).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_nothing_makes_is_refused() {
+        let scratch = Scratch::new("stray");
+        let places = scratch.places();
+        let results = synthetic::results();
+        fs::write(&places.page, synthetic::page()).unwrap();
+        publish(&results, &places, false).unwrap();
+        fs::write(places.tables.join("book.json"), "{}").unwrap();
+        publish(&results, &places, true).unwrap();
+        fs::write(places.tables.join("by_hand.md"), "71 ns").unwrap();
+        for is_check in [false, true] {
+            let error = publish(&results, &places, is_check).unwrap_err().to_string();
+            assert!(error.contains("by_hand.md is nothing that the results give: remove it"), "{error}");
+        }
     }
 }

@@ -1,25 +1,46 @@
 //! The page: written by hand, but for what stands between `<!-- begin name -->` and `<!-- end name -->`.
-//!
-//! Blocks are `machine`, `claims`, each workload (all its cases), and `workload: case`.
 
-use super::{claims, tables};
+use super::{families, prose, questions, tables};
 use crate::results::Results;
 
-/// The page with its blocks made anew.
-pub(crate) fn fill(page: &str, results: &Results) -> Result<String, String> {
+/// Lines that a reader has time for.
+const LONGEST: usize = 200;
+
+/// A name, and what makes the text.
+type Block = (&'static str, fn(&Results) -> String);
+
+/// The page's blocks; each stands on it.
+const BLOCKS: [Block; 4] = [
+    ("machine", tables::in_a_line),
+    ("questions", questions::table),
+    ("losses", questions::losses),
+    ("index", families::index),
+];
+
+/// The page with its blocks made anew. Fails if it becomes too long, or has figures that are not made from the results.
+pub(super) fn fill(page: &str, results: &Results) -> Result<String, String> {
     let mut filled = String::new();
     let mut blocks = Vec::new();
     let mut open: Option<&str> = None;
     for (at, line) in (1..).zip(page.lines()) {
         match (open, marker(line, "begin"), marker(line, "end")) {
             (None, Some(name), _) => {
-                let text = block(name, results)
-                    .ok_or_else(|| format!("line {at}: no results for block `{name}`"))?;
-                filled += &format!("{line}\n\n{text}\n\n");
+                let (_, block) = BLOCKS
+                    .iter()
+                    .find(|(known, _)| *known == name)
+                    .ok_or_else(|| format!("line {at}: there is no block `{name}`"))?;
+                filled += &format!("{line}\n\n{}\n\n", block(results));
                 blocks.push(name);
                 open = Some(name);
             }
-            (None, None, None) => filled += &format!("{line}\n"),
+            (None, None, None) => {
+                if let Some(figure) = prose::figures(line).first() {
+                    return Err(format!(
+                        "line {at}: `{figure}` is written by hand: figures come from the results"
+                    ));
+                }
+                filled += &format!("{line}\n");
+            }
             (Some(name), None, Some(end)) if name == end => {
                 filled += &format!("{line}\n");
                 open = None;
@@ -34,9 +55,12 @@ pub(crate) fn fill(page: &str, results: &Results) -> Result<String, String> {
     if let Some(name) = open {
         return Err(format!("block `{name}` does not end"));
     }
-    match missing(results, &blocks) {
-        Some(name) => Err(format!("the results have `{name}`, the page has no block for it")),
-        None => Ok(filled),
+    if let Some((name, _)) = BLOCKS.iter().find(|(name, _)| !blocks.contains(name)) {
+        return Err(format!("there is no block `{name}` on the page"));
+    }
+    match filled.lines().count() {
+        lines if lines > LONGEST => Err(format!("{lines} lines, of {LONGEST} at most")),
+        _ => Ok(filled),
     }
 }
 
@@ -45,84 +69,67 @@ fn marker<'a>(line: &'a str, kind: &str) -> Option<&'a str> {
     Some(inner.strip_prefix(kind)?.strip_prefix(' ')?.trim())
 }
 
-fn block(name: &str, results: &Results) -> Option<String> {
-    match name {
-        "machine" => Some(tables::machine(results)),
-        "claims" => Some(claims::table(results)),
-        _ => workload(name, results).or_else(|| {
-            let (workload, case) = name.split_once(": ")?;
-            results.outcome(workload, case).map(tables::outcome)
-        }),
-    }
-}
-
-/// What is done, then a table a case.
-fn workload(name: &str, results: &Results) -> Option<String> {
-    let what = sentence(&results.cases(name).next()?.what);
-    let cases =
-        results.cases(name).map(|case| format!("\n\n### {}\n\n{}", case.case.name, tables::outcome(case)));
-    Some(what + &cases.collect::<String>())
-}
-
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().into_iter().flat_map(char::to_uppercase);
-    tables::escaped(&first.chain(letters).chain(['.']).collect::<String>())
-}
-
-/// What the page does not show.
-fn missing(results: &Results, blocks: &[&str]) -> Option<String> {
-    let outcomes = results.outcomes.iter().filter(|outcome| !blocks.contains(&outcome.workload.as_str()));
-    let cases = outcomes.map(|outcome| format!("{}: {}", outcome.workload, outcome.case.name));
-    let parts = ["machine", "claims"].map(str::to_owned);
-    parts.into_iter().chain(cases).find(|name| !blocks.contains(&name.as_str()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::publish::synthetic;
 
-    const ENDS: &str =
-        "<!-- begin machine -->\n<!-- end machine -->\n<!-- begin claims -->\n<!-- end claims -->\n";
-
-    fn results() -> Results {
-        let cases = ["few", "many"].map(|case| synthetic::outcome("pair", case, &["t1"], &[("a", &[1.0])]));
-        Results { outcomes: cases.into(), ..synthetic::results() }
+    fn filled(page: &str) -> Result<String, String> {
+        fill(page, &synthetic::results())
     }
 
     fn error(page: &str) -> String {
-        fill(page, &results()).unwrap_err()
+        filled(page).unwrap_err()
+    }
+
+    #[test]
+    fn the_page_of_the_project_is_short_and_has_no_figures_of_its_own() {
+        let page = include_str!("../../../../BENCHMARKS.md");
+        assert!(page.lines().count() <= LONGEST);
+        assert!(filled(page).is_ok(), "{}", error(page));
+        assert!(error(&(page.to_owned() + "\nOurs takes 71 ns.\n")).contains("`71 ns` is written by hand"));
     }
 
     #[test]
     fn what_is_in_a_block_is_replaced_and_the_rest_is_kept() {
-        let page = format!("# Title\n\n<!-- begin pair -->\nold\n<!-- end pair -->\n\nText.\n{ENDS}");
-        let filled = fill(&page, &results()).unwrap();
-        assert!(filled.starts_with("# Title\n\n<!-- begin pair -->\n\nWhat pair does.\n\n###"), "{filled}");
-        assert!(filled.contains("### few\n\n| contestant") && filled.contains("### many\n\n| contestant"));
-        assert!(filled.contains("<!-- end pair -->\n\nText.\n") && !filled.contains("old"));
-        assert_eq!(fill(&filled, &results()).unwrap(), filled);
-    }
-
-    #[test]
-    fn cases_may_have_blocks_of_their_own() {
-        let block = |case| format!("<!-- begin pair: {case} -->\n<!-- end pair: {case} -->\n");
-        let page = format!("{}{}{ENDS}", block("few"), block("many"));
-        let filled = fill(&page, &results()).unwrap();
-        assert_eq!((filled.matches("| **1.00** ").count(), filled.contains("###")), (2, false));
-        let page = format!("{}{ENDS}", block("few"));
-        assert_eq!(error(&page), "the results have `pair: many`, the page has no block for it");
+        let page = format!("# Title\n\n{}\nText.\n", synthetic::page())
+            .replace("begin index -->", "begin index -->\nold");
+        let filled = filled(&page).unwrap();
+        assert!(filled.starts_with("# Title\n\n") && filled.ends_with("\nText.\n"), "{filled}");
+        assert!(filled.contains("<!-- begin questions -->\n\n**Of ") && !filled.contains("old"));
+        assert_eq!(fill(&filled, &synthetic::results()).unwrap(), filled);
     }
 
     #[test]
     fn blocks_that_do_not_match_are_errors() {
-        assert_eq!(error("<!-- begin other -->\n"), "line 1: no results for block `other`");
-        assert_eq!(error("\n<!-- end pair -->\n"), "line 2: end of block `pair` without a begin");
-        assert_eq!(error("<!-- begin pair -->\n"), "block `pair` does not end");
-        assert_eq!(error("<!-- begin pair -->\n<!-- end other -->"), "line 2: block `pair` has not ended");
-        assert_eq!(error("<!-- begin pair -->\n<!-- begin pair -->"), "line 2: block `pair` has not ended");
-        assert_eq!(error(ENDS), "the results have `pair: few`, the page has no block for it");
-        assert_eq!(error(""), "the results have `machine`, the page has no block for it");
+        assert_eq!(error("<!-- begin pair -->\n"), "line 1: there is no block `pair`");
+        assert_eq!(error("\n<!-- end index -->\n"), "line 2: end of block `index` without a begin");
+        assert_eq!(error("<!-- begin index -->\n"), "block `index` does not end");
+        let crossed = ["<!-- end losses -->", "<!-- begin index -->"];
+        for line in crossed {
+            assert_eq!(
+                error(&format!("<!-- begin index -->\n{line}")),
+                "line 2: block `index` has not ended"
+            );
+        }
+        assert_eq!(error(""), "there is no block `machine` on the page");
+    }
+
+    #[test]
+    fn a_figure_outside_of_blocks_is_refused() {
+        let page = format!("{}\nOurs takes 71 ns.\n", synthetic::page());
+        assert!(error(&page).ends_with("`71 ns` is written by hand: figures come from the results"));
+        assert!(filled(&page.replace("71 ns", "[a few](benches/results/arming.md)")).is_ok());
+        let inside = synthetic::page().replace("begin machine -->", "begin machine -->\nOurs takes 71 ns.");
+        assert!(filled(&inside).is_ok());
+    }
+
+    #[test]
+    fn a_page_that_is_too_long_is_refused() {
+        let page = synthetic::page();
+        let lines = filled(&page).unwrap().lines().count();
+        let longest = page.clone() + &"\n".repeat(LONGEST - lines);
+        assert!(filled(&longest).is_ok());
+        assert_eq!(error(&(longest + "\n")), "201 lines, of 200 at most");
     }
 }

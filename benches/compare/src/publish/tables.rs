@@ -28,6 +28,43 @@ pub(crate) fn machine(results: &Results) -> String {
     format!("{table}\n\n{versions}")
 }
 
+/// What was measured on and when, for a reader who wants no table.
+pub(crate) fn in_a_line(results: &Results) -> String {
+    let value = |key: &str| match &results.machine[key] {
+        Value::Null => "unknown".to_owned(),
+        Value::String(text) => text.split(" (").next().unwrap_or(text).to_owned(),
+        other => other.to_string(),
+    };
+    let processor = results.machine["processor"].as_str().unwrap_or("a processor of unknown name");
+    let mut line = format!(
+        "{}, {} cores, Linux {}, {}; commit {}, {} sizes, {} minutes.",
+        escaped(processor),
+        value("cores"),
+        value("kernel"),
+        value("rustc"),
+        value("commit"),
+        results.scale,
+        results.seconds.div_ceil(60)
+    );
+    let mut later: Vec<(&str, Vec<&str>)> = Vec::new();
+    for outcome in &results.outcomes {
+        let Some(commit) = &outcome.commit else { continue };
+        match later.iter_mut().find(|(known, _)| known == commit) {
+            Some((_, workloads)) if workloads.contains(&&*outcome.workload) => {}
+            Some((_, workloads)) => workloads.push(&outcome.workload),
+            None => later.push((commit, vec![&outcome.workload])),
+        }
+    }
+    let parts: Vec<String> = later
+        .iter()
+        .map(|(commit, workloads)| format!("`{}` at {}", workloads.join("`, `"), escaped(commit)))
+        .collect();
+    if !parts.is_empty() {
+        line += &format!(" Measured by themselves, in part or whole: {}.", parts.join("; "));
+    }
+    line
+}
+
 /// A contestant a row, in the order of the results; below, what is to be said of them.
 pub(crate) fn outcome(outcome: &Outcome) -> String {
     let has_clocks = outcome.rows.iter().any(|row| !row.clock.is_empty());
@@ -146,6 +183,21 @@ engine, Handle: one round";
             table.contains("| clock read    |") && table.contains("| TSC, each arm | **1.00**      | -"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn the_machine_fits_a_line() {
+        let mut results = synthetic::results();
+        let line = super::in_a_line(&results);
+        assert_eq!(
+            line,
+            "a processor, 2 cores, Linux unknown, unknown; commit unknown, full sizes, 21 minutes."
+        );
+        for at in [0, 1, 4] {
+            results.outcomes[at].commit = Some("abc".to_owned());
+        }
+        let later = "Measured by themselves, in part or whole: `pair`, `refresh` at abc.";
+        assert_eq!(super::in_a_line(&results), format!("{line} {later}"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::case::{Case, thousands};
 use crate::contestants::OneShots;
 use crate::results::{Column, Figures};
 use crate::roster::entrants;
-use crate::workload::{Entrant, Scale, Workload};
+use crate::workload::{Entrant, Family, Scale, Workload};
 use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,12 @@ use std::thread;
 pub(super) const WORKLOAD: Workload = Workload {
     name: "busy",
     what: "timers due at random moments of a window, while other threads of the process burn their cores: how late their handlers are called",
+    family: Family::Firing,
+    about: "The default pins each shard's thread to a core, hands what is due to workers, and asks the scheduler \
+        for short slices. Beside it stand the default without the short slices, and shards that the \
+        scheduler may move. Checked: each timer fires once. Early ones are counted.",
+    reading: "A shard's thread and a worker wake one after the other, and each may wait until a computing thread \
+        has used up its slice. Handlers that run inline need one wake-up less.",
     cases,
     columns: |_| {
         vec![

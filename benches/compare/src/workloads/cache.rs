@@ -4,7 +4,7 @@ use super::below;
 use crate::case::{Case, thousands};
 use crate::common::{Chance, payload};
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Scale, Workload};
+use crate::workload::{Entrant, Family, Scale, Workload};
 use std::time::{Duration, Instant};
 use tourbillon::Builder;
 use tourbillon::uses::Lifetime;
@@ -12,6 +12,11 @@ use tourbillon::uses::Lifetime;
 pub(super) const WORKLOAD: Workload = Workload {
     name: "cache",
     what: "a random entry of 16 bytes, which lives for a minute, is read, or replaced (ns each)",
+    family: Family::Tasks,
+    about: "Not quite like with like: moka also bounds its size by a policy that sees each read, and keeps its \
+        entries in order for that. It removes what has expired when somebody calls it; entries of ours go \
+        when their timer fires. Checked: each value as it was inserted, and the count.",
+    reading: "",
     cases,
     columns: |_| vec![Column::new("get", "read", "ns"), Column::new("insert", "replaced", "ns")],
     rounds: |scale, _| scale.pick(5, 1, 1),

@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::common::Chance;
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Workload};
+use crate::workload::{Entrant, Family, Workload};
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,6 +14,10 @@ use tourbillon::{Clock, MonotonicClock};
 pub(super) const WORKLOAD: Workload = Workload {
     name: "floor",
     what: "single steps of the machine (ns each)",
+    family: Family::Structures,
+    about: "Checked: counts.",
+    reading: "A pair of ours is made of one read of the clock, one compare-and-swap alone on its line, no \
+        allocation and no mutex.",
     cases: |scale| {
         vec![Case { operations: scale.pick(10_000_000, 200_000, 1_000), ..Case::named("one step") }]
     },

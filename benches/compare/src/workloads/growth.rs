@@ -7,11 +7,15 @@ use crate::case::{Case, thousands};
 use crate::contestants::OneShots;
 use crate::results::{Column, Figures};
 use crate::roster::schedule_and_cancel;
-use crate::workload::{Scale, Workload};
+use crate::workload::{Family, Scale, Workload};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "growth",
     what: "schedule a timer and cancel it from one thread, with ever more pending (ns a pair)",
+    family: Family::Arming,
+    about: "One process for all numbers, which grow out of each other. Checked as in `pair`.",
+    reading: "Nothing in a pair of ours depends on how many others are pending, nor does it in the other wheels. A \
+        balanced tree, which async-io has too, grows with their number and leaves the cache.",
     cases,
     columns,
     rounds: |scale, _| scale.pick(2, 1, 1),

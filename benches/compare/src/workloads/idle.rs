@@ -7,12 +7,16 @@ use crate::contestants::OneShots;
 use crate::process::{cpu_time, sleeps_of_other_threads};
 use crate::results::{Column, Figures};
 use crate::roster::fire;
-use crate::workload::{Scale, Workload};
+use crate::workload::{Family, Scale, Workload};
 use std::thread;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "idle",
     what: "timers an hour ahead, and nothing to do",
+    family: Family::Memory,
+    about: "Checked as in `pair`.",
+    reading: "A thread that sleeps until the next deadline does not wake before it. Netty and kestrel-timer tick, \
+        idle or not.",
     cases,
     columns: |_| {
         vec![Column::new("cpu_ms", "CPU", "ms"), Column::new("switches", "threads went to sleep", "times")]

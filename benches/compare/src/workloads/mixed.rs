@@ -10,7 +10,7 @@ use crate::contestants::{Caller, OneShots, Stopwatch};
 use crate::process::cpu_time;
 use crate::results::{Column, Figures};
 use crate::roster::fire;
-use crate::workload::{Scale, Workload};
+use crate::workload::{Family, Scale, Workload};
 use std::hint;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,14 @@ use std::time::Duration;
 pub(super) const WORKLOAD: Workload = Workload {
     name: "mixed",
     what: "timers scheduled and 95 % of them cancelled as planned: how long an operation takes from its planned moment, and how late handlers are called",
+    family: Family::Firing,
+    about: "An open loop: one thread plays a plan of timers of 50 to 200 ms, of which 95 % are cancelled within \
+        40 ms, and spins in between, so that one core is busy all the time. An operation's latency counts \
+        from its planned moment. Checked: what was scheduled has fired or was cancelled; none did both, none \
+        fired twice, none early. pingora-timeout does not take part, as it fires early by its arithmetic.",
+    reading: "The thread that plays the plan is off its core for up to a scheduler slice while others run. With \
+        one thread that schedules, a mutex is free whenever it is asked for, and its price does not show \
+        here.",
     cases,
     columns: |_| {
         vec![

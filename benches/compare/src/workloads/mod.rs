@@ -15,6 +15,7 @@ mod owned;
 mod pair;
 mod pairs;
 mod periodic;
+mod queue;
 mod reach;
 mod rearm;
 mod refresh;
@@ -51,6 +52,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     periodic::WORKLOAD,
     touch::WORKLOAD,
     cache::WORKLOAD,
+    queue::WORKLOAD,
     structures::WORKLOAD,
     floor::WORKLOAD,
 ];
@@ -62,4 +64,15 @@ const HOUR: u64 = 3_600_000_000_000;
 /// The index of one of `count` timers.
 fn below(chance: &mut Chance, count: usize) -> u32 {
     u32::try_from(chance.within(&(0..count as u64))).expect("fewer than 2^32 timers")
+}
+
+/// Whether a table of the full size has that figure.
+#[cfg(test)]
+pub(crate) fn measures(workload: &str, case: &str, contestant: &str, column: &str) -> bool {
+    use crate::workload::Scale;
+    let Some(workload) = WORKLOADS.iter().find(|known| known.name == workload) else { return false };
+    let cases = (workload.cases)(Scale::Full);
+    let case = cases.iter().find(|known| known.name == case);
+    case.is_some_and(|case| (workload.columns)(case).iter().any(|known| known.key == column))
+        && (workload.entrants)().iter().any(|entrant| entrant.name == contestant)
 }

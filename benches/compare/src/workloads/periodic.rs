@@ -3,7 +3,7 @@
 use crate::case::{Case, thousands};
 use crate::process::cpu_time;
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Scale, Workload};
+use crate::workload::{Entrant, Family, Scale, Workload};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread;
@@ -16,6 +16,11 @@ use super::shots::Sorted;
 pub(super) const WORKLOAD: Workload = Workload {
     name: "periodic",
     what: "tasks with a period, their phases spread evenly over it: how late they run",
+    family: Family::Tasks,
+    about: "Checked: no task has a run too many or too few.",
+    reading: "A repeating task of ours is an owned timer, and its lateness is the tick's and the workers'; each \
+        run takes a lock and a guard against panics. tokio's is a task that awaits. Our own interval on \
+        tokio wakes a task from another thread at each tick.",
     cases,
     columns: |_| {
         vec![

@@ -3,13 +3,17 @@
 use crate::case::{Case, thousands};
 use crate::common::{Payload, payload};
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Scale, Workload};
+use crate::workload::{Entrant, Family, Scale, Workload};
 use std::time::Duration;
 use tourbillon::{Builder, Disarm, DrivenEngine, Timer};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "reach",
     what: "connections armed over and over: how many of our arms cost a ticket. No timing: it counts, on a manual clock",
+    family: Family::Arming,
+    about: "Checked: what was left armed fires.",
+    reading: "A ticket that is under way serves all later deadlines: when it comes due, the shard posts it again \
+        for the deadline that holds then.",
     cases,
     columns: |_| {
         vec![

@@ -7,13 +7,24 @@ use crate::common::Chance;
 use crate::contestants::{Connections, Owned};
 use crate::results::Figures;
 use crate::roster::rearm;
-use crate::workload::{Scale, Workload, columns_by_threads, threads_key};
+use crate::workload::{Family, Scale, Workload, columns_by_threads, threads_key};
 use std::ops::Range;
 use std::time::Duration;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "rearm",
     what: "arm a timeout of 5 s and disarm it, connections in random order (ns a request and thread)",
+    family: Family::Arming,
+    about: "Each thread has its own connections. Checked: nothing fires, nothing stays armed that was disarmed; \
+        some timers are armed once more and fire when due, not before.\n\n\
+        tokio cannot disarm a `Sleep` that stays: \"tokio, Sleep\" has one reset for a request and nothing \
+        for the answer, futures-timer likewise; \"reset to far to disarm\" moves the timer 30 days ahead \
+        with the answer. Nothing else runs on tokio's runtime, and its driver is not turned within the time, \
+        which leaves out work that our shards do beside it. DelayQueue has one owner: with several threads \
+        each has its own queue, and no lock. Rows with the caller's own `now` read the clock once for an \
+        iteration of an event loop, and are compared with each other.",
+    reading: "Most of an arming is the read of the clock; two stores and two loads remain with the caller's own \
+        `now`.",
     cases,
     columns: columns_by_threads,
     rounds: |scale, _| scale.pick(5, 1, 1),

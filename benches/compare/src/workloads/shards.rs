@@ -7,12 +7,16 @@ use crate::case::{Case, thousands};
 use crate::contestants::{Fires, Of, OwnWorkers, Sharded};
 use crate::results::Figures;
 use crate::roster::entrants;
-use crate::workload::{Scale, Workload, columns_by_threads};
+use crate::workload::{Family, Scale, Workload, columns_by_threads};
 use std::thread;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "shards",
     what: "schedule a timer and cancel it, by shards and by threads that do so (ns a pair and thread)",
+    family: Family::Arming,
+    about: "Checked as in `pair`.",
+    reading: "Threads that schedule meet nowhere in our engine, so that one shard serves as many as there are. A \
+        wheel behind a mutex needs a shard for each of them.",
     cases,
     columns: columns_by_threads,
     rounds: |scale, _| scale.pick(5, 1, 1),

@@ -8,12 +8,15 @@ use crate::contestants::OneShots;
 use crate::process::{peak_resident, resident};
 use crate::results::{Column, Figures};
 use crate::roster::schedule_and_cancel;
-use crate::workload::{Scale, Workload};
+use crate::workload::{Family, Scale, Workload};
 use std::time::Duration;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "storm",
     what: "schedule and cancel timers an hour ahead from one thread; what memory that leaves",
+    family: Family::Memory,
+    about: "Checked as in `pair`.",
+    reading: "hierarchical_hash_wheel_timer and kestrel-timer keep cancelled timers until they are due.",
     cases,
     columns,
     rounds: |_, _| 1,

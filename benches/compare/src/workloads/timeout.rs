@@ -7,7 +7,7 @@ use crate::contestants::{
 };
 use crate::results::Figures;
 use crate::roster::entrants;
-use crate::workload::{Entrant, Scale, Workload, columns_by_threads, threads_key};
+use crate::workload::{Entrant, Family, Scale, Workload, columns_by_threads, threads_key};
 use std::future::{pending, ready};
 use std::hint::black_box;
 use std::ops::Range;
@@ -19,6 +19,11 @@ use std::time::{Duration, Instant};
 pub(super) const WORKLOAD: Workload = Workload {
     name: "timeout",
     what: "limit a ready future to 5 s, poll and drop (ns a timeout and thread)",
+    family: Family::Tasks,
+    about: "Checked: the futures' outputs; a limit on a future that is never ready ends in time.",
+    reading: "Ours reads the clock when the limit is made, and a future that is ready never meets a timer. \
+        async-io does not read a clock before the future is pending. tokio's takes a handle to its runtime, \
+        whose count all threads write.",
     cases,
     columns: columns_by_threads,
     rounds: |scale, _| scale.pick(5, 1, 1),

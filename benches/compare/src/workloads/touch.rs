@@ -3,7 +3,7 @@
 use crate::case::{Case, thousands};
 use crate::common::Chance;
 use crate::results::{Column, Figures};
-use crate::workload::{Entrant, Scale, Workload};
+use crate::workload::{Entrant, Family, Scale, Workload};
 use std::time::{Duration, Instant};
 use tourbillon::uses::{Connection, Limits};
 use tourbillon::{Armed, Builder, Engine, Timer};
@@ -11,6 +11,10 @@ use tourbillon::{Armed, Builder, Engine, Timer};
 pub(super) const WORKLOAD: Workload = Workload {
     name: "touch",
     what: "a random connection is heard of: its idle timeout of 30 s begins anew (ns each)",
+    family: Family::Tasks,
+    about: "Checked: none has expired.",
+    reading: "A touch reads two lines of memory more than an arming: the connection's own with its limits, and the \
+        word that says whether it has ended. By its id a look-up in a map comes on top.",
     cases,
     columns: |_| vec![Column::new("t1", "1 thread", "ns")],
     rounds: |scale, _| scale.pick(7, 1, 1),

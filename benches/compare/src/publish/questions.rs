@@ -1,0 +1,526 @@
+//! The questions that a user has, and what the results answer.
+
+use super::families::family_of;
+use super::figure::figure;
+use super::tables::{escaped, markdown};
+use super::text::{fill_in, with_unit};
+use super::verdict::Verdict;
+use crate::results::{Outcome, Results, Row, Samples};
+use crate::workload::Family;
+use std::fmt;
+
+/// A figure of ours beside the same figure of another contestant.
+struct Question {
+    text: &'static str,
+    workload: &'static str,
+    case: &'static str,
+    column: &'static str,
+    ours: &'static str,
+    against: Against,
+    /// Why ours loses, where it does; with places for figures. Empty if that is not known.
+    why: &'static str,
+}
+
+enum Against {
+    /// The best that is not ours and reads its clock as often.
+    Best,
+    /// The one contestant that does the same; the others of the workload are parts of it.
+    Only(&'static str),
+}
+use Against::{Best, Only};
+
+const MANY: &str = "1,000,000 pending";
+const CONNECTIONS: &str = "10,000 connections";
+const DUE: &str = "1,000,000 due over 2 s";
+const AT_ONCE: &str = "1,000,000 due at once";
+const ITEMS: &str = "100,000 items";
+const FITS: &str = "10,000 timers of 1 to 60 s";
+const EXCEEDS: &str = "1,000,000 timers of 1 to 60 s";
+
+const HANDLE: &str = "engine, Handle";
+const TIMER: &str = "engine, Timer";
+const CALLERS_NOW: &str = "engine, Timer, caller's now";
+const OWN_WORKERS: &str = "engine, own workers";
+const LIMIT: &str = "engine, timeout";
+const KEYED: &str = "Keyed, schedule";
+const REPEAT: &str = "Tasks::repeat, own workers";
+const CLOSURE: &str = "TaskEngine, after and cancel";
+const MAP: &str = "ExpiryMap";
+const ITEM_QUEUE: &str = "DelayQueue";
+const WHEEL: &str = "wheel, radix 256";
+
+const QUEUE: &str = "Mutex of HashMap and DelayQueue: reset";
+const INTERVAL: &str = "tokio, interval, a task each";
+const TASK: &str = "tokio, spawn a sleep and abort it";
+const MOKA: &str = "moka, time to live";
+
+const LOCKS: &str = "A caller that stays at one core's wheel, behind a mutex of its own, meets nobody.";
+const REFRESHED: &str = "A deadline drawn at random is now and then before the ticket that is under way, and then costs \
+    another ticket. The rest is two cache misses, on the handle and on the timer's slot.";
+const TICK: &str = "A deadline is rounded up to a tick of 1 ms. A structure whose thread wakes for each deadline waits for \
+    no tick, and pays with processor time: `Mutex<BTreeMap>` takes \
+    {expiry; 1,000,000 due over 2 s; Mutex<BTreeMap>; cpu}, ours \
+    {expiry; 1,000,000 due over 2 s; engine, own workers; cpu}. `Builder::tick` sets the price: our p99 is \
+    {expiry; 1,000,000 due over 2 s; engine, own workers; p99} with ticks of 1 ms and \
+    {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; p99} with ticks of 0.1 ms, which take \
+    {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; cpu}.";
+const HANDED_OVER: &str = "Due timers are handed to workers. Handlers that run inline on the shard's thread take \
+    {expiry; 1,000,000 due over 2 s; engine, inline; cpu}.";
+const EACH_CLAIMED: &str = "A due timer of ours is claimed by a compare-and-swap before its handler runs, because any thread \
+    may cancel it at that moment; a structure under a lock holds all due timers at once. What part of the difference that is \
+    has not been measured.";
+const TWO_WAKE_UPS: &str = "A shard's thread and a worker wake one after the other, and each may wait for a computing thread \
+    to use up its scheduler slice.";
+const PREEMPTED: &str = "The thread that plays the load is off its core, for up to a scheduler slice, while shards and \
+    workers run. One thread schedules here, so that a mutex is free whenever it is asked for. Handlers that run inline need \
+    one wake-up less: {mixed; 1,000,000 operations a second; engine, inline; op_p999} at a million operations a second, against \
+    {mixed; 1,000,000 operations a second; engine, own workers; op_p999} with workers.";
+const LINKS: &str = "An intrusive wheel keeps its links in the timer and nothing elsewhere. Ours has a word for each timer that \
+    threads race on, and a ticket in a shard's wheel.";
+const NOT_POLLED_YET: &str = "async-io neither reads a clock nor makes a timer before the inner future is pending, and the \
+    future of this workload is ready at once. Ours reads the clock when the limit is made, as tokio does \
+    ({timeout; a ready future; tokio, timeout; t1} from one thread).";
+const KEY_MISSES: &str = "Each step misses the cache: the key's bucket, the old timer's slot and the new one's. A queue behind \
+    a mutex moves its timer and keeps the entry, which is less work as long as no other thread wants the lock.";
+const GUARDED: &str = "A run of ours takes a lock and a guard against panics, and is handed to a worker; tokio's task \
+    awaits on the thread that fires it. What each of these costs has not been measured.";
+const SHARED: &str = "tokio-util's queue has one owner and no lock; behind a mutex of its own it takes \
+    {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; pair} a pair and \
+    {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; last} to the last item. Any thread may use ours: an item has \
+    a key in a map, a timer, and a place in a list of what is due.";
+const NO_CASCADE: &str = "The Linux wheel fires up to an eighth of the delay late, and never moves a timer from one level to \
+    another. A cascading wheel is precise and takes {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}: its \
+    lists are in the cache, so that moving a timer is cheap. Ours moves tickets between chunks, and looks for the next \
+    occupied tick.";
+const IN_ORDER: &str = "A tree has its payloads in the order of their deadlines, beside each other. It pays with each insert: \
+    {structures; 1,000,000 timers of 1 to 60 s; BTreeMap; insert}, against \
+    {structures; 1,000,000 timers of 1 to 60 s; wheel, radix 256; insert}.";
+const OWN_PLACE: &str = "A cancel reads and writes the timer's own place, in the heap as in our wheel. The heap leaves its \
+    entry for a rebuild of the whole, which does not come in this workload; ours sweeps some stale tickets with every so \
+    many cancels.";
+
+const QUESTIONS: &[Question] = &[
+    ask("Arm and cancel, a million pending, 1 thread", ("pair", MANY, "t1"), HANDLE, Best, LOCKS),
+    ask("Arm and cancel, a million pending, 2 threads", ("pair", MANY, "t2"), HANDLE, Best, LOCKS),
+    ask("Arm and cancel, a million pending, 8 threads", ("pair", MANY, "t8"), HANDLE, Best, LOCKS),
+    ask(
+        "Arm a connection's timeout for a request, disarm it, 1 thread",
+        ("rearm", CONNECTIONS, "t1"),
+        TIMER,
+        Best,
+        LOCKS,
+    ),
+    ask(
+        "Arm a connection's timeout for a request, disarm it, 2 threads",
+        ("rearm", CONNECTIONS, "t2"),
+        TIMER,
+        Best,
+        LOCKS,
+    ),
+    ask(
+        "The same in an event loop that knows the time",
+        ("rearm", CONNECTIONS, "t1"),
+        CALLERS_NOW,
+        Best,
+        LOCKS,
+    ),
+    ask("Move one of 100,000 pending timers", ("refresh", "100,000 pending", "t1"), TIMER, Best, REFRESHED),
+    ask("Move one of a million pending timers", ("refresh", MANY, "t1"), TIMER, Best, REFRESHED),
+    ask("A million due over two seconds: lateness, p99.9", ("expiry", DUE, "p999"), OWN_WORKERS, Best, TICK),
+    ask("A million due over two seconds: CPU time", ("expiry", DUE, "cpu"), OWN_WORKERS, Best, HANDED_OVER),
+    ask(
+        "A million due at once: until the last has fired",
+        ("burst", AT_ONCE, "last"),
+        OWN_WORKERS,
+        Best,
+        EACH_CLAIMED,
+    ),
+    ask("A million due at once: CPU time", ("burst", AT_ONCE, "cpu"), OWN_WORKERS, Best, EACH_CLAIMED),
+    ask(
+        "Two threads compute on two cores: lateness, p99.9",
+        ("busy", "20,000 timers, 2 threads burn", "p999"),
+        OWN_WORKERS,
+        Best,
+        TWO_WAKE_UPS,
+    ),
+    ask(
+        "Four threads compute on two cores: lateness, p99.9",
+        ("busy", "20,000 timers, 4 threads burn", "p999"),
+        OWN_WORKERS,
+        Best,
+        TWO_WAKE_UPS,
+    ),
+    ask(
+        "Mixed load, 100,000 a second: an operation, p99.9",
+        ("mixed", "100,000 operations a second", "op_p999"),
+        OWN_WORKERS,
+        Best,
+        PREEMPTED,
+    ),
+    ask(
+        "Mixed load, a million a second: an operation, p99.9",
+        ("mixed", "1,000,000 operations a second", "op_p999"),
+        OWN_WORKERS,
+        Best,
+        PREEMPTED,
+    ),
+    ask(
+        "Mixed load, a million a second: lateness, p99.9",
+        ("mixed", "1,000,000 operations a second", "late_p999"),
+        OWN_WORKERS,
+        Best,
+        TICK,
+    ),
+    ask("Memory of a pending timer, with its payload", ("memory", MANY, "bytes"), HANDLE, Best, LINKS),
+    ask(
+        "Wake-ups in ten idle seconds, 100,000 pending",
+        ("idle", "100,000 pending, 10 s", "switches"),
+        OWN_WORKERS,
+        Best,
+        "",
+    ),
+    ask(
+        "Limit a future that is ready, 1 thread",
+        ("timeout", "a ready future", "t1"),
+        LIMIT,
+        Best,
+        NOT_POLLED_YET,
+    ),
+    ask(
+        "Limit a future that is ready, 2 threads",
+        ("timeout", "a ready future", "t2"),
+        LIMIT,
+        Best,
+        NOT_POLLED_YET,
+    ),
+    ask("Schedule a closure and cancel it", ("closures", "100,000 pending", "t1"), CLOSURE, Only(TASK), ""),
+    ask(
+        "100,000 tasks each second: lateness, p99.9",
+        ("periodic", "100,000 tasks, every 1 s", "p999"),
+        REPEAT,
+        Only(INTERVAL),
+        GUARDED,
+    ),
+    ask(
+        "100,000 tasks each second: CPU time in a second",
+        ("periodic", "100,000 tasks, every 1 s", "cpu"),
+        REPEAT,
+        Only(INTERVAL),
+        GUARDED,
+    ),
+    ask(
+        "Replace the timer of one of a million keys, 1 thread",
+        ("keys", "1,000,000 keys", "t1"),
+        KEYED,
+        Only(QUEUE),
+        KEY_MISSES,
+    ),
+    ask(
+        "Replace the timer of one of a million keys, 2 threads",
+        ("keys", "1,000,000 keys", "t2"),
+        KEYED,
+        Only(QUEUE),
+        KEY_MISSES,
+    ),
+    ask(
+        "Read an entry of a map with a time to live",
+        ("cache", "100,000 entries", "get"),
+        MAP,
+        Only(MOKA),
+        "",
+    ),
+    ask(
+        "Replace an entry of a map with a time to live",
+        ("cache", "100,000 entries", "insert"),
+        MAP,
+        Only(MOKA),
+        "",
+    ),
+    ask("Push an item into a delay queue, take it back", ("queue", ITEMS, "pair"), ITEM_QUEUE, Best, SHARED),
+    ask(
+        "Receive 100,000 items due at once: until the last",
+        ("queue", ITEMS, "last"),
+        ITEM_QUEUE,
+        Best,
+        SHARED,
+    ),
+    ask("The wheel alone, 10,000 timers: cancel", ("structures", FITS, "cancel"), WHEEL, Best, OWN_PLACE),
+    ask("The wheel alone, 10,000 timers: expire", ("structures", FITS, "expire"), WHEEL, Best, NO_CASCADE),
+    ask(
+        "The wheel alone, a million timers: cancel",
+        ("structures", EXCEEDS, "cancel"),
+        WHEEL,
+        Best,
+        OWN_PLACE,
+    ),
+    ask(
+        "The wheel alone, a million timers: expire",
+        ("structures", EXCEEDS, "expire"),
+        WHEEL,
+        Best,
+        IN_ORDER,
+    ),
+];
+
+const fn ask(
+    text: &'static str,
+    (workload, case, column): (&'static str, &'static str, &'static str),
+    ours: &'static str,
+    against: Against,
+    why: &'static str,
+) -> Question {
+    Question { text, workload, case, column, ours, against, why }
+}
+
+/// How many questions are won and lost, and the table of all of them, by the families of their workloads.
+pub(super) fn table(results: &Results) -> String {
+    let answers: Vec<_> = QUESTIONS.iter().map(|question| (question, question.answer(results))).collect();
+    let mut table = markdown(["question", "verdict", "ours", "best other", "other / ours", "best of tokio"]);
+    for family in Family::ALL {
+        let of_family: Vec<_> =
+            answers.iter().filter(|(question, _)| family_of(question.workload) == family).collect();
+        if of_family.is_empty() {
+            continue;
+        }
+        let count = Count::of(of_family.iter().map(|(_, answer)| answer));
+        table.add_row([format!("**{}**", family.title()), count.to_string()]);
+        table.add_rows(of_family.into_iter().map(|(question, answer)| match answer {
+            Some(answer) => answer.cells(question),
+            None => [question.text, "not measured", "", "", "", ""].map(escaped),
+        }));
+    }
+    let count = Count::of(answers.iter().map(|(_, answer)| answer));
+    format!("**Of {} questions: {count}.**\n\n{table}", answers.len())
+}
+
+/// How often there was which verdict.
+#[derive(Default)]
+struct Count {
+    won: usize,
+    level: usize,
+    lost: usize,
+    not_measured: usize,
+}
+
+impl Count {
+    fn of<'a>(answers: impl Iterator<Item = &'a Option<Answer<'a>>>) -> Self {
+        let mut count = Self::default();
+        for answer in answers {
+            *match answer.as_ref().map(|answer| answer.verdict) {
+                Some(Verdict::Won) => &mut count.won,
+                Some(Verdict::Level) => &mut count.level,
+                Some(Verdict::Lost) => &mut count.lost,
+                None => &mut count.not_measured,
+            } += 1;
+        }
+        count
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { won, level, lost, not_measured } = self;
+        write!(f, "{won} won, {level} level, {lost} lost")?;
+        if *not_measured > 0 {
+            write!(f, ", {not_measured} not measured")?;
+        }
+        Ok(())
+    }
+}
+
+/// A paragraph for each reason why ours loses.
+pub(super) fn losses(results: &Results) -> String {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for question in QUESTIONS {
+        let lost = question.answer(results).filter(|answer| answer.verdict == Verdict::Lost);
+        let Some(answer) = lost else { continue };
+        let other = escaped(&answer.other.contestant);
+        let entry = format!("*{}* (to {other}, which takes {} of ours)", question.text, answer.share());
+        match reasons.iter_mut().find(|(why, _)| *why == question.why && !why.is_empty()) {
+            Some((_, entries)) => entries.push(entry),
+            None => reasons.push((question.why, vec![entry])),
+        }
+    }
+    if reasons.is_empty() {
+        return "In none of these questions.".to_owned();
+    }
+    let paragraph = |(why, entries): (&str, Vec<String>)| {
+        let why = if why.is_empty() { "Why is not known.".to_owned() } else { fill_in(why, results) };
+        format!("- {}: {why}", entries.join("; "))
+    };
+    reasons.into_iter().map(paragraph).collect::<Vec<_>>().join("\n")
+}
+
+/// What the results answer a question.
+struct Answer<'a> {
+    outcome: &'a Outcome,
+    ours: Samples,
+    other: &'a Row,
+    others: Samples,
+    tokio: Option<Samples>,
+    verdict: Verdict,
+}
+
+impl Question {
+    fn answer<'a>(&self, results: &'a Results) -> Option<Answer<'a>> {
+        let outcome = results.outcome(self.workload, self.case)?;
+        let row = outcome.row(self.ours)?;
+        let other = match self.against {
+            Best => outcome.best_like(row, self.column)?,
+            Only(name) => outcome.row(name)?,
+        };
+        let (ours, others) = (row.samples(self.column)?, other.samples(self.column)?);
+        let is_tokio = |other: &Row| other.contestant.starts_with("tokio") && other.is_like(row);
+        let tokio = outcome.best(self.column, is_tokio).and_then(|row| row.samples(self.column));
+        let verdict = Verdict::of(&ours, &others);
+        Some(Answer { outcome, ours, other, others, tokio, verdict })
+    }
+}
+
+impl Answer<'_> {
+    fn cells(&self, question: &Question) -> [String; 6] {
+        let figure_of = |samples: &Samples| with_unit(samples.median(), self.outcome, question.column);
+        let with_range = |samples: &Samples| format!("{}{}", figure_of(samples), samples.range(figure));
+        let ratio = self.others.median() / self.ours.median();
+        let both = [&self.ours, &self.others];
+        let doubt = if both.iter().any(|samples| samples.count() == 1) {
+            // No spread is known of it.
+            ", one round"
+        } else if self.verdict == Verdict::Level && both.iter().any(|samples| samples.is_disturbed()) {
+            // Not as good as the other, but too far apart to decide.
+            " ~"
+        } else {
+            ""
+        };
+        let verdict = match self.verdict {
+            Verdict::Level => format!("level{doubt}"),
+            decided => format!("**{decided}**{doubt}"),
+        };
+        [
+            question.text.to_owned(),
+            verdict,
+            with_range(&self.ours),
+            escaped(&format!("{}: {}", self.other.contestant, with_range(&self.others))),
+            if ratio.is_finite() { figure(ratio) } else { "-".to_owned() },
+            self.tokio.as_ref().map_or_else(|| "-".to_owned(), figure_of),
+        ]
+    }
+
+    /// What part of ours the other takes, as `41.2 %`.
+    fn share(&self) -> String {
+        format!("{} %", figure(self.others.median() / self.ours.median() * 100.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publish::{prose, synthetic, text};
+    use crate::workloads::{WORKLOADS, measures};
+
+    const OTHER: &str = "Mutex<BinaryHeap>";
+
+    fn question(against: Against) -> Question {
+        ask(
+            "Pairs",
+            ("pair", MANY, "t1"),
+            HANDLE,
+            against,
+            "Because of {pair; 1,000,000 pending; engine, Handle; t1}.",
+        )
+    }
+
+    fn answered(ours: &[f64], other: &[f64]) -> [String; 6] {
+        let rows: [(&str, &[f64]); 3] = [(HANDLE, ours), (OTHER, other), ("tokio, Sleep", &[90.0, 92.0])];
+        let outcome = synthetic::outcome("pair", MANY, &["t1"], &rows);
+        let results = Results { outcomes: vec![outcome], ..synthetic::results() };
+        let question = question(Best);
+        question.answer(&results).unwrap().cells(&question)
+    }
+
+    #[test]
+    fn a_verdict_stands_beside_its_figures() {
+        let expected = [
+            "Pairs",
+            "**won**",
+            "10.0 ns (9.00..11.0)",
+            "Mutex\\<BinaryHeap>: 30.0 ns (20.0..40.0)",
+            "3.00",
+            "91.0 ns",
+        ];
+        assert_eq!(answered(&[9.0, 10.0, 11.0], &[20.0, 30.0, 40.0]), expected);
+        assert_eq!(answered(&[29.0, 31.0], &[30.0, 33.0])[1], "level");
+        assert_eq!(answered(&[50.0, 51.0], &[20.0, 30.0])[1], "**lost**");
+    }
+
+    #[test]
+    fn a_verdict_in_doubt_says_so() {
+        assert_eq!(answered(&[9.0], &[20.0, 30.0])[1], "**won**, one round");
+        assert_eq!(answered(&[50.0, 51.0], &[20.0])[1], "**lost**, one round");
+        assert_eq!(
+            answered(&[0.0], &[0.0])[1..],
+            ["level, one round", "0 ns", "Mutex\\<BinaryHeap>: 0 ns", "-", "91.0 ns"]
+        );
+        assert_eq!(answered(&[10.0, 90.0], &[20.0, 21.0])[1], "level ~");
+        assert_eq!(answered(&[50.0, 90.0], &[20.0, 21.0])[1], "**lost**");
+    }
+
+    #[test]
+    fn wins_and_losses_are_counted_and_losses_explained() {
+        let mut results = synthetic::results();
+        let counts = |results: &Results| table(results).lines().next().unwrap().to_owned();
+        let before = counts(&results);
+        let outcome = results.outcomes.iter_mut().find(|outcome| outcome.workload == "memory").unwrap();
+        let ours = outcome.rows.iter_mut().find(|row| row.contestant == HANDLE).unwrap();
+        ours.numbers.insert("bytes".to_owned(), vec![1e6; 3]);
+        assert_ne!(counts(&results), before);
+        let losses = losses(&results);
+        assert!(losses.contains("*Memory of a pending timer, with its payload* (to "), "{losses}");
+        assert!(losses.contains("which takes 0.00") && losses.contains(LINKS), "{losses}");
+    }
+
+    #[test]
+    fn questions_without_figures_are_not_measured() {
+        let results = Results { outcomes: Vec::new(), ..synthetic::results() };
+        let table = table(&results);
+        assert_eq!(table.matches("| not measured").count(), QUESTIONS.len());
+        assert!(table.contains(&format!("0 lost, {} not measured.**", QUESTIONS.len())), "{table}");
+        assert_eq!(losses(&results), "In none of these questions.");
+        let outcome = synthetic::outcome("pair", MANY, &["t1"], &[(HANDLE, &[1.0])]);
+        let results = Results { outcomes: vec![outcome], ..synthetic::results() };
+        assert!(question(Best).answer(&results).is_none());
+        assert!(question(Only("nobody")).answer(&results).is_none());
+    }
+
+    #[test]
+    fn questions_name_what_the_book_measures() {
+        for Question { text, workload, case, column, ours, against, .. } in QUESTIONS {
+            assert!(measures(workload, case, ours, column), "{text}: {workload}, {case}, {ours}, {column}");
+            if let Only(other) = against {
+                assert!(measures(workload, case, other, column), "{text}: {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn reasons_and_texts_of_workloads_have_figures_of_the_book_only() {
+        let of_workloads = WORKLOADS.iter().flat_map(|workload| [workload.about, workload.reading]);
+        let of_questions = QUESTIONS.iter().flat_map(|question| [question.why, question.text]);
+        for text in of_workloads.chain(of_questions) {
+            for piece in text::pieces(text) {
+                match piece {
+                    text::Piece::Words(words) => {
+                        assert_eq!(prose::figures(words), [""; 0], "{text}");
+                        assert!(!words.contains(['{', '}']), "{words}");
+                    }
+                    text::Piece::Place(place) => {
+                        for contestant in [place.contestant].into_iter().chain(place.divisor) {
+                            let known = measures(place.workload, place.case, contestant, place.column);
+                            assert!(known, "{contestant} in {text}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

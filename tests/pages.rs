@@ -1,0 +1,99 @@
+//! The pages of the project: their links lead somewhere, and the plots are where readers look for them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All Markdown files, those of generated tables among them.
+fn pages() -> Vec<PathBuf> {
+    let folders = ["", "docs", "benches/results", "benches/compare", "benches/compare/foreign"];
+    let files = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let paths = files.map(|file| file.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What the links and images of a page lead to, without those to other sites.
+fn targets(page: &str) -> Vec<&str> {
+    let after = page.split("](").skip(1);
+    let targets = after.filter_map(|rest| Some(rest.split_once(')')?.0));
+    targets.filter(|target| !target.contains("://") && !target.contains(char::is_whitespace)).collect()
+}
+
+/// The anchors that GitHub gives the headings of a page.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let headings = page.lines().filter(|line| line.starts_with('#'));
+    let slug = |heading: &str| {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = text.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+        kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+    };
+    headings.map(slug).collect()
+}
+
+/// Why a link of a page leads nowhere.
+fn broken(page: &Path, target: &str) -> Option<String> {
+    let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
+    let path = if file.is_empty() { page.to_owned() } else { page.parent()?.join(file) };
+    let place = format!("{}: {target}", page.display());
+    if !path.exists() {
+        return Some(format!("{place}: there is no such file"));
+    }
+    let anchor = anchor?;
+    let known = anchors(&read(&path));
+    (!known.contains(anchor)).then(|| format!("{place}: there is no such heading"))
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let pages = pages();
+    for name in ["README.md", "BENCHMARKS.md", "docs/design.md", "benches/results/arming.md"] {
+        assert!(pages.contains(&root().join(name)), "{name}");
+    }
+    let mut count = 0;
+    let mut errors = Vec::new();
+    for page in &pages {
+        for target in targets(&read(page)) {
+            count += 1;
+            errors.extend(broken(page, target));
+        }
+    }
+    assert_eq!(errors, [""; 0]);
+    assert!(count > 50, "{count} links");
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_found() {
+    let page = root().join("README.md");
+    assert_eq!(targets("[a](b.md#c), ![d](e.svg) and [f](https://g.h)"), ["b.md#c", "e.svg"]);
+    assert_eq!(broken(&page, "BENCHMARKS.md#the-answers"), None);
+    assert!(broken(&page, "BENCHMARKS.md#no-such-answers").unwrap().ends_with("no such heading"));
+    assert!(broken(&page, "docs/plots/none.svg").unwrap().ends_with("no such file"));
+}
+
+#[test]
+fn plots_are_where_readers_look_for_them() {
+    let plots = |page: &str| -> BTreeSet<String> {
+        let page = read(page);
+        let plots = targets(&page).into_iter().filter_map(|target| target.strip_prefix("docs/plots/"));
+        plots.map(str::to_owned).collect()
+    };
+    let set = |names: &[&str]| names.iter().map(|name| format!("{name}.svg")).collect::<BTreeSet<_>>();
+    assert_eq!(plots("README.md"), set(&["pair", "rearm", "expiry"]));
+    assert_eq!(plots("BENCHMARKS.md"), set(&["pair", "rearm", "expiry", "mixed"]));
+    // All that are drawn stand somewhere.
+    let drawn = fs::read_dir(root().join("docs/plots")).unwrap().map(|file| file.unwrap().file_name());
+    let tables = pages().iter().map(read).collect::<String>();
+    for name in drawn {
+        let name = name.to_str().unwrap();
+        assert!(tables.contains(&format!("docs/plots/{name})")), "{name} stands nowhere");
+    }
+}

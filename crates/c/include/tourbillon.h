@@ -1,6 +1,6 @@
 /* tourbillon: a timer engine for servers that arm a timeout for nearly everything and see nearly none of them fire.
  *
- * Generated from crates/tourbillon-c by its tests; not to be edited.
+ * Generated from crates/c by its tests; not to be edited.
  *
  * WHAT IT IS
  *
@@ -82,7 +82,7 @@
  *
  * TO BUILD
  *
- *   crates/tourbillon-c/install.sh --prefix /usr/local
+ *   crates/c/install.sh --prefix /usr/local
  *   cc prog.c $(pkg-config --cflags --libs tourbillon)
  *
  * The crate's README has CMake, the static library and cargo-c.

@@ -2,7 +2,7 @@
 // set as the sockets.
 //
 //   cargo build --release -p tourbillon-c
-//   cd crates/tourbillon-c
+//   cd crates/c
 //   cc -O2 examples/echo_server.c -I include ../../target/release/libtourbillon_c.a -lpthread -ldl -lm -o echo_server
 //   ./echo_server [port, or 0 for any [idle timeout in milliseconds [how many connections close before it ends]]]
 

@@ -7,8 +7,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use std::env;
 use std::thread;
-use tourbillon::wheel::{Expired, Progress, Wheel};
-use tourbillon::{Tick, TimerId};
+use tourbillon_wheel::{Expired, Progress, Tick, TimerId, Wheel};
 
 /// What a wheel must do, done simply.
 #[derive(Default)]
@@ -38,6 +37,15 @@ impl Reference {
         Some(taken)
     }
 
+    /// Whether there was one to move.
+    fn reschedule(&mut self, id: TimerId, tick: Tick) -> bool {
+        let Some((before, payload)) = self.pending.get(&id).copied() else { return false };
+        assert!(self.by_tick.remove(&(before, id)));
+        self.by_tick.insert((tick, id));
+        self.pending.insert(id, (tick, payload));
+        true
+    }
+
     fn any_id(&self, choice: u64) -> Option<TimerId> {
         let at = choice.checked_rem(self.ids.len() as u64)?;
         self.ids.get(usize::try_from(at).ok()?).copied()
@@ -57,6 +65,8 @@ enum Callback {
     /// Arms a timer this long after the wheel's position, the first few times.
     Arm(u64),
     Cancel(u64),
+    /// Moves a timer to so long after the wheel's position.
+    Reschedule(u64, u64),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +76,9 @@ enum Op {
     InsertMany { ahead: u64, span: u64, count: u64 },
     Cancel { choice: u64 },
     CancelMany { choice: u64, count: u64 },
+    Reschedule { choice: u64, ahead: u64 },
+    RescheduleLate { choice: u64, ago: u64 },
+    RescheduleMany { choice: u64, count: u64, ahead: u64 },
     Advance { by: u64, budget: usize, callback: Callback },
     AdvanceToNext { budget: usize, callback: Callback },
     Settle { by: u64, budget: usize },
@@ -100,6 +113,15 @@ impl<const BITS: u32> Model<BITS> {
                     self.cancel(choice.wrapping_add(at));
                 }
             }
+            Op::Reschedule { choice, ahead } => self.reschedule(choice, position.saturating_add(ahead)),
+            Op::RescheduleLate { choice, ago } => {
+                self.reschedule(choice, Tick(position.0.saturating_sub(ago)));
+            }
+            Op::RescheduleMany { choice, count, ahead } => {
+                for at in 0..count {
+                    self.reschedule(choice.wrapping_add(at), position.saturating_add(ahead));
+                }
+            }
             Op::Advance { by, budget, callback } => {
                 let _ = self.advance(position.saturating_add(by), budget, callback);
             }
@@ -131,6 +153,12 @@ impl<const BITS: u32> Model<BITS> {
         }
     }
 
+    fn reschedule(&mut self, choice: u64, tick: Tick) {
+        if let Some(id) = self.reference.any_id(choice) {
+            assert_eq!(self.wheel.reschedule(id, tick), self.reference.reschedule(id, tick), "{id:?}");
+        }
+    }
+
     fn advance(&mut self, to: Tick, budget: usize, callback: Callback) -> Progress {
         let Self { wheel, reference } = self;
         let before = wheel.position();
@@ -149,6 +177,16 @@ impl<const BITS: u32> Model<BITS> {
                     if let Some(id) = reference.any_id(choice) {
                         let expected = reference.take(id).map(|(_, payload)| payload);
                         assert_eq!(wheel.cancel(id), expected);
+                    }
+                    return;
+                }
+                Callback::Reschedule(choice, after) => {
+                    if let Some(id) = reference.any_id(choice) {
+                        let tick = wheel.position().saturating_add(after);
+                        let is_pending = reference.reschedule(id, tick);
+                        assert_eq!(wheel.reschedule(id, tick), is_pending, "{id:?}");
+                        // It waits for the next advance, even if it was due in this one.
+                        armed.extend(is_pending.then_some(id));
                     }
                     return;
                 }
@@ -241,6 +279,7 @@ fn callback() -> impl Strategy<Value = Callback> {
         1 => distance().prop_map(Callback::Rearm),
         1 => distance().prop_map(Callback::Arm),
         1 => any::<u64>().prop_map(Callback::Cancel),
+        1 => (any::<u64>(), distance()).prop_map(|(choice, after)| Callback::Reschedule(choice, after)),
     ]
 }
 
@@ -252,6 +291,10 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(ahead, span, count)| Op::InsertMany { ahead, span, count }),
         3 => any::<u64>().prop_map(|choice| Op::Cancel { choice }),
         1 => (any::<u64>(), 1..200_u64).prop_map(|(choice, count)| Op::CancelMany { choice, count }),
+        3 => (any::<u64>(), distance()).prop_map(|(choice, ahead)| Op::Reschedule { choice, ahead }),
+        1 => (any::<u64>(), distance()).prop_map(|(choice, ago)| Op::RescheduleLate { choice, ago }),
+        1 => (any::<u64>(), 1..200_u64, distance())
+            .prop_map(|(choice, count, ahead)| Op::RescheduleMany { choice, count, ahead }),
         3 => (distance(), budget(), callback())
             .prop_map(|(by, budget, callback)| Op::Advance { by, budget, callback }),
         3 => (budget(), callback()).prop_map(|(budget, callback)| Op::AdvanceToNext { budget, callback }),
@@ -316,7 +359,8 @@ impl Random {
     }
 
     fn callback(&mut self) -> Callback {
-        match self.below(6) {
+        match self.below(7) {
+            3 => Callback::Reschedule(self.next(), self.distance()),
             0 => Callback::Rearm(self.distance()),
             1 => Callback::Arm(self.distance()),
             2 => Callback::Cancel(self.next()),
@@ -328,7 +372,13 @@ impl Random {
     fn op(&mut self, hasty: u64) -> Op {
         let by = if self.below(1_000) < hasty { self.distance() } else { self.below(40) };
         match self.below(1_000) {
-            0..450 => Op::Insert { ahead: self.distance() },
+            0..380 => Op::Insert { ahead: self.distance() },
+            380..445 => Op::Reschedule { choice: self.next(), ahead: self.distance() },
+            445..448 => Op::RescheduleLate { choice: self.next(), ago: self.distance() },
+            448..450 => {
+                let (count, ahead) = (self.below(8_000), self.below(100_000));
+                Op::RescheduleMany { choice: self.next(), count, ahead }
+            }
             450..460 => Op::InsertLate { ago: self.distance() },
             460..463 => {
                 let span = 1 << self.below(12);

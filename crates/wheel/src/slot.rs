@@ -1,32 +1,28 @@
 //! A slot: the tickets of one stretch of time, in chunks.
 
-use crate::limits::CHUNK_TICKETS;
-use crate::ticket::Ticket;
+use crate::tickets::{CHUNK_TICKETS, Ticket};
 use alloc::vec::Vec;
-
-/// The unit in which tickets are stored and handed on: at most [`CHUNK_TICKETS`] of them.
-pub(crate) type Chunk = Vec<Ticket>;
 
 /// Chunks of tickets, in no order.
 ///
 /// The open chunk starts small and doubles, so that a slot with one ticket costs 64 bytes; from the second chunk on
 /// they are made full-sized.
 #[derive(Debug)]
-pub(super) struct Slot {
-    open: Chunk,
-    full: Vec<Chunk>,
+pub(super) struct Slot<T> {
+    open: Vec<T>,
+    full: Vec<Vec<T>>,
     /// No ticket in the slot is before this tick; `u64::MAX` when it is empty.
     earliest: u64,
 }
 
-impl Slot {
+impl<T: Ticket> Slot<T> {
     pub(super) const fn new() -> Self {
         Self { open: Vec::new(), full: Vec::new(), earliest: u64::MAX }
     }
 
     #[inline]
-    pub(super) fn push(&mut self, ticket: Ticket) {
-        self.earliest = self.earliest.min(ticket.tick.0);
+    pub(super) fn push(&mut self, ticket: T) {
+        self.earliest = self.earliest.min(ticket.tick().0);
         if self.open.len() == CHUNK_TICKETS {
             self.open_another();
         }
@@ -40,10 +36,10 @@ impl Slot {
     }
 
     /// Takes one chunk out, of at most `limit` tickets, or `None` and a slot as good as new.
-    pub(super) fn take(&mut self, limit: usize) -> Option<Chunk> {
+    pub(super) fn take(&mut self, limit: usize) -> Option<Vec<T>> {
         let mut chunk = match self.full.pop() {
             Some(chunk) => chunk,
-            None => core::mem::take(self).open,
+            None => core::mem::replace(self, Self::new()).open,
         };
         if chunk.len() > limit {
             self.put_back(chunk.split_off(limit));
@@ -51,7 +47,7 @@ impl Slot {
         (!chunk.is_empty()).then_some(chunk)
     }
 
-    fn put_back(&mut self, chunk: Chunk) {
+    fn put_back(&mut self, chunk: Vec<T>) {
         for ticket in chunk {
             self.push(ticket);
         }
@@ -72,7 +68,7 @@ impl Slot {
     pub(super) fn drop_stale_first(
         &mut self,
         looks: usize,
-        is_live: &mut impl FnMut(&Ticket) -> bool,
+        is_live: &mut impl FnMut(&T) -> bool,
     ) -> FirstStep {
         let mut step = FirstStep { looked_at: 0, dropped: 0, is_live: false };
         while step.looked_at < looks {
@@ -87,7 +83,7 @@ impl Slot {
                 continue;
             }
             step.is_live = true;
-            if is_one_chunk && last.tick.0 != self.earliest {
+            if is_one_chunk && last.tick().0 != self.earliest {
                 step.looked_at += chunk.len();
                 step.dropped += retain_live(chunk, is_live);
                 self.earliest = put_earliest_last(chunk);
@@ -122,7 +118,7 @@ impl Slot {
     pub(super) fn sweep_step(
         &mut self,
         unswept: Option<usize>,
-        is_live: &mut impl FnMut(&Ticket) -> bool,
+        is_live: &mut impl FnMut(&T) -> bool,
     ) -> SweepStep {
         let Some(unswept) = unswept else {
             let looked_at = self.open.len();
@@ -140,23 +136,23 @@ impl Slot {
     }
 
     #[cfg(test)]
-    pub(super) fn tickets(&self) -> impl Iterator<Item = &Ticket> {
+    pub(super) fn tickets(&self) -> impl Iterator<Item = &T> {
         self.full.iter().flatten().chain(&self.open)
     }
 
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
-        let tickets: usize = self.full.iter().chain([&self.open]).map(Chunk::capacity).sum();
-        tickets * size_of::<Ticket>() + self.full.capacity() * size_of::<Chunk>()
+        let tickets: usize = self.full.iter().chain([&self.open]).map(Vec::capacity).sum();
+        tickets * size_of::<T>() + self.full.capacity() * size_of::<Vec<T>>()
     }
 }
 
 /// Puts a ticket at the end that no other one is before; its tick.
-fn put_earliest_last(chunk: &mut Chunk) -> u64 {
+fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
     let Some(last) = chunk.len().checked_sub(1) else { return u64::MAX };
-    let first = (0..=last).min_by_key(|&at| chunk[at].tick).unwrap_or(last);
+    let first = (0..=last).min_by_key(|&at| chunk[at].tick()).unwrap_or(last);
     chunk.swap(first, last);
-    chunk[last].tick.0
+    chunk[last].tick().0
 }
 
 /// What a look for stale tickets that stand first did to a slot.
@@ -177,17 +173,11 @@ pub(super) struct SweepStep {
     pub(super) unswept: usize,
 }
 
-impl Default for Slot {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// Drops the stale tickets of `chunk` and counts them.
 ///
 /// Every ticket is looked at and moved without a branch: half of them stale would otherwise mean a misprediction for
 /// every other ticket, and the loads of the timers' words overlap instead of waiting for each other.
-pub(super) fn retain_live(chunk: &mut Chunk, is_live: &mut impl FnMut(&Ticket) -> bool) -> usize {
+pub(super) fn retain_live<T: Ticket>(chunk: &mut Vec<T>, is_live: &mut impl FnMut(&T) -> bool) -> usize {
     let before = chunk.len();
     let mut kept = 0;
     for at in 0..before {

@@ -1,7 +1,7 @@
 //! A level: a ring of slots of one width, and which of them are occupied.
 
-use super::slot::Slot;
-use crate::ticket::Ticket;
+use crate::slot::Slot;
+use crate::tickets::Ticket;
 use alloc::boxed::Box;
 use alloc::vec;
 
@@ -12,13 +12,13 @@ use alloc::vec;
 /// number, `tick >> shift`, counted from tick 0; the ring holds the numbers from the wheel's position to
 /// `2 * 2^BITS - 1` further.
 #[derive(Debug)]
-pub(super) struct Level<const BITS: u32> {
-    slots: Box<[Slot]>,
+pub(super) struct Level<T, const BITS: u32> {
+    slots: Box<[Slot<T>]>,
     occupied: Box<[u64]>,
     shift: u32,
 }
 
-impl<const BITS: u32> Level<BITS> {
+impl<T: Ticket, const BITS: u32> Level<T, BITS> {
     const RING: u64 = 2 << BITS;
     /// Words of the bitmap: a power of two.
     const WORDS: usize = (2usize << BITS) / 64;
@@ -59,8 +59,8 @@ impl<const BITS: u32> Level<BITS> {
 
     /// Adds a ticket; the first tick of its slot.
     #[inline]
-    pub(super) fn push(&mut self, ticket: Ticket) -> u64 {
-        let number = ticket.tick.0 >> self.shift;
+    pub(super) fn push(&mut self, ticket: T) -> u64 {
+        let number = ticket.tick().0 >> self.shift;
         let at = Self::ring_index(number);
         self.occupied[at / 64] |= 1 << (at % 64);
         self.slots[at].push(ticket);
@@ -95,13 +95,13 @@ impl<const BITS: u32> Level<BITS> {
         None
     }
 
-    pub(super) fn slot(&self, number: u64) -> &Slot {
+    pub(super) fn slot(&self, number: u64) -> &Slot<T> {
         &self.slots[Self::ring_index(number)]
     }
 
     /// Lets `change` at a slot and keeps the bitmap true.
     #[inline]
-    pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot) -> R) -> R {
+    pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot<T>) -> R) -> R {
         let at = Self::ring_index(number);
         let slot = &mut self.slots[at];
         let result = change(slot);
@@ -141,11 +141,11 @@ impl<const BITS: u32> Level<BITS> {
         for (at, slot) in self.slots.iter().enumerate() {
             assert_eq!(self.occupied[at / 64] >> (at % 64) & 1 == 1, !slot.is_empty());
             for ticket in slot.tickets() {
-                let number = ticket.tick.0 >> self.shift;
+                let number = ticket.tick().0 >> self.shift;
                 assert_eq!(Self::ring_index(number), at, "a ticket in a slot that is not its own");
                 assert!(number > position >> self.shift, "a slot that was passed holds a ticket");
                 assert!(number - (position >> self.shift) < Self::RING);
-                assert!(slot.earliest() <= ticket.tick.0);
+                assert!(slot.earliest() <= ticket.tick().0);
                 count += 1;
             }
         }
@@ -153,7 +153,7 @@ impl<const BITS: u32> Level<BITS> {
     }
 
     #[cfg(test)]
-    pub(super) fn tickets(&self) -> impl Iterator<Item = &Ticket> {
+    pub(super) fn tickets(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flat_map(Slot::tickets)
     }
 

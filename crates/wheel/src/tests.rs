@@ -1,12 +1,9 @@
 extern crate std;
 
-use super::level::Level;
-use super::slot::Slot;
-use super::tickets::FIRST_LOOKS;
-use super::{Chunk, Expired, Progress, TicketWheel, Wheel};
-use crate::limits::{CHUNK_TICKETS, SPREAD_CHUNKS};
-use crate::tick::Tick;
-use crate::ticket::{Ticket, TimerId};
+use crate::level::Level;
+use crate::slot::Slot;
+use crate::tickets::{CHUNK_TICKETS, FIRST_LOOKS, SPREAD_CHUNKS};
+use crate::{Expired, Progress, Tick, TicketWheel, TimerId, Wheel};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -25,7 +22,10 @@ macro_rules! every_radix {
 /// A wheel and the list of what it must hold. A timer's payload is the tick it was inserted for.
 struct Rig<const BITS: u32> {
     wheel: Wheel<u64, BITS>,
+    /// When each is due.
     pending: BTreeMap<TimerId, u64>,
+    /// The payload of each timer that there ever was.
+    payloads: BTreeMap<TimerId, u64>,
 }
 
 impl<const BITS: u32> Rig<BITS> {
@@ -37,30 +37,39 @@ impl<const BITS: u32> Rig<BITS> {
     const LEVELS: u32 = u64::BITS.div_ceil(BITS);
 
     fn at(position: u64) -> Self {
-        Self { wheel: Wheel::new(Tick(position)), pending: BTreeMap::new() }
+        Self { wheel: Wheel::new(Tick(position)), pending: BTreeMap::new(), payloads: BTreeMap::new() }
     }
 
     fn insert(&mut self, tick: u64) -> TimerId {
         let id = self.wheel.insert(Tick(tick), tick);
-        assert_eq!(self.pending.insert(id, tick), None, "an id was given out twice");
+        assert_eq!(self.payloads.insert(id, tick), None, "an id was given out twice");
+        self.pending.insert(id, tick);
         self.check();
         id
     }
 
     fn cancel(&mut self, id: TimerId) {
-        assert_eq!(self.wheel.cancel(id), self.pending.remove(&id));
+        let payload = self.pending.remove(&id).map(|_| self.payloads[&id]);
+        assert_eq!(self.wheel.cancel(id), payload);
+        self.check();
+    }
+
+    /// Moves a timer if it is pending.
+    fn reschedule(&mut self, id: TimerId, tick: u64) {
+        let pending = self.pending.get_mut(&id).map(|pending| *pending = tick);
+        assert_eq!(self.wheel.reschedule(id, Tick(tick)), pending.is_some());
         self.check();
     }
 
     /// One advance: the ticks of what fired, in order.
     fn step(&mut self, to: u64, budget: usize) -> (Vec<u64>, Progress) {
         let mut fired = Vec::new();
-        let pending = &mut self.pending;
-        let progress = self.wheel.advance(Tick(to), budget, |wheel, Expired { id, tick, payload }| {
-            assert_eq!(pending.remove(&id), Some(payload), "fired twice, or though cancelled");
-            assert_eq!(tick, Tick(payload));
-            assert!(payload <= to.max(wheel.position().0), "early");
-            fired.push(payload);
+        let Self { wheel, pending, payloads } = self;
+        let progress = wheel.advance(Tick(to), budget, |wheel, Expired { id, tick, payload }| {
+            assert_eq!(pending.remove(&id), Some(tick.0), "fired twice, or though cancelled or moved");
+            assert!(tick.0 <= to.max(wheel.position().0), "early");
+            assert_eq!(payload, payloads[&id]);
+            fired.push(tick.0);
         });
         self.check();
         fired.sort_unstable();
@@ -427,7 +436,7 @@ fn a_bounded_advance_fires_exactly_its_budget_and_resumes_where_it_stopped() {
 fn a_bounded_advance_moves_and_fires_no_more_than_its_budget() {
     fn body<const BITS: u32>() {
         for budget in [1, 5, 32, 50] {
-            let mut wheel = TicketWheel::<BITS>::new(Tick(0));
+            let mut wheel = TicketWheel::<Numbered, BITS>::new(Tick(0));
             let start = 1 << (3 * BITS);
             for index in 0..500 {
                 wheel.insert(ticket(start + u64::from(index % 100), index));
@@ -635,7 +644,7 @@ fn a_panic_in_the_fire_closure_costs_no_other_timer() {
         for at in 0..200 {
             rig.insert(1 + at % 90);
         }
-        let Rig { wheel, pending } = &mut rig;
+        let Rig { wheel, pending, .. } = &mut rig;
         let mut panics = 0;
         while !pending.is_empty() {
             let mut calls = 0;
@@ -736,7 +745,7 @@ fn the_next_expiry_is_that_of_the_first_live_timer_whose_neighbours_were_cancell
 fn a_call_for_the_next_expiry_looks_at_a_bounded_number_of_tickets() {
     const COUNT: u64 = 100_000;
     for distinct in [1, 100, COUNT] {
-        let mut wheel = TicketWheel::<8>::new(Tick(0));
+        let mut wheel = TicketWheel::<Numbered, 8>::new(Tick(0));
         for (index, at) in (0..).zip(0..COUNT) {
             wheel.insert(ticket(1 + at % distinct, index));
         }
@@ -848,6 +857,88 @@ fn payloads_are_dropped_when_they_are_taken_and_with_the_wheel() {
     assert_eq!(alloc::rc::Rc::strong_count(&payload), 11);
     drop(wheel);
     assert_eq!(alloc::rc::Rc::strong_count(&payload), 1);
+}
+
+// Moving a timer.
+
+#[test]
+fn a_moved_timer_fires_once_at_its_last_tick_and_keeps_its_id() {
+    fn body<const BITS: u32>() {
+        let width = Rig::<BITS>::REVOLUTION;
+        for (first, then) in
+            [(10, 11), (11, 10), (10, 10), (5, 3 * width), (3 * width, 5), (1 << 40, 7), (7, 1 << 40)]
+        {
+            let mut rig = Rig::<BITS>::at(2);
+            let id = rig.insert(first);
+            rig.reschedule(id, then);
+            assert_eq!(rig.advance(then - 1), []);
+            rig.reschedule(id, then);
+            assert_eq!(rig.advance(then), [then]);
+            rig.reschedule(id, then + 1);
+            rig.cancel(id);
+            assert_eq!(rig.advance(u64::MAX), []);
+        }
+    }
+    every_radix!(body);
+}
+
+#[test]
+fn a_timer_moved_to_the_past_fires_on_the_next_advance() {
+    let mut rig = Rig::<8>::at(1_000);
+    let id = rig.insert(5_000);
+    rig.reschedule(id, 3);
+    rig.reschedule(id, 4);
+    assert_eq!(rig.wheel.next_expiry(), Some(Tick(1_000)));
+    assert_eq!(rig.advance(1_000), [4]);
+}
+
+/// Half of those that are due together move the other half, which must not fire in this advance.
+#[test]
+fn the_fire_closure_may_move_those_that_are_due_with_it() {
+    let mut wheel = Wheel::<u64>::new(Tick(0));
+    let ids: Vec<_> = (0..1_000).map(|number| wheel.insert(Tick(5), number)).collect();
+    let mut moved = Vec::new();
+    let mut fired = Vec::new();
+    let progress = wheel.advance(Tick(5), usize::MAX, |wheel, Expired { id, payload, .. }| {
+        assert!(!wheel.reschedule(id, Tick(9)), "a timer has ended when it fires");
+        fired.push(payload);
+        let other = payload ^ 1;
+        // To the past, to this very tick and to a later one.
+        let to = Tick([3, 5, 6][usize::try_from(payload % 3).unwrap()]);
+        assert!(wheel.reschedule(ids[usize::try_from(other).unwrap()], to), "it has fired, though moved");
+        moved.push(other);
+    });
+    assert_eq!((progress, fired.len()), (Progress::Settled, 500));
+    wheel.check_invariants();
+    let mut later = Vec::new();
+    while wheel.advance(Tick(6), usize::MAX, |_, timer| later.push(timer.payload)) == Progress::BudgetSpent {}
+    later.sort_unstable();
+    moved.sort_unstable();
+    assert_eq!(later, moved);
+    assert!(wheel.is_empty());
+}
+
+/// A timer for each connection, put off at each request.
+#[test]
+fn the_sweep_bound_holds_for_timers_that_are_put_off_again_and_again() {
+    fn body<const BITS: u32>() {
+        for count in [1, 100, 5_000] {
+            let mut wheel = Wheel::<(), BITS>::new(Tick(0));
+            let mut random = Random(9);
+            let ids: Vec<_> = (0..count).map(|_| wheel.insert(Tick(1_000), ())).collect();
+            for at in 0..60_000 {
+                let id = ids[usize::try_from(random.below(count)).unwrap()];
+                assert!(wheel.reschedule(id, Tick(1_000 + at).saturating_add(random.below(2) << 30)));
+                check_sweep_bound(&wheel);
+                if at % 100 == 0 {
+                    let _ = wheel.advance(Tick(at / 100), usize::MAX, |_, _| unreachable!());
+                }
+            }
+            wheel.check_invariants();
+            assert_eq!(wheel.len() as u64, count);
+        }
+    }
+    every_radix!(body);
 }
 
 // Stale tickets.
@@ -989,7 +1080,7 @@ fn the_sweep_bound_holds_in_a_cancel_storm_of_any_order_while_time_passes() {
 
 #[test]
 fn a_whole_pass_of_the_sweep_drops_all_that_is_stale_and_nothing_else() {
-    let mut wheel = TicketWheel::<6>::new(Tick(0));
+    let mut wheel = TicketWheel::<Numbered, 6>::new(Tick(0));
     let mut random = Random(11);
     for index in 0..20_000 {
         // Thin slots, and one of many chunks.
@@ -997,29 +1088,32 @@ fn a_whole_pass_of_the_sweep_drops_all_that_is_stale_and_nothing_else() {
         wheel.insert(ticket(tick.max(1), index));
     }
     for divisor in [2, 3, 6] {
-        let is_live = |ticket: &Ticket| ticket.index.is_multiple_of(divisor);
+        let is_live = |&(_, number): &Numbered| number.is_multiple_of(divisor);
         let mut calls = 0;
-        while !wheel.sweep(1, is_live) {
+        while !wheel.sweep(CHUNK_TICKETS, is_live) {
             wheel.check_invariants();
             calls += 1;
         }
         assert!(calls < 3_000, "each call looks at a chunk's worth");
     }
     assert_eq!(wheel.len(), 20_000_usize.div_ceil(6));
-    while !wheel.sweep(7, |_| false) {}
+    while !wheel.sweep(7 * CHUNK_TICKETS, |_| false) {}
     wheel.check_invariants();
     assert_eq!((wheel.len(), wheel.wake_tick()), (0, None));
 }
 
 // Slots, levels and their bitmaps.
 
-fn ticket(tick: u64, index: u32) -> Ticket {
-    Ticket { tick: Tick(tick), index, stamp: 0 }
+/// A ticket and its number.
+type Numbered = (Tick, u32);
+
+fn ticket(tick: u64, number: u32) -> Numbered {
+    (Tick(tick), number)
 }
 
 #[test]
 fn the_last_ticket_out_of_a_slot_clears_its_bit() {
-    let mut level = Level::<8>::new(1);
+    let mut level = Level::<Numbered, 8>::new(1);
     level.push(ticket(256 * 7 + 3, 0));
     level.push(ticket(256 * 7 + 9, 1));
     assert_eq!(level.first_occupied(0), Some(7));
@@ -1034,7 +1128,7 @@ fn the_last_ticket_out_of_a_slot_clears_its_bit() {
     for tick in [3, 300, 100_000] {
         rig.insert(tick);
         rig.advance(tick);
-        assert_eq!((rig.wheel.tickets(), rig.wheel.tickets.wake_tick()), (0, None));
+        assert_eq!((rig.wheel.tickets(), rig.wheel.wake_tick()), (0, None));
     }
 }
 
@@ -1048,7 +1142,7 @@ fn the_first_occupied_slot_is_found_from_every_position_of_the_ring() {
                     continue;
                 }
                 let Some(first) = here.checked_add(ahead) else { continue };
-                let mut level = Level::<BITS>::new(0);
+                let mut level = Level::<Numbered, BITS>::new(0);
                 level.push(ticket(first, 0));
                 assert_eq!(level.first_occupied(here), Some(first));
                 if let Some(last) = here.checked_add(ring - 1) {
@@ -1072,7 +1166,7 @@ fn a_ticket_goes_to_the_finest_level_whose_ring_reaches_it() {
                 |depth: u32| (tick >> (depth * BITS)) - (position >> (depth * BITS)) < Rig::<BITS>::RING;
             let finest = (0..).find(|&depth| reaches(depth)).unwrap();
             assert_eq!(
-                Level::<BITS>::depth_for(tick, position),
+                Level::<Numbered, BITS>::depth_for(tick, position),
                 finest as usize,
                 "{tick} seen from {position}"
             );
@@ -1093,10 +1187,10 @@ fn a_slot_gives_back_what_was_put_into_it() {
             let mut seen = vec![false; count as usize];
             while let Some(chunk) = slot.take(limit) {
                 assert!((1..=limit.min(CHUNK_TICKETS)).contains(&chunk.len()));
-                for ticket in chunk {
-                    assert!(!core::mem::replace(&mut seen[ticket.index as usize], true));
+                for (_, number) in chunk {
+                    assert!(!core::mem::replace(&mut seen[number as usize], true));
                 }
-                assert!(slot.tickets().all(|ticket| slot.earliest() <= ticket.tick.0));
+                assert!(slot.tickets().all(|(tick, _)| slot.earliest() <= tick.0));
             }
             assert!(seen.into_iter().all(|seen| seen));
             assert!(slot.is_empty());
@@ -1108,7 +1202,7 @@ fn a_slot_gives_back_what_was_put_into_it() {
 
 /// A wheel of tickets that counts what each turn costs.
 struct Turns<const BITS: u32> {
-    wheel: TicketWheel<BITS>,
+    wheel: TicketWheel<Numbered, BITS>,
     turns: u64,
     /// Tickets moved between levels: in all, and by the turn that moved most.
     moved: u64,
@@ -1131,13 +1225,13 @@ impl<const BITS: u32> Turns<BITS> {
     fn turn(&mut self, to: Tick) {
         let before = self.wheel.position();
         let mut moved = 0;
-        let is_live = |_: &Ticket| {
+        let is_live = |_: &Numbered| {
             moved += 1;
             true
         };
         let handed_out = &mut self.handed_out;
-        let expired = |chunk: Chunk| {
-            assert!(chunk.iter().all(|ticket| before < ticket.tick && ticket.tick <= to));
+        let expired = |chunk: Vec<Numbered>| {
+            assert!(chunk.iter().all(|(tick, _)| before < *tick && *tick <= to));
             *handed_out += chunk.len();
         };
         assert_eq!(self.wheel.advance(to, usize::MAX, is_live, expired), Progress::Settled);
@@ -1259,16 +1353,20 @@ fn random_operations_keep_every_invariant() {
                 let position = rig.wheel.position().0;
                 let ahead = random.of_any_size();
                 let budget = usize::try_from(random.below(40)).unwrap();
-                match random.below(10) {
+                match random.below(12) {
                     0..=4 => ids.push(rig.insert(position.saturating_add(ahead))),
                     5 => ids.push(rig.insert(position.saturating_sub(ahead))),
                     6 if !ids.is_empty() => {
                         rig.cancel(ids[usize::try_from(random.below(ids.len() as u64)).unwrap()]);
                     }
-                    7 => {
+                    7 | 8 if !ids.is_empty() => {
+                        let id = ids[usize::try_from(random.below(ids.len() as u64)).unwrap()];
+                        rig.reschedule(id, position.saturating_add(ahead));
+                    }
+                    9 => {
                         rig.advance(position.saturating_add(ahead >> 32));
                     }
-                    8 => {
+                    10 => {
                         drop(rig.step(position.saturating_add(ahead >> 24), budget));
                     }
                     _ => {

@@ -35,11 +35,9 @@
 //! `insert` is O(1). `advance` is O(1) for each ticket handed out or moved, at most once per level, and O(levels) for
 //! each occupied slot on the way: empty time costs nothing.
 
-use super::level::Level;
-use super::slot::{Chunk, Slot, SweepStep, retain_live};
-use crate::limits::{CHUNK_TICKETS, SPREAD_CHUNKS, SPREAD_EVERY};
+use crate::level::Level;
+use crate::slot::{Slot, SweepStep, retain_live};
 use crate::tick::Tick;
-use crate::ticket::Ticket;
 use alloc::vec::Vec;
 
 /// Whether an advance reached the tick it was asked for.
@@ -52,8 +50,62 @@ pub enum Progress {
     BudgetSpent,
 }
 
+/// Tickets in a full chunk: what [`TicketWheel::advance`] hands out at a time, at most.
+pub const CHUNK_TICKETS: usize = 32;
+
+/// log2 of the slots in one revolution of a wheel level, unless said otherwise.
+///
+/// 8 against 6: fewer levels to cascade through, for 28 KiB a level in use.
+pub(crate) const RADIX_BITS: u32 = 8;
+
+/// Chunks of a coarse slot that one turn spreads at most: about 60 µs of work.
+pub(crate) const SPREAD_CHUNKS: u64 = 128;
+
+/// Ticks between two shares where no coarse slot is larger than that.
+const SPREAD_EVERY: u64 = 8;
+
 /// Tickets that one `drop_stale_first` looks at, and a chunk's worth more at most.
-pub(super) const FIRST_LOOKS: usize = 256;
+pub(crate) const FIRST_LOOKS: usize = 256;
+
+/// A small value that stands in a [`TicketWheel`] until its tick: "look at that timer then".
+///
+/// A ticket names a timer that is kept elsewhere, for example by its place in a table, and usually carries a stamp by which
+/// the table recognises tickets of timers that have ended. The wheel copies tickets and never looks at the timers. 16 bytes
+/// or fewer are a good size.
+///
+/// [`tick`](Self::tick) returns the same tick on each call. A ticket whose tick changes may be handed out at any time or
+/// never, and a call of the wheel may panic over it.
+///
+/// # Examples
+///
+/// ```
+/// use tourbillon_wheel::{Tick, Ticket};
+///
+/// #[derive(Clone, Copy)]
+/// struct Timeout {
+///     tick: Tick,
+///     connection: u32,
+///     request: u32,
+/// }
+///
+/// impl Ticket for Timeout {
+///     fn tick(&self) -> Tick {
+///         self.tick
+///     }
+/// }
+/// ```
+pub trait Ticket: Copy {
+    /// The tick at which the ticket is due.
+    fn tick(&self) -> Tick;
+}
+
+/// A tick and a name for what is due at it.
+impl<N: Copy> Ticket for (Tick, N) {
+    #[inline]
+    fn tick(&self) -> Tick {
+        self.0
+    }
+}
 
 /// Where the sweep of stale tickets stands. Depth counts levels, the coarsest last; what is overdue comes after them.
 #[derive(Debug, Default)]
@@ -64,14 +116,53 @@ struct SweepCursor {
     unswept: Option<usize>,
 }
 
+/// A hierarchical timing wheel of bare tickets, with a radix of `2^BITS` slots (`BITS` is 5 to 10).
+///
+/// It is for programs that have a table of timers of their own: connections, slots of a lock-free slab. The wheel keeps a
+/// copy of each [`Ticket`] and hands it out when its tick has come. A timer that ends before takes nothing out of the wheel: its
+/// ticket has become *stale*, and the owner of the table says so when the wheel asks (`is_live`). The wheel drops stale tickets
+/// where it touches them anyway, and by [`sweep`](Self::sweep) when its owner asks for it.
+///
+/// Several calls take a closure `is_live`. It returns whether the timer that a ticket names still waits for that ticket. A
+/// ticket for which it returns `false` is dropped and never handed out. An answer may be out of date in one direction: a stale
+/// ticket that passes for a live one does no harm to the wheel, so the owner looks again at what `advance` hands out.
+///
+/// [`Wheel`](crate::Wheel) is this wheel together with such a table.
+///
+/// # Panics
+///
+/// The calls do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost, or stay
+/// twice, and [`len`](Self::len) is wrong from then on; everything else stays as it was.
+///
+/// # Examples
+///
+/// ```
+/// use tourbillon_wheel::{Progress, Tick, TicketWheel};
+///
+/// // A connection's deadline; tickets name the connection. A request that is answered leaves its ticket behind.
+/// let mut deadlines = [Some(Tick(30)), Some(Tick(300))];
+/// let mut wheel = TicketWheel::<(Tick, usize)>::new(Tick(0));
+/// for (connection, deadline) in deadlines.iter().enumerate() {
+///     wheel.insert((deadline.unwrap(), connection));
+/// }
+/// deadlines[0] = None;
+///
+/// let is_live = |&(tick, connection): &(Tick, usize)| deadlines[connection] == Some(tick);
+/// wheel.drop_stale_first(is_live);
+/// assert_eq!((wheel.len(), wheel.wake_tick()), (1, Some(Tick(300))));
+///
+/// let mut due = Vec::new();
+/// let progress = wheel.advance(Tick(301), usize::MAX, is_live, |chunk| due.extend(chunk));
+/// assert_eq!((progress, due), (Progress::Settled, vec![(Tick(300), 1)]));
+/// ```
 #[derive(Debug)]
-pub(crate) struct TicketWheel<const BITS: u32> {
+pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     position: u64,
     /// Tickets that were due when they came, since the last advance.
-    overdue: Slot,
+    overdue: Slot<T>,
     /// Such tickets of earlier advances: all of them go before any that came since.
-    late: Slot,
-    levels: Vec<Level<BITS>>,
+    late: Slot<T>,
+    levels: Vec<Level<T, BITS>>,
     /// No occupied coarse slot begins before this tick: most turns need not look at the coarse levels.
     coarse_from: u64,
     /// Ticks that passed since coarse slots were last looked at for spreading.
@@ -82,8 +173,10 @@ pub(crate) struct TicketWheel<const BITS: u32> {
     sweep: SweepCursor,
 }
 
-impl<const BITS: u32> TicketWheel<BITS> {
-    pub(crate) fn new(position: Tick) -> Self {
+impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
+    /// An empty wheel that stands at `position`: every later tick is ahead of it. It allocates with the first ticket.
+    #[must_use]
+    pub fn new(position: Tick) -> Self {
         Self {
             position: position.0,
             overdue: Slot::new(),
@@ -98,27 +191,45 @@ impl<const BITS: u32> TicketWheel<BITS> {
     }
 
     /// Tickets held, stale ones included.
-    pub(crate) fn len(&self) -> usize {
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.len
     }
 
-    pub(crate) fn position(&self) -> Tick {
+    /// Whether no ticket is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The tick that was last advanced to: every ticket for it and for the ticks before it has been handed out, unless
+    /// the budget was spent.
+    #[must_use]
+    pub fn position(&self) -> Tick {
         Tick(self.position)
     }
 
+    /// Adds a ticket. One that is not after [`position`](Self::position) is handed out by the next advance.
+    ///
+    /// The wheel does not compare tickets: one that is inserted twice comes twice.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1), amortised over the growth of the slots. The first ticket of a level allocates the level's ring: 28 KiB with a
+    /// radix of 256.
     #[inline]
-    pub(crate) fn insert(&mut self, ticket: Ticket) {
+    pub fn insert(&mut self, ticket: T) {
         self.len += 1;
         self.place(ticket);
     }
 
     #[inline]
-    fn place(&mut self, ticket: Ticket) {
-        if ticket.tick.0 <= self.position {
+    fn place(&mut self, ticket: T) {
+        if ticket.tick().0 <= self.position {
             self.overdue.push(ticket);
             return;
         }
-        let depth = Level::<BITS>::depth_for(ticket.tick.0, self.position);
+        let depth = Level::<T, BITS>::depth_for(ticket.tick().0, self.position);
         if depth >= self.levels.len() {
             self.add_levels(depth);
         }
@@ -135,9 +246,16 @@ impl<const BITS: u32> TicketWheel<BITS> {
         }
     }
 
-    /// The tick at which `advance` has something to do next: the first ticket's, or earlier where a large coarse slot
-    /// wants to be spread ahead of time.
-    pub(crate) fn wake_tick(&self) -> Option<Tick> {
+    /// The tick at which [`advance`](Self::advance) has something to do next; `None` when no ticket is held.
+    ///
+    /// It is the first ticket's, stale or not, or an earlier one where a large coarse slot wants to be spread ahead of time.
+    /// It is the position where tickets are overdue.
+    ///
+    /// # Time complexity
+    ///
+    /// O(levels) searches of a bitmap of `2^BITS / 32` words.
+    #[must_use]
+    pub fn wake_tick(&self) -> Option<Tick> {
         if !self.overdue.is_empty() || !self.late.is_empty() {
             return Some(Tick(self.position));
         }
@@ -160,9 +278,17 @@ impl<const BITS: u32> TicketWheel<BITS> {
         wake.map(Tick)
     }
 
-    /// Drops stale tickets that nobody should be woken for: those that stand before the first live one, as far as a bounded
-    /// number of looks goes. The tick of the first that was dropped.
-    pub(crate) fn drop_stale_first(&mut self, mut is_live: impl FnMut(&Ticket) -> bool) -> Option<Tick> {
+    /// Drops stale tickets for which nobody should be woken: those that stand before the first live one. Returns the tick of
+    /// the first ticket that it dropped, `None` if it dropped none.
+    ///
+    /// To be called before [`wake_tick`](Self::wake_tick). It drops nothing while tickets are overdue, since the next advance
+    /// is due at once then.
+    ///
+    /// # Time complexity
+    ///
+    /// O(levels) for each occupied slot on the way. One call looks at some 300 tickets at most: one that finds more stale
+    /// tickets in front leaves the rest to the next call.
+    pub fn drop_stale_first(&mut self, mut is_live: impl FnMut(&T) -> bool) -> Option<Tick> {
         if !self.overdue.is_empty() || !self.late.is_empty() {
             return None;
         }
@@ -170,7 +296,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
         let mut looks = FIRST_LOOKS;
         while looks > 0 {
             let Some((tick, depth, number)) = self.first_slot() else { break };
-            let look = |slot: &mut Slot| (slot.drop_stale_first(looks, &mut is_live), slot.earliest());
+            let look = |slot: &mut Slot<T>| (slot.drop_stale_first(looks, &mut is_live), slot.earliest());
             let (step, earliest) = self.levels[depth].with_slot(number, look);
             self.len -= step.dropped;
             if step.dropped > 0 {
@@ -186,25 +312,34 @@ impl<const BITS: u32> TicketWheel<BITS> {
 
     /// The slot whose first ticket no other one is before: that one's tick, the level and the number.
     fn first_slot(&self) -> Option<(u64, usize, u64)> {
-        let first = |(depth, level): (usize, &Level<BITS>)| {
+        let first = |(depth, level): (usize, &Level<T, BITS>)| {
             let number = level.first_occupied(self.position)?;
             Some((level.slot(number).earliest(), depth, number))
         };
         self.levels.iter().enumerate().filter_map(first).min()
     }
 
-    /// Hands out what is due at `to` or before, at most `budget` tickets handed out or moved.
+    /// Moves to tick `to` and calls `expired` with what is due at `to` or before: chunks of 1 to [`CHUNK_TICKETS`] tickets, in
+    /// no particular order.
     ///
-    /// A `to` before the position changes nothing but what was overdue: a clock that steps back is waited for.
+    /// At most `budget` tickets are handed out or moved between levels, and a share of the next coarse slots is spread
+    /// ahead. With [`Progress::BudgetSpent`] call again to go on. Tickets are asked about (`is_live`) when they are moved, not
+    /// when they are handed out.
     ///
-    /// What came overdue since the last advance goes after the levels, and first of all in the next one if the budget
-    /// did not reach it: neither can starve the other.
-    pub(crate) fn advance(
+    /// A `to` before the position changes nothing but what was overdue: a clock that steps back is waited for. What came
+    /// overdue since the last advance goes after the levels, and first of all in the next one if the budget did not reach it:
+    /// neither can starve the other.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1) for each ticket handed out or moved, at most once per level, and O(levels) for each occupied slot passed; empty
+    /// time costs nothing.
+    pub fn advance(
         &mut self,
         to: Tick,
         budget: usize,
-        mut is_live: impl FnMut(&Ticket) -> bool,
-        mut expired: impl FnMut(Chunk),
+        mut is_live: impl FnMut(&T) -> bool,
+        mut expired: impl FnMut(Vec<T>),
     ) -> Progress {
         let from = self.position;
         let mut budget = budget;
@@ -213,7 +348,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
         }
         // Not with an empty purse, or the levels would find it empty each time.
         if budget > 0 && !self.overdue.is_empty() {
-            self.late = core::mem::take(&mut self.overdue);
+            self.late = core::mem::replace(&mut self.overdue, Slot::new());
         }
         while let Some(tick) = self.next_event(to.0) {
             // All before `tick` is done; coarse slots that begin with it come down first, coarsest first.
@@ -242,7 +377,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
         if self.coarse_from <= to {
             // Perhaps of a slot that is empty by now.
             let begins =
-                |level: &Level<BITS>| level.first_occupied(position).map(|number| level.start_of(number));
+                |level: &Level<T, BITS>| level.first_occupied(position).map(|number| level.start_of(number));
             self.coarse_from = self.levels.iter().skip(1).filter_map(begins).min().unwrap_or(u64::MAX);
         }
         let fine = self.levels.first().and_then(|level| level.first_occupied(position));
@@ -251,12 +386,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
     }
 
     /// Empties the coarse slots that begin at `tick`. False when the budget ran out before.
-    fn cascade_into(
-        &mut self,
-        tick: u64,
-        budget: &mut usize,
-        is_live: &mut impl FnMut(&Ticket) -> bool,
-    ) -> bool {
+    fn cascade_into(&mut self, tick: u64, budget: &mut usize, is_live: &mut impl FnMut(&T) -> bool) -> bool {
         if tick < self.coarse_from {
             return true;
         }
@@ -282,7 +412,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
         depth: usize,
         number: u64,
         limit: usize,
-        is_live: &mut impl FnMut(&Ticket) -> bool,
+        is_live: &mut impl FnMut(&T) -> bool,
     ) -> usize {
         let Some(mut chunk) = self.levels[depth].with_slot(number, |slot| slot.take(limit)) else { return 0 };
         let looked_at = chunk.len();
@@ -294,9 +424,9 @@ impl<const BITS: u32> TicketWheel<BITS> {
     }
 
     /// Hands out the tickets of `tick`. False when the budget ran out before.
-    fn expire(&mut self, tick: u64, budget: &mut usize, expired: &mut impl FnMut(Chunk)) -> bool {
+    fn expire(&mut self, tick: u64, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
         let Some(level) = self.levels.first_mut() else { return true };
-        let mut slot = level.with_slot(tick, core::mem::take);
+        let mut slot = level.with_slot(tick, |slot| core::mem::replace(slot, Slot::new()));
         let settled = self.hand_out(&mut slot, budget, expired);
         if !settled {
             self.levels[0].with_slot(tick, |place| *place = slot);
@@ -304,17 +434,17 @@ impl<const BITS: u32> TicketWheel<BITS> {
         settled
     }
 
-    fn hand_out_late(&mut self, budget: &mut usize, expired: &mut impl FnMut(Chunk)) -> bool {
+    fn hand_out_late(&mut self, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
         if self.late.is_empty() {
             return true;
         }
-        let mut late = core::mem::take(&mut self.late);
+        let mut late = core::mem::replace(&mut self.late, Slot::new());
         let settled = self.hand_out(&mut late, budget, expired);
         self.late = late;
         settled
     }
 
-    fn hand_out(&mut self, slot: &mut Slot, budget: &mut usize, expired: &mut impl FnMut(Chunk)) -> bool {
+    fn hand_out(&mut self, slot: &mut Slot<T>, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
         while *budget > 0 {
             let Some(chunk) = slot.take(*budget) else { return true };
             *budget -= chunk.len();
@@ -325,7 +455,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
     }
 
     /// Moves a share of the next coarse slots down, `passed` ticks after the last share.
-    fn spread_ahead(&mut self, passed: u64, is_live: &mut impl FnMut(&Ticket) -> bool) {
+    fn spread_ahead(&mut self, passed: u64, is_live: &mut impl FnMut(&T) -> bool) {
         self.crowded = false;
         for depth in 1..self.levels.len() {
             let level = &self.levels[depth];
@@ -346,12 +476,17 @@ impl<const BITS: u32> TicketWheel<BITS> {
         }
     }
 
-    /// Looks at `chunks` full chunks' worth of tickets, or more, for stale ones. True when this ended a pass over the
-    /// whole wheel.
+    /// Looks at `tickets` tickets, or at a chunk's worth more, and drops the stale ones. Returns `true` when this ended a pass
+    /// over the whole wheel; the next call goes on where this one stopped.
     ///
-    /// Counted in tickets, since a slot of its own chunk holds perhaps only one.
-    pub(crate) fn sweep(&mut self, chunks: usize, mut is_live: impl FnMut(&Ticket) -> bool) -> bool {
-        let mut left = chunks.saturating_mul(CHUNK_TICKETS);
+    /// A whole pass has looked at each ticket that stood in the wheel when it began. Calls of other methods between
+    /// two parts of a pass are fine.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1) for each ticket looked at, and O(slots) for a whole pass over empty ones.
+    pub fn sweep(&mut self, tickets: usize, mut is_live: impl FnMut(&T) -> bool) -> bool {
+        let mut left = tickets;
         while left > 0 {
             let Some(step) = self.sweep_step(&mut is_live) else {
                 self.sweep = SweepCursor::default();
@@ -370,12 +505,12 @@ impl<const BITS: u32> TicketWheel<BITS> {
     }
 
     /// Sweeps at the cursor, or at the first occupied slot after it. `None` at the end of the pass.
-    fn sweep_step(&mut self, is_live: &mut impl FnMut(&Ticket) -> bool) -> Option<SweepStep> {
+    fn sweep_step(&mut self, is_live: &mut impl FnMut(&T) -> bool) -> Option<SweepStep> {
         let cursor = &mut self.sweep;
         while let Some(level) = self.levels.get_mut(cursor.depth) {
             while cursor.ring_index < level.ring_len() as u64 {
                 if !level.slot(cursor.ring_index).is_empty() {
-                    let sweep = |slot: &mut Slot| slot.sweep_step(cursor.unswept, is_live);
+                    let sweep = |slot: &mut Slot<T>| slot.sweep_step(cursor.unswept, is_live);
                     return Some(level.with_slot(cursor.ring_index, sweep));
                 }
                 cursor.ring_index += 1;
@@ -399,7 +534,7 @@ impl<const BITS: u32> TicketWheel<BITS> {
         if let Some(Tick(wake)) = self.wake_tick() {
             assert!(wake > self.position || overdue > 0);
             let mut tickets = self.levels.iter().flat_map(Level::tickets);
-            assert!(tickets.all(|ticket| wake <= ticket.tick.0), "woken after the first ticket");
+            assert!(tickets.all(|ticket| wake <= ticket.tick().0), "woken after the first ticket");
         } else {
             assert_eq!(self.len, 0);
         }

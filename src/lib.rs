@@ -74,7 +74,8 @@
 //! - `async`: `sleep`, `timeout` and `interval` for any executor, in the module `future`.
 //! - `tasks`: closures, repeating tasks and timers by key on one engine, in the modules `task` and `keyed`; idle timeouts, a map
 //!   whose entries expire and a queue of delays, in the module `uses`.
-//! - `calendar`: cron expressions and days of the month, in the module `calendar`; tasks repeat by them.
+//! - `calendar`: cron expressions and days of the month, in the module `calendar`; tasks repeat by them. The crate
+//!   `tourbillon-calendar` is the same without the engine.
 //! - `metrics`: [`Stats`] for the `metrics` facade, `Stats::record`. [`Stats::prometheus`] needs no feature.
 //! - `tracing`: events with the target `tourbillon` when an engine starts and stops, when a shard stalls and has caught up, when
 //!   timers are refused for want of room, when a handler panics, and when a shard could not be pinned. The first refusal of an

@@ -5,7 +5,7 @@ use super::repeat::{Missed, Overlap};
 use super::run::Report;
 use super::wall::Wall;
 #[cfg(feature = "calendar")]
-use crate::calendar::Calendar;
+use crate::calendar::{Calendar, jiff};
 use crate::tick::Timestamp;
 use core::time::Duration;
 

@@ -1,6 +1,8 @@
 //! What a run hears of itself, and what a task reports of its runs.
 
 use super::course::{Begun, Instant, Row};
+#[cfg(feature = "calendar")]
+use crate::calendar::jiff;
 use crate::tick::Timestamp;
 use core::cell::Cell;
 use core::time::Duration;

@@ -4,7 +4,7 @@
 //! runs, and each is brought to one instant, or to none. Those of a *repeating* rule are what a clock shows when a run is
 //! due, however often it shows it.
 
-use super::DstPolicy;
+use crate::DstPolicy;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Why a [`Calendar`](super::Calendar) was not made. Each contains what was offending.
+/// Why a [`Calendar`](crate::Calendar) was not made. Each contains what was offending.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CalendarError {

@@ -4,7 +4,7 @@
 //! write, an expression and the name of a zone, and never of an offset: offsets change, by the year and by law.
 //!
 //! ```
-//! use tourbillon::calendar::Calendar;
+//! use tourbillon_calendar::Calendar;
 //!
 //! let calendar = Calendar::cron("30 2 * * *", "Europe/Berlin")?;
 //! let mut runs = calendar.after("2024-03-30T00:00:00Z".parse()?).map(|run| run.to_string());
@@ -61,12 +61,17 @@
 //!
 //! What becomes of runs that were missed: that is for who runs them.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod cron;
 mod error;
 mod months;
 mod zone;
 
 pub use error::CalendarError;
+/// The crate of the instants, times and zones in this one's signatures.
+pub use jiff;
 
 use self::cron::Cron;
 use self::months::{Months, Which};
@@ -94,12 +99,12 @@ pub enum ShortMonth {
     LastDay,
 }
 
-/// Instants by the calendar; see the [module](self).
+/// Instants by the calendar; see the [crate](crate).
 ///
 /// # Examples
 ///
 /// ```
-/// use tourbillon::calendar::Calendar;
+/// use tourbillon_calendar::Calendar;
 ///
 /// let calendar = Calendar::cron("0 9 * * MON-FRI", "America/New_York")?;
 /// let friday = "2026-10-30T13:00:00Z".parse()?;
@@ -134,7 +139,7 @@ impl Calendar {
     /// # Examples
     ///
     /// ```
-    /// use tourbillon::calendar::{Calendar, CalendarError};
+    /// use tourbillon_calendar::{Calendar, CalendarError};
     ///
     /// let calendar = Calendar::cron("0 18 * * 5#L", "UTC")?;
     /// assert_eq!(calendar.next_after("2026-10-01T00:00:00Z".parse()?), Some("2026-10-30T18:00:00Z".parse()?));
@@ -160,8 +165,8 @@ impl Calendar {
     /// # Examples
     ///
     /// ```
-    /// use jiff::civil::time;
-    /// use tourbillon::calendar::{Calendar, ShortMonth};
+    /// use tourbillon_calendar::jiff::civil::time;
+    /// use tourbillon_calendar::{Calendar, ShortMonth};
     ///
     /// let calendar = Calendar::monthly(31, ShortMonth::LastDay, time(12, 0, 0, 0), "UTC")?;
     /// assert_eq!(calendar.next_after("2026-01-31T12:00:00Z".parse()?), Some("2026-02-28T12:00:00Z".parse()?));
@@ -184,8 +189,8 @@ impl Calendar {
     /// # Examples
     ///
     /// ```
-    /// use jiff::civil::time;
-    /// use tourbillon::calendar::{Calendar, ShortMonth};
+    /// use tourbillon_calendar::jiff::civil::time;
+    /// use tourbillon_calendar::{Calendar, ShortMonth};
     ///
     /// let leap_days = Calendar::yearly(2, 29, ShortMonth::Skip, time(0, 0, 0, 0), "UTC")?;
     /// let first = "2096-02-29T00:00:00Z".parse()?;
@@ -218,8 +223,8 @@ impl Calendar {
     /// # Examples
     ///
     /// ```
-    /// use jiff::Timestamp;
-    /// use tourbillon::calendar::Calendar;
+    /// use tourbillon_calendar::jiff::Timestamp;
+    /// use tourbillon_calendar::Calendar;
     ///
     /// let calendar = Calendar::once("2038-01-19T03:14:08Z".parse()?);
     /// assert_eq!(calendar.after(Timestamp::UNIX_EPOCH).count(), 1);
@@ -240,7 +245,7 @@ impl Calendar {
     /// # Examples
     ///
     /// ```
-    /// use tourbillon::calendar::{Calendar, DstPolicy};
+    /// use tourbillon_calendar::{Calendar, DstPolicy};
     ///
     /// let calendar = Calendar::cron("30 2 * * *", "Europe/Berlin")?.with_dst(DstPolicy::SkipGap);
     /// let before = "2024-03-30T01:30:00Z".parse()?;
@@ -256,7 +261,7 @@ impl Calendar {
     ///
     /// # Time complexity
     ///
-    /// See [the module](self#cost); it always ends.
+    /// See [the costs](self#cost); it always ends.
     #[must_use]
     pub fn next_after(&self, instant: Timestamp) -> Option<Timestamp> {
         match &self.rule {
@@ -276,7 +281,7 @@ impl Calendar {
     /// # Examples
     ///
     /// ```
-    /// use tourbillon::calendar::Calendar;
+    /// use tourbillon_calendar::Calendar;
     ///
     /// let calendar = Calendar::cron("@hourly", "UTC")?;
     /// let runs: Vec<_> = calendar.after("2026-01-01T00:00:00Z".parse()?).take(2).collect();
@@ -292,7 +297,7 @@ impl Calendar {
     /// # Examples
     ///
     /// ```
-    /// use tourbillon::calendar::Calendar;
+    /// use tourbillon_calendar::Calendar;
     ///
     /// let calendar = Calendar::cron("0 9 * * mon", "europe/berlin")?;
     /// assert_eq!(calendar.expression(), "0 9 * * mon");
@@ -356,3 +361,8 @@ fn within(argument: &'static str, value: i8, most: i8) -> Result<(), CalendarErr
 fn or_last(day: i8, short: ShortMonth) -> &'static str {
     if day > 28 && short == ShortMonth::LastDay { " or the last" } else { "" }
 }
+
+/// The README's examples, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

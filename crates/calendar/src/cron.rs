@@ -3,7 +3,7 @@
 //! croner reads the expression and tells which days of a year match. It does not walk: its own walk ends in the year 5000
 //! and in gaps above two hours, and it reads more than a cron expression ought to be.
 
-use super::CalendarError;
+use crate::CalendarError;
 use croner::parser::CronParser;
 use croner::{Cron as Parsed, CronComponent, CronPattern, Weekday};
 use jiff::civil::{Date, DateTime, Time};

@@ -1,6 +1,5 @@
 //! Calendars, seen from outside: when they run, through changes of clocks, short months and leap years, and what they
 //! refuse.
-#![cfg(feature = "calendar")]
 
 use jiff::civil::{Date, DateTime, Weekday, date, time};
 use jiff::tz::TimeZone;
@@ -12,7 +11,7 @@ use proptest::sample::select;
 use proptest::string::string_regex;
 use std::collections::{BTreeSet, HashSet};
 use std::error::Error;
-use tourbillon::calendar::{Calendar, CalendarError, DstPolicy, ShortMonth};
+use tourbillon_calendar::{Calendar, CalendarError, DstPolicy, ShortMonth};
 
 const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);

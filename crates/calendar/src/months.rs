@@ -1,6 +1,6 @@
 //! A day of the month, every month or every year.
 
-use super::ShortMonth;
+use crate::ShortMonth;
 use jiff::civil::{Date, DateTime, Time};
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -76,6 +76,7 @@
 //!   whose entries expire and a queue of delays, in the module `uses`.
 //! - `calendar`: cron expressions and days of the month, in the module `calendar`; tasks repeat by them. The crate
 //!   `tourbillon-calendar` is the same without the engine.
+//! - `rayon`: handlers on a rayon pool of the caller's, `Builder::rayon_pool`.
 //! - `metrics`: [`Stats`] for the `metrics` facade, `Stats::record`. [`Stats::prometheus`] needs no feature.
 //! - `tracing`: events with the target `tourbillon` when an engine starts and stops, when a shard stalls and has caught up, when
 //!   timers are refused for want of room, when a handler panics, and when a shard could not be pinned. The first refusal of an
@@ -96,6 +97,7 @@ pub mod wheel;
 // Floor 2: the lock-free parts, and all unsafe code.
 mod affinity;
 mod barrier;
+mod buckets;
 mod clock;
 mod counters;
 mod forks;

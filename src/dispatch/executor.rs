@@ -7,6 +7,7 @@ use super::workers::Workers;
 use crate::scheduling::{Scheduling, SchedulingRefusals};
 use crate::sync::StdArc;
 use core::fmt;
+#[cfg(feature = "rayon")]
 use rayon::ThreadPool;
 use std::io;
 
@@ -61,6 +62,7 @@ pub(crate) enum Dispatcher {
     /// On the shard's own thread.
     Inline,
     /// On the caller's rayon pool.
+    #[cfg(feature = "rayon")]
     Rayon(StdArc<ThreadPool>),
     /// On the engine's own workers.
     Own(Workers),
@@ -87,6 +89,7 @@ impl Dispatcher {
     pub(crate) fn workers(&self) -> usize {
         match self {
             Self::Own(workers) => workers.count(),
+            #[cfg(feature = "rayon")]
             Self::Rayon(pool) => pool.current_num_threads(),
             Self::Inline | Self::Executor(_) => 0,
         }
@@ -96,6 +99,7 @@ impl Dispatcher {
     /// and must not wait for them. The engine's own workers run nothing but handlers, which `is_firing_here` knows of.
     pub(crate) fn is_worker_here(&self) -> bool {
         match self {
+            #[cfg(feature = "rayon")]
             Self::Rayon(pool) => pool.current_thread_index().is_some(),
             Self::Inline | Self::Own(_) | Self::Executor(_) => false,
         }
@@ -105,6 +109,7 @@ impl Dispatcher {
     pub(crate) fn dispatch<F: Fire>(&self, fire: &StdArc<F>, handover: &StdArc<Handover>) -> bool {
         match self {
             Self::Inline => handover.run(fire),
+            #[cfg(feature = "rayon")]
             Self::Rayon(pool) => {
                 let errand = Errand::new(handover, fire);
                 // Whatever unwinds here, a clock of the user's or the drop of the handler, would abort the process.
@@ -128,6 +133,7 @@ impl fmt::Debug for Dispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Inline => "Inline",
+            #[cfg(feature = "rayon")]
             Self::Rayon(_) => "Rayon",
             Self::Own(_) => "Own",
             Self::Executor(_) => "Executor",

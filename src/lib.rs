@@ -81,6 +81,7 @@
 //! - `tracing`: events with the target `tourbillon` when an engine starts and stops, when a shard stalls and has caught up, when
 //!   timers are refused for want of room, when a handler panics, and when a shard could not be pinned. The first refusal of an
 //!   episode and a stall are told once, not each time. What [`Handle::health`] says needs no feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Floors: a module uses those of its own floor and of the floors below it (`tests/tidy.rs`).
 

@@ -27,6 +27,7 @@
 //! # Not here
 //!
 //! Calendars, parallel runs and futures: their types do not cross the border.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![expect(non_camel_case_types, reason = "the names of a C header")]
 
 mod annotate;

@@ -17,6 +17,7 @@ use core::any::Any;
 use core::fmt;
 use core::ops::RangeInclusive;
 use core::time::Duration;
+#[cfg(feature = "rayon")]
 use rayon::ThreadPool;
 
 const TICKS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3_600);
@@ -43,7 +44,7 @@ const DEFAULT_STALL_TICKS: u32 = 10;
 /// | [`workers`](Self::workers) | as many as shards | 1 to 1,024 |
 /// | [`slice`](Self::slice) | 100 µs | 100 µs to 100 ms |
 /// | [`nice`](Self::nice), [`real_time`](Self::real_time) | that of the thread that builds | -20 to 19, 1 to 99 |
-/// | [`rayon_pool`](Self::rayon_pool), [`executor`](Self::executor), [`inline`](Self::inline) | workers of the engine's own | |
+/// | [`executor`](Self::executor), [`inline`](Self::inline), with the feature `rayon` `rayon_pool` | workers of the engine's own | |
 /// | [`capacity`](Self::capacity) | 16,777,216 pending timers | 1 to 4,294,967,295 |
 /// | [`lane_capacity`](Self::lane_capacity) | 65,536 tickets for each thread | 64 to 2^32 |
 /// | [`clock`](Self::clock) | [`MonotonicClock`] | |
@@ -150,8 +151,7 @@ impl Builder {
     /// its shard by some two milliseconds once in a while, and holds up none for longer, unless as many handlers block as there
     /// are workers. [`Stats`](crate::Stats) counts the takeovers.
     ///
-    /// Workers are no rayon pool: what a handler gives to rayon goes to rayon's global pool, where it must not wait for handlers of this engine; with
-    /// [`rayon_pool`](Self::rayon_pool) it stays in that pool, and does not wait.
+    /// Workers are no rayon pool: what a handler gives to rayon goes to rayon's global pool, where it must not wait for handlers of this engine; with `rayon_pool` (feature `rayon`) it stays in that pool, and does not wait.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self.dispatch = Dispatch::OwnWorkers;
@@ -185,6 +185,7 @@ impl Builder {
     }
 
     /// Runs handlers on the caller's rayon pool.
+    #[cfg(feature = "rayon")]
     pub fn rayon_pool(mut self, pool: StdArc<ThreadPool>) -> Self {
         self.dispatch = Dispatch::Given(Dispatcher::Rayon(pool));
         self

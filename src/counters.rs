@@ -1,10 +1,10 @@
 //! What a shard counts. Counters are read without stopping anything, so a snapshot is not of one instant.
 
+use crate::buckets::{AtomicBuckets, Buckets};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tick::Timestamp;
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
-use histogram::{AtomicHistogram, Histogram};
 
 /// A counter that any thread adds to.
 #[derive(Debug, Default)]
@@ -79,11 +79,6 @@ fn is_within_episode(last: u64, now: u64) -> bool {
     last != u64::MAX && Timestamp::from_nanos(now) - Timestamp::from_nanos(last) <= EPISODE
 }
 
-/// Relative width of a lateness bucket: 2^-5, about 3 %.
-const LATENESS_GROUPING: u8 = 5;
-/// Longer latenesses count as this long: 2^42 ns, 73 minutes.
-const LATENESS_BITS: u8 = 42;
-
 /// The counters of one shard: what its thread writes, and what the workers write, on lines of their own.
 #[derive(Debug)]
 pub(crate) struct ShardCounters {
@@ -118,7 +113,7 @@ pub(crate) struct ShardCounters {
     pub(crate) passed_on: Counter,
     pub(crate) panics: Counter,
     pub(crate) busy_nanos: Counter,
-    lateness: AtomicHistogram,
+    lateness: AtomicBuckets,
 }
 
 impl ShardCounters {
@@ -148,14 +143,13 @@ impl ShardCounters {
             passed_on: Counter::new(),
             panics: Counter::new(),
             busy_nanos: Counter::new(),
-            lateness: AtomicHistogram::new(LATENESS_GROUPING, LATENESS_BITS).expect("valid by its constants"),
+            lateness: AtomicBuckets::new(),
         }
     }
 
     #[inline]
     pub(crate) fn record_lateness(&self, lateness: Duration) {
-        // In range.
-        let _ = self.lateness.increment(nanos(lateness).min((1 << LATENESS_BITS) - 1));
+        self.lateness.record(nanos(lateness));
     }
 
     pub(crate) fn add_busy(&self, time: Duration) {
@@ -216,7 +210,7 @@ impl ShardCounters {
         now - Timestamp::from_nanos(self.queued_from.get().max(self.begun_from.get()))
     }
 
-    pub(crate) fn lateness(&self) -> Histogram {
+    pub(crate) fn lateness(&self) -> Buckets {
         self.lateness.load()
     }
 }

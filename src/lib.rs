@@ -68,97 +68,89 @@
 //!
 //! # Features
 //!
-//! - `std` (default): the engine. Without it, [`wheel`], [`Tick`], [`Timestamp`] and [`TimerId`] only, on `core` and
-//!   `alloc`.
+//! None is on by default. The engine needs the standard library; the crate [`tourbillon-wheel`](tourbillon_wheel) is the wheel
+//! alone, on `core` and `alloc`.
+//!
 //! - `async`: `sleep`, `timeout` and `interval` for any executor, in the module `future`.
 //! - `tasks`: closures, repeating tasks and timers by key on one engine, in the modules `task` and `keyed`; idle timeouts, a map
 //!   whose entries expire and a queue of delays, in the module `uses`.
-//! - `calendar`: cron expressions and days of the month, in the module `calendar`; tasks repeat by them.
+//! - `calendar`: cron expressions and days of the month, in the module `calendar`; tasks repeat by them. The crate
+//!   `tourbillon-calendar` is the same without the engine.
+//! - `rayon`: handlers on a rayon pool of the caller's, `Builder::rayon_pool`.
 //! - `metrics`: [`Stats`] for the `metrics` facade, `Stats::record`. [`Stats::prometheus`] needs no feature.
 //! - `tracing`: events with the target `tourbillon` when an engine starts and stops, when a shard stalls and has caught up, when
 //!   timers are refused for want of room, when a handler panics, and when a shard could not be pinned. The first refusal of an
 //!   episode and a stall are told once, not each time. What [`Handle::health`] says needs no feature.
-#![cfg_attr(not(feature = "std"), no_std)]
-
-extern crate alloc;
-
-/// What needs threads and a clock.
-macro_rules! with_std {
-    ($($item:item)*) => { $(#[cfg(feature = "std")] $item)* };
-}
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Floors: a module uses those of its own floor and of the floors below it (`tests/tidy.rs`).
 
 // Floor 0: words and doors.
 mod limits;
+mod sync;
 mod tick;
 mod ticket;
-with_std! {
-    mod sync;
-    mod trace;
-}
+mod trace;
 
-// Floor 1: the single-threaded wheel.
+// Floor 1: the single-threaded wheel, a crate of its own.
 pub mod wheel;
 
-with_std! {
-    // Floor 2: the lock-free parts, and all unsafe code.
-    mod affinity;
-    mod barrier;
-    mod clock;
-    mod counters;
-    mod forks;
-    mod inbox;
-    mod parker;
-    mod roster;
-    mod scheduling;
-    mod sessions;
-    mod signals;
-    mod slab;
-    mod sleepers;
-    mod state;
-    #[cfg(feature = "async")]
-    mod waker;
-    mod watch;
+// Floor 2: the lock-free parts, and all unsafe code.
+mod affinity;
+mod barrier;
+mod buckets;
+mod clock;
+mod counters;
+mod forks;
+mod inbox;
+mod parker;
+mod roster;
+mod scheduling;
+mod sessions;
+mod signals;
+mod slab;
+mod sleepers;
+mod state;
+#[cfg(feature = "async")]
+mod waker;
+mod watch;
 
-    // Floor 3: running handlers.
-    mod dispatch;
+// Floor 3: running handlers.
+mod dispatch;
 
-    // Floor 4: one shard.
-    mod shard;
+// Floor 4: one shard.
+mod shard;
 
-    // Floor 5: the shards together.
-    mod engine;
-    mod health;
-    mod stats;
+// Floor 5: the shards together.
+mod engine;
+mod health;
+mod stats;
 
-    // Floor 6: the face.
-    mod builder;
-    mod driven;
-    mod error;
-    mod handle;
-    mod producer;
-    mod timer;
-    #[cfg(feature = "async")]
-    pub mod future;
+// Floor 6: the face.
+mod builder;
+mod driven;
+mod error;
+#[cfg(feature = "async")]
+pub mod future;
+mod handle;
+mod producer;
+mod timer;
 
-    // Floor 7: what is built on it.
-    #[cfg(feature = "calendar")]
-    pub mod calendar;
-    #[cfg(feature = "tasks")]
-    pub mod keyed;
-    #[cfg(feature = "tasks")]
-    mod map;
-    #[cfg(feature = "tasks")]
-    pub mod task;
-    #[cfg(feature = "tasks")]
-    pub mod uses;
-}
+// Floor 7: what is built on it.
+#[cfg(feature = "calendar")]
+pub mod calendar;
+#[cfg(feature = "tasks")]
+pub mod keyed;
+#[cfg(feature = "tasks")]
+mod map;
+#[cfg(feature = "tasks")]
+pub mod task;
+#[cfg(feature = "tasks")]
+pub mod uses;
 
 pub use tick::{Tick, Timestamp};
 pub use ticket::TimerId;
 
-#[cfg(feature = "std")]
 pub use self::{
     builder::Builder,
     clock::{Clock, ClockReport, ManualClock, MonotonicClock, OnStep, SystemClock},
@@ -173,7 +165,7 @@ pub use self::{
     timer::{ArmError, Armed, Disarm, Timer, TimerRef},
 };
 
-#[cfg(all(feature = "std", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub use clock::BootClock;
 
 /// The README's examples, as tests.

@@ -1,21 +1,9 @@
 //! Sizes that trade memory for speed, in one place so that models can shrink them.
 
-/// log2 of the slots in one revolution of a wheel level.
-///
-/// 8 against 6: fewer levels to cascade through, for 28 KiB a level in use (`docs/design.md`, "Radix").
-pub(crate) const RADIX_BITS: u32 = 8;
-
-/// Tickets in a full chunk: 32 of 16 bytes, one 512-byte allocation.
-pub(crate) const CHUNK_TICKETS: usize = 32;
-
-/// Chunks of a coarse slot that one turn spreads at most: about 60 µs of work.
-pub(crate) const SPREAD_CHUNKS: u64 = 128;
-
-/// Ticks between two shares where no coarse slot is larger than that.
-pub(crate) const SPREAD_EVERY: u64 = 8;
+pub(crate) use tourbillon_wheel::CHUNK_TICKETS;
 
 /// Sizes of the lock-free parts as they are run.
-#[cfg(all(feature = "std", not(all(test, tourbillon_loom))))]
+#[cfg(not(all(test, tourbillon_loom)))]
 mod lock_free {
     /// Tickets in one block of a lane.
     pub(crate) const BLOCK_TICKETS: usize = 64;
@@ -33,7 +21,7 @@ mod lock_free {
 }
 
 /// The same sizes, small enough for a model to reach every edge.
-#[cfg(all(feature = "std", test, tourbillon_loom))]
+#[cfg(all(test, tourbillon_loom))]
 mod lock_free {
     pub(crate) const BLOCK_TICKETS: usize = 2;
     pub(crate) const SEGMENT_BITS: u32 = 1;
@@ -43,5 +31,4 @@ mod lock_free {
     pub(crate) const PART_OF_SCARCE_SLOTS: u32 = 2;
 }
 
-#[cfg(feature = "std")]
 pub(crate) use lock_free::*;

@@ -1,25 +1,10 @@
-//! Points in time: wheel ticks, and nanoseconds on an engine's clock.
+//! Points in time: nanoseconds on an engine's clock, and the wheel's ticks.
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::ops::{Add, Sub};
 use core::time::Duration;
-
-/// An absolute point in wheel time, counted in ticks.
-///
-/// What a tick lasts is for the owner of the wheel to say; every `u64` is a valid tick.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tick(pub u64);
-
-impl Tick {
-    /// The last tick there is.
-    pub const MAX: Tick = Tick(u64::MAX);
-
-    /// The tick `ticks` later, or the last one.
-    #[must_use]
-    pub const fn saturating_add(self, ticks: u64) -> Tick {
-        Tick(self.0.saturating_add(ticks))
-    }
-}
+pub use tourbillon_wheel::Tick;
 
 /// A moment on an engine's clock: nanoseconds since the clock's origin.
 ///
@@ -42,14 +27,12 @@ impl Tick {
 /// ```
 ///
 /// ```
-/// # #[cfg(feature = "std")] {
 /// use std::time::{Duration, Instant};
 /// use tourbillon::Timestamp;
 ///
 /// let instant = Instant::now() + Duration::from_secs(5);
 /// let deadline = Timestamp::from(instant);
 /// assert_eq!(Instant::from(deadline), instant);
-/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
@@ -130,70 +113,47 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The length of a tick, which turns moments into ticks: deadlines are rounded up and the present down, so that a
-/// timer whose tick has come is never early.
+/// The length of a tick, for moments on an engine's clock. See [`tourbillon_wheel::TickLength`] for what is rounded how.
 #[derive(Clone, Copy, Debug)]
-#[cfg(feature = "std")]
-pub(crate) struct TickLength {
-    nanos: u64,
-}
+pub(crate) struct TickLength(tourbillon_wheel::TickLength);
 
-#[cfg(feature = "std")]
 impl TickLength {
     /// `nanos` must not be zero; the builder checks it.
     pub(crate) fn from_nanos(nanos: u64) -> Self {
         debug_assert!(nanos > 0);
-        Self { nanos: nanos.max(1) }
+        Self(tourbillon_wheel::TickLength::from_nanos(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN)))
     }
 
     /// The first tick at which a timer with this deadline is due.
     #[inline]
     pub(crate) fn due_tick(self, deadline: Timestamp) -> Tick {
-        Tick(deadline.0.div_ceil(self.nanos))
+        self.0.due_tick(deadline.0)
     }
 
     /// The last tick that has begun at `now`.
     #[inline]
     pub(crate) fn current_tick(self, now: Timestamp) -> Tick {
-        Tick(now.0 / self.nanos)
+        self.0.current_tick(now.0)
     }
 
     /// The moment at which `tick` begins.
+    #[inline]
     pub(crate) fn start_of(self, tick: Tick) -> Timestamp {
-        Timestamp(tick.0.saturating_mul(self.nanos))
+        Timestamp(self.0.start_of(tick))
     }
 
     /// The earliest deadline that is due at `tick` and not before.
+    #[inline]
     pub(crate) fn first_deadline_of(self, tick: Tick) -> Timestamp {
-        match tick.0.checked_sub(1) {
-            Some(before) => Timestamp(self.start_of(Tick(before)).0.saturating_add(1)),
-            None => Timestamp::ZERO,
-        }
+        Timestamp(self.0.first_deadline_of(tick))
     }
 
     /// How many ticks pass within `time`.
     pub(crate) fn whole_ticks(self, time: Duration) -> u64 {
-        self.current_tick(Timestamp::ZERO + time).0
+        self.0.whole_ticks(time)
     }
 
     pub(crate) fn as_duration(self) -> Duration {
-        Duration::from_nanos(self.nanos)
-    }
-}
-
-#[cfg(all(test, feature = "std", not(tourbillon_loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_due_tick_never_begins_before_its_deadline() {
-        for nanos in [1, 3, 1_000, 999_983, 1_000_000] {
-            let tick = TickLength::from_nanos(nanos);
-            for deadline in [0, 1, nanos - 1, nanos, nanos + 1, 17 * nanos + 5, u64::MAX - 1, u64::MAX] {
-                let deadline = Timestamp(deadline);
-                assert!(tick.start_of(tick.due_tick(deadline)) >= deadline);
-                assert!(tick.start_of(tick.current_tick(deadline)) <= deadline);
-            }
-        }
+        self.0.as_duration()
     }
 }

@@ -1,9 +1,7 @@
-//! Tickets, and the ids that users hold.
+//! Tickets: what the wheel and the lanes carry.
 
-use crate::tick::Tick;
-#[cfg(feature = "std")]
-use crate::tick::{TickLength, Timestamp};
-use core::fmt;
+use crate::tick::{Tick, TickLength, Timestamp};
+pub use tourbillon_wheel::TimerId;
 
 /// "Look at timer `index` at `tick`, if it is still the one that `stamp` says."
 ///
@@ -15,9 +13,18 @@ pub(crate) struct Ticket {
     pub(crate) stamp: u32,
 }
 
+impl tourbillon_wheel::Ticket for Ticket {
+    #[inline]
+    fn tick(&self) -> Tick {
+        self.tick
+    }
+}
+
+/// Due tickets that go on together: at most [`CHUNK_TICKETS`](crate::limits::CHUNK_TICKETS).
+pub(crate) type Chunk = Vec<Ticket>;
+
 /// A ticket as a producer posts it. The tick is worked out when the shard finds the timer still armed, which most are
 /// not: a division that the producer is spared, and usually the shard too.
-#[cfg(feature = "std")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Posting {
     pub(crate) deadline: Timestamp,
@@ -25,7 +32,6 @@ pub(crate) struct Posting {
     pub(crate) stamp: u32,
 }
 
-#[cfg(feature = "std")]
 impl Ticket {
     /// Whether it stands for a timer that a handle owns.
     pub(crate) fn is_owned(&self) -> bool {
@@ -33,102 +39,8 @@ impl Ticket {
     }
 }
 
-#[cfg(feature = "std")]
 impl Posting {
     pub(crate) fn into_ticket(self, tick: TickLength) -> Ticket {
         Ticket { tick: tick.due_tick(self.deadline), index: self.index, stamp: self.stamp }
-    }
-}
-
-/// The name of one scheduled timer: its slot and the slot's generation.
-///
-/// Ids are plain values. One whose timer has fired or was cancelled is *stale*, and stays distinguishable from later ids of its
-/// slot until the slot has been reused 2^39 times: for hours by a thread that does nothing else. (2^31 times beyond the first
-/// 16,777,216 slots, and 2^32 times in a [`Wheel`](crate::wheel::Wheel).) An id means something only to the wheel or engine
-/// that made it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TimerId(u64);
-
-// The bits of an id, by the slot that it names:
-//   63  62           24  23        0
-//  | 0 | generation     | index     |   one of the first 2^24
-//   63  62     32  31              0
-//  | 1 | generation | index         |   any other
-const FEW: u32 = 24;
-const MANY: u32 = 32;
-const IS_OF_MANY: u64 = 1 << 63;
-
-impl TimerId {
-    /// The id of a slot's timer; of the generation, the low bits that there is room for.
-    #[inline(always)]
-    pub(crate) const fn new(index: u32, generation: u64) -> Self {
-        if index >> FEW == 0 {
-            Self(generation << FEW & !IS_OF_MANY | index as u64)
-        } else {
-            Self(generation << MANY | IS_OF_MANY | index as u64)
-        }
-    }
-
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits are the index")]
-    pub(crate) const fn index(self) -> u32 {
-        if self.0 & IS_OF_MANY == 0 { self.0 as u32 & (u32::MAX >> (u32::BITS - FEW)) } else { self.0 as u32 }
-    }
-
-    /// Whether it names a timer of its slot's `generation`, as far as its bits tell.
-    #[inline(always)]
-    pub(crate) const fn is_of(self, generation: u64) -> bool {
-        let differs = if self.0 & IS_OF_MANY == 0 {
-            (self.0 >> FEW ^ generation) << (FEW + 1)
-        } else {
-            (self.0 >> MANY ^ generation) << (MANY + 1)
-        };
-        differs == 0
-    }
-
-    /// The low bits of the generation.
-    const fn generation(self) -> u64 {
-        (self.0 & !IS_OF_MANY) >> if self.0 & IS_OF_MANY == 0 { FEW } else { MANY }
-    }
-
-    /// The id as a number, to be kept where only numbers can be.
-    #[must_use]
-    pub const fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    /// The id that [`to_bits`](Self::to_bits) gave. Any other number is a stale or a wrong id, never unsound.
-    #[must_use]
-    pub const fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-}
-
-impl fmt::Debug for TimerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TimerId({}v{})", self.index(), self.generation())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_id_names_its_slot_and_no_other_generation_for_as_long_as_it_says() {
-        let slots = [(0, 39), (1, 39), ((1 << 24) - 1, 39), (1 << 24, 31), (u32::MAX - 1, 31)];
-        for (index, bits) in slots {
-            for generation in [0, 1, 5, (1 << 31) - 1, 1 << 31, (1 << 32) + 5, (1 << 39) - 1] {
-                let id = TimerId::new(index, generation);
-                assert_eq!(id.index(), index);
-                assert!(id.is_of(generation));
-                assert_eq!(TimerId::from_bits(id.to_bits()), id);
-                for distance in [1, 1 << 16, 1 << 30, (1 << bits) - 1] {
-                    assert!(!id.is_of(generation + distance) && !id.is_of(generation.wrapping_sub(distance)));
-                    assert_ne!(TimerId::new(index, generation + distance), id);
-                }
-                assert!(id.is_of(generation + (1 << bits)), "all the bits there are, are used");
-            }
-        }
     }
 }

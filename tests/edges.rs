@@ -338,17 +338,17 @@ fn a_handler_on_a_worker_may_wait_for_room() {
 // --- From inside ---
 
 /// Every way to run handlers, each on two threads or fewer.
-fn every_dispatch() -> [Builder; 4] {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+fn every_dispatch() -> Vec<Builder> {
     let (jobs, queue) = mpsc::channel::<Job>();
     thread::spawn(move || queue.into_iter().for_each(Job::run));
-    [
+    let ways = vec![
         Builder::new().workers(2),
         Builder::new().inline(),
-        Builder::new().rayon_pool(Arc::new(pool)),
+        #[cfg(feature = "rayon")]
+        Builder::new().rayon_pool(Arc::new(rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap())),
         Builder::new().executor(move |job| jobs.send(job).unwrap()),
-    ]
-    .map(|builder| builder.shards(2))
+    ];
+    ways.into_iter().map(|builder| builder.shards(2)).collect()
 }
 
 #[test]
@@ -365,10 +365,14 @@ fn handlers_run_where_the_builder_says() {
     assert_eq!(named(Builder::new().inline()), "tb-shard-0");
     // The shard's leader runs what is due itself; a worker follows it.
     assert_eq!(named(Builder::new().workers(1)), "tb-shard-0");
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).thread_name(|_| String::from("callers pool"));
-    let pool = Arc::new(pool.build().unwrap());
-    assert_eq!(named(Builder::new().rayon_pool(Arc::clone(&pool))), "callers pool");
-    assert_eq!(pool.install(|| 1 + 1), 2);
+    #[cfg(feature = "rayon")]
+    {
+        let pool =
+            rayon::ThreadPoolBuilder::new().num_threads(1).thread_name(|_| String::from("callers pool"));
+        let pool = Arc::new(pool.build().unwrap());
+        assert_eq!(named(Builder::new().rayon_pool(Arc::clone(&pool))), "callers pool");
+        assert_eq!(pool.install(|| 1 + 1), 2);
+    }
     let (jobs, queue) = mpsc::channel::<Job>();
     let executor = thread::Builder::new().name(String::from("callers executor"));
     let executor = executor.spawn(move || queue.into_iter().for_each(Job::run)).unwrap();

@@ -1,5 +1,5 @@
-//! The architecture, enforced on the text of `src/`: its doors, its floors, and where unsafe code may be. Style is not
-//! looked at.
+//! The architecture, enforced on the text of `src/`: its doors, its floors, and where unsafe code may be; and on that of the
+//! crates that stand alone. Style is not looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -55,6 +55,14 @@ const UNSAFE_ABOVE: [(&str, &str, &str); 8] = [
 
 /// Tags of invariants and of pairs of orderings are looked at up to this floor: above it they are a file's own.
 const TAGGED_FLOOR: usize = 2;
+
+/// Crates of the workspace that stand alone: folder under `crates/`, paths that their sources may not name. No source names
+/// the engine, and all forbid unsafe code.
+const ALONE: [(&str, &[&str]); 2] = [
+    ("wheel", &["std", "core::sync", "core::cell"]),
+    // Nor a clock.
+    ("calendar", &["std::sync", "core::sync", "std::thread", "std::time", "Timestamp::now", "jiff::Zoned"]),
+];
 
 /// A piece of code without comments and strings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -330,6 +338,13 @@ fn unfinished(file: &str, source: &str) -> Vec<String> {
 
 /// The files of `src/`, but for the face, by their paths in it.
 fn sources() -> Vec<(String, String)> {
+    let files = sources_in("src");
+    assert!(files.len() > 20);
+    files
+}
+
+/// The files of a folder of the package, by their paths in it, `lib.rs` aside.
+fn sources_in(folder: &str) -> Vec<(String, String)> {
     fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(folder).unwrap() {
             let entry = entry.unwrap();
@@ -342,9 +357,22 @@ fn sources() -> Vec<(String, String)> {
         }
     }
     let mut files = Vec::new();
-    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "", &mut files);
-    assert!(files.len() > 20);
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), "", &mut files);
     files
+}
+
+/// What a file of a crate that stands alone names although it may not, and what it leaves unfinished.
+fn leans(file: &str, source: &str, without: &[&str]) -> Vec<String> {
+    let mut found = unfinished(file, source);
+    for path in paths(&tokens(source)) {
+        if is_within(&path, "tourbillon") || without.iter().any(|place| is_within(&path, place)) {
+            found.push(format!("{file} names {path}"));
+        }
+    }
+    if source.contains("doc(hidden)") {
+        found.push(format!("{file} has a door that its documentation does not show"));
+    }
+    found
 }
 
 fn our_floors() -> BTreeMap<String, usize> {
@@ -406,6 +434,25 @@ fn nothing_is_left_unfinished() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+#[test]
+fn the_crates_that_stand_alone_name_neither_the_engine_nor_what_they_do_without() {
+    for (name, without) in ALONE {
+        let folder = format!("crates/{name}/src");
+        let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(&folder).join("lib.rs");
+        let lib = fs::read_to_string(lib).unwrap();
+        let mut files = sources_in(&folder);
+        assert!(files.len() > 2, "{folder}");
+        // Of the crate itself only its tests may need the standard library.
+        files.retain(|(file, _)| file != "tests.rs");
+        files.push((String::from("lib.rs"), lib));
+        let found: Vec<String> =
+            files.iter().flat_map(|(file, source)| leans(file, source, without)).collect();
+        assert!(found.is_empty(), "{folder}: {found:#?}");
+        let (_, lib) = files.last().unwrap();
+        assert!(lib.contains("\n#![forbid(unsafe_code)]\n"), "{folder}/lib.rs allows unsafe code");
+    }
+}
+
 // --- The checks themselves ---
 
 #[test]
@@ -457,6 +504,15 @@ fn the_stairs_are_watched() {
     assert_eq!(check("wheel/mod.rs", "use crate::Builder; /// [`Engine`](crate::Engine)"), 1);
     assert_eq!(check("face.rs", "use crate::Builder;"), 0);
     assert_eq!(check("attic.rs", ""), 1);
+}
+
+#[test]
+fn leaning_is_seen() {
+    let check = |source| leans("x.rs", source, &["std", "core::sync"]).len();
+    assert_eq!(check("use core::{mem, sync::atomic::AtomicU64}; use std::vec::Vec;"), 2);
+    assert_eq!(check("use tourbillon::Timestamp; fn f() -> tourbillon::Cancel { todo!() }"), 3);
+    assert_eq!(check("use tourbillon_wheel::Tick; use core::fmt; // std::sync"), 0);
+    assert_eq!(check("#[doc(hidden)] pub fn f() {}"), 1);
 }
 
 #[test]

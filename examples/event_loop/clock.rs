@@ -2,10 +2,12 @@
 //!
 //! The present is rounded down to a tick and a deadline up, so a timer whose tick has come is never early.
 
+use std::num::NonZero;
 use std::time::{Duration, Instant};
+use tourbillon::wheel::TickLength;
 use tourbillon::{Tick, Timestamp};
 
-const NANOS_PER_TICK: u64 = 1_000_000;
+const TICK: TickLength = TickLength::from_nanos(NonZero::new(1_000_000).unwrap());
 
 pub(crate) struct Clock {
     origin: Instant,
@@ -23,17 +25,17 @@ impl Clock {
 
 /// The last tick that has begun at `now`.
 pub(crate) fn current_tick(now: Timestamp) -> Tick {
-    Tick(now.as_nanos() / NANOS_PER_TICK)
+    TICK.current_tick(now.as_nanos())
 }
 
 /// The first tick that does not begin before `deadline`.
 pub(crate) fn due_tick(deadline: Timestamp) -> Tick {
-    Tick(deadline.as_nanos().div_ceil(NANOS_PER_TICK))
+    TICK.due_tick(deadline.as_nanos())
 }
 
 /// How long to wait at `now` for `tick` to begin, in whole ticks. It is rounded up, since the present is rounded down:
 /// a poll that waited for so long does not find that it has to wait a little more.
 pub(crate) fn time_until(tick: Tick, now: Timestamp) -> Duration {
     let ticks = tick.0.saturating_sub(current_tick(now).0);
-    Duration::from_nanos(ticks.saturating_mul(NANOS_PER_TICK))
+    Duration::from_nanos(TICK.start_of(Tick(ticks)))
 }

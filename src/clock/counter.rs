@@ -34,7 +34,7 @@ fn is_the_kernels_clock(sources: &[&str]) -> bool {
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod imp {
-    use core::arch::x86_64::{__cpuid, _rdtsc};
+    use core::arch::x86_64::{__cpuid, _rdtsc, CpuidResult};
 
     /// Those that are, or are scaled from, the time-stamp counter.
     pub(super) const CLOCK_SOURCES: &[&str] = &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"];
@@ -43,7 +43,13 @@ mod imp {
     pub(super) fn is_invariant() -> bool {
         const EXTENDED: u32 = 0x8000_0000;
         const POWER: u32 = 0x8000_0007;
-        __cpuid(EXTENDED).eax >= POWER && __cpuid(POWER).edx & 1 << 8 != 0
+        cpuid(EXTENDED).eax >= POWER && cpuid(POWER).edx & 1 << 8 != 0
+    }
+
+    #[allow(unused_unsafe, reason = "newer compilers know that it is safe")]
+    fn cpuid(leaf: u32) -> CpuidResult {
+        // SAFETY: every x86-64 processor has the instruction.
+        unsafe { __cpuid(leaf) }
     }
 
     #[inline(always)]

@@ -6,6 +6,7 @@ use super::panics::survives;
 use super::workers::Workers;
 use crate::sync::StdArc;
 use core::fmt;
+#[cfg(feature = "rayon")]
 use rayon::ThreadPool;
 
 /// A chunk of due timers, to be run once on some thread.
@@ -63,6 +64,7 @@ pub(crate) enum Dispatcher {
     /// On the shard's own thread.
     Inline,
     /// On the caller's rayon pool.
+    #[cfg(feature = "rayon")]
     Rayon(StdArc<ThreadPool>),
     /// On the engine's own workers.
     Own(Box<Workers>),
@@ -80,7 +82,7 @@ impl Dispatcher {
     pub(crate) fn own_workers(&self) -> Option<&Workers> {
         match self {
             Self::Own(workers) => Some(workers),
-            Self::Inline | Self::Rayon(_) | Self::Executor(_) => None,
+            _ => None,
         }
     }
 
@@ -88,6 +90,7 @@ impl Dispatcher {
     pub(crate) fn workers(&self) -> usize {
         match self {
             Self::Own(workers) => workers.count(),
+            #[cfg(feature = "rayon")]
             Self::Rayon(pool) => pool.current_num_threads(),
             Self::Inline | Self::Executor(_) => 0,
         }
@@ -97,6 +100,7 @@ impl Dispatcher {
     /// and must not wait for them. The engine's own workers run nothing but handlers, which `is_firing_here` knows of.
     pub(crate) fn is_worker_here(&self) -> bool {
         match self {
+            #[cfg(feature = "rayon")]
             Self::Rayon(pool) => pool.current_thread_index().is_some(),
             Self::Inline | Self::Own(_) | Self::Executor(_) => false,
         }
@@ -109,7 +113,7 @@ impl Dispatcher {
                 handover.run(fire);
                 true
             }
-            Self::Rayon(_) | Self::Own(_) | Self::Executor(_) => self.send(Errand::new(handover, fire)),
+            _ => self.send(Errand::new(handover, fire)),
         }
     }
 
@@ -117,6 +121,7 @@ impl Dispatcher {
     pub(crate) fn send<F: Fire>(&self, errand: Errand<F>) -> bool {
         match self {
             Self::Inline => errand.run(),
+            #[cfg(feature = "rayon")]
             Self::Rayon(pool) => {
                 // Whatever unwinds here, a clock of the user's or the drop of the handler, would abort the process.
                 pool.spawn(move || {
@@ -134,6 +139,7 @@ impl fmt::Debug for Dispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Inline => "Inline",
+            #[cfg(feature = "rayon")]
             Self::Rayon(_) => "Rayon",
             Self::Own(_) => "Own",
             Self::Executor(_) => "Executor",

@@ -19,8 +19,7 @@
 use super::{Dispatcher, Fire};
 use crate::sync::{AtomicU32, Ordering, StdArc};
 use crate::tick::Timestamp;
-use crate::ticket::Ticket;
-use crate::wheel::Chunk;
+use crate::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
 /// Chunks in one handover at most: 512 tickets.

@@ -15,8 +15,7 @@
 
 use crate::limits::CHUNK_TICKETS;
 use crate::tick::Timestamp;
-use crate::ticket::Ticket;
-use crate::wheel::Chunk;
+use crate::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
 /// Due tickets, and when the first of them was found due.

@@ -63,7 +63,7 @@ mod tests {
         let (now, due) = (Tick(1_000_000), Tick(1_005_001));
         let grid_of = |looks: &Looks| {
             let ticks = (0..1_024).map(|ahead| looks.next(now, Tick(due.0 + ahead)));
-            let distinct: alloc::collections::BTreeSet<Tick> = ticks.collect();
+            let distinct: std::collections::BTreeSet<Tick> = ticks.collect();
             1_024 / distinct.len()
         };
         assert!(grid_of(&Looks::default()) >= 128);

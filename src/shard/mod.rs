@@ -27,7 +27,7 @@ pub(crate) use thread::Crew;
 use crate::counters::ShardCounters;
 use crate::dispatch::{Dispatcher, DueChunk, Errand, Fire, HANDOVER_CHUNKS, Handover, Underway};
 use crate::inbox::{Inbox, InboxReader};
-use crate::limits::{CHUNK_TICKETS, RADIX_BITS};
+use crate::limits::CHUNK_TICKETS;
 use crate::parker::Parker;
 use crate::roster::Roster;
 use crate::slab::Slots;
@@ -42,8 +42,8 @@ use lull::Lull;
 
 /// Tickets that one turn hands out or moves at most, before it looks at the lanes again: some hundred µs of work.
 const TURN_BUDGET: usize = 16_384;
-/// Chunks that one turn sweeps at most.
-const SWEEP_CHUNKS: usize = 256;
+/// Tickets that one turn sweeps at most.
+const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
 /// How long a begun handover may take before another worker helps with it.
 const PATIENCE: Duration = Duration::from_millis(1);
 
@@ -133,7 +133,7 @@ pub(crate) struct Shard {
     shared: StdArc<ShardShared>,
     reader: InboxReader,
     slots: StdArc<Slots>,
-    wheel: TicketWheel<RADIX_BITS>,
+    wheel: TicketWheel<Ticket>,
     tick: TickLength,
     /// Postings on their way from a lane to the wheel.
     drained: Vec<Posting>,
@@ -380,7 +380,8 @@ impl Shard {
         }
         let held = self.wheel.len();
         let slots = &self.slots;
-        let done = self.wheel.sweep(SWEEP_CHUNKS, |ticket| slots.control(ticket.index).is_live(ticket.stamp));
+        let done =
+            self.wheel.sweep(SWEEP_TICKETS, |ticket| slots.control(ticket.index).is_live(ticket.stamp));
         self.shared.counters.stale.add((held - self.wheel.len()) as u64);
         self.sweeping = !done;
         done
@@ -465,7 +466,7 @@ impl<F: Fire> HandingOver<'_, '_, F> {
 /// certain, and is not looked at: a thread that schedules and cancels uses one slot again and again, and reading its word
 /// each time would take the line away from it.
 fn insert_live(
-    wheel: &mut TicketWheel<RADIX_BITS>,
+    wheel: &mut TicketWheel<Ticket>,
     slots: &Slots,
     tick: TickLength,
     postings: &mut Vec<Posting>,

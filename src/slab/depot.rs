@@ -38,6 +38,8 @@
 //! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention and one addition. A thread that
 //! finds the depot empty while another one splits a magazine yields to it, a few times at most.
 
+#[cfg(not(all(test, tourbillon_loom)))]
+use super::segments::zeroed;
 use super::segments::{self, Segment, Segments};
 use crate::barrier::Barrier;
 use crate::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS, PART_OF_SCARCE_SLOTS};
@@ -55,9 +57,8 @@ const LOOKS: usize = 16;
 impl Segment for Control {
     #[cfg(not(all(test, tourbillon_loom)))]
     fn allocate(len: usize) -> Box<[Self]> {
-        let controls = Box::<[Self]>::new_zeroed_slice(len);
         // SAFETY: a `Control` is two atomic integers, for which zero is valid: a vacant slot.
-        unsafe { controls.assume_init() }
+        unsafe { zeroed(len) }
     }
 
     #[cfg(all(test, tourbillon_loom))]
@@ -69,9 +70,8 @@ impl Segment for Control {
 impl Segment for Pin {
     #[cfg(not(all(test, tourbillon_loom)))]
     fn allocate(len: usize) -> Box<[Self]> {
-        let pins = Box::<[Self]>::new_zeroed_slice(len);
         // SAFETY: a `Pin` is two atomic integers and padding, for which zero is valid.
-        unsafe { pins.assume_init() }
+        unsafe { zeroed(len) }
     }
 
     #[cfg(all(test, tourbillon_loom))]

@@ -5,11 +5,37 @@ use crate::sync::{AtomicPtr, Ordering};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr;
+#[cfg(not(all(test, tourbillon_loom)))]
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
 /// An element that can be made by the segment.
 pub(crate) trait Segment: Sized {
     /// `len` elements as they are at first, in memory that the system backs lazily where that can be.
     fn allocate(len: usize) -> Box<[Self]>;
+}
+
+/// `len` elements of zeroed memory, which the system backs where it is touched. (`Box::new_zeroed_slice` does the same from Rust
+/// 1.92 on.)
+///
+/// # Safety
+/// Zero bytes are a valid `S`.
+#[cfg(not(all(test, tourbillon_loom)))]
+pub(super) unsafe fn zeroed<S>(len: usize) -> Box<[S]> {
+    let Ok(layout) = Layout::array::<S>(len) else {
+        // As many as no machine has memory for.
+        handle_alloc_error(Layout::new::<S>());
+    };
+    if layout.size() == 0 {
+        return Box::new([]);
+    }
+    // SAFETY: the layout is not of size zero.
+    let first = unsafe { alloc_zeroed(layout) }.cast::<S>();
+    if first.is_null() {
+        handle_alloc_error(layout);
+    }
+    // SAFETY: the global allocator gave the memory for this layout, that of a boxed slice of `len`; it is initialised, as the
+    // caller says.
+    unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, len)) }
 }
 
 /// At most `capacity` elements; a segment of them is allocated when the first one in it is needed.

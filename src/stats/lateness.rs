@@ -1,7 +1,7 @@
 //! How late handlers began: percentiles and buckets of one histogram.
 
+use crate::buckets::{Bucket, Buckets};
 use core::time::Duration;
-use histogram::{Bucket, Histogram, Quantile};
 
 const BOUNDS: usize = 18;
 
@@ -72,29 +72,25 @@ impl Lateness {
         Self::BOUNDS.into_iter().zip(self.within)
     }
 
-    pub(super) fn of(histogram: &Histogram) -> Self {
-        let quantiles = [0.5, 0.99, 0.999];
-        let Ok(Some(result)) = histogram.quantiles(&quantiles) else { return Self::default() };
-        let [p50, p99, p999] = quantiles.map(|quantile| {
-            let bucket = result.get(&Quantile::new(quantile).expect("between 0 and 1"));
-            bucket.map_or(Duration::ZERO, |bucket| Duration::from_nanos(bucket.end()))
-        });
-        let mut lateness =
-            Self { p50, p99, p999, max: Duration::from_nanos(result.max().end()), ..Self::default() };
-        for bucket in histogram.iter().filter(|bucket| bucket.count() > 0) {
-            lateness.add(&bucket);
-        }
+    pub(super) fn of(buckets: &Buckets) -> Self {
+        let mut lateness = Self {
+            p50: buckets.quantile(500),
+            p99: buckets.quantile(990),
+            p999: buckets.quantile(999),
+            max: buckets.quantile(1_000),
+            ..Self::default()
+        };
+        buckets.occupied().for_each(|bucket| lateness.add(bucket));
         lateness
     }
 
-    fn add(&mut self, bucket: &Bucket) {
-        self.count += bucket.count();
-        let middle = bucket.start() + (bucket.end() - bucket.start()) / 2;
-        self.sum = self.sum.saturating_add(Duration::from_nanos(middle.saturating_mul(bucket.count())));
-        let start = Duration::from_nanos(bucket.start());
+    fn add(&mut self, Bucket { least, greatest, count }: Bucket) {
+        self.count += count;
+        let middle = least + (greatest - least) / 2;
+        self.sum = self.sum.saturating_add(Duration::from_nanos(middle.saturating_mul(count)));
         for (bound, within) in Self::BOUNDS.iter().zip(&mut self.within) {
-            if start <= *bound {
-                *within += bucket.count();
+            if Duration::from_nanos(least) <= *bound {
+                *within += count;
             }
         }
     }

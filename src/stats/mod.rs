@@ -9,12 +9,12 @@ mod series;
 pub use lateness::Lateness;
 pub use prometheus::Prometheus;
 
+use crate::buckets::Buckets;
 use crate::clock::ClockReport;
 use crate::engine::Core;
 use crate::shard::ShardShared;
 use crate::tick::Timestamp;
 use core::time::Duration;
-use histogram::Histogram;
 
 /// A snapshot of an engine's counters.
 ///
@@ -114,7 +114,7 @@ pub struct ShardStats {
 
 impl ShardStats {
     /// `now` is the moment of the snapshot, if the engine is not shut down.
-    fn of(shard: &ShardShared, now: Option<Timestamp>, lateness: &Histogram) -> Self {
+    fn of(shard: &ShardShared, now: Option<Timestamp>, lateness: &Buckets) -> Self {
         let counters = &shard.counters;
         Self {
             fired: counters.fired.get() + counters.owned_fired.get(),
@@ -137,7 +137,7 @@ impl ShardStats {
         }
     }
 
-    fn sum(shards: &[Self], lateness: &Histogram) -> Self {
+    fn sum(shards: &[Self], lateness: &Buckets) -> Self {
         let sum = |count: fn(&Self) -> u64| shards.iter().map(count).sum();
         let worst = |time: fn(&Self) -> Duration| shards.iter().map(time).max().unwrap_or_default();
         Self {
@@ -172,16 +172,15 @@ impl Stats {
     pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
         let totals = core.totals();
         let now = (!core.is_shut_down()).then(|| core.now());
-        let histograms: Vec<Histogram> =
-            core.shards().iter().map(|shard| shard.counters.lateness()).collect();
+        let lateness: Vec<Buckets> = core.shards().iter().map(|shard| shard.counters.lateness()).collect();
         let shards: Vec<ShardStats> = core
             .shards()
             .iter()
-            .zip(&histograms)
+            .zip(&lateness)
             .map(|(shard, lateness)| ShardStats::of(shard, now, lateness))
             .collect();
-        let all = Histogram::checked_sum(&histograms.iter().collect::<Vec<_>>());
-        let all = all.unwrap_or_else(|_| histograms[0].clone());
+        let mut all = Buckets::empty();
+        lateness.iter().for_each(|shard| all.add(shard));
         Self {
             scheduled: totals.scheduled,
             cancelled: totals.cancelled,

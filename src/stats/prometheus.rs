@@ -96,12 +96,11 @@ fn write_histogram(
     lateness: &Lateness,
 ) -> fmt::Result {
     let count = Value::Count(lateness.count);
-    let name_of_bucket = format_args!("{name}_bucket");
+    let bound_of = |bound| Labels { bound: Some(bound), ..labels };
     for (bound, within) in lateness.buckets() {
-        let labels = Labels { bound: Some(bound.as_secs_f64()), ..labels };
-        write_sample(f, name_of_bucket, &labels, Value::Count(within))?;
+        write_sample(f, format_args!("{name}_bucket"), &bound_of(bound.as_secs_f64()), Value::Count(within))?;
     }
-    write_sample(f, name_of_bucket, &Labels { bound: Some(f64::INFINITY), ..labels }, count)?;
+    write_sample(f, format_args!("{name}_bucket"), &bound_of(f64::INFINITY), count)?;
     write_sample(f, format_args!("{name}_sum"), &labels, Value::Time(lateness.sum))?;
     write_sample(f, format_args!("{name}_count"), &labels, count)
 }

@@ -5,7 +5,7 @@ use super::repeat::{Missed, Overlap};
 use super::run::Report;
 use super::wall::Wall;
 #[cfg(feature = "calendar")]
-use crate::calendar::Calendar;
+use crate::calendar::{Calendar, jiff};
 use crate::tick::Timestamp;
 use core::time::Duration;
 
@@ -70,7 +70,7 @@ impl Row {
             #[cfg(feature = "calendar")]
             Pace::Calendar(_) => {
                 let wait = u128::try_from(instant - self.instant(now)).unwrap_or(0);
-                let wait = Duration::from_nanos_u128(wait);
+                let wait = nanoseconds(wait);
                 let stride = by_the_calendar::STRIDE;
                 now + if self.wall.may_be_set() { wait.min(stride) } else { wait }
             }
@@ -130,6 +130,13 @@ impl Row {
 
 fn nanos(span: Duration) -> Instant {
     Instant::try_from(span.as_nanos()).unwrap_or(Instant::MAX)
+}
+
+/// A span of so many nanoseconds, or the longest one.
+pub(super) fn nanoseconds(nanos: u128) -> Duration {
+    const SECOND: u128 = 1_000_000_000;
+    let Ok(seconds) = u64::try_from(nanos / SECOND) else { return Duration::MAX };
+    Duration::new(seconds, u32::try_from(nanos % SECOND).unwrap_or(0))
 }
 
 #[cfg(feature = "calendar")]

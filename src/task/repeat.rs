@@ -1,6 +1,6 @@
 //! How a task repeats: said once, before it is started.
 
-use super::course::{Course, Pace, Row};
+use super::course::{Course, Pace, Row, nanoseconds};
 use super::error::RepeatErrorKind;
 use super::wall::Wall;
 #[cfg(feature = "calendar")]
@@ -204,6 +204,5 @@ impl First {
 
 /// What is left of `span` after whole periods.
 fn remainder(span: Duration, period: Duration) -> Duration {
-    let nanos = span.as_nanos() % period.as_nanos();
-    Duration::from_nanos_u128(nanos)
+    nanoseconds(span.as_nanos() % period.as_nanos())
 }

@@ -1,6 +1,8 @@
 //! What a run hears of itself, and what a task reports of its runs.
 
-use super::course::{Begun, Instant, Row};
+use super::course::{Begun, Instant, Row, nanoseconds};
+#[cfg(feature = "calendar")]
+use crate::calendar::jiff;
 use crate::tick::Timestamp;
 use core::cell::Cell;
 use core::time::Duration;
@@ -27,7 +29,7 @@ impl Run {
     #[cfg_attr(not(feature = "calendar"), expect(unused_variables, reason = "of the calendar"))]
     pub(super) fn new(begun: &Begun, row: &Row, present: Instant, now: Timestamp) -> Self {
         let late = u128::try_from(present - begun.instant).unwrap_or(0);
-        let lateness = Duration::from_nanos_u128(late);
+        let lateness = nanoseconds(late);
         Self {
             number: begun.number,
             scheduled: Timestamp::ZERO + ((now - Timestamp::ZERO).saturating_sub(lateness)),

@@ -1,0 +1,368 @@
+//! Moments by the calendar: cron expressions and days of the month, in the time zones of the world.
+//!
+//! A [`Calendar`] answers one question, "when next?", and has no clock, no thread and no engine. It is made of what people
+//! write, an expression and the name of a zone, and never of an offset: offsets change, by the year and by law.
+//!
+//! ```
+//! use tourbillon_calendar::Calendar;
+//!
+//! let calendar = Calendar::cron("30 2 * * *", "Europe/Berlin")?;
+//! let mut runs = calendar.after("2024-03-30T00:00:00Z".parse()?).map(|run| run.to_string());
+//! assert_eq!(runs.next().as_deref(), Some("2024-03-30T01:30:00Z"));
+//! // In the next night clocks go from 2:00 to 3:00.
+//! assert_eq!(runs.next().as_deref(), Some("2024-03-31T01:00:00Z"));
+//! assert_eq!(runs.next().as_deref(), Some("2024-04-01T00:30:00Z"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # When clocks are changed
+//!
+//! A calendar is *fixed* if it names times of the day: [`monthly`](Calendar::monthly), [`yearly`](Calendar::yearly), and a cron
+//! expression of whose second, minute and hour none begins with `*`, such as `30 2,14 * * *`. Every other cron expression is
+//! *repeating*. Vixie's cron, which has no seconds, draws the same line.
+//!
+//! | a local time that | fixed | repeating |
+//! |---|---|---|
+//! | does not exist, by [`DstPolicy::Vixie`] | runs once, at the first instant after the gap | does not run |
+//! | does not exist, by [`DstPolicy::SkipGap`] | does not run | does not run |
+//! | exists twice | runs once, at the earlier | runs at both |
+//!
+//! The first instant after a gap may be on another day: Samoa had no 30 December 2011, and what was for that day runs as the
+//! 31st begins. Runs that come to one instant are one.
+//!
+//! # Cron expressions
+//!
+//! `minute hour day-of-month month weekday`, before them optionally a second (else 0), and then after them optionally a year
+//! (else all). In capitals or not:
+//!
+//! | | |
+//! |---|---|
+//! | `*` | all; `?` is the same for days of the month and weekdays |
+//! | `1-5`, `1,15`, `8-12,20` | ranges and lists; a range does not wrap |
+//! | `*/15`, `10-40/5` | steps, from the least of a range; not `10/5`, and not beyond the field: `*/90` for minutes |
+//! | `JAN`-`DEC`, `SUN`-`SAT` | names, also in ranges; as numbers weekdays are 0-7, Sunday is both 0 and 7 |
+//! | `L`, `LW`, `15W` | the last day of the month, its last from Monday to Friday, that nearest to the 15th in its month |
+//! | `FRI#2`, `5#L`, `5L` | the second Friday of the month, the last one, the last one |
+//! | `@yearly`, `@annually`, `@monthly`, `@weekly`, `@daily`, `@hourly` | at the first instant of each, alone |
+//!
+//! A day matches if its day of the month or its weekday does, where neither is `*`; `+` before the weekday demands both:
+//! `0 0 13 * +FRI`. So `0 0 */2 * MON` is each odd day *or* Monday here. For Vixie's cron, which looks whether the field begins with
+//! `*`, it is each odd day *and* Monday: write `0 0 */2 * +MON`. Years are 1 to 5000 where they are listed, and without bounds where they are not.
+//!
+//! # Cost
+//!
+//! A search looks into the days of two years at most for each local time that it tries, however rarely a calendar fires; a
+//! repeating one also looks at each transition of its zone up to the run. It takes a fraction of a microsecond where the
+//! next run is within a year, 10 µs for a repeating one in 40 years. The worst that is known is 10 ms, for what clocks skip
+//! in every year until 9999 (`* 2 * 3 0L` in `Europe/Berlin`), then 2 ms to learn that a repeating calendar has ended. To make
+//! a calendar takes 50 µs, to refuse one that never fires 500 µs. Its memory is about 700 bytes, and the years where listed.
+//!
+//! # Not here
+//!
+//! What becomes of runs that were missed: that is for who runs them.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod cron;
+mod error;
+mod months;
+mod zone;
+
+pub use error::CalendarError;
+/// The crate of the instants, times and zones in this one's signatures.
+pub use jiff;
+
+use self::cron::Cron;
+use self::months::{Months, Which};
+use core::{fmt, iter};
+use jiff::Timestamp;
+use jiff::civil::Time;
+use jiff::tz::TimeZone;
+
+/// What a fixed calendar does about a local time that clocks skip; see [the table](self#when-clocks-are-changed).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DstPolicy {
+    /// It runs at the first instant after the gap, as with Vixie's cron.
+    #[default]
+    Vixie,
+    /// It does not run.
+    SkipGap,
+}
+
+/// What a calendar does about months that are too short for its day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ShortMonth {
+    /// It does not run in them: the 31st is in seven months, 29 February in leap years.
+    Skip,
+    /// It runs on their last day: "on the 31st" is "at the end of the month".
+    LastDay,
+}
+
+/// Instants by the calendar; see the [crate](crate).
+///
+/// # Examples
+///
+/// ```
+/// use tourbillon_calendar::Calendar;
+///
+/// let calendar = Calendar::cron("0 9 * * MON-FRI", "America/New_York")?;
+/// let friday = "2026-10-30T13:00:00Z".parse()?;
+/// let monday = "2026-11-02T14:00:00Z".parse()?;
+/// assert_eq!(calendar.next_after(friday), Some(monday));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Calendar {
+    expression: Box<str>,
+    zone: TimeZone,
+    dst: DstPolicy,
+    rule: Rule,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Rule {
+    Once(Timestamp),
+    Months(Months),
+    Cron(Box<Cron>),
+}
+
+impl Calendar {
+    /// When a [cron expression](self#cron-expressions) matches the clocks of `zone`, an IANA name as `Europe/Berlin` or
+    /// `UTC`.
+    ///
+    /// # Errors
+    ///
+    /// If the expression or the zone is empty, if the expression is none or names no day that there is (`0 0 30 2 *`), if
+    /// the zone is unknown.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_calendar::{Calendar, CalendarError};
+    ///
+    /// let calendar = Calendar::cron("0 18 * * 5#L", "UTC")?;
+    /// assert_eq!(calendar.next_after("2026-10-01T00:00:00Z".parse()?), Some("2026-10-30T18:00:00Z".parse()?));
+    ///
+    /// let error = Calendar::cron("0 25 * * *", "UTC").unwrap_err();
+    /// assert!(matches!(error, CalendarError::Syntax { .. }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cron(expression: &str, zone: &str) -> Result<Self, CalendarError> {
+        if expression.trim().is_empty() {
+            return Err(CalendarError::EmptyExpression);
+        }
+        let rule = Rule::Cron(Box::new(Cron::parse(expression)?));
+        Self::new(expression, zone, rule)
+    }
+
+    /// At `time` on `day` of each month, by the clocks of `zone`.
+    ///
+    /// # Errors
+    ///
+    /// If the day is not from 1 to 31, if the zone is empty or unknown.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_calendar::jiff::civil::time;
+    /// use tourbillon_calendar::{Calendar, ShortMonth};
+    ///
+    /// let calendar = Calendar::monthly(31, ShortMonth::LastDay, time(12, 0, 0, 0), "UTC")?;
+    /// assert_eq!(calendar.next_after("2026-01-31T12:00:00Z".parse()?), Some("2026-02-28T12:00:00Z".parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn monthly(day: i8, short: ShortMonth, time: Time, zone: &str) -> Result<Self, CalendarError> {
+        within("day", day, 31)?;
+        let expression = format!("monthly on day {day}{} at {time}", or_last(day, short));
+        let rule = Rule::Months(Months { months: Which::All, day, short, time });
+        Self::new(&expression, zone, rule)
+    }
+
+    /// At `time` on `day` of `month`, each year, by the clocks of `zone`. Only of 29 February it matters what `short` is.
+    ///
+    /// # Errors
+    ///
+    /// If the month is not from 1 to 12, or the day not from 1 to the month's last one in a leap year; if the zone is empty
+    /// or unknown.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_calendar::jiff::civil::time;
+    /// use tourbillon_calendar::{Calendar, ShortMonth};
+    ///
+    /// let leap_days = Calendar::yearly(2, 29, ShortMonth::Skip, time(0, 0, 0, 0), "UTC")?;
+    /// let first = "2096-02-29T00:00:00Z".parse()?;
+    /// // 2100 has none.
+    /// assert_eq!(leap_days.next_after(first), Some("2104-02-29T00:00:00Z".parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn yearly(
+        month: i8,
+        day: i8,
+        short: ShortMonth,
+        time: Time,
+        zone: &str,
+    ) -> Result<Self, CalendarError> {
+        within("month", month, 12)?;
+        let most = match month {
+            2 => 29,
+            4 | 6 | 9 | 11 => 30,
+            _ => 31,
+        };
+        within("day", day, most)?;
+        let may_lack = if month == 2 { or_last(day, short) } else { "" };
+        let expression = format!("yearly on {month:02}-{day:02}{may_lack} at {time}");
+        let rule = Rule::Months(Months { months: Which::One(month), day, short, time });
+        Self::new(&expression, zone, rule)
+    }
+
+    /// At `instant`, and never again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_calendar::jiff::Timestamp;
+    /// use tourbillon_calendar::Calendar;
+    ///
+    /// let calendar = Calendar::once("2038-01-19T03:14:08Z".parse()?);
+    /// assert_eq!(calendar.after(Timestamp::UNIX_EPOCH).count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn once(instant: Timestamp) -> Self {
+        let expression = instant.to_string().into();
+        Self { expression, zone: TimeZone::UTC, dst: DstPolicy::default(), rule: Rule::Once(instant) }
+    }
+
+    fn new(expression: &str, zone: &str, rule: Rule) -> Result<Self, CalendarError> {
+        Ok(Self { expression: expression.into(), zone: named(zone)?, dst: DstPolicy::default(), rule })
+    }
+
+    /// The same with another policy; without one it is [`DstPolicy::Vixie`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_calendar::{Calendar, DstPolicy};
+    ///
+    /// let calendar = Calendar::cron("30 2 * * *", "Europe/Berlin")?.with_dst(DstPolicy::SkipGap);
+    /// let before = "2024-03-30T01:30:00Z".parse()?;
+    /// assert_eq!(calendar.next_after(before), Some("2024-04-01T00:30:00Z".parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_dst(self, dst: DstPolicy) -> Self {
+        Self { dst, ..self }
+    }
+
+    /// The first run after `instant`, and not at it; `None` if there is none before the year 10000.
+    ///
+    /// # Time complexity
+    ///
+    /// See [the costs](self#cost); it always ends.
+    #[must_use]
+    pub fn next_after(&self, instant: Timestamp) -> Option<Timestamp> {
+        match &self.rule {
+            Rule::Once(run) => (*run > instant).then_some(*run),
+            Rule::Months(months) => {
+                zone::next_fixed(|from| months.at_or_after(from), &self.zone, self.dst, instant)
+            }
+            Rule::Cron(cron) if cron.is_fixed() => {
+                zone::next_fixed(|from| cron.at_or_after(from), &self.zone, self.dst, instant)
+            }
+            Rule::Cron(cron) => zone::next_repeating(|from| cron.at_or_after(from), &self.zone, instant),
+        }
+    }
+
+    /// All runs after `instant`, in order, each once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_calendar::Calendar;
+    ///
+    /// let calendar = Calendar::cron("@hourly", "UTC")?;
+    /// let runs: Vec<_> = calendar.after("2026-01-01T00:00:00Z".parse()?).take(2).collect();
+    /// assert_eq!(runs, ["2026-01-01T01:00:00Z".parse()?, "2026-01-01T02:00:00Z".parse()?]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn after(&self, instant: Timestamp) -> impl Iterator<Item = Timestamp> {
+        iter::successors(self.next_after(instant), |&run| self.next_after(run))
+    }
+
+    /// The cron expression, as it was given; of another calendar what it says, in words.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_calendar::Calendar;
+    ///
+    /// let calendar = Calendar::cron("0 9 * * mon", "europe/berlin")?;
+    /// assert_eq!(calendar.expression(), "0 9 * * mon");
+    /// assert_eq!(calendar.zone(), "Europe/Berlin");
+    /// assert_eq!(calendar.to_string(), "0 9 * * mon in Europe/Berlin");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn expression(&self) -> &str {
+        &self.expression
+    }
+
+    /// The zone's name, as the database writes it.
+    #[must_use]
+    pub fn zone(&self) -> &str {
+        self.zone.iana_name().unwrap_or("UTC")
+    }
+
+    /// What it does about local times that clocks skip.
+    #[must_use]
+    pub fn dst(&self) -> DstPolicy {
+        self.dst
+    }
+}
+
+impl fmt::Display for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.expression, self.zone())
+    }
+}
+
+impl fmt::Debug for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calendar")
+            .field("expression", &self.expression)
+            .field("zone", &self.zone())
+            .field("dst", &self.dst)
+            .finish()
+    }
+}
+
+/// The zone of that name.
+fn named(zone: &str) -> Result<TimeZone, CalendarError> {
+    if zone.trim().is_empty() {
+        return Err(CalendarError::EmptyZone);
+    }
+    let unknown = |source| CalendarError::UnknownZone { zone: zone.to_owned(), source };
+    let found = TimeZone::get(zone).map_err(|error| unknown(Some(error)))?;
+    // `Etc/Unknown` is found, and has no name.
+    if found.iana_name().is_some() { Ok(found) } else { Err(unknown(None)) }
+}
+
+fn within(argument: &'static str, value: i8, most: i8) -> Result<(), CalendarError> {
+    if (1..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(CalendarError::OutOfBounds { argument, value, most })
+    }
+}
+
+fn or_last(day: i8, short: ShortMonth) -> &'static str {
+    if day > 28 && short == ShortMonth::LastDay { " or the last" } else { "" }
+}
+
+/// The README's examples, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

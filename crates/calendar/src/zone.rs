@@ -1,0 +1,72 @@
+//! From the civil times of a rule to instants in a time zone.
+//!
+//! The civil times of a rule are given as a function: the first one at or after a civil time. Those of a *fixed* rule are
+//! runs, and each is brought to one instant, or to none. Those of a *repeating* rule are what a clock shows when a run is
+//! due, however often it shows it.
+
+use crate::DstPolicy;
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{SignedDuration, Timestamp};
+
+/// The civil time right after another.
+fn beyond(civil: DateTime) -> Option<DateTime> {
+    civil.checked_add(SignedDuration::from_nanos(1)).ok()
+}
+
+/// The next run of a fixed rule.
+///
+/// A later civil time never becomes an earlier instant, so that the first one that becomes an instant after `instant` is
+/// it; and what the clock shows at `instant`, and all before that, becomes no such one.
+pub(super) fn next_fixed(
+    at_or_after: impl Fn(DateTime) -> Option<DateTime>,
+    zone: &TimeZone,
+    dst: DstPolicy,
+    instant: Timestamp,
+) -> Option<Timestamp> {
+    let mut shown = zone.to_datetime(instant);
+    loop {
+        let due = at_or_after(beyond(shown)?)?;
+        let run = match zone.to_ambiguous_timestamp(due).offset() {
+            AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
+                Some(offset.to_timestamp(due).ok()?)
+            }
+            AmbiguousOffset::Gap { after, .. } => match dst {
+                // The offset after the gap leads to an instant before it.
+                DstPolicy::Vixie => Some(zone.following(after.to_timestamp(due).ok()?).next()?.timestamp()),
+                DstPolicy::SkipGap => None,
+            },
+        };
+        if let Some(run) = run.filter(|&run| run > instant) {
+            return Some(run);
+        }
+        shown = due;
+    }
+}
+
+/// The next run of a repeating rule.
+///
+/// Between two transitions of the zone a clock shows each civil time once, and in order.
+pub(super) fn next_repeating(
+    at_or_after: impl Fn(DateTime) -> Option<DateTime>,
+    zone: &TimeZone,
+    instant: Timestamp,
+) -> Option<Timestamp> {
+    let mut offset = zone.to_offset(instant);
+    let mut from = beyond(offset.to_datetime(instant))?;
+    let mut due = at_or_after(from);
+    for transition in zone.following(instant) {
+        let run = due.and_then(|due| offset.to_timestamp(due).ok());
+        if run.is_some_and(|run| run < transition.timestamp()) {
+            return run;
+        }
+        offset = transition.offset();
+        let shown = offset.to_datetime(transition.timestamp());
+        // Nothing is due from `from` to `due`.
+        if shown < from || due.is_some_and(|due| due < shown) {
+            from = shown;
+            due = at_or_after(from);
+        }
+    }
+    offset.to_timestamp(due?).ok()
+}

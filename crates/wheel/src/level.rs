@@ -1,0 +1,165 @@
+//! A level: a ring of slots of one width, and which of them are occupied.
+
+use crate::slot::Slot;
+use crate::tickets::Ticket;
+use alloc::boxed::Box;
+use alloc::vec;
+
+/// One level of a wheel with a radix of `2^BITS`.
+///
+/// The ring holds two revolutions, the one under way and the next: a ticket moves down to this level up to a whole
+/// revolution before it is due, which is what lets a coarse slot be spread ahead of time. A slot is named by its
+/// number, `tick >> shift`, counted from tick 0; the ring holds the numbers from the wheel's position to
+/// `2 * 2^BITS - 1` further.
+#[derive(Debug)]
+pub(super) struct Level<T, const BITS: u32> {
+    slots: Box<[Slot<T>]>,
+    occupied: Box<[u64]>,
+    shift: u32,
+}
+
+impl<T: Ticket, const BITS: u32> Level<T, BITS> {
+    const RING: u64 = 2 << BITS;
+    /// Words of the bitmap: a power of two.
+    const WORDS: usize = (2usize << BITS) / 64;
+
+    pub(super) fn new(depth: usize) -> Self {
+        const { assert!(BITS >= 5 && BITS <= 10, "a bitmap of whole words, and at most 13 levels") }
+        let ring = 2usize << BITS;
+        Self {
+            slots: (0..ring).map(|_| Slot::new()).collect(),
+            occupied: vec![0; Self::WORDS].into_boxed_slice(),
+            shift: Self::shift_of(depth),
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "there are at most 13 levels")]
+    const fn shift_of(depth: usize) -> u32 {
+        depth as u32 * BITS
+    }
+
+    /// The finest level that can hold a ticket for `tick`, which is after `position`.
+    #[inline]
+    pub(super) fn depth_for(tick: u64, position: u64) -> usize {
+        let ahead = tick - position;
+        let bits = u64::BITS - (ahead | 1).leading_zeros();
+        let depth = ((bits - 1) / BITS) as usize;
+        // `ahead` has at most `depth + 1` digits, so the ring at `depth` holds it; perhaps the next finer one does.
+        match depth.checked_sub(1) {
+            Some(finer) if Self::holds(finer, tick, position) => finer,
+            _ => depth,
+        }
+    }
+
+    #[inline]
+    fn holds(depth: usize, tick: u64, position: u64) -> bool {
+        let shift = Self::shift_of(depth);
+        (tick >> shift) - (position >> shift) < Self::RING
+    }
+
+    /// Adds a ticket; the first tick of its slot.
+    #[inline]
+    pub(super) fn push(&mut self, ticket: T) -> u64 {
+        let number = ticket.tick().0 >> self.shift;
+        let at = Self::ring_index(number);
+        self.occupied[at / 64] |= 1 << (at % 64);
+        self.slots[at].push(ticket);
+        number << self.shift
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "smaller than the ring")]
+    fn ring_index(number: u64) -> usize {
+        (number & (Self::RING - 1)) as usize
+    }
+
+    /// The number of the first occupied slot after `position`. O(ring / 64).
+    pub(super) fn first_occupied(&self, position: u64) -> Option<u64> {
+        let here = position >> self.shift;
+        let from = Self::ring_index(here.wrapping_add(1));
+        // The word that `from` stands in is looked at twice: its upper part first, its lower part last.
+        for step in 0..=Self::WORDS {
+            let word = (from / 64 + step) % Self::WORDS;
+            let mut bits = self.occupied[word];
+            if step == 0 {
+                bits &= u64::MAX << (from % 64);
+            } else if step == Self::WORDS {
+                bits &= !(u64::MAX << (from % 64));
+            }
+            if bits != 0 {
+                let at = (word * 64) as u64 + u64::from(bits.trailing_zeros());
+                let ahead = at.wrapping_sub(here) & (Self::RING - 1);
+                return Some(here + ahead);
+            }
+        }
+        None
+    }
+
+    pub(super) fn slot(&self, number: u64) -> &Slot<T> {
+        &self.slots[Self::ring_index(number)]
+    }
+
+    /// Lets `change` at a slot and keeps the bitmap true.
+    #[inline]
+    pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot<T>) -> R) -> R {
+        let at = Self::ring_index(number);
+        let slot = &mut self.slots[at];
+        let result = change(slot);
+        if slot.is_empty() {
+            *slot = Slot::new();
+            self.occupied[at / 64] &= !(1 << (at % 64));
+        } else {
+            self.occupied[at / 64] |= 1 << (at % 64);
+        }
+        result
+    }
+
+    /// The first tick of a slot.
+    pub(super) fn start_of(&self, number: u64) -> u64 {
+        number << self.shift
+    }
+
+    /// The tick from which to spread a coarse slot in `turns` turns, or in as many as there are once it fits the next
+    /// finer level.
+    pub(super) fn spread_from(&self, number: u64, turns: u64) -> u64 {
+        self.start_of(number) - turns.min(1 << self.shift)
+    }
+
+    /// Whether the next finer level can already hold all of this slot: it begins within one revolution of that level.
+    pub(super) fn fits_finer_level(&self, number: u64, position: u64) -> bool {
+        let finer = self.shift - BITS;
+        (number << BITS) - (position >> finer) <= 1 << BITS
+    }
+
+    pub(super) fn ring_len(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self, position: u64) -> usize {
+        let mut count = 0;
+        for (at, slot) in self.slots.iter().enumerate() {
+            assert_eq!(self.occupied[at / 64] >> (at % 64) & 1 == 1, !slot.is_empty());
+            for ticket in slot.tickets() {
+                let number = ticket.tick().0 >> self.shift;
+                assert_eq!(Self::ring_index(number), at, "a ticket in a slot that is not its own");
+                assert!(number > position >> self.shift, "a slot that was passed holds a ticket");
+                assert!(number - (position >> self.shift) < Self::RING);
+                assert!(slot.earliest() <= ticket.tick().0);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    #[cfg(test)]
+    pub(super) fn tickets(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().flat_map(Slot::tickets)
+    }
+
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        let chunks: usize = self.slots.iter().map(Slot::heap_bytes).sum();
+        chunks + size_of_val(&*self.slots) + size_of_val(&*self.occupied)
+    }
+}

@@ -1,0 +1,190 @@
+//! A slot: the tickets of one stretch of time, in chunks.
+
+use crate::tickets::{CHUNK_TICKETS, Ticket};
+use alloc::vec::Vec;
+
+/// Chunks of tickets, in no order.
+///
+/// The open chunk starts small and doubles, so that a slot with one ticket costs 64 bytes; from the second chunk on
+/// they are made full-sized.
+#[derive(Debug)]
+pub(super) struct Slot<T> {
+    open: Vec<T>,
+    full: Vec<Vec<T>>,
+    /// No ticket in the slot is before this tick; `u64::MAX` when it is empty.
+    earliest: u64,
+}
+
+impl<T: Ticket> Slot<T> {
+    pub(super) const fn new() -> Self {
+        Self { open: Vec::new(), full: Vec::new(), earliest: u64::MAX }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, ticket: T) {
+        self.earliest = self.earliest.min(ticket.tick().0);
+        if self.open.len() == CHUNK_TICKETS {
+            self.open_another();
+        }
+        self.open.push(ticket);
+    }
+
+    #[cold]
+    fn open_another(&mut self) {
+        let filled = core::mem::replace(&mut self.open, Vec::with_capacity(CHUNK_TICKETS));
+        self.full.push(filled);
+    }
+
+    /// Takes one chunk out, of at most `limit` tickets, or `None` and a slot as good as new.
+    pub(super) fn take(&mut self, limit: usize) -> Option<Vec<T>> {
+        let mut chunk = match self.full.pop() {
+            Some(chunk) => chunk,
+            None => core::mem::replace(self, Self::new()).open,
+        };
+        if chunk.len() > limit {
+            self.put_back(chunk.split_off(limit));
+        }
+        (!chunk.is_empty()).then_some(chunk)
+    }
+
+    fn put_back(&mut self, chunk: Vec<T>) {
+        for ticket in chunk {
+            self.push(ticket);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.full.is_empty()
+    }
+
+    pub(super) fn earliest(&self) -> u64 {
+        self.earliest
+    }
+
+    /// Drops stale tickets until a live one stands first, looking at some `looks` of them; what it did.
+    ///
+    /// Each look but one drops a ticket, or is one of a chunk's worth where a ticket that stood first has ended: the cost
+    /// is borne by the tickets that go. In a slot of several chunks any live ticket counts as the first.
+    pub(super) fn drop_stale_first(
+        &mut self,
+        looks: usize,
+        is_live: &mut impl FnMut(&T) -> bool,
+    ) -> FirstStep {
+        let mut step = FirstStep { looked_at: 0, dropped: 0, is_live: false };
+        while step.looked_at < looks {
+            let is_one_chunk = self.chunk_count() == 1;
+            let chunk = if self.open.is_empty() { self.full.last_mut() } else { Some(&mut self.open) };
+            let Some(chunk) = chunk else { break };
+            let Some(&last) = chunk.last() else { break };
+            step.looked_at += 1;
+            if !is_live(&last) {
+                self.pop();
+                step.dropped += 1;
+                continue;
+            }
+            step.is_live = true;
+            if is_one_chunk && last.tick().0 != self.earliest {
+                step.looked_at += chunk.len();
+                step.dropped += retain_live(chunk, is_live);
+                self.earliest = put_earliest_last(chunk);
+            }
+            break;
+        }
+        step
+    }
+
+    /// Drops the last ticket of the chunk that stands last.
+    fn pop(&mut self) {
+        if self.open.pop().is_some() {
+            return;
+        }
+        if let Some(chunk) = self.full.last_mut() {
+            chunk.pop();
+            if chunk.is_empty() {
+                self.full.pop();
+            }
+        }
+    }
+
+    pub(super) fn chunk_count(&self) -> usize {
+        self.full.len() + usize::from(!self.open.is_empty())
+    }
+
+    /// Drops the stale tickets of the open chunk when the slot is begun (`None`), of the full chunk before `unswept`
+    /// afterwards.
+    ///
+    /// Survivors move to the open chunk, so that chunks stay dense; those that fill up stand behind `unswept`. No
+    /// ticket is looked at twice.
+    pub(super) fn sweep_step(
+        &mut self,
+        unswept: Option<usize>,
+        is_live: &mut impl FnMut(&T) -> bool,
+    ) -> SweepStep {
+        let Some(unswept) = unswept else {
+            let looked_at = self.open.len();
+            let dropped = retain_live(&mut self.open, is_live);
+            return SweepStep { looked_at, dropped, unswept: self.full.len() };
+        };
+        let Some(at) = unswept.min(self.full.len()).checked_sub(1) else {
+            return SweepStep { looked_at: 0, dropped: 0, unswept: 0 };
+        };
+        let mut chunk = self.full.swap_remove(at);
+        let looked_at = chunk.len();
+        let dropped = retain_live(&mut chunk, is_live);
+        self.put_back(chunk);
+        SweepStep { looked_at, dropped, unswept: at }
+    }
+
+    #[cfg(test)]
+    pub(super) fn tickets(&self) -> impl Iterator<Item = &T> {
+        self.full.iter().flatten().chain(&self.open)
+    }
+
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        let tickets: usize = self.full.iter().chain([&self.open]).map(Vec::capacity).sum();
+        tickets * size_of::<T>() + self.full.capacity() * size_of::<Vec<T>>()
+    }
+}
+
+/// Puts a ticket at the end that no other one is before; its tick.
+fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
+    let Some(last) = chunk.len().checked_sub(1) else { return u64::MAX };
+    let first = (0..=last).min_by_key(|&at| chunk[at].tick()).unwrap_or(last);
+    chunk.swap(first, last);
+    chunk[last].tick().0
+}
+
+/// What a look for stale tickets that stand first did to a slot.
+#[derive(Debug)]
+pub(super) struct FirstStep {
+    pub(super) looked_at: usize,
+    pub(super) dropped: usize,
+    /// A live ticket stands first now.
+    pub(super) is_live: bool,
+}
+
+/// What one step of a sweep did to a slot.
+#[derive(Debug)]
+pub(super) struct SweepStep {
+    pub(super) looked_at: usize,
+    pub(super) dropped: usize,
+    /// Full chunks that were not yet looked at; 0 ends the slot.
+    pub(super) unswept: usize,
+}
+
+/// Drops the stale tickets of `chunk` and counts them.
+///
+/// Every ticket is looked at and moved without a branch: half of them stale would otherwise mean a misprediction for
+/// every other ticket, and the loads of the timers' words overlap instead of waiting for each other.
+pub(super) fn retain_live<T: Ticket>(chunk: &mut Vec<T>, is_live: &mut impl FnMut(&T) -> bool) -> usize {
+    let before = chunk.len();
+    let mut kept = 0;
+    for at in 0..before {
+        let ticket = chunk[at];
+        chunk[kept] = ticket;
+        kept += usize::from(is_live(&ticket));
+    }
+    chunk.truncate(kept);
+    before - kept
+}

@@ -1,0 +1,549 @@
+//! The hierarchical wheel of tickets: tickets in, due chunks out.
+//!
+//! # Layout
+//!
+//! With a radix of 256 (`BITS` = 8) and `position` the last tick whose tickets were handed out:
+//!
+//! ```text
+//! level   a slot is        its ring reaches (two revolutions)
+//!   0          1 tick             511 ticks
+//!   1        256 ticks        131 071 ticks
+//!   2     65 536 ticks     33 554 431 ticks
+//!   ...
+//!   7       2^56 ticks     the last tick of all: nothing is beyond the wheel, and nothing wraps
+//! ```
+//!
+//! # Invariants
+//!
+//! W1. A ticket stands in the slot of its tick, at a level whose ring reaches it.          (`check_invariants`)
+//! W2. An occupied slot begins after `position`: coarse slots are emptied before they begin. (`check_invariants`)
+//! W3. `wake_tick` is never after the first ticket, and is after `position` unless some are overdue.
+//!     (`check_invariants`)
+//!
+//! # Cascades
+//!
+//! A coarse slot must be spread over the next finer level before it begins. It may be from one revolution of that
+//! level before, since rings hold two. Each `advance` therefore moves a share of the next coarse slots, in proportion
+//! to the time that passed, and `wake_tick` asks for turns enough to finish a large one: no single tick pays for it.
+//! No turn is asked for on behalf of a small one (at most [`SPREAD_CHUNKS`]).
+//!
+//! After G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987, scheme 7; tickets in place of
+//! timers, and the second revolution, are ours.
+//!
+//! # Cost
+//!
+//! `insert` is O(1). `advance` is O(1) for each ticket handed out or moved, at most once per level, and O(levels) for
+//! each occupied slot on the way: empty time costs nothing.
+
+use crate::level::Level;
+use crate::slot::{Slot, SweepStep, retain_live};
+use crate::tick::Tick;
+use alloc::vec::Vec;
+
+/// Whether an advance reached the tick it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "work that is left must be asked for again"]
+pub enum Progress {
+    /// Everything due has been handed out.
+    Settled,
+    /// The budget was spent first; the next advance resumes where this one stopped.
+    BudgetSpent,
+}
+
+/// Tickets in a full chunk: what [`TicketWheel::advance`] hands out at a time, at most.
+pub const CHUNK_TICKETS: usize = 32;
+
+/// log2 of the slots in one revolution of a wheel level, unless said otherwise.
+///
+/// 8 against 6: fewer levels to cascade through, for 28 KiB a level in use.
+pub(crate) const RADIX_BITS: u32 = 8;
+
+/// Chunks of a coarse slot that one turn spreads at most: about 60 µs of work.
+pub(crate) const SPREAD_CHUNKS: u64 = 128;
+
+/// Ticks between two shares where no coarse slot is larger than that.
+const SPREAD_EVERY: u64 = 8;
+
+/// Tickets that one `drop_stale_first` looks at, and a chunk's worth more at most.
+pub(crate) const FIRST_LOOKS: usize = 256;
+
+/// A small value that stands in a [`TicketWheel`] until its tick: "look at that timer then".
+///
+/// A ticket names a timer that is kept elsewhere, for example by its place in a table, and usually carries a stamp by which
+/// the table recognises tickets of timers that have ended. The wheel copies tickets and never looks at the timers. 16 bytes
+/// or fewer are a good size.
+///
+/// [`tick`](Self::tick) returns the same tick on each call. A ticket whose tick changes may be handed out at any time or
+/// never, and a call of the wheel may panic over it.
+///
+/// # Examples
+///
+/// ```
+/// use tourbillon_wheel::{Tick, Ticket};
+///
+/// #[derive(Clone, Copy)]
+/// struct Timeout {
+///     tick: Tick,
+///     connection: u32,
+///     request: u32,
+/// }
+///
+/// impl Ticket for Timeout {
+///     fn tick(&self) -> Tick {
+///         self.tick
+///     }
+/// }
+/// ```
+pub trait Ticket: Copy {
+    /// The tick at which the ticket is due.
+    fn tick(&self) -> Tick;
+}
+
+/// A tick and a name for what is due at it.
+impl<N: Copy> Ticket for (Tick, N) {
+    #[inline]
+    fn tick(&self) -> Tick {
+        self.0
+    }
+}
+
+/// Where the sweep of stale tickets stands. Depth counts levels, the coarsest last; what is overdue comes after them.
+#[derive(Debug, Default)]
+struct SweepCursor {
+    depth: usize,
+    ring_index: u64,
+    /// Full chunks of the slot that were not yet looked at; `None` before the slot is begun.
+    unswept: Option<usize>,
+}
+
+/// A hierarchical timing wheel of bare tickets, with a radix of `2^BITS` slots (`BITS` is 5 to 10).
+///
+/// It is for programs that have a table of timers of their own: connections, slots of a lock-free slab. The wheel keeps a
+/// copy of each [`Ticket`] and hands it out when its tick has come. A timer that ends before takes nothing out of the wheel: its
+/// ticket has become *stale*, and the owner of the table says so when the wheel asks (`is_live`). The wheel drops stale tickets
+/// where it touches them anyway, and by [`sweep`](Self::sweep) when its owner asks for it.
+///
+/// Several calls take a closure `is_live`. It returns whether the timer that a ticket names still waits for that ticket. A
+/// ticket for which it returns `false` is dropped and never handed out. An answer may be out of date in one direction: a stale
+/// ticket that passes for a live one does no harm to the wheel, so the owner looks again at what `advance` hands out.
+///
+/// [`Wheel`](crate::Wheel) is this wheel together with such a table.
+///
+/// # Panics
+///
+/// The calls do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost, or stay
+/// twice, and [`len`](Self::len) is wrong from then on; everything else stays as it was.
+///
+/// # Examples
+///
+/// ```
+/// use tourbillon_wheel::{Progress, Tick, TicketWheel};
+///
+/// // A connection's deadline; tickets name the connection. A request that is answered leaves its ticket behind.
+/// let mut deadlines = [Some(Tick(30)), Some(Tick(300))];
+/// let mut wheel = TicketWheel::<(Tick, usize)>::new(Tick(0));
+/// for (connection, deadline) in deadlines.iter().enumerate() {
+///     wheel.insert((deadline.unwrap(), connection));
+/// }
+/// deadlines[0] = None;
+///
+/// let is_live = |&(tick, connection): &(Tick, usize)| deadlines[connection] == Some(tick);
+/// wheel.drop_stale_first(is_live);
+/// assert_eq!((wheel.len(), wheel.wake_tick()), (1, Some(Tick(300))));
+///
+/// let mut due = Vec::new();
+/// let progress = wheel.advance(Tick(301), usize::MAX, is_live, |chunk| due.extend(chunk));
+/// assert_eq!((progress, due), (Progress::Settled, vec![(Tick(300), 1)]));
+/// ```
+#[derive(Debug)]
+pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
+    position: u64,
+    /// Tickets that were due when they came, since the last advance.
+    overdue: Slot<T>,
+    /// Such tickets of earlier advances: all of them go before any that came since.
+    late: Slot<T>,
+    levels: Vec<Level<T, BITS>>,
+    /// No occupied coarse slot begins before this tick: most turns need not look at the coarse levels.
+    coarse_from: u64,
+    /// Ticks that passed since coarse slots were last looked at for spreading.
+    unspread: u64,
+    /// Whether a coarse slot was too large then for one share: each turn spreads some more.
+    crowded: bool,
+    len: usize,
+    sweep: SweepCursor,
+}
+
+impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
+    /// An empty wheel that stands at `position`: every later tick is ahead of it. It allocates with the first ticket.
+    #[must_use]
+    pub fn new(position: Tick) -> Self {
+        Self {
+            position: position.0,
+            overdue: Slot::new(),
+            late: Slot::new(),
+            levels: Vec::new(),
+            coarse_from: u64::MAX,
+            unspread: 0,
+            crowded: false,
+            len: 0,
+            sweep: SweepCursor::default(),
+        }
+    }
+
+    /// Tickets held, stale ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no ticket is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The tick that was last advanced to: every ticket for it and for the ticks before it has been handed out, unless
+    /// the budget was spent.
+    #[must_use]
+    pub fn position(&self) -> Tick {
+        Tick(self.position)
+    }
+
+    /// Adds a ticket. One that is not after [`position`](Self::position) is handed out by the next advance.
+    ///
+    /// The wheel does not compare tickets: one that is inserted twice comes twice.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1), amortised over the growth of the slots. The first ticket of a level allocates the level's ring: 28 KiB with a
+    /// radix of 256.
+    #[inline]
+    pub fn insert(&mut self, ticket: T) {
+        self.len += 1;
+        self.place(ticket);
+    }
+
+    #[inline]
+    fn place(&mut self, ticket: T) {
+        if ticket.tick().0 <= self.position {
+            self.overdue.push(ticket);
+            return;
+        }
+        let depth = Level::<T, BITS>::depth_for(ticket.tick().0, self.position);
+        if depth >= self.levels.len() {
+            self.add_levels(depth);
+        }
+        let slot_begin = self.levels[depth].push(ticket);
+        if depth > 0 {
+            self.coarse_from = self.coarse_from.min(slot_begin);
+        }
+    }
+
+    #[cold]
+    fn add_levels(&mut self, depth: usize) {
+        while self.levels.len() <= depth {
+            self.levels.push(Level::new(self.levels.len()));
+        }
+    }
+
+    /// The tick at which [`advance`](Self::advance) has something to do next; `None` when no ticket is held.
+    ///
+    /// It is the first ticket's, stale or not, or an earlier one where a large coarse slot wants to be spread ahead of time.
+    /// It is the position where tickets are overdue.
+    ///
+    /// # Time complexity
+    ///
+    /// O(levels) searches of a bitmap of `2^BITS / 32` words.
+    #[must_use]
+    pub fn wake_tick(&self) -> Option<Tick> {
+        if !self.overdue.is_empty() || !self.late.is_empty() {
+            return Some(Tick(self.position));
+        }
+        let mut wake = None::<u64>;
+        for (depth, level) in self.levels.iter().enumerate() {
+            let Some(number) = level.first_occupied(self.position) else { continue };
+            let mut at = level.slot(number).earliest();
+            if depth > 0 {
+                // The slot after it as well: that one may want its turns before this one's first ticket.
+                for crowded in [number, number + 1] {
+                    let chunks = level.slot(crowded).chunk_count() as u64;
+                    if chunks > SPREAD_CHUNKS {
+                        let from = level.spread_from(crowded, chunks.div_ceil(SPREAD_CHUNKS) + SPREAD_EVERY);
+                        at = at.min(from.max(self.position + 1));
+                    }
+                }
+            }
+            wake = Some(wake.map_or(at, |wake| wake.min(at)));
+        }
+        wake.map(Tick)
+    }
+
+    /// Drops stale tickets for which nobody should be woken: those that stand before the first live one. Returns the tick of
+    /// the first ticket that it dropped, `None` if it dropped none.
+    ///
+    /// To be called before [`wake_tick`](Self::wake_tick). It drops nothing while tickets are overdue, since the next advance
+    /// is due at once then.
+    ///
+    /// # Time complexity
+    ///
+    /// O(levels) for each occupied slot on the way. One call looks at some 300 tickets at most: one that finds more stale
+    /// tickets in front leaves the rest to the next call.
+    pub fn drop_stale_first(&mut self, mut is_live: impl FnMut(&T) -> bool) -> Option<Tick> {
+        if !self.overdue.is_empty() || !self.late.is_empty() {
+            return None;
+        }
+        let mut first_dropped = None;
+        let mut looks = FIRST_LOOKS;
+        while looks > 0 {
+            let Some((tick, depth, number)) = self.first_slot() else { break };
+            let look = |slot: &mut Slot<T>| (slot.drop_stale_first(looks, &mut is_live), slot.earliest());
+            let (step, earliest) = self.levels[depth].with_slot(number, look);
+            self.len -= step.dropped;
+            if step.dropped > 0 {
+                first_dropped.get_or_insert(Tick(tick));
+            }
+            if step.is_live && earliest == tick {
+                break;
+            }
+            looks = looks.saturating_sub(step.looked_at.max(1));
+        }
+        first_dropped
+    }
+
+    /// The slot whose first ticket no other one is before: that one's tick, the level and the number.
+    fn first_slot(&self) -> Option<(u64, usize, u64)> {
+        let first = |(depth, level): (usize, &Level<T, BITS>)| {
+            let number = level.first_occupied(self.position)?;
+            Some((level.slot(number).earliest(), depth, number))
+        };
+        self.levels.iter().enumerate().filter_map(first).min()
+    }
+
+    /// Moves to tick `to` and calls `expired` with what is due at `to` or before: chunks of 1 to [`CHUNK_TICKETS`] tickets, in
+    /// no particular order.
+    ///
+    /// At most `budget` tickets are handed out or moved between levels, and a share of the next coarse slots is spread
+    /// ahead. With [`Progress::BudgetSpent`] call again to go on. Tickets are asked about (`is_live`) when they are moved, not
+    /// when they are handed out.
+    ///
+    /// A `to` before the position changes nothing but what was overdue: a clock that steps back is waited for. What came
+    /// overdue since the last advance goes after the levels, and first of all in the next one if the budget did not reach it:
+    /// neither can starve the other.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1) for each ticket handed out or moved, at most once per level, and O(levels) for each occupied slot passed; empty
+    /// time costs nothing.
+    pub fn advance(
+        &mut self,
+        to: Tick,
+        budget: usize,
+        mut is_live: impl FnMut(&T) -> bool,
+        mut expired: impl FnMut(Vec<T>),
+    ) -> Progress {
+        let from = self.position;
+        let mut budget = budget;
+        if !self.hand_out_late(&mut budget, &mut expired) {
+            return Progress::BudgetSpent;
+        }
+        // Not with an empty purse, or the levels would find it empty each time.
+        if budget > 0 && !self.overdue.is_empty() {
+            self.late = core::mem::replace(&mut self.overdue, Slot::new());
+        }
+        while let Some(tick) = self.next_event(to.0) {
+            // All before `tick` is done; coarse slots that begin with it come down first, coarsest first.
+            self.position = tick - 1;
+            if !self.cascade_into(tick, &mut budget, &mut is_live) {
+                return Progress::BudgetSpent;
+            }
+            if !self.expire(tick, &mut budget, &mut expired) {
+                return Progress::BudgetSpent;
+            }
+            self.position = tick;
+        }
+        self.position = self.position.max(to.0);
+        self.unspread += self.position - from;
+        if self.crowded || self.unspread >= SPREAD_EVERY {
+            let passed = core::mem::take(&mut self.unspread);
+            self.spread_ahead(passed, &mut is_live);
+        }
+        let settled = self.hand_out_late(&mut budget, &mut expired) && self.overdue.is_empty();
+        if settled { Progress::Settled } else { Progress::BudgetSpent }
+    }
+
+    /// The first tick up to `to` at which an occupied slot begins.
+    fn next_event(&mut self, to: u64) -> Option<u64> {
+        let position = self.position;
+        if self.coarse_from <= to {
+            // Perhaps of a slot that is empty by now.
+            let begins =
+                |level: &Level<T, BITS>| level.first_occupied(position).map(|number| level.start_of(number));
+            self.coarse_from = self.levels.iter().skip(1).filter_map(begins).min().unwrap_or(u64::MAX);
+        }
+        let fine = self.levels.first().and_then(|level| level.first_occupied(position));
+        let coarse = (self.coarse_from < u64::MAX).then_some(self.coarse_from);
+        fine.into_iter().chain(coarse).min().filter(|&tick| tick <= to)
+    }
+
+    /// Empties the coarse slots that begin at `tick`. False when the budget ran out before.
+    fn cascade_into(&mut self, tick: u64, budget: &mut usize, is_live: &mut impl FnMut(&T) -> bool) -> bool {
+        if tick < self.coarse_from {
+            return true;
+        }
+        for depth in (1..self.levels.len()).rev() {
+            let Some(number) = self.levels[depth].first_occupied(self.position) else { continue };
+            if self.levels[depth].start_of(number) != tick {
+                continue;
+            }
+            while !self.levels[depth].slot(number).is_empty() {
+                if *budget == 0 {
+                    return false;
+                }
+                *budget -= self.cascade_chunk(depth, number, *budget, is_live);
+            }
+        }
+        true
+    }
+
+    /// Moves a chunk of a coarse slot, `limit` tickets at most, to where its tickets belong now, dropping stale ones;
+    /// how many it looked at.
+    fn cascade_chunk(
+        &mut self,
+        depth: usize,
+        number: u64,
+        limit: usize,
+        is_live: &mut impl FnMut(&T) -> bool,
+    ) -> usize {
+        let Some(mut chunk) = self.levels[depth].with_slot(number, |slot| slot.take(limit)) else { return 0 };
+        let looked_at = chunk.len();
+        self.len -= retain_live(&mut chunk, is_live);
+        for ticket in chunk {
+            self.place(ticket);
+        }
+        looked_at
+    }
+
+    /// Hands out the tickets of `tick`. False when the budget ran out before.
+    fn expire(&mut self, tick: u64, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
+        let Some(level) = self.levels.first_mut() else { return true };
+        let mut slot = level.with_slot(tick, |slot| core::mem::replace(slot, Slot::new()));
+        let settled = self.hand_out(&mut slot, budget, expired);
+        if !settled {
+            self.levels[0].with_slot(tick, |place| *place = slot);
+        }
+        settled
+    }
+
+    fn hand_out_late(&mut self, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
+        if self.late.is_empty() {
+            return true;
+        }
+        let mut late = core::mem::replace(&mut self.late, Slot::new());
+        let settled = self.hand_out(&mut late, budget, expired);
+        self.late = late;
+        settled
+    }
+
+    fn hand_out(&mut self, slot: &mut Slot<T>, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
+        while *budget > 0 {
+            let Some(chunk) = slot.take(*budget) else { return true };
+            *budget -= chunk.len();
+            self.len -= chunk.len();
+            expired(chunk);
+        }
+        slot.is_empty()
+    }
+
+    /// Moves a share of the next coarse slots down, `passed` ticks after the last share.
+    fn spread_ahead(&mut self, passed: u64, is_live: &mut impl FnMut(&T) -> bool) {
+        self.crowded = false;
+        for depth in 1..self.levels.len() {
+            let level = &self.levels[depth];
+            let Some(number) = level.first_occupied(self.position) else { continue };
+            if !level.fits_finer_level(number, self.position) {
+                continue;
+            }
+            let chunks = level.slot(number).chunk_count() as u64;
+            if chunks <= SPREAD_CHUNKS / 16 {
+                continue;
+            }
+            self.crowded |= chunks > SPREAD_CHUNKS;
+            let left = level.start_of(number) - self.position;
+            let share = chunks.saturating_mul(passed).div_ceil(left).min(SPREAD_CHUNKS);
+            for _ in 0..share {
+                self.cascade_chunk(depth, number, usize::MAX, is_live);
+            }
+        }
+    }
+
+    /// Looks at `tickets` tickets, or at a chunk's worth more, and drops the stale ones. Returns `true` when this ended a pass
+    /// over the whole wheel; the next call goes on where this one stopped.
+    ///
+    /// A whole pass has looked at each ticket that stood in the wheel when it began. Calls of other methods between
+    /// two parts of a pass are fine.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1) for each ticket looked at, and O(slots) for a whole pass over empty ones.
+    pub fn sweep(&mut self, tickets: usize, mut is_live: impl FnMut(&T) -> bool) -> bool {
+        let mut left = tickets;
+        while left > 0 {
+            let Some(step) = self.sweep_step(&mut is_live) else {
+                self.sweep = SweepCursor::default();
+                return true;
+            };
+            self.len -= step.dropped;
+            left = left.saturating_sub(step.looked_at);
+            if step.unswept > 0 {
+                self.sweep.unswept = Some(step.unswept);
+            } else {
+                self.sweep.ring_index += 1;
+                self.sweep.unswept = None;
+            }
+        }
+        false
+    }
+
+    /// Sweeps at the cursor, or at the first occupied slot after it. `None` at the end of the pass.
+    fn sweep_step(&mut self, is_live: &mut impl FnMut(&T) -> bool) -> Option<SweepStep> {
+        let cursor = &mut self.sweep;
+        while let Some(level) = self.levels.get_mut(cursor.depth) {
+            while cursor.ring_index < level.ring_len() as u64 {
+                if !level.slot(cursor.ring_index).is_empty() {
+                    let sweep = |slot: &mut Slot<T>| slot.sweep_step(cursor.unswept, is_live);
+                    return Some(level.with_slot(cursor.ring_index, sweep));
+                }
+                cursor.ring_index += 1;
+                cursor.unswept = None;
+            }
+            *cursor = SweepCursor { depth: cursor.depth + 1, ..SweepCursor::default() };
+        }
+        // Beyond the levels.
+        match cursor.ring_index {
+            0 => Some(self.overdue.sweep_step(cursor.unswept, is_live)),
+            1 => Some(self.late.sweep_step(cursor.unswept, is_live)),
+            _ => None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn check_invariants(&self) {
+        let held: usize = self.levels.iter().map(|level| level.check_invariants(self.position)).sum();
+        let overdue = self.overdue.tickets().count() + self.late.tickets().count();
+        assert_eq!(held + overdue, self.len);
+        if let Some(Tick(wake)) = self.wake_tick() {
+            assert!(wake > self.position || overdue > 0);
+            let mut tickets = self.levels.iter().flat_map(Level::tickets);
+            assert!(tickets.all(|ticket| wake <= ticket.tick().0), "woken after the first ticket");
+        } else {
+            assert_eq!(self.len, 0);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.overdue.heap_bytes()
+            + self.late.heap_bytes()
+            + self.levels.iter().map(Level::heap_bytes).sum::<usize>()
+    }
+}

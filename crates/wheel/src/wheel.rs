@@ -1,0 +1,327 @@
+//! The wheel of timers with payloads: the wheel of tickets, and the table that they name.
+
+use crate::id::TimerId;
+use crate::tick::Tick;
+use crate::tickets::{CHUNK_TICKETS, Progress, RADIX_BITS, Ticket, TicketWheel};
+use alloc::vec::Vec;
+
+/// A timer that came due.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Expired<T> {
+    /// Its id, stale from now on.
+    pub id: TimerId,
+    /// The tick that it was inserted for, or moved to last.
+    pub tick: Tick,
+    /// What was inserted with it.
+    pub payload: T,
+}
+
+/// A hierarchical timing wheel with a radix of `2^BITS` slots.
+///
+/// # Examples
+///
+/// ```
+/// use tourbillon_wheel::{Progress, Tick, Wheel};
+///
+/// let mut wheel = Wheel::<&str>::new(Tick(0));
+/// let soon = wheel.insert(Tick(10), "soon");
+/// let later = wheel.insert(Tick(1 << 40), "later");
+///
+/// assert_eq!(wheel.next_expiry(), Some(Tick(10)));
+/// assert_eq!(wheel.cancel(later), Some("later"));
+///
+/// let mut fired = Vec::new();
+/// let progress = wheel.advance(Tick(12), usize::MAX, |_wheel, timer| fired.push(timer.payload));
+/// assert_eq!(progress, Progress::Settled);
+/// assert_eq!(fired, ["soon"]);
+/// assert_eq!(wheel.cancel(soon), None);
+/// ```
+///
+/// An idle timeout that is put off keeps its id:
+///
+/// ```
+/// use tourbillon_wheel::{Tick, Wheel};
+///
+/// let mut wheel = Wheel::<&str>::new(Tick(0));
+/// let idle = wheel.insert(Tick(30), "connection 17");
+/// assert!(wheel.reschedule(idle, Tick(55)));
+/// assert_eq!(wheel.next_expiry(), Some(Tick(55)));
+/// assert_eq!(wheel.cancel(idle), Some("connection 17"));
+/// assert!(!wheel.reschedule(idle, Tick(60)));
+/// ```
+#[derive(Debug)]
+pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
+    tickets: TicketWheel<Look, BITS>,
+    timers: Vec<Timer<T>>,
+    free: Vec<u32>,
+    /// Chunks that are due and were not yet fired.
+    due: Vec<Vec<Look>>,
+    live: usize,
+    /// Tickets that became stale, or went with their timer.
+    ended: u32,
+}
+
+/// "Look at timer `index` at `tick`, if it still waits for the ticket with this `stamp`."
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    tick: Tick,
+    index: u32,
+    stamp: u32,
+}
+
+impl Ticket for Look {
+    #[inline]
+    fn tick(&self) -> Tick {
+        self.tick
+    }
+}
+
+/// A place for a timer: one line for an insert, a cancel or a firing to touch.
+#[derive(Debug)]
+struct Timer<T> {
+    marks: Marks,
+    payload: Option<T>,
+}
+
+/// What tells a place's timers and tickets from those of before. The upper half is the generation: it changes when a timer
+/// ends, and makes the ids of before stale. The lower half is the stamp: it changes when a timer ends or is moved, and makes
+/// the tickets of before stale.
+///
+/// They are one word since they are read together right after they were written: a load of both waits for a store of each.
+#[derive(Clone, Copy, Debug)]
+struct Marks(u64);
+
+impl Marks {
+    const STAMP: u64 = u32::MAX as u64;
+
+    #[inline]
+    fn generation(self) -> u64 {
+        self.0 >> 32
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    fn stamp(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline]
+    fn moved(self) -> Self {
+        Self(self.0 & !Self::STAMP | self.0.wrapping_add(1) & Self::STAMP)
+    }
+
+    #[inline]
+    fn ended(self) -> Self {
+        Self(self.moved().0.wrapping_add(Self::STAMP + 1))
+    }
+}
+
+impl<T> Timer<T> {
+    /// Whether the timer waits for that ticket. A vacant place waits for none: its stamp changed when its timer ended.
+    #[inline]
+    fn awaits(&self, look: &Look) -> bool {
+        self.marks.stamp() == look.stamp
+    }
+}
+
+/// Stale tickets that are let be, however few timers live.
+const STALE_SLACK: usize = 1_024;
+/// Timers that end or are moved for each chunk's worth of tickets swept, eight tickets for each: while a sweep looks at `n`
+/// live tickets at most `n / 8` of them become stale behind it, and `2 * n` tickets for `7/8 * n` timers keep the bound.
+const ENDED_PER_CHUNK: u32 = 4;
+
+impl<T, const BITS: u32> Wheel<T, BITS> {
+    /// An empty wheel that stands at `position`: every later tick is ahead of it.
+    #[must_use]
+    pub fn new(position: Tick) -> Self {
+        Self {
+            tickets: TicketWheel::new(position),
+            timers: Vec::new(),
+            free: Vec::new(),
+            due: Vec::new(),
+            live: 0,
+            ended: 0,
+        }
+    }
+
+    /// Arms a timer for `tick`. One that is not after [`position`](Self::position) fires on the next advance.
+    ///
+    /// # Panics
+    ///
+    /// When 2^32 timers are pending.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1), amortised over the growth of the tables.
+    pub fn insert(&mut self, tick: Tick, payload: T) -> TimerId {
+        let index = if let Some(index) = self.free.pop() {
+            self.timers[index as usize].payload = Some(payload);
+            index
+        } else {
+            let index = u32::try_from(self.timers.len()).expect("fewer than 2^32 timers pending");
+            self.timers.push(Timer { marks: Marks(0), payload: Some(payload) });
+            index
+        };
+        let marks = self.timers[index as usize].marks;
+        self.live += 1;
+        self.tickets.insert(Look { tick, index, stamp: marks.stamp() });
+        TimerId::new(index, marks.generation())
+    }
+
+    /// Moves a pending timer to `tick`, earlier or later; its id stays valid. Returns whether there was one: `false` means
+    /// that the id is stale, and that nothing was done.
+    ///
+    /// A timer that is moved to a tick that is not after [`position`](Self::position) fires on the next advance. One that is due
+    /// in the present advance, and is moved by the closure that another timer's firing calls, does not fire in it. Inside its
+    /// own firing a timer has ended, and its id is stale: [`insert`](Self::insert) it again.
+    ///
+    /// The ticket of before stays in the wheel as a stale one, under the same bound as those of cancelled timers. A timer that is
+    /// put off at each request costs a ticket at each; one whose deadline is kept beside it, and compared when it fires, costs
+    /// one ticket for each timeout (the example `event_loop` of `tourbillon` does that).
+    ///
+    /// # Time complexity
+    ///
+    /// O(1), sweeping included, amortised over the growth of the slots.
+    #[must_use = "a stale id moves nothing"]
+    pub fn reschedule(&mut self, id: TimerId, tick: Tick) -> bool {
+        let index = id.index();
+        let Some(timer) = self.timers.get_mut(index as usize) else { return false };
+        if timer.payload.is_none() || !id.is_of(timer.marks.generation()) {
+            return false;
+        }
+        timer.marks = timer.marks.moved();
+        let stamp = timer.marks.stamp();
+        self.tickets.insert(Look { tick, index, stamp });
+        self.sweep_a_little();
+        true
+    }
+
+    /// Takes a pending timer back: its payload, or `None` when the id is stale.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1), sweeping included.
+    pub fn cancel(&mut self, id: TimerId) -> Option<T> {
+        let timer = self.timers.get(id.index() as usize)?;
+        if id.is_of(timer.marks.generation()) { self.release(id.index()) } else { None }
+    }
+
+    /// Ends a timer: the payload goes to the caller, the index to the free list. `None` for a vacant place.
+    fn release(&mut self, index: u32) -> Option<T> {
+        let timer = self.timers.get_mut(index as usize)?;
+        let payload = timer.payload.take()?;
+        timer.marks = timer.marks.ended();
+        self.free.push(index);
+        self.live -= 1;
+        self.sweep_a_little();
+        Some(payload)
+    }
+
+    /// Counts a ticket that has become stale; every few of them sweep a chunk's worth. Those of timers that fire count too,
+    /// since they leave fewer live ones to outnumber.
+    fn sweep_a_little(&mut self) {
+        self.ended = self.ended.wrapping_add(1);
+        if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
+            let timers = &self.timers;
+            self.tickets.sweep(CHUNK_TICKETS, |look| timers[look.index as usize].awaits(look));
+        }
+    }
+
+    /// Moves to tick `to` and fires what is due, in no particular order within the call.
+    ///
+    /// `fire` gets the wheel too: it may insert and cancel. What it inserts for a tick that has passed fires on the
+    /// next advance, so a timer that re-arms itself cannot hold this one up.
+    ///
+    /// At most `budget` tickets are fired or moved between levels, stale ones included, and a share of the next coarse
+    /// slots is spread ahead. With [`Progress::BudgetSpent`] call again to go on. A `to` before the position is no
+    /// error and moves nothing.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1) for each ticket and O(levels) for each occupied slot passed; empty time costs nothing.
+    pub fn advance(
+        &mut self,
+        to: Tick,
+        budget: usize,
+        mut fire: impl FnMut(&mut Self, Expired<T>),
+    ) -> Progress {
+        let Self { tickets, timers, due, .. } = self;
+        let is_live = |look: &Look| timers[look.index as usize].awaits(look);
+        let progress = tickets.advance(to, budget, is_live, |chunk| due.push(chunk));
+        // One ticket at a time from `due`: should `fire` unwind, the rest fires on the next advance.
+        while let Some(chunk) = self.due.last_mut() {
+            let Some(look) = chunk.pop() else {
+                self.due.pop();
+                continue;
+            };
+            let timer = &self.timers[look.index as usize];
+            if !timer.awaits(&look) {
+                continue;
+            }
+            let id = TimerId::new(look.index, timer.marks.generation());
+            if let Some(payload) = self.release(look.index) {
+                fire(self, Expired { id, tick: look.tick, payload });
+            }
+        }
+        progress
+    }
+
+    /// The tick at which to call [`advance`](Self::advance) next, `None` when nothing is pending.
+    ///
+    /// It is never after the first timer. It may be before it when hundreds of timers before that one were cancelled or
+    /// moved, or when thousands want to be moved ahead of their time.
+    ///
+    /// # Time complexity
+    ///
+    /// O(levels), and what it takes to drop the tickets of cancelled timers that stand first: each is dropped once, and at
+    /// most some 250 by one call.
+    #[must_use]
+    pub fn next_expiry(&mut self) -> Option<Tick> {
+        if self.live == 0 {
+            return None;
+        }
+        if !self.due.is_empty() {
+            return Some(self.position());
+        }
+        let timers = &self.timers;
+        self.tickets.drop_stale_first(|look| timers[look.index as usize].awaits(look));
+        self.tickets.wake_tick()
+    }
+
+    /// The tick that was last advanced to.
+    #[must_use]
+    pub fn position(&self) -> Tick {
+        self.tickets.position()
+    }
+
+    /// Pending timers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Whether no timer is pending.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Tickets held, the stale ones of cancelled and moved timers included: at most `2.5 * len + 2,048`.
+    #[must_use]
+    pub fn tickets(&self) -> usize {
+        self.tickets.len()
+    }
+
+    /// The first ticket's tick, stale or not.
+    #[cfg(test)]
+    pub(crate) fn wake_tick(&self) -> Option<Tick> {
+        self.tickets.wake_tick()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn check_invariants(&self) {
+        self.tickets.check_invariants();
+        assert_eq!(self.live, self.timers.iter().filter(|timer| timer.payload.is_some()).count());
+        assert_eq!(self.live + self.free.len(), self.timers.len());
+    }
+}

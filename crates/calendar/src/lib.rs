@@ -99,7 +99,7 @@ pub enum ShortMonth {
     LastDay,
 }
 
-/// Instants by the calendar; see the [crate](crate).
+/// Instants by the calendar; see the [crate].
 ///
 /// # Examples
 ///

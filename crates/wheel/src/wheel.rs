@@ -86,8 +86,6 @@ struct Timer<T> {
 /// What tells a place's timers and tickets from those of before. The upper half is the generation: it changes when a timer
 /// ends, and makes the ids of before stale. The lower half is the stamp: it changes when a timer ends or is moved, and makes
 /// the tickets of before stale.
-///
-/// They are one word since they are read together right after they were written: a load of both waits for a store of each.
 #[derive(Clone, Copy, Debug)]
 struct Marks(u64);
 
@@ -163,9 +161,11 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
             index
         };
         let marks = self.timers[index as usize].marks;
+        // Before the ticket: the id and the ticket are two words to hold at a time, not three.
+        let id = TimerId::new(index, marks.generation());
         self.live += 1;
         self.tickets.insert(Look { tick, index, stamp: marks.stamp() });
-        TimerId::new(index, marks.generation())
+        id
     }
 
     /// Moves a pending timer to `tick`, earlier or later; its id stays valid. Returns whether there was one: `false` means

@@ -10,6 +10,8 @@
 //! | L1: the leader does not let go of its shard | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
 //! | L1: the leader wakes no thread to watch | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
 //! | L1: a thread that goes to sleep does not look whether a watcher is wanted | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
+//! | L1: a leader names itself once only, not before each sleep | none: in a model `try_lock` may wait for the lock. `takeover::a_leader_that_leads_again_is_woken` |
+//! | P2: a push's fence | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P2: the fence of a permit's drop | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P2: a permit's drop wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P2: a push wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |

@@ -151,7 +151,11 @@ impl Builder {
     /// its shard by some two milliseconds once in a while, and holds up none for longer, unless as many handlers block as there
     /// are workers. [`Stats`](crate::Stats) counts the takeovers.
     ///
-    /// Workers are no rayon pool: what a handler gives to rayon goes to rayon's global pool, where it must not wait for handlers of this engine; with `rayon_pool` (feature `rayon`) it stays in that pool, and does not wait.
+    /// A shard's thread is pinned to its core unless the shards are [`unpinned`](Self::unpinned): threads that a handler starts
+    /// inherit that, and `available_parallelism` is one there. Start threads and pools elsewhere.
+    ///
+    /// Workers are no rayon pool: what a handler gives to rayon goes to rayon's global pool, where it must not wait for handlers
+    /// of this engine; with `rayon_pool` (feature `rayon`) it stays in that pool, and does not wait.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self.dispatch = Dispatch::OwnWorkers;

@@ -60,13 +60,13 @@ impl Sleepers {
         }
     }
 
-    /// As [`sleep_unless`](Self::sleep_unless), for `time` at most. True when the time has passed and nothing was offered.
-    pub(crate) fn doze_unless(&self, n: usize, time: Duration, finds_work: impl FnOnce() -> bool) -> bool {
-        let Some(asleep) = self.lie_down(n, finds_work) else { return false };
-        doze(time);
-        let bit = 1 << (n % WORD);
-        // Ordering: Relaxed. As in `lie_down`.
-        asleep.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    /// As [`sleep_unless`](Self::sleep_unless), for `time` at most. It may return early.
+    pub(crate) fn doze_unless(&self, n: usize, time: Duration, finds_work: impl FnOnce() -> bool) {
+        if let Some(asleep) = self.lie_down(n, finds_work) {
+            doze(time);
+            // Ordering: Relaxed. As in `lie_down`.
+            asleep.fetch_and(!(1 << (n % WORD)), Ordering::Relaxed);
+        }
     }
 
     /// Sets the bit of thread `n`, and returns its word unless there is work.

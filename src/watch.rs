@@ -35,7 +35,8 @@
 //!
 //! Nothing is handed over here: the shard comes with its lock.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{Alarm, AtomicU32, AtomicU64, Ordering, fence};
+use core::time::Duration;
 use crossbeam_utils::CachePadded;
 
 const IDLE: u32 = 0;
@@ -119,41 +120,88 @@ fn is_running(number: u64) -> bool {
     number % 2 == 1
 }
 
-/// The watcher's memory of one look.
+/// How long a leader may be at its handlers, at least, before another thread takes its shard over; at most, twice that and the
+/// time that a thread takes to wake.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// The watcher's memory. It passes from one watcher to the next.
 #[derive(Debug)]
 pub(crate) struct Looks {
+    /// Each shard's number at the last look.
     seen: Box<[u64]>,
+    /// Shards that were found stuck and not been taken over yet.
+    stuck: Vec<usize>,
+    next: Alarm,
 }
 
 /// What a look finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// The leader of this shard is at the same handlers as at the look before.
-    Stuck(usize),
-    /// Leaders ran handlers since.
+    /// Leaders ran handlers since the look before.
     Busy,
     /// No leader ran handlers since.
     Quiet,
 }
 
 impl Looks {
-    /// As the watcher begins: what runs now may have begun just now.
-    pub(crate) fn new(watch: &Watch) -> Self {
-        Self { seen: (0..watch.firing.len()).map(|shard| watch.number(shard)).collect() }
+    pub(crate) fn new(shards: usize) -> Self {
+        Self { seen: vec![0; shards].into(), stuck: Vec::new(), next: Alarm::after(Duration::ZERO) }
     }
 
-    /// Looks at all shards. To be called once in a while: handlers that are quick have returned by then.
+    /// The time until the next look; zero when it is due.
+    pub(crate) fn rest(&self) -> Duration {
+        self.next.rest()
+    }
+
+    /// Looks at all shards. Two looks are [`PATIENCE`] apart: handlers that are quick have returned in between.
     pub(crate) fn look(&mut self, watch: &Watch) -> Look {
+        self.next = Alarm::after(PATIENCE);
+        self.stuck.clear();
         let mut found = Look::Quiet;
         for (shard, seen) in self.seen.iter_mut().enumerate() {
             let number = watch.number(shard);
-            match (number == *seen, is_running(number)) {
-                (true, true) => found = Look::Stuck(shard),
-                (false, _) if found == Look::Quiet => found = Look::Busy,
-                _ => {}
+            if number == *seen && is_running(number) {
+                self.stuck.push(shard);
+            }
+            if number != *seen || is_running(number) {
+                found = Look::Busy;
             }
             *seen = number;
         }
         found
+    }
+
+    /// A shard whose leader was at the same handlers at the last two looks, and still is.
+    pub(crate) fn next_stuck(&mut self, watch: &Watch) -> Option<usize> {
+        let seen = &self.seen;
+        core::iter::from_fn(|| self.stuck.pop()).find(|&shard| watch.number(shard) == seen[shard])
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_is_stuck_that_is_at_the_same_handlers_at_two_looks() {
+        let (watch, mut looks) = (Watch::new(3), Looks::new(3));
+        assert_eq!(looks.look(&watch), Look::Quiet);
+        for shard in 0..3 {
+            let _ = watch.begin(shard);
+        }
+        assert_eq!((looks.look(&watch), looks.next_stuck(&watch)), (Look::Busy, None));
+        // One comes back and runs others, one comes back.
+        watch.end(0);
+        let _ = watch.begin(0);
+        watch.end(1);
+        assert_eq!(looks.look(&watch), Look::Busy);
+        assert_eq!((looks.next_stuck(&watch), looks.next_stuck(&watch)), (Some(2), None));
+        assert_eq!(looks.look(&watch), Look::Busy);
+        // It comes back in time.
+        watch.end(0);
+        assert_eq!((looks.next_stuck(&watch), looks.next_stuck(&watch)), (Some(2), None));
+        watch.end(2);
+        assert_eq!((looks.look(&watch), looks.next_stuck(&watch)), (Look::Busy, None));
+        assert_eq!(looks.look(&watch), Look::Quiet);
     }
 }

@@ -16,12 +16,18 @@ enum Act {
     /// Waits for a message, or for the end of its sender.
     Block(mpsc::Receiver<()>),
     Report(mpsc::Sender<thread::ThreadId>),
+    /// Lets another handler go and stays for a while itself.
+    Release(mpsc::Sender<()>),
 }
 
 fn act(fired: Fired<'_, Act>) {
     match fired.payload {
         Act::Block(gate) => drop(gate.recv()),
         Act::Report(sender) => drop(sender.send(thread::current().id())),
+        Act::Release(gate) => {
+            drop(gate);
+            thread::sleep(MS / 2);
+        }
     }
 }
 
@@ -151,4 +157,50 @@ fn quick_handlers_run_on_the_shards_own_thread() {
     let takeovers = engine.handle().stats().total.takeovers;
     // The system may take the thread from its core for longer than a handler is given: then another one takes over.
     assert!(takeovers > 0 || threads.len() == 1, "{} threads", threads.len());
+}
+
+/// The first leader's handler returns while the thread that took its shard over runs one itself: the first leader leads
+/// again, and is the thread to be woken from then on.
+#[test]
+fn a_leader_that_leads_again_is_woken() {
+    for _ in 0..10 {
+        let engine = Builder::new().shards(1).workers(2).build(act).unwrap();
+        let report = |delay| {
+            let (sender, fired) = mpsc::channel();
+            engine.handle().schedule(delay, Act::Report(sender)).unwrap();
+            fired.recv_timeout(PATIENCE).expect("fires, for its leader is woken")
+        };
+        let (gate, blocked) = mpsc::channel();
+        engine.handle().schedule(MS, Act::Block(blocked)).unwrap();
+        thread::sleep(20 * MS);
+        // As many as go to the workers after a takeover.
+        for _ in 0..16 {
+            report(MS);
+            thread::sleep(MS);
+        }
+        engine.handle().schedule(MS, Act::Release(gate)).unwrap();
+        thread::sleep(20 * MS);
+        report(5 * MS);
+        assert!(engine.handle().shutdown().is_empty());
+    }
+}
+
+/// A shard whose only permit is in use elsewhere pushes jobs all the time, which must not keep the watcher from its look.
+#[test]
+fn a_stuck_leader_is_followed_while_jobs_wait() {
+    let engine = Builder::new().shards(2).workers(1).lane_capacity(64).build(act).unwrap();
+    let handle = engine.handle();
+    let on = [0, 1].map(|shard| Mutex::new(handle.producer_on(shard)));
+    let (gate, blocked) = mpsc::channel();
+    on[0].lock().unwrap().schedule(MS, Act::Block(blocked)).unwrap();
+    thread::sleep(MS / 2);
+    let (sender, fired) = mpsc::channel();
+    let end = Instant::now() + 300 * MS;
+    while Instant::now() < end {
+        on[1].lock().unwrap().schedule(MS, Act::Report(sender.clone())).unwrap();
+        thread::sleep(MS);
+    }
+    assert_eq!(handle.stats().shards[0].takeovers, 1);
+    drop((gate, sender));
+    assert!(fired.iter().count() > 0);
 }

@@ -21,8 +21,8 @@ impl Guarded {
     /// Runs `f`. False when it panicked; the hook has heard of it then.
     pub(crate) fn run(&self, f: impl FnOnce()) -> bool {
         let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else { return true };
-        trace::panicked(&*panic);
-        // The hook may panic, and so may the panic's own drop: both are swallowed here, having nowhere to go.
+        // The subscriber, the hook and the panic's own drop may panic in turn: all are swallowed here, having nowhere to go.
+        drop_quietly(catch_unwind(AssertUnwindSafe(|| trace::panicked(&*panic))).err());
         if let Some(hook) = &self.hook {
             drop_quietly(catch_unwind(AssertUnwindSafe(|| hook(&*panic))).err());
         }
@@ -35,7 +35,8 @@ impl Guarded {
 pub(crate) fn survives(f: impl FnOnce()) -> bool {
     let panic = catch_unwind(AssertUnwindSafe(f)).err();
     if let Some(panic) = &panic {
-        trace::panicked(&**panic);
+        // A subscriber may panic in turn.
+        drop_quietly(catch_unwind(AssertUnwindSafe(|| trace::panicked(&**panic))).err());
     }
     let survived = panic.is_none();
     drop_quietly(panic);

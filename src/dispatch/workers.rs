@@ -1,9 +1,9 @@
 //! The engine's own workers: threads that stand by for jobs, and for shards whose leader is held up by a handler.
 //!
-//! A shard's leader runs the handlers that one turn found due itself, since a hand-over costs a second wake-up, which on a
+//! A shard's leader runs the handlers of the timers that one turn found due, since a hand-over costs a second wake-up, which on a
 //! busy machine waits for a core again. It lets go of its shard meanwhile: should a handler not return, a thread that
-//! stands by takes the shard over (`shard::seat`, [`watch`](crate::watch)). What is due beyond one handover, and for a
-//! while what is due after a shard was taken over, goes through the queue of jobs.
+//! stands by takes the shard over (`shard::seat`, [`watch`](crate::watch)). A turn with more than one handover sends all
+//! of them through the queue of jobs, and so does a shard for a while after it was taken over.
 //!
 //! # Invariants
 //! P1. At most as many threads run handlers at a time as there are workers: each of them has a [`Permit`]. The engine has a
@@ -19,8 +19,10 @@ use super::executor::{Executor, Job};
 use super::panics::survives;
 use crate::roster::Roster;
 use crate::sleepers::Sleepers;
-use crate::sync::{AtomicBool, AtomicU64, Ordering, StdArc, fence};
-use crate::watch::Watch;
+use crate::sync::{
+    AtomicBool, AtomicU64, ModelledMutex, ModelledMutexGuard, Ordering, PoisonError, StdArc, fence,
+};
+use crate::watch::{Looks, Watch};
 use core::time::Duration;
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
@@ -33,6 +35,8 @@ pub(crate) struct Workers {
     permits: CachePadded<AtomicU64>,
     sleepers: Sleepers,
     watch: Watch,
+    /// Held by the thread that watches.
+    looks: ModelledMutex<Looks>,
     closed: AtomicBool,
 }
 
@@ -50,6 +54,7 @@ impl Workers {
             permits: CachePadded::new(AtomicU64::new(count as u64)),
             sleepers: Sleepers::new(roster),
             watch: Watch::new(shards),
+            looks: ModelledMutex::new(Looks::new(shards)),
             closed: AtomicBool::new(false),
         }
     }
@@ -66,6 +71,16 @@ impl Workers {
     /// Enters the calling thread as number `n` of the roster.
     pub(crate) fn enter_current_thread(&self, n: usize) {
         self.sleepers.enter_current_thread(n);
+    }
+
+    /// What the last watcher saw, for the next one: the caller has taken the watch.
+    pub(crate) fn looks(&self) -> ModelledMutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`permit`](Self::permit), for a leader: not while jobs are in the queue, which are due earlier.
+    pub(crate) fn permit_to_leader(&self) -> Option<Permit<'_>> {
+        if self.jobs.is_empty() { self.permit() } else { None }
     }
 
     /// The right to run handlers, if fewer threads than there are workers have it.
@@ -98,11 +113,10 @@ impl Workers {
         self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_wanted() || self.is_closed());
     }
 
-    /// Sleeps as thread `n`, the watcher, for `time`, or until there is a job to run or the engine is closed. True when the
-    /// time has passed.
-    #[must_use]
-    pub(crate) fn stand_watch(&self, n: usize, time: Duration) -> bool {
-        self.sleepers.doze_unless(n, time, || self.has_job() || self.is_closed())
+    /// Sleeps as thread `n`, the watcher, for `time`, or until there is a job to run or the engine is closed. It may return
+    /// early.
+    pub(crate) fn stand_watch(&self, n: usize, time: Duration) {
+        self.sleepers.doze_unless(n, time, || self.has_job() || self.is_closed());
     }
 
     /// Whether there is a job, and a permit to run it.
@@ -116,6 +130,12 @@ impl Workers {
         // Ordering: Relaxed. The sleepers' fences order it as they order an offer (U1).
         self.closed.store(true, Ordering::Relaxed);
         self.sleepers.wake_all();
+    }
+
+    /// As `close`, in the child of a fork, which has no other thread to wake.
+    pub(crate) fn close_in_child(&self) {
+        // Ordering: Relaxed. There is one thread.
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -134,7 +154,12 @@ impl Workers {
 impl Executor for Workers {
     fn execute(&self, job: Job) {
         self.jobs.push(job);
-        self.sleepers.wake_one();
+        // Ordering: SeqCst fence [P2]: the job is in the queue before the look at the permits.
+        fence(Ordering::SeqCst);
+        // Ordering: Relaxed. The fence orders it. Without a permit the thread that gives one back wakes another.
+        if self.permits.load(Ordering::Relaxed) > 0 {
+            self.sleepers.wake_one();
+        }
     }
 }
 

@@ -391,6 +391,9 @@ impl<T: Send + 'static> Core<T> {
         for shard in &self.shards {
             shard.parker.close_in_child();
         }
+        if let Some(workers) = self.dispatcher.own_workers() {
+            workers.close_in_child();
+        }
         if self.totals().owned() > 0 {
             self.shut_owned_in_child();
         }

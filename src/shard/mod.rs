@@ -392,23 +392,26 @@ impl Shard {
 pub(crate) struct Outlet<'a, F: Fire> {
     dispatcher: &'a Dispatcher,
     fire: &'a StdArc<F>,
-    /// The first handover of the turn, for the shard's leader to run itself.
+    /// The only handover of the turn so far, for the shard's leader to run itself.
     own: Option<Errand<F>>,
+    has_sent: bool,
 }
 
 impl<'a, F: Fire> Outlet<'a, F> {
     pub(crate) fn new(dispatcher: &'a Dispatcher, fire: &'a StdArc<F>) -> Self {
-        Self { dispatcher, fire, own: None }
+        Self { dispatcher, fire, own: None, has_sent: false }
     }
 
-    /// Keeps the first handover of the turn for the leader if the engine has workers, which can follow it, and sends the
-    /// others. False when the executor panicked.
+    /// Keeps the only handover of a turn for the leader if the engine has workers, which can follow it. Where there are more,
+    /// all are sent. False when the executor panicked.
     fn send(&mut self, handover: &StdArc<Handover>) -> bool {
-        if self.own.is_none() && self.dispatcher.own_workers().is_some() {
+        if !self.has_sent && self.own.is_none() && self.dispatcher.own_workers().is_some() {
             self.own = Some(Errand::new(handover, self.fire));
             return true;
         }
-        self.dispatcher.dispatch(self.fire, handover)
+        self.has_sent = true;
+        let first = self.own.take().is_none_or(|errand| self.dispatcher.send(errand));
+        self.dispatcher.dispatch(self.fire, handover) && first
     }
 }
 

@@ -21,12 +21,7 @@ use crate::parker::Parker;
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
 use crate::trace;
-use crate::watch::{Look, Looks};
-use core::time::Duration;
-
-/// How long a leader may be at its handlers, at least, before another thread takes the shard over; at most, twice that and
-/// the time that a thread takes to wake.
-const PATIENCE: Duration = Duration::from_millis(1);
+use crate::watch::Look;
 
 /// What an engine's threads have in common.
 pub(crate) struct Crew<'a, F: Fire> {
@@ -46,10 +41,15 @@ impl<F: Fire> Crew<'_, F> {
             self.lead(me, me, leading);
         }
         let Some(workers) = workers else { return };
-        freedom.give_back();
+        let was_pinned = |shard: usize| self.seats.get(shard).is_some_and(|seat| seat.core.is_some());
+        if was_pinned(me) {
+            freedom.give_back();
+        }
         while let Some((shard, leading)) = self.stand_by(me, workers) {
             self.lead(me, shard, leading);
-            freedom.give_back();
+            if was_pinned(shard) {
+                freedom.give_back();
+            }
         }
         workers.drop_jobs();
     }
@@ -59,7 +59,6 @@ impl<F: Fire> Crew<'_, F> {
         let seat = &self.seats[shard];
         let shared = leading.shared();
         let parker = &shared.parker;
-        parker.adopt_current_thread(me);
         if let Some(core) = seat.core
             && affinity::pin_current_thread(core) == Pin::Refused
         {
@@ -79,6 +78,8 @@ impl<F: Fire> Crew<'_, F> {
                 continue;
             }
             let Next::Sleep(wake) = next else { continue };
+            // Another thread may have led meanwhile, and slept here.
+            parker.adopt_current_thread(me);
             let led = &mut *leading;
             let slept = parker.sleep(
                 wake.map(|wake| wake.not_before),
@@ -101,7 +102,9 @@ impl<F: Fire> Crew<'_, F> {
         errand: Errand<F>,
     ) -> Option<Leading<'s>> {
         let workers = self.dispatcher.own_workers().filter(|_| leading.trust.ask());
-        let Some((workers, permit)) = workers.and_then(|workers| Some((workers, workers.permit()?))) else {
+        let Some((workers, permit)) =
+            workers.and_then(|workers| Some((workers, workers.permit_to_leader()?)))
+        else {
             self.dispatcher.send(errand);
             return Some(leading);
         };
@@ -122,49 +125,47 @@ impl<F: Fire> Crew<'_, F> {
         Some(leading)
     }
 
-    /// Runs jobs and watches, until there is a shard to lead: that, or `None` when the engine was shut down.
+    /// Stands by until there is a shard to lead: that, or `None` when the engine was shut down.
     fn stand_by(&self, me: usize, workers: &Workers) -> Option<(usize, Leading<'_>)> {
-        let watch = workers.watch();
-        let mut looks: Option<Looks> = None;
-        loop {
+        while !workers.is_closed() {
             if workers.has_job() {
-                if looks.take().is_some() {
-                    watch.pass_on();
-                    workers.wake_one();
-                }
                 workers.run_jobs();
-            }
-            if workers.is_closed() {
-                return None;
-            }
-            if looks.is_none() && watch.take() {
-                looks = Some(Looks::new(watch));
-            }
-            let Some(memory) = &mut looks else {
+            } else if !workers.watch().take() {
                 workers.stand_by(me);
-                continue;
-            };
-            if !workers.stand_watch(me, PATIENCE) {
-                continue;
-            }
-            match memory.look(watch) {
-                Look::Busy => {}
-                Look::Quiet => {
-                    if watch.leave() {
-                        looks = None;
-                    }
-                }
-                Look::Stuck(shard) => {
-                    if let Some(mut leading) = self.take_seat(shard, workers) {
-                        leading.trust.lose();
-                        leading.shared().counters.takeovers.add(1);
-                        watch.pass_on();
-                        workers.wake_one();
-                        return Some((shard, leading));
-                    }
-                }
+            } else if let Some(shard) = self.watch(me, workers) {
+                return Some(shard);
             }
         }
+        None
+    }
+
+    /// Watches until a shard is to be taken over: that shard. `None` when the watcher has something else to do, or nothing is
+    /// left to watch.
+    fn watch(&self, me: usize, workers: &Workers) -> Option<(usize, Leading<'_>)> {
+        let (watch, mut looks) = (workers.watch(), workers.looks());
+        let taken_over = loop {
+            let stuck = core::iter::from_fn(|| looks.next_stuck(watch));
+            let free = stuck.filter_map(|shard| Some((shard, self.take_seat(shard, workers)?)));
+            if let Some((shard, mut leading)) = { free }.next() {
+                leading.trust.lose();
+                leading.shared().counters.takeovers.add(1);
+                break Some((shard, leading));
+            }
+            if workers.has_job() || workers.is_closed() {
+                break None;
+            }
+            let rest = looks.rest();
+            if !rest.is_zero() {
+                workers.stand_watch(me, rest);
+            } else if looks.look(watch) == Look::Quiet && watch.leave() {
+                return None;
+            }
+        };
+        // The next watcher finds them.
+        drop(looks);
+        watch.pass_on();
+        workers.wake_one();
+        taken_over
     }
 }
 

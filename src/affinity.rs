@@ -1,6 +1,6 @@
-//! Which core a thread runs on, and how exactly its sleeps end.
+//! The core that a thread runs on, and the precision with which its sleeps end.
 
-/// The core that the calling thread runs on, where the system tells.
+/// The core that the calling thread runs on, if the system reports it.
 pub(crate) fn current_core() -> Option<usize> {
     #[cfg(target_os = "linux")]
     return Some(rustix::thread::sched_getcpu());
@@ -8,7 +8,7 @@ pub(crate) fn current_core() -> Option<usize> {
     None
 }
 
-/// What became of a pin.
+/// The outcome of pinning a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Pin {
@@ -19,12 +19,12 @@ pub(crate) enum Pin {
     Impossible,
 }
 
-/// The cores that a thread may run on, to be given back to it later.
+/// The cores that a thread may run on, so that they can be given back to it later.
 #[derive(Debug)]
 pub(crate) struct Freedom(#[cfg(target_os = "linux")] Option<rustix::thread::CpuSet>);
 
 impl Freedom {
-    /// That of the calling thread.
+    /// The cores of the calling thread.
     pub(crate) fn of_current_thread() -> Self {
         Self(
             #[cfg(target_os = "linux")]
@@ -36,7 +36,7 @@ impl Freedom {
     pub(crate) fn give_back(&self) {
         #[cfg(target_os = "linux")]
         if let Some(cores) = &self.0 {
-            // A refusal leaves the thread pinned: slower, and as right.
+            // If the call is refused, the thread stays pinned: slower, but still correct.
             let _refused = rustix::thread::sched_setaffinity(None, cores);
         }
     }
@@ -59,9 +59,9 @@ pub(crate) fn pin_current_thread(_core: usize) -> Pin {
     Pin::Impossible
 }
 
-/// How many threads can run at once: the cores that this process may use, or fewer where its container's share of
-/// processor time is smaller. The standard library finds that share, in control groups of both versions; `tests/quota.rs`
-/// holds it to trees of both.
+/// The number of threads that can run at once: the cores that this process may use, or fewer if its container's share
+/// of processor time is smaller. The standard library finds that share, in control groups of both versions;
+/// `tests/quota.rs` checks it against trees of both.
 pub(crate) fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
@@ -79,7 +79,7 @@ pub(crate) fn allowed_cores() -> Vec<usize> {
 pub(crate) fn tighten_timer_slack() {
     #[cfg(target_os = "linux")]
     {
-        // A refusal costs some precision and nothing else.
+        // If the call is refused, some precision is lost and nothing else.
         let _refused = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
     }
 }

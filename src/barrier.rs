@@ -1,37 +1,39 @@
-//! An asymmetric fence: nearly free on the side that runs for every timer, dear on the side that is about to sleep.
+//! An asymmetric fence: nearly free on the side that runs for every timer, expensive on the side that is about to
+//! sleep.
 //!
-//! A producer and a sleeping shard need a full fence each (`parker`, F1). The producer's would be the dearest
-//! instruction of arming a timer. Where the system can make all threads of the process pass a fence on demand
-//! (`membarrier` on Linux), the producer's shrinks to an order for the compiler, and the shard pays some microseconds
-//! each time it goes to sleep. Elsewhere, and in models, both sides are a `SeqCst` fence.
+//! A producer and a sleeping shard need a full fence each (`parker`, F1). The producer's fence would be the most
+//! expensive instruction of arming a timer. Where the system can make all threads of the process pass a fence on demand
+//! (`membarrier` on Linux), the producer's fence shrinks to an order for the compiler, and the shard pays some
+//! microseconds each time it goes to sleep. Elsewhere, and in models, both sides are a `SeqCst` fence.
 //!
 //! After M. Desnoyers et al., "User-Level Implementations of Read-Copy Update", IEEE TPDS 2012; as in folly and liburcu.
 //!
 //! # Registration
-//! A process registers for the barrier once. That takes microseconds while it has one thread, and up to some tens of
-//! milliseconds later on. So no thread that arms a timer registers: an engine with threads starts one for it, and until
-//! that has returned both sides fence.
+//! A process registers for the barrier once. The registration takes microseconds while the process has one thread, and
+//! up to some tens of milliseconds later on. So no thread that arms a timer registers: an engine with threads starts a
+//! thread for the registration, and until the registration has returned both sides fence.
 //!
 //! ```text
 //! unasked ── the system agrees ──► registered ── the system refuses a barrier later ──► refused
 //!    └────── the system refuses ─────────────────────────────────────────────────────────►┘
 //! ```
 //! - The light side drops its fence only after it has read `registered`.
-//! - The heavy side fences, and asks for the system's barrier besides unless it has read `refused`.
+//! - The heavy side fences, and also asks for the system's barrier unless it has read `refused`.
 //!
-//! While the state changes, one side may see it and the other not:
-//! - heavy asks and is obeyed: the barrier orders it, whatever the light side does.
-//! - heavy asks and is refused, because the process is not registered yet; light has read `registered`. The refusal came
-//!   before the registration, so the heavy fence is before the fence between the registration and the store of
-//!   `registered` (SB1), and the light side's later loads see what was before the heavy fence.
-//! - the system refuses what it promised (a seccomp filter that was set since): the heavy side takes `registered` back
-//!   and waits for a millisecond. No rule orders the light sides that are under way; in practice a store is seen by all
-//!   long before. Later ones fence.
+//! While the state changes, one side may see the change and the other side may not:
+//! - The heavy side asks, and the system obeys: the barrier orders the two sides, whatever the light side does.
+//! - The heavy side asks, and the system refuses because the process is not registered yet; the light side has read
+//! - The heavy side asks, and the system refuses because the process is not registered yet; the light side has
+//!   read `registered`. The refusal came before the registration, so the heavy fence is before the fence
+//!   between the registration and the store of `registered` (SB1), and the light side's later loads see the
+//!   stores made before the heavy fence.
+//!   `registered` back and waits for a millisecond. No rule orders the light sides that are under way; in practice a
+//!   store is seen by all threads long before that. Later light sides fence.
 //!
 //! # Synchronisation
 //! | pair | one side                             | other side           | what is ruled out | model |
 //! |------|--------------------------------------|----------------------|-------------------|-------|
-//! | SB1  | `register`: fence, store of the state | `light`: load        | a light side without a fence that misses what a refused heavy side did | `barrier::a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
+//! | SB1  | `register`: fence, store of the state | `light`: load        | a light side without a fence that misses the changes of a refused heavy side | `barrier::a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
 //! | SB2  | `heavy`: fence                       | `register`: fence    | the same | the same |
 
 use crate::sync::{AtomicU32, Ordering, fence};
@@ -40,11 +42,11 @@ const UNASKED: u32 = 0;
 const REGISTERED: u32 = 1;
 const REFUSED: u32 = 2;
 
-/// What the system is asked for.
+/// The system calls behind the barrier.
 pub(crate) trait System {
-    /// Announces that this process will ask for barriers. False when it is refused.
+    /// Announces that this process will ask for barriers. Returns false if the system refuses.
     fn register(&self) -> bool;
-    /// Makes all threads of the process pass a fence. False when it is refused.
+    /// Makes all threads of the process pass a fence. Returns false if the system refuses.
     fn fence_all_threads(&self) -> bool;
 }
 
@@ -73,7 +75,7 @@ impl Registration {
         let _ = self.state.compare_exchange(UNASKED, state, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Whether nobody has asked for the registration yet.
+    /// Whether no thread has asked for the registration yet.
     fn is_unasked(&self) -> bool {
         // Ordering: Relaxed. A hint.
         self.state.load(Ordering::Relaxed) == UNASKED
@@ -90,9 +92,10 @@ impl Registration {
     }
 
     pub(crate) fn heavy(&self, system: &impl System) {
-        // Ordering: Relaxed. Read before the question: only a state from before it makes a refusal a broken promise.
+        // Ordering: Relaxed. Read before the system is asked: only if the state was `registered` before is a refusal a
+        // broken promise.
         let state = self.state.load(Ordering::Relaxed);
-        // Ordering: SeqCst fence [SB2], and the heavy side of all that rests on the barrier.
+        // Ordering: SeqCst fence [SB2], and the heavy side of every ordering that relies on the barrier.
         fence(Ordering::SeqCst);
         if state != REFUSED && !system.fence_all_threads() && state == REGISTERED {
             self.revoke();
@@ -101,17 +104,18 @@ impl Registration {
 
     #[cold]
     fn revoke(&self) {
-        // Ordering: Relaxed. See "Registration": no rule orders it, the sleep does.
+        // Ordering: Relaxed. See "Registration": no rule orders this store, the sleep does.
         self.state.store(REFUSED, Ordering::Relaxed);
         crate::sync::sleep(core::time::Duration::from_millis(1));
     }
 }
 
-/// A pair of fences, `light` and `heavy`: of a light one and a heavy one, one is ordered before the other as two
-/// `SeqCst` fences are. Two light ones are not ordered.
+/// A pair of fences, `light` and `heavy`. Of a light fence and a heavy fence, one is ordered before the other as two
+/// `SeqCst` fences are. Two light fences are not ordered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
-    /// Whether the light side is nothing to the processor, as with `membarrier`: for models of what must hold without it.
+    /// Whether the light side does nothing on the processor, as with `membarrier`: for models of properties that must
+    /// hold without it.
     #[cfg(all(test, tourbillon_loom))]
     is_light_side_missing: bool,
 }
@@ -173,13 +177,13 @@ pub(crate) fn register() {}
 #[cfg(not(all(test, tourbillon_loom)))]
 static PROCESS: Registration = Registration::new();
 
-/// Whether [`register`] is still to be called, on a thread that nobody waits for.
+/// Whether [`register`] is still to be called, on a thread that no other thread waits for.
 #[cfg(not(all(test, tourbillon_loom)))]
 pub(crate) fn wants_registration() -> bool {
     PROCESS.is_unasked()
 }
 
-/// Registers the process. Takes some tens of milliseconds where it has several threads.
+/// Registers the process. Takes some tens of milliseconds if the process has several threads.
 #[cfg(not(all(test, tourbillon_loom)))]
 pub(crate) fn register() {
     PROCESS.register(&imp::Kernel);
@@ -207,7 +211,8 @@ mod imp {
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
     }
 
-    /// A process has a folder for each of its threads, and a folder has a link from each folder in it and two of its own.
+    /// A process has a folder for each of its threads. The link count of a folder is the number of its subfolders and
+    /// two.
     pub(super) fn is_single_threaded() -> bool {
         use std::os::unix::fs::MetadataExt;
         std::fs::metadata("/proc/self/task").is_ok_and(|tasks| tasks.nlink() == 3)
@@ -235,7 +240,7 @@ mod imp {
 
     #[cfg(not(all(test, tourbillon_loom)))]
     pub(super) fn is_single_threaded() -> bool {
-        // The registration is refused at once.
+        // The system refuses the registration at once.
         true
     }
 }

@@ -1,12 +1,12 @@
 //! A histogram of times, counted by many threads and read by any.
 //!
-//! A time below 2^6 ns has a bucket of its own. Above that each power of two is divided into 32 buckets of equal width, so a
-//! bucket is never wider than 1/32 of the least time in it. The times of a bucket are not told apart.
+//! A time below 2^6 ns has a bucket of its own. Above that each power of two is divided into 32 buckets of equal width,
+//! so a bucket is never wider than 1/32 of the least time in it. The times of a bucket are not distinguished.
 
 use crate::sync::{AtomicU64, Ordering};
 use core::time::Duration;
 
-/// log2 of the buckets of one power of two: a bucket's relative width is 2^-5, about 3 %.
+/// log2 of the number of buckets for one power of two: a bucket's relative width is 2^-5, about 3 %.
 const GROUPING: u32 = 5;
 /// Longer times count as this long: 2^42 ns, 73 minutes.
 const BITS: u32 = 42;
@@ -47,7 +47,7 @@ impl AtomicBuckets {
         }
     }
 
-    /// What was counted so far; what is counted meanwhile may be in it or not.
+    /// The counts so far. Times that are recorded meanwhile may or may not be included.
     pub(crate) fn load(&self) -> Buckets {
         Buckets(self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect())
     }
@@ -57,7 +57,7 @@ impl AtomicBuckets {
 #[derive(Clone, Debug)]
 pub(crate) struct Buckets(Box<[u64]>);
 
-/// Times that are not told apart.
+/// A range of times that are not distinguished, with their count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
     pub(crate) least: u64,
@@ -77,7 +77,7 @@ impl Buckets {
         }
     }
 
-    /// Those in which something was counted, in order.
+    /// The buckets in which something was counted, in order.
     pub(crate) fn occupied(&self) -> impl DoubleEndedIterator<Item = Bucket> + '_ {
         let bucket = |(index, &count): (usize, &u64)| {
             let (least, greatest) = bounds(index);
@@ -90,8 +90,8 @@ impl Buckets {
         self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// The greatest time of the bucket that holds the time which `thousandths` of 1,000 do not exceed; zero if nothing was
-    /// counted.
+    /// The greatest time of the bucket that holds the quantile: the time which `thousandths` of 1,000 do not exceed.
+    /// Zero if nothing was counted.
     pub(crate) fn quantile(&self, thousandths: u32) -> Duration {
         let rank = (u128::from(self.count()) * u128::from(thousandths)).div_ceil(1_000);
         let mut seen = 0;
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_quantile_is_that_of_the_sorted_times_rounded_up_to_its_bucket() {
-        // Each magnitude is as likely as each other.
+        // All magnitudes are equally likely.
         let mut seed = 17_u64;
         let mut times: Vec<u64> = (0..10_007)
             .map(|_| {

@@ -1,4 +1,4 @@
-//! What a shard counts. Counters are read without stopping anything, so a snapshot is not of one instant.
+//! The counters of a shard. They are read without stopping anything, so a snapshot is not of one instant.
 
 use crate::buckets::{AtomicBuckets, Buckets};
 use crate::sync::{AtomicU64, Ordering};
@@ -25,12 +25,12 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Sets it to `value` unless it is more.
+    /// Sets the counter to `value` unless it is higher.
     pub(crate) fn raise(&self, value: u64) {
         self.0.fetch_max(value, Ordering::Relaxed);
     }
 
-    /// Sets it to `value`; what it was.
+    /// Sets the counter to `value` and returns the value it had.
     fn replace(&self, value: u64) -> u64 {
         self.0.swap(value, Ordering::Relaxed)
     }
@@ -40,14 +40,14 @@ impl Counter {
     }
 }
 
-/// How long it takes until a refusal is no longer news: one that comes later begins another episode.
+/// The time after which a refusal is no longer recent: a refusal that comes later starts another episode.
 pub(crate) const EPISODE: Duration = Duration::from_secs(1);
 
 /// Calls that were refused for one reason.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     count: Counter,
-    /// When, in nanoseconds; `u64::MAX` is never.
+    /// The time of the last refusal, in nanoseconds; `u64::MAX` means never.
     last: Counter,
 }
 
@@ -58,7 +58,7 @@ impl Refusals {
         Self { count: Counter::new(), last }
     }
 
-    /// Counts one. True when it begins an episode.
+    /// Counts a refusal. Returns true if it starts an episode.
     pub(crate) fn note(&self, now: Timestamp) -> bool {
         self.count.add(1);
         let now = now.as_nanos().min(u64::MAX - 1);
@@ -69,7 +69,7 @@ impl Refusals {
         self.count.get()
     }
 
-    /// Whether the last one is news at `now`.
+    /// Whether the last refusal is recent at `now`.
     pub(crate) fn is_recent(&self, now: Timestamp) -> bool {
         is_within_episode(self.last.get(), now.as_nanos())
     }
@@ -79,24 +79,25 @@ fn is_within_episode(last: u64, now: u64) -> bool {
     last != u64::MAX && Timestamp::from_nanos(now) - Timestamp::from_nanos(last) <= EPISODE
 }
 
-/// The counters of one shard: what its thread writes, and what the workers write, on lines of their own.
+/// The counters of one shard: those that its thread writes, and those that the workers write, on lines of their own.
 #[derive(Debug)]
 pub(crate) struct ShardCounters {
     pub(crate) turns: Counter,
     pub(crate) wakes: Counter,
     pub(crate) stale: Counter,
-    /// Due chunks and tickets that were handed over.
+    /// The numbers of due chunks and tickets that were handed over.
     handed_over: Counter,
     handed_tickets: Counter,
-    /// When, the last time that nothing waited for a worker before.
+    /// The time of the last handover before which nothing waited for a worker.
     queued_from: Counter,
     pub(crate) tickets: Counter,
     /// Due tickets that are not handed over, since too many are on their way.
     pub(crate) held_back: Counter,
     pub(crate) pin_refused: Counter,
-    /// Due tickets of owned timers that were posted again, for a deadline put off meanwhile.
+    /// Due tickets of owned timers that were posted again, because their deadline was put off meanwhile.
     pub(crate) put_off: Counter,
-    /// Since when the shard owes a turn (`shard::pulse`), in nanoseconds; ahead of the present while it may sleep.
+    /// The moment since which the shard owes a turn (`shard::pulse`), in nanoseconds; in the future
+    /// while the shard may sleep.
     pub(crate) owed_from: Counter,
     pub(crate) stalls: Counter,
     /// Times that another thread took the shard over from a leader that a handler held up.
@@ -104,12 +105,12 @@ pub(crate) struct ShardCounters {
     worst_stall_nanos: Counter,
     pub(crate) fired: CachePadded<Counter>,
     begun: CachePadded<Counter>,
-    /// When the latest chunk was handed over that a worker has begun.
+    /// The time of the handover of the latest chunk that a worker has begun.
     begun_from: Counter,
     /// Runs of owned timers' handlers.
     pub(crate) owned_fired: Counter,
     pub(crate) stale_at_worker: Counter,
-    /// Tickets that a worker posted again, and those of owned timers that it freed.
+    /// Tickets that a worker posted again, and tickets of owned timers that it freed.
     pub(crate) passed_on: Counter,
     pub(crate) panics: Counter,
     pub(crate) busy_nanos: Counter,
@@ -156,7 +157,7 @@ impl ShardCounters {
         self.busy_nanos.add(nanos(time));
     }
 
-    /// To be called by the shard's thread, which alone writes this.
+    /// Notes the lateness of a stall. Called only by the shard's thread, which alone writes this counter.
     pub(crate) fn note_stall(&self, late: Duration) {
         self.worst_stall_nanos.raise(nanos(late));
     }
@@ -165,12 +166,12 @@ impl ShardCounters {
         Duration::from_nanos(self.worst_stall_nanos.get())
     }
 
-    /// For how long the shard has owed a turn.
+    /// The time for which the shard has owed a turn.
     pub(crate) fn behind(&self, now: Timestamp) -> Duration {
         now - Timestamp::from_nanos(self.owed_from.get())
     }
 
-    /// Due tickets go to the workers in `chunks`.
+    /// Counts due tickets that go to the workers in `chunks`.
     pub(crate) fn hand_over(&self, chunks: u64, tickets: u64, now: Timestamp) {
         if self.waiting_tickets() == 0 {
             self.queued_from.set(now.as_nanos());
@@ -179,30 +180,31 @@ impl ShardCounters {
         self.handed_tickets.add(tickets);
     }
 
-    /// A worker takes the first ticket of a chunk that was handed over at `handed_over`.
+    /// Notes that a worker takes the first ticket of a chunk that was handed over at `handed_over`.
     #[inline]
     pub(crate) fn begin_chunk(&self, handed_over: Timestamp) {
         self.begun.add(1);
         self.begun_from.raise(handed_over.as_nanos());
     }
 
-    /// Chunks that were handed over and not begun.
+    /// The number of chunks that were handed over and not begun.
     pub(crate) fn waiting_chunks(&self) -> u64 {
         // Begun first: a chunk is handed over before it is begun.
         let begun = self.begun.get();
         self.handed_over.get().saturating_sub(begun)
     }
 
-    /// Due tickets that no worker has taken, handed over or held back.
+    /// The number of due tickets that no worker has taken, handed over or held back.
     pub(crate) fn waiting_tickets(&self) -> u64 {
-        // Taken first, as above.
+        // Taken first, for the same reason as in `waiting_chunks`.
         let taken = [&self.fired, &self.owned_fired, &self.stale_at_worker, &self.passed_on];
         let taken = taken.map(Counter::get).iter().sum();
         self.handed_tickets.get().saturating_sub(taken) + self.held_back.get()
     }
 
-    /// For how long the first of `waiting_tickets` has waited, if they are begun in the order in which they were handed
-    /// over; longer by the time to the chunk before it, if that one waited too. Zero when none waits.
+    /// The time for which the first of `waiting_tickets` has waited, if they are begun in the order in which they were
+    /// handed over. If the chunk before that ticket's chunk waited too, the result is longer by the time between the
+    /// handovers of the two chunks. Zero if no ticket waits.
     pub(crate) fn waited(&self, now: Timestamp) -> Duration {
         if self.waiting_tickets() == 0 {
             return Duration::ZERO;

@@ -1,11 +1,13 @@
-//! What is to be done in the child of a fork, which has none of the parent's threads.
+//! Actions that run in the child of a fork, which has none of the parent's threads.
 //!
-//! An engine that has threads is watched: its action runs in each child, on the one thread that there is, before `fork`
-//! returns. Actions change atomic words and do nothing else, since a lock may be held by a thread that is not there.
+//! An engine that has threads registers an action. The action runs in each child, on the child's only thread, before
+//! `fork` returns. Actions change atomic words and do nothing else, since a lock may be held by a thread that the child
+//! does not have.
 //!
 //! # Invariants
 //! J1. The list of places only grows, and its places are never freed. A place holds an action or null.
-//! J2. An action is freed after it was taken out of its place. The child, a copy of one moment, finds it whole or null.
+//! J2. An action is freed after it was taken out of its place. The child, a copy of one moment, finds the action whole
+//!     or null.
 
 pub(crate) use imp::{Watch, watch};
 
@@ -33,10 +35,10 @@ mod imp {
 
     impl Drop for Watch {
         fn drop(&mut self) {
-            // Ordering: AcqRel [J2]. It is out of its place before it is freed.
+            // Ordering: AcqRel [J2]. The action is out of its place before it is freed.
             let action = self.0.action.swap(ptr::null_mut(), Ordering::AcqRel);
             if !action.is_null() {
-                // SAFETY: J2: `watch` put it there, and we took it out.
+                // SAFETY: J2: `watch` put the action there, and we took it out.
                 drop(unsafe { Box::from_raw(action) });
             }
         }
@@ -58,17 +60,18 @@ mod imp {
         for place in places() {
             // Ordering: Acquire [J2]. Pairs with `watch`: the action.
             let action = place.action.load(Ordering::Acquire);
-            // SAFETY: J2: it was in its place at the fork, and there is no other thread that takes it out.
+            // SAFETY: J2: the action was in its place at the fork, and the child has no other thread that takes it out.
             if let Some(action) = unsafe { action.as_ref() } {
                 action();
             }
         }
     }
 
-    /// Has `action` run in each child of this process.
+    /// Registers `action`, which then runs in each child of this process.
     pub(crate) fn watch(action: InChild) -> Watch {
         IS_LISTENING.get_or_init(|| {
-            // SAFETY: the function lives as long as the process. Without memory the call fails, and children stay unnoticed.
+            // SAFETY: the function lives as long as the process. If memory is short, the call fails, and children stay
+            // unnoticed.
             let _refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         let action = Box::into_raw(Box::new(action));
@@ -93,7 +96,7 @@ mod imp {
             // Ordering: Relaxed. Published by the CAS.
             place.older.store(newest, Ordering::Relaxed);
             let new = ptr::from_ref(place).cast_mut();
-            // Ordering: Release [J1]. The place, and by the release sequence those before it.
+            // Ordering: Release [J1]. The place, and by the release sequence the places before it.
             match NEWEST.compare_exchange(newest, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return place,
                 Err(newer) => newest = newer,

@@ -1,7 +1,8 @@
-//! When a shard sleeps, and who wakes it.
+//! The sleep of a shard, and the rule by which producers wake it.
 //!
-//! A producer must wake the shard if its ticket is due before the shard would wake by itself, must not otherwise, and
-//! only the first producer to notice should pay. One word says until when the shard sleeps; the producer compares.
+//! A producer must wake the shard if its ticket is due before the shard would wake by itself, must not wake it
+//! otherwise, and only the first producer to notice should pay. One word holds the end of the shard's sleep; the
+//! producer compares.
 //!
 //! # Layout
 //! ```text
@@ -14,23 +15,23 @@
 //! # Invariants
 //! K1. Between a push and the moment when the pushed ticket is due, the shard looks at its lanes at least once.
 //!
-//! The shard announces, fences, drains its lanes once more, and sleeps only if nothing it found is earlier than what it
-//! announced ([`Parker::sleep`]). The producer pushes, fences, and reads the word. The two fences are ordered (`barrier`),
-//! so:
+//! The shard announces its sleep, fences, drains its lanes once more, and sleeps only if no ticket it found is earlier
+//! than the announced moment ([`Parker::sleep`]). The producer pushes, fences, and reads the word. The two fences are
+//! ordered (`barrier`), so:
 //! - Case A, the producer's fence is first: the drain after the shard's fence sees the ticket.
 //! - Case B, the shard's fence is first: the producer reads the announced word, or a later one. If the ticket is
-//!   earlier it takes the announcement away by a CAS and unparks; if the CAS fails, another producer just did, or the
-//!   shard woke and will look at its lanes before it sleeps again.
+//!   earlier, the producer takes the announcement away by a CAS and unparks. If the CAS fails, another producer has
+//!   just taken the announcement away, or the shard woke and will look at its lanes before it sleeps again.
 //!
 //! The same fences serve the shutdown: it closes the word, fences, and collects every armed timer. A scheduler whose
-//! push is not seen reads the closed word and takes its own timer back.
+//! push the shutdown does not see reads the closed word and takes its own timer back.
 //!
 //! # Transitions
 //! | operation  | from -> to                 | otherwise                         |
 //! |------------|----------------------------|-----------------------------------|
 //! | `announce` | awake -> moment              | closed: false                     |
 //! | `withdraw` | moment -> awake              | awake, closed: nothing            |
-//! | `notify`   | later moment -> awake, unpark| awake, earlier: nothing; closed: says so |
+//! | `notify`   | later moment -> awake, unpark| awake, earlier: nothing; closed: `Closed` |
 //! | `close`    | any -> closed, unpark      |                                   |
 //!
 //! # Synchronisation
@@ -53,13 +54,13 @@ const CLOSED: u64 = u64::MAX;
 /// No thread has slept here yet.
 const NOBODY: u64 = u64::MAX;
 
-/// What a producer learns from `notify`.
+/// The result of `notify`: whether the engine still takes timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Notified {
-    /// The shard will look in time.
+    /// The shard will look at its lanes in time.
     Open,
-    /// The engine is shut down: nobody may look again.
+    /// The engine is shut down: the shard may never look at its lanes again.
     Closed,
 }
 
@@ -85,18 +86,19 @@ impl Parker {
         }
     }
 
-    /// Makes the calling thread, number `n` of the roster, the one that sleeps here. Another thread may follow later: a wake
-    /// that was meant for the earlier one then wakes the later one for nothing, which looks at the lanes anyway.
+    /// Makes the calling thread, number `n` of the roster, the one that sleeps here. Another thread may follow later. A
+    /// wake that was meant for the earlier thread then wakes the later thread for nothing, and the later thread looks
+    /// at the lanes anyway.
     pub(crate) fn adopt_current_thread(&self, n: usize) {
         self.roster.enter_current_thread(n);
-        // Ordering: Relaxed [K2]. The announcement hands it over.
+        // Ordering: Relaxed [K2]. The announcement hands the number over.
         self.sleeper.store(n as u64, Ordering::Relaxed);
     }
 
-    /// One sleep of the shard: announces it, asks `may_sleep`, runs `park` if the answer is yes, and withdraws. What
-    /// `park` returned, or false when it did not run.
+    /// One sleep of the shard: announces it, calls `may_sleep`, calls `park` if `may_sleep` returned true, and
+    /// withdraws the announcement. Returns the result of `park`, or false if `park` was not called.
     ///
-    /// `may_sleep` drains the lanes once more, and returns whether nothing in them is due before `until` (K1).
+    /// `may_sleep` drains the lanes once more, and returns whether no ticket in them is due before `until` (K1).
     pub(crate) fn sleep(
         &self,
         until: Option<Timestamp>,
@@ -108,12 +110,12 @@ impl Parker {
         slept
     }
 
-    /// Announces that the shard is going to sleep, and must be woken for deadlines before `until`. False when the engine
-    /// was shut down.
+    /// Announces that the shard is going to sleep, and must be woken for deadlines before `until`. Returns false if the
+    /// engine was shut down.
     fn announce(&self, until: Option<Timestamp>) -> bool {
         let until = until.map_or(UNTIL_WOKEN, |until| until.as_nanos().clamp(AWAKE + 1, UNTIL_WOKEN));
-        // Ordering: Release [K2]. Pairs with `wake` and `close`: who takes the announcement away finds the thread to
-        // unpark. The fence orders the rest; a CAS because `close` must not be overwritten.
+        // Ordering: Release [K2]. Pairs with `wake` and `close`: the thread that takes the announcement away finds the
+        // thread to unpark. The fence orders the rest; a CAS because `close` must not be overwritten.
         let announced =
             self.wake_at.compare_exchange(AWAKE, until, Ordering::Release, Ordering::Relaxed).is_ok();
         // Ordering: heavy fence [F1]: the announcement is before the drain that follows.
@@ -121,20 +123,21 @@ impl Parker {
         announced
     }
 
-    /// Is awake again.
+    /// Withdraws the announcement: the shard is awake again.
     fn withdraw(&self) {
         // Ordering: Relaxed. A hint for the CAS.
         let until = self.wake_at.load(Ordering::Relaxed);
         if until != AWAKE && until != CLOSED {
-            // Ordering: Relaxed. Whoever changed the word meanwhile made it awake or closed: nothing is left to do.
+            // Ordering: Relaxed. A thread that changed the word meanwhile made it awake or closed: nothing is left to
+            // do.
             let _ = self.wake_at.compare_exchange(until, AWAKE, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
     /// Sleeps until unparked, or for `timeout`. May return early; the caller looks again.
     pub(crate) fn park(&self, timeout: Option<Duration>) {
-        // Ordering: Relaxed. If the unpark was consumed by somebody else on this thread, a clock perhaps, then what the
-        // waker wrote before it is seen here.
+        // Ordering: Relaxed. If other code on this thread, a clock perhaps, consumed the unpark, then this load sees
+        // the stores that the waker made before the unpark.
         if matches!(self.wake_at.load(Ordering::Relaxed), AWAKE | CLOSED) {
             return;
         }
@@ -144,14 +147,14 @@ impl Parker {
         }
     }
 
-    /// Wakes the shard if it sleeps beyond what `deadline` allows. Called after a push.
+    /// Wakes the shard if it sleeps longer than `deadline` allows. Called after a push.
     #[inline]
     pub(crate) fn notify(&self, deadline: Timestamp) -> Notified {
         // Ordering: light fence [F1, F2]: the push is before the load.
         self.barrier.light();
-        // Ordering: Relaxed. The fence orders it.
+        // Ordering: Relaxed. The fence orders this load.
         let until = self.wake_at.load(Ordering::Relaxed);
-        // Whatever its deadline, every timer is before the end that `CLOSED` stands for.
+        // All timers are before the end that `CLOSED` stands for, whatever their deadlines.
         let deadline = deadline.as_nanos().min(CLOSED - 1);
         if deadline < until { self.wake(until, deadline) } else { Notified::Open }
     }
@@ -162,7 +165,7 @@ impl Parker {
             if until == CLOSED {
                 return Notified::Closed;
             }
-            // Ordering: Acquire [K2]. The thread that announced. Failure Relaxed: a hint for the retry.
+            // Ordering: Acquire [K2]. The number of the thread that announced. Failure Relaxed: a hint for the retry.
             match self.wake_at.compare_exchange(until, AWAKE, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     // Ordering: Relaxed. A counter.
@@ -176,12 +179,13 @@ impl Parker {
         Notified::Open
     }
 
-    /// Wakes the shard if it sleeps at all.
+    /// Wakes the shard if it sleeps, whatever the end of its sleep.
     pub(crate) fn wake_if_asleep(&self) {
         let _ = self.notify(Timestamp::ZERO);
     }
 
-    /// As [`wake_if_asleep`](Self::wake_if_asleep), where it is `wanted`, which is looked at after the caller's changes (F1).
+    /// Calls [`wake_if_asleep`](Self::wake_if_asleep) if `wanted` returns true. `wanted` is called after the caller's
+    /// changes (F1).
     pub(crate) fn wake_if_asleep_and(&self, wanted: impl FnOnce() -> bool) {
         // Ordering: light fence [F1]: the caller's changes are before the look.
         self.barrier.light();
@@ -190,16 +194,17 @@ impl Parker {
         }
     }
 
-    /// Takes no more timers; the shard, if it sleeps, wakes to see it.
+    /// Closes the word, so that the engine takes no more timers. If the shard sleeps, it wakes and sees the closing.
     pub(crate) fn close(&self) {
-        // Ordering: Acquire [K2]. The thread that announced. An RMW, so that an announcement before it is seen.
+        // Ordering: Acquire [K2]. The number of the thread that announced. An RMW, so that an announcement before it is
+        // seen.
         self.wake_at.swap(CLOSED, Ordering::Acquire);
         // Ordering: heavy fence [F2]: the closing is before the collection that follows.
         self.barrier.heavy();
         self.unpark();
     }
 
-    /// As `close`, in the child of a fork, which has no other thread to order anything against, nor one to wake.
+    /// Like `close`, in the child of a fork, which has no other thread to order anything against or to wake.
     pub(crate) fn close_in_child(&self) {
         // Ordering: Relaxed. There is one thread.
         self.wake_at.store(CLOSED, Ordering::Relaxed);
@@ -211,12 +216,13 @@ impl Parker {
     }
 
     fn unpark(&self) {
-        // Ordering: Relaxed [K2]. The thread of the announcement that was taken away, or one that sleeps here since.
+        // Ordering: Relaxed [K2]. The thread of the announcement that was taken away, or a thread that sleeps here
+        // since.
         let sleeper = self.sleeper.load(Ordering::Relaxed);
         self.roster.unpark(usize::try_from(sleeper).unwrap_or(usize::MAX));
     }
 
-    /// How often a producer woke the shard.
+    /// The number of times that a producer woke the shard.
     pub(crate) fn unparks(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.unparks.load(Ordering::Relaxed)

@@ -1,17 +1,17 @@
-//! How the system schedules the engine's own threads: for how long at a time, and how urgently.
+//! The scheduling of the engine's own threads by the system: the length of their slices, and their priority.
 //!
-//! A thread that wakes on a busy core waits there until the thread that runs has had its slice, some milliseconds by
-//! default. A thread that asks for a short slice of its own has an earlier virtual deadline, and goes first (I. Stoica and
-//! H. Abdel-Wahab, "Earliest Eligible Virtual Deadline First", 1995; Linux since 6.12 lets threads ask without privilege).
-//! What the system refuses is counted and has no other effect.
+//! A thread that wakes on a busy core waits there until the running thread has had its slice, some milliseconds by
+//! default. A thread that asks for a short slice of its own has an earlier virtual deadline, and goes first (I. Stoica
+//! and H. Abdel-Wahab, "Earliest Eligible Virtual Deadline First", 1995; Linux since 6.12 lets threads ask without
+//! privilege). A request that the system refuses is counted and has no other effect.
 
 use crate::counters::Counter;
 use core::time::Duration;
 
-/// What an engine's threads ask for.
+/// The scheduling that an engine's threads ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheduling {
-    /// For how long a thread wants to run at a time; `None` leaves that to the system.
+    /// The time for which a thread wants to run at once; `None` leaves it to the system.
     pub(crate) slice: Option<Duration>,
     pub(crate) priority: Priority,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Scheduling {
 impl Scheduling {
     /// The shortest slice that Linux grants.
     pub(crate) const SHORTEST_SLICE: Duration = Duration::from_micros(100);
-    /// The longest.
+    /// The longest slice that Linux grants.
     pub(crate) const LONGEST_SLICE: Duration = Duration::from_millis(100);
 }
 
@@ -29,18 +29,19 @@ impl Default for Scheduling {
     }
 }
 
-/// How urgent a thread is to the system.
+/// The urgency of a thread to the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// That of the thread that starts it.
+    /// The priority of the thread that starts it.
     Inherited,
     /// A nice value, from -20 (urgent) to 19.
     Nice(i8),
-    /// Before every thread that is not a real-time one, from 1 to 99 (urgent); by turns with those of the same priority.
+    /// Before all threads that are not real-time ones, from 1 to 99 (urgent); in turns with
+    /// threads of the same priority.
     RealTime(u8),
 }
 
-/// How many threads were not scheduled as they asked.
+/// The numbers of threads that were not scheduled as they asked.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulingRefusals {
     pub(crate) slices: Counter,
@@ -48,7 +49,7 @@ pub(crate) struct SchedulingRefusals {
 }
 
 impl Scheduling {
-    /// Asks for the calling thread, and counts what is refused.
+    /// Asks for this scheduling for the calling thread, and counts refusals.
     pub(crate) fn apply_here(self, refusals: &SchedulingRefusals) {
         if self.priority != Priority::Inherited && !imp::set_priority(self.priority) {
             refusals.priorities.add(1);
@@ -100,7 +101,7 @@ mod imp {
     fn set(attributes: Attributes) -> bool {
         let attributes = Attributes { size: SIZE, flags: attributes.flags | RESET_ON_FORK, ..attributes };
         let (wanted, no_flags) = (&raw const attributes, 0 as libc::c_long);
-        // SAFETY: the kernel reads as many bytes as `size` says, and writes none unless the size is wrong.
+        // SAFETY: the kernel reads as many bytes as `size` states, and writes none unless the size is wrong.
         unsafe { libc::syscall(libc::SYS_sched_setattr, CALLING_THREAD, wanted, no_flags) == 0 }
     }
 
@@ -120,7 +121,7 @@ mod imp {
         })
     }
 
-    /// Older systems take the call and ignore it, so the answer is read back.
+    /// Older systems accept the call and ignore it, so the slice is read back.
     pub(super) fn set_slice(slice: Duration) -> bool {
         let Some(now) = of_this_thread() else { return false };
         if now.policy != libc::SCHED_OTHER.cast_unsigned() {
@@ -134,7 +135,7 @@ mod imp {
     mod tests {
         use super::*;
 
-        /// Runs on a thread of its own: what is set does not go away.
+        /// Runs `f` on a thread of its own, since the settings stay with the thread.
         fn on_a_thread<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
             crate::sync::thread::spawn(f).join().unwrap()
         }
@@ -163,7 +164,7 @@ mod imp {
 
         #[test]
         fn a_nice_value_is_set() {
-            // To be less urgent is anybody's right.
+            // Any thread may become less urgent.
             let (set, after) = on_a_thread(|| (set_priority(Priority::Nice(7)), of_this_thread().unwrap()));
             assert!(set);
             assert_eq!(after.nice, 7);

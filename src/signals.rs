@@ -1,13 +1,14 @@
 //! Keeps signals away from the engine's threads.
 //!
-//! A signal that is sent to a process goes to any thread that does not block it. A program that blocks SIGTERM and waits
-//! for it has its own threads in hand, and not those of an engine that was built before. So the engine's threads are
-//! started with signals blocked: a thread inherits the mask of the thread that starts it.
+//! A signal that is sent to a process goes to any thread that does not block it. A program that blocks SIGTERM and
+//! waits for it controls its own threads, but not the threads of an engine that was built before. So the engine's
+//! threads are started with signals blocked: a thread inherits the mask of the thread that starts it.
 //!
-//! Open remain those that a thread's own instruction raises: SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS. Blocked,
-//! they would end the process before the handler that reports them. So would SIGABRT, which an abort sends to its own thread.
+//! Some signals stay open. SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP and SIGSYS are raised by a thread's own
+//! instruction: blocked, they would end the process before the handler that reports them. The same is true of SIGABRT,
+//! which an abort sends to its own thread.
 
-/// Blocks signals on the calling thread until it is dropped there.
+/// Blocks signals on the calling thread until the value is dropped there.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Blocked(imp::Mask);
@@ -32,7 +33,7 @@ mod imp {
     const LEFT_OPEN: [libc::c_int; 7] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT];
 
-    /// What was blocked before; nothing where the system did not say.
+    /// The mask before the blocking; nothing if the system did not report it.
     pub(super) struct Mask(Option<libc::sigset_t>);
 
     impl fmt::Debug for Mask {
@@ -50,7 +51,7 @@ mod imp {
             // SAFETY: the set is initialised.
             unsafe { libc::sigdelset(set.as_mut_ptr(), signal) };
         }
-        // SAFETY: the first set is initialised, the second one is written where the call succeeds.
+        // SAFETY: the first set is initialised, the second one is written if the call succeeds.
         let outcome = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), before.as_mut_ptr()) };
         // SAFETY: the call has succeeded.
         Mask((outcome == 0).then(|| unsafe { before.assume_init() }))
@@ -58,7 +59,7 @@ mod imp {
 
     pub(super) fn restore(Mask(before): &Mask) {
         if let Some(before) = before {
-            // SAFETY: a mask that the system gave.
+            // SAFETY: the mask came from the system.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
         }
     }

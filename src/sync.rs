@@ -1,7 +1,7 @@
 //! The one door to atomics, cells and threads.
 //!
-//! Built for a model (`--cfg tourbillon_loom`, library tests only) the same names are loom's, so that the models in
-//! `loom_tests/` explore the very code that users run.
+//! In a build for a model (`--cfg tourbillon_loom`, library tests only) the same names are loom's, so that the models
+//! in `loom_tests/` explore the code that users run.
 
 #[cfg(all(test, tourbillon_loom))]
 mod imp {
@@ -17,7 +17,7 @@ mod imp {
         thread::park();
     }
 
-    /// A model has no time: a short one passes while other threads go on.
+    /// A model has no time: a short doze passes while other threads go on.
     pub(crate) fn doze(_: std::time::Duration) {
         thread::yield_now();
     }
@@ -49,7 +49,7 @@ mod imp {
     pub(crate) use std::sync::Mutex as ModelledMutex;
     pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-    /// A park of which a model waits for the end of its time.
+    /// A park whose timeout a model waits for.
     pub(crate) use std::thread::park_timeout as doze;
     pub(crate) use std::thread::{self, park_timeout, sleep};
 
@@ -92,9 +92,9 @@ mod imp {
 }
 
 pub(crate) use imp::*;
-/// An `Arc` that models do not track: for what is shared by users and executors.
+/// An `Arc` that models do not track: for objects that users and executors share.
 pub(crate) use std::sync::Arc as StdArc;
-/// Locks for the rare paths only: start, stop, waiting for a handler; and those of the maps. No model enters them.
+/// Locks for the rare paths only: start, stop, waiting for a handler. Also the locks of the maps. No model enters them.
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 #[cfg(feature = "tasks")]
 pub(crate) use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};

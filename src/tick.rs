@@ -11,8 +11,8 @@ pub use tourbillon_wheel::Tick;
 /// The clocks of a process that keep real time share one origin, so that timestamps of different engines compare, and
 /// convert from and to `std::time::Instant` and `SystemTime` by [`From`]. A `ManualClock` has a time of its own.
 ///
-/// The operators saturate: adding [`Duration::MAX`] gives [`Timestamp::MAX`], 584 years after the origin, and the
-/// difference to a later moment is zero. The `checked` methods say so instead.
+/// The operators saturate: adding [`Duration::MAX`] returns [`Timestamp::MAX`], 584 years after the origin, and the
+/// difference to a later moment is zero. The `checked` methods return `None` instead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,26 +55,26 @@ impl Timestamp {
         self.0
     }
 
-    /// The moment `delay` later, `None` if that is after [`Timestamp::MAX`].
+    /// The moment `delay` later. `None` if it is after [`Timestamp::MAX`].
     #[must_use]
     pub fn checked_add(self, delay: Duration) -> Option<Self> {
         self.0.checked_add(nanos(delay)?).map(Self)
     }
 
-    /// The moment `time` earlier, `None` if that is before the origin.
+    /// The moment `time` earlier. `None` if it is before the origin.
     #[must_use]
     pub fn checked_sub(self, time: Duration) -> Option<Self> {
         self.0.checked_sub(nanos(time)?).map(Self)
     }
 
-    /// The time since `earlier`, `None` if that is later.
+    /// The time since `earlier`. `None` if `earlier` is the later moment.
     #[must_use]
     pub fn checked_duration_since(self, earlier: Self) -> Option<Duration> {
         self.0.checked_sub(earlier.0).map(Duration::from_nanos)
     }
 }
 
-/// Seconds and nanoseconds apart: `as_nanos` would take a 128-bit multiplication on the path that arms.
+/// Converts seconds and nanoseconds separately: `as_nanos` would need a 128-bit multiplication on the arming path.
 #[inline]
 fn nanos(time: Duration) -> Option<u64> {
     time.as_secs().checked_mul(1_000_000_000)?.checked_add(u64::from(time.subsec_nanos()))
@@ -113,12 +113,12 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The length of a tick, for moments on an engine's clock. See [`tourbillon_wheel::TickLength`] for what is rounded how.
+/// The length of a tick, for moments on an engine's clock. For the rounding see [`tourbillon_wheel::TickLength`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TickLength(tourbillon_wheel::TickLength);
 
 impl TickLength {
-    /// `nanos` must not be zero; the builder checks it.
+    /// A tick of `nanos`, which must not be zero; the builder checks it.
     pub(crate) fn from_nanos(nanos: u64) -> Self {
         debug_assert!(nanos > 0);
         Self(tourbillon_wheel::TickLength::from_nanos(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN)))
@@ -148,7 +148,7 @@ impl TickLength {
         Timestamp(self.0.first_deadline_of(tick))
     }
 
-    /// How many ticks pass within `time`.
+    /// The number of whole ticks within `time`.
     pub(crate) fn whole_ticks(self, time: Duration) -> u64 {
         self.0.whole_ticks(time)
     }

@@ -1,11 +1,11 @@
-//! Tickets: what the wheel and the lanes carry.
+//! Tickets, which the wheel and the lanes carry.
 
 use crate::tick::{Tick, TickLength, Timestamp};
 pub use tourbillon_wheel::TimerId;
 
-/// "Look at timer `index` at `tick`, if it is still the one that `stamp` says."
+/// "Look at timer `index` at `tick`, if its stamp is still `stamp`."
 ///
-/// A ticket is a hint: the timer's own words decide. One that outlives its timer is stale and does no harm.
+/// A ticket is a hint: the timer's own words decide. A ticket that outlives its timer is stale and does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) tick: Tick,
@@ -20,11 +20,11 @@ impl tourbillon_wheel::Ticket for Ticket {
     }
 }
 
-/// Due tickets that go on together: at most [`CHUNK_TICKETS`](crate::limits::CHUNK_TICKETS).
+/// Due tickets that are passed on together: at most [`CHUNK_TICKETS`](crate::limits::CHUNK_TICKETS).
 pub(crate) type Chunk = Vec<Ticket>;
 
-/// A ticket as a producer posts it. The tick is worked out when the shard finds the timer still armed, which most are
-/// not: a division that the producer is spared, and usually the shard too.
+/// A ticket as a producer posts it. The shard computes the tick when it finds the timer still armed, and most timers
+/// are not: the producer is spared a division, and usually the shard is too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Posting {
     pub(crate) deadline: Timestamp,
@@ -33,7 +33,7 @@ pub(crate) struct Posting {
 }
 
 impl Ticket {
-    /// Whether it stands for a timer that a handle owns.
+    /// Whether the ticket stands for a timer that a handle owns.
     pub(crate) fn is_owned(&self) -> bool {
         self.stamp > u32::MAX >> 1
     }

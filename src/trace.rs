@@ -1,20 +1,20 @@
-//! The one door to `tracing`: what an engine has to say to its operator, as events with the target `tourbillon`.
+//! The one door to `tracing`: the events for an engine's operator, with the target `tourbillon`.
 //!
-//! Without the feature these functions are empty, so that their callers need not know of it. None of them is called where
-//! timers are scheduled, armed or fired, but for the first refusal of an episode and for panics. A subscriber that panics
-//! costs its event.
+//! Without the feature these functions are empty, so that their callers need not know of it. None of them is called
+//! where timers are scheduled, armed or fired, except for the first refusal of an episode and for panics. If a
+//! subscriber panics, its event is lost.
 
 use core::any::Any;
 use core::time::Duration;
 
-/// An event of this level with this message and these variables as its fields.
+/// Emits an event of this level with this message and these variables as its fields.
 #[cfg(feature = "tracing")]
 macro_rules! event {
     ($level:ident, $message:literal, $($field:ident),+) => {{
         use std::panic::{AssertUnwindSafe, catch_unwind};
         let event = AssertUnwindSafe(|| tracing::$level!(target: "tourbillon", $($field,)+ $message));
         if let Err(panic) = catch_unwind(event) {
-            // Its drop may panic in turn: leaking it ends the chain.
+            // The drop of the panic's payload may panic in turn: leaking the payload ends the chain.
             Box::leak(panic);
         }
     }};
@@ -27,7 +27,8 @@ macro_rules! event {
     }};
 }
 
-/// `workers` run its handlers; zero where the shards do, or an executor that does not say.
+/// Reports that an engine has started. `workers` threads run its handlers; zero if the shards run them, or an executor
+/// that does not report its number of threads.
 pub(crate) fn started(engine: u64, shards: usize, tick: Duration, workers: usize) {
     let tick_seconds = tick.as_secs_f64();
     event!(info, "engine started", engine, shards, tick_seconds, workers);
@@ -37,33 +38,33 @@ pub(crate) fn stopped(engine: u64, fired: u64, cancelled: u64, returned: u64) {
     event!(info, "engine stopped", engine, fired, cancelled, returned);
 }
 
-/// A shard is late: once for each stall.
+/// Reports that a shard is late: once for each stall.
 #[cold]
 pub(crate) fn stalled(engine: u64, shard: usize, late: Duration, ticks: u64) {
     let late_seconds = late.as_secs_f64();
     event!(warn, "shard stalled", engine, shard, late_seconds, ticks);
 }
 
-/// The stall is over; it was so late at the worst.
+/// Reports that a stall is over. `worst` is its greatest lateness.
 #[cold]
 pub(crate) fn caught_up(engine: u64, shard: usize, worst: Duration, ticks: u64) {
     let worst_seconds = worst.as_secs_f64();
     event!(info, "shard caught up", engine, shard, worst_seconds, ticks);
 }
 
-/// Timers are refused for want of slots: once for each episode.
+/// Reports that timers are refused for want of slots: once for each episode.
 #[cold]
 pub(crate) fn engine_full(engine: u64, capacity: u32) {
     event!(warn, "engine full", engine, capacity);
 }
 
-/// Timers are refused, or wait, for want of room in a lane: once for each episode.
+/// Reports that timers are refused, or wait, for want of room in a lane: once for each episode.
 #[cold]
 pub(crate) fn lane_full(engine: u64, shard: usize, lane_capacity: u64) {
     event!(warn, "lane full", engine, shard, lane_capacity);
 }
 
-/// A handler, a payload's drop or an executor panicked.
+/// Reports that a handler, a payload's drop or an executor panicked.
 #[cold]
 pub(crate) fn panicked(panic: &(dyn Any + Send)) {
     let text = panic.downcast_ref::<&str>().copied();

@@ -1,8 +1,8 @@
 //! Handlers that a shard's leader runs itself, and the thread that watches whether they return.
 //!
-//! A leader that is about to run handlers says so and lets go of its shard (`shard::seat`). One of the threads that stand
-//! by watches: it looks at all shards once in a while, and takes a shard over whose leader is at the same handlers as at
-//! the look before. While no leader runs handlers, no thread watches, and none wakes.
+//! A leader that is about to run handlers calls `begin` and lets go of its shard (`shard::seat`). One of the threads
+//! that stand by watches: it looks at all shards once in a while. If a shard's leader is at the same handlers as at the
+//! look before, the watcher takes the shard over. While no leader runs handlers, no thread watches, and none wakes.
 //!
 //! # Layout
 //! ```text
@@ -12,7 +12,7 @@
 //! firing[shard]  odd      the shard's leader runs handlers; each run of handlers has its own number
 //!                even     it does not
 //! ```
-//! A shard's number is changed only by the thread that leads the shard.
+//! Only the thread that leads a shard changes the shard's number.
 //!
 //! # Transitions
 //! | operation | from -> to          | otherwise                              |
@@ -25,15 +25,15 @@
 //! # Invariants
 //! Y1. While a leader runs handlers, the watch is wanted or taken.
 //!
-//! `begin` changes the number, fences and reads the watch; `leave` gives the watch up, fences and reads the numbers. One
-//! of the two sees the other.
+//! `begin` changes the number, fences and reads the watch; `leave` gives the watch up, fences and reads the numbers.
+//! One of the two sees the other.
 //!
 //! # Synchronisation
 //! | pair | one side | other side | what is ruled out | model |
 //! |------|----------|------------|-------------------|-------|
 //! | Y2   | `begin`  | `leave`    | both miss         | `watch::a_leader_begins_while_the_watcher_leaves` |
 //!
-//! Nothing is handed over here: the shard comes with its lock.
+//! Nothing is handed over here: the shard's lock hands over the shard.
 
 use crate::sync::{Alarm, AtomicU32, AtomicU64, Ordering, fence};
 use core::time::Duration;
@@ -43,7 +43,7 @@ const IDLE: u32 = 0;
 const WANTED: u32 = 1;
 const TAKEN: u32 = 2;
 
-/// Which leaders run handlers, and whether a thread watches.
+/// The leaders that run handlers, and whether a thread watches.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watch: CachePadded<AtomicU32>,
@@ -58,7 +58,8 @@ impl Watch {
         }
     }
 
-    /// The calling thread leads `shard` and is about to run handlers. True when the caller must wake a thread to watch.
+    /// Notes that the calling thread leads `shard` and is about to run handlers. Returns true if the caller must wake a
+    /// thread to watch.
     #[must_use]
     pub(crate) fn begin(&self, shard: usize) -> bool {
         let number = &self.firing[shard];
@@ -66,11 +67,11 @@ impl Watch {
         number.store((number.load(Ordering::Relaxed) + 1) | 1, Ordering::Relaxed);
         // Ordering: SeqCst fence [Y2]: the number is before the look at the watch.
         fence(Ordering::SeqCst);
-        // Ordering: Relaxed. The fence orders it.
+        // Ordering: Relaxed. The fence orders this load.
         self.watch.load(Ordering::Relaxed) == IDLE && self.change(IDLE, WANTED)
     }
 
-    /// The calling thread leads `shard` again.
+    /// Notes that the handlers have returned and the calling thread leads `shard` again.
     pub(crate) fn end(&self, shard: usize) {
         let number = &self.firing[shard];
         // Ordering: Relaxed. As in `begin`.
@@ -79,25 +80,25 @@ impl Watch {
 
     /// Whether a leader wants a watcher.
     pub(crate) fn is_wanted(&self) -> bool {
-        // Ordering: Relaxed. The sleepers' fences order it as they order an offer (U1).
+        // Ordering: Relaxed. The sleepers' fences order this load as they order an offer (U1).
         self.watch.load(Ordering::Relaxed) == WANTED
     }
 
-    /// Makes the calling thread the watcher if one is wanted.
+    /// Makes the calling thread the watcher if a watcher is wanted.
     pub(crate) fn take(&self) -> bool {
         self.is_wanted() && self.change(WANTED, TAKEN)
     }
 
-    /// The watcher has something else to do. The caller wakes a thread.
+    /// Passes the watch on, since the watcher has something else to do. The caller wakes a thread.
     pub(crate) fn pass_on(&self) {
         // Ordering: Relaxed. See `is_wanted`.
         self.watch.store(WANTED, Ordering::Relaxed);
     }
 
-    /// The watcher leaves, unless a leader runs handlers: false when it goes on.
+    /// Gives the watch up, unless a leader runs handlers. Returns false if the watcher goes on.
     #[must_use]
     pub(crate) fn leave(&self) -> bool {
-        // Ordering: Relaxed. The fence orders it.
+        // Ordering: Relaxed. The fence orders this store.
         self.watch.store(IDLE, Ordering::Relaxed);
         // Ordering: SeqCst fence [Y2]: the watch is given up before the look at the numbers.
         fence(Ordering::SeqCst);
@@ -134,12 +135,12 @@ pub(crate) struct Looks {
     next: Alarm,
 }
 
-/// What a look finds.
+/// The result of a look at all shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Leaders ran handlers since the look before.
     Busy,
-    /// No leader ran handlers since.
+    /// No leader has run handlers since the look before.
     Quiet,
 }
 

@@ -1,4 +1,4 @@
-//! The processor's counter, where the kernel itself keeps time by it.
+//! The processor's counter, used where the kernel itself keeps time by it.
 
 use super::system;
 use super::upper::Source;
@@ -8,8 +8,9 @@ use super::upper::Source;
 pub(super) struct Processor(());
 
 impl Processor {
-    /// `None` where the counter is not to be trusted: unless the kernel derives the very clock that it is held against from
-    /// it, and it runs at one rate in all states of the processor.
+    /// Finds the processor's counter. Returns `None` if the counter cannot be trusted. It can be trusted if the kernel
+    /// derives the system's monotonic clock, which the counter is checked against, from the counter, and the counter
+    /// runs at one rate in all states of the processor.
     pub(super) fn find() -> Option<Self> {
         (imp::is_invariant() && is_the_kernels_clock(imp::CLOCK_SOURCES)).then_some(Self(()))
     }
@@ -36,7 +37,7 @@ fn is_the_kernels_clock(sources: &[&str]) -> bool {
 mod imp {
     use core::arch::x86_64::{__cpuid, _rdtsc, CpuidResult};
 
-    /// Those that are, or are scaled from, the time-stamp counter.
+    /// The clock sources that are the time-stamp counter, or are scaled from it.
     pub(super) const CLOCK_SOURCES: &[&str] = &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"];
 
     /// Leaf 0x8000_0007, bit 8 of EDX: the counter runs at a constant rate in all power states.
@@ -54,7 +55,8 @@ mod imp {
 
     #[inline(always)]
     pub(super) fn read() -> u64 {
-        // SAFETY: every x86-64 processor has the instruction; Linux lets programs use it unless one forbids it to itself.
+        // SAFETY: every x86-64 processor has the instruction; Linux lets a program use it unless the
+        // program forbids it to itself.
         unsafe { _rdtsc() }
     }
 }
@@ -63,7 +65,7 @@ mod imp {
 mod imp {
     pub(super) const CLOCK_SOURCES: &[&str] = &["arch_sys_counter"];
 
-    /// By the architecture.
+    /// Always true: the architecture guarantees a constant rate.
     pub(super) fn is_invariant() -> bool {
         true
     }

@@ -8,10 +8,10 @@ use core::time::Duration;
 
 /// A clock that stands still until it is moved: for tests, examples and simulations.
 ///
-/// Its time is a world apart: its [`Timestamp`]s count from where it was set, and say nothing of an
-/// [`Instant`](std::time::Instant) or of the time of day.
+/// Its time is independent of real time: its [`Timestamp`]s count from the moment that it was set to, and have no
+/// relation to an [`Instant`](std::time::Instant) or to the time of day.
 ///
-/// Clones share the time. An engine with threads on a manual clock is woken by each step; one without threads is
+/// Clones share the time. An engine with threads on a manual clock is woken by each step; an engine without threads is
 /// better driven through [`DrivenEngine::advance`](crate::DrivenEngine::advance).
 #[derive(Clone, Default)]
 pub struct ManualClock {
@@ -27,7 +27,7 @@ struct ManualTime {
 #[derive(Default)]
 struct Subscribers {
     on_step: Vec<OnStep>,
-    /// Steps so far.
+    /// The number of steps so far.
     steps: u64,
 }
 
@@ -41,21 +41,22 @@ impl ManualClock {
     /// Moves the clock on. Steps of several threads add up.
     pub fn advance(&self, by: Duration) {
         let later = |nanos| Some((Timestamp::from_nanos(nanos) + by).as_nanos());
-        // Ordering: Release, with `now`'s Acquire: a thread that sees the step sees what was done before it. An RMW, so the
-        // steps before it stay published. Relaxed: the loop looks again.
+        // Ordering: Release, with `now`'s Acquire: a thread that sees the step sees all changes made before it. An RMW,
+        // so the steps before it stay published. Relaxed: the loop looks again.
         let _always_some = self.shared.nanos.fetch_update(Ordering::Release, Ordering::Relaxed, later);
         self.call_subscribers();
     }
 
-    /// Moves the clock to `now`, backwards too.
+    /// Moves the clock to `now`, which may be earlier than its present moment.
     pub fn set(&self, now: Timestamp) {
         // Ordering: Release, as in `advance`.
         self.shared.nanos.store(now.as_nanos(), Ordering::Release);
         self.call_subscribers();
     }
 
-    /// Calls the subscribers for a step. They are taken out of the list meanwhile, because a subscriber may use the
-    /// clock. A thread that finds the list empty leaves its step to the thread that has them, which looks again.
+    /// Calls the subscribers for a step. They are taken out of the list meanwhile, because a subscriber may
+    /// use the clock. A thread that finds the list empty leaves its step to the thread that has the
+    /// subscribers, which looks again.
     fn call_subscribers(&self) {
         self.lock_subscribers().steps += 1;
         loop {

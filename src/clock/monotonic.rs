@@ -7,26 +7,28 @@ use crate::sync::OnceLock;
 use crate::tick::Timestamp;
 use core::time::Duration;
 
-/// The default clock: the system's monotonic clock, which [`Instant`](std::time::Instant) reads, with a fast answer for
-/// arming.
+/// The default clock: the system's monotonic clock, which [`Instant`](std::time::Instant) reads,
+/// with a fast path for arming.
 ///
-/// A timer that is armed with a delay fires when an `Instant` shows at least that delay, whoever reads it: whether a deadline
-/// has come is decided by the system's clock itself. What [`now`](Clock::now) answers is not before the system's
-/// clock and at most 5 µs ahead of it. Where the kernel keeps time by the processor's counter (Linux on x86-64 and
-/// aarch64), it takes about as long as reading that, less than half of `Instant::now`. Elsewhere it is `Instant::now`.
+/// A timer that is armed with a delay fires when an `Instant` shows at least that delay, on any thread: the system's
+/// clock itself decides whether a deadline has come. [`now`](Clock::now) returns a moment that is not before the
+/// system's clock and at most 5 µs ahead of it. Where the kernel keeps time by the processor's counter (Linux on x86-64
+/// and aarch64), `now` takes about as long as reading that counter, less than half of `Instant::now`. Elsewhere it is
+/// `Instant::now`.
 ///
-/// It is not calibrated: the first calls in a process read the system's clock, which costs nobody a pause. Steering of the
-/// system's clock is followed within half a millisecond. Should the counter step, [`ClockReport::steps`] counts it; after
-/// three steps within a minute the process reads the system's clock only.
+/// The clock is not calibrated: the first calls in a process read the system's clock, so that no thread pauses.
+/// Steering of the system's clock is followed within half a millisecond. If the counter steps, [`ClockReport::steps`]
+/// counts it; after three steps within a minute the process reads the system's clock only.
 ///
-/// It stands still while the machine is suspended, as `Instant` does on Linux: see `BootClock`.
+/// The clock stands still while the machine is suspended, as `Instant` does on Linux: see `BootClock`.
 #[derive(Clone, Copy, Debug)]
 pub struct MonotonicClock {
     fast: Option<&'static UpperClock<Processor>>,
 }
 
 impl MonotonicClock {
-    /// The clock. All clocks of a process are one; timestamps count from the process's origin (see [`Timestamp`]).
+    /// The clock. All clocks of a process are the same clock; timestamps count from the process's origin (see
+    /// [`Timestamp`]).
     #[must_use]
     pub fn new() -> Self {
         static FAST: OnceLock<Option<UpperClock<Processor>>> = OnceLock::new();

@@ -6,10 +6,10 @@ use crate::tick::Timestamp;
 use core::time::Duration;
 use std::time::{Instant, SystemTime};
 
-/// How far before its first use in the process the origin lies, so that instants from before that convert, too.
+/// The time between the origin and its first use in the process, so that instants from before that use convert, too.
 const LEAD: Duration = Duration::from_secs(86_400);
 
-/// Where the timestamps of this process count from.
+/// The moment that the timestamps of this process count from.
 struct Origin {
     instant: Instant,
     /// The same moment on the boot-time clock, in nanoseconds.
@@ -44,16 +44,16 @@ pub(crate) fn system_time() -> SystemTime {
     SystemTime::now()
 }
 
-/// Exact, for instants since the origin: a day before the process's first use of this crate. Earlier ones become
-/// [`Timestamp::ZERO`].
+/// Exact for instants since the origin, which is a day before the process's first use of this crate. Earlier instants
+/// become [`Timestamp::ZERO`].
 impl From<Instant> for Timestamp {
     fn from(instant: Instant) -> Self {
         Timestamp::ZERO + instant.saturating_duration_since(origin().instant)
     }
 }
 
-/// Exact where the system's [`Instant`] counts nanoseconds, as on Linux. A moment beyond what an `Instant` can hold becomes
-/// one that is centuries ahead.
+/// Exact where the system's [`Instant`] counts nanoseconds, as on Linux. A moment beyond the range of `Instant` becomes
+/// a moment that is centuries ahead.
 impl From<Timestamp> for Instant {
     fn from(timestamp: Timestamp) -> Self {
         let origin = origin().instant;
@@ -67,8 +67,8 @@ impl From<Timestamp> for Instant {
     }
 }
 
-/// By the difference between the time of day and the monotonic clock at this moment: after the time of day was set, another
-/// conversion gives another result. Moments before the origin become [`Timestamp::ZERO`].
+/// Converts by the difference between the time of day and the monotonic clock at this moment: after the time of day was
+/// set, another conversion returns another result. Moments before the origin become [`Timestamp::ZERO`].
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let (now, system_now) = (true_now(), system_time());
@@ -79,8 +79,8 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// By the difference of this moment, as the other way round. A moment beyond what a `SystemTime` can hold becomes one that
-/// is centuries ahead.
+/// Converts by the present difference between the two clocks, like the opposite conversion. A moment beyond the range
+/// of `SystemTime` becomes a moment that is centuries ahead.
 impl From<Timestamp> for SystemTime {
     fn from(timestamp: Timestamp) -> Self {
         let (now, system_now) = (true_now(), system_time());
@@ -96,12 +96,12 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// The system's monotonic clock ([`Instant`]): read for each call, at two to three times the price of the default clock.
+/// The system's monotonic clock ([`Instant`]). Each call reads it, at two to three times the cost of the default clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock(());
 
 impl SystemClock {
-    /// The clock. Its timestamps count from the process's origin, as those of the default clock do.
+    /// The clock. Its timestamps count from the process's origin, as the timestamps of the default clock do.
     #[must_use]
     pub fn new() -> Self {
         Self(())
@@ -121,11 +121,11 @@ impl Clock for SystemClock {
 
 /// The boot-time clock, which goes on while the machine is suspended.
 ///
-/// No sleep of a thread does: after a resume, timers that came due meanwhile fire within a second. For that a shard
-/// with pending timers wakes once a second.
+/// The sleep of a thread does not go on during a suspend: after a resume, timers that came due meanwhile fire within a
+/// second. For that, a shard with pending timers wakes once a second.
 ///
-/// Its timestamps count from the process's origin, and agree with those of the other clocks until the first suspend after
-/// that.
+/// Its timestamps count from the process's origin, and agree with the timestamps of the other clocks until the first
+/// suspend after the origin was taken.
 #[cfg(target_os = "linux")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock(());

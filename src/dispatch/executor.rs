@@ -1,4 +1,4 @@
-//! Where handlers run.
+//! The threads that handlers run on.
 
 use super::Fire;
 use super::handover::{Errand, Handover};
@@ -9,9 +9,9 @@ use core::fmt;
 #[cfg(feature = "rayon")]
 use rayon::ThreadPool;
 
-/// A chunk of due timers, to be run once on some thread.
+/// A chunk of due timers, to be run once on any thread.
 ///
-/// Running it calls the handler for each timer in turn. It never unwinds.
+/// Running a job calls the handler for each timer in turn. It never unwinds.
 pub struct Job(Box<dyn FnOnce() + Send>);
 
 impl Job {
@@ -31,11 +31,11 @@ impl fmt::Debug for Job {
     }
 }
 
-/// Runs jobs: the way to fire timers on a pool of one's own.
+/// Runs jobs, in order to fire timers on a pool of the caller's own.
 ///
-/// `execute` is called on a shard's thread and holds up the shard while it runs. It must not wait for a job to be run: a
-/// handler that schedules may wait for the shard. A job that is dropped without having been run, also by an `execute`
-/// that panics, is sent again a millisecond later; such a panic is counted.
+/// `execute` is called on a shard's thread and holds up the shard while it runs. It must not wait for a job to be run:
+/// a handler that schedules may wait for the shard. A job that is dropped without having been run is sent again a
+/// millisecond later, also if `execute` dropped it by a panic. Such a panic is counted.
 ///
 /// Any `Fn(Job) + Send + Sync` is an executor.
 ///
@@ -59,7 +59,7 @@ impl<F: Fn(Job) + Send + Sync> Executor for F {
     }
 }
 
-/// The engine's choice of where handlers run.
+/// The engine's choice of the threads that handlers run on.
 pub(crate) enum Dispatcher {
     /// On the shard's own thread.
     Inline,
@@ -68,12 +68,12 @@ pub(crate) enum Dispatcher {
     Rayon(StdArc<ThreadPool>),
     /// On the engine's own workers.
     Own(Box<Workers>),
-    /// Wherever the caller says.
+    /// On the threads that the caller's executor chooses.
     Executor(Box<dyn Executor>),
 }
 
 impl Dispatcher {
-    /// Whether due chunks are run by the thread that finds them.
+    /// Whether due chunks are run by the thread that finds them due.
     pub(crate) fn is_inline(&self) -> bool {
         matches!(self, Self::Inline)
     }
@@ -86,7 +86,7 @@ impl Dispatcher {
         }
     }
 
-    /// How many workers there are; zero where nobody knows.
+    /// The number of workers; zero if it is unknown.
     pub(crate) fn workers(&self) -> usize {
         match self {
             Self::Own(workers) => workers.count(),
@@ -96,8 +96,9 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the calling thread is one of a rayon pool that runs handlers: it may be doing something on behalf of one,
-    /// and must not wait for them. The engine's own workers run nothing but handlers, which `is_firing_here` knows of.
+    /// Whether the calling thread belongs to a rayon pool that runs handlers: the thread may be doing something on
+    /// behalf of a handler, and must not wait for handlers. The engine's own workers run only handlers, which
+    /// `is_firing_here` covers.
     pub(crate) fn is_worker_here(&self) -> bool {
         match self {
             #[cfg(feature = "rayon")]
@@ -106,7 +107,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sends a job for `handover`. False when the executor panicked.
+    /// Sends a job for `handover`. Returns false if the executor panicked.
     pub(crate) fn dispatch<F: Fire>(&self, fire: &StdArc<F>, handover: &StdArc<Handover>) -> bool {
         match self {
             Self::Inline => {
@@ -117,13 +118,14 @@ impl Dispatcher {
         }
     }
 
-    /// Sends `errand` as a job. False when the executor panicked.
+    /// Sends `errand` as a job. Returns false if the executor panicked.
     pub(crate) fn send<F: Fire>(&self, errand: Errand<F>) -> bool {
         match self {
             Self::Inline => errand.run(),
             #[cfg(feature = "rayon")]
             Self::Rayon(pool) => {
-                // Whatever unwinds here, a clock of the user's or the drop of the handler, would abort the process.
+                // A panic of the user's clock, or of the handler's drop, would abort the process
+                // if it unwound from here.
                 pool.spawn(move || {
                     let _survived = survives(|| errand.run());
                 });

@@ -1,19 +1,20 @@
 //! Due chunks on their way to the workers.
 //!
-//! What one turn finds due is handed over together, up to [`HANDOVER_CHUNKS`]: a job for each chunk would wake a worker
-//! for every 32 timers.
+//! The tickets that one turn finds due are handed over together, up to [`HANDOVER_CHUNKS`] chunks: a job for each chunk
+//! would wake a worker for every 32 timers.
 //!
 //! # Invariants
 //! H1. Each ticket is taken by exactly one worker: the cursor of its chunk gives each place out once.
 //! H2. A handover with tickets that were not taken is in `Underway`, and is sent again while no job waits for it.
 //!
 //! # Synchronisation
-//! The cursor and the count of waiting jobs are changed by read-modify-writes and hand nothing over: tickets come with the
-//! job, and do not change. So they are Relaxed. What a shard that goes to sleep must not miss comes by other words:
+//! The cursor and the count of waiting jobs are changed by read-modify-writes and hand nothing over: tickets come with
+//! the job, and do not change. So their orderings are Relaxed. Other words carry the facts that a shard which goes to
+//! sleep must not miss:
 //!
 //! | pair | one side                          | other side                    | what is handed over or ruled out | model |
 //! |------|-----------------------------------|-------------------------------|----------------------------------|-------|
-//! | H3   | a job's drop, `want_look`         | `take_look_wanted`, `look`    | that no job waits                | `handover::a_job_that_is_dropped_is_sent_again` |
+//! | H3   | a job's drop, `want_look`         | `take_look_wanted`, `look`    | the fact that no job waits       | `handover::a_job_that_is_dropped_is_sent_again` |
 //! | F1   | the last `take`, `made_room`      | held back, announced, `is_taken` | both miss                     | `handover::a_taken_handover_makes_room` |
 
 use super::{Dispatcher, Fire};
@@ -22,10 +23,10 @@ use crate::tick::Timestamp;
 use crate::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// Chunks in one handover at most: 512 tickets.
+/// The maximum number of chunks in one handover: 512 tickets.
 pub(crate) const HANDOVER_CHUNKS: usize = 16;
 
-/// A chunk, and how far its workers have come.
+/// A chunk, and the progress of its workers.
 #[derive(Debug)]
 pub(crate) struct DueChunk {
     tickets: Chunk,
@@ -38,7 +39,7 @@ impl DueChunk {
         Self { tickets, handed_over, cursor: AtomicU32::new(0) }
     }
 
-    /// When its shard found it due.
+    /// The moment at which the chunk's shard found it due.
     pub(crate) fn handed_over(&self) -> Timestamp {
         self.handed_over
     }
@@ -47,7 +48,7 @@ impl DueChunk {
         &self.tickets
     }
 
-    /// A ticket that no other worker gets, and whether it is the chunk's first.
+    /// Takes a ticket that no other worker gets. The flag is true for the chunk's first ticket.
     pub(crate) fn take(&self) -> Option<(Ticket, bool)> {
         // Ordering: Relaxed [H1]. The tickets came with the job and do not change.
         let place = self.cursor.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +70,7 @@ impl DueChunk {
 pub(crate) struct Handover {
     shard: usize,
     chunks: Box<[DueChunk]>,
-    /// Jobs that were sent for it and have neither begun nor been dropped.
+    /// The number of jobs that were sent for the handover and have neither begun nor been dropped.
     waiting_jobs: AtomicU32,
 }
 
@@ -95,13 +96,13 @@ impl Handover {
     }
 
     fn has_waiting_jobs(&self) -> bool {
-        // Ordering: Relaxed. A stale count postpones help by one look, or sends a job that finds nothing to do. That the
-        // job of a look that `want_look` asked for is not counted any more comes with the flag (H3).
+        // Ordering: Relaxed. A stale count postpones help by one look, or sends a job that finds nothing to do. If
+        // `want_look` asked for the look, then the flag hands over that the dropped job is no longer counted (H3).
         self.waiting_jobs.load(Ordering::Relaxed) > 0
     }
 }
 
-/// One job for a handover, on its way through an executor, or in the hands of the shard's leader.
+/// One job for a handover, on its way through an executor, or run by the shard's leader.
 pub(crate) struct Errand<F: Fire> {
     handover: StdArc<Handover>,
     fire: StdArc<F>,
@@ -122,7 +123,7 @@ impl<F: Fire> Errand<F> {
     }
 
     fn wait_no_longer(&self) {
-        // Ordering: Relaxed. As in `new`; `job_dropped` hands it over to a look (H3).
+        // Ordering: Relaxed. As in `new`; `job_dropped` hands the count over to a look (H3).
         self.handover.waiting_jobs.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -136,18 +137,19 @@ impl<F: Fire> Drop for Errand<F> {
     }
 }
 
-/// Handovers that a shard has on their way at most, which bounds what waits in the workers' queue. What is due beyond them
-/// is held back (`shard::backlog`). In full ones there is work for some tens of milliseconds.
+/// The maximum number of handovers that a shard has on their way, which bounds the number of tickets in the
+/// workers' queue. Due tickets beyond them are held back (`shard::backlog`). So many full handovers are work for
+/// some tens of milliseconds.
 const MOST_UNDERWAY: usize = 256;
 
-/// The handovers of a shard that workers may still be at, the longest one in front.
+/// The handovers of a shard that workers may still be at, the oldest one in front.
 #[derive(Debug, Default)]
 pub(crate) struct Underway {
     handovers: VecDeque<StdArc<Handover>>,
 }
 
 impl Underway {
-    /// Whether one more may be handed over.
+    /// Whether one more handover may be sent.
     pub(crate) fn has_room(&self) -> bool {
         self.handovers.len() < MOST_UNDERWAY
     }
@@ -159,28 +161,29 @@ impl Underway {
 
     pub(crate) fn push(&mut self, handover: StdArc<Handover>) {
         if !self.has_room() {
-            // Owned timers that are held cannot be held back: of one turn they may go beyond.
+            // Owned timers that are held cannot be held back: those of one turn may exceed the limit.
             self.forget_taken();
         }
         self.handovers.push_back(handover);
     }
 
-    /// Makes room where workers have taken everything.
+    /// Forgets the handovers of which workers have taken all tickets, which makes room.
     pub(crate) fn forget_taken(&mut self) {
         self.handovers.retain(|handover| !handover.is_taken());
     }
 
-    /// Sends one more worker to each handover that has tickets left and no job waiting: its workers are slow, or its job
-    /// was dropped. To be called once in a while; what a worker does at once is finished by then.
+    /// Sends one more worker to each handover that has tickets left and no job waiting: its workers are slow, or its
+    /// job was dropped. Called once in a while, so that handovers which workers take at once are finished by then.
     pub(crate) fn look<F: Fire>(&mut self, dispatcher: &Dispatcher, fire: &StdArc<F>) {
         self.forget_taken();
         for handover in self.handovers.iter().filter(|handover| !handover.has_waiting_jobs()) {
-            // Nothing is lost by a panic here: the next look finds no job waiting.
+            // A panic here loses nothing: the next look finds no job waiting.
             let _sent = dispatcher.dispatch(fire, handover);
         }
     }
 
-    /// Whether a slow handler could be holding others up, or a job was dropped: the shard should look again soon.
+    /// Whether a slow handler could be holding up other tickets, or a job was dropped: then the
+    /// shard should look again soon.
     pub(crate) fn wants_a_look(&self) -> bool {
         self.handovers
             .iter()

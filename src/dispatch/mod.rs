@@ -1,11 +1,12 @@
-//! Running handlers: where a due chunk runs, and how a slow or panicking handler is kept from harming others.
+//! Running handlers: the thread that a due chunk runs on, and the means that keep a slow or panicking handler from
+//! harming others.
 //!
-//! With the engine's own workers the shard's leader runs the first handover of a turn itself, and another thread takes the
-//! shard over should a handler not return (`workers`). Every other handover is a job for a worker, a pool or an executor.
-//! A job takes their tickets one by one from shared cursors, so that a second
-//! worker can be given the same chunks when the first is held up by a slow handler: the shard looks at what is under way
-//! (`Underway`) and sends help to what takes long. Splitting chunks beforehand would cost a task for every few
-//! timers, nearly always for nothing.
+//! If the engine has its own workers, the shard's leader runs the first handover of a turn itself, and another thread
+//! takes the shard over if a handler does not return (`workers`). Every other handover is a job for a worker, a pool or
+//! an executor. A job takes the tickets of its handover one by one from shared cursors. So a second worker can be given
+//! the same chunks if a slow handler holds up the first worker: the shard looks at the handovers under way (`Underway`)
+//! and sends help to those that take long. Splitting chunks beforehand would cost a task for every few timers, nearly
+//! always for nothing.
 
 mod executor;
 mod handover;
@@ -22,14 +23,14 @@ pub(crate) use workers::Workers;
 
 use crate::sync::StdArc;
 
-/// What runs the handlers of due tickets: the engine.
+/// The engine, which runs the handlers of due tickets.
 pub(crate) trait Fire: Send + Sync + 'static {
-    /// Fires what it can take from `chunk`.
+    /// Fires the tickets that it can take from `chunk`.
     fn fire(self: &StdArc<Self>, shard: usize, chunk: &DueChunk);
 
-    /// Every ticket of a handover was taken: the shard may hand over more.
+    /// Notes that every ticket of a handover was taken: the shard may hand over more.
     fn handover_taken(&self, shard: usize);
 
-    /// An executor dropped a job: the shard should look.
+    /// Notes that an executor dropped a job: the shard should look.
     fn job_dropped(&self, shard: usize);
 }

@@ -1,14 +1,14 @@
-//! What a panicking handler costs: itself.
+//! Panics of handlers: a panic costs the handler that raised it and nothing else.
 
 use crate::trace;
 use core::any::Any;
 use core::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Called with what a handler panicked with, on the thread that ran it.
+/// A function that is called with the payload of a handler's panic, on the thread that ran the handler.
 pub type PanicHook = dyn Fn(&(dyn Any + Send)) + Send + Sync;
 
-/// Runs what the user gave, and survives it.
+/// Runs user code, catching panics.
 pub(crate) struct Guarded {
     hook: Option<Box<PanicHook>>,
 }
@@ -18,7 +18,7 @@ impl Guarded {
         Self { hook }
     }
 
-    /// Runs `f`. False when it panicked; the hook has heard of it then.
+    /// Runs `f`. Returns false if `f` panicked; the hook has been called then.
     pub(crate) fn run(&self, f: impl FnOnce()) -> bool {
         let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else { return true };
         // The subscriber, the hook and the panic's own drop may panic in turn: all are swallowed here, having nowhere to go.
@@ -31,7 +31,7 @@ impl Guarded {
     }
 }
 
-/// Runs `f`. False when it panicked.
+/// Runs `f`. Returns false if `f` panicked.
 pub(crate) fn survives(f: impl FnOnce()) -> bool {
     let panic = catch_unwind(AssertUnwindSafe(f)).err();
     if let Some(panic) = &panic {
@@ -45,7 +45,7 @@ pub(crate) fn survives(f: impl FnOnce()) -> bool {
 
 fn drop_quietly(panic: Option<Box<dyn Any + Send>>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        // Its drop panicked with something whose drop may panic in turn: leaking that ends the chain.
+        // The payload's drop panicked with a payload whose drop may panic in turn: leaking it ends the chain.
         Box::leak(another);
     }
 }

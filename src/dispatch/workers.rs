@@ -6,9 +6,10 @@
 //! of them through the queue of jobs, and so does a shard for a while after it was taken over.
 //!
 //! # Invariants
-//! P1. At most as many threads run handlers at a time as there are workers: each of them has a [`Permit`]. The engine has a
-//!     thread for each shard beside that, so each shard that is let go of can be taken over.
-//! P2. A job in the queue is popped once a permit is free: the thread that gives its permit back wakes a thread for it.
+//! P1. At most as many threads run handlers at a time as there are workers: each of them has a [`Permit`]. The engine
+//!     also has a thread for each shard, so each shard that its leader lets go of can be taken over.
+//! P2. A job in the queue is popped once a permit is free: the thread that gives its permit back
+//!     wakes a thread for the job.
 //!
 //! # Synchronisation
 //! | pair | one side                     | other side                | what is ruled out | model |
@@ -27,7 +28,7 @@ use core::time::Duration;
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
-/// What the threads of an engine with workers share.
+/// The state that the threads of an engine with workers share.
 #[derive(Debug)]
 pub(crate) struct Workers {
     count: usize,
@@ -46,7 +47,7 @@ pub(crate) struct Workers {
 pub(crate) struct Permit<'a>(&'a Workers);
 
 impl Workers {
-    /// For `shards` shards and as many threads as the roster has.
+    /// The workers of an engine with `shards` shards and as many threads as the roster has.
     pub(crate) fn new(count: usize, shards: usize, roster: StdArc<Roster>) -> Self {
         Self {
             count,
@@ -59,7 +60,7 @@ impl Workers {
         }
     }
 
-    /// How many threads may run handlers at a time.
+    /// The number of threads that may run handlers at a time.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -86,19 +87,19 @@ impl Workers {
     /// The right to run handlers, if fewer threads than there are workers have it.
     pub(crate) fn permit(&self) -> Option<Permit<'_>> {
         let take = |permits: u64| permits.checked_sub(1);
-        // Ordering: Relaxed. A number that hands nothing over; a lost permit is ruled out by the fences (P2).
+        // Ordering: Relaxed. A number that hands nothing over; the fences rule out a lost permit (P2).
         self.permits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok().then(|| Permit(self))
     }
 
-    /// Runs the jobs that are in the queue, if there is a permit for it.
+    /// Runs the jobs that are in the queue, if a permit is free.
     pub(crate) fn run_jobs(&self) {
         if self.jobs.is_empty() {
             return;
         }
         let Some(_permit) = self.permit() else { return };
         while let Some(job) = self.jobs.pop() {
-            // A job unwinds only where a clock of the user's does, or the drop of a handler whose engine ends with the job:
-            // that costs the job and no more.
+            // A job unwinds only if the user's clock does, or the drop of a handler whose engine ends with the job.
+            // That costs the job and nothing else.
             let _survived = survives(|| job.run());
         }
     }
@@ -108,7 +109,7 @@ impl Workers {
         self.sleepers.wake_one();
     }
 
-    /// Sleeps as thread `n` of the roster until there is a job to run, a watch to take, or the engine is closed.
+    /// Sleeps as thread `n` of the roster until there is a job to run or a watch to take, or the engine is closed.
     pub(crate) fn stand_by(&self, n: usize) {
         self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_wanted() || self.is_closed());
     }
@@ -121,13 +122,13 @@ impl Workers {
 
     /// Whether there is a job, and a permit to run it.
     pub(crate) fn has_job(&self) -> bool {
-        // Ordering: Relaxed. A permit that is missed is given back by a thread that then looks at the queue (P2).
+        // Ordering: Relaxed. If a permit is missed, the thread that gave it back looks at the queue afterwards (P2).
         !self.jobs.is_empty() && self.permits.load(Ordering::Relaxed) > 0
     }
 
-    /// Lets all threads go.
+    /// Closes the engine's workers, so that all threads end.
     pub(crate) fn close(&self) {
-        // Ordering: Relaxed. The sleepers' fences order it as they order an offer (U1).
+        // Ordering: Relaxed. The sleepers' fences order this store as they order an offer (U1).
         self.closed.store(true, Ordering::Relaxed);
         self.sleepers.wake_all();
     }
@@ -143,7 +144,7 @@ impl Workers {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Drops the jobs of a closed engine, which fire nothing any more and hold it.
+    /// Drops the jobs of a closed engine. They fire nothing any more and keep the engine alive.
     pub(crate) fn drop_jobs(&self) {
         while let Some(job) = self.jobs.pop() {
             let _survived = survives(|| drop(job));

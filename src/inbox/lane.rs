@@ -9,13 +9,13 @@
 //!       │ drained                                            ▲ when full
 //!       └──────────────► returned (a stack) ─────────────────┘
 //! ```
-//! Postings are counted from the lane's first one, and `published` is the count: posting `n` stands in cell
-//! `n % BLOCK` of its block. One word thus tells the reader how far to read, the writer where to write, and the
-//! statistics how much was posted: it is the only word that a push writes besides the posting.
+//! Postings are counted from the lane's first one, and `published` is the count: posting `n` is in cell `n % BLOCK` of
+//! its block. This single word shows the reader how far to read, the writer where to write, and the statistics how much
+//! was posted. Besides the posting it is the only word that a push writes.
 //!
 //! # Invariants
-//! N1. Cells of postings below `published` are written, and not again until their block was drained and reused; the
-//!     cells from there on are the writer's. A block is linked before the first posting in it is published.
+//! N1. Cells of postings below `published` are written, and not written again until their block was drained and reused;
+//!     the cells from there on belong to the writer. A block is linked before the first posting in it is published.
 //! N2. A block is owned by the lane's chain, by `returned`, or by the writer's spare chain: by exactly one of them.
 //! N3. `Writer` is touched by the writer only, `Reader` by the reader only: the inbox's `InboxReader`.
 //!
@@ -30,8 +30,8 @@
 //! | `retire`     | owned -> not owned               |                   |
 //! | `leave_walk` | walked, not owned -> not walked  | owned: stays      |
 //!
-//! The reader drains a lane after it has left the walk, so that nothing of its former writers stays behind. A posting of
-//! a later writer comes with an arrival.
+//! The reader drains a lane after the lane has left the walk, so that no posting of its former writers stays behind. A
+//! posting of a later writer comes with an arrival.
 
 use crate::limits::BLOCK_TICKETS;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, UnsafeCell};
@@ -77,16 +77,16 @@ struct Writer {
 #[derive(Debug)]
 struct Reader {
     head: *mut Block,
-    /// Postings taken so far.
+    /// The number of postings taken so far.
     taken: u64,
 }
 
-/// What the writer should know after a push.
+/// The result of a push: the writer's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// Nothing.
+    /// Nothing is to be done.
     Quietly,
-    /// A block is full and a quarter of the capacity waits: a sleeping shard should come and drain.
+    /// A block is full and a quarter of the capacity waits: the writer should wake a sleeping shard, which then drains.
     Crowding,
 }
 
@@ -102,16 +102,16 @@ fn count(counter: &AtomicU64, by: u64) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Lane {
     writer: CachePadded<UnsafeCell<Writer>>,
-    /// Postings published so far.
+    /// The number of postings published so far.
     published: AtomicU64,
-    /// Of these, postings that schedule nothing: reissues, and timers that were withdrawn.
+    /// The number of these postings that schedule nothing: reissues, and timers that were withdrawn.
     not_scheduled: AtomicU64,
-    /// Timers cancelled by the lane's owners.
+    /// The number of timers that the lane's owners cancelled.
     cancelled: AtomicU64,
-    /// Owned timers made, and vacated.
+    /// The number of owned timers that were made, and the number that were vacated.
     made: AtomicU64,
     unmade: AtomicU64,
-    /// Armings of owned timers that posted a ticket.
+    /// The number of armings of owned timers that posted a ticket.
     posted_arms: AtomicU64,
     state: AtomicU32,
     capacity: u64,
@@ -120,13 +120,13 @@ pub(crate) struct Lane {
     /// The lane that arrived before this one; set before this one arrives.
     next_arrival: AtomicPtr<Lane>,
     reader: CachePadded<UnsafeCell<Reader>>,
-    /// Postings drained, for the writer's view of how full the lane is.
+    /// The number of postings drained, from which the writer estimates how full the lane is.
     drained: AtomicU64,
-    /// Drained blocks on their way back. The reader pushes one at a time, the writer takes all: no ABA.
+    /// Drained blocks on their way back. The reader pushes one block at a time, the writer takes all of them: no ABA.
     returned: AtomicPtr<Block>,
 }
 
-// SAFETY: N1 to N3 say which thread is where; postings are plain data.
+// SAFETY: N1 to N3 state which thread accesses which part; postings are plain data.
 unsafe impl Send for Lane {}
 // SAFETY: as above; the methods that rely on a role are unsafe and name it.
 unsafe impl Sync for Lane {}
@@ -173,12 +173,12 @@ impl Lane {
         self.next_arrival.load(Ordering::Relaxed)
     }
 
-    /// Makes the caller, which took the lane from where vacant ones are, its writer (X2). True when the reader does not walk
-    /// the lane: it must arrive then.
+    /// Makes the caller, which took the lane from the vacant ones, the lane's writer (X2). Returns true if the reader
+    /// does not walk the lane: then the lane must arrive.
     #[must_use]
     pub(super) fn take_over(&self) -> bool {
-        // Ordering: Acquire. The reader has read the link of arrivals before it left (`leave_walk`). The lock of the vacant
-        // lanes brings the rest (L3).
+        // Ordering: Acquire. The reader read the link of arrivals before it left the lane (`leave_walk`). The lock of
+        // the vacant lanes hands over the rest (L3).
         let before = self.state.fetch_or(OWNED | WALKED, Ordering::Acquire);
         debug_assert!(before & OWNED == 0, "X2");
         before & WALKED == 0
@@ -189,26 +189,27 @@ impl Lane {
         self.state.fetch_and(!OWNED, Ordering::Release);
     }
 
-    /// Takes the lane out of the walk if it has no writer. The reader drains it afterwards, for the last time.
+    /// Takes the lane out of the walk if it has no writer. The reader drains the lane afterwards, for the last time.
     #[inline]
     pub(super) fn leave_walk(&self) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
         if self.state.load(Ordering::Relaxed) != WALKED {
             return false;
         }
-        // Ordering: Acquire [L6]. Pairs with `retire`: the postings. Release: the link of arrivals has been read, which the
-        // next writer sets (`take_over`). Failure Relaxed: nothing is read.
+        // Ordering: Acquire [L6]. Pairs with `retire`: the postings. Release: the link of arrivals has been read, and
+        // the next writer may set it (`take_over`). Failure Relaxed: nothing is read.
         self.state.compare_exchange(WALKED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Postings published so far, as the writer itself knows.
+    /// The number of postings published so far, for the writer itself.
     #[inline(always)]
     fn written(&self) -> u64 {
-        // Ordering: Relaxed. Written by the caller, or before it took the lane over (L3).
+        // Ordering: Relaxed. Written by the caller, or before the caller took the lane over (L3).
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Whether the capacity admits another posting. Looked at where a block begins, so a block is the grain.
+    /// Whether the capacity admits another posting. The capacity is checked at the start of a block, so its granularity
+    /// is a block.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let written = self.written();
@@ -277,13 +278,13 @@ impl Lane {
         let block = writer.spare;
         // SAFETY: N2: the spare chain is the writer's.
         let spare = unsafe { &*block };
-        // Ordering: Relaxed. The block is ours until `push` publishes what is in it.
+        // Ordering: Relaxed. The block is ours until `push` publishes its contents.
         writer.spare = spare.next.load(Ordering::Relaxed);
         spare.next.store(ptr::null_mut(), Ordering::Relaxed);
         block
     }
 
-    /// Takes what was published before the call and gives it to `each`, oldest first.
+    /// Takes all postings published before the call and passes them to `each`, oldest first.
     ///
     /// # Safety
     ///
@@ -303,12 +304,12 @@ impl Lane {
                 let first = cell_of(reader.taken);
                 let here = (published - reader.taken).min(BLOCK - first as u64);
                 let cells = &head.postings[first..=cell_of(reader.taken + here - 1)];
-                // Before they are given away: should `each` unwind, they are not read twice.
+                // Before the postings are passed on: if `each` unwinds, they are not read twice.
                 reader.taken += here;
                 for cell in cells {
                     // SAFETY: N1: a cell below `published` is not written again while the block is in the chain.
                     let posting = cell.with(|cell| unsafe { *cell });
-                    // SAFETY: N1: and it is written.
+                    // SAFETY: N1: the cell is written.
                     each(unsafe { posting.assume_init() });
                 }
             }
@@ -317,7 +318,7 @@ impl Lane {
         });
     }
 
-    /// Moves the reader on to the next block, which is linked since a posting in it is published (N1).
+    /// Moves the reader on to the next block, which is linked because a posting in it is published (N1).
     fn leave_block(&self, reader: &mut Reader) {
         // SAFETY: N2: the head is in the chain.
         let head = unsafe { &*reader.head };
@@ -328,7 +329,7 @@ impl Lane {
         reader.head = next;
     }
 
-    /// Sends a drained block back to the writer.
+    /// Returns a drained block to the writer.
     fn recycle(&self, block: *mut Block) {
         // Ordering: Relaxed. A hint for the CAS.
         let mut top = self.returned.load(Ordering::Relaxed);
@@ -352,47 +353,47 @@ impl Lane {
         count(&self.not_scheduled, 1);
     }
 
-    /// Counts a timer cancelled by this lane's owner; gives the new count.
+    /// Counts a timer that this lane's owner cancelled. Returns the new count.
     #[inline(always)]
     pub(crate) fn count_cancelled(&self) -> u64 {
         count(&self.cancelled, 1)
     }
 
-    /// Counts an owned timer.
+    /// Counts a new owned timer.
     pub(crate) fn count_made(&self) {
         count(&self.made, 1);
     }
 
-    /// Counts an owned timer whose slot was vacated; gives the new count.
+    /// Counts an owned timer whose slot was vacated. Returns the new count.
     pub(crate) fn count_unmade(&self) -> u64 {
         count(&self.unmade, 1)
     }
 
-    /// Counts a posting for an owned timer; gives the new count.
+    /// Counts a posting for an owned timer. Returns the new count.
     pub(crate) fn count_posted_arm(&self) -> u64 {
         count(&self.not_scheduled, 1);
         count(&self.posted_arms, 1)
     }
 
-    /// Owned timers made and vacated by the lane's owners so far.
+    /// The numbers of owned timers that the lane's owners have made and vacated so far.
     pub(crate) fn made_and_unmade(&self) -> (u64, u64) {
         // Ordering: Relaxed. Counters.
         (self.made.load(Ordering::Relaxed), self.unmade.load(Ordering::Relaxed))
     }
 
-    /// Armings of owned timers by the lane's owners that posted a ticket.
+    /// The number of armings of owned timers by the lane's owners that posted a ticket.
     pub(crate) fn posted_arms(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.posted_arms.load(Ordering::Relaxed)
     }
 
-    /// Timers cancelled by the lane's owners so far.
+    /// The number of timers that the lane's owners have cancelled so far.
     pub(crate) fn cancelled(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Timers scheduled by the lane's owners so far.
+    /// The number of timers that the lane's owners have scheduled so far.
     pub(crate) fn scheduled(&self) -> u64 {
         // Ordering: Relaxed. Counters.
         let not_scheduled = self.not_scheduled.load(Ordering::Relaxed);
@@ -411,13 +412,13 @@ impl Drop for Lane {
             // SAFETY: as above.
             chains[1] = unsafe { (*writer).spare };
         });
-        // Ordering: Acquire [L2]. The blocks, should the reader have been another thread.
+        // Ordering: Acquire [L2]. The blocks, if the reader was another thread.
         chains[2] = self.returned.load(Ordering::Acquire);
         for mut block in chains {
             while !block.is_null() {
-                // SAFETY: N2: each block is in one of the three chains, and nobody else has them.
+                // SAFETY: N2: each block is in one of the three chains, and no other thread has them.
                 let owned = unsafe { Box::from_raw(block) };
-                // Ordering: Relaxed. Nobody else has a reference to the lane any more.
+                // Ordering: Relaxed. No other thread has a reference to the lane any more.
                 block = owned.next.load(Ordering::Relaxed);
             }
         }

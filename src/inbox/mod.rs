@@ -1,11 +1,11 @@
 //! The inbox of a shard: its set of single-producer lanes, which together are the lock-free MPSC queue.
 //!
-//! One queue for all producers costs each of them an atomic read-modify-write on a line that all of them write. A lane
-//! for each thread costs a plain store, and the shard a walk over its lanes.
+//! A single queue for all producers costs each producer an atomic read-modify-write on a line that all of them write. A
+//! lane for each thread costs the thread a plain store, and the shard a walk over its lanes.
 //!
-//! A reader that visited every lane which ever was would pay for each thread that came and went, in every turn and for ever.
-//! So it walks the lanes that have a writer, and those that have not been drained since. A thread that ends puts its lane
-//! where the next one finds it, in O(1).
+//! A reader that visited all lanes ever made would pay for each thread that came and went, in every turn and for ever.
+//! So the reader walks the lanes that have a writer, and the lanes that it has not drained since their writer left. A
+//! thread that ends puts its lane where the next thread finds it, in O(1).
 //!
 //! # Invariants
 //! X1. A lane, once made, stays in the list until the inbox is dropped: its counters go into the statistics.
@@ -13,8 +13,8 @@
 //! X3. A lane with postings that were not drained is in the reader's walk or among the arrivals, each lane once
 //!     (`WALKED` in `lane`).
 //!
-//! X3 is what a shard's last look before its sleep rests on (`parker`, K1): a lane arrives before the first push of its
-//! writer, so that the producer's fence orders both before its look at the parker.
+//! A shard's last look before its sleep relies on X3 (`parker`, K1): a lane arrives before the first push of its
+//! writer, so that the producer's fence orders both before the producer's look at the parker.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over | model |
@@ -27,8 +27,9 @@
 //! | L6   | `retire`     | `leave_walk` | the last postings   | `inbox::a_lane_leaves_the_walk` |
 //!
 //! # Progress and cost
-//! push: wait-free but for a block from the allocator, O(1). walk: wait-free, O(lanes in use + tickets). register and
-//! retire: O(1), under a lock that is theirs alone; rare. lanes: O(lanes that there ever were at the same time).
+//! push: wait-free, O(1), except when it needs a block from the allocator. walk: wait-free, O(lanes in use + tickets).
+//! register and retire: O(1), under a lock that only they take; rare. lanes: O(the highest number of lanes that there
+//! were at the same time).
 
 mod lane;
 
@@ -41,18 +42,18 @@ use core::ptr;
 /// The lanes of one shard.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// The newest lane; each names the next older one. Each entry owns a reference to its lane.
+    /// The newest lane. Each lane points to the next older one. Each entry owns a reference to its lane.
     newest: AtomicPtr<Lane>,
-    /// Lanes on their way into the reader's walk, the last one first. Each entry owns a reference to its lane.
+    /// Lanes on their way into the reader's walk, the latest first. Each entry owns a reference to its lane.
     arrivals: AtomicPtr<Lane>,
     vacant: StdArc<Vacant>,
     has_reader: AtomicBool,
-    /// How often a thread has registered.
+    /// The number of times that a thread has registered.
     registered: AtomicU64,
     lane_capacity: u64,
 }
 
-/// Lanes that threads left behind.
+/// Lanes whose threads have ended.
 #[derive(Debug)]
 struct Vacant(ModelledMutex<Vec<Arc<Lane>>>);
 
@@ -70,7 +71,7 @@ impl Vacant {
     }
 }
 
-/// Makes a lane the first one of a chain, which takes a reference to it.
+/// Makes a lane the first one of a chain. The chain takes a reference to the lane.
 fn chain(top: &AtomicPtr<Lane>, lane: &Arc<Lane>, link: fn(&Lane, *mut Lane)) {
     let entry = Arc::into_raw(Arc::clone(lane)).cast_mut();
     // Ordering: Relaxed. A hint for the CAS.
@@ -86,7 +87,7 @@ fn chain(top: &AtomicPtr<Lane>, lane: &Arc<Lane>, link: fn(&Lane, *mut Lane)) {
     }
 }
 
-/// Takes a whole chain with its references.
+/// Takes all lanes of a chain, with the chain's references to them.
 fn unchain(first: *mut Lane, next: fn(&Lane) -> *const Lane) -> impl Iterator<Item = Arc<Lane>> {
     let mut at = first.cast_const();
     core::iter::from_fn(move || {
@@ -109,7 +110,7 @@ impl Inbox {
         }
     }
 
-    /// The reading end: an inbox has one.
+    /// The reading end of the inbox; an inbox has only one.
     pub(crate) fn reader(self: &StdArc<Self>) -> InboxReader {
         // Ordering: Relaxed. An RMW decides; nothing is handed over.
         let has_reader = self.has_reader.swap(true, Ordering::Relaxed);
@@ -117,7 +118,7 @@ impl Inbox {
         InboxReader { inbox: StdArc::clone(self), walk: Vec::new() }
     }
 
-    /// A lane for the calling thread: one that was left behind, or a new one.
+    /// A lane for the calling thread: a vacant lane, or a new one.
     pub(crate) fn register(&self) -> LaneWriter {
         // Ordering: Relaxed. A counter.
         self.registered.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +129,7 @@ impl Inbox {
         LaneWriter { lane, vacant: StdArc::clone(&self.vacant) }
     }
 
-    /// How often a thread has registered.
+    /// The number of times that a thread has registered.
     pub(crate) fn registered(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.registered.load(Ordering::Relaxed)
@@ -141,7 +142,7 @@ impl Inbox {
         lane
     }
 
-    /// Every lane that was ever made.
+    /// All lanes that were ever made.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         // Ordering: Acquire [L4]. The lane and its link.
         let mut next = self.newest.load(Ordering::Acquire).cast_const();
@@ -183,8 +184,8 @@ impl InboxReader {
 
     fn take_arrivals(&mut self) {
         let arrivals = &self.inbox.arrivals;
-        // Ordering: Relaxed. Before a sleep the heavy fence orders it (F1); at other times a lane that is not seen yet
-        // waits for the next walk.
+        // Ordering: Relaxed. Before a sleep the heavy fence orders this load (F1); at other times a lane that is not
+        // seen yet waits for the next walk.
         if arrivals.load(Ordering::Relaxed).is_null() {
             return;
         }
@@ -202,7 +203,7 @@ pub(crate) struct LaneReader<'a> {
 }
 
 impl LaneReader<'_> {
-    /// Takes what was posted before the call and gives it to `each`, oldest first.
+    /// Takes all postings published before the call and passes them to `each`, oldest first.
     pub(crate) fn drain(&mut self, each: impl FnMut(Posting)) {
         self.has_left |= self.lane.leave_walk();
         // SAFETY: N3: the inbox has one reader, which has lent this lane exclusively.
@@ -210,7 +211,7 @@ impl LaneReader<'_> {
     }
 }
 
-/// The writing end of a lane. Dropping it leaves the lane to the next thread that registers.
+/// The writing end of a lane. When it is dropped, the next thread that registers may take the lane.
 #[derive(Debug)]
 pub(crate) struct LaneWriter {
     lane: Arc<Lane>,
@@ -229,14 +230,14 @@ impl LaneWriter {
         self.lane.has_room()
     }
 
-    /// Publishes a posting, beyond the capacity if it must be: one that is owed to a timer is never refused.
+    /// Publishes a posting, beyond the capacity if necessary: a posting that a timer relies on is never refused.
     #[inline]
     pub(crate) fn push(&mut self, posting: Posting) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
         unsafe { self.lane.push(&[posting]) }
     }
 
-    /// Publishes postings as one: the shard sees none or all of those that share a block.
+    /// Publishes postings together: of the postings that share a block, the shard sees none or all.
     pub(crate) fn push_all(&mut self, postings: &[Posting]) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
         unsafe { self.lane.push(postings) }

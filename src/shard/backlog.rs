@@ -1,37 +1,37 @@
-//! Due tickets that are held back, because as many handovers as may be are on their way already.
+//! Due tickets that are held back, because the maximum number of handovers is on its way already.
 //!
-//! While workers block, what is due waits here and not in their queue. A timer that is due and cancelled leaves its
-//! ticket behind, so a queue of tickets grows without bound while the timers that there are stay few. Here the shard finds
-//! the stale ones: for each ticket that comes, it looks at two that wait.
+//! While workers block, due tickets wait here and not in the workers' queue. A timer that is due and then cancelled
+//! leaves its ticket behind, so a queue of tickets grows without bound while the timers that exist stay few. Here the
+//! shard finds the stale tickets: for each ticket that comes, it looks at two tickets that wait.
 //!
 //! # Bound
-//! A pass looks at all the tickets that wait while half as many come. So there are at most twice as many as there were
-//! live timers, and what one turn finds due.
+//! A pass looks at all the tickets that wait while half as many come. So at most twice as many tickets wait as there
+//! were live timers, and in addition the tickets that one turn finds due.
 //!
 //! ```text
 //!  handed over ◄── swept: looked at in this pass │ rest: not yet ◄── due
 //! ```
-//! Owned timers wait here before they are held (`state::owned`): to them the ticket is still out.
+//! Owned timers wait here before they are held (`state::owned`): until then their ticket is still out.
 
 use crate::limits::CHUNK_TICKETS;
 use crate::tick::Timestamp;
 use crate::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// Due tickets, and when the first of them was found due.
+/// Due tickets, and the moment at which the first of them was found due.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) tickets: Chunk,
     pub(super) found: Timestamp,
 }
 
-/// What a shard holds back, the longest due in front.
+/// The tickets that a shard holds back, the longest due in front.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     swept: VecDeque<Waiting>,
     rest: VecDeque<Waiting>,
     tickets: usize,
-    /// Tickets that came and for which no others were looked at yet.
+    /// The number of tickets that came and for which no others have been looked at yet.
     unpaid: usize,
 }
 
@@ -54,13 +54,13 @@ impl Backlog {
         let waiting = self.swept.pop_front().or_else(|| self.rest.pop_front())?;
         self.tickets -= waiting.tickets.len();
         if self.is_empty() {
-            // The memory of a large backlog goes with it.
+            // Frees the memory of a large backlog.
             *self = Self::default();
         }
         Some(waiting)
     }
 
-    /// Drops stale tickets among twice as many as have come since the last call; how many.
+    /// Drops stale tickets among twice as many as have come since the last call. Returns the number dropped.
     pub(super) fn sweep(&mut self, mut is_live: impl FnMut(&Ticket) -> bool) -> usize {
         let before = self.tickets;
         let mut looks = (2 * core::mem::take(&mut self.unpaid)).min(before);
@@ -75,7 +75,7 @@ impl Backlog {
         before - self.tickets
     }
 
-    /// The next of this pass, or the first of another one.
+    /// The next chunk of this pass, or the first of another pass.
     fn next_to_sweep(&mut self) -> Option<Waiting> {
         if self.rest.is_empty() {
             core::mem::swap(&mut self.rest, &mut self.swept);
@@ -84,7 +84,7 @@ impl Backlog {
     }
 }
 
-/// Puts `waiting` at the end, with the chunk that is there if both fit into one.
+/// Puts `waiting` at the end, together with the last chunk if both fit into one chunk.
 fn append(queue: &mut VecDeque<Waiting>, mut waiting: Waiting) {
     if waiting.tickets.is_empty() {
         return;

@@ -1,12 +1,13 @@
-//! The look of a shard at the owned timers whose tickets are due.
+//! A shard's look at the owned timers whose tickets are due.
 
 use crate::slab::Slots;
 use crate::state::owned::Look;
 use crate::tick::Timestamp;
 use crate::ticket::{Posting, Ticket};
 
-/// Takes the timers of `tickets`, all owned, into the shard's hands, and looks at their deadlines. Keeps the tickets of those
-/// that are due at `now`; `post_again` gets those of timers that were put off, for the moment that `next_look` chooses.
+/// Takes the timers of `tickets`, all owned, so that the shard holds them, and looks at their deadlines. Keeps the
+/// tickets of timers that are due at `now`. Passes the tickets of timers that were put off to `post_again`, for the
+/// moment that `next_look` chooses.
 ///
 /// One heavy fence serves all of them: an arming that comes after it sees that its timer is held.
 pub(crate) fn keep_due(

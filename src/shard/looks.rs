@@ -1,25 +1,25 @@
-//! When to look again at timers that were put off.
+//! The moments of the next looks at timers that were put off.
 //!
-//! A connection that talks is put off long before its deadline, and again before the next one. A look at each such
-//! deadline would wake the shard for every connection by itself, a thousand times a second if they are many. Any moment
-//! before the deadline does as well, so looks gather at ticks of a grid: the coarser, the farther the deadline and the
-//! fewer the timers. One that is not put off again is looked at three or four times before it fires, each time on a finer
-//! grid.
+//! A connection that talks is put off long before its deadline, and again before the next deadline. A look at each such
+//! deadline would wake the shard for every single connection, a thousand times a second if they are many. Any moment
+//! before the deadline serves as well, so looks gather at ticks of a grid: the farther the deadline and the fewer the
+//! timers, the coarser the grid. A timer that is not put off again is looked at three or four times before it fires,
+//! each time on a finer grid.
 
 use crate::tick::Tick;
 
-/// A look comes earlier by a part of what is left, this one at most.
+/// A look comes earlier by at most this part of the remaining time.
 const PART_OF_REMAINDER: u64 = 16;
-/// Looks that are to gather at one tick: some 15 µs of work, which others due then wait for.
+/// The number of looks that should gather at one tick: some 15 µs of work, for which other due timers wait.
 const GATHERED: u64 = 256;
-/// Looks are counted in parts of one.
+/// Looks are counted in fractions of this size.
 const SCALE: u64 = 256;
 
-/// How many timers are being put off.
+/// The rate at which timers are put off.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     last: Tick,
-    /// Looks for each tick that passed, of late.
+    /// Looks for each tick that passed, of late, in fractions of `SCALE`.
     rate: u64,
 }
 

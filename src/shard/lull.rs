@@ -1,9 +1,9 @@
-//! How long a shard sleeps that has nothing to do: until the first of the timers would have been due that ended unseen.
+//! The length of the sleep of a shard that has nothing to do: until the first deadline of the timers that ended unseen.
 //!
-//! Where each timer ends before the next one is scheduled, as with requests one at a time, the wheel is empty whenever its
-//! shard looks. The shard would sleep until it is woken, and each timer would wake it. Asleep until a deadline that nobody
-//! waits for any more, it is woken by earlier ones only: timers of one duration wake it twice in that time at most, those of
-//! random durations ever more seldom.
+//! If each timer ends before the next one is scheduled, as with requests one at a time, the wheel is empty whenever its
+//! shard looks. Without a lull the shard would sleep until it is woken, and each timer would wake it. A shard that
+//! sleeps until a deadline that no timer has any more is woken by earlier deadlines only: timers of one duration wake
+//! it twice in that time at most, timers of random durations ever more seldom.
 
 use crate::tick::Timestamp;
 
@@ -14,13 +14,13 @@ pub(super) struct Lull {
 }
 
 impl Lull {
-    /// A turn begins.
+    /// Begins a turn.
     pub(super) fn begin_turn(&mut self, now: Timestamp) {
         self.now = now;
         self.until = self.until.filter(|until| *until > now);
     }
 
-    /// A timer with this deadline has ended before its ticket came into the wheel.
+    /// Notes that a timer with this deadline has ended before its ticket came into the wheel.
     #[inline]
     pub(super) fn note(&mut self, deadline: Timestamp) {
         if deadline > self.now && self.until.is_none_or(|until| deadline < until) {

@@ -1,7 +1,8 @@
-//! One shard: a wheel, an inbox and a sleep. `turn` is a function of explicit time; `thread` gives it a thread.
+//! One shard: a wheel, an inbox and a sleep. `turn` is a function of explicit time; `thread` gives the shard a thread.
 //!
-//! A shard reads its lanes, its wheel and the time, and nothing else. Its turn: drain the lanes, advance the wheel,
-//! hand over what is due, or hold it back while too much is on its way, look after slow chunks, sweep a little if asked.
+//! A shard reads its lanes, its wheel and the time, and nothing else. In a turn it drains the lanes, advances the
+//! wheel, hands over the due tickets or holds them back while too many are on their way, looks after slow chunks, and
+//! sweeps a little if asked.
 //!
 //! # Synchronisation
 //! | pair | one side                  | other side                | what is ruled out | model |
@@ -40,14 +41,15 @@ use core::time::Duration;
 use looks::Looks;
 use lull::Lull;
 
-/// Tickets that one turn hands out or moves at most, before it looks at the lanes again: some hundred µs of work.
+/// The maximum number of tickets that one turn hands out or moves before it looks at the lanes again:
+/// some hundred µs of work.
 const TURN_BUDGET: usize = 16_384;
-/// Tickets that one turn sweeps at most.
+/// The maximum number of tickets that one turn sweeps.
 const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
-/// How long a begun handover may take before another worker helps with it.
+/// The time that a begun handover may take before another worker helps with it.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// What a shard shares with producers and workers.
+/// The part of a shard that producers and workers share.
 #[derive(Debug)]
 pub(crate) struct ShardShared {
     pub(crate) inbox: StdArc<Inbox>,
@@ -70,8 +72,8 @@ impl ShardShared {
 
     /// Asks the shard to drop its stale tickets.
     pub(crate) fn want_sweep(&self) {
-        // Ordering: Relaxed. The parker's fences order it as they order a push (F1): the shard looks at the flag between
-        // its announcement and its sleep.
+        // Ordering: Relaxed. The parker's fences order this store as they order a push (F1): the shard looks at the
+        // flag between its announcement and its sleep.
         self.sweep_wanted.store(true, Ordering::Relaxed);
         self.parker.wake_if_asleep();
     }
@@ -81,15 +83,15 @@ impl ShardShared {
         self.sweep_wanted.load(Ordering::Relaxed)
     }
 
-    /// Asks the shard to look after its handovers: a job of one was dropped.
+    /// Asks the shard to look after its handovers, because a job of one was dropped.
     pub(crate) fn want_look(&self) {
-        // Ordering: Release [H3 of `dispatch::handover`]. The job's count. The parker's fences order the flag against the
-        // shard's sleep, as in `want_sweep`.
+        // Ordering: Release [H3 of `dispatch::handover`]. The job's count. The parker's fences order the flag against
+        // the shard's sleep, as in `want_sweep`.
         self.look_wanted.store(true, Ordering::Release);
         self.parker.wake_if_asleep();
     }
 
-    /// A worker has taken a whole handover. A shard that holds tickets back comes and hands over more.
+    /// Notes that a worker has taken a whole handover. If the shard holds tickets back, it wakes and hands over more.
     pub(crate) fn made_room(&self) {
         // The shard looks for room between its announcement and its sleep (F1).
         self.parker.wake_if_asleep_and(|| self.counters.held_back.get() > 0);
@@ -100,33 +102,34 @@ impl ShardShared {
         self.look_wanted.load(Ordering::Relaxed)
     }
 
-    /// To be called before the look: a job that is dropped during it asks for another one.
+    /// Clears the request for a look. Called before the look: a job that is dropped during the
+    /// look asks for another one.
     pub(crate) fn take_look_wanted(&self) {
         // Ordering: Acquire [H3 of `dispatch::handover`]. Pairs with `want_look`.
         self.look_wanted.swap(false, Ordering::Acquire);
     }
 }
 
-/// What the shard wants after a turn.
+/// The result of a turn: the shard's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Next {
-    /// Another turn at once: there was more to do than one turn does.
+    /// Another turn at once: there was more work than one turn does.
     Turn,
-    /// A turn then, or when woken.
+    /// A turn at the end of the sleep, or when woken.
     Sleep(Option<Wake>),
 }
 
 /// The end of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wake {
-    /// When the shard wakes by itself.
+    /// The moment at which the shard wakes by itself.
     pub(crate) at: Timestamp,
-    /// Deadlines before this moment are due earlier than that.
+    /// Deadlines before this moment are due earlier than `at`.
     pub(crate) not_before: Timestamp,
 }
 
-/// The shard's own side: whoever has it drives it.
+/// The shard's own side: the thread that has it drives the shard.
 #[derive(Debug)]
 pub(crate) struct Shard {
     index: usize,
@@ -137,14 +140,14 @@ pub(crate) struct Shard {
     tick: TickLength,
     /// Postings on their way from a lane to the wheel.
     drained: Vec<Posting>,
-    /// Due tickets of owned timers, between the wheel and a look at their deadlines.
+    /// Due tickets of owned timers, from the moment they leave the wheel until the shard looks at their deadlines.
     held: Vec<Ticket>,
     looks: Looks,
     lull: Lull,
     underway: Underway,
     backlog: Backlog,
     looked_at: Timestamp,
-    /// Whether the sleep that comes ends with a look at the handovers.
+    /// Whether the next sleep ends with a look at the handovers.
     look_is_planned: bool,
     sweeping: bool,
 }
@@ -183,11 +186,11 @@ impl Shard {
         self.work(now, out)
     }
 
-    /// Does what is to be done at `now` with the tickets that are in the wheel. Handlers that run inline run here.
+    /// Processes the tickets in the wheel at `now`. Handlers that run inline run here.
     pub(crate) fn work<F: Fire>(&mut self, now: Timestamp, out: &mut Outlet<'_, F>) -> Next {
         self.hand_over_backlog(now, out);
         let tick = self.tick.current_tick(now);
-        // A clock that stepped back is waited for: to the wheel, the moments in between have passed.
+        // If the clock stepped back, the shard waits for it: to the wheel, the moments in between have passed.
         let progress = if tick < self.wheel.position() { Progress::Settled } else { self.advance(now, out) };
         if !self.held.is_empty() {
             self.look_at_held(now, out);
@@ -227,8 +230,7 @@ impl Shard {
         })
     }
 
-    /// Drops the tickets of timers that have ended, as far as they stand before the first live one: nobody is to be woken for
-    /// them.
+    /// Drops the tickets of ended timers that stand before the first live ticket: the shard must not wake for them.
     fn drop_stale_first(&mut self) {
         let Self { slots, wheel, tick, lull, shared, .. } = self;
         let before = wheel.len();
@@ -246,9 +248,9 @@ impl Shard {
         self.wheel.wake_tick().into_iter().chain(lull).min()
     }
 
-    /// Whether the shard, which has announced `wake`, may sleep. It drains its lanes once more (K1): what came since its
-    /// turn must be due no earlier, there must be no room for what is held back, and neither a sweep nor a look may be
-    /// wanted.
+    /// Whether the shard, which has announced `wake`, may sleep. The shard drains its lanes once more (K1). It may
+    /// sleep if no ticket that came since its turn is due earlier than `wake`, if there is no room for the tickets it
+    /// holds back, and if neither a sweep nor a look is wanted.
     fn may_sleep(&mut self, wake: Option<Wake>) -> bool {
         self.drain();
         let due_earlier = match (self.wake_tick(), wake) {
@@ -260,7 +262,7 @@ impl Shard {
         !due_earlier && !look_is_missing && !self.may_hand_over_backlog() && !self.shared.is_sweep_wanted()
     }
 
-    /// When the first tick begins that was not handed out.
+    /// The start of the first tick that was not handed out.
     fn due(&self) -> Timestamp {
         self.tick.start_of(self.wheel.position().saturating_add(1))
     }
@@ -271,7 +273,7 @@ impl Shard {
         self.wheel.wake_tick()
     }
 
-    /// Brings tickets from the lanes into the wheel; those whose timer has ended meanwhile end here.
+    /// Moves tickets from the lanes into the wheel. Tickets whose timer has ended meanwhile are dropped here.
     pub(crate) fn drain(&mut self) {
         let Self { shared, reader, slots, wheel, tick, drained, lull, .. } = self;
         let mut stale = 0;
@@ -282,7 +284,7 @@ impl Shard {
                     stale += insert_live(wheel, slots, *tick, drained, lull);
                 }
             });
-            // Lane by lane: only within a lane does what follows tell that a posting has ended.
+            // Lane by lane: only within a lane does a later posting for the same slot show that a posting has ended.
             stale += insert_live(wheel, slots, *tick, drained, lull);
         });
         shared.counters.stale.add(stale);
@@ -309,7 +311,7 @@ impl Shard {
         progress
     }
 
-    /// Whether something is held back for which there is room by now.
+    /// Whether tickets are held back for which there is room by now.
     fn may_hand_over_backlog(&mut self) -> bool {
         if self.backlog.is_empty() {
             return false;
@@ -318,7 +320,7 @@ impl Shard {
         self.underway.has_room()
     }
 
-    /// Hands over what was held back, as far as there is room now.
+    /// Hands over the tickets that were held back, as far as there is room now.
     fn hand_over_backlog<F: Fire>(&mut self, now: Timestamp, out: &mut Outlet<'_, F>) {
         if !self.may_hand_over_backlog() {
             return;
@@ -335,15 +337,15 @@ impl Shard {
         out.flush(now);
     }
 
-    /// Drops what became stale while it was held back.
+    /// Drops the tickets that became stale while they were held back.
     fn sweep_backlog(&mut self) {
         let Self { shared, slots, backlog, .. } = self;
         let stale = backlog.sweep(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
         shared.counters.stale.add(stale as u64);
     }
 
-    /// Looks at the owned timers whose tickets are due: most were put off or disarmed meanwhile. Those that are due are
-    /// handed over.
+    /// Looks at the owned timers whose tickets are due. Most of them were put off or disarmed meanwhile; those that are
+    /// due are handed over.
     fn look_at_held<F: Fire>(&mut self, now: Timestamp, out: &mut Outlet<'_, F>) {
         let Self { index, shared, slots, wheel, tick, underway, held, looks, .. } = self;
         let tickets = held.len();
@@ -367,14 +369,15 @@ impl Shard {
         out.flush(now);
     }
 
-    /// A slice of the sweep, if one is wanted. False while there is more of it to do.
+    /// Does a slice of the sweep, if a sweep is wanted. Returns false while there is more of it to do.
     fn sweep(&mut self) -> bool {
         if !self.sweeping {
             if !self.shared.is_sweep_wanted() {
                 return true;
             }
-            // Cleared before the pass: what is asked for during it is another one.
-            // Ordering: Relaxed. Nothing is handed over: a ticket that the pass takes for a live one stays until the next.
+            // Cleared before the pass: a sweep that is asked for during the pass is another one.
+            // Ordering: Relaxed. Nothing is handed over: a ticket that the pass takes for a live one
+            // stays until the next pass.
             self.shared.sweep_wanted.store(false, Ordering::Relaxed);
             self.sweeping = true;
         }
@@ -430,7 +433,7 @@ impl<F: Fire> HandingOver<'_, '_, F> {
         !self.due.is_empty() || self.underway.has_room()
     }
 
-    /// Adds what was found due of scheduled timers. Owned ones go to `held`.
+    /// Adds the due tickets of scheduled timers. The tickets of owned timers go to `held`.
     fn add_scheduled(&mut self, mut waiting: Waiting, held: &mut Vec<Ticket>) {
         held.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
         self.add(waiting);
@@ -462,12 +465,12 @@ impl<F: Fire> HandingOver<'_, '_, F> {
     }
 }
 
-/// Moves the live ones of `postings` into the wheel as tickets; how many were stale.
+/// Moves the live ones of `postings` into the wheel as tickets. Returns the number of stale ones.
 ///
 /// Most timers are cancelled before their shard first sees them, so most postings end here. All states are read before
-/// the first ticket is placed: the loads overlap. A posting that is followed by one for the same slot has ended for
-/// certain, and is not looked at: a thread that schedules and cancels uses one slot again and again, and reading its word
-/// each time would take the line away from it.
+/// the first ticket is placed, so that the loads overlap. A posting that is followed by one for the same slot has
+/// certainly ended, and its slot's word is not read: a thread that schedules and cancels uses one slot again and again,
+/// and reading the word each time would take the line away from that thread.
 fn insert_live(
     wheel: &mut TicketWheel<Ticket>,
     slots: &Slots,

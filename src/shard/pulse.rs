@@ -1,12 +1,14 @@
-//! Whether a shard keeps up, as its thread sees it and tells the statistics.
+//! Whether a shard keeps up, as its thread sees it and reports it to the statistics.
 //!
 //! A shard owes a turn
 //! - while it sleeps, from the moment on at which it means to wake;
-//! - while it turns, from the begin of the turn on, or from that of the first tick that it has not handed out, if it knows of one
-//!   that is before: the one that it slept for, or one for which a turn's budget did not suffice.
+//! - while it turns, from the start of the turn on. If the shard knows of a tick that it has not handed out and that
+//!   begins before the turn, it owes from the start of that tick: the tick that it slept for, or a tick for which a
+//!   turn's budget did not suffice.
 //!
-//! That moment is all that is published. Who reads it at `now` knows how late the shard is, whatever it hangs in; a
-//! moment ahead means that it is not. A *stall* is a debt of more than `stall_after`: it is one stall until the shard owes less.
+//! Only that moment is published. At `now`, the time since that moment is the shard's delay, even if its thread is
+//! stuck; a moment in the future means that the shard is on time. A *stall* is a debt of more than `stall_after`. It is
+//! one stall until the shard owes less.
 //!
 //! A shard that was woken early owes from its next turn on, not from the waking: the parker would need a clock.
 
@@ -23,11 +25,11 @@ pub(crate) struct Pulse {
     tick: TickLength,
     stall_after: Duration,
     shared: StdArc<ShardShared>,
-    /// As published.
+    /// The moment since which the shard owes a turn, as published.
     owed_from: Timestamp,
-    /// When the first tick begins that is to be handed out, as far as is known.
+    /// The start of the first tick that is to be handed out, as far as is known.
     due: Timestamp,
-    /// The worst of the stall that lasts.
+    /// The worst lateness of the stall that lasts.
     stall: Option<Duration>,
 }
 
@@ -56,13 +58,13 @@ impl Pulse {
         self.owe_from(now.min(self.due));
     }
 
-    /// The turn that began at `now` ends; what begins at `due` or later was not handed out.
+    /// Ends the turn that began at `now`. Ticks that begin at `due` or later were not handed out.
     pub(super) fn end_turn(&mut self, now: Timestamp, due: Timestamp) {
         self.due = due;
         self.owe_from(now.min(due));
     }
 
-    /// The turns are over at `now`; the next one is to begin at `until`.
+    /// Notes that the turns are over at `now`, and that the next one is to begin at `until`.
     pub(super) fn rest(&mut self, now: Timestamp, until: Timestamp) {
         self.look(now);
         if now < until {
@@ -72,7 +74,7 @@ impl Pulse {
         self.owe_from(until);
     }
 
-    /// The shard's thread ends.
+    /// Notes that the shard's thread ends.
     pub(super) fn end(&mut self) {
         self.catch_up();
         self.owe_from(Timestamp::MAX);
@@ -127,7 +129,7 @@ mod tests {
         Pulse::new(0, 0, TickLength::from_nanos(MS), Duration::from_millis(100), shared)
     }
 
-    /// Stalls, the worst one and the present debt, the last two in milliseconds.
+    /// The number of stalls, the worst stall and the present debt, the last two in milliseconds.
     fn seen(pulse: &Pulse, now: u64) -> (u64, u128, u128) {
         let counters = &pulse.shared.counters;
         (counters.stalls.get(), counters.worst_stall().as_millis(), counters.behind(at(now)).as_millis())
@@ -197,7 +199,7 @@ mod tests {
         pulse.end_turn(at(680), at(681));
         pulse.begin_turn(at(690));
         assert_eq!(pulse.stall, None);
-        // Another one, less bad.
+        // Another stall, less severe.
         pulse.end_turn(at(690), at(691));
         pulse.begin_turn(at(800));
         assert_eq!(seen(&pulse, 800), (2, 180, 109));

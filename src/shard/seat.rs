@@ -1,9 +1,10 @@
 //! The seat of a shard's leader.
 //!
-//! A shard is driven by one thread at a time, its *leader*: the thread that has the seat's lock, awake or asleep. A leader
-//! that runs handlers gives the lock up for that time and tries to take it again afterwards. Whichever thread finds the
-//! lock free leads from then on: the leader that comes back from its handlers, or a thread that stands by and has seen
-//! that the leader does not come back ([`watch`](crate::watch)). The other one finds the lock taken and stands by.
+//! A shard is driven by one thread at a time, its *leader*: the thread that has the seat's lock, awake or asleep.
+//! A leader that runs handlers gives the lock up for that time and tries to take it again afterwards. The thread
+//! that finds the lock free leads from then on: the leader that comes back from its handlers, or a thread that
+//! stands by and has seen that the leader does not come back ([`watch`](crate::watch)). The other thread finds the
+//! lock taken and stands by.
 //!
 //! # States
 //! ```text
@@ -11,21 +12,22 @@
 //! ```
 //!
 //! # Invariants
-//! L1. While the seat of a running engine is free, a thread runs handlers for its shard, and tries the lock when they have
-//!     returned; and a thread watches, or is wanted to (Y1 of `watch`).
-//! L2. What the shard's leader did is seen by the next one: the lock hands it over.
+//! L1. While the seat of a running engine is free, a thread runs handlers for its shard, and tries the lock when the
+//!     handlers have returned; and a thread watches, or is wanted to (Y1 of `watch`).
+//! L2. The changes that a shard's leader made are seen by the next leader: the lock hands them over.
 //!
 //! # Races and their legal endings
-//! - The handlers return x the watcher takes over: one of the two gets the lock and leads; the other one stands by.
-//! - Two earlier leaders come back at once, or one comes back while the present leader runs handlers: as above.
+//! - The handlers return x the watcher takes over: one of the two threads gets the lock and leads; the other stands by.
+//! - Two earlier leaders come back at once, or one comes back while the present leader runs handlers: one of the
+//!   threads gets the lock and leads; the others stand by.
 //!
-//! A leader that panics, because a clock of the user's does, poisons the lock: its shard is driven no more.
+//! A leader that panics, because the user's clock does, poisons the lock: no thread drives its shard any more.
 
 use super::{Pulse, Shard};
 use crate::sync::{ModelledMutex, ModelledMutexGuard, StdArc};
 use core::ops::RangeInclusive;
 
-/// A shard's place for the thread that leads it.
+/// The place of the thread that leads a shard.
 #[derive(Debug)]
 pub(crate) struct Seat {
     led: ModelledMutex<Led>,
@@ -33,7 +35,7 @@ pub(crate) struct Seat {
     pub(super) core: Option<usize>,
 }
 
-/// What a leader has.
+/// The objects that a leader has.
 #[derive(Debug)]
 pub(super) struct Led {
     pub(super) shard: Shard,
@@ -41,15 +43,16 @@ pub(super) struct Led {
     pub(super) trust: Trust,
 }
 
-/// Whether a leader may run the handlers of its shard itself. Where one was held up, others are soon due that take as long:
-/// handovers go to the workers then, the more of them the more often it happens.
+/// Whether a leader may run the handlers of its shard itself. If one handler held a leader up, other handlers
+/// that take as long are likely to be due soon. So handovers go to the workers then, and the more often that
+/// happens the more of them.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// Handovers that still go to the workers.
+    /// The number of handovers that still go to the workers.
     withheld: u32,
-    /// Handovers that went to the workers after the last takeover.
+    /// The number of handovers that went to the workers after the last takeover.
     penalty: u32,
-    /// Handovers that leaders ran since the penalty was last changed.
+    /// The number of handovers that leaders ran since the penalty was last changed.
     kept: u32,
 }
 
@@ -58,7 +61,7 @@ impl Trust {
     /// After so many handovers without a takeover the next penalty is half as hard.
     const FORGIVEN_AFTER: u32 = 256;
 
-    /// A handler held a leader up.
+    /// Notes that a handler held a leader up.
     pub(super) fn lose(&mut self) {
         self.penalty = (2 * self.penalty).clamp(*Self::PENALTIES.start(), *Self::PENALTIES.end());
         (self.withheld, self.kept) = (self.penalty, 0);
@@ -86,7 +89,7 @@ impl Seat {
         Self { led: ModelledMutex::new(Led { shard, pulse, trust: Trust::default() }), core }
     }
 
-    /// Makes the calling thread the leader if there is none at this moment.
+    /// Makes the calling thread the leader if the seat is free at this moment.
     pub(super) fn try_lead(&self) -> Option<Leading<'_>> {
         self.led.try_lock().ok()
     }

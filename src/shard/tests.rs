@@ -1,4 +1,4 @@
-//! A shard without a thread, turned when it asks for it: how often it does.
+//! A shard without a thread, turned when it asks for a turn, and the number of these turns.
 
 use super::*;
 use crate::roster::Roster;
@@ -71,7 +71,7 @@ impl Rig {
         self.magazines.put(&self.slots, id.index());
     }
 
-    /// A turn, and more of them until the shard sleeps: until when.
+    /// Turns until the shard sleeps. Returns the end of that sleep.
     fn turn(&mut self, now: Timestamp) -> Timestamp {
         loop {
             if let Next::Sleep(wake) = self.shard.turn(now, &mut Outlet::new(&Dispatcher::Inline, &self.fire))
@@ -81,7 +81,8 @@ impl Rig {
         }
     }
 
-    /// Turns as the shard asks for it, until `end`: how often, and how many timers fired.
+    /// Turns whenever the shard asks for a turn, until `end`. Returns the number of turns, and the
+    /// number of timers that fired.
     fn run(&mut self, mut wake: Timestamp, end: Timestamp) -> (usize, u64) {
         let before = self.fire.fired.load(Ordering::Relaxed);
         let mut turns = 0;
@@ -122,7 +123,7 @@ fn a_live_timer_behind_cancelled_ones_wakes_its_shard_in_time() {
     }
 }
 
-/// A shard that forgot what it dropped would sleep until it is woken, and each new timer would wake it.
+/// If the shard forgot a dropped deadline, it would sleep until it is woken, and each new timer would wake it.
 #[test]
 fn what_is_dropped_ends_the_sleep_unless_something_does_before() {
     let mut rig = Rig::new();

@@ -1,7 +1,7 @@
-//! The threads of an engine: they lead shards, run handlers, and stand by.
+//! The threads of an engine, which lead shards, run handlers, and stand by.
 //!
-//! There is a thread for each shard, and one for each worker. Thread `n` leads shard `n` at first, as far as there are
-//! shards; the others stand by. The parts change hands as handlers hold leaders up (`seat`):
+//! There is a thread for each shard, and one for each worker. At first each thread `n` with a shard `n` leads that
+//! shard, and the other threads stand by. The parts change hands as handlers hold leaders up (`seat`):
 //!
 //! ```text
 //!            turn, sleep                 the handlers return
@@ -23,7 +23,7 @@ use crate::tick::Timestamp;
 use crate::trace;
 use crate::watch::Look;
 
-/// What an engine's threads have in common.
+/// The state that an engine's threads have in common.
 pub(crate) struct Crew<'a, F: Fire> {
     pub(crate) seats: &'a [Seat],
     pub(crate) clock: &'a EngineClock,
@@ -93,8 +93,8 @@ impl<F: Fire> Crew<'_, F> {
         leading.pulse.end();
     }
 
-    /// Runs a handover of the shard that the calling thread leads, and lets go of the shard meanwhile. `None` when another
-    /// thread leads it afterwards.
+    /// Runs a handover of the shard that the calling thread leads, and lets go of the shard meanwhile. Returns `None`
+    /// if another thread leads the shard afterwards.
     fn run_own<'s>(
         &'s self,
         shard: usize,
@@ -113,7 +113,7 @@ impl<F: Fire> Crew<'_, F> {
         if wants_watcher {
             workers.wake_one();
         }
-        // It unwinds only where a clock of the user's does: that costs the handover and no more.
+        // The errand unwinds only if the user's clock does: that costs the handover and nothing else.
         let _survived = survives(|| errand.run());
         drop(permit);
         self.take_seat(shard, workers)
@@ -169,12 +169,12 @@ impl<F: Fire> Crew<'_, F> {
     }
 }
 
-/// Sleeps until `wake`, or until woken. False when it is time already.
+/// Sleeps until `wake`, or until woken. Returns false if the moment of `wake` has come already.
 fn park(parker: &Parker, pulse: &mut Pulse, wake: Option<Wake>, clock: &EngineClock) -> bool {
     let until = wake.map_or(Timestamp::MAX, |wake| wake.at);
     let now = clock.true_now();
     pulse.rest(now, until);
-    // The last tick begins beyond what a clock can show.
+    // The last tick begins beyond the range of a clock.
     if until == Timestamp::MAX {
         parker.park(None);
         return true;

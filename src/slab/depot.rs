@@ -1,15 +1,15 @@
-//! Vacant slots: magazines in the threads' hands, and the depot through which they change hands.
+//! Vacant slots: the threads' magazines, and the depot through which the threads exchange them.
 //!
 //! Taking and returning a slot must not touch a line that another thread writes, and a slot that a worker vacates must
-//! find its way back to the producers. So each thread keeps two magazines of slots and exchanges a whole one with the
-//! depot now and then.
+//! find its way back to the producers. So each thread keeps two magazines of slots and exchanges a whole magazine with
+//! the depot now and then.
 //!
 //! After J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001; the depot is R. K. Treiber's stack (IBM RJ 5118,
 //! 1986) with a tag against ABA.
 //!
 //! # Layout
 //!
-//! A magazine is a chain through the vacant slots' own link words: no memory but theirs.
+//! A magazine is a chain through the link words of the vacant slots: it needs no other memory.
 //! ```text
 //! link word   63             32 31         0
 //!            | next magazine   | next slot  |   in the first slot of a magazine in the depot
@@ -20,14 +20,16 @@
 //! ```
 //!
 //! # Invariants
-//! D2. The tag changes with every change of `top`. A `take` that sleeps through 2^32 of them, or a multiple, is not caught.
-//! D3. A slot is in one magazine at most, and a magazine in one thread's hands or in the depot.
+//! D2. The tag changes with every change of `top`. A `take` that sleeps through 2^32 changes, or a multiple, is not
+//!     caught.
+//! D3. A slot is in one magazine at most, and a magazine belongs to one thread or to the depot.
 //!
 //! # When slots are scarce
 //!
-//! A slot in a thread's magazine is not to be had by others. While more than half of the capacity is on hand, never used or
-//! in the depot, a thread takes whole magazines. Of less it takes a small part at a time (`PART_OF_SCARCE_SLOTS`), and gives
-//! the rest of a magazine back: hundreds of threads can then have a few timers each in a small engine.
+//! A slot in a thread's magazine is not available to other threads. While more than half of the capacity is on hand,
+//! never used or in the depot, a thread takes whole magazines. If less is on hand, a thread takes a small part of it at
+//! a time (`PART_OF_SCARCE_SLOTS`), and gives the rest of a magazine back: hundreds of threads can then have a few
+//! timers each in a small engine.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over | model |
@@ -51,7 +53,7 @@ use core::mem;
 use crossbeam_utils::CachePadded;
 
 const NIL: u32 = u32::MAX;
-/// Looks into an empty depot, while a magazine is being split, before there is no slot.
+/// Looks into an empty depot, while a magazine is being split, before the depot counts as empty.
 const LOOKS: usize = 16;
 
 impl Segment for Control {
@@ -93,17 +95,17 @@ fn upper(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// Every slot of an engine, and the magazines that no thread holds.
+/// All slots of an engine, and the magazines that no thread holds.
 #[derive(Debug)]
 pub(crate) struct Slots {
     controls: Segments<Control>,
-    /// Of owned timers: segments come into being when there are such timers in them.
+    /// The pins of owned timers. A segment is allocated when an owned timer first needs it.
     pins: Segments<Pin>,
     barrier: Barrier,
     origin: Origin,
     capacity: u32,
     magazine_slots: u32,
-    /// Slots from here on were never used.
+    /// The first index of the slots that were never used.
     fresh: CachePadded<AtomicU64>,
     depot: CachePadded<Depot>,
 }
@@ -112,15 +114,15 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct Depot {
     top: AtomicU64,
-    /// Slots in them, and in those that are being split: never less.
+    /// The number of slots in these magazines and in magazines that are being split; never too low.
     slots: AtomicU64,
 }
 
 impl Slots {
-    /// The most slots that there can be.
+    /// The maximum number of slots.
     pub(crate) const MAX_CAPACITY: u32 = NIL;
 
-    /// Slots of an engine that starts at `start`.
+    /// The slots of an engine that starts at `start`.
     pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
         Self {
             controls: Segments::new(capacity),
@@ -134,7 +136,7 @@ impl Slots {
         }
     }
 
-    /// The words of a slot, `None` when no such slot was ever used.
+    /// The words of a slot. `None` if the slot's segment does not exist, so that the slot was never used.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&Control> {
         self.controls.get(index)
@@ -152,18 +154,18 @@ impl Slots {
         segments::prefetch(self.controls.get(index));
     }
 
-    /// What belongs to the words of an owned timer.
+    /// The pin of an owned timer.
     pub(crate) fn pin(&self, index: u32) -> Pinned<'_> {
         Pinned { pin: self.pins.get_or_grow(index), origin: self.origin }
     }
 
-    /// What the looks at owned timers are counted from.
+    /// The origin that the looks at owned timers are counted from.
     #[inline(always)]
     pub(crate) fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Between those who arm owned timers and those who look at them.
+    /// The barrier between the threads that arm owned timers and the threads that look at them.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
         self.barrier
@@ -173,13 +175,13 @@ impl Slots {
         self.capacity
     }
 
-    /// How many slots were ever used: indices are below.
+    /// The number of slots that were ever used; their indices are below it.
     pub(crate) fn used(&self) -> u32 {
         // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and G2 covers the segments.
         lower(self.fresh.load(Ordering::Relaxed))
     }
 
-    /// How many slots a thread may take at a time.
+    /// The number of slots that a thread may take at a time.
     fn share(&self) -> u32 {
         // Ordering: Relaxed. Only a measure.
         let given = self.depot.slots.load(Ordering::Relaxed);
@@ -191,10 +193,10 @@ impl Slots {
         part.clamp(1, self.magazine_slots)
     }
 
-    /// Slots that were never used, as a magazine.
+    /// Takes slots that were never used, as a magazine.
     fn take_fresh(&self) -> Option<Magazine> {
         let most = u64::from(self.share());
-        // Ordering: Relaxed. The thread that adds has the slots in between; nothing was written into them.
+        // Ordering: Relaxed. The thread that adds owns the slots in between; nothing was written into them.
         let first = self
             .fresh
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fresh| {
@@ -209,17 +211,18 @@ impl Slots {
         Some(magazine)
     }
 
-    /// Puts a magazine where any thread finds it.
+    /// Puts a magazine into the depot, where any thread finds it.
     pub(crate) fn give(&self, magazine: Magazine) {
         if magazine.is_empty() {
             return;
         }
-        // Ordering: Relaxed. Before the magazine is published, so that `take` never counts down what was not counted (D1).
+        // Ordering: Relaxed. Before the magazine is published, so that `take` never subtracts slots that were not added
+        // (D1).
         self.depot.slots.fetch_add(u64::from(magazine.len), Ordering::Relaxed);
         self.publish(magazine);
     }
 
-    /// Puts a magazine, whose slots the depot has counted, where any thread finds it.
+    /// Puts a magazine, whose slots the depot has already counted, into the depot.
     fn publish(&self, magazine: Magazine) {
         if magazine.is_empty() {
             return;
@@ -243,7 +246,7 @@ impl Slots {
         }
     }
 
-    /// Adds a slot that the caller vacated to a magazine, which goes to the depot when it is full.
+    /// Adds a slot that the caller vacated to a magazine. A full magazine goes to the depot.
     pub(crate) fn vacate(&self, magazine: &mut Magazine, index: u32) {
         magazine.push(self, index);
         if magazine.len >= self.magazine_slots {
@@ -251,17 +254,18 @@ impl Slots {
         }
     }
 
-    /// Takes a magazine that a thread gave, or the calling thread's share of one.
+    /// Takes a magazine that a thread gave to the depot, or the calling thread's share of such a magazine.
     fn take(&self) -> Option<Magazine> {
         let mut magazine = self.take_magazine()?;
         let rest = magazine.split(self, self.share());
-        // Ordering: Relaxed. What is split off stays counted.
+        // Ordering: Relaxed. The slots that are split off stay counted.
         self.depot.slots.fetch_sub(u64::from(magazine.len), Ordering::Relaxed);
         self.publish(rest);
         Some(magazine)
     }
 
-    /// As `take`, when nothing else is left: another thread may have the last magazine, to split it.
+    /// Like `take`, for when no other slots are left: another thread may have taken the last magazine in order to split
+    /// it.
     fn take_late(&self) -> Option<Magazine> {
         for _ in 0..LOOKS {
             // Ordering: Relaxed. A hint.
@@ -280,11 +284,12 @@ impl Slots {
         // Ordering: Acquire [D1]. Pairs with `publish`: the first slot's link word.
         let mut top = self.depot.top.load(Ordering::Acquire);
         while lower(top) != NIL {
-            // May be a deadline by now, if somebody else took this magazine: then the tag has changed (D2).
+            // May be a deadline by now, if another thread took this magazine: then the tag has changed (D2).
             let first_links = self.control(lower(top)).links();
             let new_top = links(upper(first_links), upper(top).wrapping_add(1));
-            // Ordering: Relaxed. What is taken was acquired with `top` (D1). Every change of `top` is an RMW, so a thread
-            // that reads ours still stands in the release sequence of the `publish` below. Failure Acquire: as the first load.
+            // Ordering: Relaxed. The link words were acquired with `top` (D1). Every change of `top` is an RMW, so a
+            // thread that reads ours still reads from the release sequence of the `publish` below. Failure Acquire: as
+            // the first load.
             match self.depot.top.compare_exchange_weak(top, new_top, Ordering::Relaxed, Ordering::Acquire) {
                 Ok(_) => {
                     let second = lower(first_links);
@@ -302,7 +307,7 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) struct Magazine {
     first: u32,
-    /// How many slots are in the chain.
+    /// The number of slots in the chain.
     len: u32,
 }
 
@@ -334,7 +339,7 @@ impl Magazine {
         Some(index)
     }
 
-    /// Keeps `most` slots, at least one; the rest.
+    /// Keeps `most` slots, at least one, and returns the rest.
     fn split(&mut self, slots: &Slots, most: u32) -> Self {
         if self.len <= most {
             return Self::new();
@@ -351,7 +356,7 @@ impl Magazine {
     }
 }
 
-/// The two magazines of a thread: it takes and returns slots without an exchange until both are empty or full.
+/// The two magazines of a thread. The thread takes and returns slots without an exchange until both are empty or full.
 #[derive(Debug)]
 pub(crate) struct Magazines {
     loaded: Magazine,
@@ -363,7 +368,8 @@ impl Magazines {
         Self { loaded: Magazine::new(), spare: Magazine::new() }
     }
 
-    /// A vacant slot, which the caller now holds. `None` when `capacity` slots are in use or in other threads' hands.
+    /// Takes a vacant slot, which the caller now holds. `None` if all `capacity` slots are in use or in the magazines
+    /// of other threads.
     #[inline(always)]
     pub(crate) fn take(&mut self, slots: &Slots) -> Option<u32> {
         if let Some(index) = self.loaded.pop(slots) {
@@ -381,8 +387,8 @@ impl Magazines {
         self.loaded.pop(slots)
     }
 
-    /// Takes back a slot that the caller vacated. No other thread gets it before the next call: until then the caller may
-    /// still take the payload.
+    /// Takes back a slot that the caller vacated. No other thread gets the slot before the next call: until then the
+    /// caller may still take the payload.
     #[inline(always)]
     pub(crate) fn put(&mut self, slots: &Slots, index: u32) {
         if self.loaded.len >= slots.magazine_slots {
@@ -399,7 +405,7 @@ impl Magazines {
         }
     }
 
-    /// Returns everything, for a thread that ends.
+    /// Returns all slots, for a thread that ends.
     pub(crate) fn empty_into(&mut self, slots: &Slots) {
         slots.give(mem::replace(&mut self.loaded, Magazine::new()));
         slots.give(mem::replace(&mut self.spare, Magazine::new()));

@@ -1,8 +1,8 @@
-//! The slab: where the words and payloads of timers live.
+//! The slab: the storage of the words and payloads of timers.
 //!
 //! Indices are dense and segments never move, so a ticket can name a timer by 32 bits and a look-up needs no lock.
 //! Words stand apart from payloads: a look at a chunk's timers reads words only. Memory grows with the peak number of
-//! timers: 16 bytes and the payload each, and nothing for those that were never used.
+//! timers: 16 bytes and the payload for each slot, and nothing for slots that were never used.
 
 mod depot;
 mod segments;
@@ -18,7 +18,8 @@ use segments::{Segment, Segments};
 ///
 /// # Invariants
 /// B1. A payload cell is accessed only by the owner that `state` names (I3), so by one thread at a time, and is
-///     initialised from `write` until `take`; an owned timer's is shared by its handle and its worker in between (O5).
+///     initialised from `write` until `take`. Between those two the cell of an owned timer is shared by its handle and
+///     its worker (O5).
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: StdArc<Slots>,
@@ -57,7 +58,7 @@ impl<T> Slab<T> {
         &self.slots
     }
 
-    /// Starts fetching the words and the payload of a timer that is about to be looked at.
+    /// Starts fetching the words and the payload of a timer that will be looked at soon.
     #[inline]
     pub(crate) fn prefetch(&self, index: u32) {
         self.slots.prefetch(index);
@@ -72,22 +73,22 @@ impl<T> Slab<T> {
     #[inline(always)]
     pub(crate) unsafe fn write(&self, index: u32, payload: T) {
         self.payloads.get_or_grow(index).0.with_mut(|cell| {
-            // SAFETY: B1: the caller holds the slot, so nobody else is in the cell.
+            // SAFETY: B1: the caller holds the slot, so no other thread accesses the cell.
             unsafe { (*cell).write(payload) };
         });
     }
 
-    /// What is in a cell.
+    /// Borrows the payload in a cell.
     ///
     /// # Safety
     ///
-    /// The cell is filled and is not emptied while the reference lives (O5), and unless `T` is `Sync` the caller is the
-    /// only one that has such a reference.
+    /// The cell is filled and is not emptied while the reference lives (O5). Unless `T` is `Sync`, the caller has the
+    /// only such reference.
     pub(crate) unsafe fn peek(&self, index: u32) -> &T {
         self.payloads.get_or_grow(index).0.with(|cell| {
-            // SAFETY: B1: nobody writes to the cell before it is emptied.
+            // SAFETY: B1: no thread writes to the cell before it is emptied.
             let cell = unsafe { &*cell };
-            // SAFETY: the caller's word.
+            // SAFETY: the caller guarantees that the cell is filled.
             unsafe { cell.assume_init_ref() }
         })
     }
@@ -100,9 +101,10 @@ impl<T> Slab<T> {
     #[inline(always)]
     pub(crate) unsafe fn take(&self, index: u32) -> T {
         self.payloads.get_or_grow(index).0.with_mut(|cell| {
-            // SAFETY: B1: the caller owns the payload, so nobody else is in the cell.
+            // SAFETY: B1: the caller owns the payload, so no other thread accesses the cell.
             let cell = unsafe { &mut *cell };
-            // SAFETY: B1: it was written before the timer was armed, and is not read again before the next `write`.
+            // SAFETY: B1: the cell was written before the timer was armed, and is not read again before the next
+            // `write`.
             unsafe { cell.assume_init_read() }
         })
     }

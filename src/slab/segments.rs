@@ -8,21 +8,21 @@ use core::ptr;
 #[cfg(not(all(test, tourbillon_loom)))]
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
-/// An element that can be made by the segment.
+/// An element whose segments can be allocated.
 pub(crate) trait Segment: Sized {
-    /// `len` elements as they are at first, in memory that the system backs lazily where that can be.
+    /// Allocates `len` elements in their initial state, in memory that the system backs lazily where that is possible.
     fn allocate(len: usize) -> Box<[Self]>;
 }
 
-/// `len` elements of zeroed memory, which the system backs where it is touched. (`Box::new_zeroed_slice` does the same from Rust
-/// 1.92 on.)
+/// Allocates `len` elements of zeroed memory, which the system backs where it is touched. (`Box::new_zeroed_slice` does
+/// the same from Rust 1.92 on.)
 ///
 /// # Safety
 /// Zero bytes are a valid `S`.
 #[cfg(not(all(test, tourbillon_loom)))]
 pub(super) unsafe fn zeroed<S>(len: usize) -> Box<[S]> {
     let Ok(layout) = Layout::array::<S>(len) else {
-        // As many as no machine has memory for.
+        // More elements than any machine has memory for.
         handle_alloc_error(Layout::new::<S>());
     };
     if layout.size() == 0 {
@@ -33,12 +33,12 @@ pub(super) unsafe fn zeroed<S>(len: usize) -> Box<[S]> {
     if first.is_null() {
         handle_alloc_error(layout);
     }
-    // SAFETY: the global allocator gave the memory for this layout, that of a boxed slice of `len`; it is initialised, as the
-    // caller says.
+    // SAFETY: the global allocator returned the memory for this layout, which is the layout of a boxed slice of `len`.
+    // The memory is initialised, as the caller guarantees.
     unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, len)) }
 }
 
-/// At most `capacity` elements; a segment of them is allocated when the first one in it is needed.
+/// At most `capacity` elements. A segment is allocated when its first element is needed.
 ///
 /// # Invariants
 /// G1. A directory entry is null, or a leaked `Box<[S]>` of `LEN` elements that stays until the drop.
@@ -52,13 +52,13 @@ pub(crate) struct Segments<S> {
     elements: PhantomData<Box<[S]>>,
 }
 
-// SAFETY: G1: it owns the elements as a `Vec<S>` would.
+// SAFETY: G1: the array owns the elements as a `Vec<S>` would.
 unsafe impl<S: Send> Send for Segments<S> {}
-// SAFETY: G1: it shares elements, and drops those that another thread made.
+// SAFETY: G1: the array shares elements, and drops elements that another thread made.
 unsafe impl<S: Send + Sync> Sync for Segments<S> {}
 
 impl<S> Segments<S> {
-    /// log2 of the elements in a segment: fewer of large ones.
+    /// log2 of the number of elements in a segment, which is lower for large elements.
     const BITS: u32 = {
         let mut bits = SEGMENT_BITS;
         while bits > 0 && size_of::<S>() << bits > SEGMENT_BYTES {
@@ -66,7 +66,7 @@ impl<S> Segments<S> {
         }
         bits
     };
-    /// Elements of a segment.
+    /// The number of elements in a segment.
     const LEN: usize = 1 << Self::BITS;
 }
 
@@ -80,14 +80,14 @@ impl<S: Segment> Segments<S> {
     /// The element, if it is below the capacity and its segment exists.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&S> {
-        // Ordering: Acquire [G2]. Pairs with `grow`: the elements are made.
+        // Ordering: Acquire [G2]. Pairs with `grow`: the elements are initialised.
         let first = self.directory.get(index as usize >> Self::BITS)?.load(Ordering::Acquire);
         if first.is_null() {
             return None;
         }
         // SAFETY: G1: the remainder is below the length of a segment.
         let element = unsafe { first.add(index as usize % Self::LEN) };
-        // SAFETY: G1: it lives as long as `self` and is shared only.
+        // SAFETY: G1: the element lives as long as `self` and is only shared.
         Some(unsafe { &*element })
     }
 
@@ -106,7 +106,8 @@ impl<S: Segment> Segments<S> {
         let segment = S::allocate(Self::LEN);
         assert_eq!(segment.len(), Self::LEN, "G1");
         let fresh = Box::into_raw(segment).cast::<S>();
-        // Ordering: Release [G2] publishes the elements. Failure Relaxed: `get` loads the winner's with Acquire.
+        // Ordering: Release [G2] publishes the elements. Failure Relaxed: `get` loads the winner's segment with
+        // Acquire.
         let installed = self.directory[index as usize >> Self::BITS].compare_exchange(
             ptr::null_mut(),
             fresh,
@@ -114,14 +115,14 @@ impl<S: Segment> Segments<S> {
             Ordering::Relaxed,
         );
         if installed.is_err() {
-            // SAFETY: we made it in this call and nobody else saw it.
+            // SAFETY: we allocated the segment in this call and no other thread saw it.
             unsafe { free(fresh, Self::LEN) };
         }
         self.get(index).expect("the segment was just installed")
     }
 }
 
-/// Starts fetching the line that an element begins in.
+/// Starts fetching the line that contains the first byte of an element.
 #[inline]
 pub(super) fn prefetch<S>(element: Option<&S>) {
     #[cfg(target_arch = "x86_64")]
@@ -136,16 +137,16 @@ pub(super) fn prefetch<S>(element: Option<&S>) {
 
 /// # Safety
 ///
-/// `first` came from `Box::into_raw` of a slice of this length, and nobody uses it.
+/// `first` came from `Box::into_raw` of a slice of this length, and no thread uses it.
 unsafe fn free<S>(first: *mut S, len: usize) {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees it.
     drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, len)) });
 }
 
 impl<S> Drop for Segments<S> {
     fn drop(&mut self) {
         for entry in &self.directory {
-            // Ordering: Relaxed. Whoever gave us the only reference made the rest visible with it.
+            // Ordering: Relaxed. The thread that gave us the only reference made the rest visible with it.
             let first = entry.load(Ordering::Relaxed);
             if !first.is_null() {
                 // SAFETY: G1, and we have the only reference.

@@ -1,8 +1,9 @@
-//! The two words of a timer, and every change that they may undergo.
+//! The two words of a timer, and all transitions of their contents.
 //!
-//! Whoever wins a compare-and-swap here owns what the transition hands over; nobody else touches it. That is all the
-//! locking that a timer has. This page is about timers that are scheduled once and found by their id; those that a
-//! handle owns and arms again and again have their own protocol on the same two words: [`owned`].
+//! The thread whose compare-and-swap succeeds owns the objects that the transition hands over; no other thread touches
+//! them. A timer needs no other locking. This page describes timers that are scheduled once and found by their id.
+//! Timers that a handle owns, and arms any number of times, have their own protocol on the same two words: see
+//! [`owned`].
 //!
 //! # Layout
 //! ```text
@@ -12,23 +13,25 @@
 //! flags      7 shut | 6 dropped | 5 touched | 4 held | 3 owned | 2 waited | 1 running | 0 listed
 //! stamp      31 owned | 30 16 the low bits above the sequence | 15 0 sequence
 //! ```
-//! Here a timer is `listed` or `running` or its slot is vacant, and the other flags but `waited` are zero: listed is the
-//! same as armed. A ticket carries the stamp of the arming that it stands for.
+//! In this protocol a timer is `listed` or `running` or its slot is vacant, and all other flags but `waited` are zero.
+//! `listed` means the same as armed. A ticket carries the stamp of the arming that it stands for.
 //!
 //! # Invariants
-//! I1. A handler runs at most once for each arming, only after `claim` won, and not before the deadline.
-//! I1a. The deadline word decides, not the ticket: a stale ticket whose stamp matches by chance finds a deadline that
-//!      has not come, and is reissued for it under a new sequence. It costs a look, never a wrong firing.
+//! I1. A handler runs at most once for each arming, only after a successful `claim`, and not before the deadline.
+//! I1a. The deadline word decides, not the ticket: if the stamp of a stale ticket matches by chance, `claim` finds a
+//!      deadline that has not come, and reissues the ticket for that deadline under a new sequence. The cost is a look,
+//!      never a wrong firing.
 //! I2. An armed timer has a valid ticket that is looked at when its deadline comes. Other tickets are garbage.
-//! I3. Whoever takes a timer out of `listed` owns its payload; whoever makes it vacant owns the slot.
-//! I4. After `cancel` won, the handler does not run and has not begun.
+//! I3. The thread that takes a timer out of `listed` owns its payload; the thread that makes the timer vacant owns the
+//!     slot.
+//! I4. After a `cancel` that returned `Won`, the handler does not run and has not begun.
 //!
 //! # Access
 //! | word     | may be read by          | may be written by                                              |
 //! |----------|-------------------------|----------------------------------------------------------------|
-//! | state    | everybody               | listed: any CAS; running: the claimer, and `waited` by anybody; vacant: the slot's holder |
-//! | deadline | everybody; valid while the state does not change | the holder of the vacant slot         |
-//! | payload  | the owner of the moment | the same                                                       |
+//! | state    | any thread              | listed: any CAS; running: the claimer, and `waited` by any thread; vacant: the slot's holder |
+//! | deadline | any thread; valid while the state does not change | the holder of the vacant slot        |
+//! | payload  | its current owner       | its current owner                                              |
 //!
 //! # Transitions
 //! | operation  | from -> to                                | otherwise                                      |
@@ -41,9 +44,10 @@
 //! | `evict`    | listed -> vacant g+1                      | else `None`                                    |
 //!
 //! # Races and their legal endings
-//! - cancel x fire: one CAS wins. The canceller gets the payload and nothing runs, or it hears `Running` or `Gone`.
-//! - cancel x drain: the ticket is dropped when drained, or later; never does it fire.
-//! - two cancels: one gets the payload, the other hears `Gone`.
+//! - cancel x fire: one CAS succeeds. Either `cancel` gives the payload to its caller and nothing runs, or `cancel`
+//!   returns `Running` or `Gone`.
+//! - cancel x drain: the ticket is dropped when it is drained, or later; it never fires.
+//! - two cancels: one caller gets the payload, the other call returns `Gone`.
 //! - schedule x shutdown: `evict` returns the payload to the shutdown, or the scheduler cancels its own timer.
 //!
 //! # Synchronisation
@@ -51,7 +55,7 @@
 //! |------|-------------------|-------------------------------------|---------------------|-------|
 //! | T1   | `arm`             | `cancel`, `claim`, `evict`, `deadline` | payload and deadline | `state::cancel_races_with_fire` |
 //! | T2   | `finish`          | `has_ended`, `cancel`               | the handler's effects | `state::who_waits_sees_what_the_handler_did` |
-//! | T3   | `link`, `arm`     | `deadline`                          | that the state had changed before | `state::a_read_deadline_is_the_timers_own` |
+//! | T3   | `link`, `arm`     | `deadline`                          | the fact that the state had changed before | `state::a_read_deadline_is_the_timers_own` |
 
 pub(crate) mod owned;
 
@@ -59,11 +63,11 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 
-/// A ticket with this stamp is valid.
+/// The ticket with the stamp of this state is valid.
 const LISTED: u64 = 1;
 /// The handler has begun.
 const RUNNING: u64 = 1 << 1;
-/// Somebody waits for the handler's end.
+/// A thread waits for the handler's end.
 const WAITED: u64 = 1 << 2;
 /// The slot belongs to a handle.
 const OWNED: u64 = 1 << 3;
@@ -72,7 +76,7 @@ const SEQUENCE_SHIFT: u32 = 8;
 const SEQUENCE: u64 = 0xffff << SEQUENCE_SHIFT;
 const GENERATION_SHIFT: u32 = 24;
 
-/// What a canceller now owes or knows.
+/// The result of `cancel`: the objects that the caller now owns, or the reason why it owns none.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Cancel {
@@ -84,7 +88,7 @@ pub(crate) enum Cancel {
     Gone,
 }
 
-/// What the holder of a due ticket now owes.
+/// The result of `claim`: the next step of the holder of a due ticket.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Claim {
@@ -113,18 +117,18 @@ const fn stamp_of(state: u64) -> u32 {
         | ((state & OWNED) as u32) << (31 - OWNED.trailing_zeros())
 }
 
-/// The same state with the next sequence: every ticket there was is stale.
+/// The same state with the next sequence, which makes all existing tickets stale.
 const fn next_sequence(state: u64) -> u64 {
     state & !SEQUENCE | state.wrapping_add(1 << SEQUENCE_SHIFT) & SEQUENCE
 }
 
-/// Whether the one-shot timer of this id is armed.
+/// Whether the one-shot timer with this id is armed.
 #[inline(always)]
 const fn is_armed(state: u64, id: TimerId) -> bool {
     state & FLAGS == LISTED && id.is_of(generation_of(state))
 }
 
-/// Whether the handler of the one-shot timer of this id runs.
+/// Whether the handler of the one-shot timer with this id runs.
 const fn is_running(state: u64, id: TimerId) -> bool {
     state & (OWNED | RUNNING) == RUNNING && id.is_of(generation_of(state))
 }
@@ -141,10 +145,11 @@ impl Control {
         Self { state: AtomicU64::new(0), deadline: AtomicU64::new(0) }
     }
 
-    /// Arms a vacant slot; the caller holds it and has written the payload. Gives the id and the ticket's stamp.
+    /// Arms a vacant slot, which the caller holds and whose payload it has written. Returns the id and the ticket's
+    /// stamp.
     #[inline]
     pub(crate) fn arm(&self, index: u32, deadline: Timestamp) -> (TimerId, u32) {
-        // Ordering: Relaxed. Nobody else writes the words of a vacant slot, and we hold it.
+        // Ordering: Relaxed. We hold the vacant slot, and no other thread writes its words.
         let state = self.state.load(Ordering::Relaxed);
         debug_assert_eq!(state, vacant(generation_of(state)), "armed a slot that is in use");
         // Ordering: Release [T3], as in `link`.
@@ -154,18 +159,18 @@ impl Control {
         (TimerId::new(index, generation_of(state)), stamp_of(state))
     }
 
-    /// Whether a ticket with this stamp may still lead to a firing, of a timer of either kind.
+    /// Whether a ticket with this stamp may still lead to a firing, of a one-shot or of an owned timer.
     #[inline]
     pub(crate) fn is_live(&self, stamp: u32) -> bool {
-        // Ordering: Relaxed. The ticket came after the arming it stands for, so we read that or something newer; what
-        // is read decides only whether the ticket is kept.
+        // Ordering: Relaxed. The ticket was posted after its arming, so this load reads the state of that arming or a
+        // newer one. The result decides only whether the ticket is kept.
         let state = self.state.load(Ordering::Relaxed);
         state & LISTED != 0 && stamp_of(state) == stamp
     }
 
     #[inline]
     pub(crate) fn cancel(&self, id: TimerId) -> Cancel {
-        // Ordering: Acquire [T1, T2]. The payload of this arming; when the handler has ended its effects, which
+        // Ordering: Acquire [T1, T2]. The payload of this arming. If the handler has ended, its effects, which
         // `cancel_and_wait` promises.
         let mut state = self.state.load(Ordering::Acquire);
         while is_armed(state, id) {
@@ -177,7 +182,7 @@ impl Control {
         if is_running(state, id) { Cancel::Running } else { Cancel::Gone }
     }
 
-    /// Takes a timer that is due; `now` is the time at which its handler would begin.
+    /// Takes a timer that is due. `now` is the time at which its handler would begin.
     #[inline]
     pub(crate) fn claim(&self, stamp: u32, now: Timestamp) -> Claim {
         // Ordering: Acquire [T1]. The deadline of this arming.
@@ -207,13 +212,14 @@ impl Control {
 
     #[inline]
     fn leave_armed(&self, from: u64, to: u64) -> Result<(), u64> {
-        // Ordering: Release. Our read of the deadline is over, so it was not a later owner's (a load that waits for a later
-        // store: loom does not explore it). No Acquire: no state comes twice, so this reads what the load that gave `from`
-        // acquired (T1). Failure Acquire [T1]: the retry reads the payload and the deadline of a newer arming.
+        // Ordering: Release. Our read of the deadline is complete, so it cannot have returned a later owner's deadline
+        // (a load that waits for a later store, which loom does not explore). No Acquire: no state occurs twice, so
+        // this CAS reads the value that the load which returned `from` acquired (T1). Failure Acquire [T1]: the retry
+        // reads the payload and the deadline of a newer arming.
         self.state.compare_exchange_weak(from, to, Ordering::Release, Ordering::Acquire).map(drop)
     }
 
-    /// Ends the handler's run; the caller owns the slot. True when somebody waits for it.
+    /// Ends the handler's run; the caller owns the slot. Returns true if a thread waits for the end of the run.
     #[inline]
     pub(crate) fn finish(&self, generation: u64) -> bool {
         // Ordering: Release [T2]. The handler's effects.
@@ -222,12 +228,13 @@ impl Control {
         state & WAITED != 0
     }
 
-    /// Asks `finish` to say so when the running handler has ended. False when it has ended already.
+    /// Makes `finish` report that a thread waits for the end of the running handler. Returns false if the handler has
+    /// already ended.
     pub(crate) fn await_end(&self, id: TimerId) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.state.load(Ordering::Relaxed);
         while is_running(state, id) {
-            // Ordering: Relaxed. The flag is all that `finish` is told.
+            // Ordering: Relaxed. `finish` needs the flag alone.
             match self.state.compare_exchange_weak(
                 state,
                 state | WAITED,
@@ -248,7 +255,7 @@ impl Control {
         state & OWNED != 0 || !id.is_of(generation_of(state))
     }
 
-    /// Takes an armed timer of whatever generation: the shutdown's way.
+    /// Takes an armed timer of any generation, for the shutdown.
     pub(crate) fn evict(&self) -> Option<(u64, Timestamp)> {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let mut state = self.state.load(Ordering::Acquire);
@@ -264,7 +271,7 @@ impl Control {
         None
     }
 
-    /// The deadline of an armed timer, `None` when the one of this id is not armed.
+    /// The deadline of an armed timer. `None` if the timer with this id is not armed.
     pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let before = self.state.load(Ordering::Acquire);
@@ -273,7 +280,7 @@ impl Control {
         }
         // Ordering: Acquire [T3]. If this is a later owner's word, the next load shows that the state has changed.
         let deadline = self.deadline.load(Ordering::Acquire);
-        // Ordering: Relaxed. Ordered by the load above.
+        // Ordering: Relaxed. The load above orders this one.
         let after = self.state.load(Ordering::Relaxed);
         is_armed(after, id).then_some(Timestamp::from_nanos(deadline))
     }
@@ -281,15 +288,15 @@ impl Control {
     /// The link word of a vacant slot.
     #[inline]
     pub(crate) fn links(&self) -> u64 {
-        // Ordering: Relaxed. Whoever follows a link got the slot by a CAS that acquired it (`slab`, D1), or discards
-        // what it read when that CAS fails.
+        // Ordering: Relaxed. A thread that follows a link either got the slot by a CAS that acquired it (`slab`, D1),
+        // or discards the value when that CAS fails.
         self.deadline.load(Ordering::Relaxed)
     }
 
     /// Writes the link word of a vacant slot; the caller holds the slot.
     #[inline]
     pub(crate) fn link(&self, links: u64) {
-        // Ordering: Release [T3]. A reader that takes this for a deadline sees that the slot was vacated.
+        // Ordering: Release [T3]. A reader that takes this link word for a deadline sees that the slot was vacated.
         self.deadline.store(links, Ordering::Release);
     }
 }
@@ -298,7 +305,7 @@ impl Control {
 mod tests {
     use super::*;
 
-    /// The slot of an id that is reused 2^32 times, which a tight loop does within two minutes, and 2^39 times.
+    /// Reuses the slot of an id 2^32 times, which takes a tight loop less than two minutes, and 2^39 times.
     #[test]
     fn a_stale_id_stays_stale_when_its_slot_is_reused_for_hours() {
         let at = Timestamp::from_nanos;

@@ -1,8 +1,8 @@
-//! An upper bound of the true time, at the price of reading the processor's counter.
+//! An upper bound of the true time, at the cost of reading the processor's counter.
 //!
 //! A deadline is `now + delay`, and a timer must not fire before `delay` has passed by the system's own clock. So the
-//! `now` of an arming may be a little late and must never be early. This clock answers with a line over the counter
-//! that stays above the true time, and close to it.
+//! `now` of an arming may be a little late and must never be early. This clock returns the value of a line over the
+//! counter. The line stays above the true time, and close to it.
 //!
 //! # The line
 //! ```text
@@ -13,26 +13,27 @@
 //!       │   __/· ·    · the true time
 //!       └──────────────────────────── counter
 //! ```
-//! A piece holds for at most [`PIECE_NANOS`]. The first thread that finds it ended reads the true clock, which answers
-//! that one call, and puts the next piece in place. No thread and no wake-up serves the line: where armings are rare,
-//! each of them reads the true clock.
+//! A piece holds for at most [`PIECE_NANOS`]. The first thread that finds a piece ended reads the true clock, which
+//! serves that one call, and puts the next piece in place. No thread and no wake-up serves the line: if armings are
+//! rare, each of them reads the true clock.
 //!
 //! # Invariants
 //! Q1. A piece is at or above the true time for every counter that it holds for, while the counter's rate stays within
-//!     [`STEERING_PPM`] of the measured one. The margin pays for that over one piece, for the error of the measured rate, and for the
-//!     reads themselves, which the processor may reorder by some tens of nanoseconds.
-//! Q2. A piece begins at or above the last value of the piece before, and a call that finds no piece answers with no less
-//!     than that value. So no answer is below one that happened before it.
+//!     [`STEERING_PPM`] of the measured rate. The margin covers that deviation over one piece, the error of the
+//!     measured rate, and the reads themselves, which the processor may reorder by some tens of nanoseconds.
+//! Q2. A piece starts at or above the last value of the piece before, and a call that finds no piece returns no less
+//!     than that value. So no returned moment is below one that was returned before it.
 //! Q3. A piece is ahead of the true time by at most [`AHEAD_NANOS`].
 //!
 //! Q1: a sample is a counter read, the true time read after it, and a counter read after that. At the first counter
-//! the true time was the one that was read, or earlier: a line through that point is not below the truth, however long
-//! the thread was off its core in between. Such a sample would break Q3, so it is not used (`SLACK_NANOS`).
+//! read the true time was the sample's true time, or earlier: a line through that point is not below the truth, however
+//! long the thread was off its core in between. A sample with a long interruption would break Q3, so it is not used
+//! (`SLACK_NANOS`).
 //!
 //! # Layout
-//! `turn` counts the pieces; piece `turn % 2` is current, and the other one is the writer's. A reader that finds
-//! `turn` as it was has read one piece, not parts of two. A writer that is off its core with a piece half written holds
-//! up nobody: the current piece stays readable, and calls beyond its end read the true clock.
+//! `turn` counts the pieces. Piece `turn % 2` is current, and the other piece belongs to the writer. A reader that
+//! finds `turn` unchanged has read one piece, not parts of two. A writer that is off its core with a piece half written
+//! holds up no other thread: the current piece stays readable, and calls beyond its end read the true clock.
 //!
 //! # Synchronisation
 //! | pair | release side                  | acquire side          | what is handed over or ruled out | model |
@@ -42,13 +43,13 @@
 //! | SQ3  | `Writing`'s drop              | `try_write`           | the calibration                  | `upper::the_first_sample_changes_hands` |
 //!
 //! # When the counter is not to be trusted
-//! Each true read that a shard makes is held against the line, and each sample against the one before. A line that is
-//! below the truth, or ahead of it by more than Q3 allows, means that the counter stepped or changed its rate: that is
-//! counted, and the line starts again from the truth. After [`STEPS_TO_GIVE_UP`] of them within a minute the counter
-//! is given up, and every call reads the true clock.
+//! Each true read that a shard makes is checked against the line, and each sample against the sample before. If the
+//! line is below the truth, or ahead of it by more than Q3 allows, then the counter stepped or changed its rate. The
+//! clock counts that step, and the line starts again from the truth. After [`STEPS_TO_GIVE_UP`] steps within a minute
+//! the counter is given up, and every call reads the true clock.
 //!
-//! What remains: until such a change is noticed, the line is wrong by it. That takes at most the length of a piece
-//! where the counter runs ahead or timers are armed, and until the next turn of a shard otherwise.
+//! One error remains: until such a change is noticed, the line is wrong by the size of the change. That takes at most
+//! the length of a piece if the counter runs ahead or timers are armed, and until the next turn of a shard otherwise.
 
 #[cfg(all(test, not(tourbillon_loom)))]
 mod tests;
@@ -57,32 +58,33 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, fence};
 use core::fmt;
 use crossbeam_utils::CachePadded;
 
-/// For how long a piece holds at most.
+/// The maximum length of a piece.
 const PIECE_NANOS: u64 = 500_000;
-/// How far above the truth a piece ends.
+/// The distance above the truth at which a piece ends.
 const MARGIN_NANOS: u64 = 2_000;
-/// How much the rate may change: the system steers its clock by 500 parts per million in frequency and 500 by slewing,
-/// either way.
+/// The largest change of the rate: the system steers its clock by 500 parts per million in frequency and 500 by
+/// slewing, either way.
 const STEERING_PPM: u64 = 2_000;
-/// A piece that starts a new line is at least that long: enough to come down from `AHEAD_NANOS` at half the rate.
+/// The minimum length of a piece that starts a new line: enough to come down from `AHEAD_NANOS` at half the rate.
 const SHORTEST_PIECE_NANOS: u64 = 16_000;
 /// The error of the measured rate over one piece.
 const RATE_ERROR_NANOS: u64 = 500;
-/// A sample that took longer than this is not used: its thread was off its core.
+/// A sample that took longer than this is not used, since its thread was off its core.
 const SLACK_NANOS: u64 = 1_000;
-/// A line is never farther ahead of the truth than this.
+/// The line is never farther ahead of the truth than this.
 pub(crate) const AHEAD_NANOS: u64 = 5_000;
-/// The rate is measured over half to all of this.
+/// The rate is measured over a time between half of this window and all of it.
 const WINDOW_NANOS: u64 = 1_000_000_000;
-/// Steps of the counter within [`FORGIVEN_AFTER_NANOS`] of each other before it is given up.
+/// The number of steps of the counter, each within [`FORGIVEN_AFTER_NANOS`] of the one before,
+/// after which it is given up.
 const STEPS_TO_GIVE_UP: u32 = 3;
 const FORGIVEN_AFTER_NANOS: u64 = 60_000_000_000;
-/// Attempts at a sample that is not interrupted.
+/// The number of attempts at a sample that is not interrupted.
 const ATTEMPTS: u32 = 3;
 /// Slopes are nanoseconds for each count, in units of 2^-32.
 const SLOPE_BITS: u32 = 32;
 
-/// Where the counter and the true time are read.
+/// A source of the counter and of the true time.
 pub(crate) trait Source: Send + Sync {
     /// The processor's counter.
     fn counter(&self) -> u64;
@@ -90,7 +92,7 @@ pub(crate) trait Source: Send + Sync {
     fn truth(&self) -> u64;
 }
 
-/// A piece of the line: where it begins, how it rises, and for how many counts it holds.
+/// A piece of the line: its start, its slope, and the number of counts that it holds for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     base: u64,
@@ -100,7 +102,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// The line's value at `counter`, `None` where the piece does not hold.
+    /// The line's value at `counter`. `None` if the piece does not hold there.
     #[inline(always)]
     fn at(&self, counter: u64) -> Option<u64> {
         let passed = counter.wrapping_sub(self.base);
@@ -123,7 +125,7 @@ impl Piece {
     }
 }
 
-/// A piece as all threads read it.
+/// A piece in the form that all threads read.
 #[derive(Debug)]
 struct SharedPiece {
     base: AtomicU64,
@@ -170,13 +172,13 @@ struct Sample {
 }
 
 impl Sample {
-    /// Counts that the sample took.
+    /// The number of counts that the sample took.
     fn slack(&self) -> u64 {
         self.after.wrapping_sub(self.before)
     }
 }
 
-/// What only the writer of the moment touches.
+/// The data that only the current writer touches.
 #[derive(Debug, Default)]
 struct Calibration {
     samples: Option<Samples>,
@@ -188,25 +190,25 @@ struct Calibration {
 #[derive(Clone, Copy, Debug)]
 struct Samples {
     older: Sample,
-    /// Takes the place of `older` after half a window.
+    /// The sample that takes the place of `older` after half a window.
     newer: Sample,
     last: Sample,
     /// The rate from `older` to `last`, if it could be measured.
     rate: Option<Rate>,
 }
 
-/// What the counter's rate was over some time.
+/// The counter's rate over some time.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     /// Nanoseconds for each count, in units of 2^-32.
     slope: u64,
-    /// The time over which it was measured.
+    /// The time over which the rate was measured.
     window: u64,
     /// The error of that time.
     error: u64,
 }
 
-/// What was seen of the line's error.
+/// The observed error of the line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) ahead_nanos: u64,
@@ -233,10 +235,10 @@ struct Line {
     pieces: [SharedPiece; 2],
 }
 
-// SAFETY: the calibration is touched by the thread that set `writing` only (SQ3); all else is atomic, or `Sync` by `S`.
+// SAFETY: only the thread that set `writing` touches the calibration (SQ3); all else is atomic, or `Sync` by `S`.
 unsafe impl<S: Sync> Sync for UpperClock<S> {}
 
-/// The right to write: to the calibration and to the piece that is not current.
+/// The right to write to the calibration and to the piece that is not current.
 struct Writing<'a, S> {
     clock: &'a UpperClock<S>,
 }
@@ -265,7 +267,8 @@ impl<S: Source> UpperClock<S> {
         }
     }
 
-    /// A moment at or after the true time, by [`AHEAD_NANOS`] at most, and not before any that was read before.
+    /// A moment at or after the true time, by [`AHEAD_NANOS`] at most, and not before any moment
+    /// that was returned before.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         // Ordering: Acquire [SQ1]. Pairs with `publish`: the words of the piece.
@@ -275,13 +278,13 @@ impl<S: Source> UpperClock<S> {
         // Ordering: Acquire fence [SQ2]. Pairs with the fence of `publish`: words of a later piece bring its `turn`.
         fence(Ordering::Acquire);
         match piece.at(counter) {
-            // Ordering: Relaxed. The fence orders it.
+            // Ordering: Relaxed. The fence orders this load.
             Some(now) if self.line.turn.load(Ordering::Relaxed) == turn => now,
             _ => self.now_slowly(),
         }
     }
 
-    /// The true time. Holds the line against it.
+    /// The true time. Also checks the line against it.
     pub(crate) fn true_now(&self) -> u64 {
         let piece = self.piece();
         let sample = self.sample();
@@ -301,7 +304,7 @@ impl<S: Source> UpperClock<S> {
         }
     }
 
-    /// Holds the line's values just before and just after a true read against it.
+    /// Checks the line's values just before and just after a true read against that read.
     fn judge(&self, early: u64, late: u64, truth: u64) {
         let ahead = early.saturating_sub(truth);
         let behind = truth.saturating_sub(late);
@@ -358,7 +361,7 @@ impl<S: Source> UpperClock<S> {
     fn try_write(&self) -> Option<Writing<'_, S>> {
         // Ordering: Acquire [SQ3]. Pairs with `Writing`'s drop: the calibration. Relaxed on failure: nothing is read.
         let taken = self.writing.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        // Made only where the right is ours: its drop gives the right back.
+        // Made only if the right is ours, since its drop gives the right back.
         taken.then(|| Writing { clock: self })
     }
 }
@@ -371,7 +374,7 @@ impl<S: Source> Writing<'_, S> {
         })
     }
 
-    /// The answer to a call that found no piece, and the next piece if one can be made.
+    /// The moment for a call that found no piece. Publishes the next piece if one can be made.
     fn now(&mut self) -> u64 {
         let last = self.clock.piece();
         if let Some(now) = last.at(self.clock.source.counter()) {
@@ -388,7 +391,7 @@ impl<S: Source> Writing<'_, S> {
         }
     }
 
-    /// The tightest of some samples; most times the first is good enough.
+    /// The tightest of some samples; usually the first sample is good enough.
     fn best_sample(&mut self) -> Sample {
         let rate = self.calibration(|calibration| calibration.samples.and_then(|samples| samples.rate));
         let is_tight =
@@ -406,7 +409,7 @@ impl<S: Source> Writing<'_, S> {
         best
     }
 
-    /// The piece that begins with `sample`, at `floor` or above; `None` while the rate is not known well enough.
+    /// The piece that starts with `sample`, at `floor` or above. `None` while the rate is not known well enough.
     fn extend(&mut self, sample: Sample, floor: u64) -> Option<Piece> {
         let Some(mut samples) = self.calibration(|calibration| calibration.samples) else {
             self.calibration(|calibration| calibration.samples = Some(Samples::first(sample)));
@@ -428,7 +431,7 @@ impl<S: Source> Writing<'_, S> {
             .then(|| descend(sample, floor, rate.slope, length))
     }
 
-    /// The counter stepped: the line ends, and the next one starts from the truth.
+    /// Handles a step of the counter: the line ends, and the next line starts from the truth.
     fn step(&mut self, truth: u64) {
         // Ordering: Relaxed. A counter.
         self.clock.steps.fetch_add(1, Ordering::Relaxed);
@@ -451,8 +454,8 @@ impl<S: Source> Writing<'_, S> {
         let line = &self.clock.line;
         // Ordering: Relaxed. Written by the writers before us, whose right we have now (SQ3).
         let turn = line.turn.load(Ordering::Relaxed);
-        // Ordering: Release fence [SQ2]. Pairs with the fence of the readers: a reader of the piece before the current one
-        // that meets a word of ours finds that `turn` has moved on.
+        // Ordering: Release fence [SQ2]. Pairs with the fence of the readers: a reader of the piece before the current
+        // one that meets a word of ours finds that `turn` has moved on.
         fence(Ordering::Release);
         line.pieces[(turn.wrapping_add(1) & 1) as usize].store(piece);
         // Ordering: Release [SQ1]. Pairs with the readers' load: the words of the piece.
@@ -474,7 +477,7 @@ impl Samples {
         }
     }
 
-    /// Whether `sample` is not where the last one and the rate say that it should be.
+    /// Whether `sample` is away from the point where the last sample and the rate predict it.
     fn is_off(&self, sample: Sample) -> bool {
         let Some(rate) = self.rate else { return false };
         let passed = sample.truth.saturating_sub(self.last.truth);
@@ -490,7 +493,7 @@ impl Samples {
 }
 
 impl Rate {
-    /// The rate from one sample to another, `None` where there is too little to measure.
+    /// The rate from one sample to another. `None` if the time between them is too short to measure the rate.
     fn between(older: Sample, newer: Sample) -> Option<Self> {
         let counts = newer.before.wrapping_sub(older.before);
         let window = newer.truth.checked_sub(older.truth).filter(|&window| window >= SHORTEST_PIECE_NANOS)?;
@@ -501,7 +504,7 @@ impl Rate {
         Some(rate)
     }
 
-    /// The true nanoseconds of so many counts.
+    /// The true nanoseconds of `counts` counts.
     fn nanos(&self, counts: u64) -> u64 {
         let nanos = (u128::from(counts) * u128::from(self.slope)) >> SLOPE_BITS;
         u64::try_from(nanos).unwrap_or(u64::MAX)
@@ -518,7 +521,7 @@ impl Rate {
     }
 }
 
-/// A piece from `sample` on that begins at `floor`, or at the truth and the margin, and ends at the truth and the margin.
+/// A piece that starts at `sample`, at `floor` or at the truth and the margin, and ends at the truth and the margin.
 fn descend(sample: Sample, floor: u64, slope: u64, length: u64) -> Piece {
     let target = sample.truth + MARGIN_NANOS;
     let start = target.max(floor);

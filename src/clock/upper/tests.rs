@@ -1,7 +1,7 @@
 //! The clock in a world whose counter and true time are injected.
 //!
-//! One thread plays several: wherever the clock reads the counter or the time, that thread may be off its core for a while,
-//! and others call the clock meanwhile, also while it holds the right to write.
+//! One thread plays several: wherever the clock reads the counter or the time, the thread that reads may be off its
+//! core for a while. Other threads call the clock meanwhile, also while that thread holds the right to write.
 
 use super::*;
 use crate::sync::{Mutex, OnceLock};
@@ -29,10 +29,10 @@ struct World {
     truth: u64,
     /// Counts, in units of 2^-20.
     counts: u128,
-    /// Counts a nanosecond, in the same units.
+    /// Counts in a nanosecond, in the same units.
     rate: u64,
     nominal_rate: u64,
-    /// What the counter of each core shows beyond `counts`.
+    /// The difference between the counter of each core and `counts`.
     offsets: Vec<i64>,
     core: usize,
     depth: u32,
@@ -60,7 +60,7 @@ impl World {
         self.rate = self.nominal_rate * (999_000 + ppm) / 1_000_000;
     }
 
-    /// What a read takes, and sometimes much more.
+    /// Passes the time of a read, and sometimes much more.
     fn dawdle(&mut self) {
         let nanos = 5 + self.chance.below(40);
         self.pass(nanos);
@@ -82,7 +82,7 @@ struct Reader {
     clock: &'static OnceLock<UpperClock<Reader>>,
 }
 
-/// Worlds live as long as the process; here they stay in reach of tools that look for leaks.
+/// Worlds live as long as the process; here they stay reachable for tools that look for leaks.
 static WORLDS: Mutex<Vec<Reader>> = Mutex::new(Vec::new());
 
 impl Reader {
@@ -121,7 +121,7 @@ impl Reader {
         self.clock.get().unwrap()
     }
 
-    /// A call, held against the truth and against every call that ended before it began.
+    /// A call, checked against the truth and against all calls that ended before it began.
     fn call(&self) -> u64 {
         let (began, latest) = self.world(|world| (world.truth, world.latest));
         let now = self.clock().now();
@@ -136,7 +136,7 @@ impl Reader {
         now
     }
 
-    /// What other threads do while the caller is off its core.
+    /// Plays the other threads while the caller is off its core.
     fn meanwhile(&self) {
         let others = self.world(|world| {
             world.dawdle();
@@ -243,7 +243,8 @@ fn cores_that_differ_by_more_cost_the_counter_its_trust() {
     reader.world(|world| assert_eq!((world.early, world.too_late), (0, 0)));
 }
 
-/// Steps the counter, or changes its rate, and calls on: what is early then is so for the rest of a piece at most.
+/// Steps the counter, or changes its rate, and continues to call: moments that are early then are early for the rest of
+/// a piece at most.
 fn disturb(seed: u64, disturbance: impl Fn(&mut World)) -> Reader {
     let reader = Reader::new(seed, RATES[2]);
     reader.run(20_000, true);

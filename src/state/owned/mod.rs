@@ -1,8 +1,9 @@
 //! The protocol of an owned timer: one slot, pinned by a handle, armed and disarmed any number of times.
 //!
-//! A connection arms its timeout for each request and disarms it with the answer; it hardly ever fires. So arming and
-//! disarming are a plain store of the deadline and a load of the state: no read-modify-write, no ticket. The ticket that
-//! is out stays out, and whoever looks at it pays: a shard, once for many tickets, with the heavy half of a [`Barrier`].
+//! A connection arms its timeout for each request and disarms it with the answer; the timeout hardly ever fires. So
+//! arming and disarming are a plain store of the deadline and a load of the state: no read-modify-write, no ticket. The
+//! ticket that is out stays out, and the thread that looks at the ticket bears the cost: a shard, once for many
+//! tickets, with the heavy half of a [`Barrier`].
 //!
 //! # Layout
 //! ```text
@@ -12,10 +13,10 @@
 //! pin       63         0       31    20 19       0
 //!          | generation |     | tag    | offset   |
 //! ```
-//! `look` is when the ticket that is out will be looked at, in units of 2^20 ns since the engine's start, rounded up, for 36
-//! years; `offset` is the
-//! nanosecond before that within its unit, valid while `tag` equals the low bits of the sequence. A deadline in another
-//! unit than the look is compared by the state alone, one in the same unit by the pin as well.
+//! `look` is the moment at which the ticket that is out will be looked at, in units of 2^20 ns since the engine's
+//! start, rounded up, for 36 years. `offset` is the nanosecond before that moment within its unit, valid while `tag`
+//! equals the low bits of the sequence. A deadline in another unit than the look is compared by the state alone, a
+//! deadline in the same unit by the pin as well.
 //!
 //! # States
 //! ```text
@@ -32,49 +33,54 @@
 //!         │                   deadline has   ▼  │
 //!         └───────────────────────────── running
 //! ```
-//! *shut*: the engine is, and no arming is honoured. *dropped*: the handle has gone while the timer was held or running;
-//! its holder frees it. *touched*: the deadline was changed while the timer was held or running; at rest, the timer came
-//! to rest because it was disarmed.
+//! *shut*: the engine is shut down, and no arming is honoured. *dropped*: the handle has gone while the timer was held
+//! or running; the timer's holder frees it. *touched*: the deadline was changed while the timer was held or running; at
+//! rest, the flag means that the timer came to rest because it was disarmed.
 //!
 //! # Invariants
-//! O1. Who moves a timer to `held` is its holder, until it moves it on or hands it over; only the holder moves it out of
-//!     `held` and `running`, but for the shutdown, which moves it from `held` to `shut`. Where payloads get a last word, the
-//!     shutdown is the holder of the last run, and ends it.
-//! O2. While it is `listed`, a ticket with its stamp is in a lane, in a wheel, or about to be posted by the arm that
-//!     listed it, for the moment `look`.
-//! O3. A deadline that was acknowledged is not before the look of a listed timer, or its holder sees it.
-//! O4. At rest and shut a timer is not armed, whatever the deadline says.
-//! O5. The payload lives from `own` until the timer is vacated, by the handle or, if it was dropped, by the holder.
+//! O1. The thread that moves a timer to `held` is its holder until it moves the timer on or hands it over. Only the
+//!     holder moves the timer out of `held` and `running`, with one exception: the shutdown moves a timer from `held`
+//!     to `shut`. Where payloads get a last word, the shutdown is the holder of the last run, and ends it.
+//! O2. While a timer is `listed`, a ticket with its stamp is in a lane, in a wheel, or about to be posted by the arm
+//!     that listed the timer, for the moment `look`.
+//! O3. A deadline that was acknowledged is not before the look of a listed timer, or the timer's holder sees the
+//!     deadline.
+//! O4. A timer that is at rest or shut is not armed, whatever its deadline word contains.
+//! O5. The payload lives from `own` until the timer is vacated, by the handle or, if the timer was dropped, by the
+//!     holder.
 //! I1 to I3 of [`super`] hold with "holder" for "claimer".
 //!
 //! # Why a store and a load are enough
 //! Arming stores the deadline, passes a light fence and reads the state. Holding changes the state by a CAS, passes the
 //! heavy fence and reads the deadline. The fences are ordered, so:
-//! - Case A, the arm's fence is first: the holder reads its deadline, or a later one.
-//! - Case B, the holder's fence is first: the arm reads `held`, or what followed. It then *touches* the state by a CAS,
-//!   which makes the holder's next CAS fail and look at the deadline again; or it finds the timer listed anew, or at
-//!   rest, and posts a ticket unless the new look is early enough.
+//! - Case A, the arm's fence is first: the holder reads the arm's deadline, or a later one.
+//! - Case B, the holder's fence is first: the arm reads `held`, or a state that followed it. The arm then *touches* the
+//!   state by a CAS, which makes the holder's next CAS fail and the holder look at the deadline again. Or the arm finds
+//!   the timer listed anew, or at rest, and posts a ticket unless the new look is early enough.
 //!
-//! Every change of the state is a read-modify-write, so who reads a touch reads the deadline that was stored before it.
+//! Every change of the state is a read-modify-write, so a thread that reads a touch reads the deadline that was stored
+//! before the touch.
 //!
 //! # Races and their legal endings
-//! - arm x fire: (a) the holder sees the new deadline: nothing fires before it. (b) The handler has begun: the arm hears
-//!   `Running`, and the end of the run posts a ticket for the new deadline.
+//! - arm x fire: (a) the holder sees the new deadline: nothing fires before it. (b) The handler has begun: the arm
+//!   returns `Running`, and the end of the run posts a ticket for the new deadline.
 //! - arm x re-issue: the ticket is posted for a deadline not after the new one, or the arm posts one.
-//! - disarm x fire: (a) nothing fires and the disarm returns `Armed`; (b) it returns `Running`; (c) the handler has ended:
-//!   `Idle`. A disarm of an arming that the handler made says so, unless it meets the end of the run: then it may be `Idle`.
+//! - disarm x fire: (a) nothing fires and the disarm returns `Armed`; (b) the disarm returns `Running`; (c) the handler
+//!   has ended and the disarm returns `Idle`. The result of a disarm that removes an arming made by the handler says
+//!   so, unless the disarm meets the end of the run: then it may be `Idle`.
 //! - two disarms of one arming: nothing fires, and one of them returns `Armed`, or both do.
-//! - two arms: the deadline that was stored last is in force; each posts a ticket unless one is early enough. Should one
-//!   be preempted between listing the timer and posting its ticket, the other one's deadline may be late by that.
+//! - two arms: the deadline that was stored last is in force; each arm posts a ticket unless one is early enough. If
+//!   one arm is preempted between listing the timer and posting its ticket, the other arm's deadline may be late by the
+//!   length of that preemption.
 //! - drop x fire, drop x running handler: the handle vacates the slot, or the holder does: exactly one of them.
-//! - run x shutdown: the run's end finds the timer shut and says the last word, or the shutdown's own run does, after it. It is
-//!   said once. No handler begins during the last run or afterwards.
+//! - run x shutdown: the end of the run finds the timer shut and says the last word, or the shutdown's own run, which
+//!   comes after, says it. The last word is said once. No handler begins during the last run or afterwards.
 //! - drop x shutdown: the handle vacates the slot, or the end of the last run does.
-//! - arm x shutdown: the arm returns `Shut`, or had been acknowledged before and is forgotten, also by the end
-//!   of a run in which it came.
+//! - arm x shutdown: the arm returns `Shut`, or had been acknowledged before and is forgotten, also by the end of a run
+//!   during which it came.
 //! - An arm whose deadline fires between its store and its touch: the run consumes the deadline, and the touch or the
-//!   ticket that follows finds it gone. It fires once.
-//! - A touch between two looks of a holder only makes it look again: nothing counts touches, so nothing wraps.
+//!   ticket that follows finds the deadline gone. The timer fires once.
+//! - A touch between two looks of a holder only makes the holder look again: nothing counts touches, so nothing wraps.
 //!
 //! # Synchronisation
 //! | pair | one side                | other side               | what is handed over or ruled out | model |
@@ -96,20 +102,20 @@ use crate::sync::Ordering;
 use crate::tick::Timestamp;
 use pin::first_sequence;
 
-/// Somebody looks at the deadline and decides.
+/// A thread looks at the deadline and decides.
 const HELD: u64 = 1 << 4;
-/// The deadline was changed meanwhile.
+/// The deadline was changed while the timer was held or running.
 const TOUCHED: u64 = 1 << 5;
 /// The handle has gone.
 const DROPPED: u64 = 1 << 6;
 /// The engine is shut down.
 const SHUT: u64 = 1 << 7;
 
-/// A disarmed timer's word: beside this its last deadline, in units of 2^20 ns. As deadlines these words are five hours,
-/// 402 years after the clock's origin; who asks for one of them gets their end.
+/// The word of a disarmed timer: beside this constant it contains the last deadline, in units of 2^20 ns. As deadlines
+/// these words are five hours, 402 years after the clock's origin; an arming for a deadline in them gets their end.
 const DISARMED: u64 = 0xb000 << 48;
 const LAST_DEADLINE_BITS: u32 = 44;
-/// The word of a timer whose last deadline is nothing to go by.
+/// The word of a timer without a meaningful last deadline.
 const NEVER: u64 = DISARMED;
 
 #[inline(always)]
@@ -130,15 +136,15 @@ fn disarmed(word: u64) -> u64 {
     if is_disarmed(word) { word } else { DISARMED | word >> (u64::BITS - LAST_DEADLINE_BITS) }
 }
 
-/// The last deadline of a disarmed timer, up to a unit earlier.
+/// The last deadline of a disarmed timer, earlier by up to a unit.
 fn last_deadline(word: u64) -> u64 {
     word << (u64::BITS - LAST_DEADLINE_BITS)
 }
 
 impl Control {
-    /// Makes a vacant slot an owned timer, at rest; the caller holds the slot and has written the payload.
+    /// Turns a vacant slot into an owned timer at rest. The caller holds the slot and has written the payload.
     pub(crate) fn own(&self, pin: Pinned<'_>) {
-        // Ordering: Relaxed. Nobody else writes the words of a vacant slot, and we hold it.
+        // Ordering: Relaxed. We hold the vacant slot, and no other thread writes its words.
         let state = self.state.load(Ordering::Relaxed);
         debug_assert_eq!(state, vacant(generation_of(state)), "owned a slot that is in use");
         let at_rest = OWNED | first_sequence(generation_of(state));
@@ -152,34 +158,35 @@ impl Control {
     /// Stores a deadline.
     #[inline(always)]
     fn set_deadline(&self, deadline: u64) {
-        // Ordering: Release [T3], as in `link`. What matters here is the fence that follows.
+        // Ordering: Release [T3], as in `link`. The fence that follows orders the arming.
         #[cfg(not(all(test, tourbillon_loom)))]
         self.deadline.store(deadline, Ordering::Release);
-        // Loom would let this store come between that of `consume` and the one which that read.
+        // Loom would let this store come between the store of `consume` and the store that `consume` read.
         #[cfg(all(test, tourbillon_loom))]
         self.deadline.swap(deadline, Ordering::Release);
     }
 
-    /// Takes a deadline out of force for which the handler is about to begin, unless there is another one by now. Whoever
-    /// stored it and has yet to tell the holder finds it gone, and the timer fires once for it.
+    /// Takes a deadline out of force for which the handler is about to begin, unless the word holds another deadline by
+    /// now. A thread that stored this deadline and has yet to touch the state finds the deadline gone, and the timer
+    /// fires once for it.
     fn consume(&self, deadline: u64) {
         // Ordering: Release [T3], as in `link`. Failure Relaxed: nothing is read.
         let _ = self.deadline.compare_exchange(deadline, NEVER, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Stores `deadline`. True when that is all there is to do: the ticket that is out is looked at in time. Otherwise the
-    /// caller calls `list`.
+    /// Stores `deadline`. Returns true if nothing else has to be done, because the ticket that is out is looked at in
+    /// time. Otherwise the caller calls `list`.
     #[inline(always)]
     pub(crate) fn put_off(&self, deadline: Timestamp, barrier: Barrier, origin: Origin) -> bool {
         let deadline = word_of(deadline);
         self.set_deadline(deadline);
         // Ordering: light fence [F3].
         barrier.light();
-        // Ordering: Relaxed. The fence orders it, and nothing is read through it.
+        // Ordering: Relaxed. The fence orders this load, and nothing is read through it.
         origin.is_covered(self.state.load(Ordering::Relaxed), deadline)
     }
 
-    /// What `put_off` leaves to do for a deadline that it stored.
+    /// Does the rest of an arming whose deadline `put_off` has stored, if `put_off` returned false.
     pub(crate) fn list(&self, deadline: Timestamp, pin: Pinned<'_>) -> Arm {
         let deadline = word_of(deadline);
         // Ordering: Relaxed. A hint for the CAS.
@@ -216,8 +223,8 @@ impl Control {
     /// Takes the deadline out of force.
     #[inline(always)]
     pub(crate) fn disarm(&self, barrier: Barrier) -> Withdrawn {
-        // Ordering: Relaxed. It decides between two names for the same outcome. Two that disarm may both read the arming: one
-        // winner would take a swap here.
+        // Ordering: Relaxed. The value decides between two names for the same outcome. Two threads that disarm may both
+        // read the arming: one winner would need a swap here.
         let was = self.deadline.load(Ordering::Relaxed);
         self.set_deadline(disarmed(was));
         // Ordering: light fence [F3].
@@ -239,7 +246,7 @@ impl Control {
             }
         }
         if state & RUNNING != 0 {
-            // If it was armed again meanwhile, the end of the run or the next look finds it disarmed.
+            // If the timer was armed again meanwhile, the end of the run or the next look finds it disarmed.
             return Withdrawn::Running { was_armed: state & TOUCHED != 0 && !is_disarmed(was) };
         }
         if state & (LISTED | TOUCHED) != 0 && !is_disarmed(was) { Withdrawn::Armed } else { Withdrawn::Idle }
@@ -249,14 +256,15 @@ impl Control {
     pub(crate) fn armed_for(&self) -> Option<Timestamp> {
         // Ordering: Acquire. The deadline that the last change of the state was for, or a later one.
         let state = self.state.load(Ordering::Acquire);
-        // Ordering: Relaxed. As above.
+        // Ordering: Relaxed. The load above orders this one.
         let deadline = self.deadline.load(Ordering::Relaxed);
         let in_force =
             state & (LISTED | HELD) != 0 || state & (RUNNING | TOUCHED | SHUT) == RUNNING | TOUCHED;
         (in_force && !is_disarmed(deadline)).then_some(Timestamp::from_nanos(deadline))
     }
 
-    /// Takes a timer whose ticket is due, to look at its deadline after a heavy fence. False when the ticket is stale.
+    /// Takes a timer whose ticket is due, so that its deadline can be looked at after a heavy fence. Returns false if
+    /// the ticket is stale.
     pub(crate) fn hold(&self, stamp: u32) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.state.load(Ordering::Relaxed);
@@ -269,8 +277,9 @@ impl Control {
         false
     }
 
-    /// Looks at the deadline of a held timer. The caller holds it, and passed a heavy fence since it does (F3). One that was
-    /// put off is to be looked at next at the moment that `next_look` gives for its deadline, not after it.
+    /// Looks at the deadline of a held timer. The caller holds the timer, and has passed a heavy fence since it took it
+    /// (F3). A timer that was put off is next looked at at the moment that `next_look` returns for its deadline, which
+    /// is not after the deadline.
     pub(crate) fn look(
         &self,
         stamp: u32,
@@ -287,7 +296,7 @@ impl Control {
         }
     }
 
-    /// Begins the run of a timer that `look` found due; `now` is the time at which its handler would begin.
+    /// Begins the run of a timer that `look` found due. `now` is the time at which its handler would begin.
     pub(crate) fn begin(&self, stamp: u32, now: Timestamp, pin: Pinned<'_>) -> Begin {
         // Ordering: Acquire [S1]. The deadline of the last touch.
         let mut state = self.state.load(Ordering::Acquire);
@@ -316,8 +325,8 @@ impl Control {
         self.end_with(pin, || {})
     }
 
-    /// Ends the handler's run. If the shutdown met it, `last_word` is called before, while the payload is the caller's to
-    /// look at.
+    /// Ends the handler's run. If the shutdown came during the run, calls `last_word` first, while the caller may still
+    /// look at the payload.
     pub(crate) fn end_with(&self, pin: Pinned<'_>, last_word: impl FnOnce()) -> End {
         let mut last_word = Some(last_word);
         // Ordering: Acquire [S1]. The deadline of the last touch.
@@ -359,7 +368,7 @@ impl Control {
         }
     }
 
-    /// Moves a held timer on, unless it was dropped or is due at `now`; without a `now` it never is.
+    /// Moves a held timer on, unless it was dropped or is due at `now`. Without a `now` no timer is due.
     fn decide(
         &self,
         mut state: u64,
@@ -384,12 +393,12 @@ impl Control {
             let next = if state & TOUCHED != 0 {
                 state & !TOUCHED
             } else if is_ahead || is_armed && now.is_none() {
-                // A disarmed timer keeps its ticket while its last deadline is ahead: it is in use.
+                // A disarmed timer keeps its ticket while its last deadline is ahead, since the timer is in use.
                 pin.origin.listed(state, look)
             } else if is_armed {
                 return Decision::Due { state, deadline };
             } else {
-                // Marked, but not when it comes from a run: that had taken the deadline of whoever disarmed.
+                // Marked, unless the timer comes from a run: the run had taken the deadline that the disarm found.
                 state & !HELD | if now.is_some() { TOUCHED } else { 0 }
             };
             match self.change(state, next) {
@@ -403,7 +412,7 @@ impl Control {
         }
     }
 
-    /// Gives the timer up. Its deadline is forgotten, whoever has it.
+    /// Gives the timer up. Its deadline is forgotten, whether the handle or a holder vacates the slot.
     pub(crate) fn release(&self, pin: Pinned<'_>) -> Release {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.state.load(Ordering::Relaxed);
@@ -420,18 +429,19 @@ impl Control {
         }
     }
 
-    /// Whether the slot is an owned timer's.
+    /// Whether the slot belongs to an owned timer.
     pub(crate) fn is_owned(&self) -> bool {
         // Ordering: Relaxed. A hint.
         self.state.load(Ordering::Relaxed) & OWNED != 0
     }
 
-    /// Ends all arming, for the shutdown. `None` when the slot is no owned timer's.
+    /// Ends all arming, for the shutdown. Returns `None` if the slot does not belong to an owned timer.
     pub(crate) fn shut(&self, pin: Pinned<'_>) -> Option<Shut> {
         self.shut_into(0, Shut::Kept, pin)
     }
 
-    /// As `shut`, but a timer that does not run begins its last run. One that does is left to that: see `end_with`.
+    /// Like `shut`, but a timer that does not run begins its last run. A timer that runs is left to the end of its run:
+    /// see `end_with`.
     pub(crate) fn shut_running(&self, pin: Pinned<'_>) -> Option<Shut> {
         self.shut_into(RUNNING, Shut::Run, pin)
     }
@@ -439,8 +449,8 @@ impl Control {
     /// Whether the engine is shut down, and this timer with it.
     #[cfg(feature = "async")]
     pub(crate) fn is_shut(&self) -> bool {
-        // Ordering: Relaxed. Who is woken by the last word has acquired it from the cell of its waker (model
-        // `last_run::a_sleep_races_with_the_last_run`).
+        // Ordering: Relaxed. A thread that was woken by the last word has acquired the flag from the cell of its waker
+        // (model `last_run::a_sleep_races_with_the_last_run`).
         self.state.load(Ordering::Relaxed) & SHUT != 0
     }
 
@@ -465,7 +475,8 @@ impl Control {
         None
     }
 
-    /// Asks `end` to say so when the run that is under way has ended: its number, or `None` when there is none.
+    /// Makes `end` report that a thread waits for the end of the run that is under way. Returns the number of that run,
+    /// or `None` if no run is under way.
     pub(crate) fn await_run(&self) -> Option<u32> {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.state.load(Ordering::Relaxed);
@@ -478,7 +489,7 @@ impl Control {
         None
     }
 
-    /// Whether that run has ended.
+    /// Whether the run with this number has ended.
     pub(crate) fn has_run(&self, run: u32) -> bool {
         // Ordering: Acquire [S2]. The handler's effects.
         let state = self.state.load(Ordering::Acquire);
@@ -487,13 +498,15 @@ impl Control {
 
     #[inline]
     fn change(&self, from: u64, to: u64) -> Result<(), u64> {
-        // Ordering: AcqRel [S1, S2], both ways: who changes the state next sees what was stored before, the deadline and
-        // the handler's effects. Failure Acquire [S1]: the retry reads the deadline of the change that won.
+        // Ordering: AcqRel [S1, S2], both ways: the thread that changes the state next sees all that was stored before,
+        // the deadline and the handler's effects. Failure Acquire [S1]: the retry reads the deadline of the change that
+        // succeeded.
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 }
 
-/// When to look at a timer with this deadline, not after it; nor after the last look that is known, while that is ahead.
+/// The moment at which to look at a timer with this deadline: not after the deadline, and not after the last look that
+/// is known while that look is ahead.
 fn look_before(
     deadline: u64,
     now: Option<Timestamp>,
@@ -505,12 +518,12 @@ fn look_before(
     if now.is_some_and(|now| now.as_nanos() < last_look) { look.min(last_look) } else { look }
 }
 
-/// Has a timer looked at next when it is due.
+/// The next look of a timer whose looks are not gathered: its deadline.
 fn at_its_deadline(deadline: Timestamp) -> Timestamp {
     deadline
 }
 
-/// What `decide` did with a held timer, or left to its holder.
+/// The action that `decide` took on a held timer, or left to the timer's holder.
 enum Decision {
     Due { state: u64, deadline: u64 },
     Dropped { state: u64 },

@@ -1,16 +1,16 @@
-//! What each operation on an owned timer leaves its caller to do.
+//! The results of the operations on an owned timer: the work that each operation leaves to its caller.
 
 use crate::tick::Timestamp;
 
-/// What whoever arms a timer now owes or knows.
+/// The result of arming a timer: the caller's next step, or the reason why the timer is not armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Arm {
     /// The deadline is in force.
     Pending,
-    /// It will be when the handler that runs has ended.
+    /// The deadline will be in force when the handler that runs has ended.
     Running,
-    /// It is in force, and the caller posts a ticket with this stamp (O2).
+    /// The deadline is in force, and the caller posts a ticket with this stamp (O2).
     Post { stamp: u32, look: Timestamp },
     /// The engine is shut down.
     Shut,
@@ -18,27 +18,27 @@ pub(crate) enum Arm {
     Dropped,
 }
 
-/// How a disarming ended.
+/// The result of disarming a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disarm {
-    /// It was armed, and does not fire. No handler of it runs.
+    /// The timer was armed, and does not fire. No handler of it runs.
     Disarmed,
-    /// It was not armed, and no handler of it runs.
+    /// The timer was not armed, and no handler of it runs.
     Idle,
-    /// Its handler has begun and has not ended. It does not fire again before it is armed again, whether or not it had been
-    /// since that handler began.
+    /// The timer's handler has begun and has not ended. The timer does not fire again before it is armed again, whether
+    /// or not it had been armed since that handler began.
     Running,
 }
 
-/// What a disarming found.
+/// The state in which a disarming found the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Withdrawn {
-    /// An arming, which it took away.
+    /// An arming, which the disarming removed.
     Armed,
     /// No arming.
     Idle,
-    /// A handler that runs; it took away the arming since that began, if there was one.
+    /// A handler that runs. The disarming removed the arming since the handler began, if there was one.
     Running { was_armed: bool },
 }
 
@@ -53,71 +53,72 @@ impl From<Withdrawn> for Disarm {
     }
 }
 
-/// What the holder of a timer now owes.
+/// The result of a look: the next step of the timer's holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Look {
-    /// It is due, or was dropped: the caller still holds it, and calls `begin` or lets somebody else call it.
+    /// The timer is due, or was dropped. The caller still holds it, and calls `begin` or lets another thread call
+    /// `begin`.
     Due,
     /// The caller posts a ticket with this stamp for this moment (O2).
     Later { stamp: u32, look: Timestamp },
-    /// It is nobody's any more.
+    /// No thread holds the timer any more.
     AtRest,
 }
 
-/// What a worker with a due timer now owes.
+/// The result of `begin`: the next step of a worker with a due timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Begin {
     /// The caller runs the handler and calls `end`.
     Run { deadline: Timestamp },
-    /// As in [`Look`].
+    /// See [`Look::Later`].
     Later { stamp: u32, look: Timestamp },
-    /// As in [`Look`].
+    /// See [`Look::AtRest`].
     AtRest,
     /// The caller vacated the slot: it owns the payload and the slot.
     Free,
 }
 
-/// What the worker owes after the handler.
+/// The result of the end of a run: the worker's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct End {
-    /// Somebody waits for it.
+    /// A thread waits for the end of the run.
     pub(crate) waited: bool,
     pub(crate) then: AfterRun,
 }
 
-/// What became of a timer after its run.
+/// The state of a timer after its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum AfterRun {
-    /// As in [`Look`].
+    /// See [`Look::Later`].
     Later { stamp: u32, look: Timestamp },
-    /// As in [`Look`].
+    /// See [`Look::AtRest`].
     AtRest,
-    /// As in [`Begin`].
+    /// See [`Begin::Free`].
     Free,
 }
 
-/// What became of a timer whose handle is dropped.
+/// The result of dropping a timer's handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Release {
     /// The caller vacated the slot: it owns the payload and the slot.
     Vacated,
-    /// The holder will.
+    /// The holder will vacate the slot.
     Left,
 }
 
-/// What the shutdown found in a slot of this kind.
+/// The state in which the shutdown found the slot of an owned timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Shut {
     /// A timer that its handle or its handler still has.
     Kept,
-    /// A dropped timer that nobody will look at: the caller vacated its slot, and owns payload and slot.
+    /// A dropped timer that no thread will look at. The caller vacated its slot, and owns the payload and the slot.
     Free,
-    /// It runs for the last time: the caller says the last word to its payload and calls `end_with`.
+    /// The timer runs for the last time. The caller says the last word to its payload and calls `end_with`.
     Run,
 }

@@ -1,6 +1,6 @@
-//! When the ticket that is out is looked at: in the state to a unit, in the pin to the nanosecond.
+//! The moment at which the ticket that is out is looked at: in the state to a unit, in the pin to the nanosecond.
 //!
-//! The layout is the [protocol](super)'s.
+//! For the layout see the [protocol](super).
 
 use crate::state::{FLAGS, GENERATION_SHIFT, LISTED, OWNED, SEQUENCE, SEQUENCE_SHIFT, next_sequence, vacant};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -8,52 +8,53 @@ use crate::tick::Timestamp;
 use core::ops::Deref;
 
 const LOOK_SHIFT: u32 = GENERATION_SHIFT;
-/// Some look from here on, nobody knows which.
+/// A look at this unit or later; the exact unit is unknown.
 const LOOK_MAX: u64 = u64::MAX >> LOOK_SHIFT;
 const UNIT_SHIFT: u32 = 20;
 const OFFSET: u32 = (1 << UNIT_SHIFT) - 1;
 
-/// What of a timer is touched only where its state does not tell: its generation, and its look to the nanosecond.
+/// The part of a timer that is touched only where its state does not suffice: its generation, and its look to the
+/// nanosecond.
 #[derive(Debug)]
 pub(crate) struct Pin {
     generation: AtomicU64,
     look: AtomicU32,
 }
 
-/// The unit that looks are counted from: one shortly before the engine's start, so that the count lasts for 36 years
-/// whatever the clock shows. Looks before that start came due long ago and count as one.
+/// The unit that looks are counted from: a unit shortly before the engine's start, so that the count lasts for 36 years
+/// whatever the clock shows. Looks before the engine's start came due long ago and count as one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin(u64);
 
 impl Origin {
-    /// The origin for an engine that starts at `start`: no deadline from then on is past.
+    /// The origin for an engine that starts at `start`. No deadline from `start` on is past.
     pub(crate) fn before(start: Timestamp) -> Self {
         Self((start.as_nanos() >> UNIT_SHIFT).saturating_sub(2))
     }
 
-    /// The unit that a deadline is in; zero for those before the origin, which no look is known to be in time for.
+    /// The unit that a deadline is in. Zero for deadlines before the origin: no look is known to be in time for them.
     #[inline(always)]
     fn unit_of(self, deadline: u64) -> u64 {
         (deadline >> UNIT_SHIFT).saturating_sub(self.0)
     }
 
-    /// The unit from which on a deadline is known to be not before `look`.
+    /// The first unit whose deadlines are known to be not before `look`.
     fn unit_after(self, look: u64) -> u64 {
         let first = u64::from(self.0 > 0);
         look.div_ceil(1 << UNIT_SHIFT).saturating_sub(self.0).clamp(first, LOOK_MAX)
     }
 
-    /// Whether a look at that moment counts as one with all others before the start.
+    /// Whether a look at that moment counts as one with all other looks before the start.
     fn is_past(self, look: u64) -> bool {
         self.0 > 0 && look.div_ceil(1 << UNIT_SHIFT) <= self.0 + 1
     }
 
-    /// The last look that is known; farther timers are looked at then.
+    /// The last look that is known; timers with a later deadline are looked at then.
     pub(super) fn last_look(self) -> u64 {
         (self.0 + LOOK_MAX - 1).min(u64::MAX >> UNIT_SHIFT) << UNIT_SHIFT
     }
 
-    /// Whether the ticket that is out is looked at in time for `deadline`, as far as the state tells.
+    /// Whether the ticket that is out is looked at in time for `deadline`, as far as the state shows.
     #[inline(always)]
     pub(super) fn is_covered(self, state: u64, deadline: u64) -> bool {
         state & FLAGS == OWNED | LISTED && look_of(state) <= self.unit_of(deadline).min(LOOK_MAX - 1)
@@ -70,14 +71,14 @@ fn look_of(state: u64) -> u64 {
     state >> LOOK_SHIFT
 }
 
-/// The sequence that an owner of a slot begins with: far from those of the owners before, whose tickets may be out for
+/// The first sequence of an owner of a slot: far from the sequences of the owners before, whose tickets may be out for
 /// the same deadlines.
 pub(super) fn first_sequence(generation: u64) -> u64 {
     // 2^16 over the golden ratio, and odd.
     generation.wrapping_mul(40_503) << SEQUENCE_SHIFT & SEQUENCE
 }
 
-/// The low bits of the sequence, in their place in a pin.
+/// The low bits of the sequence, at their position in a pin.
 fn tag_of(state: u64) -> u32 {
     (((state & SEQUENCE) >> SEQUENCE_SHIFT) as u32) << UNIT_SHIFT
 }
@@ -93,11 +94,11 @@ impl Pin {
         Self { generation: AtomicU64::new(0), look: AtomicU32::new(0) }
     }
 
-    // Ordering in this type: Relaxed. The generation was written before the timer became an owned one (S2), and does not
-    // change until it is none; what is read of the look is checked against the state.
+    // Ordering in this type: Relaxed. The generation was written before the timer became an owned one (S2), and does
+    // not change until the slot is no longer an owned timer's. A look that was read is checked against the state.
     pub(super) fn begin(&self, generation: u64, at_rest: u64) {
         self.generation.store(generation, Ordering::Relaxed);
-        // Nothing is known of a look: no listed timer has this tag before the sequence has gone round.
+        // No look is known: no listed timer has this tag before the sequence has gone round.
         self.look.store(tag_of(at_rest), Ordering::Relaxed);
     }
 
@@ -105,19 +106,19 @@ impl Pin {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// The state of the slot once its timer is no more.
+    /// The state of the slot after its timer has been vacated.
     pub(super) fn vacated(&self) -> u64 {
         vacant(self.generation() + 1)
     }
 
-    /// Notes the exact look of a timer that the caller listed. Should somebody have listed it again meanwhile, the tag
-    /// tells.
+    /// Notes the exact look of a timer that the caller listed. If another thread has listed the timer again meanwhile,
+    /// the tag shows it.
     pub(super) fn note(&self, state: u64, deadline: u64) {
         self.look.store(tag_of(state) | offset_of(deadline.saturating_sub(1)), Ordering::Relaxed);
     }
 }
 
-/// A timer's pin, and what its looks are counted from.
+/// A timer's pin, and the origin that its looks are counted from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pinned<'a> {
     pub(crate) pin: &'a Pin,
@@ -133,11 +134,11 @@ impl Deref for Pinned<'_> {
 }
 
 impl Pinned<'_> {
-    /// For when a ticket must be posted to be in time for `deadline`, given a state that does not cover it; `None` if the
-    /// ticket that is out is in time.
+    /// The moment for which a ticket must be posted to be in time for `deadline`, given a state that does not cover the
+    /// deadline. `None` if the ticket that is out is in time.
     ///
-    /// It must not be later than the one that is out, which others may rely on (O3). Where both are in the same unit and
-    /// the exact look is not known, the begin of the unit is early enough for all.
+    /// The new ticket must not be later than the ticket that is out, which others may rely on (O3). If both are in the
+    /// same unit and the exact look is not known, the start of the unit is early enough for all.
     pub(super) fn look_for(self, state: u64, deadline: u64) -> Option<u64> {
         let unit = deadline >> UNIT_SHIFT;
         let is_in_other_unit = self.origin.unit_after(deadline) != look_of(state);
@@ -162,8 +163,8 @@ mod tests {
     const UNIT: u64 = 1 << UNIT_SHIFT;
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
 
-    /// What is covered is looked at in time or long past, and what is a unit after the look is covered, for 36 years from the
-    /// start on, wherever that is.
+    /// A covered deadline is looked at in time or is long past, and a deadline a unit after the look is covered, for 36
+    /// years from the start on, whatever the start is.
     #[test]
     fn looks_are_known_for_decades_from_the_start_on() {
         let ahead = [0, 1, UNIT - 1, UNIT, UNIT + 1, 2 * UNIT, YEAR, 35 * YEAR];
@@ -181,13 +182,13 @@ mod tests {
                 }
                 assert!(!origin.is_covered(state, 0) || look == 0, "{start} {look}");
             }
-            // Long past: looked at, sooner or later, before any deadline that it covers.
+            // Long past: looked at, sooner or later, before any deadline that the look covers.
             let state = origin.listed(0, start / 2);
             assert!(origin.is_covered(state, start + UNIT) && start / 2 <= start);
         }
     }
 
-    /// Beyond that nothing is known, and the last look that is known comes before.
+    /// Beyond that range no look is known, and the last look that is known comes before the deadline.
     #[test]
     fn looks_beyond_are_unknown() {
         for start in [0, 57 * YEAR, 560 * YEAR] {

@@ -177,8 +177,8 @@ impl Builder {
         self
     }
 
-    /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the present one need a privilege; a
-    /// refusal is counted in [`Stats`](crate::Stats) and has no other effect.
+    /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the present one need a privilege;
+    /// a refusal is counted in [`Stats`](crate::Stats) and has no other effect.
     pub fn nice(mut self, nice: i8) -> Self {
         self.scheduling.priority = Priority::Nice(nice);
         self
@@ -222,8 +222,8 @@ impl Builder {
     /// a call may find no slot although fewer timers than the capacity are pending. Such a call is refused and counts
     /// in [`Stats::engine_full`](crate::Stats::engine_full), and `health` says `full`.
     ///
-    /// Memory is taken as it is needed and kept until the engine is dropped: 16 bytes and the payload for each slot, 16 bytes
-    /// for each ticket.
+    /// Memory is taken as it is needed, and kept until the engine is dropped: 16 bytes and the payload for each slot,
+    /// 16 bytes for each ticket.
     pub fn capacity(mut self, capacity: u32) -> Self {
         self.capacity = capacity;
         self

@@ -1,8 +1,8 @@
-//! An echo server that closes connections which are idle, or old.
+//! An echo server that closes connections that are idle or old.
 //!
-//! Each connection is served by a thread that blocks in its socket, and has a handle by which it says that it heard
-//! something. The callback finds the socket by the connection's id and shuts it down, which ends that thread. The clients
-//! are of three kinds: some say something and go, some fall silent, and one never stops.
+//! A thread serves each connection. The thread blocks in the socket, and reports through a handle that it heard
+//! something. The callback finds the socket by the connection's id and shuts it down, which ends the thread. The
+//! clients are of three kinds: some say something and go, some fall silent, and one never stops.
 //!
 //! `cargo run --example idle_connections --features tasks`
 #![expect(clippy::print_stdout, reason = "the summary is for whoever runs this program")]
@@ -22,10 +22,10 @@ const IDLE: Duration = Duration::from_millis(300);
 const OLD: Duration = Duration::from_millis(900);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a client does.
+/// The behaviour of a client.
 #[derive(Clone, Copy)]
 enum Client {
-    /// Says so much, and goes.
+    /// Says this many words, and goes.
     Polite(u32),
     /// Says something, and waits to be disconnected.
     Silent,
@@ -51,7 +51,7 @@ pub(crate) struct Summary {
     pub(crate) old: usize,
 }
 
-/// The open sockets, and what is told of those that are not.
+/// The open sockets, and a summary of the closed ones.
 #[derive(Default)]
 struct Server {
     sockets: Mutex<HashMap<SocketAddr, TcpStream>>,
@@ -72,7 +72,7 @@ pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
     let address = listener.local_addr()?;
     thread::scope(|scope| {
         for client in CLIENTS {
-            // Should it be disconnected while it talks, that is what it waits for.
+            // If the client is disconnected while it talks, the error is the expected end.
             scope.spawn(move || client.talk(address).unwrap_or_default());
         }
         for _ in CLIENTS {
@@ -84,14 +84,14 @@ pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
         }
         Ok::<(), Box<dyn Error>>(())
     })?;
-    // A callback that has begun has ended then.
+    // Afterwards every callback that has begun has ended.
     drop(tasks);
     let summary = std::mem::take(&mut *server.summary.lock().expect("nobody panics"));
     Ok(summary)
 }
 
 impl Server {
-    /// Echoes, until the client or the callback ends it.
+    /// Echoes until the client or the callback ends the connection.
     fn serve(&self, mut stream: TcpStream, connection: Connection<SocketAddr>) {
         let mut buffer = [0; 64];
         while let Ok(count @ 1..) = stream.read(&mut buffer) {
@@ -100,14 +100,14 @@ impl Server {
             }
         }
         let peer = *connection.id();
-        // True: it does not expire any more.
+        // True means that the connection does not expire any more.
         if connection.remove() {
             self.sockets.lock().expect("nobody panics").remove(&peer);
             self.summary.lock().expect("nobody panics").closed_by_client += 1;
         }
     }
 
-    /// Closes what has expired.
+    /// Closes an expired connection.
     fn close(&self, expired: &Expired<SocketAddr>) {
         {
             let mut summary = self.summary.lock().expect("nobody panics");
@@ -117,7 +117,7 @@ impl Server {
             }
         }
         if let Some(stream) = self.sockets.lock().expect("nobody panics").remove(&expired.id) {
-            // The client may have gone by itself.
+            // The shutdown fails if the client has gone by itself.
             stream.shutdown(Shutdown::Both).unwrap_or_default();
         }
     }

@@ -1,7 +1,8 @@
-//! Requests that fail and are tried again, each time after twice the pause: a queue of delayed items between two workers.
+//! Requests that fail and are tried again, each time after twice the pause: a delay queue between two workers.
 //!
-//! Each request fails as often as its number says, modulo five. A worker that sees it fail pushes it back; one that has
-//! failed too often is given up. When the last one is done the queue is closed, and the workers end.
+//! Each request fails as often as its number says, modulo five. A worker that sees a request fail pushes it back; a
+//! request that has failed too often is given up. When the last request is done, the queue is closed and the workers
+//! end.
 //!
 //! `cargo run --example retry_queue --features tasks`
 #![expect(clippy::print_stdout, reason = "the summary is for whoever runs this program")]

@@ -1,7 +1,7 @@
 //! Sessions in a map whose entries expire: a day of a site with a few visitors, on a clock that is moved by hand.
 //!
-//! A visitor logs in, clicks some pages and goes, mostly without a word. Each click keeps the session for half an hour more;
-//! whatever is left of a session is told to the listener when that has passed.
+//! A visitor logs in, clicks some pages and goes, mostly without a word. Each click keeps the session for half an hour
+//! more. When that time has passed, the listener gets the session.
 //!
 //! `cargo run --example session_cache --features tasks`
 #![expect(clippy::print_stdout, reason = "the summary is for whoever runs this program")]
@@ -17,20 +17,20 @@ use tourbillon::uses::Lifetime;
 const VISITORS: u64 = 1_000;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What the site knows of a visitor.
+/// The site's data about a visitor.
 struct Session {
     visitor: u64,
     clicks: AtomicU64,
 }
 
-/// What became of the sessions.
+/// Counts of what became of the sessions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) logins: u64,
     pub(crate) clicks: u64,
     pub(crate) logouts: u64,
     pub(crate) expired: u64,
-    /// Clicks of those whose sessions had expired.
+    /// Clicks of visitors whose sessions had expired.
     pub(crate) too_late: u64,
 }
 
@@ -50,7 +50,8 @@ pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
     for minute in 0..24 * 60 {
         for visitor in 0..VISITORS {
             let token = format!("token of {visitor}");
-            // Each comes at a minute of his own, clicks every few minutes, and the odd ones log out.
+            // Each visitor comes at a minute of his own and clicks every few minutes. Visitors with odd numbers log
+            // out.
             let Some(since) = (minute + 1_440 - visitor).checked_sub(1_440) else { continue };
             let (pace, last) = (1 + visitor % 10, 10 * (1 + visitor % 10));
             match since {
@@ -67,7 +68,7 @@ pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
                     session.clicks.fetch_add(1, Ordering::Relaxed);
                     summary.clicks += 1;
                 }
-                // Some come back after an hour, and have to log in again.
+                // Some visitors come back after an hour, and have to log in again.
                 _ if since == last + 60 => summary.too_late += u64::from(!sessions.contains(&token)),
                 _ => {}
             }
@@ -76,7 +77,7 @@ pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
     }
     tasks.advance(30 * MINUTE);
     for session in log.try_iter() {
-        // Those who logged out are not told of.
+        // The listener is not called for visitors who logged out.
         assert!(session.visitor % 2 == 0 && session.clicks.load(Ordering::Relaxed) > 0);
         summary.expired += 1;
     }

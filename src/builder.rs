@@ -29,9 +29,11 @@ const STALLS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::fr
 const SLICES: RangeInclusive<Duration> = Scheduling::SHORTEST_SLICE..=Scheduling::LONGEST_SLICE;
 const NICE_VALUES: RangeInclusive<i8> = -20..=19;
 const REAL_TIME: RangeInclusive<u8> = 1..=99;
-/// A busy machine keeps a thread from its core for some ten milliseconds now and then, which is no fault.
+/// The least default of `stall_after`. A busy machine now and then keeps a thread off its core for some ten
+/// milliseconds, which is no fault.
 const SHORTEST_DEFAULT_STALL: Duration = Duration::from_millis(100);
-/// Who chose a coarse tick does not mind a few of them.
+/// The default of `stall_after` in ticks, where that is longer. A program that chose a coarse tick does not mind a
+/// delay of a few ticks.
 const DEFAULT_STALL_TICKS: u32 = 10;
 
 /// Builds an [`Engine`].
@@ -43,8 +45,8 @@ const DEFAULT_STALL_TICKS: u32 = 10;
 /// | [`cores`](Self::cores), [`unpinned`](Self::unpinned) | the cores that the process may use, in order | at least one core |
 /// | [`workers`](Self::workers) | as many as shards | 1 to 1,024 |
 /// | [`slice`](Self::slice) | 100 µs | 100 µs to 100 ms |
-/// | [`nice`](Self::nice), [`real_time`](Self::real_time) | that of the thread that builds | -20 to 19, 1 to 99 |
-/// | [`executor`](Self::executor), [`inline`](Self::inline), with the feature `rayon` `rayon_pool` | workers of the engine's own | |
+/// | [`nice`](Self::nice), [`real_time`](Self::real_time) | those of the building thread | -20 to 19, 1 to 99 |
+/// | [`executor`](Self::executor), [`inline`](Self::inline), with the feature `rayon` `rayon_pool` | the engine's workers | |
 /// | [`capacity`](Self::capacity) | 16,777,216 pending timers | 1 to 4,294,967,295 |
 /// | [`lane_capacity`](Self::lane_capacity) | 65,536 tickets for each thread | 64 to 2^32 |
 /// | [`clock`](Self::clock) | [`MonotonicClock`] | |
@@ -96,7 +98,7 @@ enum Dispatch {
 }
 
 impl Builder {
-    /// All knobs at their defaults.
+    /// A builder with all knobs at their defaults.
     pub fn new() -> Self {
         Self {
             tick: Duration::from_millis(1),
@@ -119,37 +121,41 @@ impl Builder {
         self
     }
 
-    /// How many shards there are: wheels, each with a thread of its own. The default counts the cores on which the calling
-    /// thread may run, and on Linux no more than the processor time that the process's control group grants.
+    /// The number of shards. A shard is a wheel with a thread of its own. The default is the number of cores on which
+    /// the calling thread may run, and on Linux no more than the processor time that the process's control group
+    /// grants.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
         self
     }
 
-    /// The cores that shards are pinned to, in turn. A pin that the system refuses is counted in
-    /// [`Stats`](crate::Stats) and has no other effect.
+    /// The cores to which shards are pinned, in turn. If the system refuses to pin a shard, [`Stats`](crate::Stats)
+    /// counts the refusal, and nothing else changes.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.pinning = Pinning::To(cores.into_iter().collect());
         self
     }
 
-    /// Leaves the shards' threads to the system's scheduler, which may move one off a core that the program's own threads
-    /// keep busy while another core is idle. For machines that are shared like that: the tables of `busy` have both modes'
-    /// lateness (`benches/results/firing.md`).
+    /// Does not pin the shards' threads: the system's scheduler places them. The scheduler may move a shard's thread
+    /// off a core that the program's own threads keep busy while another core is idle. This mode is for machines that
+    /// the engine shares with such threads. The tables of `busy` in `benches/results/firing.md` show the lateness of
+    /// both modes.
     pub fn unpinned(mut self) -> Self {
         self.pinning = Pinning::Off;
         self
     }
 
-    /// How many handlers may run at a time: workers of the engine's own, which is the default. The engine has a thread for each
-    /// shard and one for each worker, and handlers run on any of them.
+    /// Runs handlers on the engine's own threads, which is the default, with this number of workers: as many handlers
+    /// may run at a time. The engine has a thread for each shard and one for each worker, and handlers run on any of
+    /// these threads.
     ///
-    /// A shard's thread runs what is due itself, up to 512 timers, since to wake another thread for it takes as long as the shard
-    /// was to wake, and longer where the cores are busy. Meanwhile another thread watches. If a handler has not returned after
-    /// one to two milliseconds, that thread takes the shard over, and what is due next of this shard goes to the workers for a
-    /// while: the next 16 times, up to 1,024 times if it happens again and again. So a handler that blocks delays other timers of
-    /// its shard by some two milliseconds once in a while, and holds up none for longer, unless as many handlers block as there
-    /// are workers. [`Stats`](crate::Stats) counts the takeovers.
+    /// A shard's thread itself runs the handlers of up to 512 due timers. Waking another thread for them would take as
+    /// long as the shard's own wake-up took, and longer where the cores are busy. Meanwhile another thread watches. If
+    /// a handler has not returned after one to two milliseconds, the watching thread takes over the shard, and the next
+    /// due timers of this shard go to the workers for a while: the next 16 times, up to 1,024 times if takeovers recur.
+    /// So a handler that blocks delays other timers of its shard by some two milliseconds once in a while. It holds up
+    /// no timer for longer, unless as many handlers block as there are workers. [`Stats`](crate::Stats) counts the
+    /// takeovers.
     ///
     /// A shard's thread is pinned to its core unless the shards are [`unpinned`](Self::unpinned): threads that a handler starts
     /// inherit that, and `available_parallelism` is one there. Start threads and pools elsewhere.
@@ -162,27 +168,28 @@ impl Builder {
         self
     }
 
-    /// For how long the engine's threads ask to run at a time. A thread that asks for little is sooner on its core when the
-    /// machine is busy: the default is the shortest slice. `None` leaves it to the system.
+    /// The scheduler slice of the engine's threads: the time for which a thread asks to run at a time. On a busy
+    /// machine, a thread that asks for a short slice gets its core sooner, so the default is the shortest slice. `None`
+    /// leaves the slice to the system.
     ///
-    /// It needs Linux 6.12 or later and no privilege. A refusal is counted in [`Stats`](crate::Stats) and has no other
-    /// effect. Threads that a handler starts do not inherit it.
+    /// The slice needs Linux 6.12 or later and no privilege. A refusal is counted in [`Stats`](crate::Stats) and has no
+    /// other effect. Threads that a handler starts do not inherit the slice.
     pub fn slice(mut self, slice: Option<Duration>) -> Self {
         self.scheduling.slice = slice;
         self
     }
 
-    /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the present one need a privilege; a
-    /// refusal is counted in [`Stats`](crate::Stats) and has no other effect.
+    /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the present one need a privilege;
+    /// a refusal is counted in [`Stats`](crate::Stats) and has no other effect.
     pub fn nice(mut self, nice: i8) -> Self {
         self.scheduling.priority = Priority::Nice(nice);
         self
     }
 
-    /// Makes the engine's threads real-time threads of this priority, from 1 to 99 (urgent), which take turns with others of
-    /// the same one (`SCHED_RR`). It needs a privilege; a refusal is counted in [`Stats`](crate::Stats) and has no other
-    /// effect. A handler that does not return keeps its core from everything else then: for handlers that only wake or
-    /// enqueue something.
+    /// Makes the engine's threads real-time threads of this priority, from 1 to 99 (urgent). They take turns with other
+    /// threads of the same priority (`SCHED_RR`). The priority needs a privilege; a refusal is counted in
+    /// [`Stats`](crate::Stats) and has no other effect. A handler that does not return keeps everything else off its
+    /// core, so this setting is for handlers that only wake or enqueue something.
     pub fn real_time(mut self, priority: u8) -> Self {
         self.scheduling.priority = Priority::RealTime(priority);
         self
@@ -201,55 +208,59 @@ impl Builder {
         self
     }
 
-    /// Runs handlers on the shards' own threads: for handlers that only wake or enqueue something. A slow one holds up
-    /// its whole shard.
+    /// Runs handlers on the shards' own threads: for handlers that only wake or enqueue something. A slow handler holds
+    /// up its whole shard.
     pub fn inline(mut self) -> Self {
         self.dispatch = Dispatch::Given(Dispatcher::Inline);
         self
     }
 
-    /// How many slots there are for timers that are pending or run.
+    /// The number of slots for timers that are pending or running.
     ///
-    /// Threads keep some slots at hand, which other threads cannot have: up to 512 each, and at most 1/32 of the capacity.
-    /// A thread that only schedules keeps fewer: it takes 256 at a time, at most 1/64 of the capacity, and 1/256 of what is
-    /// left, at least one, once that is less than half of the capacity. So 900 threads can have a timer each in a capacity of
-    /// 4,096. A call that finds no slot is refused although fewer timers than the capacity are pending, if other threads have
-    /// the rest at hand; it counts in [`Stats::engine_full`](crate::Stats::engine_full), and `health` says `full`.
+    /// Each thread keeps some vacant slots in reserve, which other threads cannot use: up to 512, and at most 1/32 of
+    /// the capacity. A thread that only schedules keeps fewer. It takes 256 slots at a time, at most 1/64 of the
+    /// capacity. Once less than half of the capacity is left, it takes 1/256 of the remaining slots, at least one. So
+    /// 900 threads can have a timer each in a capacity of 4,096. If other threads have the remaining slots in reserve,
+    /// a call may find no slot although fewer timers than the capacity are pending. Such a call is refused and counts
+    /// in [`Stats::engine_full`](crate::Stats::engine_full), and `health` says `full`.
     ///
-    /// Memory is taken as it is needed and kept until the engine is dropped: 16 bytes and the payload for each slot, 16 bytes
-    /// for each ticket.
+    /// Memory is taken as it is needed, and kept until the engine is dropped: 16 bytes and the payload for each slot,
+    /// 16 bytes for each ticket.
     pub fn capacity(mut self, capacity: u32) -> Self {
         self.capacity = capacity;
         self
     }
 
-    /// How many tickets a thread may be ahead of its shard before it waits or is refused. Blocks hold 64, and the
-    /// bound is looked at once for each block.
+    /// The number of tickets that a thread may be ahead of its shard before its calls wait or are refused. A lane
+    /// consists of blocks of 64 tickets, and the bound is checked once for each block.
     pub fn lane_capacity(mut self, tickets: u64) -> Self {
         self.lane_capacity = tickets;
         self
     }
 
-    /// The clock that deadlines are read on.
+    /// The clock on which deadlines are read.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Some(Box::new(clock));
         self
     }
 
-    /// How late a shard, or a due timer in the workers' queue, may be before something is wrong.
+    /// How late a shard, or a due timer in the workers' queue, may be before the engine reports a problem.
     ///
-    /// A shard that turns so much later than it should *stalls*: that is counted in [`Stats`](crate::Stats), is an event
-    /// with the feature `tracing`, and makes [`Handle::health`](crate::Handle::health) say `late` while it lasts. A shard
-    /// should turn when something is due, and again as soon as a turn has ended that left something to do; a turn that itself
-    /// takes so long, because a handler that runs inline does, is a stall as well.
+    /// A shard *stalls* if it turns later than it should by more than this time. A stall is counted in
+    /// [`Stats`](crate::Stats), is an event with the feature `tracing`, and makes
+    /// [`Handle::health`](crate::Handle::health) say `late` while it lasts. A shard should turn when something is due,
+    /// and again as soon as a turn has ended that left work to do. A turn that itself takes longer than this time,
+    /// because a handler that runs inline does, is a stall as well.
     ///
-    /// The default is 100 ms, which a healthy system's scheduler does not take, or 10 ticks if they are more.
+    /// The default is 100 ms, a delay that the scheduler of a healthy system does not cause, or 10 ticks if they are
+    /// longer.
     pub fn stall_after(mut self, time: Duration) -> Self {
         self.stall_after = Some(time);
         self
     }
 
-    /// Called with what a handler panicked with, on the thread that ran it. A hook that panics is ignored.
+    /// Calls `hook` with the value with which a handler panicked, on the thread that ran the handler. A panic of the
+    /// hook is ignored.
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.on_panic = Some(Box::new(hook));
         self
@@ -259,7 +270,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// When a knob is out of bounds, or the system refuses a thread.
+    /// Fails if a knob is out of bounds, or if the system refuses a thread.
     pub fn build<T: Send + 'static>(
         self,
         handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
@@ -282,14 +293,14 @@ impl Builder {
         Ok(engine)
     }
 
-    /// Makes an engine without threads, on a manual clock that begins at zero. Handlers run inside
-    /// [`advance`](DrivenEngine::advance). There is one shard unless said otherwise; handles use the first, and
-    /// [`producer_on`](crate::Handle::producer_on) any. What was said of clock, cores, workers and executor does not
-    /// apply.
+    /// Makes an engine without threads, on a manual clock that starts at zero. Handlers run inside
+    /// [`advance`](DrivenEngine::advance). The engine has one shard unless the builder sets another number; handles use
+    /// the first shard, and [`producer_on`](crate::Handle::producer_on) can use any shard. The builder's settings of
+    /// clock, cores, workers and executor do not apply.
     ///
     /// # Errors
     ///
-    /// When a knob is out of bounds.
+    /// Fails if a knob is out of bounds.
     pub fn build_driven<T: Send + 'static>(
         self,
         handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,

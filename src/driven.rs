@@ -8,11 +8,12 @@ use crate::sync::StdArc;
 use crate::tick::Timestamp;
 use core::time::Duration;
 
-/// An engine that has no threads and whose time moves when it is told to: for tests, examples and simulations.
+/// An engine without threads, whose time moves only when the program moves it: for tests, examples and simulations.
 ///
-/// It is the engine with all its parts, on one thread and deterministic: the same calls fire the same timers in the
-/// same order. Handlers run inside [`advance`](Self::advance). With nobody to drain them meanwhile, lanes may fill:
-/// scheduling more than `lane_capacity` timers between two advances is refused (arming a [`Timer`](crate::Timer) is not).
+/// A driven engine has all parts of an [`Engine`], runs on one thread and is deterministic: the same calls fire the
+/// same timers in the same order. Handlers run inside [`advance`](Self::advance). No thread drains the lanes between
+/// two advances, so the lanes may fill: scheduling more than `lane_capacity` timers between two advances is refused
+/// (arming a [`Timer`](crate::Timer) is not).
 ///
 /// # Examples
 ///
@@ -44,20 +45,21 @@ impl<T: Send + 'static> DrivenEngine<T> {
         Self { engine: Engine::from_core(core), shards, clock }
     }
 
-    /// The way to this engine; it does not keep the engine alive: see [`Engine::handle`].
+    /// A handle to this engine. A handle does not keep the engine alive: see [`Engine::handle`].
     #[inline]
     #[must_use]
     pub fn handle(&self) -> &Handle<T> {
         self.engine.handle()
     }
 
-    /// Moves time on by `by`, stopping on the way at each tick at which a timer is due, so that handlers see their own
-    /// time. What a handler schedules fires too if it is due within `by`, a zero delay one tick later.
+    /// Moves time on by `by`. The clock stops on the way at each tick at which a timer is due, so that each handler
+    /// sees the time of its own timer. A timer that a handler schedules fires too if it is due within `by`; a timer
+    /// with a zero delay fires one tick later.
     pub fn advance(&mut self, by: Duration) {
         self.advance_to(self.clock.now() + by);
     }
 
-    /// Moves time on to `target`; a moment that has passed leaves it where it is.
+    /// Moves time on to `target`. If `target` has passed, the time stays where it is.
     pub fn advance_to(&mut self, target: Timestamp) {
         self.turn();
         while let Some(due) = self.next_step().filter(|&due| due <= target) {
@@ -70,17 +72,18 @@ impl<T: Send + 'static> DrivenEngine<T> {
         }
     }
 
-    /// Fires what is due now, without moving the time.
+    /// Fires the timers that are due now, without moving the time.
     pub fn turn(&mut self) {
         let now = self.clock.now();
         for shard in &mut self.shards {
-            // Drained once, so that handlers which schedule for now find their timers fired next time.
+            // Drained once, so that a timer which a handler schedules for now fires in the next turn.
             shard.drain();
             while self.engine.handle().core().work(shard, now) == Next::Turn {}
         }
     }
 
-    /// When something is due next, or sooner where many timers want to be moved ahead of their time.
+    /// The moment at which a timer is due next, or an earlier moment where many timers have to be moved ahead of their
+    /// time.
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
         let tick = self.engine.handle().core().tick();
         let due = self.shards.iter_mut().filter_map(|shard| {

@@ -1,15 +1,16 @@
-//! What can go wrong, with the payload handed back.
+//! The errors of the engine, which hand the payload back.
 
 use crate::engine::Refusal;
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 use core::fmt;
 
-/// Why a timer was not scheduled.
+/// The reason why a timer was not scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleErrorKind {
-    /// No slot is left: `capacity` is used up by pending timers, running handlers, and slots that rest with other threads.
+    /// No slot is left: `capacity` is used up by pending timers, running handlers, and slots that other threads keep in
+    /// reserve.
     EngineFull,
     /// The shard is behind with this thread's tickets: its `lane_capacity` is used up.
     LaneFull,
@@ -41,48 +42,49 @@ impl fmt::Display for ScheduleErrorKind {
     }
 }
 
-/// A timer that was not scheduled; it has the payload.
+/// The error of a timer that was not scheduled. It has the payload.
 pub struct ScheduleError<T> {
-    /// Why.
+    /// The reason.
     pub kind: ScheduleErrorKind,
-    /// What would have been scheduled.
+    /// The payload of the refused timer.
     pub payload: T,
 }
 
 impl<T> ScheduleError<T> {
-    /// The same error, with something else for the payload.
+    /// The same error, with the payload mapped by `f`.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> ScheduleError<U> {
         ScheduleError { kind: self.kind, payload: f(self.payload) }
     }
 }
 
-/// A batch of which some timers were not scheduled; it has their payloads.
+/// The error of a batch of which some timers were not scheduled. It has the payloads of these timers.
 pub struct BatchError<T> {
-    /// Why.
+    /// The reason.
     pub kind: ScheduleErrorKind,
-    /// Those that were scheduled, in the order of the batch.
+    /// The ids of the timers that were scheduled, in the order of the batch.
     pub scheduled: Vec<TimerId>,
-    /// Those that were not: deadlines and payloads.
+    /// The deadlines and payloads of the timers that were not scheduled.
     pub refused: Vec<(Timestamp, T)>,
 }
 
-/// Why a timer was not moved to another deadline.
+/// The reason why a timer was not moved to another deadline.
 #[non_exhaustive]
 pub enum RescheduleError<T> {
-    /// Its handler has begun and has not ended.
+    /// The timer's handler has begun and has not ended.
     Running,
-    /// It has fired, was cancelled or was returned by a shutdown before.
+    /// The timer has fired, was cancelled or was returned by a shutdown before.
     Gone,
-    /// The lane is full and waiting would be for oneself; the timer is as it was.
+    /// The lane is full and the caller would wait for itself. The timer is unchanged.
     LaneFull,
-    /// It was cancelled, and then the engine was shut down: here is its payload.
+    /// The timer was cancelled, and then the engine was shut down. This is the timer's payload.
     ShutDown(T),
-    /// It was cancelled: this process is the child of a fork, and the engine's threads are in the parent. Its payload.
+    /// The timer was cancelled: this process is the child of a fork, and the engine's threads are in the parent. This
+    /// is the timer's payload.
     Forked(T),
 }
 
 impl<T> RescheduleError<T> {
-    /// The same error, with something else for the payload.
+    /// The same error, with the payload mapped by `f`.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> RescheduleError<U> {
         match self {
             Self::Running => RescheduleError::Running,
@@ -94,7 +96,7 @@ impl<T> RescheduleError<T> {
     }
 }
 
-// Errors are printed whether or not payloads can be.
+// Written by hand, so that errors can be printed even if their payloads cannot.
 impl<T> fmt::Debug for ScheduleError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScheduleError").field("kind", &self.kind).finish_non_exhaustive()
@@ -153,17 +155,17 @@ impl<T> fmt::Display for RescheduleError<T> {
 
 impl<T> std::error::Error for RescheduleError<T> {}
 
-/// Why an engine was not built.
+/// The reason why an engine was not built.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A knob was set to a value that it does not take.
+    /// A knob was set to a value out of its bounds.
     OutOfBounds {
         /// The builder's method.
         knob: &'static str,
-        /// What it was set to.
+        /// The value to which the knob was set.
         value: String,
-        /// What it takes.
+        /// The values that the knob takes.
         bound: String,
     },
     /// A thread could not be started.

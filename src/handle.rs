@@ -1,4 +1,4 @@
-//! The engine as its users see it: the owner, the handles, and what a handler gets.
+//! The engine as its users see it: the owner, the handles, and the argument of a handler.
 
 use crate::builder::Builder;
 use crate::engine::{self, BatchOutcome, Cancel, Core, Local, Moved, Payload, Refusal, Unfired, lend};
@@ -15,9 +15,9 @@ use core::time::Duration;
 
 /// A running timer engine for payloads of type `T`: the owner of its threads.
 ///
-/// It is used through its [`handle`](Self::handle). Dropping it shuts it down and drops the payloads of timers that had
-/// not fired, however many handles there are. The handler itself, and the workers, go with the last handle, producer or
-/// job.
+/// A program uses the engine through its [`handle`](Self::handle). Dropping the engine shuts it down and drops the
+/// payloads of timers that had not fired, however many handles there are. The handler itself and the workers are
+/// dropped with the last handle, producer or job.
 ///
 /// # Examples
 ///
@@ -41,17 +41,17 @@ pub struct Engine<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Engine<T> {
-    /// An engine with the defaults of [`Builder`].
+    /// Starts an engine with the defaults of [`Builder`].
     ///
     /// # Errors
     ///
-    /// When the system refuses a thread.
+    /// Fails if the system refuses a thread.
     pub fn new(handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static) -> Result<Self, BuildError> {
         Builder::new().build(handler)
     }
 
-    /// The way to this engine, to be cloned for other threads. A handle does not keep the engine alive: once the engine is
-    /// dropped, its handles refuse timers.
+    /// A handle to this engine, to be cloned for other threads. A handle does not keep the engine alive: once the
+    /// engine is dropped, its handles refuse timers.
     ///
     /// # Examples
     ///
@@ -65,7 +65,8 @@ impl<T: Send + 'static> Engine<T> {
     /// # Ok::<(), tourbillon::BuildError>(())
     /// ```
     ///
-    /// An engine has no `clone`, which would leave the handle of an engine that ends with the statement:
+    /// An engine has no `clone`. With such a method, this example would keep a handle of an engine that ends with the
+    /// statement:
     ///
     /// ```compile_fail,E0599
     /// # use tourbillon::Builder;
@@ -95,17 +96,17 @@ impl<T: Send + 'static> fmt::Debug for Engine<T> {
     }
 }
 
-/// A timer that fired, as its handler gets it.
+/// A fired timer, as its handler gets it.
 pub struct Fired<'a, T: Send + 'static> {
-    /// Its id, stale once the handler has returned.
+    /// The timer's id, stale once the handler has returned.
     pub id: TimerId,
-    /// The moment it was armed for.
+    /// The moment for which the timer was armed.
     pub deadline: Timestamp,
     /// How long after the deadline the handler began.
     pub lateness: Duration,
-    /// What was scheduled with it; of a [`Timer`], a clone of its payload.
+    /// The payload that was scheduled with the timer; for a [`Timer`], a clone of its payload.
     pub payload: T,
-    /// The slot of an owned timer. Not that of `id`, which the handler may write to.
+    /// The slot of an owned timer. The slot in `id` is not used for this, since the handler may write to `id`.
     owned: Option<u32>,
     core: &'a StdArc<Core<T>>,
 }
@@ -120,16 +121,16 @@ impl<'a, T: Send + 'static> Fired<'a, T> {
         Self { id, deadline, lateness, payload, owned, core }
     }
 
-    /// The timer that fired, if a [`Timer`] is what it is: to be armed again. It will fire once this handler has
-    /// returned, however soon it is due.
+    /// The [`Timer`] that fired, so that the handler can arm it again; `None` if the fired timer is not a [`Timer`]. A
+    /// timer that its handler arms fires after this handler has returned, however soon it is due.
     #[must_use]
     pub fn timer(&self) -> Option<TimerRef<'_, T>> {
         self.owned.map(|index| TimerRef::new(self.core, index))
     }
 
-    /// The engine that fired it, to schedule from the handler.
+    /// The engine that fired the timer, to schedule from the handler.
     ///
-    /// A handler that holds a handle of its own instead keeps itself, and the engine's memory, alive for ever.
+    /// If a handler holds a handle of its own instead, it keeps itself and the engine's memory alive for ever.
     #[must_use]
     pub fn engine(&self) -> Handle<T> {
         Handle { core: StdArc::clone(self.core) }
@@ -147,35 +148,37 @@ impl<T: Send + fmt::Debug + 'static> fmt::Debug for Fired<'_, T> {
     }
 }
 
-/// A way to an engine, for any thread. Cloning is cheap.
+/// A handle to an engine, for any thread. Cloning is cheap.
 ///
-/// A handle does not keep the engine running: after a shutdown it refuses timers and finds the old ones gone.
+/// A handle does not keep the engine running: after a shutdown it refuses new timers, and earlier timers are gone.
 ///
 /// # Which shard
 ///
-/// A thread's timers go to one shard, chosen at the thread's first call: the one pinned to the core on which it runs
-/// then, if there is one. [`producer_on`](Self::producer_on) chooses explicitly.
+/// A thread's timers go to one shard. The engine chooses the shard at the thread's first call: the shard that is pinned
+/// to the core on which the thread runs at that moment, if there is one. [`producer_on`](Self::producer_on) chooses a
+/// shard explicitly.
 pub struct Handle<T: Send + 'static> {
     core: StdArc<Core<T>>,
 }
 
 impl<T: Send + 'static> Handle<T> {
-    /// The present moment on the engine's clock, to count deadlines from: not before the true one, and on the default
-    /// clock at most 5 µs ahead of it (see [`MonotonicClock`](crate::MonotonicClock)).
+    /// The present moment on the engine's clock, to count deadlines from. The returned moment is not before the true
+    /// one, and on the default clock at most 5 µs ahead of the true one (see
+    /// [`MonotonicClock`](crate::MonotonicClock)).
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.core.now()
     }
 
-    /// Whether `deadline` has come by the true clock, as it has for a handler.
+    /// Whether `deadline` has come by the true clock, the clock by which handlers begin.
     #[inline]
     #[must_use]
     pub fn has_come(&self, deadline: Timestamp) -> bool {
         self.core.has_come(deadline)
     }
 
-    /// The length of a tick: deadlines are rounded up to a whole one.
+    /// The length of a tick: deadlines are rounded up to a whole tick.
     #[must_use]
     pub fn tick(&self) -> Duration {
         self.core.tick().as_duration()
@@ -183,30 +186,31 @@ impl<T: Send + 'static> Handle<T> {
 
     /// Arms a timer that fires `delay` from now, or later; never earlier.
     ///
-    /// Waits while the shard is behind with this thread's tickets. A zero delay fires when the present tick ends;
-    /// [`Duration::MAX`] means never: the end of time is 584 years after the clock's origin.
+    /// The call waits while the shard is behind with this thread's tickets. A zero delay fires when the present tick
+    /// ends. [`Duration::MAX`] means never: the end of time is 584 years after the clock's origin.
     ///
     /// # Errors
     ///
-    /// When the engine is full or shut down; the payload comes back. Also with
-    /// [`LaneFull`](crate::ScheduleErrorKind::LaneFull) where waiting would be for oneself: in a handler that runs
-    /// inline, and without threads. A handler that schedules into a full lane of another engine may wait for that one; where
-    /// two engines' handlers do so to each other, use [`try_schedule`](Self::try_schedule).
+    /// Fails if the engine is full or shut down; the error returns the payload. Fails with
+    /// [`LaneFull`](crate::ScheduleErrorKind::LaneFull) where the caller would wait for itself: in a handler that runs
+    /// inline, and on an engine without threads. A handler that schedules into a full lane of another engine may wait
+    /// for the other engine; where the handlers of two engines do so to each other, use
+    /// [`try_schedule`](Self::try_schedule).
     ///
     /// # Time complexity
     ///
-    /// O(1): one clock read, no lock, no line that other producers write.
+    /// O(1): one clock read, no lock, no cache line that other producers write.
     #[inline(always)]
     pub fn schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.schedule_at(self.now() + delay, payload)
     }
 
-    /// Arms a timer for `deadline`. One in an earlier tick fires on the shard's next turn, one in the present tick when
-    /// that ends. Reads no clock.
+    /// Arms a timer for `deadline`. A timer whose deadline is in an earlier tick fires on the shard's next turn; a
+    /// timer whose deadline is in the present tick fires when that tick ends. Reads no clock.
     ///
     /// # Errors
     ///
-    /// As [`schedule`](Self::schedule).
+    /// Fails as [`schedule`](Self::schedule) does.
     #[inline(always)]
     pub fn schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
         match self.try_schedule_at(deadline, payload) {
@@ -215,21 +219,21 @@ impl<T: Send + 'static> Handle<T> {
         }
     }
 
-    /// As [`schedule`](Self::schedule), but never waits.
+    /// Like [`schedule`](Self::schedule), but never waits.
     ///
     /// # Errors
     ///
-    /// When the lane or the engine is full or the engine shut down; the payload comes back.
+    /// Fails if the lane or the engine is full, or if the engine is shut down; the error returns the payload.
     #[inline(always)]
     pub fn try_schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.try_schedule_at(self.now() + delay, payload)
     }
 
-    /// As [`schedule_at`](Self::schedule_at), but never waits.
+    /// Like [`schedule_at`](Self::schedule_at), but never waits.
     ///
     /// # Errors
     ///
-    /// As [`try_schedule`](Self::try_schedule).
+    /// Fails as [`try_schedule`](Self::try_schedule) does.
     #[inline(always)]
     pub fn try_schedule_at(&self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
         schedule(&self.core, &mut lend(&self.core), deadline, payload)
@@ -239,8 +243,8 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Errors
     ///
-    /// When some were refused; they come back, and the ids of those that were not. A batch is not cut: it may fill
-    /// the lane beyond its capacity.
+    /// Fails if some timers were refused; the error returns these timers, and the ids of the timers that were
+    /// scheduled. A batch is not cut: it may fill the lane beyond its capacity.
     pub fn schedule_batch(
         &self,
         batch: impl IntoIterator<Item = (Duration, T)>,
@@ -250,16 +254,16 @@ impl<T: Send + 'static> Handle<T> {
         batch_result(&self.core, batch, |batch| self.core.schedule_batch(&mut lend(&self.core), batch))
     }
 
-    /// A timer of one's own, to be armed and disarmed any number of times: see [`Timer`]. Each time that it fires, the
-    /// handler gets a clone of the payload.
+    /// Makes a timer that the caller owns and may arm and disarm any number of times: see [`Timer`]. Each time that the
+    /// timer fires, the handler gets a clone of the payload.
     ///
     /// # Errors
     ///
-    /// When the engine is full or shut down; the payload comes back.
+    /// Fails if the engine is full or shut down; the error returns the payload.
     ///
     /// # Time complexity
     ///
-    /// O(1), and no lock but for the first timer of a thread; nothing is posted before it is armed.
+    /// O(1). Only the first timer of a thread takes a lock. Nothing is posted before the timer is armed.
     pub fn timer(&self, payload: T) -> Result<Timer<T>, ScheduleError<T>>
     where
         T: Clone,
@@ -268,25 +272,28 @@ impl<T: Send + 'static> Handle<T> {
         Timer::new(&self.core, payload)
     }
 
-    /// Takes a pending timer back.
+    /// Cancels a pending timer and returns its payload.
     ///
     /// # Cancellation
     ///
-    /// After [`Cancel::Cancelled`] the handler does not run and has not begun. [`Cancel::Running`] means that it has
-    /// begun and may not have ended; nothing is waited for. [`Cancel::Gone`] is everything else: fired, cancelled or
-    /// returned before. In a race with the firing one side wins, and both hear which.
+    /// After [`Cancel::Cancelled`] the handler does not run and has not begun. [`Cancel::Running`] means that the
+    /// handler has begun and may not have ended; the call does not wait. [`Cancel::Gone`] covers everything else: the
+    /// timer was fired, cancelled or returned before. In a race with the firing exactly one side wins, and both sides
+    /// know which.
     ///
     /// # Time complexity
     ///
-    /// O(1), one compare-and-swap. The slot is free at once; the 16-byte ticket goes when it is next looked at.
+    /// O(1), one compare-and-swap. The slot is free at once; the 16-byte ticket is dropped when the engine next looks
+    /// at it.
     #[inline(always)]
     pub fn cancel(&self, id: TimerId) -> Cancel<T> {
         self.core.cancel(&mut lend(&self.core), id)
     }
 
-    /// As [`cancel`](Self::cancel), but waits until a handler that has begun has ended: it never answers
-    /// [`Cancel::Running`], except inside a handler of this engine and on the threads of its rayon pool, where it does not
-    /// wait for fear of waiting for itself. Work that a handler hands to another thread and waits for must not call it.
+    /// Like [`cancel`](Self::cancel), but if the handler has begun, the call waits until the handler has ended. It
+    /// never returns [`Cancel::Running`], except inside a handler of this engine and on the threads of its rayon pool:
+    /// there it does not wait, since it might wait for itself. Work that a handler hands to another thread and waits
+    /// for must not call this method.
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<T> {
         let outcome = self.cancel(id);
         if !matches!(outcome, Cancel::Running) || self.core.must_not_wait_here() {
@@ -296,39 +303,41 @@ impl<T: Send + 'static> Handle<T> {
         Cancel::Gone
     }
 
-    /// Moves a pending timer to `delay` from now, under a new id; the old one is stale. The payload stays where it is.
-    /// Waits for room in the lane as [`schedule`](Self::schedule) does.
+    /// Moves a pending timer to `delay` from now, under a new id; the old id is stale. The payload stays where it is.
+    /// The call waits for room in the lane as [`schedule`](Self::schedule) does.
     ///
     /// # Errors
     ///
-    /// When the timer runs or is gone; when the engine is shut down at that moment, with the payload; and with
-    /// [`LaneFull`](RescheduleError::LaneFull) where waiting would be for oneself, the timer being as it was.
+    /// Fails if the timer runs or is gone. Fails with the payload if the engine is shut down at that moment. Fails with
+    /// [`LaneFull`](RescheduleError::LaneFull) where the caller would wait for itself; the timer is then unchanged.
     pub fn reschedule(&self, id: TimerId, delay: Duration) -> Result<TimerId, RescheduleError<T>> {
         self.reschedule_at(id, self.now() + delay)
     }
 
-    /// As [`reschedule`](Self::reschedule), to an absolute moment. Reads no clock.
+    /// Like [`reschedule`](Self::reschedule), but to an absolute moment. Reads no clock.
     ///
     /// # Errors
     ///
-    /// As [`reschedule`](Self::reschedule).
+    /// Fails as [`reschedule`](Self::reschedule) does.
     pub fn reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
         move_when_there_is_room(&self.core, || self.core.reschedule(&mut lend(&self.core), id, deadline))
     }
 
-    /// The deadline of a pending timer, `None` when it is not pending.
+    /// The deadline of a pending timer; `None` if the timer is not pending.
     #[must_use]
     pub fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         self.core.deadline(id)
     }
 
-    /// How long a pending timer still has; zero when it is due and not yet fired, `None` when it is not pending.
+    /// The time until a pending timer is due; zero if the timer is due and has not fired yet, `None` if it is not
+    /// pending.
     #[must_use]
     pub fn remaining(&self, id: TimerId) -> Option<Duration> {
         Some(self.deadline(id)? - self.now())
     }
 
-    /// Pending timers. Counted over all threads' counters, so not of one instant while they go on.
+    /// The number of pending timers. It is a sum of all threads' counters, so it is not the number at one instant while
+    /// the threads go on.
     ///
     /// # Time complexity
     ///
@@ -338,7 +347,7 @@ impl<T: Send + 'static> Handle<T> {
         usize::try_from(self.core.totals().pending()).unwrap_or(usize::MAX)
     }
 
-    /// Whether no timer is pending, as [`len`](Self::len) counts.
+    /// Whether no timer is pending, by the count of [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -350,7 +359,7 @@ impl<T: Send + 'static> Handle<T> {
         Stats::of(&self.core)
     }
 
-    /// How the engine is at this moment: in one word what is wrong, and why. It tells nothing of what has passed; that is in
+    /// The engine's condition at this moment: one word for what is wrong, and the reason. For history see
     /// [`stats`](Self::stats).
     ///
     /// # Examples
@@ -385,7 +394,7 @@ impl<T: Send + 'static> Handle<T> {
         self.core.shards().len()
     }
 
-    /// A producer for the calling thread's home shard: no thread-local look-up per call.
+    /// A producer for the calling thread's home shard. Its calls need no thread-local look-up.
     #[must_use]
     pub fn producer(&self) -> Producer<T> {
         Producer::new(self.clone(), engine::home_of_current_thread(&self.core))
@@ -400,10 +409,10 @@ impl<T: Send + 'static> Handle<T> {
     /// Ends the engine: refuses new timers, stops the shards, waits for running handlers and returns every timer that
     /// had not fired. Afterwards `fired + cancelled + returned = scheduled`.
     ///
-    /// A call that races with it either gets its timer accounted for or its payload back. A second shutdown waits for the
-    /// first and returns nothing. Inside a handler of this engine, and on the threads of its rayon pool, nothing is waited
-    /// for: handlers that run end by themselves, and none begins. Work that a handler hands to another thread and waits for
-    /// must not call it.
+    /// If another call races with the shutdown, either its timer is accounted for or the call returns the payload. A
+    /// second shutdown waits for the first and returns nothing. Inside a handler of this engine, and on the threads of
+    /// its rayon pool, the shutdown does not wait: running handlers end by themselves, and no further handler begins.
+    /// Work that a handler hands to another thread and waits for must not call this method.
     #[must_use = "the payloads of timers that had not fired"]
     pub fn shutdown(&self) -> Vec<Unfired<T>> {
         self.core.shut_down()
@@ -415,8 +424,9 @@ impl<T: Send + 'static> Handle<T> {
         self.core.is_shut_down()
     }
 
-    /// Whether this process is the child of a fork, made after the engine was built: its threads are in the parent, and
-    /// nothing fires here. Every call is refused; [`is_shut_down`](Self::is_shut_down) is true as well.
+    /// Whether this process is the child of a fork that was made after the engine was built. The engine's threads are
+    /// in the parent, and nothing fires in the child. Every call is refused; [`is_shut_down`](Self::is_shut_down) is
+    /// true as well.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         self.core.is_forked()
@@ -452,7 +462,7 @@ impl<T: Send + 'static> fmt::Debug for Handle<T> {
     }
 }
 
-/// One attempt to schedule, on whosever lane.
+/// One attempt to schedule, through the lane of `local`.
 #[inline(always)]
 pub(crate) fn schedule<T: Send + 'static>(
     core: &Core<T>,
@@ -472,7 +482,8 @@ fn refused<T: Send + 'static>(core: &Core<T>, payload: T) -> ScheduleError<T> {
     ScheduleError { kind, payload }
 }
 
-/// Tries again until there is room in the lane, waking the shards meanwhile, where waiting can help.
+/// Repeats `attempt` until there is room in the lane, and wakes the shards meanwhile. Fails at once where waiting
+/// cannot help.
 #[cold]
 pub(crate) fn wait_for_room<T: Send + 'static>(
     core: &Core<T>,
@@ -491,8 +502,8 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
     Err(error)
 }
 
-/// Lets the shards run: yields at first, sleeps then. Not by parking, which would take the token that somebody left for the
-/// caller: a `block_on` lives by it.
+/// Lets the shards run: yields in the first rounds, sleeps in later rounds. It does not park, since parking would take
+/// a token that another thread left for the caller; a `block_on` relies on that token.
 pub(crate) fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
     for shard in core.shards() {
         shard.parker.wake_if_asleep();
@@ -535,7 +546,7 @@ pub(crate) fn move_when_there_is_room<T: Send + 'static>(
             Moved::Gone => return Err(RescheduleError::Gone),
             Moved::CutOff(payload) if core.is_forked() => return Err(RescheduleError::Forked(payload)),
             Moved::CutOff(payload) => return Err(RescheduleError::ShutDown(payload)),
-            // A shutdown is on its way, and returns the timer.
+            // A shutdown is under way, and returns the timer.
             Moved::Not(Refusal::ShutDown) => return Err(RescheduleError::Gone),
             Moved::Not(_) if !core.may_wait_for_shards() => return Err(RescheduleError::LaneFull),
             Moved::Not(_) => {}

@@ -1,4 +1,4 @@
-//! What is wrong with an engine at this moment, in one word.
+//! Health: what is wrong with an engine at this moment, in one word.
 
 use crate::clock::ClockReport;
 use crate::counters::EPISODE;
@@ -6,22 +6,23 @@ use crate::engine::Core;
 use core::fmt;
 use core::time::Duration;
 
-/// Slots in use, of a hundred, from which on an engine counts as full.
+/// The percentage of slots in use above which an engine counts as full.
 const FULL_PERCENT: u64 = 90;
 
-/// What is wrong with an engine, if anything. The word is its `Display`.
+/// What is wrong with an engine, if anything. `Display` prints the word.
 ///
-/// Where several are true, the first one that is true in the order of [`ShutDown`](Self::ShutDown), [`Late`](Self::Late),
-/// [`WorkersBehind`](Self::WorkersBehind), [`Full`](Self::Full) is told: each may be the cause of those after it.
+/// If several conditions hold, the engine reports the first of them in the order [`ShutDown`](Self::ShutDown),
+/// [`Late`](Self::Late), [`WorkersBehind`](Self::WorkersBehind), [`Full`](Self::Full): each may be the cause of the
+/// conditions after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Condition {
-    /// `well`: none of the others.
+    /// `well`: none of the other conditions holds.
     Well,
-    /// `full`: more than 90 % of the capacity is in use, by pending timers and by owned ones; or a call found no slot, or no room
-    /// in its lane, within the last second, be it that it was refused or that it waits.
+    /// `full`: more than 90 % of the capacity is in use, by pending and by owned timers; or a call found no slot, or no
+    /// room in its lane, within the last second, whether the call was refused or waits.
     Full,
-    /// `workers-behind`: of some shard, the first due timer that no worker has taken has waited for longer than
+    /// `workers-behind`: the first due timer of some shard that no worker has taken has waited for longer than
     /// [`stall_after`](crate::Builder::stall_after).
     WorkersBehind,
     /// `late`: some shard should have begun or ended a turn more than [`stall_after`](crate::Builder::stall_after) ago.
@@ -33,7 +34,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// The word.
+    /// The word for this condition.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,15 +54,16 @@ impl fmt::Display for Condition {
     }
 }
 
-/// How an engine is at this moment: see [`Handle::health`](crate::Handle::health). Displayed as the word and the reason.
+/// The state of an engine at one moment: see [`Handle::health`](crate::Handle::health). `Display` prints the word and
+/// the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// In one word.
+    /// The condition, in one word.
     pub condition: Condition,
-    /// Why, with the figures, for a person to read.
+    /// The reason with its figures, for a person to read.
     pub why: String,
-    /// The engine's clock, and how far off it was seen.
+    /// The engine's clock, and how far off the true time it was seen.
     pub clock: ClockReport,
 }
 
@@ -101,7 +103,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// The worst shard by `measure`, if it is beyond the threshold.
+/// The worst shard by `measure`, if its value is beyond the threshold.
 fn worst<T: Send + 'static>(
     core: &Core<T>,
     measure: impl Fn(&crate::counters::ShardCounters) -> Duration,

@@ -1,9 +1,9 @@
 //! A timer engine for servers that arm a timeout for nearly everything and see nearly none of them fire.
 //!
-//! Timers are scheduled, moved and cancelled from any thread without a lock and without a line that two threads write.
-//! Each shard has a hierarchical timing wheel and a pinned thread of its own, which fires what is due; a worker takes the
-//! shard over where a handler does not return. The wheel never touches a timer before it is due: it holds 16-byte *tickets*, and a cancel is one
-//! compare-and-swap on the timer's own word.
+//! Any thread schedules, moves and cancels timers without a lock and without a cache line that two threads write. Each
+//! shard has a hierarchical timing wheel and a pinned thread of its own, which fires due timers. If a handler does not
+//! return, a worker takes over the shard. The wheel never touches a timer before the timer is due: the wheel holds
+//! 16-byte *tickets*, and a cancel is one compare-and-swap on the timer's own word.
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,7 +16,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # The way of a ticket
+//! # The path of a ticket
 //!
 //! ```text
 //!  any thread                         leader of a shard (pinned)            the same, or a worker
@@ -30,62 +30,65 @@
 //!  the ticket dies in the lane       sleep until the
 //!  or in the wheel                   next deadline
 //! ```
-//! [`Engine`] is that with threads, [`DrivenEngine`] the same on a manual clock and one thread, and [`wheel`] the wheel
-//! alone. A [`Timer`] has a slot of its own, to be armed and disarmed any number of times by a store and a load.
+//! [`Engine`] runs this pipeline on threads of its own. [`DrivenEngine`] runs it on a manual clock and one thread.
+//! [`wheel`] is the wheel alone. A [`Timer`] keeps a slot of its own; a program arms and disarms it any number of
+//! times, by a store and a load each.
 //!
 //! # Guarantees
 //!
 //! | | |
 //! |---|---|
-//! | never early | a handler begins when the caller's [`Instant`](std::time::Instant) shows at least the delay |
+//! | never early | no handler begins before the delay has passed by the caller's [`Instant`](std::time::Instant) |
 //! | arming holds | a [`Timer`] fires once for the deadline that was acknowledged last, and not before it |
-//! | at most once | each timer fires once, or is cancelled, or is returned by the shutdown: exactly one of them |
-//! | cancel tells | [`Cancel::Cancelled`] means that the handler does not run and has not begun; else [`Cancel`] says why |
-//! | lateness | below one tick, plus a thread's wake-up, plus the workers' queue; [`Stats`] shows it |
+//! | at most once | each timer ends in exactly one way: it fires once, is cancelled, or is returned by the shutdown |
+//! | exact cancel | after [`Cancel::Cancelled`] the handler does not run and has not begun; else [`Cancel`] says why |
+//! | lateness | less than one tick, plus a thread's wake-up, plus the wait in the workers' queue; [`Stats`] shows it |
 //! | order | none within a tick, nor between handlers on several workers |
-//! | panics | a panicking handler is counted and reported, and costs nobody else anything |
-//! | bounds | pending timers, tickets under way, garbage and the work of a turn are bounded |
-//! | shutdown | fired + cancelled + returned = scheduled; payloads of unfired timers come back |
+//! | panics | a panicking handler is counted and reported, and affects nothing else |
+//! | bounds | pending timers, tickets in flight, garbage and the work of a turn are bounded |
+//! | shutdown | fired + cancelled + returned = scheduled; payloads of unfired timers are returned |
 //!
 //! # Limits
 //!
-//! - Memory for slots grows with the peak of timers (16 bytes and the payload each, 8 more for a [`Timer`]) and is kept
-//!   until the engine is dropped. The ticket of a cancelled timer stays, 16 bytes, until its shard looks at it; tickets in
-//!   the wheels are at most about twice the pending and the owned timers plus 65,536 and 4,096 for each thread that cancels,
-//!   drops, or arms for earlier.
-//! - An id stays distinguishable from later ones of its slot until the slot has been reused 2^39 times.
-//! - The child of a fork has none of the engine's threads. There every call on an engine that was built before the fork
-//!   is refused as `Forked`, at once, and [`Handle::is_forked`] says so; pending timers can be cancelled. A daemon forks
-//!   first, detaches, and builds its engine afterwards. A fork that is followed by exec is unaffected.
-//! - The end of time is 584 years after the clock's origin; later deadlines are that one.
+//! - Memory for slots grows with the peak number of timers (16 bytes and the payload each, 8 more for a [`Timer`]) and
+//!   is kept until the engine is dropped. The 16-byte ticket of a cancelled timer stays until its shard looks at the
+//!   ticket. The wheels hold at most about twice as many tickets as there are pending and owned timers, plus 65,536,
+//!   plus 4,096 for each thread that cancels or drops timers, or arms them for earlier deadlines.
+//! - An id stays distinguishable from later ids of its slot until the slot has been reused 2^39 times.
+//! - The child of a fork has none of the engine's threads. In the child, every call on an engine that was built before
+//!   the fork is refused at once, as `Forked`, and [`Handle::is_forked`] returns true; pending timers can be cancelled.
+//!   A daemon forks first, detaches, and builds its engine afterwards. A fork that is followed by exec is unaffected.
+//! - The end of time is 584 years after the clock's origin; later deadlines are clamped to that moment.
 //!
 //! # Vocabulary
 //!
 //! *tick*: the unit of a wheel's time. *deadline*: the moment at or after which a timer may fire. *slot*, *level*,
-//! *wheel*: a list of tickets; a ring of such lists; all levels of one shard. *ticket*: "look at this timer at this
-//! tick". *lane*: the way of one thread's tickets to one shard. *chunk*: up to 32 tickets, stored and handed over as
-//! one. *stale*: said of a ticket or an id whose timer has ended. *turn*: one pass of a shard's loop.
+//! *wheel*: a list of tickets; a ring of such lists; all levels of one shard. *ticket*: an entry that says "look at
+//! this timer at this tick". *lane*: the queue of one thread's tickets to one shard. *chunk*: up to 32 tickets, stored
+//! and handed over as one. *stale*: describes a ticket or an id whose timer has ended. *turn*: one pass of a shard's
+//! loop.
 //!
 //! # Features
 //!
-//! None is on by default. The engine needs the standard library; the crate [`tourbillon-wheel`](tourbillon_wheel) is the wheel
-//! alone, on `core` and `alloc`.
+//! No feature is on by default. The engine needs the standard library; the crate [`tourbillon-wheel`](tourbillon_wheel)
+//! is the wheel alone, on `core` and `alloc`.
 //!
 //! - `async`: `sleep`, `timeout` and `interval` for any executor, in the module `future`.
-//! - `tasks`: closures, repeating tasks and timers by key on one engine, in the modules `task` and `keyed`; idle timeouts, a map
-//!   whose entries expire and a queue of delays, in the module `uses`.
-//! - `calendar`: cron expressions and days of the month, in the module `calendar`; tasks repeat by them. The crate
-//!   `tourbillon-calendar` is the same without the engine.
-//! - `rayon`: handlers on a rayon pool of the caller's, `Builder::rayon_pool`.
-//! - `metrics`: [`Stats`] for the `metrics` facade, `Stats::record`. [`Stats::prometheus`] needs no feature.
-//! - `tracing`: events with the target `tourbillon` when an engine starts and stops, when a shard stalls and has caught up, when
-//!   timers are refused for want of room, when a handler panics, and when a shard could not be pinned. The first refusal of an
-//!   episode and a stall are told once, not each time. What [`Handle::health`] says needs no feature.
+//! - `tasks`: closures, repeating tasks and timers by key on one engine, in the modules `task` and `keyed`; idle
+//!   timeouts, a map whose entries expire and a delay queue, in the module `uses`.
+//! - `calendar`: cron expressions and days of the month, in the module `calendar`; tasks can repeat by them. The crate
+//!   `tourbillon-calendar` offers the same without the engine.
+//! - `rayon`: `Builder::rayon_pool` runs handlers on the caller's rayon pool.
+//! - `metrics`: `Stats::record` publishes [`Stats`] to the `metrics` facade. [`Stats::prometheus`] needs no feature.
+//! - `tracing`: events with the target `tourbillon` when an engine starts and stops, when a shard stalls and when it
+//!   has caught up, when timers are refused for want of room, when a handler panics, and when a shard could not be
+//!   pinned. Only the first refusal of an episode is an event, and each stall is one event. [`Handle::health`] needs no
+//!   feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Floors: a module uses those of its own floor and of the floors below it (`tests/tidy.rs`).
+// Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy.rs`).
 
-// Floor 0: words and doors.
+// Floor 0: basic types, and the doors to threads, atomics and tracing.
 mod limits;
 mod sync;
 mod tick;
@@ -126,7 +129,7 @@ mod engine;
 mod health;
 mod stats;
 
-// Floor 6: the face.
+// Floor 6: the public interface.
 mod builder;
 mod driven;
 mod error;
@@ -136,7 +139,7 @@ mod handle;
 mod producer;
 mod timer;
 
-// Floor 7: what is built on it.
+// Floor 7: modules that are built on the public interface.
 #[cfg(feature = "calendar")]
 pub mod calendar;
 #[cfg(feature = "tasks")]

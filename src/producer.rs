@@ -1,4 +1,4 @@
-//! The per-thread way in.
+//! Producers: lanes that callers hold themselves.
 
 use crate::engine::{Cancel, Local};
 use crate::error::{BatchError, RescheduleError, ScheduleError};
@@ -8,9 +8,10 @@ use crate::ticket::TimerId;
 use core::fmt;
 use core::time::Duration;
 
-/// A lane and a stock of slots of one's own: what a [`Handle`] finds for each thread, held in hand.
+/// A lane and a stock of slots that the caller holds itself. A [`Handle`] looks up such a pair for each thread.
 ///
-/// It may move to another thread; it is used by one at a time. Dropping it leaves the lane to the next producer.
+/// A producer may move to another thread; one thread at a time uses it. Dropping a producer leaves its lane to the next
+/// producer.
 ///
 /// # Examples
 ///
@@ -35,13 +36,13 @@ impl<T: Send + 'static> Producer<T> {
         Self { local: Local::new(handle.core(), shard), handle }
     }
 
-    /// The engine.
+    /// A handle to the engine.
     #[must_use]
     pub fn handle(&self) -> &Handle<T> {
         &self.handle
     }
 
-    /// The shard that its timers go to.
+    /// The shard to which the producer's timers go.
     #[must_use]
     pub fn shard(&self) -> usize {
         self.local.home()
@@ -58,7 +59,7 @@ impl<T: Send + 'static> Producer<T> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails as [`Handle::schedule`] does.
     #[inline(always)]
     pub fn schedule(&mut self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.schedule_at(self.now() + delay, payload)
@@ -68,7 +69,7 @@ impl<T: Send + 'static> Producer<T> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails as [`Handle::schedule_at`] does.
     #[inline(always)]
     pub fn schedule_at(&mut self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
         match self.try_schedule_at(deadline, payload) {
@@ -85,17 +86,17 @@ impl<T: Send + 'static> Producer<T> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails as [`Handle::try_schedule_at`] does.
     #[inline(always)]
     pub fn try_schedule_at(&mut self, deadline: Timestamp, payload: T) -> Result<TimerId, ScheduleError<T>> {
         handle::schedule(self.handle.core(), &mut self.local, deadline, payload)
     }
 
-    /// See [`Handle::schedule_batch`]; the deadlines are absolute, and no clock is read.
+    /// See [`Handle::schedule_batch`]. The deadlines are absolute, and the call reads no clock.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails as [`Handle::schedule_batch`] does.
     pub fn schedule_batch_at(
         &mut self,
         batch: impl IntoIterator<Item = (Timestamp, T)>,
@@ -115,7 +116,7 @@ impl<T: Send + 'static> Producer<T> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails as [`Handle::reschedule_at`] does.
     pub fn reschedule_at(&mut self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
         let Self { local, handle } = self;
         let core = handle.core();

@@ -12,17 +12,17 @@ use core::time::Duration;
 
 pub use crate::state::owned::Disarm;
 
-/// How an arming ended.
+/// The outcome of an arming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// The timer fires for this deadline, and not before.
+    /// The timer fires for this deadline, and not before it.
     Pending,
-    /// Its handler has begun, for an earlier deadline or for this very one if that had come already. Unless for this one,
-    /// it fires again for it once that has returned.
+    /// The timer's handler has begun: for an earlier deadline, or for this deadline if it had come already. After a
+    /// handler for an earlier deadline has returned, the timer fires again for this deadline.
     Running,
 }
 
-/// Why a timer was not armed.
+/// The reason why a timer was not armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArmError {
@@ -30,7 +30,7 @@ pub enum ArmError {
     ShutDown,
     /// This process is the child of a fork, and the engine's threads are in the parent.
     Forked,
-    /// The [`Timer`] was dropped while its handler ran, which tried to arm it again.
+    /// The [`Timer`] was dropped while its handler ran, and the handler tried to arm it again.
     Dropped,
 }
 
@@ -46,20 +46,22 @@ impl fmt::Display for ArmError {
 
 impl std::error::Error for ArmError {}
 
-/// A timer of one's own: one for each connection, armed for each request, disarmed when the answer comes.
+/// A timer that the program owns and reuses: for example one for each connection, armed for each request and disarmed
+/// when the answer comes.
 ///
-/// It keeps its slot as long as it lives. Arming and disarming are a store and a load while a ticket is out, unless the
-/// new deadline is before the moment at which that ticket is looked at: no queue, no allocation, no line that another
-/// thread writes. A connection costs its shard a ticket for each timeout that passes, not for each
-/// request.
+/// A timer keeps its slot as long as it lives. While a ticket of the timer is out, arming and disarming are a store and
+/// a load each: no queue, no allocation, no cache line that another thread writes. The exception is an arming whose
+/// deadline is before the moment at which the shard will look at that ticket. A connection costs its shard a ticket for
+/// each timeout that passes, not for each request.
 ///
-/// It may be shared: each call may be made from any thread, and the last deadline that was stored is in force.
+/// A timer may be shared: any thread may make each call, and the deadline that was stored last is in force.
 ///
-/// Firing leaves it at rest, to be armed again, also by its own handler: [`Fired::timer`](crate::Fired::timer). Its
-/// handler never runs twice at a time.
+/// After it has fired, a timer is at rest and may be armed again, also by its own handler: see
+/// [`Fired::timer`](crate::Fired::timer). The handler of one timer never runs twice at a time.
 ///
-/// Dropping it disarms it, even while its handler runs, which is not waited for. A payload that has its own timer keeps
-/// both alive for ever, and so does a handler that has timers of its own engine: let it have them weakly.
+/// Dropping a timer disarms it, even while its handler runs; the drop does not wait for the handler. A payload that has
+/// its own timer keeps both alive for ever, and so does a handler that has timers of its own engine. Such a payload or
+/// handler should hold its timers by weak references.
 ///
 /// # Examples
 ///
@@ -110,35 +112,37 @@ impl<T: Send + 'static> Timer<T> {
         engine::disarm(self.anchor.slots(), self.slot.index())
     }
 
-    /// Arms it: it fires `delay` from now, or later; never earlier. One that is armed gets the new deadline instead of
-    /// the old one.
+    /// Arms the timer: it fires `delay` from now, or later; never earlier. If the timer is armed, the new deadline
+    /// replaces the old one.
     ///
-    /// Reads the engine's clock, which is most of what it costs: a loop that knows the time uses
-    /// [`arm_at`](Self::arm_at). Otherwise as that.
+    /// The call reads the engine's clock, which is most of its cost; a loop that knows the time uses
+    /// [`arm_at`](Self::arm_at). In all other respects the call behaves like `arm_at`.
     ///
     /// # Errors
     ///
-    /// As [`arm_at`](Self::arm_at).
+    /// Fails as [`arm_at`](Self::arm_at) does.
     #[inline]
     pub fn arm(&self, delay: Duration) -> Result<Armed, ArmError> {
         self.arm_at(self.core().now() + delay)
     }
 
-    /// Arms it for `deadline`, as [`arm`](Self::arm) does. Reads no clock.
+    /// Arms the timer for `deadline`, as [`arm`](Self::arm) does. Reads no clock.
     ///
-    /// In a race with the firing for an earlier deadline, either nothing fires for that one any more, or its handler has
-    /// begun and [`Armed::Running`] says so; it fires for the new one in both cases.
+    /// In a race with the firing for an earlier deadline, either the timer does not fire for the earlier deadline any
+    /// more, or the handler has begun for the earlier deadline and the call returns [`Armed::Running`]. In both cases
+    /// the timer fires for the new deadline.
     ///
-    /// Waits, while the shard is behind with this thread's tickets, if a ticket must be posted. Where waiting would be for
-    /// oneself, in handlers that run inline and without threads, the ticket goes beyond the lane's capacity instead.
+    /// If a ticket must be posted, the call waits while the shard is behind with this thread's tickets. Where the
+    /// caller would wait for itself, in handlers that run inline and on an engine without threads, the ticket is posted
+    /// beyond the lane's capacity instead.
     ///
     /// # Errors
     ///
-    /// When the engine is shut down; and in a handler whose [`Timer`] was dropped.
+    /// Fails if the engine is shut down, and in a handler whose [`Timer`] was dropped.
     ///
     /// # Time complexity
     ///
-    /// O(1): a store and a load. With a deadline before the one that its ticket is out for, or none out: a
+    /// O(1): a store and a load. If no ticket is out, or the ticket that is out is for a moment after `deadline`: a
     /// compare-and-swap and a posting.
     #[inline]
     pub fn arm_at(&self, deadline: Timestamp) -> Result<Armed, ArmError> {
@@ -148,42 +152,44 @@ impl<T: Send + 'static> Timer<T> {
         self.by_ref().arm_slowly(deadline)
     }
 
-    /// Whether the engine is shut down and will not fire it any more.
+    /// Whether the engine is shut down and will not fire the timer any more.
     #[cfg(feature = "async")]
     pub(crate) fn is_shut(&self) -> bool {
         self.anchor.slots().control(self.slot.index()).is_shut()
     }
 
-    /// Disarms it; it may be armed again.
+    /// Disarms the timer. It may be armed again.
     ///
     /// # Cancellation
     ///
-    /// After [`Disarm::Disarmed`] and [`Disarm::Idle`] no handler of this timer runs, nor begins before it is armed again.
-    /// [`Disarm::Running`] means that one has begun and may not have ended; nothing is waited for. Whether the timer had been
-    /// armed again since, [`disarm_and_wait`](Self::disarm_and_wait) says.
+    /// After [`Disarm::Disarmed`] and [`Disarm::Idle`] no handler of this timer runs, and none begins before the timer
+    /// is armed again. [`Disarm::Running`] means that a handler has begun and may not have ended; the call does not
+    /// wait. [`disarm_and_wait`](Self::disarm_and_wait) also returns whether the timer had been armed again since the
+    /// handler began.
     ///
-    /// Of two threads that disarm at the same time, both may get [`Disarm::Disarmed`] for one arming.
+    /// If two threads disarm a timer at the same time, both may get [`Disarm::Disarmed`] for one arming.
     ///
     /// # Time complexity
     ///
-    /// O(1): a store and a load. The ticket stays, for the next arming or until it is looked at.
+    /// O(1): a store and a load. The ticket stays, for the next arming or until the shard looks at it.
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     #[inline]
     pub fn disarm(&self) -> Disarm {
         self.withdraw().into()
     }
 
-    /// As [`disarm`](Self::disarm), but waits until a handler that has begun has ended. It returns [`Disarm::Disarmed`] if it
-    /// took an arming away, also one that came while that handler ran, and [`Disarm::Idle`] if there was none: what was armed
-    /// last has fired then, and its handler has ended, or it was disarmed before. Only where the call meets the very end of a
-    /// handler that armed the timer, it may return [`Disarm::Idle`] for that arming.
+    /// Like [`disarm`](Self::disarm), but if a handler has begun, the call waits until the handler has ended. It
+    /// returns [`Disarm::Disarmed`] if it took an arming away, also an arming that came while that handler ran. It
+    /// returns [`Disarm::Idle`] if there was no arming: either the last arming has fired and its handler has ended, or
+    /// the timer was disarmed before. There is one exception: if the call meets the very end of a handler that armed
+    /// the timer, it may return [`Disarm::Idle`] for that arming.
     ///
-    /// It never returns [`Disarm::Running`], except inside a handler of this engine and on the threads of its rayon pool,
-    /// where it does not wait for fear of waiting for itself.
+    /// The call never returns [`Disarm::Running`], except inside a handler of this engine and on the threads of its
+    /// rayon pool: there it does not wait, since it might wait for itself.
     ///
     /// # Examples
     ///
-    /// Go's `if !t.Stop() { <-t.C }`, for a timer that was armed, whose handler sends:
+    /// Go's `if !t.Stop() { <-t.C }`, for an armed timer whose handler sends on a channel:
     ///
     /// ```
     /// use std::sync::mpsc;
@@ -213,25 +219,26 @@ impl<T: Send + 'static> Timer<T> {
         }
     }
 
-    /// The deadline for which it is armed; `None` when it is at rest.
+    /// The deadline for which the timer is armed; `None` if it is at rest.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         self.by_ref().deadline()
     }
 
-    /// Whether it is armed.
+    /// Whether the timer is armed.
     #[must_use]
     pub fn is_armed(&self) -> bool {
         self.deadline().is_some()
     }
 
-    /// The id that its handler sees. It names the timer for as long as it lives, and cannot be cancelled by.
+    /// The id that the timer's handler sees. The id names the timer for as long as the timer lives; it cannot be used
+    /// to cancel the timer.
     #[must_use]
     pub fn id(&self) -> TimerId {
         self.core().id_of_owned(self.slot.index())
     }
 
-    /// The payload.
+    /// The timer's payload.
     #[must_use]
     pub fn payload(&self) -> &T
     where
@@ -240,7 +247,7 @@ impl<T: Send + 'static> Timer<T> {
         self.core().payload_of(&self.slot)
     }
 
-    /// Its engine.
+    /// A handle to the timer's engine.
     #[must_use]
     pub fn engine(&self) -> Handle<T> {
         Handle::from_core(StdArc::clone(self.core()))
@@ -260,7 +267,7 @@ impl<T: Send + 'static> fmt::Debug for Timer<T> {
     }
 }
 
-/// A [`Timer`] whose handler runs, as that sees it: [`Fired::timer`](crate::Fired::timer).
+/// A [`Timer`] as its running handler sees it: see [`Fired::timer`](crate::Fired::timer).
 pub struct TimerRef<'a, T: Send + 'static> {
     core: &'a StdArc<Core<T>>,
     index: u32,
@@ -276,7 +283,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails as [`Timer::arm`] does.
     #[inline]
     pub fn arm(self, delay: Duration) -> Result<Armed, ArmError> {
         self.arm_at(self.core.now() + delay)
@@ -286,7 +293,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Fails as [`Timer::arm_at`] does.
     #[inline]
     pub fn arm_at(self, deadline: Timestamp) -> Result<Armed, ArmError> {
         if engine::put_off(self.core.slots(), self.index, deadline) {
@@ -356,12 +363,12 @@ mod tests {
         Builder::new().shards(1).inline().unpinned().build(|_| ()).unwrap()
     }
 
-    /// How many hold the engine's core.
+    /// The number of references to the engine's core.
     fn holders(engine: &Engine<u32>) -> usize {
         StdArc::strong_count(engine.handle().core())
     }
 
-    /// A timer made by a thread that has ended, after it made and dropped another one.
+    /// A timer made by a thread that has ended, after the thread made and dropped another timer.
     fn made_elsewhere(engine: &Engine<u32>) -> Timer<u32> {
         let handle: Handle<u32> = engine.handle().clone();
         let make = move || {

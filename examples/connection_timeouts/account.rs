@@ -1,4 +1,4 @@
-//! The account of a run: what was measured, and what of it had to be so.
+//! The account of a run: the measured values, and the values that some of them had to have.
 
 use crate::clients::Report;
 use crate::tally::Tally;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tourbillon::{Lateness, Stats};
 
-/// How many re-arms may cost a shard something, or come too late.
+/// The share of re-arms that may cost a shard something, or come too late.
 const FEW: f64 = 0.01;
 
 pub(crate) struct Account {
@@ -22,13 +22,13 @@ pub(crate) struct Account {
     pub(crate) steady: Option<Steady>,
 }
 
-/// What happened from the moment when all connections were open.
+/// The part of the run after all connections were open.
 pub(crate) struct Steady {
     pub(crate) begin: Moment,
     pub(crate) end: Moment,
 }
 
-/// What had happened at some moment.
+/// The counts at one moment.
 pub(crate) struct Moment {
     pub(crate) elapsed: Duration,
     pub(crate) rearmed: u64,
@@ -52,7 +52,7 @@ impl Steady {
 /// One line of the account.
 pub(crate) struct Line {
     label: &'static str,
-    /// What the value is called in the JSON object.
+    /// The name of the value in the JSON object.
     key: &'static str,
     value: Value,
     shown: String,
@@ -90,7 +90,7 @@ impl Line {
         self
     }
 
-    /// Few, of that many re-arms.
+    /// An expectation of few, out of this many re-arms.
     fn must_be_few(self, rearmed: u64) -> Self {
         let is_met = self.value.as_f64().is_some_and(|count| count < FEW * rearmed as f64);
         self.must(format!("below {FEW} of the re-arms"), is_met)

@@ -1,7 +1,7 @@
-//! The client process: how the server's process starts and stops it, what runs in it, and what it reports.
+//! The client process: its start and its stop by the server's process, its work, and its report.
 //!
-//! It has its own limit of open files, and its own view: it knows nothing of the engine. It runs until its standard
-//! input ends, then reports on its standard output.
+//! The client process has its own limit of open files, and its own view: it knows nothing of the engine. It runs until
+//! its standard input ends, then writes its report to its standard output.
 
 use crate::crowd::Crowd;
 use crate::options::Options;
@@ -16,7 +16,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-/// What the clients have seen.
+/// The observations of the clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Report {
     /// Connections that were greeted.
@@ -25,9 +25,9 @@ pub(crate) struct Report {
     pub(crate) left: u64,
     /// Connections that the server closed.
     pub(crate) closed_by_server: u64,
-    /// Those of them that had not been silent for the idle timeout.
+    /// Connections that the server closed and that had not been silent for the idle timeout.
     pub(crate) closed_early: u64,
-    /// Those of them whose client was still talking.
+    /// Connections that the server closed and whose client was still talking.
     pub(crate) closed_while_talking: u64,
     /// Clients that should have talked on, but were so late that they fell silent.
     pub(crate) overslept: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// What two crowds have seen together. The processor time is the process's.
+    /// The observations of two crowds together. The processor time is that of the process.
     fn merge(self, other: Self) -> Self {
         Self {
             greeted: self.greeted + other.greeted,
@@ -100,12 +100,12 @@ impl ClientProcess {
         Ok(Self { child, output })
     }
 
-    /// Waits for `time`; true when the clients have ended meanwhile, unasked.
+    /// Waits for `time`. Returns true if the clients have ended meanwhile, unasked.
     pub(crate) fn has_ended_within(&self, time: Duration) -> bool {
         self.output.recv_timeout(time) != Err(mpsc::RecvTimeoutError::Timeout)
     }
 
-    /// Stops the clients and hears their report.
+    /// Stops the clients and returns their report.
     pub(crate) fn stop(mut self) -> Result<Report, Box<dyn Error>> {
         drop(self.child.stdin.take());
         let report = self.output.recv()?;
@@ -115,7 +115,7 @@ impl ClientProcess {
 
 impl Drop for ClientProcess {
     fn drop(&mut self) {
-        // It ends when its input does.
+        // The client process ends when its input ends.
         drop(self.child.stdin.take());
         if let Err(error) = self.child.wait() {
             eprintln!("the clients cannot be waited for: {error}");
@@ -146,7 +146,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(writeln!(io::stdout(), "{}", report.to_json())?)
 }
 
-/// A crowd that cannot go on ends the process, and so the run.
+/// A crowd that cannot go on ends the process, and with it the run.
 fn run_or_exit(crowd: Crowd, stopping: &AtomicBool) -> Report {
     crowd.run(stopping).unwrap_or_else(|error| {
         eprintln!("error of a client: {error}");

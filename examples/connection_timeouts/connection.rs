@@ -3,7 +3,7 @@
 use mio::net::TcpStream;
 use std::io::{ErrorKind, Read, Write};
 
-/// The first thing that the server says: the connection is accepted and its timer armed.
+/// The first message of the server: the connection is accepted and its timer is armed.
 pub(crate) const GREETING: &[u8] = b"!";
 
 /// A socket. Dropping it closes it.
@@ -12,7 +12,7 @@ pub(crate) struct Connection {
     stream: TcpStream,
 }
 
-/// What a read found.
+/// The result of a read.
 pub(crate) struct Heard {
     pub(crate) bytes: usize,
     pub(crate) ended: bool,
@@ -24,11 +24,11 @@ impl Connection {
     }
 
     pub(crate) fn greet(&mut self) {
-        // It fails when the client has left already: its end is still to be heard.
+        // The write fails if the client has left already: a read will find the end of the connection.
         self.stream.write_all(GREETING).unwrap_or_default();
     }
 
-    /// Reads whatever there is.
+    /// Reads everything that has come.
     pub(crate) fn hear(&mut self) -> Heard {
         let mut heard = Heard { bytes: 0, ended: false };
         let mut buffer = [0; 1_024];

@@ -1,8 +1,8 @@
 //! A crowd of clients: one event loop in which each connection lives its life.
 //!
-//! Of 20 clients 10 talk to the end, 7 fall silent at a random moment, and 3 leave at one. While a client talks it
-//! pauses for a random time, half the idle timeout at most. One that this process let sleep for three quarters of the
-//! timeout stays silent: what it sent might come too late.
+//! Of 20 clients 10 talk to the end, 7 fall silent at a random moment, and 3 leave at a random moment. While a client
+//! talks, it pauses for a random time, half the idle timeout at most. A client that this process let sleep for three
+//! quarters of the timeout stays silent: its next bytes might come too late.
 
 use crate::clients::Report;
 use crate::connection::GREETING;
@@ -19,11 +19,11 @@ use std::time::Duration;
 use tourbillon::{Clock, SystemClock, Timestamp};
 
 const STOP: Token = Token(usize::MAX);
-/// So many connections are on their way at once, over all crowds: a listener's backlog takes them.
+/// The number of connections that are on their way at once, over all crowds: a listener's backlog takes them.
 const MOST_CONNECTING: usize = 128;
 const LONGEST_MESSAGE: usize = 32;
 
-/// What a client is going to do.
+/// The plan of a client.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
     Talk,
@@ -42,7 +42,7 @@ struct Client {
     stream: TcpStream,
     plan: Plan,
     phase: Phase,
-    /// When it began to connect, until it sends something.
+    /// The moment of the last send; until the client sends something, the moment at which it began to connect.
     last_sent: Timestamp,
     pause_began: Timestamp,
 }
@@ -62,18 +62,18 @@ pub(crate) struct Crowd {
     habits: Habits,
     random: Random,
     clock: SystemClock,
-    /// How many clients there are going to be.
+    /// The number of clients that there are going to be.
     size: usize,
     connecting: usize,
     most_connecting: usize,
     clients: Vec<Option<Client>>,
-    /// Which client acts next, and when.
+    /// The next act of each client: the moment and the client.
     agenda: BinaryHeap<Reverse<(Timestamp, usize)>>,
     report: Report,
 }
 
 impl Crowd {
-    /// Crowd `index` of as many as there are threads, and what wakes it.
+    /// Crowd `index` of as many crowds as there are threads, and the waker that wakes it.
     pub(crate) fn new(options: &Options, index: usize) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), STOP)?;
@@ -108,7 +108,7 @@ impl Crowd {
             self.hear(&mut events, wait)?;
             self.act()?;
         }
-        // What the server closed before it stopped.
+        // Connections that the server closed before it stopped.
         while self.hear(&mut events, Some(Duration::ZERO))? > 0 {}
         Ok(self.report)
     }
@@ -132,7 +132,7 @@ impl Crowd {
         Some(*moment - self.clock.now())
     }
 
-    /// Waits for the server, and tells how many clients heard of it.
+    /// Waits for the server, and returns how many clients heard from it.
     fn hear(&mut self, events: &mut Events, wait: Option<Duration>) -> io::Result<usize> {
         system::poll(&mut self.poll, events, wait)?;
         let mut heard = 0;
@@ -179,7 +179,7 @@ impl Crowd {
         self.agenda.push(Reverse((next, index)));
     }
 
-    /// Lets all clients act whose moment has come.
+    /// Lets all clients whose moment has come act.
     fn act(&mut self) -> io::Result<()> {
         let now = self.clock.now();
         while let Some(&Reverse((moment, index))) = self.agenda.peek()
@@ -226,7 +226,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// The server has closed the connection: holds that against what the client has sent.
+    /// Compares a close by the server with the moment at which the client last sent something.
     fn end_by_server(&mut self, index: usize) {
         let Some(client) = self.clients[index].take() else { return };
         let silence = self.clock.now() - client.last_sent;
@@ -242,7 +242,7 @@ impl Crowd {
     }
 }
 
-/// How much more time than `span` may have passed by the server's clock: 1 in 1,000, where clocks differ by 1 in 10,000
+/// How much more time than `span` may have passed by the server's clock: 1 in 1,000, while clocks differ by 1 in 10,000
 /// at most.
 fn clock_difference(span: Duration) -> Duration {
     span / 1_000

@@ -1,7 +1,9 @@
-//! An event loop of the server: re-arms a connection's timer with every byte, and closes whom the engine found idle.
+//! An event loop of the server: re-arms a connection's timer with every byte, and closes the connections that the
+//! engine found idle.
 //!
-//! A timer may fire while bytes are on their way. The loop owns the connections, so it decides, and reads what there is
-//! before: a firing for a deadline that bytes have moved meanwhile closes nothing. The timer is armed again already.
+//! A timer may fire while bytes are on their way. The loop owns the connections, so the loop decides, and it reads the
+//! bytes that have come before it decides: a firing for a deadline that bytes have moved meanwhile closes nothing. The
+//! timer is armed again already.
 
 use crate::connection::Connection;
 use crate::mailbox::{Firing, IdleTimeout, Mailbox};
@@ -31,19 +33,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Takes note of bytes, or of the opening.
+    /// Notes that bytes came, or that the connection was opened.
     fn arm(&mut self, now: Timestamp, idle_timeout: Duration) -> io::Result<()> {
         self.last_byte = now;
-        // Whether its handler runs for an older deadline is all the same: the firing tells for which one it is.
+        // It does not matter whether the handler runs for an older deadline: the firing names its deadline.
         self.timer.arm_at(now + idle_timeout).map(drop).map_err(io::Error::other)
     }
 }
 
-/// What became of a connection.
+/// The state of a connection.
 enum Slot {
     Open(Session),
     TimedOut,
-    /// Its client left, or the server stops.
+    /// The client left, or the server stops.
     Gone,
 }
 
@@ -60,13 +62,13 @@ impl Slot {
     }
 }
 
-/// One thread of the server, with its listeners and the connections that these accepted.
+/// One thread of the server, with its listeners and the connections that they accepted.
 pub(crate) struct EventLoop {
     poll: Poll,
-    /// Their tokens count from zero.
+    /// The listeners. Their tokens count from zero.
     listeners: Vec<TcpListener>,
-    /// Their tokens follow the listeners'. None is used twice, so an event never meets another connection than its own,
-    /// and nor does a firing.
+    /// The connections. Their tokens follow the listeners' tokens. No token is used twice, so an event or a firing
+    /// never meets another connection than its own.
     slots: Vec<Slot>,
     /// Connections whose bytes were read in this turn.
     heard: Vec<usize>,
@@ -80,7 +82,7 @@ pub(crate) struct EventLoop {
     stopping: Arc<AtomicBool>,
 }
 
-/// What an event loop leaves behind.
+/// The remains of an event loop.
 pub(crate) struct LoopEnd {
     pub(crate) close_lateness: Histogram<u64>,
     pub(crate) open: Vec<Session>,
@@ -162,7 +164,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Reads what a connection has sent. Its timer is re-armed, with all others' of the turn, when that ends.
+    /// Reads the bytes that a connection has sent. The connection's timer is re-armed at the end of the turn, with all
+    /// other timers of the turn.
     fn hear(&mut self, index: usize) {
         let Slot::Open(session) = &mut self.slots[index] else { return };
         let heard = session.connection.hear();
@@ -175,18 +178,20 @@ impl EventLoop {
 
     fn end_by_client(&mut self, index: usize) {
         let Some(session) = self.slots[index].end(Slot::Gone) else { return };
-        // Its firing, if there was one, is in the mailbox afterwards.
+        // If the timer fired, the firing is in the mailbox afterwards.
         session.timer.disarm_and_wait();
         count(&self.counts.closed_by_client);
     }
 
-    /// Re-arms whom the turn has heard, then closes those who fired and were not heard.
+    /// Re-arms the connections that were heard in this turn, then closes the connections whose timers fired and that
+    /// were not heard.
     fn end_turn(&mut self) -> io::Result<()> {
         let firings: Vec<Firing> = self.firings.try_iter().collect();
         for firing in &firings {
             self.hear(firing.connection);
         }
-        // One reading of the clock for the turn, after all the bytes: a deadline counted from before them would be early.
+        // One reading of the clock for the turn, after all the bytes: a deadline counted from a moment before the bytes
+        // would be early.
         let now = self.engine.now();
         self.rearm_heard(now)?;
         for firing in firings {
@@ -207,13 +212,13 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Each firing is counted: it closes its connection, or comes too late to.
+    /// Counts each firing: it closes its connection, or comes too late to close it.
     fn close_if_idle(&mut self, firing: Firing) {
         let slot = &mut self.slots[firing.connection];
         match slot {
             Slot::Open(session) if firing.deadline >= session.last_byte + self.idle_timeout => {
                 let due = session.last_byte + self.idle_timeout;
-                // Closes the socket, and drops the timer, whose handler may not have ended.
+                // Closes the socket and drops the timer. The timer's handler may not have ended.
                 drop(slot.end(Slot::TimedOut));
                 self.verify_close(due, firing.handler_began);
             }
@@ -222,7 +227,7 @@ impl EventLoop {
         }
     }
 
-    /// Holds a close that was made just now against the moment at which it was due.
+    /// Compares a close that was made just now with the moment at which the close was due.
     fn verify_close(&mut self, due: Timestamp, handler_began: Timestamp) {
         count(&self.counts.closed_by_timeout);
         if handler_began < due {
@@ -235,7 +240,8 @@ impl EventLoop {
         self.close_lateness += u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Hears everybody once more, disarms the timers that are left, and looks for connections that should not be open.
+    /// Reads every connection once more, disarms the timers that are left, and looks for connections that should not be
+    /// open.
     fn settle(&mut self) -> io::Result<Vec<Session>> {
         for index in 0..self.slots.len() {
             self.hear(index);
@@ -246,7 +252,8 @@ impl EventLoop {
             session.timer.disarm_and_wait();
             self.verify_open(session);
         }
-        // Who has fired since has come too late: no handler runs any more, and all firings are here to be counted.
+        // Timers that have fired since then came too late: no handler runs any more, and all firings are here to be
+        // counted.
         self.end_turn()?;
         Ok(open)
     }
@@ -265,7 +272,7 @@ fn listen(poll: &Poll, token: Token) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Of nanoseconds, to three digits.
+/// A histogram of nanoseconds, to three digits.
 pub(crate) fn new_histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three digits are supported")
 }

@@ -1,4 +1,5 @@
-//! The way from the engine to an event loop: the handler closes nothing, it tells whoever owns the connection.
+//! The way from the engine to an event loop: the handler closes nothing, but notifies the event loop that owns the
+//! connection.
 
 use mio::Waker;
 use std::io;
@@ -6,25 +7,25 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use tourbillon::{Fired, Timestamp};
 
-/// What an event loop is woken by.
+/// The sender of firings to an event loop, and the waker of the loop.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     firings: Sender<Firing>,
     waker: Waker,
 }
 
-/// The payload of a connection's timer: whom to tell, and of which connection.
+/// The payload of a connection's timer: the mailbox to notify, and the connection.
 #[derive(Clone, Debug)]
 pub(crate) struct IdleTimeout {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) connection: usize,
 }
 
-/// What a handler tells.
+/// The message of a handler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Firing {
     pub(crate) connection: usize,
-    /// What the timer was armed for when it fired; it may have been armed again since.
+    /// The deadline for which the timer fired; the timer may have been armed again since.
     pub(crate) deadline: Timestamp,
     pub(crate) handler_began: Timestamp,
 }
@@ -45,7 +46,7 @@ pub(crate) fn tell_event_loop(timer: Fired<'_, IdleTimeout>) {
     let handler_began = timer.engine().now();
     let deadline = timer.deadline;
     let IdleTimeout { mailbox, connection } = timer.payload;
-    // It fails when the event loop has ended, by an error.
+    // The send fails if the event loop has ended by an error.
     mailbox.firings.send(Firing { connection, deadline, handler_began }).unwrap_or_default();
     mailbox.wake().expect("an event loop can be woken");
 }

@@ -1,8 +1,8 @@
 //! Idle timeouts for 10,000 connections: the engine's main job, on real sockets.
 //!
-//! A server gives each connection an idle timeout and re-arms it with every byte. Its clients, in a process of their
-//! own, talk; some leave, and some fall silent for ever. The engine has to close the silent ones, none of them early
-//! or late, and nobody else. Both sides keep accounts, and at the end the two are compared.
+//! A server gives each connection an idle timeout and re-arms it with every byte. Its clients talk, in a process of
+//! their own; some leave, and some fall silent for ever. The engine has to close the silent connections, none of them
+//! early or late, and no others. Both sides keep accounts, and at the end the accounts are compared.
 //!
 //! ```text
 //!  clients                      server loop                       engine
@@ -57,7 +57,7 @@ fn serve(options: &Options) -> Result<Account, Box<dyn Error>> {
     let server = Server::start(options, connections)?;
     let clients = ClientProcess::start(options, connections, server.addresses())?;
     let steady = watch(options, connections, &server, &clients)?;
-    // The sockets stay open until the clients have said how they found them.
+    // The sockets stay open until the clients have reported how they found them.
     let closing = server.stop()?;
     let clients = clients.stop()?;
     Ok(Account {
@@ -82,7 +82,8 @@ fn connections_that_fit(wanted: usize) -> std::io::Result<usize> {
     Ok(wanted.min(fitting))
 }
 
-/// Draws the progress until the time is up; what the engine did since all connections were open, if they ever were.
+/// Draws the progress until the time is up. Returns the work of the engine since all connections were open, if they
+/// ever were.
 fn watch(
     options: &Options,
     connections: usize,
@@ -118,7 +119,7 @@ fn progress_bar(options: &Options) -> ProgressBar {
     ProgressBar::with_draw_target(Some(length), target).with_style(style)
 }
 
-/// Prints the account, and on stderr what in it is not as it must be.
+/// Prints the account, and on stderr the values that are not as they must be.
 fn present(account: &Account, as_json: bool) -> ExitCode {
     let lines = account.lines();
     if as_json {

@@ -15,7 +15,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tourbillon::{Builder, Engine, Handle};
 
-/// A client finds no port towards an address to which it has as many connections as there are ports.
+/// The number of connections for each address. A client that has as many connections to an address as there are ports
+/// finds no port for another one.
 const CONNECTIONS_PER_ADDRESS: usize = 20_000;
 
 /// The engine and the event loops around it.

@@ -1,10 +1,10 @@
-//! What is asked of the operating system: open files, processor time, and events.
+//! Requests to the operating system: open files, processor time, and events.
 
 use mio::{Events, Poll};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Waits for events, at most for `timeout`. A signal is no event: it ends the wait with none.
+/// Waits for events, at most for `timeout`. A signal is no event: it ends the wait without an event.
 pub(crate) fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
     match poll.poll(events, timeout) {
         Err(error) if error.kind() == ErrorKind::Interrupted => {
@@ -15,7 +15,7 @@ pub(crate) fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duratio
     }
 }
 
-/// Allows as many open files as this process may allow itself, and tells how many that is.
+/// Allows as many open files as this process may allow itself, and returns their number.
 #[cfg(target_os = "linux")]
 pub(crate) fn raise_file_limit() -> io::Result<usize> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -33,13 +33,13 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// Elsewhere the limit is for the user to raise.
+/// On other systems the user has to raise the limit.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn raise_file_limit() -> io::Result<usize> {
     Ok(usize::MAX)
 }
 
-/// Elsewhere it is not measured.
+/// On other systems the time is not measured.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn cpu_time() -> Duration {
     Duration::ZERO

@@ -1,8 +1,8 @@
-//! How many connections came to which end.
+//! The tally: how many connections came to which end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What became of the connections.
+/// Counts of what became of the connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) opened: u64,
@@ -11,7 +11,7 @@ pub(crate) struct Tally {
     pub(crate) closed_early: u64,
     pub(crate) not_closed_in_time: u64,
     pub(crate) still_open: u64,
-    /// Timers armed anew, because bytes came.
+    /// Timers that were armed anew because bytes came.
     pub(crate) rearmed: u64,
     /// Timers that fired for connections that bytes, or their end, had saved from being closed.
     pub(crate) overtaken: u64,

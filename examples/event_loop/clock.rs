@@ -33,8 +33,8 @@ pub(crate) fn due_tick(deadline: Timestamp) -> Tick {
     TICK.due_tick(deadline.as_nanos())
 }
 
-/// How long to wait at `now` for `tick` to begin, in whole ticks. It is rounded up, since the present is rounded down:
-/// a poll that waited for so long does not find that it has to wait a little more.
+/// How long to wait at `now` for `tick` to begin, in whole ticks. The wait is rounded up, since the present is rounded
+/// down: a poll that has waited for this time does not find that it has to wait a little more.
 pub(crate) fn time_until(tick: Tick, now: Timestamp) -> Duration {
     let ticks = tick.0.saturating_sub(current_tick(now).0);
     Duration::from_nanos(TICK.start_of(Tick(ticks)))

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use tourbillon::{TimerId, Timestamp};
 
-/// With so many bytes unsent, nothing is read.
+/// A connection with this many unsent bytes is not read.
 const MOST_UNSENT: usize = 64 * 1_024;
-/// Reads in one turn of the loop: others wait no longer for whoever talks without a pause.
+/// The number of reads in one turn of the loop: other connections wait no longer for a client that talks without a
+/// pause.
 const READS_PER_TURN: usize = 16;
 
 /// What has to happen before a connection can go on.
@@ -15,17 +16,17 @@ const READS_PER_TURN: usize = 16;
 pub(crate) enum Status {
     /// The socket must become readable or writable.
     Waiting,
-    /// Nothing: it has had its turn.
+    /// Nothing: the connection has had its turn.
     Unfinished,
-    /// Nothing will: the client has ended its side, and has been sent everything.
+    /// The connection cannot go on: the client has ended its side, and has been sent everything.
     Finished,
 }
 
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
-    /// When it will have been idle for too long.
+    /// The moment at which the connection will have been idle for too long.
     pub(crate) deadline: Timestamp,
-    /// Due at the deadline or before. `None` until the loop has read the clock.
+    /// The timer, due at the deadline or before. `None` until the loop has read the clock.
     pub(crate) timer: Option<TimerId>,
     unsent: VecDeque<u8>,
     client_has_ended: bool,
@@ -46,12 +47,13 @@ impl Connection {
         }
     }
 
-    /// Bytes sent back.
+    /// The number of bytes sent back.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Bytes that came from the client, and bytes that it made room for. While it grows, the client is there.
+    /// The number of bytes that came from the client, and of bytes that the client made room for. While the number
+    /// grows, the client is there.
     pub(crate) fn moved(&self) -> u64 {
         self.received + self.sent
     }

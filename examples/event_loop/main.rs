@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A byte moves the deadline of its connection and leaves the timer where it is. A timer that comes due before its
-//! connection's deadline is inserted again for that one.
+//! connection's deadline is inserted again for that deadline.
 //!
 //! `cargo run --example event_loop -- --help`
 #![expect(clippy::print_stdout, reason = "the address and the summary are for whoever runs this program")]

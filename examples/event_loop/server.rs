@@ -14,13 +14,13 @@ use tourbillon::Timestamp;
 use tourbillon::wheel::{Progress, Wheel};
 
 const LISTENER: Token = Token(0);
-/// As many as the system lets wait.
+/// As many connections as the system lets wait.
 const ACCEPTS_PER_TURN: usize = 128;
 const TICKETS_PER_TURN: usize = 4_096;
-/// How long to let be an accept that failed, perhaps for want of files.
+/// The pause after an accept that failed, perhaps for want of files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
     /// To see whether this connection is idle.
@@ -37,9 +37,9 @@ pub(crate) struct Server {
     /// No token is used twice, so an event never meets another connection than its own.
     connections: HashMap<Token, Connection>,
     next_token: usize,
-    /// Sockets that may have more to give or to take: those that the poll reported, and those whose turn was over.
+    /// Sockets that may have more to give or to take: sockets that the poll reported, and sockets whose turn was over.
     ready: BTreeSet<Token>,
-    /// Those that are given a deadline once the clock has been read.
+    /// Sockets that get a deadline once the clock has been read.
     unarmed: Vec<Token>,
     /// Connections whose deadline has passed.
     idle: Vec<Token>,
@@ -101,7 +101,7 @@ impl Server {
                     self.serve(token);
                 }
             }
-            // Read after all that was heard, never before: a deadline counted from here is not early for any byte.
+            // The clock is read after all bytes, never before: a deadline counted from here is not early for any byte.
             let now = self.clock.now();
             self.arm(now);
             timeout = self.advance(now);
@@ -111,7 +111,7 @@ impl Server {
         Ok(self.tally)
     }
 
-    /// Waits for events, at most for `timeout`. A signal is no event: it ends the wait with none.
+    /// Waits for events, at most for `timeout`. A signal is no event: it ends the wait without an event.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),
@@ -136,7 +136,7 @@ impl Server {
         self.ready.insert(LISTENER);
     }
 
-    /// Those who wait to be accepted are not reported again, so a timer must remind of them.
+    /// Connections that wait to be accepted are not reported again, so a timer must remind the loop of them.
     fn pause_accept(&mut self, error: &io::Error) {
         if self.tally.accept_errors == 0 {
             eprintln!("cannot accept, and will try every {ACCEPT_PAUSE:?}: {error}");
@@ -147,7 +147,7 @@ impl Server {
 
     fn open(&mut self, mut stream: TcpStream) -> io::Result<()> {
         let token = Token(self.next_token);
-        // Both for ever: a socket that can be written to is reported once, not in each turn.
+        // Registered for both interests for ever: a socket that can be written to is reported once, not in each turn.
         self.poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         self.next_token += 1;
         self.connections.insert(token, Connection::new(stream));
@@ -156,7 +156,7 @@ impl Server {
         Ok(())
     }
 
-    /// Serves a connection. False when it is open and nothing was heard of it.
+    /// Serves a connection. Returns false if the connection is open and no byte moved.
     fn serve(&mut self, token: Token) -> bool {
         let Some(connection) = self.connections.get_mut(&token) else { return true };
         let moved = connection.moved();
@@ -185,14 +185,15 @@ impl Server {
         if let Some(timer) = connection.timer {
             self.wheel.cancel(timer);
         }
-        // Should it fail: the poll forgets a socket when it is closed, too.
+        // A failure does no harm: the poll also forgets a socket when the socket is closed.
         self.poll.registry().deregister(&mut connection.stream).unwrap_or_default();
         self.tally.echoed_bytes += connection.sent();
     }
 
-    /// Gives a deadline to whom was heard, and a timer to whom has none.
+    /// Gives a deadline to each connection that was heard, and a timer to each of them that has none.
     ///
-    /// A timer is moved when it comes due, not by each byte: that is one insert in an idle timeout, however many bytes.
+    /// A timer is moved when it comes due, not by each byte: this takes one insert in an idle timeout, however many
+    /// bytes come.
     fn arm(&mut self, now: Timestamp) {
         while let Some(token) = self.unarmed.pop() {
             if token == LISTENER {
@@ -210,7 +211,7 @@ impl Server {
         }
     }
 
-    /// Fires what is due at `now`; how long the poll may wait then.
+    /// Fires the timers that are due at `now`, and returns how long the poll may wait.
     fn advance(&mut self, now: Timestamp) -> Option<Duration> {
         let Self { wheel, connections, ready, idle, accept_is_paused, is_stopping, .. } = self;
         let progress =
@@ -239,7 +240,7 @@ impl Server {
         self.wheel.next_expiry().map(|tick| time_until(tick, now))
     }
 
-    /// Closes a connection whose deadline has passed, unless a byte came in time and lies in the socket still.
+    /// Closes a connection whose deadline has passed, unless a byte came in time and still lies in the socket.
     fn close_idle(&mut self, token: Token, now: Timestamp) {
         if self.serve(token) {
             return;

@@ -1,4 +1,4 @@
-//! What became of the connections.
+//! Counts of what became of the connections.
 
 use std::fmt;
 use std::time::Duration;

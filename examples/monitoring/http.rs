@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as a scraper needs: one `GET`, one answer, the end of the connection.
+//! The part of HTTP/1.1 that a scraper needs: one `GET`, one answer, the end of the connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Who takes longer to send or to receive is hung up on.
+/// A client that takes longer to send or to receive is disconnected.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest request that is read.
 const LONGEST: u64 = 8 << 10;
@@ -17,17 +17,17 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// Answers for ever: `answer` gives what there is at a path.
+/// Answers requests for ever: `answer` returns the page at a path.
 pub(crate) fn serve(listener: &TcpListener, answer: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static) {
     let answer = Arc::new(answer);
     for stream in listener.incoming() {
         match stream {
             Ok(stream) => {
                 let answer = Arc::clone(&answer);
-                // Of a connection that breaks nobody needs to hear.
+                // A connection that breaks is not reported.
                 thread::spawn(move || converse(&stream, &*answer).unwrap_or_default());
             }
-            // No file left, perhaps: later there may be.
+            // Perhaps no file is left: later there may be one.
             Err(_) => thread::sleep(Duration::from_millis(100)),
         }
     }
@@ -50,7 +50,7 @@ fn converse(stream: &TcpStream, answer: &impl Fn(&str) -> Option<Answer>) -> io:
     )
 }
 
-/// Reads a request to the end of its headers; its path, without the query, if it is a `GET`.
+/// Reads a request to the end of its headers. Returns its path, without the query, if the request is a `GET`.
 fn read_request(stream: &TcpStream) -> io::Result<Option<String>> {
     let mut lines = BufReader::new(stream.take(LONGEST)).lines();
     let Some(first) = lines.next().transpose()? else { return Ok(None) };

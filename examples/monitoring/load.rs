@@ -6,7 +6,7 @@ use std::time::Duration;
 use tourbillon::{Producer, ScheduleErrorKind};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Of so many requests one is not answered: its timeout is short, so that something fires.
+/// One in so many requests is not answered: its timeout is short, so that something fires.
 const UNANSWERED: u64 = 50;
 const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 const REQUESTS_EACH_ROUND: u64 = 100;
@@ -16,7 +16,7 @@ const ROUND: Duration = Duration::from_millis(5);
 pub(crate) fn run(mut engine: Producer<u64>, pending: usize) {
     let mut requests = VecDeque::new();
     for number in 0.. {
-        // Answered: the oldest.
+        // The oldest requests are answered.
         while requests.len() >= pending.max(1) {
             if let Some(id) = requests.pop_front() {
                 drop(engine.cancel(id));
@@ -27,7 +27,7 @@ pub(crate) fn run(mut engine: Producer<u64>, pending: usize) {
         {
             Ok(id) if is_answered => requests.push_back(id),
             Err(error) if error.kind == ScheduleErrorKind::ShutDown => return,
-            // Refused requests are counted by the engine.
+            // The engine counts refused requests.
             Ok(_) | Err(_) => {}
         }
         let is_filling = requests.len() + 1 < pending;

@@ -1,7 +1,8 @@
-//! What the owned timers of one thread have of their engine: its core, by a count that only this thread's timers write.
+//! Anchors: the owned timers of one thread hold their engine's core by an anchor, whose reference count only this
+//! thread's timers write.
 //!
-//! A timer that is made and dropped for each request counts a reference up and down. Were that the core's own count, all
-//! threads would write one line, and two threads would pay three times what one pays.
+//! A timer that is made and dropped for each request counts a reference up and down. If that were the core's own count,
+//! all threads would write one cache line, and each operation would cost two threads three times as much as one.
 //!
 //! # Lifetimes
 //! ```text
@@ -9,9 +10,9 @@
 //!                                   ▲           ▲
 //!  the thread's Local ── weakly ────┴───────────┘
 //! ```
-//! The core keeps the anchors of threads that live, so that a thread whose last timer was dropped does not make another
-//! anchor for its next one. A thread that ends takes its anchor out, and the shutdown, which every owner of an engine calls
-//! when it is dropped, takes out all. After that an anchor lives as long as its timers do.
+//! The core keeps the anchors of living threads, so that a thread whose last timer was dropped does not make another
+//! anchor for its next timer. A thread that ends takes its anchor out. The shutdown, which every owner of an engine
+//! calls when it is dropped, takes out all anchors. After that an anchor lives as long as its timers do.
 
 use super::{Core, Local, ignore_poison};
 use crate::slab::Slots;
@@ -20,9 +21,10 @@ use core::any::Any;
 use core::fmt;
 use crossbeam_utils::CachePadded;
 
-/// The engine, as one thread's timers hold it.
+/// The reference to an engine by which one thread's timers hold it.
 pub(crate) struct Anchor<T> {
-    /// Away from the counts, which a thread that makes timers writes while others arm them.
+    /// On other cache lines than the reference counts: one thread makes timers and writes the counts while other
+    /// threads arm the timers.
     parts: CachePadded<Parts<T>>,
 }
 
@@ -37,7 +39,7 @@ impl<T> Anchor<T> {
         &self.parts.core
     }
 
-    /// The core's, without the way over it.
+    /// The core's slots, without the way over the core.
     #[inline(always)]
     pub(crate) fn slots(&self) -> &Slots {
         &self.parts.slots
@@ -50,10 +52,10 @@ impl<T> fmt::Debug for Anchor<T> {
     }
 }
 
-/// An anchor of an engine whose payload the holder does not know.
+/// An anchor of an engine whose type of payload the holder does not know.
 type AnyAnchor = dyn Any + Send + Sync;
 
-/// The anchors of the threads that live; `None` once the engine is shut down.
+/// The anchors of the living threads; `None` once the engine is shut down.
 pub(super) struct Anchors(Mutex<Option<Vec<StdArc<AnyAnchor>>>>);
 
 impl Anchors {
@@ -67,7 +69,8 @@ impl Anchors {
         }
     }
 
-    /// Lets go of the anchor of a thread that ends. Outside of the lock, since the engine may go with it.
+    /// Drops the anchor of a thread that ends. The anchor is dropped outside of the lock, since the engine may be
+    /// dropped with it.
     fn forget(&self, anchor: &Weak<AnyAnchor>) {
         let forgotten = ignore_poison(self.0.lock()).as_mut().and_then(|kept| {
             let at =
@@ -77,14 +80,14 @@ impl Anchors {
         drop(forgotten);
     }
 
-    /// Lets go of all of them, for good.
+    /// Drops all anchors, for good.
     pub(super) fn close(&self) {
         let kept = ignore_poison(self.0.lock()).take();
         drop(kept);
     }
 }
 
-/// A thread's way to its anchor.
+/// A thread's weak reference to its anchor.
 pub(super) struct Moored {
     anchor: Weak<AnyAnchor>,
     anchors: Weak<Anchors>,
@@ -96,7 +99,7 @@ impl fmt::Debug for Moored {
     }
 }
 
-/// The thread ends, or has no more to do with the engine.
+/// Runs when the thread ends, or has no more to do with the engine.
 impl Drop for Moored {
     fn drop(&mut self) {
         if let Some(anchors) = self.anchors.upgrade() {
@@ -106,7 +109,7 @@ impl Drop for Moored {
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// The anchor of the thread that `local` is lent to.
+    /// The anchor of the thread to which `local` is lent.
     #[inline]
     pub(super) fn anchor(self: &StdArc<Self>, local: &mut Local) -> StdArc<Anchor<T>> {
         let known = local.moored.as_ref().and_then(|moored| moored.anchor.upgrade());

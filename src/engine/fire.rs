@@ -1,4 +1,4 @@
-//! Firing: what a worker does with a due chunk.
+//! Firing: how a worker handles a due chunk.
 
 use super::{Core, Due, Payload, lend};
 use crate::dispatch::{DueChunk, Fire};
@@ -16,10 +16,10 @@ thread_local! {
     static FIRING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A worker's stay in an engine, from the begin of a chunk to its end.
+/// A worker's stay in an engine, from the start of a chunk to its end.
 struct Session<'a, T: Send + 'static> {
     core: &'a Core<T>,
-    /// Slots of fired timers: a magazine for the depot at the end.
+    /// The slots of fired timers. The magazine goes to the depot at the end.
     vacated: Magazine,
 }
 
@@ -48,8 +48,9 @@ impl<T: Send + 'static> Core<T> {
         FIRING.try_with(|firing| firing.borrow().contains(&self.id)).unwrap_or(false)
     }
 
-    /// Whether waiting for a handler could be waiting for oneself: in one, and on a thread of a rayon pool, which may be
-    /// doing something on behalf of one; or for a thread that is not in this process.
+    /// Whether a caller that waits for a handler could wait for itself, or for a thread that is not in this process.
+    /// The caller could wait for itself inside a handler, and on a thread of a rayon pool, which may be working on
+    /// behalf of a handler.
     pub(crate) fn must_not_wait_here(&self) -> bool {
         self.is_forked() || self.is_firing_here() || self.dispatcher.is_worker_here()
     }
@@ -63,7 +64,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Fires a timer that was scheduled, if its ticket is still good. True when its handler ran.
+    /// Fires a timer that was scheduled, if its ticket is still valid. Returns true if the handler ran.
     #[inline]
     fn fire_scheduled(
         self: &StdArc<Self>,
@@ -96,16 +97,18 @@ impl<T: Send + 'static> Core<T> {
         false
     }
 
-    /// Fires an owned timer, unless it was put off, disarmed or dropped since its shard looked. True when its handler
-    /// ran.
+    /// Fires an owned timer, unless the timer was put off, disarmed or dropped since its shard looked at it. Returns
+    /// true if the handler ran.
     fn fire_owned(self: &StdArc<Self>, session: &mut Session<'_, T>, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
         let counters = &self.shards[due_at.shard].counters;
         let (control, pin) = (self.slots().control(index), self.slots().pin(index));
-        // Not the begin of the ticket's tick: the deadline may have been set since the clock stepped back.
+        // Decided by the verdict, not by the start of the ticket's tick: the deadline may have been set after the clock
+        // stepped back.
         match control.begin(stamp, due_at.verdict, pin) {
             Begin::Run { deadline } => {
-                // SAFETY: O5: the slot is not vacated before we end the run, and the handle shares only what is `Sync`.
+                // SAFETY: O5: the slot is not vacated before we end the run, and the handle shares only a payload that
+                // is `Sync`.
                 let payload = unsafe { self.slab.peek(index) };
                 counters.owned_fired.add(1);
                 let (id, lateness) = (self.id_of_owned(index), due_at.now - deadline);
@@ -136,7 +139,7 @@ impl<T: Send + 'static> Core<T> {
         false
     }
 
-    /// Drops what a handle left to its timer's holder, who vacated the slot.
+    /// Drops the payload that a handle left to the holder of its timer. The holder has vacated the slot.
     fn free_owned(&self, session: &mut Session<'_, T>, index: u32) {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
@@ -145,7 +148,7 @@ impl<T: Send + 'static> Core<T> {
         self.guarded.run(|| drop(payload));
     }
 
-    /// Sends the ticket that a timer asks for which came due early.
+    /// Sends another ticket for a timer whose ticket came due early.
     #[cold]
     fn reissue(&self, index: u32, stamp: u32, deadline: Timestamp) {
         // A closed engine returns the timer by its state word; the ticket does not matter then.
@@ -155,7 +158,7 @@ impl<T: Send + 'static> Core<T> {
     /// Sends the ticket for the new deadline of an owned timer.
     fn reissue_owned(&self, index: u32, stamp: u32, look: Timestamp) {
         if self.send_ticket(Posting { deadline: look, index, stamp }) == Notified::Closed {
-            // The shutdown may have looked at this timer while we had it.
+            // The shutdown may have looked at this timer while we held it.
             self.shut_late_timer(index);
         }
     }
@@ -173,11 +176,12 @@ impl<T: Send + 'static> Core<T> {
 #[derive(Clone, Copy)]
 struct DueAt {
     shard: usize,
-    /// For the lateness: the fast clock's, which may be a little ahead.
+    /// The moment for the lateness, by the fast clock, which may be a little ahead.
     now: Timestamp,
-    /// What decides whether a deadline has come: true, and never ahead.
+    /// The moment that decides whether a deadline has come: by the true clock, never ahead.
     verdict: Timestamp,
-    /// The same, or the start of the ticket's tick, which has begun even if the clock stepped back since.
+    /// The verdict, or the start of the ticket's tick if that is later: the tick has begun even if the clock has
+    /// stepped back since.
     come: Timestamp,
 }
 
@@ -213,7 +217,7 @@ impl<T: Send + 'static> Fire for Core<T> {
             };
             if ran {
                 now = self.clock.now();
-                // Less than what was read before only if the clock stepped back.
+                // `now` is less than the earlier reading only if the clock stepped back.
                 verdict = verdict.min(now);
             }
         }

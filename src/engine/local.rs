@@ -1,7 +1,7 @@
-//! What a thread has of an engine: a lane to its home shard and two magazines of slots.
+//! A thread's part of an engine: a lane to its home shard and two magazines of slots.
 //!
-//! A [`Producer`](crate::Producer) owns one. For calls through a handle each thread keeps one per engine, found by the
-//! engine's number; it goes when the thread ends, and the slots and the lane go back.
+//! A [`Producer`](crate::Producer) owns one part. For calls through a handle each thread keeps one part per engine,
+//! found by the engine's number. The part is dropped when the thread ends, and its slots and its lane go back.
 
 use super::Core;
 use super::anchor::Moored;
@@ -20,7 +20,7 @@ pub(crate) struct Local {
     pub(super) home: usize,
     pub(super) lane: LaneWriter,
     pub(super) magazines: Magazines,
-    /// The way to the thread's anchor, once it has made an owned timer.
+    /// The reference to the thread's anchor, once the thread has made an owned timer.
     pub(super) moored: Option<Moored>,
     slots: Weak<Slots>,
 }
@@ -51,31 +51,32 @@ impl Drop for Local {
 }
 
 thread_local! {
-    /// The calling thread's part of the engine that it used last. Empty while it is lent. Has no destructor, so that the
-    /// way to it is a load; `OTHERS`, without which nothing is put here, has one for both.
+    /// The calling thread's part of the engine that the thread used last. Empty while the part is lent. `FRONT` has no
+    /// destructor, so that an access to it is a load. `OTHERS` has a destructor for both; without `OTHERS` nothing is
+    /// put here.
     static FRONT: Cell<Option<Part>> = const { Cell::new(None) };
-    /// Its parts of other engines.
+    /// The thread's parts of other engines.
     static OTHERS: Others = const { Others(RefCell::new(Vec::new())) };
-    /// The engine whose thread this is.
+    /// The engine to which the calling thread belongs.
     static THREAD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// On lines of its own: its thread writes it with each call.
+/// A part, on cache lines of its own: its thread writes to the part with each call.
 type Part = ManuallyDrop<Box<CachePadded<Local>>>;
 
 struct Others(RefCell<Vec<Local>>);
 
-/// The thread ends.
+/// Runs when the thread ends.
 impl Drop for Others {
     fn drop(&mut self) {
         drop(take_front().map(ManuallyDrop::into_inner));
     }
 }
 
-/// A thread's part of an engine while it is out of its place; it goes back when this is dropped.
+/// A thread's part of an engine while the part is out of its place. Dropping the `Lent` puts the part back.
 pub(crate) struct Lent {
     part: Option<Part>,
-    /// False when the thread is ending: then it goes altogether.
+    /// False if the thread is ending: then the part is dropped altogether.
     has_place: bool,
 }
 
@@ -99,7 +100,7 @@ impl Drop for Lent {
     #[inline(always)]
     fn drop(&mut self) {
         let part = self.part.take();
-        // In front there is nothing, or a part that was made for a call within this one.
+        // `FRONT` is empty, or has a part that was made for a call within this call.
         let surplus = if self.has_place { FRONT.replace(part) } else { part };
         if let Some(surplus) = surplus {
             discard(surplus);
@@ -112,8 +113,8 @@ fn discard(part: Part) {
     drop(ManuallyDrop::into_inner(part));
 }
 
-/// What is in front. Where the system ends the place before the thread, as one without native thread-locals may, nothing;
-/// the part that was there is lost then, with its slots.
+/// Takes the part out of `FRONT`. A system without native thread-locals may destroy `FRONT` before the thread ends;
+/// then the result is `None`, and the part that was there is lost with its slots.
 #[inline(always)]
 fn take_front() -> Option<Part> {
     FRONT.try_with(Cell::take).ok().flatten()
@@ -128,7 +129,7 @@ pub(crate) fn lend<T: Send + 'static>(core: &Core<T>) -> Lent {
     }
 }
 
-/// Puts `front` with the others and takes out, or makes, the part of this engine.
+/// Puts `front` into `OTHERS`, and takes the part of this engine out or makes it.
 #[cold]
 fn find<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
     let front = front.map(ManuallyDrop::into_inner);
@@ -147,8 +148,8 @@ fn find<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
     Lent { part: Some(ManuallyDrop::new(Box::new(CachePadded::new(local)))), has_place }
 }
 
-/// The shard that a thread's timers go to from now on; the first one of an engine without threads, whose outcome must not
-/// depend on a core.
+/// The shard to which the calling thread's timers go from now on. In an engine without threads it is the first shard,
+/// since the outcome must not depend on a core.
 pub(crate) fn home_of_current_thread<T: Send + 'static>(core: &Core<T>) -> usize {
     if !core.has_threads() {
         return 0;
@@ -157,8 +158,8 @@ pub(crate) fn home_of_current_thread<T: Send + 'static>(core: &Core<T>) -> usize
     home(affinity::current_core(), &core.cores, &chosen)
 }
 
-/// Of the shards that are pinned to core `here`, or of all where that is none or unknown, the one that threads have `chosen`
-/// least often. `cores` are those of the shards, in order.
+/// The shard that threads have `chosen` least often among the shards that are pinned to core `here`, or among all
+/// shards if there is no such shard or the core is unknown. `cores` are the cores of the shards, in order.
 fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
     let is_here = |&shard: &usize| here.is_some() && cores.get(shard).copied() == here;
     let least = |shard: &usize| chosen[*shard];
@@ -166,14 +167,14 @@ fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
     shards.clone().filter(is_here).min_by_key(least).or_else(|| shards.min_by_key(least)).unwrap_or(0)
 }
 
-/// Makes the calling thread known as one of this engine's.
+/// Marks the calling thread as a thread of this engine.
 pub(crate) fn mark_engine_thread(engine: u64) {
     THREAD_OF.set(Some(engine));
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// Whether the calling thread may wait for a shard: not if it leads one, nor if there is none. Inside a handler that
-    /// workers run, it leads none: another thread takes its shard over.
+    /// Whether the calling thread may wait for a shard: not if it leads a shard, nor if no thread leads one. Inside a
+    /// handler that workers run, the thread leads no shard: another thread takes over its shard.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
         let is_own_thread = THREAD_OF.try_with(Cell::get).ok().flatten() == Some(self.id);
         self.has_threads()

@@ -9,7 +9,7 @@
 //!       ▲                                                         ▼
 //!       └────────────── slots flow back through the depot ────────┘
 //! ```
-//! Cancelling is one CAS on the state word, wherever the ticket is. Data goes one way.
+//! Cancelling is one CAS on the state word, wherever the ticket is. Data flows in one direction.
 
 mod anchor;
 mod fire;
@@ -44,9 +44,9 @@ use anchor::Anchors;
 use core::task::Waker;
 use core::time::Duration;
 
-/// Stale tickets in the wheels that are let be, however few timers live: 1 MiB of them.
+/// The number of stale tickets that may stay in the wheels, however few timers live: 1 MiB of tickets.
 const STALE_SLACK: u64 = 65_536;
-/// A thread asks whether a sweep is due after this many cancels of its own.
+/// A thread checks whether a sweep is due after this many cancels of its own.
 const CANCELS_PER_CHECK: u64 = 4_096;
 
 /// A timer that a worker fires.
@@ -58,19 +58,19 @@ pub(crate) struct Due<'a, T> {
     pub(crate) payload: Payload<'a, T>,
 }
 
-/// What a handler gets of a payload.
+/// The payload as a handler gets it.
 #[derive(Debug)]
 pub(crate) enum Payload<'a, T> {
-    /// All of it: the timer has ended.
+    /// The payload itself: the timer has ended.
     Taken(T),
-    /// A look at it: it stays with its owned timer.
+    /// A reference to the payload, which stays with its owned timer.
     Kept(&'a T),
 }
 
 /// The user's handler, as the engine calls it.
 pub(crate) type Handler<T> = Box<dyn Fn(Due<'_, T>, &StdArc<Core<T>>) + Send + Sync>;
 
-/// Why a timer was not scheduled.
+/// The reason why a timer was not scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// As many timers are pending as the engine has slots.
@@ -83,35 +83,35 @@ pub(crate) enum Refusal {
     Forked,
 }
 
-/// What became of a batch: the ids of the timers that were scheduled, and those that were refused.
+/// The outcome of a batch: the ids of the timers that were scheduled, and the timers that were refused.
 pub(crate) type BatchOutcome<T> = (Vec<TimerId>, Option<(Refusal, Vec<(Timestamp, T)>)>);
 
-/// What became of a timer that was to be moved.
+/// The outcome of moving a timer.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Moved<T> {
-    /// It is pending under this id.
+    /// The timer is pending under this id.
     To(TimerId),
-    /// It is as it was.
+    /// The timer is unchanged.
     Not(Refusal),
-    /// It was cancelled, and then the engine was shut down.
+    /// The timer was cancelled, and then the engine was shut down.
     CutOff(T),
-    /// Its handler has begun.
+    /// The timer's handler has begun.
     Running,
-    /// It has ended before.
+    /// The timer had ended before.
     Gone,
 }
 
-/// A vacant slot in the hands of whoever reserved it.
+/// A vacant slot, held by the caller that reserved it.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Slot(u32);
 
-/// How a cancel ended.
+/// The outcome of a cancel.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the outcome tells whether the handler runs, and carries the payload"]
 pub enum Cancel<T> {
-    /// The handler does not run and has not begun; here is the payload.
+    /// The handler does not run and has not begun. This is the timer's payload.
     Cancelled(T),
     /// The handler has begun and has not ended.
     Running,
@@ -120,7 +120,7 @@ pub enum Cancel<T> {
 }
 
 impl<T> Cancel<T> {
-    /// The payload, if this call got it.
+    /// The payload, if the cancel got it.
     #[must_use]
     pub fn payload(self) -> Option<T> {
         match self {
@@ -129,7 +129,7 @@ impl<T> Cancel<T> {
         }
     }
 
-    /// The same outcome, with something else for the payload.
+    /// The same outcome, with the payload mapped by `f`.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Cancel<U> {
         match self {
             Self::Cancelled(payload) => Cancel::Cancelled(f(payload)),
@@ -153,33 +153,34 @@ pub(crate) struct Core<T> {
     stall_after: Duration,
     scheduling: Scheduling,
     refusals: StdArc<SchedulingRefusals>,
-    /// Calls that found no slot, and those that found no room in their lane.
+    /// Calls that found no slot, and calls that found no room in their lane.
     engine_full: Refusals,
     lane_full: Refusals,
-    /// Workers that are between the begin and the end of a chunk, and how far a shutdown has come.
+    /// The number of workers that are between the start and the end of a chunk, and how far a shutdown has come.
     sessions: Sessions,
-    /// Waiting for a handler, for the last session to end, or for the eviction, is done here.
+    /// Threads wait here for a handler, for the end of the last session, or for the eviction.
     quiet: (Mutex<()>, Condvar),
     returned: Counter,
-    /// How the payloads of owned timers are cloned for the handler, once there are such timers.
+    /// The function that clones the payloads of owned timers for the handler, once there are such timers.
     clone_payload: OnceLock<fn(&T) -> T>,
-    /// Where the payload of an owned timer has the waker of a task that waits for it, if it has one.
+    /// The function that takes the waker of a waiting task out of the payload of an owned timer, if payloads have
+    /// wakers.
     waker_of: OnceLock<fn(&T) -> Option<Waker>>,
-    /// What threads that made owned timers hold the core by.
+    /// The anchors by which the owned timers of each thread hold the core.
     anchors: StdArc<Anchors>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
-    /// Whether this is the child of a fork, where there are no threads.
+    /// Whether this process is the child of a fork, where the engine has no threads.
     forked: AtomicBool,
     forks: OnceLock<Watch>,
-    /// Held by the shutdown that joins the threads, so that another one waits until they have ended.
+    /// Held by the shutdown that joins the threads, so that another shutdown waits until the threads have ended.
     ending: Mutex<()>,
 }
 
-/// What the builder settled.
+/// The settings of an engine, with the builder's defaults filled in.
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
     pub(crate) shards: usize,
-    /// The core of each shard; empty when shards are not pinned.
+    /// The core of each shard; empty if shards are not pinned.
     pub(crate) cores: Box<[usize]>,
     pub(crate) capacity: u32,
     pub(crate) lane_capacity: u64,
@@ -200,7 +201,7 @@ fn next_engine_id() -> u64 {
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// An engine, and its shards' own sides, to be driven by one thread each or by hand.
+    /// Makes an engine and the private sides of its shards. Each shard is to be driven by one thread, or by hand.
     #[expect(clippy::cast_possible_truncation, reason = "the builder bounds the tick to an hour")]
     pub(crate) fn new(settings: Settings, handler: Handler<T>) -> (StdArc<Self>, Vec<Shard>) {
         let shards = (0..settings.shards)
@@ -236,7 +237,7 @@ impl<T: Send + 'static> Core<T> {
         (StdArc::new(core), shards)
     }
 
-    /// To be called once: a shard is the one reader of its inbox.
+    /// Makes the private sides of the shards. To be called once: a shard is the only reader of its inbox.
     fn make_shards(&self) -> Vec<Shard> {
         let (slots, now) = (self.slab.slots(), self.clock.true_now());
         self.shards
@@ -255,7 +256,7 @@ impl<T: Send + 'static> Core<T> {
         self.forks.get_or_init(|| forks::watch(Box::new(action)));
         let _no_signals = Blocked::new();
         if barrier::wants_registration() {
-            // Without it the light sides go on fencing: slower, and as right.
+            // Without the registration the light sides go on fencing, which is slower and as correct.
             let _refused = thread::Builder::new().name("tb-barrier".to_owned()).spawn(barrier::register);
         }
         let seats: StdArc<[Seat]> =
@@ -284,36 +285,37 @@ impl<T: Send + 'static> Core<T> {
         Seat::new(shard, pulse, self.cores.get(index).copied())
     }
 
-    /// What thread `me` of the engine does until the shutdown.
+    /// Runs thread `me` of the engine until the shutdown.
     fn serve(self: &StdArc<Self>, seats: &[Seat], me: usize) {
         mark_engine_thread(self.id);
         self.scheduling.apply_here(&self.refusals);
         Crew { seats, clock: &self.clock, dispatcher: &self.dispatcher, fire: self }.serve(me);
     }
 
-    /// Threads that the engine has for its own workers.
+    /// The number of threads that the engine has for its own workers.
     fn own_workers(&self) -> usize {
         self.dispatcher.own_workers().map_or(0, Workers::count)
     }
 
-    /// What a shard that has no thread does at `now` with the tickets that are in its wheel.
+    /// Works at `now` on the tickets that are in the wheel of a shard without a thread.
     pub(crate) fn work(self: &StdArc<Self>, shard: &mut Shard, now: Timestamp) -> shard::Next {
         shard.work(now, &mut Outlet::new(&self.dispatcher, self))
     }
 
-    /// The moment that deadlines are counted from.
+    /// The present moment from which deadlines are counted.
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// The moment that decides what has come.
+    /// The present moment that decides whether a deadline has come.
     #[cfg(feature = "tasks")]
     pub(crate) fn true_now(&self) -> Timestamp {
         self.clock.true_now()
     }
 
-    /// Whether `deadline` has come. The fast clock is asked first: where it has not, it has not.
+    /// Whether `deadline` has come. The fast clock is read first: a deadline that has not come by the fast clock has
+    /// not come.
     #[inline]
     pub(crate) fn has_come(&self, deadline: Timestamp) -> bool {
         self.clock.now() >= deadline && self.clock.true_now() >= deadline
@@ -335,7 +337,7 @@ impl<T: Send + 'static> Core<T> {
         self.id
     }
 
-    /// How many workers run handlers; zero where the shards do, or where nobody knows.
+    /// The number of workers that run handlers; zero where the shards run them, or where the number is unknown.
     pub(crate) fn workers(&self) -> usize {
         self.dispatcher.workers()
     }
@@ -349,12 +351,12 @@ impl<T: Send + 'static> Core<T> {
         self.slots().capacity()
     }
 
-    /// A shard that is late by more than this stalls.
+    /// The delay beyond which a shard counts as stalled.
     pub(crate) fn stall_after(&self) -> Duration {
         self.stall_after
     }
 
-    /// Threads that the system would not schedule as they asked.
+    /// The numbers of threads that the system would not schedule as they asked.
     pub(crate) fn scheduling_refusals(&self) -> &SchedulingRefusals {
         &self.refusals
     }
@@ -377,14 +379,14 @@ impl<T: Send + 'static> Core<T> {
         self.shards[0].parker.is_closed()
     }
 
-    /// Whether this process is the child of a fork, and the engine was built before that.
+    /// Whether this process is the child of a fork, and the engine was built before the fork.
     pub(crate) fn is_forked(&self) -> bool {
         // Ordering: Relaxed. Set while the child has one thread.
         self.forked.load(Ordering::Relaxed)
     }
 
-    /// Refuses everything from now on, in the child of a fork: with atomics only, since locks may be held by threads that
-    /// are not there.
+    /// Makes the engine refuse everything from now on, in the child of a fork. Uses atomics only, since locks may be
+    /// held by threads that do not exist in the child.
     fn enter_child(&self) {
         // Ordering: Relaxed. There is one thread.
         self.forked.store(true, Ordering::Relaxed);
@@ -399,7 +401,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Why a closed engine refuses.
+    /// The reason why a closed engine refuses.
     fn why_closed(&self) -> Refusal {
         if self.is_forked() { Refusal::Forked } else { Refusal::ShutDown }
     }
@@ -420,7 +422,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Schedules a timer in a reserved slot. Gives the payload back when the engine is shut down.
+    /// Schedules a timer in a reserved slot. Returns the payload if the engine is shut down.
     #[inline(always)]
     pub(crate) fn schedule(
         &self,
@@ -448,8 +450,8 @@ impl<T: Send + 'static> Core<T> {
         Ok(id)
     }
 
-    /// Schedules many with one publication and at most one wake. Those that were refused come back, in order, with
-    /// the reason; the lane may be filled beyond its capacity by one batch.
+    /// Schedules many timers with one publication and at most one wake. Returns the refused timers, in order, with the
+    /// reason. One batch may fill the lane beyond its capacity.
     pub(crate) fn schedule_batch(&self, local: &mut Local, items: Vec<(Timestamp, T)>) -> BatchOutcome<T> {
         if !local.lane.has_room() {
             return (Vec::new(), Some((self.refuse_for_want_of_room(local), items)));
@@ -498,7 +500,7 @@ impl<T: Send + 'static> Core<T> {
         self.shards[local.home].parker.notify(deadline)
     }
 
-    /// The lane is full; a shard that sleeps should come and drain it.
+    /// Refuses a timer because the lane is full. Wakes a sleeping shard, so that the shard drains the lane.
     #[cold]
     fn refuse_for_want_of_room(&self, local: &Local) -> Refusal {
         self.shards[local.home].parker.wake_if_asleep();
@@ -511,7 +513,7 @@ impl<T: Send + 'static> Core<T> {
         Refusal::LaneFull
     }
 
-    /// Every slot is in use, or in other threads' hands.
+    /// Refuses a timer because every slot is in use, or kept in reserve by other threads.
     #[cold]
     fn refuse_for_want_of_a_slot(&self) -> Refusal {
         if self.is_shut_down() {
@@ -523,14 +525,15 @@ impl<T: Send + 'static> Core<T> {
         Refusal::EngineFull
     }
 
-    /// Takes back a timer that was armed while the engine was being shut down; `None` when the shutdown returns it.
+    /// Takes back a timer that was armed while the engine was being shut down; `None` if the shutdown returns the
+    /// timer.
     #[cold]
     fn withdraw(&self, local: &mut Local, id: TimerId) -> Option<T> {
         self.take_back(local, id).ok()
     }
 
-    /// Takes a timer out of the armed state: its payload, or why not. The payload is taken before the slot goes back,
-    /// since the slot's next holder writes to it.
+    /// Takes a timer out of the armed state, and returns its payload or the reason why this failed. The payload is
+    /// taken before the slot goes back, since the slot's next holder writes to the slot.
     #[inline(always)]
     fn take_back(&self, local: &mut Local, id: TimerId) -> Result<T, state::Cancel> {
         let Some(control) = self.control(id) else { return Err(state::Cancel::Gone) };
@@ -614,8 +617,8 @@ impl<T: Send + 'static> Core<T> {
         self.lanes().map(Lane::posted_arms).sum()
     }
 
-    /// Scheduled, cancelled and fired timers so far, over all threads. Later events first, so that a difference is not
-    /// negative for want of an instant.
+    /// The numbers of scheduled, cancelled and fired timers so far, over all threads. Later events are read first, so
+    /// that no difference is negative because the counters are read at different instants.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals { returned: self.returned.get(), ..Totals::default() };
         for shard in &self.shards {
@@ -648,7 +651,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-/// What became of an engine's timers.
+/// The totals of an engine's timers, by what became of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) scheduled: u64,
@@ -660,7 +663,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// Owned timers that there are.
+    /// The number of owned timers that exist.
     pub(crate) fn owned(self) -> u64 {
         self.made.saturating_sub(self.unmade)
     }
@@ -670,7 +673,7 @@ impl Totals {
     }
 }
 
-/// The locks here guard no data that a panic could leave half-changed.
+/// Ignores a lock's poison: the engine's locks guard no data that a panic could leave half-changed.
 pub(crate) fn ignore_poison<G>(result: Result<G, crate::sync::PoisonError<G>>) -> G {
     result.unwrap_or_else(crate::sync::PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Owned timers: making, arming, disarming and dropping them. The protocol is `state::owned`'s; here are the slots,
-//! the payloads and the lanes.
+//! Owned timers: making, arming, disarming and dropping them. The protocol is in `state::owned`; the slots, the
+//! payloads and the lanes are here.
 
 use super::local::Local;
 use super::{Anchor, CANCELS_PER_CHECK, Core, Refusal, ignore_poison, lend};
@@ -11,13 +11,13 @@ use crate::tick::Timestamp;
 use crate::ticket::{Posting, TimerId};
 use core::task::Waker;
 
-/// A slot that a handle pins: the right to its timer's payload until it is released.
+/// A slot that a handle pins: the right to the timer's payload until the slot is released.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct OwnedSlot(u32);
 
 impl OwnedSlot {
-    /// What is left of one that was released: no slot.
+    /// The value that a released slot leaves behind: no slot.
     const RELEASED: Self = Self(u32::MAX);
 
     #[inline(always)]
@@ -26,44 +26,45 @@ impl OwnedSlot {
     }
 }
 
-/// An owned timer: what it holds the engine by, and its slot.
+/// An owned timer: the anchor by which it holds the engine, and its slot.
 pub(crate) type Made<T> = (StdArc<Anchor<T>>, OwnedSlot);
 
-/// What an arming came to.
+/// The outcome of an arming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Rearmed {
     /// The deadline is in force.
     Pending,
-    /// It will be when the handler that runs has ended.
+    /// The deadline will be in force when the running handler has ended.
     Running,
-    /// There is no room for the ticket that it takes: the caller waits and calls again, or insists.
+    /// There is no room for the ticket that the arming needs: the caller waits and calls again, or insists.
     NoRoom,
     /// The engine is shut down.
     ShutDown,
-    /// The handle has gone.
+    /// The handle was dropped.
     Dropped,
 }
 
-/// What is left of an owned timer that was shut, to be dealt with where nothing is locked.
+/// The remains of an owned timer that was shut, to be settled where no lock is held.
 #[must_use]
 pub(super) struct Remains<T> {
-    /// The payload of one that was dropped.
+    /// The payload, if the timer was dropped.
     payload: Option<T>,
-    /// The waker of a task that waits for one that was not.
+    /// The waker of a task that waits for the timer, if the timer was not dropped.
     waker: Option<Waker>,
 }
 
 impl<T> Remains<T> {
     const NOTHING: Self = Self { payload: None, waker: None };
 
-    /// These, unless there is nothing to settle.
+    /// Returns the remains, unless there is nothing to settle.
     pub(super) fn if_any(self) -> Option<Self> {
         (self.payload.is_some() || self.waker.is_some()).then_some(self)
     }
 }
 
-/// Gives a timer another deadline, if the ticket that is out does for it; otherwise [`Core::list`] is to be called.
+/// Gives a timer another deadline, if the ticket that is out suffices for the deadline. Otherwise the caller is to call
+/// [`Core::list`].
 #[inline(always)]
 pub(crate) fn put_off(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
     slots.control(index).put_off(deadline, slots.barrier(), slots.origin())
@@ -75,7 +76,7 @@ pub(crate) fn disarm(slots: &Slots, index: u32) -> Withdrawn {
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// Says how payloads are cloned for the handler; before the first owned timer is made.
+    /// Sets the function that clones payloads for the handler. To be called before the first owned timer is made.
     pub(crate) fn clone_payloads_by(&self, clone: fn(&T) -> T) {
         self.clone_payload.get_or_init(|| clone);
     }
@@ -86,13 +87,13 @@ impl<T: Send + 'static> Core<T> {
         clone(payload)
     }
 
-    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first one is made.
+    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first owned timer is made.
     #[cfg(feature = "async")]
     pub(crate) fn wake_at_shutdown(&self, waker_of: fn(&T) -> Option<Waker>) {
         self.waker_of.get_or_init(|| waker_of);
     }
 
-    /// The waker of the task that waits for an owned timer, which the engine will not fire any more.
+    /// Takes the waker of the task that waits for an owned timer. The engine will not fire that timer any more.
     pub(super) fn take_waker(&self, payload: &T) -> Option<Waker> {
         self.waker_of.get().and_then(|waker_of| waker_of(payload))
     }
@@ -113,7 +114,7 @@ impl<T: Send + 'static> Core<T> {
         Ok((self.anchor(&mut local), OwnedSlot(index)))
     }
 
-    /// Arms a timer; one that is armed gets another deadline.
+    /// Arms a timer; a timer that is armed gets another deadline.
     #[cfg(feature = "tasks")]
     #[inline(always)]
     pub(crate) fn rearm(&self, index: u32, deadline: Timestamp) -> Rearmed {
@@ -124,14 +125,14 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// What is left of an arming for which the ticket that is out does not do. With `insist` the ticket is posted beyond the
-    /// lane's capacity if it must be.
+    /// The rest of an arming for which the ticket that is out does not suffice. With `insist` the ticket is posted
+    /// beyond the lane's capacity if need be.
     #[cold]
     #[inline(never)]
     pub(crate) fn list(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let outcome = self.list_if_there_is_room(&mut lend(self), index, deadline, insist);
         if outcome == Rearmed::ShutDown {
-            // The shutdown may have looked at this timer before it was listed.
+            // The shutdown may have looked at this timer before the timer was listed.
             self.shut_late_timer(index);
         }
         outcome
@@ -159,7 +160,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Posts the ticket that an arming owes.
+    /// Posts the ticket that an arming needs.
     fn post(&self, local: &mut Local, posting: Posting) -> Rearmed {
         let pushed = local.lane.push(posting);
         if local.lane.lane().count_posted_arm().is_multiple_of(CANCELS_PER_CHECK) {
@@ -191,7 +192,7 @@ impl<T: Send + 'static> Core<T> {
         TimerId::new(index, self.slots().pin(index).generation())
     }
 
-    /// Gives a timer up, once: its payload, unless whoever holds it at the moment will drop that.
+    /// Gives a timer up, once. Returns the payload, unless the present holder of the timer will drop it.
     pub(crate) fn release_timer(&self, slot: &mut OwnedSlot) -> Option<T> {
         let OwnedSlot(index) = core::mem::replace(slot, OwnedSlot::RELEASED);
         match self.slots().control(index).release(self.slots().pin(index)) {
@@ -216,7 +217,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Ends the arming of an owned timer for good. `None` when the slot is not such a timer's.
+    /// Ends the arming of an owned timer for good. `None` if the slot is not an owned timer's.
     pub(super) fn shut_timer(&self, index: u32) -> Option<Remains<T>> {
         let (control, pin) = (self.slots().control(index), self.slots().pin(index));
         if !control.is_owned() {
@@ -232,7 +233,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     fn end_last_run(&self, index: u32) -> Remains<T> {
-        // SAFETY: O5: the run is ours, and the slot is not vacated before we end it.
+        // SAFETY: O5: the run is ours, and the slot is not vacated before we end the run.
         let payload = unsafe { self.slab.peek(index) };
         let mut waker = None;
         let say = || waker = self.take_waker(payload);
@@ -243,7 +244,7 @@ impl<T: Send + 'static> Core<T> {
         Remains { payload: (then == AfterRun::Free).then(|| self.reclaim(index)), waker }
     }
 
-    /// Drops and wakes what is left of a timer, surviving panics.
+    /// Drops the payload and wakes the waker that are left of a timer, and survives panics.
     pub(super) fn settle(&self, Remains { payload, waker }: Remains<T>) {
         self.guarded.run(|| drop(payload));
         self.wake(waker);
@@ -256,7 +257,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Ends the arming of all owned timers. What a worker of the parent was to free is left alone.
+    /// Ends the arming of all owned timers. Timers that a worker of the parent was to free are left alone.
     pub(super) fn shut_owned_in_child(&self) {
         for index in 0..self.slots().used() {
             let control = self.slots().control(index);
@@ -266,7 +267,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// As the shutdown would, for a timer that it may have missed.
+    /// Shuts a timer that the shutdown may have missed, as the shutdown would.
     pub(super) fn shut_late_timer(&self, index: u32) {
         if let Some(remains) = self.shut_timer(index) {
             self.settle(remains);
@@ -278,7 +279,7 @@ impl<T: Send + 'static> Core<T> {
     where
         T: Sync,
     {
-        // SAFETY: O5: who has the slot has not released it, and the payload may be shared.
+        // SAFETY: O5: the caller has the slot and has not released it, and the payload may be shared.
         unsafe { self.slab.peek(slot.0) }
     }
 }

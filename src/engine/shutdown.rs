@@ -1,16 +1,17 @@
 //! The end of an engine: every timer that was scheduled is fired, cancelled or returned.
 //!
 //! 1. The sessions are stopped: workers take no further ticket. Every parker is closed: schedulers find it closed.
-//! 2. The shards' threads are joined, and running handlers awaited.
+//! 2. The shards' threads are joined, and running handlers are awaited.
 //! 3. The first shutdown evicts every slot that is still armed, and returns the payloads. Owned timers are shut: they
-//!    stay with their handles, and are armed no more; tasks that wait for them are woken, to find that out. A later shutdown waits for that, and evicts nothing (`sessions`, E1).
+//!    stay with their handles, and are armed no more. Tasks that wait for owned timers are woken, and find the timers
+//!    shut. A later shutdown waits for the eviction, and evicts nothing (`sessions`, E1).
 //!
-//! A scheduler that races with this either sees its parker closed and takes its timer back, or has armed it before the
-//! eviction looks (`parker`, F2). Both may see it: one CAS decides. The scheduler that loses it knows that the payload is
-//! in the hands of the one eviction that there is.
+//! A scheduler that races with the shutdown either sees its parker closed and takes its timer back, or has armed the
+//! timer before the eviction looks at it (`parker`, F2). If both see the timer, one CAS decides. A scheduler that loses
+//! the CAS knows that the only eviction has the payload.
 //!
-//! From inside a handler, or on a thread of the rayon pool that runs them, nothing is waited for: the handler would wait
-//! for itself. What is running then ends by itself, and nothing more begins.
+//! Inside a handler, or on a thread of the rayon pool that runs handlers, the shutdown does not wait: the handler would
+//! wait for itself. Running handlers then end by themselves, and no further handler begins.
 
 use super::owned::Remains;
 use super::{Core, ignore_poison};
@@ -22,24 +23,25 @@ use crate::trace;
 /// A timer that a shutdown returns.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unfired<T> {
-    /// Its id, stale from now on.
+    /// The timer's id, stale from now on.
     pub id: TimerId,
-    /// When it would have fired.
+    /// The moment for which the timer was armed.
     pub deadline: Timestamp,
-    /// What was scheduled with it.
+    /// The payload that was scheduled with the timer.
     pub payload: T,
 }
 
-/// What a shutdown found.
+/// The timers that a shutdown found.
 struct Evicted<T> {
     unfired: Vec<Unfired<T>>,
-    /// Of owned timers: payloads whose handles went while a worker was to fire them, and wakers.
+    /// The remains of owned timers: payloads whose handles were dropped while a worker was to fire the timers, and
+    /// wakers.
     remains: Vec<Remains<T>>,
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// Stops everything. The first call returns what had not fired; a later one returns nothing, after the first one has
-    /// evicted.
+    /// Stops everything. The first call returns the timers that had not fired. A later call returns nothing, after the
+    /// first call has evicted.
     pub(crate) fn shut_down(&self) -> Vec<Unfired<T>> {
         let right = self.stop();
         let may_wait = !self.must_not_wait_here();
@@ -75,7 +77,7 @@ impl<T: Send + 'static> Core<T> {
         if self.may_wait_for_shards() {
             let threads = core::mem::take(&mut *self.lock_threads());
             for thread in threads {
-                // Should a clock of the user's have panicked there, its timers are returned all the same.
+                // Even if a clock of the user's has panicked on that thread, the timers of its shard are returned.
                 self.guarded.run(|| drop(thread.join()));
             }
         }
@@ -103,14 +105,14 @@ impl<T: Send + 'static> Core<T> {
         unfired
     }
 
-    /// Lets those who wait look again.
+    /// Lets the waiting threads check again.
     pub(super) fn announce_quiet(&self) {
         let (lock, changed) = &self.quiet;
         let _guard = ignore_poison(lock.lock());
         changed.notify_all();
     }
 
-    /// Takes every armed timer. The parkers are closed, so no more are armed behind its back (F2).
+    /// Takes every armed timer. The parkers are closed, so no more timers are armed behind the eviction's back (F2).
     pub(crate) fn evict(&self, right: EvictionRight) -> Vec<Unfired<T>> {
         let Evicted { unfired, remains } = self.take_armed();
         self.returned.add(unfired.len() as u64);
@@ -118,7 +120,7 @@ impl<T: Send + 'static> Core<T> {
         if !self.is_forked() {
             self.announce_quiet();
         }
-        // A payload's drop and a waker may shut down in turn: nothing is locked here, and nobody waits for it.
+        // A payload's drop and a waker may shut down in turn: no lock is held here, and no thread waits for them.
         for remains in remains {
             self.settle(remains);
         }
@@ -140,7 +142,7 @@ impl<T: Send + 'static> Core<T> {
         evicted
     }
 
-    /// Shuts down and drops what had not fired, payload by payload, surviving those whose drop panics.
+    /// Shuts down and drops the timers that had not fired, payload by payload. Survives payloads whose drop panics.
     pub(crate) fn shut_down_quietly(&self) {
         for timer in self.shut_down() {
             self.guarded.run(|| drop(timer));

@@ -7,11 +7,12 @@ use core::future::poll_fn;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
-/// A tick that is taken by no more than this after its time was not missed, nor by an engine's tick, where that is longer.
+/// A tick that is taken no later than this after its time was not missed. Where the engine's tick is longer, the
+/// engine's tick is the limit.
 const IN_TIME: Duration = Duration::from_millis(5);
 
-/// What an [`Interval`] does about ticks that were not taken in time: more than 5 ms late, or a tick of the engine if that
-/// is more, or a period if that is less.
+/// What an [`Interval`] does about missed ticks. A tick is missed if it is taken more than 5 ms late. The limit is a
+/// tick of the engine if that is longer, or a period if that is shorter.
 ///
 /// With a period of 50, and a tick at 100 that is taken at 230:
 ///
@@ -22,17 +23,17 @@ const IN_TIME: Duration = Duration::from_millis(5);
 /// | [`Skip`](Self::Skip)   | 250, 300, 350 |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTickBehavior {
-    /// All of them are made up for, without a pause.
+    /// The interval makes up for all missed ticks, without a pause.
     #[default]
     Burst,
-    /// The next one is a period after the late one was taken.
+    /// The next tick comes a period after the late tick was taken.
     Delay,
-    /// The next one is at the next multiple of the period that is to come.
+    /// The next tick comes at the next multiple of the period that is still ahead.
     Skip,
 }
 
 impl MissedTickBehavior {
-    /// The tick after one for `due` that is taken at `now`.
+    /// The tick after a tick for `due` that is taken at `now`.
     fn next(self, due: Timestamp, now: Timestamp, period: Duration, tick: Duration) -> Timestamp {
         if now - due <= IN_TIME.max(tick).min(period) {
             return due + period;
@@ -42,14 +43,14 @@ impl MissedTickBehavior {
             Self::Delay => now + period,
             Self::Skip => {
                 let into = (now - due).as_nanos() % period.as_nanos();
-                // Less than the period, which is a `Duration`.
+                // `into` is less than the period, which is a `Duration`.
                 now + (period - Duration::from_nanos(u64::try_from(into).unwrap_or(u64::MAX)))
             }
         }
     }
 }
 
-/// An interval was to have a period of zero.
+/// The error of an interval that was to have a period of zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZeroPeriod(());
 
@@ -63,8 +64,8 @@ impl std::error::Error for ZeroPeriod {}
 
 /// Ticks at its start, and every period from then on.
 ///
-/// It does not drift: a tick that is taken late does not move the following ones, unless
-/// [`MissedTickBehavior::Delay`] says so.
+/// An interval does not drift: a tick that is taken late does not move the following ticks, except with
+/// [`MissedTickBehavior::Delay`].
 ///
 /// # Examples
 ///
@@ -98,33 +99,34 @@ impl Interval {
         Ok(Self { sleep, period, behavior: MissedTickBehavior::default() })
     }
 
-    /// Completes at the next tick, with the moment for which that was due.
+    /// Completes at the next tick, and returns the moment for which that tick was due.
     ///
     /// # Cancellation
     ///
-    /// A tick is not lost by dropping this: the next call waits for the same one.
+    /// Dropping the returned future loses no tick: the next call waits for the same tick.
     ///
     /// # Panics
     ///
-    /// When its engine was shut down before the tick was due. [`try_tick`](Self::try_tick) returns that.
+    /// Panics if the engine was shut down before the tick was due. [`try_tick`](Self::try_tick) returns an error
+    /// instead.
     pub async fn tick(&mut self) -> Timestamp {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// As [`tick`](Self::tick), for a task that polls.
+    /// Like [`tick`](Self::tick), for a task that polls.
     ///
     /// # Panics
     ///
-    /// As there.
+    /// Panics as [`tick`](Self::tick) does.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Timestamp> {
         self.poll_next(cx).map(unless_shut_down)
     }
 
-    /// As [`tick`](Self::tick), for an engine that may be shut down meanwhile.
+    /// Like [`tick`](Self::tick), for an engine that may be shut down meanwhile.
     ///
     /// # Errors
     ///
-    /// When its engine was shut down before the tick was due.
+    /// Fails if the engine was shut down before the tick was due.
     pub async fn try_tick(&mut self) -> Result<Timestamp, ShutDown> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -138,33 +140,33 @@ impl Interval {
         Poll::Ready(Ok(due))
     }
 
-    /// Ticks next one period from now.
+    /// Moves the next tick to one period from now.
     pub fn reset(&mut self) {
         self.reset_after(self.period);
     }
 
-    /// Ticks next at once.
+    /// Moves the next tick to the present moment.
     pub fn reset_immediately(&mut self) {
         self.reset_after(Duration::ZERO);
     }
 
-    /// Ticks next `delay` from now.
+    /// Moves the next tick to `delay` from now.
     pub fn reset_after(&mut self, delay: Duration) {
         self.sleep.reset_after(delay);
     }
 
-    /// Ticks next at `deadline`.
+    /// Moves the next tick to `deadline`.
     pub fn reset_at(&mut self, deadline: Timestamp) {
         self.sleep.reset(deadline);
     }
 
-    /// What it does about ticks that were missed.
+    /// What the interval does about missed ticks.
     #[must_use]
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.behavior
     }
 
-    /// Says what it does about ticks that were missed.
+    /// Sets what the interval does about missed ticks.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.behavior = behavior;
     }

@@ -1,14 +1,15 @@
 //! Timers to await: [`sleep`], [`timeout`], [`interval`], on any executor.
 //!
-//! The functions here use one engine for the whole process, which starts with the first of them. An engine of one's own
-//! has the same as methods: [`Builder::build_async`] makes it, and [`Builder::build_driven_async`] one on a manual clock,
-//! for tests.
+//! The functions of this module use one engine for the whole process, which starts with the first call. A program may
+//! also have an engine of its own, whose handle has the same functions as methods: [`Builder::build_async`] makes such
+//! an engine, and [`Builder::build_driven_async`] makes one on a manual clock, for tests.
 //!
-//! A future that was never polled has cost a clock read; one that is dropped is disarmed. A task is woken by the shard's
-//! own thread, which holds nothing meanwhile. A task that moves is woken where it was polled last.
+//! A future that was never polled has cost a clock read. A future that is dropped is disarmed. The shard's own thread
+//! wakes a task, and holds nothing meanwhile. A task that moves is woken by the waker of its last poll.
 //!
-//! Once its engine is shut down, a sleep whose deadline has not come panics, as does the tick of an interval; `try_wait` and
-//! `try_tick` return the error instead, and a timeout always does. Nothing waits in silence for what cannot come.
+//! Once its engine is shut down, a sleep whose deadline has not come panics, as does the tick of an interval.
+//! `try_wait` and `try_tick` return the error instead, and a timeout always returns it. No future waits in silence for
+//! an event that cannot come.
 //!
 //! # Examples
 //!
@@ -38,7 +39,7 @@
 //! });
 //! ```
 //!
-//! On a clock that stands still until it is moved:
+//! On a clock that stands still until the program moves it:
 //!
 //! ```
 //! use std::pin::pin;
@@ -75,7 +76,7 @@ use core::task::Waker;
 use core::time::Duration;
 use sleep::Source;
 
-/// What an engine for futures has for a payload: the waker of a task that sleeps.
+/// The payload of an engine for futures: the waker of a sleeping task.
 #[derive(Debug)]
 pub struct Wakeup {
     cell: WakerCell,
@@ -105,12 +106,12 @@ fn take_waker(wakeup: &Wakeup) -> Option<Waker> {
 }
 
 impl Builder {
-    /// Starts an engine for futures. Tasks are woken on the shards' threads; what was said of workers and executor does
-    /// not apply.
+    /// Starts an engine for futures. The shards' threads wake the tasks; the builder's settings of workers and executor
+    /// do not apply.
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build).
+    /// Fails as [`build`](Self::build) does.
     pub fn build_async(self) -> Result<Engine<Wakeup>, BuildError> {
         let engine = self.inline().build_with(wake_up())?;
         engine.handle().core().wake_at_shutdown(take_waker);
@@ -121,7 +122,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// As [`build_driven`](Self::build_driven).
+    /// Fails as [`build_driven`](Self::build_driven) does.
     pub fn build_driven_async(self) -> Result<DrivenEngine<Wakeup>, BuildError> {
         let engine = self.build_driven_with(wake_up())?;
         engine.handle().core().wake_at_shutdown(take_waker);
@@ -160,7 +161,7 @@ impl Handle<Wakeup> {
     ///
     /// # Errors
     ///
-    /// When the period is zero.
+    /// Fails if the period is zero.
     pub fn interval(&self, period: Duration) -> Result<Interval, ZeroPeriod> {
         self.interval_at(self.now(), period)
     }
@@ -169,17 +170,18 @@ impl Handle<Wakeup> {
     ///
     /// # Errors
     ///
-    /// When the period is zero.
+    /// Fails if the period is zero.
     pub fn interval_at(&self, start: Timestamp, period: Duration) -> Result<Interval, ZeroPeriod> {
         Interval::new(self.sleep_until(start), period)
     }
 }
 
-/// The process's own engine, which starts with the first call: for what takes a handle, and for its statistics.
+/// The process's own engine, which starts with the first call: for functions that take a handle, and for the engine's
+/// statistics.
 ///
 /// # Panics
 ///
-/// Here and in all functions of this module, when the system refuses the threads of that engine.
+/// This function and all other functions of this module panic if the system refuses the threads of that engine.
 pub fn global() -> &'static Handle<Wakeup> {
     static GLOBAL: OnceLock<Engine<Wakeup>> = OnceLock::new();
     let engine = GLOBAL.get_or_init(|| match Builder::new().build_async() {
@@ -193,7 +195,7 @@ pub fn global() -> &'static Handle<Wakeup> {
 ///
 /// # Panics
 ///
-/// As [`global`].
+/// Panics as [`global`] does.
 #[must_use]
 pub fn now() -> Timestamp {
     global().now()
@@ -203,7 +205,7 @@ pub fn now() -> Timestamp {
 ///
 /// # Panics
 ///
-/// As [`global`].
+/// Panics as [`global`] does.
 pub fn sleep(delay: Duration) -> Sleep {
     sleep_until(now() + delay)
 }
@@ -212,34 +214,36 @@ pub fn sleep(delay: Duration) -> Sleep {
 ///
 /// # Panics
 ///
-/// As [`global`].
+/// Panics as [`global`] does.
 pub fn sleep_until(deadline: Timestamp) -> Sleep {
     Sleep::new(Source::Global(global()), deadline)
 }
 
-/// Gives what `future` gives, or [`Elapsed`] if it has not completed `delay` from now. See [`Timeout`].
+/// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed `delay` from now. See
+/// [`Timeout`].
 ///
 /// # Panics
 ///
-/// As [`global`].
+/// Panics as [`global`] does.
 pub fn timeout<F: IntoFuture>(delay: Duration, future: F) -> Timeout<F::IntoFuture> {
     Timeout::new(future.into_future(), sleep(delay))
 }
 
-/// Gives what `future` gives, or [`Elapsed`] if it has not completed at `deadline`. See [`Timeout`].
+/// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed at `deadline`. See
+/// [`Timeout`].
 ///
 /// # Panics
 ///
-/// As [`global`].
+/// Panics as [`global`] does.
 pub fn timeout_at<F: IntoFuture>(deadline: Timestamp, future: F) -> Timeout<F::IntoFuture> {
     Timeout::new(future.into_future(), sleep_until(deadline))
 }
 
-/// A timeout for one future after the other: one for each connection. See [`ReusableTimeout`].
+/// A timeout for one future after the other: for example one for each connection. See [`ReusableTimeout`].
 ///
 /// # Panics
 ///
-/// As [`global`].
+/// Panics as [`global`] does.
 #[must_use]
 pub fn reusable_timeout() -> ReusableTimeout {
     ReusableTimeout::new(sleep_until(Timestamp::MAX))
@@ -249,11 +253,11 @@ pub fn reusable_timeout() -> ReusableTimeout {
 ///
 /// # Errors
 ///
-/// When the period is zero.
+/// Fails if the period is zero.
 ///
 /// # Panics
 ///
-/// As [`global`].
+/// Panics as [`global`] does.
 pub fn interval(period: Duration) -> Result<Interval, ZeroPeriod> {
     interval_at(now(), period)
 }
@@ -262,11 +266,11 @@ pub fn interval(period: Duration) -> Result<Interval, ZeroPeriod> {
 ///
 /// # Errors
 ///
-/// When the period is zero.
+/// Fails if the period is zero.
 ///
 /// # Panics
 ///
-/// As [`global`].
+/// Panics as [`global`] does.
 pub fn interval_at(start: Timestamp, period: Duration) -> Result<Interval, ZeroPeriod> {
     Interval::new(sleep_until(start), period)
 }

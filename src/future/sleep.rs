@@ -14,7 +14,7 @@ use core::time::Duration;
 /// The engine of a future.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// The process's own: no count of references that all threads write.
+    /// The process's own engine: no reference count that all threads write.
     Global(&'static Handle<Wakeup>),
     Given(Handle<Wakeup>),
 }
@@ -29,7 +29,7 @@ impl Source {
     }
 }
 
-/// The engine was shut down, or is in the parent of a fork, and the deadline that was waited for had not come.
+/// The error of a wait: the engine was shut down, or is in the parent of a fork, and the deadline had not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutDown(());
 
@@ -41,7 +41,7 @@ impl fmt::Display for ShutDown {
 
 impl std::error::Error for ShutDown {}
 
-/// What a future gives that has no error to give.
+/// The output of a future that cannot return an error: panics with the error instead.
 pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
     match outcome {
         Ok(result) => result,
@@ -49,19 +49,20 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
     }
 }
 
-/// Completes at its deadline, or later by less than a tick and a wake-up; never earlier. Once complete it stays so, until
-/// it is [`reset`](Self::reset).
+/// A future that completes at its deadline, or later by less than a tick and a wake-up; never earlier. Once complete, a
+/// sleep stays complete until it is [`reset`](Self::reset).
 ///
-/// Nothing is registered before it is first polled, and nothing at all if its deadline has passed by then. It need not be
-/// pinned. Dropping it disarms it.
+/// A sleep registers nothing before it is first polled, and nothing at all if its deadline has passed by then. A sleep
+/// need not be pinned. Dropping a sleep disarms it.
 ///
-/// While its engine is full, it keeps its task polling. A shutdown of the engine wakes its task.
+/// While its engine is full, a sleep keeps its task polling. A shutdown of the engine wakes the task.
 ///
 /// # Panics
 ///
-/// When it is polled, its engine was shut down, and its deadline has not come by then: it would wait for ever. That is a fault
-/// of the program, which drops an engine that it sleeps on; where it is none, [`try_wait`](Self::try_wait) returns an error.
-/// The engine of the process is not shut down. A sleep until [`Timestamp::MAX`] waits for ever, as it is to.
+/// A poll panics if the engine was shut down and the deadline has not come: the sleep would wait for ever. That is a
+/// fault of the program, which drops an engine that it sleeps on. Where it is no fault, [`try_wait`](Self::try_wait)
+/// returns an error instead. The engine of the process is not shut down. A sleep until [`Timestamp::MAX`] does not
+/// panic: it is meant to wait for ever.
 ///
 /// # Examples
 ///
@@ -90,9 +91,9 @@ pub struct Sleep {
     deadline: Timestamp,
     /// Made when the future is first polled and pending.
     timer: Option<Timer<Wakeup>>,
-    /// What the timer was armed for last, if it may still be.
+    /// The deadline for which the timer was armed last, if it may still be armed for it.
     armed_for: Option<Timestamp>,
-    /// Whether the deadline was ahead when it was set or looked at: from then on the firing tells, not the clock.
+    /// Whether the deadline was ahead when it was set or checked. From then on the firing decides, not the clock.
     is_ahead: bool,
 }
 
@@ -102,23 +103,23 @@ impl Sleep {
         Self { source, deadline, timer: None, armed_for: None, is_ahead: false }
     }
 
-    /// When it completes.
+    /// The moment at which the sleep completes.
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
         self.deadline
     }
 
-    /// Whether its deadline has passed.
+    /// Whether the deadline has passed.
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
         self.has_fired() || self.source.handle().has_come(self.deadline)
     }
 
-    /// Completes as it does itself, for an engine that may be shut down meanwhile.
+    /// Completes as the sleep itself does, for an engine that may be shut down meanwhile.
     ///
     /// # Errors
     ///
-    /// When its engine was shut down before the deadline came.
+    /// Fails if the engine was shut down before the deadline came.
     ///
     /// # Examples
     ///
@@ -137,12 +138,12 @@ impl Sleep {
         poll_fn(|cx| self.poll_elapsed(cx)).await
     }
 
-    /// Gives it another deadline. If it was polled before and has not woken its task since, the task that polled it last
-    /// is woken at the new one without polling it again.
+    /// Gives the sleep another deadline. If the sleep was polled before and has not woken its task since, the task that
+    /// polled it last is woken at the new deadline without another poll.
     ///
     /// # Time complexity
     ///
-    /// As [`Timer::arm_at`].
+    /// The same as of [`Timer::arm_at`].
     #[inline]
     pub fn reset(&mut self, deadline: Timestamp) {
         self.put(deadline);
@@ -156,15 +157,14 @@ impl Sleep {
         }
     }
 
-    /// As [`reset`](Self::reset), to `delay` from now.
+    /// Like [`reset`](Self::reset), but to `delay` from now.
     #[inline]
     pub fn reset_after(&mut self, delay: Duration) {
         self.reset(self.now() + delay);
     }
 
-    /// Disarms: the sleep neither completes nor wakes, but at a shutdown of its engine, until it is
-    /// [`reset`](Self::reset). One that was never armed is made by
-    /// sleeping until [`Timestamp::MAX`].
+    /// Disarms the sleep: it neither completes nor wakes its task until it is [`reset`](Self::reset), except at a
+    /// shutdown of its engine. To make a sleep that was never armed, sleep until [`Timestamp::MAX`].
     pub fn disarm(&mut self) {
         self.stop();
         self.put(Timestamp::MAX);
@@ -180,7 +180,8 @@ impl Sleep {
         self.source.handle().tick()
     }
 
-    /// Gives it another deadline, for which it is armed when it is next polled and that has not passed.
+    /// Gives the sleep another deadline. The next poll arms the sleep for that deadline, unless the deadline has
+    /// passed.
     #[inline]
     pub(super) fn put(&mut self, deadline: Timestamp) {
         self.deadline = deadline;
@@ -190,14 +191,14 @@ impl Sleep {
         }
     }
 
-    /// Gives it a deadline `delay` from now, for which it is armed when it is next polled.
+    /// Gives the sleep a deadline `delay` from now. The next poll arms the sleep for that deadline.
     #[inline]
     pub(super) fn put_after(&mut self, delay: Duration) {
         self.put(self.now() + delay);
         self.is_ahead = !delay.is_zero();
     }
 
-    /// Has it wake nobody before it is polled again.
+    /// Disarms the timer: the sleep wakes no task before it is polled again.
     #[inline]
     pub(super) fn stop(&mut self) {
         if self.armed_for.take().is_some()
@@ -211,7 +212,7 @@ impl Sleep {
         self.timer.as_ref().is_some_and(|timer| timer.payload().cell.has_fired_for(self.deadline))
     }
 
-    /// The timer, made now if there is none. The task polls again while the engine is full.
+    /// The timer, made now if there is none. While the engine is full, the task is woken to poll again.
     fn timer_or_wake(&mut self, cx: &mut Context<'_>) -> Option<&Timer<Wakeup>> {
         if self.timer.is_none() {
             match Timer::new(self.source.handle().core(), Wakeup::new()) {
@@ -246,7 +247,7 @@ impl Sleep {
                 Poll::Pending
             };
         };
-        // Before the look at the timer: a shutdown that comes after that finds the waker.
+        // Before the check of the timer: a shutdown that comes after the check finds the waker.
         timer.payload().cell.register(cx.waker());
         if !is_armed {
             let _ = timer.arm_at(deadline);
@@ -259,7 +260,7 @@ impl Sleep {
         if is_shut { self.poll_without_engine() } else { Poll::Pending }
     }
 
-    /// What is left to say when nothing fires any more.
+    /// The result of a poll when nothing fires any more.
     #[cold]
     fn poll_without_engine(&self) -> Poll<Result<(), ShutDown>> {
         if self.deadline == Timestamp::MAX {

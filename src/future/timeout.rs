@@ -9,14 +9,14 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use pin_project_lite::pin_project;
 
-/// A future did not complete in time, or the engine that limits it was shut down.
+/// The error of a future that did not complete in time, or of a limit whose engine was shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     shut_down: Option<ShutDown>,
 }
 
 impl Elapsed {
-    /// Whether the deadline had not come, and never will: the engine was shut down.
+    /// Whether the engine was shut down: the deadline had not come, and never will.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.shut_down.is_some()
@@ -43,11 +43,12 @@ impl From<Elapsed> for std::io::Error {
 }
 
 pin_project! {
-    /// Gives what the future gives, or [`Elapsed`] once the deadline has passed or the engine was shut down.
+    /// Completes with the output of a future, or with [`Elapsed`] once the deadline has passed or the engine was shut
+    /// down.
     ///
-    /// The future is polled first: one that is ready never meets a timer, and is never timed out.
+    /// The inner future is polled first: a future that is ready never meets a timer, and never times out.
     ///
-    /// When the deadline passes the future is not dropped before this is.
+    /// When the deadline passes, the inner future is not dropped before the timeout is dropped.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Timeout<F> {
@@ -63,17 +64,17 @@ impl<F> Timeout<F> {
         Self { future, sleep }
     }
 
-    /// The future.
+    /// The inner future.
     pub fn get_ref(&self) -> &F {
         &self.future
     }
 
-    /// The future.
+    /// The inner future.
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.future
     }
 
-    /// The future, its time no longer limited.
+    /// The inner future, without the limit on its time.
     pub fn into_inner(self) -> F {
         self.future
     }
@@ -103,8 +104,8 @@ fn poll_within<F: Future>(
 
 /// A timeout for one future after the other: one for each connection, used for each request.
 ///
-/// It keeps its timer, so that a request costs an arming and a disarming of it, or nothing if the answer is there at
-/// once.
+/// The timeout keeps its timer, so that a request costs an arming and a disarming of the timer, or nothing if the
+/// answer is there at once.
 ///
 /// # Examples
 ///
@@ -139,15 +140,15 @@ impl ReusableTimeout {
         Self { sleep }
     }
 
-    /// Gives what `future` gives, or [`Elapsed`] if it has not completed `delay` from now.
+    /// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed `delay` from now.
     ///
-    /// The future that is returned borrows this one; dropping it disarms the timer.
+    /// The returned future borrows the timeout; dropping the returned future disarms the timer.
     pub fn timeout<F: IntoFuture>(&mut self, delay: Duration, future: F) -> Within<'_, F::IntoFuture> {
         self.sleep.put_after(delay);
         Within { future: future.into_future(), sleep: &mut self.sleep }
     }
 
-    /// As [`timeout`](Self::timeout), with an absolute deadline. Reads no clock before the future is pending.
+    /// Like [`timeout`](Self::timeout), with an absolute deadline. Reads no clock before the future is pending.
     pub fn timeout_at<F: IntoFuture>(&mut self, deadline: Timestamp, future: F) -> Within<'_, F::IntoFuture> {
         self.sleep.put(deadline);
         Within { future: future.into_future(), sleep: &mut self.sleep }
@@ -155,7 +156,7 @@ impl ReusableTimeout {
 }
 
 pin_project! {
-    /// A future whose time a [`ReusableTimeout`] limits.
+    /// A future whose time is limited by a [`ReusableTimeout`].
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Within<'a, F> {

@@ -5,7 +5,7 @@ use super::series::{Read, SERIES, Series, Value};
 use metrics::{Label, SharedString, Unit};
 
 impl Stats {
-    /// Describes every series that [`record`](Self::record) publishes, once for a recorder.
+    /// Describes every series that [`record`](Self::record) publishes. To be called once for a recorder.
     pub fn describe() {
         for series in &SERIES {
             let unit = if series.is_time() { Unit::Seconds } else { Unit::Count };
@@ -17,21 +17,21 @@ impl Stats {
         }
     }
 
-    /// Publishes the snapshot to the recorder of the `metrics` facade that is installed: to be called now and then, before
-    /// each scrape or each ten seconds.
+    /// Publishes the snapshot to the installed recorder of the `metrics` facade. To be called regularly: before each
+    /// scrape, or every ten seconds.
     ///
-    /// The series are those of [`prometheus`](Self::prometheus), but for what a facade cannot take: lateness is gauges with the label
-    /// `quantile`, 1 being the maximum, since no histogram can be set; and sums of seconds are gauges, since its counters are
-    /// whole.
+    /// The series are those of [`prometheus`](Self::prometheus), with two exceptions that the facade makes necessary.
+    /// Lateness is published as gauges with the label `quantile`, where 1 is the maximum: the facade has no way to set
+    /// a histogram. Sums of seconds are gauges: the facade's counters are whole numbers.
     ///
     /// # Time complexity
     ///
-    /// O(shards), and what the recorder takes for some thirty series.
+    /// O(shards), plus the recorder's time for some thirty series.
     pub fn record(&self) {
         self.record_with(None);
     }
 
-    /// As [`record`](Self::record), with the label `engine`: for more than one engine in a process.
+    /// Like [`record`](Self::record), with the label `engine`: for processes with more than one engine.
     pub fn record_as(&self, engine: impl Into<SharedString>) {
         self.record_with(Some(&engine.into()));
     }

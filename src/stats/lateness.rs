@@ -5,21 +5,22 @@ use core::time::Duration;
 
 const BOUNDS: usize = 18;
 
-/// A distribution of latenesses. Percentiles are exact to 3 %, rounded up; nothing beyond 73 minutes is told apart.
+/// A distribution of latenesses. Percentiles are exact to 3 %, rounded up; latenesses of more than 73 minutes count as
+/// 73 minutes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lateness {
     /// Half of the handlers began within this time.
     pub p50: Duration,
-    /// 99 of 100.
+    /// 99 of 100 handlers began within this time.
     pub p99: Duration,
-    /// 999 of 1,000.
+    /// 999 of 1,000 handlers began within this time.
     pub p999: Duration,
-    /// All of them.
+    /// All handlers began within this time.
     pub max: Duration,
-    /// How many handlers that is.
+    /// The number of handlers.
     pub count: u64,
-    /// The sum over them, exact to 2 %.
+    /// The sum of the handlers' latenesses, exact to 2 %.
     pub sum: Duration,
     within: [u64; BOUNDS],
 }
@@ -47,8 +48,8 @@ impl Lateness {
         Duration::from_secs(60),
     ];
 
-    /// How many handlers began within each bound: cumulative, as the buckets of a Prometheus histogram. What was later by up
-    /// to 3 % of a bound may count as within it.
+    /// The number of handlers that began within each bound: cumulative, as the buckets of a Prometheus histogram. A
+    /// handler that was later than a bound by up to 3 % of the bound may count as within it.
     ///
     /// ```
     /// use std::time::Duration;

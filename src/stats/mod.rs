@@ -1,4 +1,4 @@
-//! What an engine has done so far: one snapshot over all counters, taken without stopping anything.
+//! Statistics: a snapshot of all counters of an engine, taken without stopping it.
 
 #[cfg(feature = "metrics")]
 mod facade;
@@ -18,14 +18,14 @@ use core::time::Duration;
 
 /// A snapshot of an engine's counters.
 ///
-/// Counters are read one after the other while the engine goes on, so they may disagree by what happened meanwhile.
-/// At rest they are exact: `scheduled = cancelled + fired + returned + pending`.
+/// The counters are read one after the other while the engine goes on, so they may disagree by the events that happen
+/// meanwhile. When the engine is at rest they are exact: `scheduled = cancelled + fired + returned + pending`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Timers scheduled, rescheduled ones again.
+    /// Timers scheduled; a rescheduled timer counts again.
     pub scheduled: u64,
-    /// Timers cancelled, rescheduled ones included.
+    /// Timers cancelled, rescheduled timers included.
     pub cancelled: u64,
     /// Handlers begun.
     pub fired: u64,
@@ -37,36 +37,37 @@ pub struct Stats {
     pub capacity: u64,
     /// Calls that found no slot left.
     pub engine_full: u64,
-    /// Calls that found no room in their lane; of one that waits, each attempt.
+    /// Calls that found no room in their lane. Of a call that waits, each attempt counts.
     pub lane_full: u64,
-    /// A shard that is later than this stalls: [`Builder::stall_after`](crate::Builder::stall_after).
+    /// The delay beyond which a shard counts as stalled: see [`Builder::stall_after`](crate::Builder::stall_after).
     pub stall_after: Duration,
-    /// Threads of the engine, shards and workers, that asked for a short slice and did not get it: on Linux before 6.12, and
-    /// elsewhere.
+    /// Threads of the engine, shards and workers, that asked for a short slice and did not get it: on Linux before
+    /// 6.12, and on other systems.
     pub slices_refused: u64,
     /// Threads of the engine that did not get the nice value or the real-time priority that the builder asked for.
     pub priorities_refused: u64,
-    /// The engine's clock, and how far off it was seen.
+    /// The engine's clock, and how far off the true time it was seen.
     pub clock: ClockReport,
-    /// Timers that are owned by handles, of which nothing else here but the totals of the shards tells.
+    /// Owned timers. Not included in the counts above, only in the counts of the shards and their total.
     pub owned: OwnedStats,
-    /// The sum over the shards of what each counts; lateness over all of them, and of other times the worst.
+    /// The sum of the shards' counters and handler times, the lateness over all shards, and of other times the worst.
     pub total: ShardStats,
-    /// Each shard by itself.
+    /// The counters of each shard.
     pub shards: Vec<ShardStats>,
 }
 
-/// What became of [`Timer`](crate::Timer)s. How often they were armed nobody counts: that would cost more than arming.
+/// The counters of [`Timer`](crate::Timer)s. Armings are not counted: counting them would cost more than arming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OwnedStats {
-    /// Timers that there are; one that was dropped while its shard or a worker had it, until that is done with it.
+    /// Timers that exist. A timer that was dropped while its shard or a worker had it counts until the shard or the
+    /// worker is done with it.
     pub alive: u64,
-    /// Handlers begun for them.
+    /// Handlers begun for owned timers.
     pub fired: u64,
     /// Armings that posted a ticket to a shard.
     pub posted: u64,
-    /// Tickets that came due after their timer had been put off, and were posted again by their shard.
+    /// Tickets that came due after their timer had been put off. Their shard posted them again.
     pub put_off: u64,
 }
 
@@ -78,31 +79,32 @@ pub struct ShardStats {
     pub fired: u64,
     /// Handlers that panicked.
     pub panics: u64,
-    /// Tickets in the wheel, at the last turn; those of ended timers included.
+    /// Tickets in the wheel at the last turn, tickets of ended timers included.
     pub tickets: u64,
     /// Tickets of ended timers dropped so far.
     pub stale_tickets: u64,
     /// Passes of the shard's loop.
     pub turns: u64,
-    /// Times the shard slept and woke, by itself or woken.
+    /// Times the shard slept and woke, by itself or because another thread woke it.
     pub wakes: u64,
-    /// Times a producer woke it.
+    /// Times a producer woke the shard.
     pub unparks: u64,
-    /// Due chunks that no worker has begun yet: grows when workers fall behind.
+    /// Due chunks that no worker has begun yet. The number grows when workers fall behind.
     pub queued_chunks: u64,
-    /// Due timers that no worker has taken yet; perhaps cancelled meanwhile. Zero after a shutdown.
+    /// Due timers that no worker has taken yet. Some of them may be cancelled meanwhile. Zero after a shutdown.
     pub queued_timers: u64,
-    /// For how long the first of them has waited, if workers take them in their order.
+    /// For how long the first of these timers has waited, if workers take the timers in their order.
     pub queue_age: Duration,
-    /// Times that another thread took the shard over, since a handler held up the thread that led it. Each one made other timers
-    /// of the shard some two milliseconds late: see [`Builder::workers`](crate::Builder::workers).
+    /// Times that another thread took over the shard, since a handler held up the thread that led the shard. Each
+    /// takeover made other timers of the shard some two milliseconds late: see
+    /// [`Builder::workers`](crate::Builder::workers).
     pub takeovers: u64,
     /// Times the shard was late by more than [`stall_after`](Stats::stall_after).
     pub stalls: u64,
-    /// The longest that it was late in a stall.
+    /// The longest delay of the shard in a stall.
     pub worst_stall: Duration,
-    /// How late it is at this moment: for how long it should have begun a turn, or have ended the one that it is in. Zero
-    /// while it may sleep, in an engine without threads, and after a shutdown.
+    /// How late the shard is at this moment: the time since it should have begun a turn, or have ended the turn that it
+    /// is in. Zero while the shard may sleep, in an engine without threads, and after a shutdown.
     pub behind: Duration,
     /// Time that workers spent in handlers.
     pub handler_time: Duration,
@@ -113,7 +115,7 @@ pub struct ShardStats {
 }
 
 impl ShardStats {
-    /// `now` is the moment of the snapshot, if the engine is not shut down.
+    /// The counters of `shard`. `now` is the moment of the snapshot, if the engine is not shut down.
     fn of(shard: &ShardShared, now: Option<Timestamp>, lateness: &Buckets) -> Self {
         let counters = &shard.counters;
         Self {
@@ -163,7 +165,7 @@ impl ShardStats {
 }
 
 impl Stats {
-    /// The snapshot as Prometheus reads it.
+    /// The snapshot in the format that Prometheus reads.
     #[must_use]
     pub fn prometheus(&self) -> Prometheus<'_> {
         Prometheus::new(self)

@@ -4,10 +4,11 @@ use super::series::{Read, SERIES, Series, Value};
 use super::{Lateness, Stats};
 use core::fmt::{self, Display, Formatter, Write};
 
-/// Statistics in Prometheus' text exposition format, version 0.0.4: what it displays is the body of an answer to a scrape.
+/// Statistics in Prometheus' text exposition format, version 0.0.4. `Display` prints the body of the response to a
+/// scrape.
 ///
-/// Each series is named `tourbillon_`, times are in seconds, and a shard's series have the label `shard`. Lateness is a
-/// histogram with the bounds of [`Lateness::BOUNDS`].
+/// The name of each series begins with `tourbillon_`. Times are in seconds, and a shard's series have the label
+/// `shard`. Lateness is a histogram with the bounds of [`Lateness::BOUNDS`].
 ///
 /// # Examples
 ///
@@ -28,14 +29,15 @@ pub struct Prometheus<'a> {
 }
 
 impl<'a> Prometheus<'a> {
-    /// The value of the header `Content-Type` that belongs to it.
+    /// The value of the header `Content-Type` for this format.
     pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";
 
     pub(super) fn new(stats: &'a Stats) -> Self {
         Self { engines: vec![(None, stats)] }
     }
 
-    /// The statistics of several engines, which the label `engine` tells apart: each needs a name of its own.
+    /// The statistics of several engines. The label `engine` distinguishes the engines, so each engine needs a name of
+    /// its own.
     ///
     /// ```
     /// use tourbillon::{Builder, Prometheus};
@@ -118,7 +120,7 @@ struct Labels<'a> {
     engine: Option<&'a str>,
     shard: Option<usize>,
     source: Option<&'a str>,
-    /// Of a bucket.
+    /// The upper bound of a bucket.
     bound: Option<f64>,
 }
 
@@ -150,7 +152,7 @@ impl Display for Labels<'_> {
     }
 }
 
-/// The value of a label: a backslash before each backslash and quote, and no line break.
+/// Writes the value of a label: with a backslash before each backslash and quote, and without line breaks.
 fn write_escaped(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
     for c in text.chars() {
         match c {

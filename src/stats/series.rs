@@ -1,4 +1,4 @@
-//! The line-up of series: what `Stats::prometheus` prints and `Stats::record` publishes.
+//! The list of series that `Stats::prometheus` prints and `Stats::record` publishes.
 
 use super::{Lateness, ShardStats, Stats};
 use core::time::Duration;
@@ -10,10 +10,10 @@ pub(super) struct Series {
     pub(super) read: Read,
 }
 
-/// Where its samples come from.
+/// The source of a series' samples.
 pub(super) enum Read {
     Engine(fn(&Stats) -> Value),
-    /// One, with the label `source`.
+    /// One sample, with the label `source`.
     Source(fn(&Stats) -> &'static str),
     Shard(fn(&ShardStats) -> Value),
     Lateness(fn(&ShardStats) -> &Lateness),
@@ -34,19 +34,19 @@ impl Series {
         Self { name, help, read }
     }
 
-    /// Whether it only grows.
+    /// Whether the series only grows.
     pub(super) fn is_counter(&self) -> bool {
         self.name.ends_with("_total")
     }
 
-    /// Whether it is measured in seconds.
+    /// Whether the series is measured in seconds.
     #[cfg(feature = "metrics")]
     pub(super) fn is_time(&self) -> bool {
         self.name.trim_end_matches("_total").ends_with("_seconds")
     }
 }
 
-/// Every series. What is called `_total` is a counter.
+/// Every series. A series whose name ends in `_total` is a counter.
 pub(super) const SERIES: [Series; 34] = [
     Series::new(
         "tourbillon_scheduled_total",

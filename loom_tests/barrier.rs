@@ -1,10 +1,10 @@
 //! The change-over from two fences to an asymmetric barrier.
 //!
-//! No model can have a barrier that one thread imposes on others, so executions in which the heavy side's question is
-//! answered are not judged: there the system orders. Judged are those in which it is refused because the registration
-//! has not come that far, while the light side may have read that it has.
+//! No model can have a barrier that one thread imposes on others. So executions in which the kernel obeys the heavy
+//! side are not judged: the system orders there. The judged executions are those in which the kernel refuses the heavy
+//! side because the registration has not come that far, while the light side may have read that it has.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`, or the fence left out.
+//! Each row was tried: the named ordering was made `Relaxed`, or the fence was left out.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -19,7 +19,7 @@ use crate::barrier::{Registration, System};
 use crate::sync::{Arc, AtomicBool, Ordering, thread};
 use std::sync::atomic::{AtomicBool as Untracked, Ordering as UntrackedOrdering};
 
-/// The kernel: it obeys once it has registered the process, and orders nothing that a model could see.
+/// The kernel, which obeys once it has registered the process, and orders nothing that a model could see.
 struct Kernel {
     registered: AtomicBool,
     obeyed: Untracked,
@@ -45,8 +45,8 @@ struct World {
     pushed: AtomicBool,
 }
 
-/// A shard announces, passes the heavy side and looks; a producer pushes, passes the light side and looks; meanwhile the
-/// process is registered. Not both may miss what the other did.
+/// A shard announces, passes the heavy side and looks; a producer pushes, passes the light side and looks; meanwhile
+/// the process is registered. At least one of the two must see the other's write.
 #[test]
 fn a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence() {
     model("a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence", || {

@@ -1,4 +1,4 @@
-//! A protocol that is wrong on purpose. If this model stays green, loom does not stand behind the shim.
+//! A protocol that is wrong on purpose. If its model stays green, the shim does not use loom.
 
 use super::model;
 use crate::sync::{Arc, AtomicBool, Ordering, UnsafeCell, thread};
@@ -8,7 +8,7 @@ fn publish_then_read(publish: Ordering) {
         ready: AtomicBool,
         value: UnsafeCell<u32>,
     }
-    // SAFETY: not upheld when `publish` is too weak; loom is asked to notice exactly that.
+    // SAFETY: this contract is broken when `publish` is too weak; loom has to notice exactly that.
     unsafe impl Sync for Shared {}
     // SAFETY: as above.
     unsafe impl Send for Shared {}
@@ -17,13 +17,13 @@ fn publish_then_read(publish: Ordering) {
     let writer = Arc::clone(&shared);
     let handle = thread::spawn(move || {
         writer.value.with_mut(|value| {
-            // SAFETY: nobody reads before `ready`.
+            // SAFETY: no thread reads before `ready`.
             unsafe { *value = 1 }
         });
         writer.ready.store(true, publish);
     });
     if shared.ready.load(Ordering::Acquire) {
-        // SAFETY: `ready` says that the value was written, if it was published with release.
+        // SAFETY: `ready` shows that the value was written, if the value was published with release.
         let value = shared.value.with(|value| unsafe { *value });
         assert_eq!(value, 1);
     }

@@ -1,16 +1,16 @@
-//! Races of items that come due, of receivers that look, stand in line and go, and of the end of a queue.
+//! Races of items that come due, of receivers that look, stand in line and leave, and of the end of a queue.
 //!
-//! One lock orders all of it but the flag of the end, which the locks of the map order. There is no ordering to weaken, so each
-//! row is a step that was left out, or two steps for one.
+//! One lock orders everything but the flag of the end, which the locks of the map order. There is no ordering to
+//! weaken, so each row names a step that was left out, or one step that was made two.
 //!
 //! | mutilated | models that go red |
 //! |-----------|--------------------|
 //! | Q1: `leave` passes nothing on | `a_receiver_goes_while_an_item_comes` |
-//! | Q1: `poll` takes an item and gives its place up in two steps, as it did once | `a_receiver_looks_unasked` |
+//! | Q1: `poll` takes an item and gives its place up in two steps, as an earlier version did | `a_receiver_looks_unasked` |
 //! | Q1: `poll` stands in line without a second look | `a_receiver_looks_unasked`, `an_item_comes_while_a_receiver_sits_down` |
-//! | Q1: `put` wakes nobody | all but `a_push_races_with_the_end` |
-//! | Q2: `put` does not wake all at the end | `the_last_item_races_with_the_end` |
-//! | Q2: `settle` does not wake all at the end | `the_last_item_races_with_the_end` |
+//! | Q1: `put` wakes no receiver | all but `a_push_races_with_the_end` |
+//! | Q2: `put` does not wake all receivers at the end | `the_last_item_races_with_the_end` |
+//! | Q2: `settle` does not wake all receivers at the end | `the_last_item_races_with_the_end` |
 //! | Q2: the queue is over while items are under way | `the_last_item_races_with_the_end` |
 //! | Q3: `push` does not look for the end after placing | `a_push_races_with_the_end` |
 //! | Q3: `end` drains before it sets the flag | `a_push_races_with_the_end` |
@@ -58,7 +58,7 @@ impl Task {
         self.received = self.due.poll(&mut self.place, &Waker::from(Arc::clone(&self.bell)));
     }
 
-    /// As an executor does.
+    /// Looks whenever the task was woken, as an executor does.
     fn look_if_woken(&mut self) {
         while self.received.is_none() && self.bell.0.load(Ordering::Relaxed) {
             self.look();
@@ -82,7 +82,7 @@ fn with_items(count: u64) -> StdArc<Due<u64>> {
     due
 }
 
-/// Legal endings: (a) the receiver finds the item; (b) it stands in line first, and is woken.
+/// Legal endings: (a) the receiver finds the item; (b) the receiver stands in line first, and is woken.
 #[test]
 fn an_item_comes_while_a_receiver_sits_down() {
     model("an_item_comes_while_a_receiver_sits_down", || {
@@ -97,8 +97,9 @@ fn an_item_comes_while_a_receiver_sits_down() {
     });
 }
 
-/// Two stand in line, two items come, and the second looks unasked meanwhile: each gets an item in the end. The first may be
-/// woken for the item that the second takes, and be behind the second when the other item comes.
+/// Two receivers stand in line, two items come, and the second receiver looks meanwhile without being woken: each gets
+/// an item in the end. The first receiver may be woken for the item that the second takes, and be behind the second
+/// when the other item comes.
 #[test]
 fn a_receiver_looks_unasked() {
     model("a_receiver_looks_unasked", || {
@@ -125,7 +126,7 @@ fn a_receiver_looks_unasked() {
     });
 }
 
-/// The first of two in line goes while an item comes: the second gets it.
+/// The first of two receivers in line leaves while an item comes: the second gets it.
 #[test]
 fn a_receiver_goes_while_an_item_comes() {
     model("a_receiver_goes_while_an_item_comes", || {
@@ -140,7 +141,8 @@ fn a_receiver_goes_while_an_item_comes() {
     });
 }
 
-/// A push races with the end. Legal endings: (a) the drain finds the item; (b) the push has it back. Then the queue is over.
+/// A push races with the end. Legal endings: (a) the drain finds the item; (b) the push gets the item back. Then the
+/// queue is over.
 #[test]
 fn a_push_races_with_the_end() {
     model("a_push_races_with_the_end", || {
@@ -169,7 +171,8 @@ fn a_push_races_with_the_end() {
     });
 }
 
-/// The last item comes due while the queue ends: whoever waits gets the item or the end, the end after the item.
+/// The last item comes due while the queue ends: each waiting receiver gets the item or the end, the end after the
+/// item.
 #[test]
 fn the_last_item_races_with_the_end() {
     model("the_last_item_races_with_the_end", || {

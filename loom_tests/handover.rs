@@ -1,6 +1,6 @@
 //! Due tickets on their way to workers.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`, or the fence or step left out.
+//! Each row was tried: the named ordering was made `Relaxed`, or the fence or step was left out.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -16,7 +16,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering, StdArc, thread};
 use crate::tick::{Tick, Timestamp};
 use crate::ticket::Ticket;
 
-/// What fires tickets here: it counts them, and tells the shard what a real engine does.
+/// The firing side of these models: it counts tickets, and informs the shard as a real engine does.
 struct Firing {
     shard: ShardShared,
     fired: AtomicU64,
@@ -53,7 +53,7 @@ fn handover(tickets: u32) -> StdArc<Handover> {
     StdArc::new(Handover::new(0, vec![DueChunk::new(tickets, Timestamp::ZERO)]))
 }
 
-/// An executor that keeps its jobs. The lock is held for moments without a choice in them.
+/// An executor that keeps its jobs. The lock is held only for moments in which the model has no choice.
 fn keeping() -> (Dispatcher, StdArc<Mutex<Vec<Job>>>) {
     let jobs = StdArc::new(Mutex::new(Vec::new()));
     let kept = StdArc::clone(&jobs);
@@ -64,7 +64,7 @@ fn take_job(jobs: &Mutex<Vec<Job>>) -> Job {
     jobs.lock().unwrap().pop().expect("a job was sent")
 }
 
-/// Two workers at one chunk: each ticket is fired once, whoever takes it.
+/// Two workers take tickets from one chunk: each ticket is fired once, whichever worker takes it.
 #[test]
 fn two_workers_take_each_ticket_once() {
     model("two_workers_take_each_ticket_once", || {
@@ -81,7 +81,7 @@ fn two_workers_take_each_ticket_once() {
 }
 
 /// An executor drops a job while the shard goes to sleep. Legal endings: (a) the shard finds that a look is wanted; (b)
-/// it is woken. Either way the look finds that no job waits. A lost wake is a deadlock, which loom reports.
+/// the shard is woken. Either way the look finds that no job waits. A lost wake is a deadlock, which loom reports.
 #[test]
 fn a_job_that_is_dropped_is_sent_again() {
     model("a_job_that_is_dropped_is_sent_again", || {
@@ -111,8 +111,8 @@ fn a_job_that_is_dropped_is_sent_again() {
     });
 }
 
-/// A shard that holds tickets back goes to sleep while a worker takes the last ticket of the handover that is in the way.
-/// Legal endings: (a) the shard finds it taken; (b) it is woken.
+/// A shard that holds tickets back goes to sleep while a worker takes the last ticket of the handover that is in the
+/// way. Legal endings: (a) the shard finds the ticket taken; (b) the shard is woken.
 #[test]
 fn a_taken_handover_makes_room() {
     model("a_taken_handover_makes_room", || {

@@ -1,5 +1,5 @@
-//! Races of an idle connection's touches, its expiry and its removal: the timer's own protocol, the lock of the map, and the
-//! word that tells how far the connection has come.
+//! Races of an idle connection's touches, its expiry and its removal: the timer's own protocol, the lock of the map,
+//! and the word that contains the state of the connection.
 //!
 //! | weakened | models that go red |
 //! |----------|--------------------|
@@ -10,10 +10,10 @@
 //! | `is_touched` does not look | `a_touch_races_with_the_expiry`, `two_touches_race_with_the_expiry` |
 //! | `take_out` ends nothing | the same two |
 //!
-//! What a touch and a removal decide is the shipped `Life`'s. The map is a lock around one place: the shipped one sleeps on a
-//! lock of the system, which loom does not have.
+//! The decisions of a touch and of a removal are made by the shipped `Life`. The map is a lock around one place: the
+//! shipped map sleeps on a lock of the system, which loom does not have.
 //!
-//! A look at the deadline has no model: loom did not bring its load behind the begin of the run. It has a test,
+//! A look at the deadline has no model: loom did not order its load after the start of the run. It has a test,
 //! `a_connection_that_has_no_deadline_any_more_cannot_be_removed`.
 
 use super::model;
@@ -25,7 +25,7 @@ use crate::tick::Timestamp;
 use crate::timer::{ArmError, Armed};
 use crate::uses::idle::life::Life;
 
-/// Deadlines in units that the state tells apart.
+/// Deadlines in units that the state distinguishes.
 const DUE: Timestamp = Timestamp::from_nanos(20 << 20);
 const LATER: Timestamp = Timestamp::from_nanos(30 << 20);
 
@@ -33,7 +33,7 @@ const LATER: Timestamp = Timestamp::from_nanos(30 << 20);
 struct Connection {
     slab: Slab<u32>,
     index: u32,
-    /// Whether it is in the map.
+    /// Whether the connection is in the map.
     map: ModelledMutex<bool>,
     life: Life,
 }
@@ -67,7 +67,7 @@ impl Connection {
         self.control().list(deadline, self.pin())
     }
 
-    /// As `Connection::touch_at`.
+    /// Touches the connection as `Connection::touch_at` does.
     fn touch(&self) -> bool {
         let armed = match self.arm(LATER) {
             Arm::Pending | Arm::Post { .. } => Ok(Armed::Pending),
@@ -80,7 +80,7 @@ impl Connection {
         })
     }
 
-    /// As `Shared::take_out`, from a map with one place.
+    /// Takes the connection out as `Shared::take_out` does, from a map with one place.
     fn take_out(&self, may_be: impl FnOnce(&Life) -> bool) -> bool {
         let take = || {
             let mut is_in = self.map.lock().unwrap();
@@ -93,7 +93,7 @@ impl Connection {
         self.take_out(Life::may_be_removed)
     }
 
-    /// What a shard and a worker do with the ticket at [`DUE`]: whether the callback ran.
+    /// Handles the ticket at [`DUE`] as a shard and a worker do. Returns whether the callback ran.
     fn expire(&self, stamp: u32) -> bool {
         if !self.control().hold(stamp) {
             return false;
@@ -113,8 +113,8 @@ impl Connection {
     }
 }
 
-/// Legal endings: (a) the touch answers true, and the callback does not run at the old deadline; (b) it answers false, and the
-/// callback has run or runs, whatever a removal tries afterwards.
+/// Legal endings: (a) the touch returns true, and the callback does not run at the old deadline; (b) the touch returns
+/// false, and the callback has run or runs, whatever a removal tries afterwards.
 #[test]
 fn a_touch_races_with_the_expiry() {
     model("a_touch_races_with_the_expiry", || {
@@ -128,7 +128,8 @@ fn a_touch_races_with_the_expiry() {
     });
 }
 
-/// Two threads touch: the second may find the timer armed by the first, and needs no change of its state.
+/// Two threads touch: the second one may find the timer armed by the first, and then needs no change of the timer's
+/// state.
 #[test]
 fn two_touches_race_with_the_expiry() {
     model("two_touches_race_with_the_expiry", || {

@@ -1,6 +1,6 @@
 //! Lanes: pushing, draining, reuse of blocks and of lanes. A block holds two postings here.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`, or the fence or tag left out.
+//! Each row was tried: the named ordering was made `Relaxed`, or the fence or tag was left out.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -64,7 +64,7 @@ fn push_races_with_drain() {
     });
 }
 
-/// A batch that spans blocks is published as one.
+/// A batch that spans blocks is published as a whole.
 #[test]
 fn a_batch_is_seen_whole() {
     model("a_batch_is_seen_whole", || {
@@ -98,7 +98,7 @@ fn a_drained_block_is_reused() {
     });
 }
 
-/// Two threads register and push while the shard drains: nothing is lost, nothing comes twice.
+/// Two threads register and push while the shard drains: no posting is lost, and none comes twice.
 #[test]
 fn two_producers_one_drain() {
     model("two_producers_one_drain", || {
@@ -138,7 +138,7 @@ fn a_lane_is_taken_over() {
     });
 }
 
-/// A thread ends while the reader walks: what it posted is drained before its lane has left the walk, or with that.
+/// A thread ends while the reader walks: its posting is drained before its lane has left the walk, or with the leaving.
 #[test]
 fn a_lane_leaves_the_walk() {
     model("a_lane_leaves_the_walk", || {
@@ -165,8 +165,8 @@ fn a_lane_leaves_the_walk() {
     });
 }
 
-/// A lane is taken over while it leaves the walk: what its new writer posts is found by a walk after that. Legal endings:
-/// (a) the lane stays in the walk; (b) it leaves, and arrives again.
+/// A lane is taken over while it leaves the walk: a walk after that finds the postings of the new writer. Legal
+/// endings: (a) the lane stays in the walk; (b) the lane leaves, and arrives again.
 #[test]
 fn a_lane_is_taken_over_while_it_leaves() {
     model("a_lane_is_taken_over_while_it_leaves", || {
@@ -205,8 +205,8 @@ fn a_new_lane_is_counted() {
     });
 }
 
-/// A timer is cancelled while its posting is drained. Legal endings: the posting is dropped there, or is kept and goes
-/// stale; the cancel wins either way, and a timer that is not cancelled is always kept. (tokio #8252)
+/// A timer is cancelled while its posting is drained. Legal endings: (a) the posting is dropped there; (b) it is kept
+/// and goes stale. The cancel wins either way, and a timer that is not cancelled is always kept. (tokio #8252)
 #[test]
 fn cancel_races_with_drain() {
     model("cancel_races_with_drain", || {
@@ -252,7 +252,7 @@ fn cancel_races_with_drain() {
     });
 }
 
-/// What a producer wrote into the payload reaches the worker that claims the timer, through the lane and the shard.
+/// A producer's write to the payload reaches the worker that claims the timer, through the lane and the shard.
 #[test]
 fn worker_handover_publishes_the_payload() {
     use crate::state::Claim;

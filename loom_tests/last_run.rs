@@ -1,23 +1,23 @@
-//! Races on the last run of an owned timer, which a shutdown begins where payloads get a last word: a task that waits for the
-//! timer is woken, once, and finds that its engine has ended.
+//! Races on the last run of an owned timer. A shutdown begins that run where payloads get a last word. A task that
+//! waits for the timer is woken, once, and finds that its engine has ended.
 //!
-//! `World::shut_down` is what `Core::shut_timer` does with the shipped `shut_running` and `end_with`.
+//! `World::shut_down` uses the shipped `shut_running` and `end_with` as `Core::shut_timer` does.
 //!
-//! Each row was tried: the ordering named was made `Relaxed` or the step left out.
+//! Each row was tried: the named ordering was made `Relaxed` or the step was left out.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
 //! | `end_with` says nothing | `a_sleep_races_with_the_last_run`, `run_races_with_the_last_run`, `two_shutdowns_say_one_last_word`, and 5 more |
-//! | `end_with` says it to a dropped timer | none: the payload is there, and a task is woken that waits no more |
+//! | `end_with` says it to a dropped timer | none: the payload is there, and the woken task waits no more |
 //! | `end_with` lists a timer that was armed during its run, though it is shut | `a_handler_that_arms_races_with_the_last_run` |
 //! | `shut_running` runs a timer that runs | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
-//! | `shut_running` runs one that is shut | `two_shutdowns_say_one_last_word` |
-//! | O1: `shut_running` leaves it held | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
-//! | O4: `shut_running` leaves it listed | `arm_races_with_the_last_run`, and 1 more |
+//! | `shut_running` runs a timer that is shut | `two_shutdowns_say_one_last_word` |
+//! | O1: `shut_running` leaves the timer held | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
+//! | O4: `shut_running` leaves the timer listed | `arm_races_with_the_last_run`, and 1 more |
 //! | O4: `list` ignores the shutdown | `a_sleep_races_with_the_last_run`, `arm_races_with_the_last_run`, and 1 more |
 //! | O5: `end_with` ignores a drop | `drop_and_fire_race_with_the_last_run`, `drop_races_with_the_last_run`, `make_and_drop_race_with_the_last_run` |
 //! | O5: `release` vacates a running timer | the same three |
-//! | `end_with` forgets who waits | `who_waits_for_the_last_run_is_told` |
+//! | `end_with` forgets the waiting thread | `who_waits_for_the_last_run_is_told` |
 //! | S2: `own` | `make_and_drop_race_with_the_last_run`, `make_races_with_the_last_run` |
 //! | S2: `shut_running`'s load | `make_and_drop_race_with_the_last_run` |
 //! | S1, S2: `change`'s Acquire | `make_and_drop_race_with_the_last_run` |
@@ -34,21 +34,21 @@ use crate::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::waker::WakerCell;
 use std::sync::Arc;
 
-/// What became of a timer that a shutdown came to.
+/// The outcome for a timer that a shutdown came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// The slot had no timer of this kind.
     None,
-    /// Its handler or another shutdown has it, or has ended it.
+    /// The timer's handler or another shutdown has the timer, or has ended it.
     Kept,
-    /// It had been dropped, and the shutdown has freed it.
+    /// The timer had been dropped, and the shutdown has freed it.
     Free,
-    /// The shutdown began and ended its last run; somebody waited for that, or nobody did.
+    /// The shutdown began and ended the timer's last run; `waited` says whether a thread waited for that.
     Run { waited: bool },
 }
 
 impl World {
-    /// A shutdown that comes to the timer, with what it says to its payload.
+    /// Shuts the timer down as a shutdown does; `last_word` is the last word to its payload.
     fn shut_down(&self, last_word: impl FnOnce()) -> Ended {
         match self.control().shut_running(self.pin()) {
             None => Ended::None,
@@ -74,7 +74,7 @@ impl World {
     }
 }
 
-/// How often the last word was said. Each is said while the payload is there.
+/// Counts how often the last word was said. Each is said while the payload is there.
 #[derive(Default)]
 struct Words(std::sync::atomic::AtomicUsize);
 
@@ -89,9 +89,9 @@ impl Words {
     }
 }
 
-/// Legal endings: (a) the timer fires, and the end of its run says the last word; (b) it fires, and the shutdown's own run says
-/// it afterwards; (c) it does not fire, and the shutdown says it. Who says it sees what the handler did, and no handler runs
-/// meanwhile or afterwards.
+/// Legal endings: (a) the timer fires, and the end of its run says the last word; (b) the timer fires, and the
+/// shutdown's own run says the last word afterwards; (c) the timer does not fire, and the shutdown says the last word.
+/// The thread that says it sees the handler's effects, and no handler runs meanwhile or afterwards.
 #[test]
 fn run_races_with_the_last_run() {
     model("run_races_with_the_last_run", || {
@@ -125,8 +125,9 @@ fn run_races_with_the_last_run() {
     });
 }
 
-/// Legal endings: (a) the handle frees the timer, before the last run or after it; (b) it goes during the last run, whose end
-/// frees the timer. The last word is said at most once, and exactly once where the handle goes after it.
+/// Legal endings: (a) the handle frees the timer, before the last run or after it; (b) the handle is dropped during the
+/// last run, whose end frees the timer. The last word is said at most once, and exactly once if the handle is dropped
+/// after it.
 #[test]
 fn drop_races_with_the_last_run() {
     model("drop_races_with_the_last_run", || {
@@ -144,8 +145,8 @@ fn drop_races_with_the_last_run() {
     });
 }
 
-/// The shutdown, the worker that holds the timer and its handle: one of them frees the payload, and nobody says anything to it
-/// afterwards.
+/// The shutdown, the worker that holds the timer and its handle race: one of them frees the payload, and no thread says
+/// anything to the payload afterwards.
 #[test]
 fn drop_and_fire_race_with_the_last_run() {
     model("drop_and_fire_race_with_the_last_run", || {
@@ -163,8 +164,8 @@ fn drop_and_fire_race_with_the_last_run() {
     });
 }
 
-/// Legal endings: (a) the arm returns `Pending`, having been acknowledged before; (b) it returns `Shut`. It is forgotten in
-/// either, and nothing fires.
+/// Legal endings: (a) the arm returns `Pending`, since it was acknowledged before; (b) the arm returns `Shut`. The
+/// arming is forgotten in either case, and nothing fires.
 #[test]
 fn arm_races_with_the_last_run() {
     model("arm_races_with_the_last_run", || {
@@ -184,9 +185,10 @@ fn arm_races_with_the_last_run() {
     });
 }
 
-/// A handler arms its own timer. Legal endings: (a) the shutdown comes before the handler, which does not run; (b) it meets the
-/// run, whose end says the last word and forgets the arming; (c) the run has ended with the timer listed again, and the
-/// shutdown's own run ends that. The last word is said once, and nothing fires afterwards.
+/// A handler arms its own timer. Legal endings: (a) the shutdown comes before the handler, which does not run; (b) the
+/// shutdown meets the run, whose end says the last word and forgets the arming; (c) the run has ended with the timer
+/// listed again, and the shutdown's own run takes that arming away. The last word is said once, and nothing fires
+/// afterwards.
 #[test]
 fn a_handler_that_arms_races_with_the_last_run() {
     model("a_handler_that_arms_races_with_the_last_run", || {
@@ -210,7 +212,7 @@ fn a_handler_that_arms_races_with_the_last_run() {
     });
 }
 
-/// The eviction and a thread that armed too late come to one timer. Legal endings: one of them has the last run.
+/// The eviction and a thread that armed too late come to one timer. Legal endings: one of the two has the last run.
 #[test]
 fn two_shutdowns_say_one_last_word() {
     model("two_shutdowns_say_one_last_word", || {
@@ -224,7 +226,7 @@ fn two_shutdowns_say_one_last_word() {
     });
 }
 
-/// Who waits for the last run is waited for, and sees that the word was said.
+/// A thread that waits for the last run returns after it, and sees that the last word was said.
 #[test]
 fn who_waits_for_the_last_run_is_told() {
     model("who_waits_for_the_last_run_is_told", || {
@@ -247,8 +249,8 @@ fn who_waits_for_the_last_run_is_told() {
     });
 }
 
-/// A timer is made while a shutdown goes through the slots. Legal endings: (a) the shutdown does not find it; (b) it begins its
-/// last run, and finds the payload whole.
+/// A timer is made while a shutdown goes through the slots. Legal endings: (a) the shutdown does not find the timer;
+/// (b) the shutdown begins the timer's last run, and finds the payload whole.
 #[test]
 fn make_races_with_the_last_run() {
     model("make_races_with_the_last_run", || {
@@ -267,9 +269,10 @@ fn make_races_with_the_last_run() {
     });
 }
 
-/// A timer in a slot that was used before is made, held by nobody who goes on, and dropped, while a shutdown comes. Legal
-/// endings: (a) the shutdown does not find it, and the next one frees it; (b) it frees it; (c) it has begun the last run, and
-/// the handle or that run's end frees it. The slot goes to the next generation.
+/// A timer in a slot that was used before is made, held by a thread that does not go on, and dropped, while a shutdown
+/// comes. Legal endings: (a) the shutdown does not find the timer, and the next shutdown frees it; (b) the shutdown
+/// frees the timer; (c) the shutdown has begun the last run, and the handle or that run's end frees the timer. The slot
+/// goes to the next generation.
 #[test]
 fn make_and_drop_race_with_the_last_run() {
     model("make_and_drop_race_with_the_last_run", || {
@@ -287,7 +290,8 @@ fn make_and_drop_race_with_the_last_run() {
             }
         });
         let shutting = StdArc::clone(&world);
-        // On a thread of its own, whose first access it is: loom would not go through this load otherwise.
+        // The shutdown is on a thread of its own, whose first access this load is: otherwise loom would not explore the
+        // load.
         let shutdown = thread::spawn(move || shutting.shut_down(|| shutting.assert_has_payload()));
         makes.join().unwrap();
         let _ = shutdown.join().unwrap();
@@ -296,7 +300,7 @@ fn make_and_drop_race_with_the_last_run() {
     });
 }
 
-/// A task that sleeps on a timer: its waker's cell, and the task.
+/// A task that sleeps on a timer, with the cell of its waker.
 struct Sleeper {
     cell: StdArc<WakerCell>,
     task: Arc<Task>,
@@ -307,7 +311,7 @@ impl Sleeper {
         Self { cell: StdArc::new(WakerCell::new()), task: Arc::new(Task::default()) }
     }
 
-    /// As `Sleep::poll_elapsed`: whether the sleep is over.
+    /// Polls as `Sleep::poll_elapsed` does. Returns whether the sleep is over.
     fn poll(&self, world: &World, arms: impl FnOnce()) -> bool {
         if self.cell.has_fired_for(DUE) {
             return true;
@@ -318,7 +322,7 @@ impl Sleeper {
         self.cell.has_fired_for(DUE) || is_shut
     }
 
-    /// Polls whenever the task was woken: whether the sleep is over.
+    /// Polls whenever the task was woken. Returns whether the sleep is over.
     fn poll_while_woken(&self, world: &World, arms: impl FnOnce()) -> bool {
         let mut is_over = self.poll(world, arms);
         while !is_over && self.task.woken.swap(false, std::sync::atomic::Ordering::Relaxed) {
@@ -329,7 +333,7 @@ impl Sleeper {
     }
 }
 
-/// What the last word is to a timer of this kind: the task that sleeps on it is woken, after the run.
+/// Shuts down with the last word for a timer of this kind: the task that sleeps on the timer is woken, after the run.
 fn shut_down_and_wake(world: &World, cell: &WakerCell) {
     let mut waker = None;
     let _ = world.shut_down(|| waker = cell.take());
@@ -338,7 +342,7 @@ fn shut_down_and_wake(world: &World, cell: &WakerCell) {
     }
 }
 
-/// Legal endings: the task sees that the timer is shut, or is woken and sees it then.
+/// Legal endings: (a) the task sees that the timer is shut; (b) the task is woken and sees it then.
 #[test]
 fn a_sleep_races_with_the_last_run() {
     model("a_sleep_races_with_the_last_run", || {
@@ -355,7 +359,8 @@ fn a_sleep_races_with_the_last_run() {
     });
 }
 
-/// The same while a worker fires the timer, whose run may end before the shutdown comes, or be met by it.
+/// The same race while a worker fires the timer. The timer's run may end before the shutdown comes, or the shutdown may
+/// meet it.
 #[test]
 fn a_sleep_and_its_firing_race_with_the_last_run() {
     model("a_sleep_and_its_firing_race_with_the_last_run", || {

@@ -1,7 +1,8 @@
-//! Models of every race, run by
+//! Models of every race. They are run by
 //! `RUSTFLAGS="--cfg tourbillon_loom" cargo test --all-features --profile loom --lib loom_tests`.
 //!
-//! Each file names its races and, for each ordering that it rests on, the model that goes red without it.
+//! Each file names its races. For each ordering that the races rest on, the file names the model that goes red without
+//! it.
 
 use crate::sync::AtomicU64;
 use std::sync::Arc;
@@ -33,10 +34,10 @@ mod watch;
 #[cfg(not(debug_assertions))]
 compile_error!("models run with debug assertions on: use `--profile loom`");
 
-/// Compiles only if the shim's atomic is loom's.
+/// This constant compiles only if the shim's atomic is loom's.
 const _THE_SHIM_IS_LOOM: fn(AtomicU64) -> loom::sync::atomic::AtomicU64 = |atomic| atomic;
 
-/// Explores `f`, says in how many executions, and fails if there was nothing to interleave.
+/// Explores `f`, prints the number of executions, and fails if there was nothing to interleave.
 fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&executions);

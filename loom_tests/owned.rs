@@ -1,6 +1,6 @@
 //! Races on an owned timer.
 //!
-//! Each row was tried: the ordering named was made `Relaxed` or the step left out.
+//! Each row was tried: the named ordering was made `Relaxed` or the step was left out.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -8,19 +8,19 @@
 //! | F3: `disarm`'s light fence | `disarm_and_arm_race_with_a_look`, `disarm_races_with_fire` |
 //! | F3: the heavy fence of `keep_due` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 3 more |
 //! | S1: no touch of a held timer, by `list` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 5 more |
-//! | S1: no touch of a running one | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
+//! | S1: no touch of a running timer | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
 //! | S1: no touch by `withdraw` | `a_disarm_tells_without_a_fence`, `disarm_and_arm_race_with_a_look`, `disarm_races_with_a_handler_that_disarms`, and 2 more |
 //! | S1: `decide` ignores touches | `disarm_and_arm_race_with_a_look`, `one_arming_of_a_held_timer_fires_once`, `touches_tell_a_look_without_a_fence`, and 1 more |
 //! | S1: `end` ignores touches | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
 //! | S1: `begin` does not consume | `one_arming_fires_once`, `one_arming_of_a_held_timer_fires_once` |
 //! | O3: `look_for` with an unknown look posts for its deadline | `two_arms` |
 //! | O3: `look_for` ignores the tag | `arm_races_with_reissue`, `touches_tell_a_look_without_a_fence`, `touches_tell_without_a_fence`, and 1 more |
-//! | O3: `look_for` is content within the unit | `arm_races_with_reissue`, `arm_races_with_shut`, `touches_tell_a_look_without_a_fence`, and 2 more |
+//! | O3: `look_for` posts no ticket within the unit | `arm_races_with_reissue`, `arm_races_with_shut`, `touches_tell_a_look_without_a_fence`, and 2 more |
 //! | O2: `listed` keeps the sequence | `arm_races_with_reissue`, `touches_tell_a_look_without_a_fence`, `touches_tell_without_a_fence`, and 1 more |
 //! | O2: `hold` takes any stamp | `two_arms` |
 //! | O5: `end` ignores a drop | `drop_races_with_fire`, `drop_races_with_running_handler`, `drop_races_with_shut_and_fire` |
-//! | O5: `release` vacates a held timer | none: its holder finds another stamp; the slot's next owner might get the same one |
-//! | O5: `shut` frees a running one | `drop_races_with_shut_and_fire` |
+//! | O5: `release` vacates a held timer | none: the timer's holder finds another stamp; the slot's next owner might get the same stamp |
+//! | O5: `shut` frees a running timer | `drop_races_with_shut_and_fire` |
 //! | `list` ignores the shutdown | `arm_races_with_shut` |
 //! | S1, S2: `change`'s Acquire | `disarm_and_arm_race_with_a_look`, `one_arming_of_a_held_timer_fires_once`, `touches_tell_a_look_without_a_fence`, and 1 more |
 //! | S1, S2: `change`'s Release | `a_disarm_tells_without_a_fence`, `drop_races_with_fire`, `drop_races_with_running_handler`, and 5 more |
@@ -40,12 +40,12 @@ use crate::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::tick::{Tick, Timestamp};
 use crate::ticket::{Posting, Ticket};
 
-/// Deadlines within one unit of a look, which the pin tells apart.
+/// Deadlines within one unit of a look, which the pin distinguishes.
 pub(super) const EARLY: Timestamp = Timestamp::from_nanos(10);
 pub(super) const DUE: Timestamp = Timestamp::from_nanos(20);
 pub(super) const LATER: Timestamp = Timestamp::from_nanos(30);
 
-/// Runs a model with deadlines in one unit, and with deadlines a unit apart, which the state tells apart.
+/// Runs a model with deadlines in one unit, and with deadlines a unit apart, which the state distinguishes.
 fn model_of_three_deadlines(name: &str, f: fn([Timestamp; 3])) {
     model(name, move || f([EARLY, DUE, LATER]));
     let apart = [EARLY, DUE, LATER].map(|deadline| Timestamp::from_nanos(deadline.as_nanos() << 20));
@@ -63,7 +63,7 @@ pub(super) struct World {
 const NONE: u64 = 0;
 /// The model's main thread, which has the timer.
 pub(super) const OWNER: usize = 0;
-/// The other one.
+/// The model's other thread.
 pub(super) const OTHER: usize = 1;
 
 impl World {
@@ -73,7 +73,7 @@ impl World {
         world
     }
 
-    /// One whose slot has no timer yet.
+    /// A world whose slot has no timer yet.
     pub(super) fn vacant() -> StdArc<Self> {
         let slab = Slab::new(2, Timestamp::ZERO);
         let index = Magazines::new().take(slab.slots()).unwrap();
@@ -82,12 +82,12 @@ impl World {
 
     /// Makes the timer in its slot, which is vacant.
     pub(super) fn make(&self) {
-        // SAFETY: the magazine gave the vacant slot, and nobody put it back.
+        // SAFETY: the magazine gave the vacant slot, and no thread put it back.
         unsafe { self.slab.write(self.index, 7) };
         self.control().own(self.pin());
     }
 
-    /// One that is armed for `deadline`, and its ticket's stamp.
+    /// A world whose timer is armed for `deadline`, and the stamp of the timer's ticket.
     pub(super) fn armed(deadline: Timestamp) -> (StdArc<Self>, u32) {
         let world = Self::new();
         assert_eq!(world.arm(OWNER, deadline), Arm::Pending);
@@ -135,7 +135,7 @@ impl World {
         self.control().disarm(self.slab.slots().barrier()).into()
     }
 
-    /// What a shard does with a due ticket. True when the timer is due.
+    /// Handles a due ticket as a shard does. Returns true if the timer is due.
     fn look(&self, who: usize, stamp: u32, now: Timestamp) -> bool {
         let mut due = vec![Ticket { tick: Tick(0), index: self.index, stamp }];
         let post_again = |posting: Posting| self.post(who, posting.stamp, posting.deadline);
@@ -143,12 +143,12 @@ impl World {
         !due.is_empty()
     }
 
-    /// What a worker does with a due timer: the deadline that it fired for.
+    /// Handles a due timer as a worker does. Returns the deadline that the timer fired for.
     fn fire(&self, who: usize, stamp: u32, now: Timestamp, handler: impl FnOnce()) -> Option<Timestamp> {
         self.fire_with(who, stamp, now, handler, || {})
     }
 
-    /// The same, with the word that the end of the run says if the shutdown met it.
+    /// As `fire`, with the last word, which the end of the run says if the shutdown met the run.
     pub(super) fn fire_with(
         &self,
         who: usize,
@@ -182,12 +182,12 @@ impl World {
         }
     }
 
-    /// A look at a due ticket, and a firing.
+    /// Looks at a due ticket, and fires its timer if that is due.
     pub(super) fn turn(&self, who: usize, stamp: u32, now: Timestamp) -> Option<Timestamp> {
         if self.look(who, stamp, now) { self.fire(who, stamp, now, || {}) } else { None }
     }
 
-    /// What fires at `now`, of all tickets that were posted. Nobody else is left.
+    /// Fires the timers that are due at `now`, of all tickets that were posted. No other thread is left.
     pub(super) fn settle(&self, now: Timestamp) -> Option<Timestamp> {
         let mut fired = None;
         for who in [OWNER, OTHER] {
@@ -214,8 +214,8 @@ impl World {
     }
 }
 
-/// Legal endings: (a) nothing fires for the old deadline, and the new one fires when it comes; (b) the old one fires, and
-/// then the new one. What was acknowledged is never lost.
+/// Legal endings: (a) nothing fires for the old deadline, and the new one fires when it comes; (b) the old one fires,
+/// and then the new one. An acknowledged arming is never lost.
 #[test]
 fn arm_races_with_fire() {
     model_of_three_deadlines("arm_races_with_fire", |[_, due, later]| {
@@ -234,7 +234,7 @@ fn arm_races_with_fire() {
     });
 }
 
-/// Once an arm was acknowledged, and no handler had begun, none begins before its deadline.
+/// Once an arm was acknowledged, and no handler had begun, no handler begins before the deadline of that arm.
 #[test]
 fn nothing_begins_before_the_last_acknowledged_deadline() {
     model("nothing_begins_before_the_last_acknowledged_deadline", || {
@@ -244,7 +244,7 @@ fn nothing_begins_before_the_last_acknowledged_deadline() {
         let shard = thread::spawn(move || {
             if other.look(OTHER, stamp, DUE) {
                 other.fire(OTHER, stamp, DUE, || {
-                    // An RMW on both sides: one of them comes first, and the other one sees it.
+                    // There is an RMW on both sides: one of them comes first, and the other one sees it.
                     begins.fetch_add(1, Ordering::AcqRel);
                 });
             }
@@ -253,22 +253,24 @@ fn nothing_begins_before_the_last_acknowledged_deadline() {
         let begun_when_acknowledged = begun.fetch_add(0, Ordering::AcqRel);
         shard.join().unwrap();
         if armed == Arm::Pending && begun_when_acknowledged == 0 {
-            // It may have begun between the acknowledgement's last look and ours only if it said so.
+            // A handler may have begun between the acknowledgement's last look and ours only if the arm returned
+            // `Running`.
             assert_eq!(begun.load(Ordering::Relaxed), 0, "begun after the acknowledgement");
         }
         assert_eq!(world.settle(LATER), Some(LATER));
     });
 }
 
-/// Legal endings: the ticket that comes early is posted again for the old deadline or for the new one; if for the old one
-/// and the new one is earlier, the arm posts one of its own. Either way a ticket is looked at in time.
+/// Legal endings: the ticket that comes early is posted again for the old deadline or for the new one. If it is posted
+/// for the old deadline, and the new one is earlier, the arm posts a ticket of its own. Either way a ticket is looked
+/// at in time.
 #[test]
 fn arm_races_with_reissue() {
     model_of_three_deadlines("arm_races_with_reissue", |[early, due, later]| {
         let (world, stamp) = World::armed(early);
         assert_eq!(world.arm(OWNER, later), Arm::Pending);
         let other = StdArc::clone(&world);
-        // The ticket is out for early: this look finds later, or due.
+        // The ticket is posted for `early`: this look finds `later`, or `due`.
         let shard = thread::spawn(move || other.turn(OTHER, stamp, early));
         assert_eq!(world.arm(OWNER, due), Arm::Pending);
         assert_eq!(shard.join().unwrap(), None);
@@ -277,8 +279,8 @@ fn arm_races_with_reissue() {
     });
 }
 
-/// Legal endings: (a) nothing fires and the disarm hears `Disarmed`; (b) it fires and the disarm hears `Running` or, the
-/// handler having ended, `Idle`.
+/// Legal endings: (a) nothing fires and the disarm returns `Disarmed`; (b) the timer fires and the disarm returns
+/// `Running` or, if the handler has ended, `Idle`.
 #[test]
 fn disarm_races_with_fire() {
     model("disarm_races_with_fire", || {
@@ -295,7 +297,7 @@ fn disarm_races_with_fire() {
     });
 }
 
-/// Legal endings: the deadline that was stored last is in force, and fires at its time, once.
+/// Legal endings: the deadline that was stored last is in force, and the timer fires at that deadline, once.
 #[test]
 fn two_arms() {
     model_of_three_deadlines("two_arms", |[_, due, later]| {
@@ -310,7 +312,8 @@ fn two_arms() {
     });
 }
 
-/// Legal endings: the handle frees the timer, whether it fired before or not; or the worker does. One of them.
+/// Legal endings: (a) the handle frees the timer, whether the timer fired before or not; (b) the worker frees it.
+/// Exactly one of them does.
 #[test]
 fn drop_races_with_fire() {
     model("drop_races_with_fire", || {
@@ -323,7 +326,8 @@ fn drop_races_with_fire() {
     });
 }
 
-/// The handler sees the payload to its end; who frees it then sees what the handler did.
+/// The handler sees the payload until the handler's end; the thread that frees the payload then sees the handler's
+/// effects.
 #[test]
 fn drop_races_with_running_handler() {
     model("drop_races_with_running_handler", || {
@@ -340,18 +344,19 @@ fn drop_races_with_running_handler() {
     });
 }
 
-/// The slot is vacant, in the next generation: freed exactly once.
+/// Asserts that the slot is vacant, in the next generation: it was freed exactly once.
 pub(super) fn assert_vacant(world: &World) {
     assert_vacant_in(world, 1);
 }
 
-/// The slot is vacant, in that generation.
+/// Asserts that the slot is vacant, in `generation`.
 pub(super) fn assert_vacant_in(world: &World, generation: u64) {
     let (id, _) = world.control().arm(world.index, DUE);
     assert!(id.is_of(generation));
 }
 
-/// A handler arms its own timer while the owner disarms it: what was stored last is in force, and fires if it is armed.
+/// A handler arms its own timer while the owner disarms it: the state that was stored last is in force, and the timer
+/// fires if it is armed.
 #[test]
 fn arm_from_inside_the_handler() {
     model("arm_from_inside_the_handler", || {
@@ -363,7 +368,7 @@ fn arm_from_inside_the_handler() {
         });
         let disarmed = world.disarm();
         match (disarmed, worker.join().unwrap()) {
-            // It never ran, so nothing armed it again.
+            // The handler never ran, so nothing armed the timer again.
             (Disarm::Disarmed, None) => assert_eq!(world.settle(LATER), None),
             (Disarm::Running | Disarm::Idle | Disarm::Disarmed, Some(DUE)) => {
                 let in_force = world.control().armed_for();
@@ -374,7 +379,7 @@ fn arm_from_inside_the_handler() {
     });
 }
 
-/// A disarmed timer keeps its ticket for the next arming; the look that finds it disarmed may come in between.
+/// A disarmed timer keeps its ticket for the next arming; the look that finds the timer disarmed may come in between.
 #[test]
 fn disarm_and_arm_race_with_a_look() {
     model_of_three_deadlines("disarm_and_arm_race_with_a_look", |[_, due, later]| {
@@ -394,8 +399,8 @@ fn disarm_and_arm_race_with_a_look() {
     });
 }
 
-/// A timer that was put off and is then disarmed keeps its ticket while its last deadline is ahead: it is looked at then,
-/// and an arming relies on that, or on none.
+/// A timer that was postponed and is then disarmed keeps its ticket while its last deadline is ahead: the ticket is
+/// looked at then. An arming relies on that ticket, or on none.
 #[test]
 fn disarm_and_arm_race_with_an_early_look() {
     model_of_three_deadlines("disarm_and_arm_race_with_an_early_look", |[early, due, later]| {
@@ -413,7 +418,7 @@ fn disarm_and_arm_race_with_an_early_look() {
     });
 }
 
-/// An arm that races with the shutdown hears of it, or is forgotten by it: nothing fires any more.
+/// An arm that races with the shutdown returns `Shut`, or the shutdown forgets the arming: nothing fires any more.
 #[test]
 fn arm_races_with_shut() {
     model("arm_races_with_shut", || {
@@ -431,7 +436,8 @@ fn arm_races_with_shut() {
     });
 }
 
-/// Legal endings: it fires for the deadline of its one arming, through the ticket that was out; or through its own. Once.
+/// Legal endings: the timer fires for the deadline of its one arming, (a) through the ticket that was out, or (b)
+/// through a ticket of its own. It fires once.
 #[test]
 fn one_arming_fires_once() {
     model("one_arming_fires_once", || {
@@ -445,7 +451,7 @@ fn one_arming_fires_once() {
     });
 }
 
-/// The same of a timer that is held, so that both the disarm and the arm touch it.
+/// The same race on a timer that is held, so that both the disarm and the arm touch it.
 #[test]
 fn one_arming_of_a_held_timer_fires_once() {
     model("one_arming_of_a_held_timer_fires_once", || {
@@ -463,7 +469,7 @@ fn one_arming_of_a_held_timer_fires_once() {
     });
 }
 
-/// Legal endings: one of them gets `Disarmed`, or both do. Nothing fires.
+/// Legal endings: one of the two disarms returns `Disarmed`, or both do. Nothing fires.
 #[test]
 fn two_disarms() {
     model("two_disarms", || {
@@ -476,9 +482,10 @@ fn two_disarms() {
     });
 }
 
-/// A handler arms its own timer, and its owner disarms it afterwards. Legal endings: (a) the handler still runs, and the disarm
-/// says that it took the arming away; (b) it has ended, and the disarm says `Armed`; (c) it ends at that moment, and finds its
-/// timer disarmed: the disarm says `Idle`, as if the handler had not armed it. Nothing fires for that arming.
+/// A handler arms its own timer, and its owner disarms the timer afterwards. Legal endings: (a) the handler still runs,
+/// and the disarm reports that it took the arming away; (b) the handler has ended, and the disarm returns `Armed`; (c)
+/// the handler ends at that moment, and its end finds the timer disarmed: the disarm returns `Idle`, as if the handler
+/// had not armed the timer. Nothing fires for that arming.
 #[test]
 fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
     model("a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away", || {
@@ -501,7 +508,7 @@ fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
     });
 }
 
-/// Who hears `Idle` of a timer that had been armed sees what its handler did.
+/// A thread whose disarm of an armed timer returns `Idle` sees the handler's effects.
 #[test]
 fn idle_sees_what_the_run_did() {
     model("idle_sees_what_the_run_did", || {
@@ -519,7 +526,7 @@ fn idle_sees_what_the_run_did() {
     });
 }
 
-/// `Disarmed` and a firing do not meet either if the handler disarms its own timer.
+/// `Disarmed` and a firing exclude each other also if the handler disarms its own timer.
 #[test]
 fn disarm_races_with_a_handler_that_disarms() {
     model("disarm_races_with_a_handler_that_disarms", || {
@@ -539,14 +546,14 @@ fn disarm_races_with_a_handler_that_disarms() {
     });
 }
 
-/// A timer that is held, the heavy fence being passed: from here on nothing rests on the light one.
+/// Makes a timer that is held, after the heavy fence: from here on nothing rests on the light fence.
 pub(super) fn held() -> (StdArc<World>, u32) {
     let (world, stamp) = World::armed(DUE);
     assert!(world.look(OWNER, stamp, DUE));
     (world, stamp)
 }
 
-/// A touch alone tells the holder, without any fence: of a first arming and of a second one.
+/// A touch alone informs the holder, without any fence, of a first arming and of a second one.
 #[test]
 fn touches_tell_without_a_fence() {
     model("touches_tell_without_a_fence", || {
@@ -565,7 +572,7 @@ fn touches_tell_without_a_fence() {
     });
 }
 
-/// The same while the shard looks.
+/// The same race while the shard looks.
 #[test]
 fn touches_tell_a_look_without_a_fence() {
     model("touches_tell_a_look_without_a_fence", || {
@@ -587,7 +594,7 @@ fn touches_tell_a_look_without_a_fence() {
     });
 }
 
-/// The same of a disarm.
+/// The same race with a disarm.
 #[test]
 fn a_disarm_tells_without_a_fence() {
     model("a_disarm_tells_without_a_fence", || {
@@ -603,7 +610,7 @@ fn a_disarm_tells_without_a_fence() {
     });
 }
 
-/// The shutdown, the holder and the handle: one of them frees the payload.
+/// The shutdown, the holder and the handle race: one of them frees the payload.
 #[test]
 fn drop_races_with_shut_and_fire() {
     model("drop_races_with_shut_and_fire", || {
@@ -623,7 +630,7 @@ fn drop_races_with_shut_and_fire() {
     });
 }
 
-/// Who waits for a run sees what its handler did.
+/// A thread that waits for a run sees the effects of the run's handler.
 #[test]
 fn who_waits_sees_what_the_run_did() {
     model("who_waits_sees_what_the_run_did", || {

@@ -1,7 +1,7 @@
 //! The shard's sleep: no wake is lost.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`, or the fence or tag left out. The models in `shard.rs` run
-//! the same with the shard's own loop.
+//! Each row was tried: the named ordering was made `Relaxed`, or the fence or tag was left out. The models in
+//! `shard.rs` run the same races with the shard's own loop.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -44,8 +44,8 @@ fn finds_earlier(reader: &mut InboxReader, until: Timestamp) -> bool {
 }
 
 /// The shard goes to sleep until 100 while a producer pushes a timer for 5. Legal endings: (a) the drain after the
-/// announcement sees it; (b) the producer unparks. A lost wake is a deadlock, which loom reports: a park has no time
-/// limit here. (tokio #6682, gRPC #11667)
+/// announcement sees the timer; (b) the producer unparks the shard. A lost wake is a deadlock, which loom reports: a
+/// park has no time limit here. (tokio #6682, gRPC #11667)
 #[test]
 fn push_races_with_park() {
     model("push_races_with_park", || {
@@ -69,7 +69,7 @@ fn push_races_with_park() {
     });
 }
 
-/// Two producers are both earlier: one of them unparks, or none when the shard was awake.
+/// Two producers push earlier timers: one of them unparks the shard, or neither does if the shard was awake.
 #[test]
 fn two_pushes_unpark_once() {
     model("two_pushes_unpark_once", || {
@@ -87,7 +87,7 @@ fn two_pushes_unpark_once() {
     });
 }
 
-/// A later timer does not wake the shard, in whatever order.
+/// A later timer does not wake the shard, in any order of the steps.
 #[test]
 fn a_later_push_does_not_wake() {
     model("a_later_push_does_not_wake", || {
@@ -125,7 +125,7 @@ fn unpark_before_park_is_kept() {
     });
 }
 
-/// A shard that is going to sleep while the engine is closed does not, or is woken.
+/// If the engine is closed while a shard is going to sleep, the shard stays awake or is woken.
 #[test]
 fn close_races_with_park() {
     model("close_races_with_park", || {
@@ -143,7 +143,7 @@ fn close_races_with_park() {
     });
 }
 
-/// A withdrawal that races with a close does not undo it.
+/// A withdrawal that races with a close does not undo the close.
 #[test]
 fn close_races_with_withdraw() {
     model("close_races_with_withdraw", || {
@@ -158,12 +158,13 @@ fn close_races_with_withdraw() {
     });
 }
 
-/// Who takes an announcement away sees what the shard did before it: its adoption of the thread.
+/// A thread that takes an announcement away sees the shard's writes before the announcement: its adoption of the
+/// thread.
 #[test]
 fn an_announcement_brings_its_thread() {
     use crate::sync::UnsafeCell;
     struct Adopted(UnsafeCell<bool>, Parker);
-    // SAFETY: written before the announcement, read by who takes it away.
+    // SAFETY: the cell is written before the announcement, and read by the thread that takes the announcement away.
     unsafe impl Sync for Adopted {}
     // SAFETY: as above.
     unsafe impl Send for Adopted {}
@@ -172,7 +173,7 @@ fn an_announcement_brings_its_thread() {
         let shared = StdArc::new(Adopted(UnsafeCell::new(false), Parker::new(Roster::new(1))));
         let shard_shared = StdArc::clone(&shared);
         let shard = thread::spawn(move || {
-            // SAFETY: nobody reads before the announcement.
+            // SAFETY: no thread reads before the announcement.
             shard_shared.0.with_mut(|adopted| unsafe { *adopted = true });
             assert!(shard_shared.1.sleep(None, || true, || true));
         });

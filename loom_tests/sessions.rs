@@ -1,6 +1,6 @@
-//! Sessions against stopping.
+//! Races of sessions with a stop.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`, or the step changed as it says.
+//! Each row was tried: the named ordering was made `Relaxed`, or the step was changed as the row says.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -17,7 +17,7 @@ use super::model;
 use crate::sessions::Sessions;
 use crate::sync::{AtomicU64, Ordering, StdArc, UnsafeCell, thread};
 
-/// What handlers and the eviction write without an ordering of their own.
+/// An engine with a cell, which handlers and the eviction write without an ordering of their own.
 struct Engine {
     sessions: Sessions,
     cell: UnsafeCell<u32>,
@@ -43,7 +43,7 @@ impl Engine {
         self.cell.with(|cell| unsafe { *cell })
     }
 
-    /// A session as `engine::fire` has it. True when it fired.
+    /// Makes a session as `engine::fire` does. Returns true if it fired.
     fn session(&self) -> bool {
         self.sessions.begin();
         let fires = !self.sessions.is_stopping();
@@ -61,8 +61,8 @@ impl Engine {
     }
 }
 
-/// Legal endings: (a) the session fires, and the shutdown that finds the engine quiet sees it; (b) it fires nothing.
-/// A session that fires after that would race with the read here.
+/// Legal endings: (a) the session fires, and the shutdown that finds the engine quiet sees the session's write; (b) the
+/// session fires nothing. A session that fires after that would race with the read here.
 #[test]
 fn a_quiet_engine_has_what_its_handlers_did() {
     model("a_quiet_engine_has_what_its_handlers_did", || {
@@ -78,7 +78,7 @@ fn a_quiet_engine_has_what_its_handlers_did() {
     });
 }
 
-/// The same with another session beside it, whose changes of the word come between.
+/// The same race with another session beside it, whose changes of the word come between.
 #[test]
 fn another_session_hides_nothing() {
     model("another_session_hides_nothing", || {
@@ -98,7 +98,8 @@ fn another_session_hides_nothing() {
     });
 }
 
-/// Legal endings: (a) the shutdown finds the engine quiet at once; (b) one of two sessions is the last, and says so.
+/// Legal endings: (a) the shutdown finds the engine quiet at once; (b) one of two sessions is the last one, and its
+/// `end` says so.
 #[test]
 fn the_last_end_says_so_or_stop_finds_quiet() {
     model("the_last_end_says_so_or_stop_finds_quiet", || {
@@ -120,7 +121,7 @@ fn the_last_end_says_so_or_stop_finds_quiet() {
     });
 }
 
-/// Legal endings: one of two stops is the first, whichever; the other one sees what that evicted.
+/// Legal endings: either of two stops is the first, and the other one sees the first one's eviction.
 #[test]
 fn the_second_stop_has_what_the_first_evicted() {
     fn shut_down(engine: &Engine) -> bool {

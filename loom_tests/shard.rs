@@ -1,9 +1,10 @@
-//! A shard's thread as it is shipped, `Crew::serve` with a real wheel, lanes and parker, against those that wake it.
+//! A shard's thread as it is shipped, `Crew::serve` with a real wheel, lanes and parker, against the threads that wake
+//! it.
 //!
 //! A wake that is lost leaves the shard's thread parked for ever, which loom reports as a deadlock: a park has no time
 //! limit here.
 //!
-//! Each row was tried: the step named was left out of `src`.
+//! Each row was tried: the named step was left out of `src`.
 //!
 //! | left out | model that goes red |
 //! |----------|---------------------|
@@ -12,12 +13,12 @@
 //! | K1: `sleep` announces nothing | all five |
 //! | K1: `sleep` ignores `may_sleep` | all five |
 //! | K1: `may_sleep` does not drain | all but `a_wanted_sweep_races_with_sleep` |
-//! | K1: `may_sleep` ignores what is due earlier | all but `a_wanted_sweep_races_with_sleep` |
+//! | K1: `may_sleep` ignores a timer that is due earlier | all but `a_wanted_sweep_races_with_sleep` |
 //! | K1: `may_sleep` ignores a wanted sweep | `a_wanted_sweep_races_with_sleep` |
 //! | `want_sweep` wakes before it sets the flag, or does not wake | `a_wanted_sweep_races_with_sleep` |
 //! | `sleep` does not withdraw | `two_pushes_race_with_two_sleeps`, `a_wanted_sweep_races_with_sleep` |
 //! | X3: a lane that is taken over does not arrive | all but `a_wanted_sweep_races_with_sleep` |
-//! | `sleep` ignores that the parker is closed | none: `park` looks at the word once more |
+//! | `sleep` ignores that the parker is closed | none: `park` loads the word once more |
 
 use super::model;
 use crate::clock::{Clock, EngineClock};
@@ -53,7 +54,7 @@ impl Clock for Frozen {
     }
 }
 
-/// An engine of one shard, which is over when it has fired `last` timers.
+/// An engine of one shard, which ends when it has fired `last` timers.
 struct World {
     shared: StdArc<ShardShared>,
     slots: StdArc<Slots>,
@@ -94,7 +95,7 @@ impl World {
         let index = magazines.take(&self.slots).unwrap();
         let (_, stamp) = self.slots.control(index).arm(index, deadline);
         let _ = lane.push(Posting { deadline, index, stamp });
-        // Closed once it has fired, which may be by now.
+        // The parker is closed once the last timer has fired, which may be by now.
         let _: Notified = self.shared.parker.notify(deadline);
     }
 
@@ -119,8 +120,8 @@ impl Fire for World {
     fn handover_taken(&self, _: usize) {}
 }
 
-/// A timer that is due is pushed while the shard, which has nothing, goes to sleep. Legal endings: (a) the turn finds it;
-/// (b) the drain after the announcement does; (c) the producer wakes the shard. (tokio #6682, gRPC #11667)
+/// A due timer is pushed while the shard, which has no timer, goes to sleep. Legal endings: (a) the turn finds the
+/// timer; (b) the drain after the announcement finds it; (c) the producer wakes the shard. (tokio #6682, gRPC #11667)
 #[test]
 fn push_races_with_sleep() {
     model("shard::push_races_with_sleep", || {
@@ -133,7 +134,7 @@ fn push_races_with_sleep() {
     });
 }
 
-/// The same while the shard has a timer that is ahead, and is woken for those that are due before it only.
+/// The same race while the shard has a timer that is ahead, and is woken only for timers that are due before it.
 #[test]
 fn push_races_with_sleep_until_later() {
     model("push_races_with_sleep_until_later", || {
@@ -173,7 +174,7 @@ fn two_pushes_race_with_two_sleeps() {
     });
 }
 
-/// A sweep is wanted while the shard goes to sleep: it does not sleep before it has swept.
+/// A sweep is wanted while the shard goes to sleep: the shard does not sleep before it has swept.
 #[test]
 fn a_wanted_sweep_races_with_sleep() {
     model("a_wanted_sweep_races_with_sleep", || {

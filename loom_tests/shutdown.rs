@@ -1,6 +1,6 @@
 //! Scheduling while the engine ends.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`, or the fence or tag left out.
+//! Each row was tried: the named ordering was made `Relaxed`, or the fence or tag was left out.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -36,7 +36,7 @@ fn core() -> StdArc<Core<u32>> {
     Core::new(settings, Box::new(|_, _| {})).0
 }
 
-/// Schedules a timer with payload 7. True when its id is the scheduler's; else the payload came back.
+/// Schedules a timer with payload 7. Returns true if the scheduler has the timer's id; otherwise the payload came back.
 fn schedules(core: &Core<u32>) -> bool {
     let mut local = Local::new(core, 0);
     match core.reserve(&mut local) {
@@ -48,13 +48,13 @@ fn schedules(core: &Core<u32>) -> bool {
     }
 }
 
-/// A shutdown as it is where it must not wait: how many timers it returns.
+/// Shuts down as a caller does that must not wait; returns the number of timers that come back.
 fn shut_down(core: &Core<u32>) -> usize {
     core.stop().map_or(0, |right| core.evict(right).len())
 }
 
 /// Legal endings: (a) the shutdown returns the timer and the scheduler has its id; (b) the scheduler has the payload
-/// back. Never both, never neither. (netty #14081)
+/// back. Exactly one of them happens. (netty #14081)
 #[test]
 fn schedule_races_with_shutdown() {
     model("schedule_races_with_shutdown", || {
@@ -68,9 +68,9 @@ fn schedule_races_with_shutdown() {
     });
 }
 
-/// A shutdown and the drop right after it, which drops the payloads that it gets. The scheduler may be preempted after
-/// the first eviction has passed its slot and before it takes its timer back. Legal endings: as above; the second
-/// shutdown gets nothing.
+/// A shutdown is followed by the drop, which drops the payloads that it gets. The scheduler may be preempted after the
+/// first eviction has passed its slot and before it takes its timer back. Legal endings: as in
+/// `schedule_races_with_shutdown`; the second shutdown gets nothing.
 #[test]
 fn schedule_races_with_a_shutdown_and_the_drop_after_it() {
     model("schedule_races_with_a_shutdown_and_the_drop_after_it", || {

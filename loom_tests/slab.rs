@@ -1,6 +1,6 @@
 //! Slots that change hands.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`, or the fence or tag left out.
+//! Each row was tried: the named ordering was made `Relaxed`, or the fence or tag was left out.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -9,9 +9,9 @@
 //! | D1: `take_magazine`'s swap that fails | `takers_and_a_giver_never_share_a_slot`, `a_magazine_is_split` |
 //! | D2: the tag, in both | `takers_and_a_giver_never_share_a_slot` |
 //! | `give` counts the slots after it publishes them | `a_chain_changes_hands` |
-//! | `take` discounts what it splits off | `a_magazine_is_split` |
-//! | `take` keeps what it splits off | `a_magazine_is_split`, `a_chain_changes_hands` |
-//! | a thread that finds nothing does not look again | `a_magazine_is_split` |
+//! | `take` discounts the slots that it splits off | `a_magazine_is_split` |
+//! | `take` keeps the slots that it splits off | `a_magazine_is_split`, `a_chain_changes_hands` |
+//! | a thread that finds no magazine does not look again | `a_magazine_is_split` |
 //! | G2: `grow` | `two_threads_grow_one_segment` |
 //! | G2: `get` | `two_threads_grow_one_segment` |
 
@@ -20,7 +20,7 @@ use crate::slab::{Magazine, Magazines, Slab};
 use crate::sync::{StdArc, thread};
 use crate::tick::Timestamp;
 
-/// A slot vacated by one thread is taken by another: its links and its payload cell come along.
+/// A slot that one thread has vacated is taken by another thread: the slot's links and its payload cell come along.
 #[test]
 fn a_magazine_changes_hands() {
     model("a_magazine_changes_hands", || {
@@ -48,8 +48,8 @@ fn a_magazine_changes_hands() {
     });
 }
 
-/// Two threads take magazines while one of them gives one back: nobody gets a slot that another has. With an untagged
-/// depot this is where ABA strikes.
+/// Two threads take magazines while one of them gives one back: no thread gets a slot that another has. ABA would
+/// strike here with an untagged depot.
 #[test]
 fn takers_and_a_giver_never_share_a_slot() {
     model("takers_and_a_giver_never_share_a_slot", || {
@@ -109,8 +109,8 @@ fn a_chain_changes_hands() {
     });
 }
 
-/// Two threads want a slot each, of a magazine of two that is all there is left: it is split. The thread that comes second
-/// waits for the rest if it must.
+/// Two threads want a slot each, and one magazine of two slots is all that is left: it is split. The thread that comes
+/// second waits for the rest if it must.
 #[test]
 fn a_magazine_is_split() {
     model("a_magazine_is_split", || {
@@ -134,7 +134,7 @@ fn fresh(slab: &Slab<u32>, count: usize) -> Vec<u32> {
     (0..count).map(|_| magazines.take(slab.slots()).unwrap()).collect()
 }
 
-/// Legal endings: both threads use one segment, whoever made it.
+/// Legal endings: both threads use one segment, whichever thread made it.
 #[test]
 fn two_threads_grow_one_segment() {
     model("two_threads_grow_one_segment", || {

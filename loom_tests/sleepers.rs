@@ -1,6 +1,6 @@
 //! A pool's sleep: no offer is lost.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`, or the fence left out.
+//! Each row was tried: the named ordering was made `Relaxed`, or the fence was left out.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -16,7 +16,7 @@ use crate::roster::Roster;
 use crate::sleepers::Sleepers;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, StdArc, UnsafeCell, thread};
 
-/// Work as a model has it: a number of things to do, which order nothing.
+/// A pool whose work is a number of things to do, which order nothing.
 struct Pool {
     work: AtomicU64,
     closed: AtomicBool,
@@ -42,7 +42,7 @@ impl Pool {
         self.work.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
-    /// A thread that ends when it has taken something.
+    /// Runs a thread, which ends when it has taken something.
     fn take_one(&self, n: usize) {
         self.sleepers.enter_current_thread(n);
         while !self.take() {
@@ -51,8 +51,8 @@ impl Pool {
     }
 }
 
-/// A thread goes to sleep while work is offered. Legal endings: (a) it finds the work when it looks once more; (b) it is
-/// woken. A lost offer is a deadlock, which loom reports.
+/// A thread goes to sleep while work is offered. Legal endings: (a) the thread finds the work when it looks once more;
+/// (b) the thread is woken. A lost offer is a deadlock, which loom reports.
 #[test]
 fn an_offer_races_with_sleep() {
     model("an_offer_races_with_sleep", || {
@@ -81,7 +81,7 @@ fn two_offers_wake_two() {
     });
 }
 
-/// The pool is closed while a thread goes to sleep: it sees that, or is woken.
+/// The pool is closed while a thread goes to sleep: the thread sees that, or is woken.
 #[test]
 fn closing_races_with_sleep() {
     model("closing_races_with_sleep", || {
@@ -99,12 +99,12 @@ fn closing_races_with_sleep() {
     });
 }
 
-/// Who takes a thread's bit away sees what the thread did before it set it: that it adopted itself. The cell stands for
-/// that, which loom does not track.
+/// A thread that takes a sleeper's bit away sees the sleeper's writes before it set the bit: its adoption of itself.
+/// The cell stands for the adoption, which loom does not track.
 #[test]
 fn a_bit_brings_its_thread() {
     struct Adopted(UnsafeCell<bool>, Sleepers);
-    // SAFETY: written before the bit is set, read by who takes it away.
+    // SAFETY: the cell is written before the bit is set, and read by the thread that takes the bit away.
     unsafe impl Sync for Adopted {}
     // SAFETY: as above.
     unsafe impl Send for Adopted {}
@@ -113,7 +113,7 @@ fn a_bit_brings_its_thread() {
         let shared = StdArc::new(Adopted(UnsafeCell::new(false), Sleepers::new(Roster::new(1))));
         let sleeper = StdArc::clone(&shared);
         let thread = thread::spawn(move || {
-            // SAFETY: nobody reads before the bit is set.
+            // SAFETY: no thread reads before the bit is set.
             sleeper.0.with_mut(|adopted| unsafe { *adopted = true });
             sleeper.1.enter_current_thread(0);
             sleeper.1.sleep_unless(0, || false);

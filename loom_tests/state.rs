@@ -1,6 +1,6 @@
 //! Races on one timer's state word.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`, or the fence or tag left out.
+//! Each row was tried: the named ordering was made `Relaxed`, or the fence or tag was left out.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -34,7 +34,7 @@ fn armed() -> (StdArc<Slab<u32>>, TimerId, u32) {
     (slab, id, stamp)
 }
 
-/// What a canceller does: the payload, if it won.
+/// Cancels as a canceller does. Returns the payload, if the cancel won.
 fn cancel(slab: &Slab<u32>, id: TimerId) -> Result<u32, Cancel> {
     match slab.slots().control(id.index()).cancel(id) {
         // SAFETY: the cancel won.
@@ -43,7 +43,7 @@ fn cancel(slab: &Slab<u32>, id: TimerId) -> Result<u32, Cancel> {
     }
 }
 
-/// What a worker does: the payload, if it won; the slot is vacated.
+/// Fires as a worker does. Returns the payload, if the claim won; the slot is vacated then.
 fn fire(slab: &Slab<u32>, id: TimerId, stamp: u32, now: Timestamp) -> Option<u32> {
     let control = slab.slots().control(id.index());
     match control.claim(stamp, now) {
@@ -59,8 +59,8 @@ fn fire(slab: &Slab<u32>, id: TimerId, stamp: u32, now: Timestamp) -> Option<u32
     }
 }
 
-/// Legal endings: (a) the canceller gets the payload and nothing fires; (b) it fires and the canceller hears `Running`
-/// or `Gone`. The timer was armed on another thread than either.
+/// Legal endings: (a) the canceller gets the payload and nothing fires; (b) the timer fires and the cancel returns
+/// `Running` or `Gone`. The timer was armed on a third thread.
 #[test]
 fn cancel_races_with_fire() {
     model("cancel_races_with_fire", || {
@@ -80,14 +80,14 @@ fn cancel_races_with_fire() {
         producer.join().unwrap();
         match (&cancelled, fired) {
             (Ok(7), None) | (Err(Cancel::Running | Cancel::Gone), Some(7)) => {}
-            // Both looked before the timer was armed.
+            // The canceller and the worker both looked before the timer was armed.
             (Err(Cancel::Gone), None) => assert_eq!(cancel(&slab, id), Ok(7)),
             _ => panic!("{cancelled:?} and {fired:?}"),
         }
     });
 }
 
-/// Legal endings: one of them gets the payload, the other hears `Gone`.
+/// Legal endings: one of the two cancels gets the payload, the other one returns `Gone`.
 #[test]
 fn two_cancels_one_wins() {
     model("two_cancels_one_wins", || {
@@ -99,7 +99,7 @@ fn two_cancels_one_wins() {
     });
 }
 
-/// Legal endings: the shutdown evicts it, or the canceller gets it; not both.
+/// Legal endings: the shutdown evicts the timer, or the canceller gets it; not both.
 #[test]
 fn cancel_races_with_eviction() {
     model("cancel_races_with_eviction", || {
@@ -111,12 +111,12 @@ fn cancel_races_with_eviction() {
     });
 }
 
-/// Who was told that a handler runs, and waited for its end, sees what the handler wrote.
+/// A thread that found a handler running, and waited for its end, sees the handler's writes.
 #[test]
 fn who_waits_sees_what_the_handler_did() {
     use crate::sync::UnsafeCell;
     struct Effect(UnsafeCell<u32>);
-    // SAFETY: written by the handler, read by who saw it end.
+    // SAFETY: the cell is written by the handler, and read by the thread that saw the handler end.
     unsafe impl Sync for Effect {}
     // SAFETY: as above.
     unsafe impl Send for Effect {}
@@ -128,7 +128,7 @@ fn who_waits_sees_what_the_handler_did() {
         let worker = thread::spawn(move || {
             let control = firing.slots().control(id.index());
             let Claim::Won { generation, .. } = control.claim(stamp, DUE) else { return false };
-            // SAFETY: the claim won; nobody reads before the end.
+            // SAFETY: the claim won; no thread reads before the end.
             written.0.with_mut(|effect| unsafe { *effect = 1 });
             control.finish(generation)
         });
@@ -143,7 +143,8 @@ fn who_waits_sees_what_the_handler_did() {
     });
 }
 
-/// A read deadline is the timer's own or none: never the links of its vacant slot, nor a later owner's deadline.
+/// A read deadline is the timer's own, or there is none. It is never a link of its vacant slot, nor a later owner's
+/// deadline.
 #[test]
 fn a_read_deadline_is_the_timers_own() {
     model("a_read_deadline_is_the_timers_own", || {

@@ -1,8 +1,8 @@
-//! The clock's line: a reader sees one piece of it, and one writer at a time makes the next.
+//! The clock's line: a reader sees one piece of the line, and one writer at a time makes the next piece.
 //!
 //! The counter and the true time are one number that no model tracks: a read of it orders nothing.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`, or the fence left out.
+//! Each row was tried: the named ordering was made `Relaxed`, or the fence was left out.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -18,12 +18,12 @@ use crate::clock::{AHEAD_NANOS, Source, UpperClock};
 use crate::sync::{Arc, thread};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What one read takes.
+/// The time that one read takes.
 const READ: u64 = 100;
 
 struct World {
     nanos: AtomicU64,
-    /// What the true time is beyond the counter.
+    /// The amount by which the true time is ahead of the counter.
     beyond: AtomicU64,
 }
 
@@ -106,7 +106,7 @@ fn the_calibration_changes_hands() {
     });
 }
 
-/// Two threads make the first calls of a process: nothing is published yet that would order them besides.
+/// Two threads make the first calls of a process: nothing is published yet that would order them otherwise.
 #[test]
 fn the_first_sample_changes_hands() {
     model("the_first_sample_changes_hands", || {

@@ -1,6 +1,6 @@
 //! Races between a task that polls a sleep and the firing that wakes it.
 //!
-//! Each row was tried: the ordering named was made `Relaxed`.
+//! Each row was tried: the named ordering was made `Relaxed`.
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
@@ -20,7 +20,7 @@ use std::task::Wake;
 
 const DUE: Timestamp = Timestamp::from_nanos(20);
 
-/// A task, as far as it matters: whether it was woken.
+/// A task, reduced to whether it was woken.
 #[derive(Default)]
 pub(super) struct Task {
     pub(super) woken: AtomicBool,
@@ -38,7 +38,7 @@ impl Task {
     }
 }
 
-/// A poll: whether the sleep is over.
+/// Polls once. Returns whether the sleep is over.
 fn poll(cell: &WakerCell, task: &Arc<Task>) -> bool {
     cell.register(&Arc::clone(task).into());
     cell.has_fired_for(DUE)
@@ -50,7 +50,7 @@ fn fire(cell: &WakerCell) {
     }
 }
 
-/// Legal endings: the poll sees that the deadline has passed, or its task is woken. No wake is lost.
+/// Legal endings: (a) the poll sees that the deadline has passed; (b) its task is woken. No wake is lost.
 #[test]
 fn poll_races_with_fire() {
     model("poll_races_with_fire", || {
@@ -65,7 +65,7 @@ fn poll_races_with_fire() {
     });
 }
 
-/// Legal endings: the poll sees that the timer is shut, or its task is woken.
+/// Legal endings: (a) the poll sees that the timer is shut; (b) its task is woken.
 #[test]
 fn poll_races_with_shutdown() {
     model("poll_races_with_shutdown", || {
@@ -85,7 +85,7 @@ fn poll_races_with_shutdown() {
     });
 }
 
-/// A task polled, and another one afterwards: unless that saw the end, it is the one that is woken.
+/// One task polls, and another one afterwards. Unless the second one saw the end, it is the one that is woken.
 #[test]
 fn the_last_waker_wins() {
     model("the_last_waker_wins", || {
@@ -99,7 +99,8 @@ fn the_last_waker_wins() {
     });
 }
 
-/// A firing for an earlier deadline, and the next one: a task that waits for the later one is woken by it.
+/// A firing for an earlier deadline is followed by the next one: a task that waits for the later deadline is woken by
+/// the later firing.
 #[test]
 fn a_firing_for_an_earlier_deadline_loses_no_wake() {
     model("a_firing_for_an_earlier_deadline_loses_no_wake", || {

@@ -1,6 +1,7 @@
-//! The watch over leaders that run handlers, and the permits to run them: no handler is left unwatched, no job unrun.
+//! The watch over leaders that run handlers, and the permits to run them: every handler is watched, and every job is
+//! run.
 //!
-//! Each row was tried: the fence or step named was left out of `src`.
+//! Each row was tried: the named fence or step was left out of `src`.
 //!
 //! | left out | model that goes red |
 //! |----------|---------------------|
@@ -44,8 +45,8 @@ impl Clock for Frozen {
     }
 }
 
-/// A leader begins its handlers while the watcher, which has seen none for a while, leaves. Legal endings: (a) the watcher
-/// sees the leader and stays; (b) the leader sees that no thread watches, and wakes one.
+/// A leader begins its handlers while the watcher, which has seen no handlers for a while, leaves. Legal endings: (a)
+/// the watcher sees the leader and stays; (b) the leader sees that no thread watches, and wakes one.
 #[test]
 fn a_leader_begins_while_the_watcher_leaves() {
     model("a_leader_begins_while_the_watcher_leaves", || {
@@ -106,8 +107,8 @@ impl Fire for HeldUp {
     fn handover_taken(&self, _: usize) {}
 }
 
-/// A handler holds up its shard's leader. The other thread takes the shard over, and the leader stands by once the handler
-/// has returned. A shard that nobody takes over leaves the handler waiting for ever.
+/// A handler holds up its shard's leader. The other thread takes the shard over, and the leader stands by once the
+/// handler has returned. If no thread takes the shard over, the handler waits for ever.
 #[test]
 fn a_shard_is_taken_over_from_a_leader_that_is_held_up() {
     model("a_shard_is_taken_over_from_a_leader_that_is_held_up", || {
@@ -133,7 +134,7 @@ fn a_shard_is_taken_over_from_a_leader_that_is_held_up() {
     });
 }
 
-/// Counts what it fires.
+/// A firing side that counts the tickets that it fires.
 struct Count {
     fired: AtomicU64,
 }
@@ -150,9 +151,9 @@ impl Fire for Count {
     fn handover_taken(&self, _: usize) {}
 }
 
-/// The only permit comes back while a job is pushed and a thread goes to sleep. Legal endings: (a) the thread finds both
-/// before it sleeps; (b) the push wakes it; (c) the permit's drop does. The queue itself is no part of the model: what is
-/// pushed is seen at once.
+/// The only permit comes back while a job is pushed and a thread goes to sleep. Legal endings: (a) the thread finds
+/// both before it sleeps; (b) the push wakes the thread; (c) the permit's drop wakes it. The queue itself is no part of
+/// the model: a pushed job is seen at once.
 #[test]
 fn a_permit_comes_back_while_a_job_is_pushed() {
     model("a_permit_comes_back_while_a_job_is_pushed", || {

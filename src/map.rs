@@ -1,17 +1,17 @@
-//! A map that many threads change: shards, each a table behind a lock of its own.
+//! A map that many threads change. It consists of shards, each a table behind a lock of its own.
 //!
-//! The locks sleep. A lock that spins does well until its holder is preempted, and with a few keys and more threads than cores a
-//! holder always is. There are many shards, so that the growth of one table, which happens under its lock, is short: each table has
-//! a small part of the keys.
+//! The locks sleep. A lock that spins does well until its holder is preempted. With a few keys and more threads than
+//! cores, a holder is always preempted. There are many shards, so that the growth of one table, which happens under its
+//! lock, is short: each table has a small part of the keys.
 //!
 //! # Under a lock
-//! Hashing, comparing and cloning a key, and the closures that are passed to a method. What is taken out comes back, to be dropped
-//! where nothing is locked.
+//! Hashing, comparing and cloning a key, and the closures that are passed to a method, run under a lock. Entries that
+//! are taken out are returned, to be dropped where nothing is locked.
 //!
 //! # Synchronisation
-//! Each method takes the lock of the key's shard; a method of the whole map takes each lock in turn, an empty shard's, too. So an
-//! entry that was inserted is found by a [`take_all`](LockedMap::take_all) that begins later, and what happened before the
-//! `take_all` is seen by a thread that inserts an entry which it missed.
+//! Each method takes the lock of the key's shard. A method of the whole map takes each lock in turn, an empty shard's
+//! lock, too. So a [`take_all`](LockedMap::take_all) that begins after an entry was inserted finds that entry. A thread
+//! that inserts an entry which a `take_all` missed sees everything that happened before that `take_all`.
 
 use crate::engine::ignore_poison;
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -20,12 +20,12 @@ use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use std::hash::RandomState;
 
-/// Shards of a map that many threads change.
+/// The number of shards of a map that many threads change.
 const SHARDS: usize = 256;
 
 type Table<K, V> = HashTable<(K, V)>;
 
-/// On a line of its own, as its lock is written by each that enters.
+/// A shard. It is on a cache line of its own, since each thread that enters writes its lock.
 #[repr(align(64))]
 struct Shard<K, V>(RwLock<Table<K, V>>);
 
@@ -46,14 +46,14 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         Self::with_shards(SHARDS)
     }
 
-    /// A map of which little is wanted: a power of two of shards.
+    /// A map with `shards` shards, a power of two; few are enough for a map of little use.
     pub(crate) fn with_shards(shards: usize) -> Self {
         assert!(shards.is_power_of_two());
         let shards = (0..shards).map(|_| Shard(RwLock::new(HashTable::new()))).collect();
         Self { hasher: RandomState::new(), shards }
     }
 
-    /// Locks the shard of a key, to look at its entry or to make one.
+    /// Locks the shard of a key, to look at the key's entry or to make one.
     pub(crate) fn entry<Q: Hash + ?Sized>(&self, key: &Q) -> Entry<'_, K, V>
     where
         K: Borrow<Q>,
@@ -62,7 +62,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         Entry { table: self.shard(hash).write(), hasher: &self.hasher, hash }
     }
 
-    /// What `f` makes of the entry of a key, which others may read meanwhile.
+    /// Calls `f` with the value of a key and returns its result. Other threads may read the entry meanwhile.
     pub(crate) fn read<Q: Hash + Eq + ?Sized, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
     where
         K: Borrow<Q>,
@@ -126,7 +126,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         self.shards.iter().all(|shard| shard.read().is_empty())
     }
 
-    /// By bits that no table looks at: it takes the lowest, and the seven highest.
+    /// The shard of a hash, chosen by bits that no table looks at: a table takes the lowest, and the seven highest.
     fn shard(&self, hash: u64) -> &Shard<K, V> {
         &self.shards[(hash >> 48) as usize & (self.shards.len() - 1)]
     }

@@ -1,13 +1,13 @@
-//! Why a key has not the entry that was wanted, with key and value handed back.
+//! The reasons why a key was not scheduled or moved, with key and value handed back.
 
 use crate::error::ScheduleErrorKind;
 use core::fmt;
 
-/// Why a key was not scheduled.
+/// The reason why a key was not scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyedErrorKind {
-    /// The key has an entry, and was to be scheduled only if it had none.
+    /// The key has an entry, and the mode does not allow replacing it.
     Present,
     /// The engine refused the timer.
     Refused(ScheduleErrorKind),
@@ -22,13 +22,13 @@ impl fmt::Display for KeyedErrorKind {
     }
 }
 
-/// A key that was not scheduled, and its value.
+/// The error for a key that was not scheduled; it returns the key and its value.
 pub struct KeyedError<K, V> {
-    /// Why.
+    /// The reason.
     pub kind: KeyedErrorKind,
     /// The key.
     pub key: K,
-    /// What would have been scheduled.
+    /// The value that would have been scheduled.
     pub value: V,
 }
 
@@ -46,7 +46,7 @@ impl<K, V> fmt::Display for KeyedError<K, V> {
 
 impl<K, V> std::error::Error for KeyedError<K, V> {}
 
-/// Why the entry of a key was not moved; it is as it was.
+/// The reason why the entry of a key was not moved; the entry is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MoveError {

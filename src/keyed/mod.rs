@@ -1,9 +1,9 @@
-//! Timers by key: one for each key, replaced, moved and cancelled by it.
+//! Timers by key: at most one for each key, replaced, moved and cancelled by the key.
 //!
-//! An engine's timers are named by ids that it gives. Here they are named by what the user has anyway: a request's number,
-//! a session's name. A [`Keyed`] is a default job for entries of a key and a value, on the threads of a
-//! [`TaskEngine`](crate::task::TaskEngine). Where a value has a place of its own that the timer can live in, such as a
-//! connection, a [`Timer`](crate::Timer) is better: it needs no map, and is armed for a tenth of the price.
+//! An engine's timers are named by ids that the engine gives. Here they are named by keys that the user has anyway: a
+//! request's number, a session's name. A [`Keyed`] is one job for all its entries of a key and a value, on the threads
+//! of a [`TaskEngine`](crate::task::TaskEngine). If a value has a place of its own that the timer can live in, such as
+//! a connection, a [`Timer`](crate::Timer) is better: it needs no map, and is armed for a tenth of the price.
 //!
 //! ```
 //! use std::time::Duration;
@@ -25,12 +25,14 @@
 //!
 //! # Who wins
 //!
-//! The map decides, under the lock of the key's shard: the timer of an entry takes it out of the map before the job runs,
-//! and finds nothing where a replacing, moving or cancelling call came before, even one that came after the engine had begun
-//! with it. So each generation of a key ends in exactly one way: its job runs, or it is replaced, cancelled or drained, and
-//! then its value comes back and its job has not begun and does not. No entry outlives its timer.
+//! The map decides, under the lock of the key's shard. The timer of an entry takes the entry out of the map before the
+//! job runs. The timer finds nothing where a replacing, moving or cancelling call came before, even a call that came
+//! after the engine had begun with the timer. So each generation of a key ends in exactly one way. Either its job runs,
+//! or the generation is replaced, cancelled or drained: then its value comes back, and its job has not begun and does
+//! not begin later. No entry outlives its timer.
 //!
-//! Hashing, comparing, cloning and dropping a key happen under that lock: they must not call the same `Keyed`.
+//! Hashing, comparing, cloning and dropping a key happen under that lock, so these operations must not call the same
+//! `Keyed`.
 
 mod error;
 
@@ -48,36 +50,37 @@ use core::fmt;
 use core::hash::Hash;
 use core::time::Duration;
 
-/// How scheduling a key ended.
+/// The outcome of scheduling a key.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "it may have a value"]
 pub enum Placed<V> {
     /// The key had no entry, and has one now.
     New,
-    /// The key has a new entry; here is the old one's value, whose job does not run.
+    /// The key has a new entry. This is the old entry's value, whose job does not run.
     Replaced(V),
-    /// The key has the entry that it had; here is the new value.
+    /// The key keeps the entry that it had. This is the new value.
     Kept(V),
 }
 
-/// Timers by key. Clones are of the same keys; with the last of them the entries go, and their jobs do not run.
+/// Timers by key. Clones share the keys. Dropping the last clone drops the entries, and their jobs do not run.
 pub struct Keyed<K: Key, V: Send + 'static> {
     shared: StdArc<Shared<K, V>>,
 }
 
-/// An entry that is due, as its job gets it.
+/// An entry that is due, as its job receives it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct DueKey<'a, K: Key, V: Send + 'static> {
-    /// Its key, which has no entry any more, or already another one.
+    /// The entry's key, which has no entry any more, or already another one.
     pub key: K,
-    /// Its value.
+    /// The entry's value.
     pub value: V,
-    /// The moment it was scheduled for.
+    /// The moment that the entry was scheduled for.
     pub deadline: Timestamp,
-    /// How long after that the job began.
+    /// The time from the deadline to the start of the job.
     pub lateness: Duration,
-    /// Where it was, to schedule from the job. A job that holds a clone of its own keeps itself alive for ever.
+    /// The `Keyed` that had the entry, to schedule from the job. A job that holds a clone of its own `Keyed` keeps
+    /// itself alive for ever.
     pub keyed: &'a Keyed<K, V>,
 }
 
@@ -91,10 +94,10 @@ struct Shared<K: Key, V: Send + 'static> {
 
 /// The entry of a key.
 struct Pending<V> {
-    /// Which generation of the key it is.
+    /// The generation of the key, named by its timer.
     timer: TimerId,
     deadline: Timestamp,
-    /// Never locked: only so that values need not be `Sync`.
+    /// Never locked: the mutex is here only so that values need not be `Sync`.
     value: Mutex<V>,
 }
 
@@ -105,7 +108,7 @@ impl<V> Pending<V> {
 }
 
 impl Tasks {
-    /// Timers by key, each of which calls `handler` when it is due, on this engine.
+    /// Makes a set of timers by key on this engine; each timer calls `handler` when it is due.
     #[must_use]
     pub fn keyed<K: Key, V: Send + 'static>(
         &self,
@@ -117,17 +120,18 @@ impl Tasks {
 }
 
 impl<K: Key, V: Send + 'static> Keyed<K, V> {
-    /// Schedules `value` for `key`, `delay` from now. An entry that the key has is replaced: its value comes back, and its
-    /// job does not run.
+    /// Schedules `value` for `key`, `delay` from now. If the key has an entry, the new one replaces it: the old value
+    /// comes back, and its job does not run.
     ///
     /// # Errors
     ///
-    /// When the engine is full or shut down, as [`Tasks::after`]: the key and the value come back, and the key's entry is
-    /// as it was.
+    /// Fails when the engine is full or shut down, as [`Tasks::after`] does. The error returns the key and the value,
+    /// and the key's entry is unchanged.
     ///
     /// # Time complexity
     ///
-    /// O(1): an operation of the map, a timer and its allocation; where an entry is replaced its timer moves, in its slot.
+    /// O(1): an operation of the map, a timer and its allocation. If an entry is replaced, its timer moves, in its
+    /// slot.
     pub fn schedule(&self, key: K, delay: Duration, value: V) -> Result<Option<V>, KeyedError<K, V>> {
         let deadline = self.shared.tasks.now() + delay;
         match self.schedule_at(IfPresent::Replace, key, deadline, value)? {
@@ -140,7 +144,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     ///
     /// # Errors
     ///
-    /// As [`schedule`](Self::schedule), and with [`Present`](KeyedErrorKind::Present) if the mode says so.
+    /// See [`schedule`](Self::schedule). Fails with [`Present`](KeyedErrorKind::Present), too, if the key has an entry
+    /// and the mode is [`IfPresent::Reject`].
     pub fn schedule_at(
         &self,
         mode: IfPresent,
@@ -154,7 +159,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
                 Ok(placed) => return Ok(placed),
                 Err(error) => error,
             };
-            // Nothing is waited for under the lock: the shard may be in a job that wants it.
+            // The wait for room is outside the lock: the shard may be in a job that wants the lock.
             let is_full = error.kind == KeyedErrorKind::Refused(ScheduleErrorKind::LaneFull);
             if !is_full || !self.shared.tasks.wait_for_room(&mut rounds) {
                 return Err(error);
@@ -163,8 +168,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         }
     }
 
-    /// Takes the entry of a key: its value. Afterwards its job has not begun and does not; `None` means that the key had no
-    /// entry, or that its job has begun.
+    /// Takes the entry of a key and returns its value. The entry's job has not begun and does not begin later. `None`
+    /// means that the key had no entry, or that its job has begun.
     pub fn cancel<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -174,11 +179,11 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         Some(pending.into_value())
     }
 
-    /// Moves the entry of a key to `delay` from now. Its job has not begun, and begins then.
+    /// Moves the entry of a key to `delay` from now. The job has not begun, and begins at the new moment.
     ///
     /// # Errors
     ///
-    /// When the key has no entry, and when the engine is full or shut down: the entry is as it was then.
+    /// Fails when the key has no entry, and when the engine is full or shut down. The entry is unchanged then.
     pub fn reschedule<Q: Hash + Eq + ?Sized>(&self, key: &Q, delay: Duration) -> Result<(), MoveError>
     where
         K: Borrow<Q>,
@@ -190,7 +195,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
     ///
     /// # Errors
     ///
-    /// As [`reschedule`](Self::reschedule).
+    /// See [`reschedule`](Self::reschedule).
     pub fn reschedule_at<Q: Hash + Eq + ?Sized>(&self, key: &Q, deadline: Timestamp) -> Result<(), MoveError>
     where
         K: Borrow<Q>,
@@ -215,7 +220,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.shared.entries.contains(key)
     }
 
-    /// When the entry of a key is due.
+    /// The deadline of a key's entry.
     #[must_use]
     pub fn deadline<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Timestamp>
     where
@@ -224,7 +229,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.shared.entries.read(key, |pending| pending.deadline)
     }
 
-    /// How long the entry of a key still has; zero when it is due and its job has not begun.
+    /// The time that the entry of a key has left; zero when the entry is due and its job has not begun.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
     where
@@ -233,11 +238,12 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         Some(self.deadline(key)? - self.shared.tasks.now())
     }
 
-    /// The keys that have entries: each that had one all the time is there once, others that came or went meanwhile may be.
+    /// The keys that have entries. A key that has an entry during the whole call is included once; keys whose entries
+    /// come or go meanwhile may be included.
     ///
     /// # Time complexity
     ///
-    /// O(n); others wait for a shard of the map at a time, not for the whole.
+    /// O(n). Other threads wait for one shard of the map at a time, not for the whole map.
     #[must_use]
     pub fn keys(&self) -> Vec<K> {
         let mut keys = Vec::new();
@@ -245,7 +251,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         keys
     }
 
-    /// The key whose entry is due first, and when.
+    /// The key whose entry is due first, and its deadline.
     pub(crate) fn first(&self) -> Option<(K, Timestamp)> {
         let mut first: Option<(K, Timestamp)> = None;
         self.shared.entries.for_each(|key, pending| {
@@ -256,7 +262,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         first
     }
 
-    /// How many keys have entries.
+    /// The number of keys that have entries.
     ///
     /// # Time complexity
     ///
@@ -272,8 +278,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.shared.entries.is_empty()
     }
 
-    /// Takes all entries, as [`cancel`](Self::cancel) does each; also after a shutdown of the engine, when no job runs any
-    /// more.
+    /// Takes all entries, as [`cancel`](Self::cancel) does for one key. This works after a shutdown of the engine, too,
+    /// when no job runs any more.
     #[must_use = "the entries whose jobs did not run"]
     pub fn drain(&self) -> Vec<(K, V)> {
         self.shared.drain()
@@ -324,8 +330,9 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         self.move_timer(pending, key, deadline).map_err(MoveError::Refused)
     }
 
-    /// Moves the timer of an entry, whose shard of the map is locked. It keeps its slot, so that a full engine moves it, too. One
-    /// that is due already, and will find the entry another generation's, is left alone: the entry gets a new timer.
+    /// Moves the timer of an entry whose shard of the map is locked. The timer keeps its slot, so that a full engine
+    /// moves it, too. A timer that is due already will find that the entry belongs to another generation. Such a timer
+    /// is left alone, and the entry gets a new one.
     fn move_timer(
         self: &StdArc<Self>,
         pending: &mut Pending<V>,
@@ -342,13 +349,14 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         Ok(())
     }
 
-    /// A timer for the entry of a key, whose shard of the map is locked: when it is due it finds the entry as it will be then.
+    /// Makes a timer for the entry of a key whose shard of the map is locked. When the timer is due, it looks at the
+    /// key's entry of that moment.
     fn arm(self: &StdArc<Self>, key: &K, deadline: Timestamp) -> Result<TimerId, ScheduleErrorKind> {
         let shot = EntryIsDue { shared: StdArc::downgrade(self), key: key.clone() };
         self.tasks.try_shoot(deadline, Box::new(shot)).map_err(|error| error.kind)
     }
 
-    /// Lets go of a timer whose entry has gone. If it is due it finds that.
+    /// Cancels a timer whose entry has gone. A timer that is due already finds no entry.
     fn drop_timer(&self, timer: TimerId) {
         drop(self.tasks.cancel(timer));
     }
@@ -368,7 +376,7 @@ impl<K: Key, V: Send + 'static> Drop for Shared<K, V> {
     }
 }
 
-/// What the timer of an entry does.
+/// The job of an entry's timer.
 struct EntryIsDue<K: Key, V: Send + 'static> {
     shared: Weak<Shared<K, V>>,
     key: K,

@@ -1,5 +1,5 @@
-//! The course of a repeating task: its instants, and what becomes of those that have no run. Arithmetic only: no timer, no
-//! lock, no clock but what it is told.
+//! The course of a repeating task: its instants, and the policy for those that have no run. This is arithmetic only,
+//! without a timer or a lock; the caller passes the present moment in.
 
 use super::repeat::{Missed, Overlap};
 use super::run::Report;
@@ -9,10 +9,10 @@ use crate::calendar::{Calendar, jiff};
 use crate::tick::Timestamp;
 use core::time::Duration;
 
-/// Nanoseconds: of a period or a pause since the origin of the engine's clock, of a calendar since 1970.
+/// Nanoseconds. For a period or a pause they count from the origin of the engine's clock, for a calendar from 1970.
 pub(super) type Instant = i128;
 
-/// What spaces the instants.
+/// The rule that spaces the instants.
 #[derive(Clone, Debug)]
 pub(super) enum Pace {
     Rate(Duration),
@@ -21,7 +21,7 @@ pub(super) enum Pace {
     Calendar(Calendar),
 }
 
-/// All instants of a task, one after the other.
+/// The sequence of all instants of a task.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pace: Pace,
@@ -29,7 +29,7 @@ pub(super) struct Row {
     wall: Wall,
 }
 
-/// Instants that have come.
+/// The instants that have come since another one.
 struct Elapsed {
     count: u64,
     /// The last of them.
@@ -40,9 +40,9 @@ struct Elapsed {
 mod by_the_calendar {
     use core::time::Duration;
 
-    /// How long to trust that nobody sets the clock.
+    /// The longest wait without a new look at the wall clock, which may be set meanwhile.
     pub(super) const STRIDE: Duration = Duration::from_secs(30);
-    /// How many instants are counted one by one.
+    /// The number of instants that are counted one by one.
     pub(super) const COUNTED: u64 = 100_000;
 }
 
@@ -60,7 +60,7 @@ impl Row {
         }
     }
 
-    /// When to look at an instant that is to come.
+    /// The moment at which to look at an instant that is to come.
     #[cfg_attr(not(feature = "calendar"), expect(unused_variables, reason = "of the wall clock"))]
     pub(super) fn deadline(&self, instant: Instant, now: Timestamp) -> Timestamp {
         match self.pace {
@@ -77,7 +77,7 @@ impl Row {
         }
     }
 
-    /// The instant after this one. With a pause: when a run that ends then is followed.
+    /// The instant after this one. With a pause: the instant of the run that follows a run which ends at this one.
     pub(super) fn after(&self, instant: Instant) -> Option<Instant> {
         match &self.pace {
             Pace::Rate(span) | Pace::Pause(span) => Some(instant.saturating_add(nanos(*span))),
@@ -89,7 +89,7 @@ impl Row {
         }
     }
 
-    /// Those after `instant`, which is one of the row, that have come by `now`.
+    /// The instants after `instant`, which is one of the row, that have come by `now`.
     fn elapsed(&self, instant: Instant, now: Instant) -> Elapsed {
         match &self.pace {
             Pace::Rate(period) => {
@@ -105,7 +105,7 @@ impl Row {
                 let mut elapsed = Elapsed { count: 0, last: instant };
                 while let Some(next) = self.after(elapsed.last).filter(|&next| next <= now) {
                     elapsed.count += 1;
-                    // What follows is found from any instant, so that the rest need not be counted.
+                    // The next instant can be found from any instant, so the rest need not be counted.
                     elapsed.last = if elapsed.count < by_the_calendar::COUNTED { next } else { now };
                 }
                 elapsed
@@ -132,7 +132,7 @@ fn nanos(span: Duration) -> Instant {
     Instant::try_from(span.as_nanos()).unwrap_or(Instant::MAX)
 }
 
-/// A span of so many nanoseconds, or the longest one.
+/// A span of `nanos` nanoseconds, or the longest span that there is.
 pub(super) fn nanoseconds(nanos: u128) -> Duration {
     const SECOND: u128 = 1_000_000_000;
     let Ok(seconds) = u64::try_from(nanos / SECOND) else { return Duration::MAX };
@@ -152,11 +152,11 @@ fn since_1970(time: std::time::SystemTime) -> Instant {
     }
 }
 
-/// Where a task is on its row.
+/// The position of a task on its row, and its policies.
 #[derive(Debug)]
 pub(super) struct Course {
     pub(super) row: Row,
-    /// The instant of the coming run; none when there is no further one.
+    /// The instant of the coming run; `None` when there is no further run.
     next: Option<Instant>,
     /// Runs that are left.
     left: Option<u64>,
@@ -164,7 +164,7 @@ pub(super) struct Course {
     overlap: Overlap,
     /// When the last run began.
     begun: Instant,
-    /// Up to which instant missed ones were counted.
+    /// The instant up to which missed instants were counted.
     counted: Instant,
     pub(super) report: Report,
 }
@@ -202,19 +202,20 @@ impl Course {
         self.next.filter(|_| self.left != Some(0))
     }
 
-    /// The run for the instant that has come; `None` when none has.
+    /// Starts the run for the instant that has come; `None` when no instant has come.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Begun> {
         let instant = self.next().filter(|&next| next <= now)?;
         self.begun = now;
         self.left = self.left.map(|left| left - 1);
         self.report.runs += 1;
-        // In a burst the instants after this one were counted before.
+        // In a burst, the instants after this one were counted before.
         let from = instant.max(self.counted);
         let Elapsed { count: missed, last } = self.row.elapsed(from, now);
         self.counted = last;
         self.report.missed += missed;
         self.next = if let Pace::Pause(_) = self.row.pace {
-            // Unless the next run waits for this one: then from its end.
+            // The pause counts from here unless the next run waits for this one: then `end` counts it from the run's
+            // end.
             self.row.after(now)
         } else if missed == 0 || self.missed == Missed::Burst {
             self.row.after(instant)
@@ -226,13 +227,13 @@ impl Course {
         Some(Begun { number: self.report.runs, instant, missed })
     }
 
-    /// The run has ended: what came meanwhile is dealt with.
+    /// Ends the run, and applies the overlap policy to the instants that came meanwhile.
     pub(super) fn end(&mut self, now: Instant) {
         if let Pace::Pause(_) = self.row.pace {
             self.next = self.row.after(now);
             return;
         }
-        // Of a burst: what had come before the run began is to be run.
+        // The filter leaves a burst alone: its instants that had come before the run began are still to be run.
         let Some(next) = self.next().filter(|&next| self.begun < next && next <= now) else { return };
         let Elapsed { count, last } = self.row.elapsed(next, now);
         let overlapped = count + 1;
@@ -261,7 +262,8 @@ mod tests {
         Course::new(row, PERIOD, None, missed, overlap)
     }
 
-    /// Begins at `begin` and ends at `end`: the instant of the run, what it missed, and the next.
+    /// Runs from `begin` to `end`. Returns the instant of the run, the number of instants that it missed, and the next
+    /// instant.
     fn run(course: &mut Course, begin: Instant, end: Instant) -> (Instant, u64, Option<Instant>) {
         let begun = course.begin(begin).expect("an instant has come");
         course.end(end);

@@ -1,10 +1,10 @@
-//! Why a repeating task was not started, with the closure handed back.
+//! The reason why a repeating task was not started, with the closure handed back.
 
 use crate::error::ScheduleErrorKind;
 use core::fmt;
 use core::time::Duration;
 
-/// Why a repeating task was not started.
+/// The reason why a repeating task was not started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepeatErrorKind {
@@ -12,12 +12,12 @@ pub enum RepeatErrorKind {
     ZeroPeriod,
     /// The period or the pause is shorter than a tick, so that runs would fall together.
     BelowTick {
-        /// What was asked for.
+        /// The period or the pause that the plan has.
         period: Duration,
         /// The engine's tick.
         tick: Duration,
     },
-    /// It was to run no times.
+    /// The plan allows no run at all.
     NoRuns,
     /// The calendar has no instant after the present one.
     NeverFires,
@@ -39,11 +39,11 @@ impl fmt::Display for RepeatErrorKind {
     }
 }
 
-/// A repeating task that was not started; it has the closure.
+/// The error for a repeating task that was not started; it returns the closure.
 pub struct RepeatError<F> {
-    /// Why.
+    /// The reason.
     pub kind: RepeatErrorKind,
-    /// What would have run.
+    /// The closure that would have run.
     pub task: F,
 }
 

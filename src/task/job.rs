@@ -1,4 +1,4 @@
-//! What a task engine's timers carry: something to do.
+//! Jobs: the payloads of a task engine's timers.
 
 use crate::engine::{Due, Handler, Payload};
 use crate::sync::Weak;
@@ -10,56 +10,57 @@ use core::time::Duration;
 /// A closure that runs once.
 pub type Call = Box<dyn FnOnce() + Send>;
 
-/// The payload of a task engine's timer: 16 bytes, whichever it is.
+/// The payload of a task engine's timer, 16 bytes in both variants.
 pub(crate) enum Job {
-    /// Of a one-shot: done and gone.
+    /// The job of a one-shot, which is consumed when it is done.
     Shot(Box<dyn Shot>),
-    /// Of an owned timer: told each time. Its owner keeps it, for a timer would keep its owner alive for ever.
+    /// The owner of an owned timer, which is called each time the timer is due. The reference is weak, since otherwise
+    /// a timer would keep its owner alive for ever.
     Owned(Box<Weak<dyn OnDue>>),
 }
 
-/// Something to be done once.
+/// A job that is done once.
 pub(crate) trait Shot: Send {
-    /// Does it, on a worker.
+    /// Does the job, on a worker.
     fn fire(self: Box<Self>, moment: &Moment);
 
-    /// What its user gets back when it will not be done.
+    /// The closure that the user gets back when the job will not be done.
     fn unfired(self: Box<Self>) -> Option<Call>;
 }
 
 /// The owner of an owned timer.
 pub(crate) trait OnDue: Send + Sync {
-    /// Hears, on a worker, that the timer is due. Never twice at a time.
+    /// Called on a worker when the timer is due; never twice at a time.
     fn on_due(&self, moment: &Moment);
 }
 
-/// Who wants to hear that the engine was shut down.
+/// A listener for the engine's shutdown.
 pub(crate) trait OnEnd: Send + Sync {
-    /// Hears it, perhaps more than once, when nothing is due any more; in a shutdown by a handler, other handlers may still
-    /// run.
+    /// Called, perhaps more than once, when no timer is due any more. In a shutdown by a handler, other handlers may
+    /// still run.
     fn on_end(&self);
 }
 
-/// Which timer fired, and when.
+/// The id of a timer that fired, its deadline and its lateness.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Moment {
-    /// Its id, stale once the closure has returned.
+    /// The timer's id, stale once the closure has returned.
     pub id: TimerId,
-    /// The moment it was armed for.
+    /// The moment that the timer was armed for.
     pub deadline: Timestamp,
-    /// How long after the deadline the closure began.
+    /// The time from the deadline to the start of the closure.
     pub lateness: Duration,
 }
 
 impl Moment {
-    /// When the handler began.
+    /// The moment at which the handler began.
     pub(crate) fn now(&self) -> Timestamp {
         self.deadline + self.lateness
     }
 }
 
-/// The handler of a task engine: does what each timer says.
+/// The handler of a task engine: does the job of each timer.
 pub(super) fn do_jobs() -> Handler<Job> {
     Box::new(|Due { id, deadline, lateness, payload }: Due<'_, Job>, _| {
         let moment = Moment { id, deadline, lateness };
@@ -71,7 +72,7 @@ pub(super) fn do_jobs() -> Handler<Job> {
 }
 
 impl Job {
-    /// Does what is to be done once.
+    /// Does the job of a one-shot.
     pub(super) fn fire(self, moment: &Moment) {
         match self {
             Self::Shot(shot) => shot.fire(moment),
@@ -79,7 +80,7 @@ impl Job {
         }
     }
 
-    /// Tells the owner of an owned timer.
+    /// Calls the owner of an owned timer.
     fn tell(&self, moment: &Moment) {
         if let Self::Owned(owner) = self
             && let Some(owner) = owner.upgrade()

@@ -1,21 +1,21 @@
-//! What names timers and tasks.
+//! The keys that name timers and tasks.
 
 use core::hash::Hash;
 
-/// What a key must be. It is hashed, compared and cloned under the lock of its bucket in a map.
+/// The traits that a key must have. A key is hashed, compared and cloned under the lock of its bucket in a map.
 pub trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Key for K {}
 
-/// What to do with a key that is taken.
+/// The policy for a key that is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IfPresent {
-    /// What is new replaces what is there.
+    /// The new entry replaces the present one.
     #[default]
     Replace,
-    /// What is there stays, and what is new is handed back.
+    /// The present entry stays, and the new one is handed back.
     Keep,
-    /// As `Keep`, but as an error.
+    /// As `Keep`, but the call fails.
     Reject,
 }

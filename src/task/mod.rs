@@ -1,9 +1,9 @@
-//! Closures: once after a delay, again and again, and on timers of one's own, all on one engine.
+//! Closures that run once after a delay, that repeat, or that run on owned timers, all on one engine.
 //!
-//! An [`Engine`](crate::Engine) delivers payloads of one type to one handler. A [`TaskEngine`] is an engine whose payloads
-//! say themselves what is to be done, so that a whole process can share one set of threads: its one-shots cost an engine's
-//! timer and an allocation, its [`TaskTimer`]s are armed at the price of a [`Timer`](crate::Timer), and its repeating tasks
-//! are such timers. [`keyed`](crate::keyed) and [`uses`](crate::uses) are built on it.
+//! An [`Engine`](crate::Engine) delivers payloads of one type to one handler. A [`TaskEngine`] is an engine whose
+//! payloads carry the closure to run, so that a whole process can share one set of threads. A one-shot costs an
+//! engine's timer and an allocation. A [`TaskTimer`] is armed at the price of a [`Timer`](crate::Timer), and a
+//! repeating task is such a timer. [`keyed`](crate::keyed) and [`uses`](crate::uses) are built on a task engine.
 //!
 //! ```
 //! use std::sync::mpsc;
@@ -29,18 +29,18 @@
 //!
 //! # When a repeating task is late, or long
 //!
-//! A task that repeats at a fixed rate has an instant for each run. Two things may go amiss, and each has its policy:
+//! A task that repeats at a fixed rate has an instant for each run. Two things can go wrong, and each has a policy:
 //!
-//! | what came due | is | policy | counted in [`Report`] |
+//! | an instant came due | it is | policy | counted in [`Report`] |
 //! |---|---|---|---|
 //! | before a run began: the engine or its workers were late | *missed* | [`Missed`]: run them all, go on from now, or leave them out | `missed`, `skipped` |
-//! | while a run lasted: it was longer than its period | *overlapped* | [`Overlap`]: leave them out, or queue one; [`Tasks::repeat_in_parallel`] runs them beside | `overlapped`, `skipped` |
+//! | while a run lasted: it was longer than its period | *overlapped* | [`Overlap`]: leave them out, or queue one; [`Tasks::repeat_in_parallel`] runs them beside the long run | `overlapped`, `skipped` |
 //!
-//! With a fixed pause between runs neither happens.
+//! With a fixed pause between runs, instants are neither missed nor overlapped.
 //!
-//! # Not here
+//! # Out of scope
 //!
-//! Tasks that survive a restart. Tasks that await: their future can sleep by itself (feature `async`).
+//! Tasks that survive a restart, and tasks that await: their future can sleep by itself (feature `async`).
 
 mod course;
 mod error;

@@ -12,10 +12,10 @@ use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
 
-/// Repeating tasks by name: one for each, replaced and stopped by it. Clones are of the same names.
+/// Repeating tasks by name: at most one task for each name, replaced and stopped by name. Clones share the names.
 ///
-/// A name is free again when its task has ended ([`Task::has_ended`]), by itself or not; its last run may still be under way.
-/// Tasks go on when the last clone is dropped.
+/// A name is free again when its task has ended ([`Task::has_ended`]), by itself or because it was stopped; the last
+/// run may still be under way. Tasks go on when the last clone is dropped.
 ///
 /// # Examples
 ///
@@ -51,20 +51,21 @@ struct Named {
     task: Task,
 }
 
-/// How starting a task by name ended.
+/// The outcome of starting a task by name.
 #[derive(Clone, Debug)]
 
 pub enum Started {
-    /// The name was free. Here is its task.
+    /// The name was free and has this task now.
     New(Task),
-    /// The name had a task, which has ended now or had ended before: a run of it may be under way, and none begins any more.
+    /// The name had a task, which has ended now or had ended before. A run of that task may be under way, and no
+    /// further run begins.
     Replaced {
-        /// The name's task.
+        /// The new task of the name.
         task: Task,
-        /// Whether a run of the one before is under way.
+        /// Whether a run of the earlier task is under way.
         before: Stopped,
     },
-    /// The name has the task that it had: here it is. The new closure was dropped.
+    /// The name keeps the task that it had, which is returned here. The new closure was dropped.
     Kept(Task),
 }
 
@@ -82,8 +83,9 @@ impl<K: Key> NamedTasks<K> {
     ///
     /// # Errors
     ///
-    /// As [`Tasks::repeat`], and with [`Present`](NamedErrorKind::Present) if the mode says so; name and closure come back. A task that
-    /// the name has stays, unless the engine was shut down.
+    /// See [`Tasks::repeat`]. Fails with [`Present`](NamedErrorKind::Present), too, if the name has a task and the mode
+    /// is [`IfPresent::Reject`]. The error returns the name and the closure. The task that the name has stays, unless
+    /// the engine was shut down.
     pub fn start<F: FnMut(&Run) + Send + 'static>(
         &self,
         mode: IfPresent,
@@ -91,7 +93,7 @@ impl<K: Key> NamedTasks<K> {
         plan: Repeat,
         f: F,
     ) -> Result<Started, NamedError<K, F>> {
-        // Ordering: Relaxed. Numbers that differ; nothing is published.
+        // Ordering: Relaxed. The numbers only have to differ; nothing is published.
         let generation = self.shared.generations.fetch_add(1, Ordering::Relaxed);
         let leave = Leave { shared: StdArc::downgrade(&self.shared), key: key.clone(), generation };
         let body = InTurn::new((f, leave), |(f, _): &mut (F, Leave<K>), run| f(run));
@@ -103,7 +105,7 @@ impl<K: Key> NamedTasks<K> {
             }
         };
         let task = Task::new(StdArc::clone(&repeating) as _);
-        // It is in the map before its first run, and under way when nothing is locked any more.
+        // The task enters the map before its first run, and is launched when nothing is locked any more.
         let mut entry = self.shared.entries.entry(&key);
         let before = match (entry.get(&key), mode) {
             (None, _) => {
@@ -135,13 +137,13 @@ impl<K: Key> NamedTasks<K> {
                 Some(before) => Started::Replaced { task, before },
                 None => Started::New(task),
             }),
-            // Its closure leaves the map.
+            // Dropping the closure takes the name out of the map.
             Err(error) => Err(NamedError::new(NamedErrorKind::NotStarted(error.kind), key, error.task.0)),
         }
     }
 
-    /// Stops the task of a name, as [`Task::stop`] does; `None` when it has none. A task in its last run, which has ended, is still
-    /// found here, so that [`Stopped::Running`] tells of that run.
+    /// Stops the task of a name, as [`Task::stop`] does; `None` when the name has no task. A task in its last run has
+    /// ended but is still found here, so that [`Stopped::Running`] reports that run.
     pub fn stop<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Stopped>
     where
         K: Borrow<Q>,
@@ -150,7 +152,7 @@ impl<K: Key> NamedTasks<K> {
         Some(named.task.stop())
     }
 
-    /// The task of a name; `None` when it has ended.
+    /// The task of a name; `None` when the name has none, or when the task has ended.
     #[must_use]
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Task>
     where
@@ -172,7 +174,7 @@ impl<K: Key> NamedTasks<K> {
     }
 }
 
-/// Goes with the closure of a task: frees the name, if it is still the task's.
+/// A guard that is dropped with the closure of a task, and then frees the name if the name still belongs to that task.
 struct Leave<K: Key> {
     shared: Weak<Shared<K>>,
     key: K,
@@ -200,11 +202,11 @@ impl<K: Key> fmt::Debug for NamedTasks<K> {
     }
 }
 
-/// Why a task was not started by name.
+/// The reason why a task was not started by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NamedErrorKind {
-    /// The name has a task, and was to have one only if it had none.
+    /// The name has a task, and the mode does not allow replacing it.
     Present,
     /// The task cannot be started.
     NotStarted(RepeatErrorKind),
@@ -219,13 +221,13 @@ impl fmt::Display for NamedErrorKind {
     }
 }
 
-/// A task that was not started by name; it has both.
+/// The error for a task that was not started by name; it returns the name and the closure.
 pub struct NamedError<K, F> {
-    /// Why.
+    /// The reason.
     pub kind: NamedErrorKind,
     /// The name.
     pub key: K,
-    /// What would have run.
+    /// The closure that would have run.
     pub task: F,
 }
 

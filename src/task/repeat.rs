@@ -1,4 +1,4 @@
-//! How a task repeats: said once, before it is started.
+//! Plans: how a task repeats, settled before the task is started.
 
 use super::course::{Course, Pace, Row, nanoseconds};
 use super::error::RepeatErrorKind;
@@ -11,7 +11,8 @@ use core::time::Duration;
 use std::hash::DefaultHasher;
 use std::time::SystemTime;
 
-/// When, how often, and what if it is late: a plan for [`Tasks::repeat`](super::Tasks::repeat).
+/// The plan of a repeating task: its instants, the number of its runs, and its policies for late and long runs. Taken
+/// by [`Tasks::repeat`](super::Tasks::repeat).
 ///
 /// # Examples
 ///
@@ -35,7 +36,7 @@ pub struct Repeat {
     pub(super) on_panic: OnPanic,
 }
 
-/// When the first run is.
+/// The moment of the first run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum First {
@@ -46,44 +47,45 @@ pub enum First {
     AtOnce,
     /// This long after the start.
     After(Duration),
-    /// At the first moment that is a whole number of periods after this one: the phase that the task has had since then,
-    /// however often it was started anew.
+    /// At the first moment that is a whole number of periods after this time. The task keeps the phase that it has had
+    /// since then, however often it is started anew.
     InStepWith(SystemTime),
 }
 
-/// What becomes of instants that came before a run of another one began, because the engine or its workers were late.
+/// The policy for instants that came before a run of another instant began, because the engine or its workers were
+/// late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missed {
-    /// Each has its run, one after the other, as fast as they go; those that come meanwhile join them, whatever
-    /// [`Overlap`] says.
+    /// Each has its run, one after the other, as fast as possible. Instants that come meanwhile join the burst,
+    /// whatever [`Overlap`] says.
     Burst,
-    /// They have none, and the next one is a whole period after the late run began. By a calendar: as `Skip`.
+    /// They have no run, and the next run is a whole period after the late run began. For a calendar: as `Skip`.
     Delay,
-    /// They have none; the next run is at the next instant, in step with those before.
+    /// They have no run; the next run is at the next instant, in step with the earlier ones.
     #[default]
     Skip,
 }
 
-/// What becomes of instants that come while a run lasts.
+/// The policy for instants that come while a run lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
     /// They have no run.
     #[default]
     Skip,
-    /// The last of them runs when that run has ended.
+    /// The last of them has its run when the present run has ended.
     QueueOne,
 }
 
-/// What becomes of a task that panicked. The engine counts and reports the panic in both cases.
+/// The policy for a task that panicked. The engine counts and reports the panic in both cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnPanic {
-    /// It runs again at its next instant.
+    /// The task runs again at its next instant.
     #[default]
     GoOn,
-    /// It has ended.
+    /// The task ends.
     Stop,
 }
 
@@ -99,64 +101,66 @@ impl Repeat {
         }
     }
 
-    /// At a fixed rate: its instants are a period apart, however long runs take.
+    /// Repeats at a fixed rate: the instants are a period apart, however long runs take.
     pub fn every(period: Duration) -> Self {
         Self::at(Pace::Rate(period))
     }
 
-    /// With a fixed pause from the end of a run to the next one.
+    /// Repeats with a fixed pause from the end of a run to the next one.
     pub fn pausing(pause: Duration) -> Self {
         Self::at(Pace::Pause(pause))
     }
 
-    /// At the instants of a calendar, each computed after the one before it. When the first run is, is the calendar's to say.
+    /// Repeats at the instants of a calendar, each computed after the one before it. The calendar decides on the first
+    /// run, too.
     ///
-    /// The wall clock decides. Where it is the system's, a task that waits looks at it again every half minute, so that it
-    /// is at most that late after the clock was set forward; set back, it waits.
+    /// The wall clock decides. If the wall clock is the system's, a task that waits looks at it again every half
+    /// minute, so that the task is at most half a minute late after the clock was set forward. If the clock is set
+    /// back, the task waits.
     #[cfg(feature = "calendar")]
     pub fn on(calendar: Calendar) -> Self {
         Self::at(Pace::Calendar(calendar))
     }
 
-    /// When the first run is; one period from the start unless said.
+    /// Sets the moment of the first run; the default is one period from the start.
     pub fn first(mut self, first: First) -> Self {
         self.first = first;
         self
     }
 
-    /// Gives it a phase by a key, so that ten thousand tasks of one period do not fire in one tick: always the same for the
-    /// same key and period, in every process that is built with the same standard library.
+    /// Sets a phase by a key, so that ten thousand tasks of one period do not fire in one tick. The phase is always the
+    /// same for the same key and period, in every process that is built with the same standard library.
     pub fn spread_by(self, key: impl Hash) -> Self {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         self.first(First::InStepWith(SystemTime::UNIX_EPOCH + Duration::from_nanos(hasher.finish() >> 1)))
     }
 
-    /// Exactly this many runs; for ever unless said.
+    /// Sets the number of runs; without it the task repeats for ever.
     pub fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// What becomes of missed instants; they are skipped unless said.
+    /// Sets the policy for missed instants; the default skips them.
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    /// What becomes of instants that come while a run lasts; they are skipped unless said.
+    /// Sets the policy for instants that come while a run lasts; the default skips them.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
     }
 
-    /// What becomes of the task if it panics; it goes on unless said.
+    /// Sets the policy for a task that panics; by default the task goes on.
     pub fn on_panic(mut self, on_panic: OnPanic) -> Self {
         self.on_panic = on_panic;
         self
     }
 
-    /// The course of a task that starts now.
+    /// Makes the course of a task that starts now.
     pub(super) fn begin(
         &self,
         wall: Wall,
@@ -185,7 +189,7 @@ impl Repeat {
 }
 
 impl First {
-    /// How long after the start the first run is.
+    /// The time from the start to the first run.
     fn delay(self, period: Duration, time: SystemTime) -> Duration {
         match self {
             Self::AfterPeriod => period,
@@ -202,7 +206,7 @@ impl First {
     }
 }
 
-/// What is left of `span` after whole periods.
+/// The remainder of `span` after whole periods.
 fn remainder(span: Duration, period: Duration) -> Duration {
     nanoseconds(span.as_nanos() % period.as_nanos())
 }

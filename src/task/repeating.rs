@@ -1,7 +1,8 @@
 //! A task that repeats: an owned timer, a course, and a closure.
 //!
-//! The timer is armed for the next run when one has ended, and under the lock of the course: a stop that comes before finds
-//! it ended there and nothing is armed, one that comes after disarms. Closures run, and are dropped, where nothing is locked.
+//! The timer is armed for the next run when a run has ended, under the lock of the course. If a stop comes before, the
+//! arming finds the task ended and arms nothing. If a stop comes after, the stop disarms. Closures run, and are
+//! dropped, where nothing is locked.
 
 use super::course::Course;
 use super::error::{RepeatError, RepeatErrorKind};
@@ -19,21 +20,21 @@ use core::ops::Deref;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// A repeating task that was started. Clones are of the same task; dropping them all lets it go on.
+/// A repeating task that was started. Clones refer to the same task; the task goes on when all of them are dropped.
 #[derive(Clone)]
 pub struct Task {
     repeats: StdArc<dyn Repeats>,
 }
 
-/// How stopping a task ended. In every case no run begins any more.
+/// The outcome of stopping a task. In every case no run begins any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a run may not have ended"]
 pub enum Stopped {
-    /// No run of it is under way.
+    /// No run of the task is under way.
     Stopped,
     /// A run has begun and may not have ended.
     Running,
-    /// It had ended before, by itself or by another call, and no run is under way.
+    /// The task had ended before, by itself or by another call, and no run is under way.
     Gone,
 }
 
@@ -42,31 +43,32 @@ impl Task {
         Self { repeats }
     }
 
-    /// Ends it: no run begins any more. One that is under way is not waited for.
+    /// Ends the task: no run begins any more. The call does not wait for a run that is under way.
     pub fn stop(&self) -> Stopped {
         self.repeats.stop()
     }
 
-    /// As [`stop`](Self::stop), but waits until runs that are under way have ended: it never answers [`Stopped::Running`],
-    /// except inside a task of its engine, where it does not wait for fear of waiting for itself.
+    /// As [`stop`](Self::stop), but waits until runs that are under way have ended. It never returns
+    /// [`Stopped::Running`], except inside a task of its engine, where the call does not wait because it might wait for
+    /// itself.
     pub fn stop_and_wait(&self) -> Stopped {
         self.repeats.stop_and_wait()
     }
 
-    /// When it runs next, on the engine's clock; `None` when it has ended, and while a run of it lasts that the next one
-    /// waits for. By the calendar: when it next looks at the wall clock.
+    /// The moment of the next run, on the engine's clock; `None` when the task has ended, and while a run lasts that
+    /// the next run waits for. For a calendar: the moment of the next look at the wall clock.
     #[must_use]
     pub fn next(&self) -> Option<Timestamp> {
         self.repeats.next()
     }
 
-    /// Whether it has ended: no run begins any more. Its last run may still be under way.
+    /// Whether the task has ended: no run begins any more. The last run may still be under way.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.repeats.has_ended()
     }
 
-    /// What it has done so far.
+    /// The counts of the task so far.
     #[must_use]
     pub fn report(&self) -> Report {
         self.repeats.report()
@@ -79,7 +81,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// A task, whatever it runs.
+/// A task, whatever the type of its closure.
 pub(super) trait Repeats: Send + Sync {
     fn stop(&self) -> Stopped;
     fn stop_and_wait(&self) -> Stopped;
@@ -88,17 +90,17 @@ pub(super) trait Repeats: Send + Sync {
     fn report(&self) -> Report;
 }
 
-/// What a task runs, until it has ended.
+/// The closure of a task, held until the task has ended.
 pub(super) trait Body: Send + Sync + Sized + 'static {
     type Routine;
 
     /// Whether the next instant waits for the run that is under way.
     const IN_TURN: bool;
 
-    /// Makes a run, whose instant has come.
+    /// Makes a run whose instant has come.
     fn make(task: &Repeating<Self>, run: Run, moment: &Moment);
 
-    /// The closure, unless it was taken before or a run has it.
+    /// Takes the closure, unless it was taken before or a run has it.
     fn take(&self) -> Option<Self::Routine>;
 }
 
@@ -128,7 +130,7 @@ impl<F: Send + 'static> Body for InTurn<F> {
         let panic = {
             let InTurn { routine, call } = &task.body;
             let mut routine = ignore_poison(routine.lock());
-            // None if it was stopped just now.
+            // `None` if the task was stopped just now.
             routine.as_mut().and_then(|routine| run.make(|run| call(routine, run)))
         };
         run.end(panic);
@@ -155,13 +157,14 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
         let tasks = task.tasks.clone();
         let run = UnderWay::new(task, run);
         let routine = ignore_poison(run.task.body.0.lock()).clone();
-        // None if it was stopped just now.
+        // `None` if the task was stopped just now.
         let Some(routine) = routine else { return };
         let beside = Box::new(Beside { routine, run, told: moment.now() });
         if tasks.has_no_other_thread() {
             return beside.fire(moment);
         }
-        // On a worker of its own, with the shard's next turn: this one goes on to the next instant.
+        // The run goes to a worker of its own, with the shard's next turn; the present worker goes on to the next
+        // instant.
         match tasks.shoot(moment.deadline, beside) {
             Ok(_) => {}
             Err(ScheduleError { kind: ScheduleErrorKind::ShutDown | ScheduleErrorKind::Forked, .. }) => {}
@@ -178,7 +181,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
 struct Beside<F: Fn(&Run) + Send + Sync + 'static> {
     routine: StdArc<F>,
     run: UnderWay<InParallel<F>, StdArc<Repeating<InParallel<F>>>>,
-    /// When its timer fired.
+    /// The moment at which the task's timer fired.
     told: Timestamp,
 }
 
@@ -197,7 +200,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
     }
 }
 
-/// A run that was begun, and is ended when this is dropped.
+/// A run that has begun; dropping this value ends the run.
 struct UnderWay<B: Body, T: Deref<Target = Repeating<B>>> {
     task: T,
     run: Run,
@@ -210,7 +213,7 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
         Self { task, run, is_made: false }
     }
 
-    /// Calls the closure: what it panicked with.
+    /// Calls the closure; returns its panic, if any.
     fn make(&mut self, call: impl FnOnce(&Run)) -> Option<Box<dyn Any + Send>> {
         self.is_made = true;
         catch_unwind(AssertUnwindSafe(|| call(&self.run))).err()
@@ -230,12 +233,13 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
             state.has_ended() && (state.is_stopped || state.running == 1)
         };
         if is_over {
-            // Before the run counts as ended: who waits for it finds the closure gone.
+            // The closure is gone before the run counts as ended, so that a thread that waits for the run's end finds
+            // it gone.
             task.retire();
         }
         drop(self);
         if let Some(panic) = panic {
-            // The engine counts it and reports it.
+            // The engine counts and reports the panic.
             resume_unwind(panic);
         }
     }
@@ -246,10 +250,10 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> Drop for UnderWay<B, T> {
         let is_over = {
             let mut state = self.task.lock();
             state.running -= 1;
-            // It was stopped, or its engine was shut down.
+            // A run is not made if its task was stopped, or if its engine was shut down.
             state.course.report.runs -= u64::from(!self.is_made);
             self.task.run_ended.notify_all();
-            // A run that has begun beside this one has yet to take the closure.
+            // Another run that has begun in parallel has yet to take the closure.
             state.has_ended() && (state.is_stopped || state.running == 0)
         };
         if is_over {
@@ -282,13 +286,13 @@ impl State {
     }
 }
 
-/// The error for a task that nobody else has seen.
+/// The error for a task that no other code has seen.
 fn refused<B: Body>(kind: RepeatErrorKind, body: &B) -> RepeatError<B::Routine> {
     RepeatError { kind, task: body.take().expect("it never ran") }
 }
 
 impl<B: Body> Repeating<B> {
-    /// Makes a task that is not yet under way.
+    /// Makes a task whose timer is not yet armed.
     pub(super) fn make(
         tasks: &Tasks,
         plan: &Repeat,
@@ -314,7 +318,7 @@ impl<B: Body> Repeating<B> {
         Ok(task)
     }
 
-    /// Sets it under way. It may have been stopped before.
+    /// Arms the timer for the first run. The task may have been stopped before.
     pub(super) fn launch(self: &StdArc<Self>) -> Result<(), RepeatError<B::Routine>> {
         let Some(timer) = self.timer.get() else { return Ok(()) };
         self.tasks.keep(timer.id(), StdArc::clone(self) as StdArc<dyn Repeats>);
@@ -323,7 +327,7 @@ impl<B: Body> Repeating<B> {
             let next = state.course.next().filter(|_| !state.is_stopped);
             next.map(|next| state.course.row.deadline(next, self.tasks.now()))
         };
-        // Not under the lock: it may wait for a shard, in whose thread a handler may look at this task.
+        // Armed without the lock: arming may wait for a shard, in whose thread a handler may look at this task.
         let armed = first.map(|first| timer.arm_at(first));
         let is_stopped = {
             let mut state = self.lock();
@@ -331,10 +335,10 @@ impl<B: Body> Repeating<B> {
             state.is_stopped
         };
         if is_stopped {
-            // Who stopped it may have done so before it was armed.
+            // The stop may have come before the timer was armed.
             timer.disarm();
             drop(self.tasks.forget(timer.id()));
-            // Whoever stopped it, if not the engine's end, has taken it too.
+            // A caller that stopped the task has taken the closure, too; the engine's end may not have.
             if let Some(task) = self.tasks.is_shut_down().then(|| self.body.take()).flatten() {
                 let kind = RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown);
                 return Err(RepeatError { kind, task });
@@ -343,7 +347,7 @@ impl<B: Body> Repeating<B> {
         Ok(())
     }
 
-    /// What is to run, of a task that was never launched.
+    /// Takes the closure back from a task that was never launched.
     pub(super) fn take_back(&self) -> Option<B::Routine> {
         self.body.take()
     }
@@ -352,16 +356,16 @@ impl<B: Body> Repeating<B> {
         ignore_poison(self.state.lock())
     }
 
-    /// Arms the timer for the coming run, if one is to come.
+    /// Arms the timer for the coming run, if there is one.
     fn arm(&self, state: &mut State) {
         let next = state.course.next().filter(|_| !state.is_stopped);
         let (Some(next), Some(timer)) = (next, self.timer.get()) else { return };
         let armed = timer.arm_at(state.course.row.deadline(next, self.tasks.now()));
-        // No engine, no further run.
+        // Without an engine there is no further run.
         state.is_stopped |= armed.is_err();
     }
 
-    /// Lets the engine and the closure go.
+    /// Releases the engine's reference to the task, and drops the closure.
     fn retire(&self) {
         let kept = self.timer.get().and_then(|timer| self.tasks.forget(timer.id()));
         drop((kept, self.body.take()));
@@ -370,7 +374,7 @@ impl<B: Body> Repeating<B> {
 
 impl<B: Body> OnDue for Repeating<B> {
     fn on_due(&self, moment: &Moment) {
-        // Its timer's deadline has come, even if the clock stepped back since.
+        // The timer's deadline has come, even if the clock stepped back since.
         let now = self.tasks.true_now().max(moment.deadline);
         let run = {
             let mut state = self.lock();
@@ -379,7 +383,7 @@ impl<B: Body> OnDue for Repeating<B> {
             }
             let instant = state.course.row.instant(now);
             let Some(begun) = state.course.begin(instant) else {
-                // By the wall clock it is not yet time.
+                // By the wall clock the instant has not come yet.
                 return self.arm(&mut state);
             };
             state.running += 1;

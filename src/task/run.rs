@@ -1,4 +1,4 @@
-//! What a run hears of itself, and what a task reports of its runs.
+//! The description of a run that its closure receives, and the report of a task on its runs.
 
 use super::course::{Begun, Instant, Row, nanoseconds};
 #[cfg(feature = "calendar")]
@@ -11,15 +11,15 @@ use core::time::Duration;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run {
-    /// Which run it is, counted from 1.
+    /// The number of the run, counted from 1.
     pub number: u64,
-    /// The instant that it is for, on the engine's clock.
+    /// The instant that the run is for, on the engine's clock.
     pub scheduled: Timestamp,
-    /// How long after that it began.
+    /// The time from the instant to the start of the run.
     pub lateness: Duration,
-    /// How many further instants had come by then, and were not counted before.
+    /// The number of further instants that had come when the run began and were not counted before.
     pub missed: u64,
-    /// The instant that it is for, by the calendar; `None` for a task that has a period.
+    /// The instant that the run is for, by the calendar; `None` for a task that has a period.
     #[cfg(feature = "calendar")]
     pub instant: Option<jiff::Timestamp>,
     pub(super) is_last: Cell<bool>,
@@ -41,13 +41,13 @@ impl Run {
         }
     }
 
-    /// Has no run follow this one.
+    /// Ends the task: no run follows this one.
     pub fn stop(&self) {
         self.is_last.set(true);
     }
 }
 
-/// What a repeating task has done so far.
+/// The counts of a repeating task so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -55,10 +55,11 @@ pub struct Report {
     pub runs: u64,
     /// Runs that panicked.
     pub panics: u64,
-    /// Instants that came, beside a run's own, before that run began: for what became of them see [`Missed`](super::Missed).
+    /// Instants that came, beside a run's own, before that run began. [`Missed`](super::Missed) decides whether they
+    /// run.
     pub missed: u64,
-    /// Instants that came while a run lasted: for what became of them see [`Overlap`](super::Overlap).
+    /// Instants that came while a run lasted. [`Overlap`](super::Overlap) decides whether they run.
     pub overlapped: u64,
-    /// Missed and overlapped instants that have no run. Of a calendar at most 100,000 are counted at a time.
+    /// Missed and overlapped instants that have no run. For a calendar, at most 100,000 are counted at a time.
     pub skipped: u64,
 }

@@ -1,4 +1,4 @@
-//! The engine of tasks: its owner, and the handle by which tasks are given to it.
+//! The engine for tasks: its owner, and the handle that takes tasks.
 
 use super::error::RepeatError;
 use super::job::{Call, Job, OnDue, OnEnd, Plain, Shot, do_jobs};
@@ -27,24 +27,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
 impl Builder {
-    /// Starts an engine for tasks. Closures run on the workers; with [`inline`](Self::inline) on the shards' threads, where
-    /// they should do no more than wake or enqueue.
+    /// Starts an engine for tasks. Closures run on the workers. With [`inline`](Self::inline) they run on the shards'
+    /// threads, where they should do no more than wake or enqueue.
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build).
+    /// See [`build`](Self::build).
     pub fn build_tasks(self) -> Result<TaskEngine, BuildError> {
         let engine = self.build_with(do_jobs())?;
         let tasks = Tasks::new(engine.handle().clone(), Wall::System);
         Ok(TaskEngine { engine, tasks })
     }
 
-    /// Makes an engine for tasks without threads, on a manual clock: see [`build_driven`](Self::build_driven). Its origin is
-    /// 1970 by the wall clock, unless [`build_driven_tasks_at`](Self::build_driven_tasks_at) says otherwise.
+    /// Makes an engine for tasks without threads, on a manual clock: see [`build_driven`](Self::build_driven). The
+    /// clock's origin is 1970 by the wall clock; [`build_driven_tasks_at`](Self::build_driven_tasks_at) takes another
+    /// one.
     ///
     /// # Errors
     ///
-    /// As [`build_driven`](Self::build_driven).
+    /// See [`build_driven`](Self::build_driven).
     pub fn build_driven_tasks(self) -> Result<DrivenTasks, BuildError> {
         self.build_driven_tasks_at(SystemTime::UNIX_EPOCH)
     }
@@ -53,7 +54,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// As [`build_driven`](Self::build_driven).
+    /// See [`build_driven`](Self::build_driven).
     pub fn build_driven_tasks_at(self, time: SystemTime) -> Result<DrivenTasks, BuildError> {
         let engine = self.build_driven_with(do_jobs())?;
         let tasks = Tasks::new(engine.handle().clone(), Wall::Since(time));
@@ -63,8 +64,8 @@ impl Builder {
 
 /// A running engine for tasks: the owner of its threads.
 ///
-/// It is used through its [`handle`](Self::handle). Dropping it shuts it down: nothing begins any more, and closures that
-/// have not run are dropped.
+/// The engine is used through its [`handle`](Self::handle). Dropping the engine shuts it down: no closure begins any
+/// more, and closures that have not run are dropped.
 #[must_use = "dropping an engine shuts it down"]
 pub struct TaskEngine {
     engine: Engine<Job>,
@@ -76,13 +77,13 @@ impl TaskEngine {
     ///
     /// # Errors
     ///
-    /// When the system refuses a thread.
+    /// Fails when the system refuses a thread.
     pub fn new() -> Result<Self, BuildError> {
         Builder::new().build_tasks()
     }
 
-    /// The way to this engine, to be cloned for other threads. It does not keep the engine alive: once the engine is dropped,
-    /// its handles refuse tasks.
+    /// The handle of this engine, to be cloned for other threads. The handle does not keep the engine alive: once the
+    /// engine is dropped, its handles refuse tasks.
     #[inline]
     #[must_use]
     pub fn handle(&self) -> &Tasks {
@@ -90,7 +91,7 @@ impl TaskEngine {
     }
 }
 
-/// An engine for tasks without threads, whose time moves when it is told to: see [`DrivenEngine`].
+/// An engine for tasks without threads, whose time moves by explicit calls: see [`DrivenEngine`].
 #[must_use = "dropping an engine shuts it down"]
 pub struct DrivenTasks {
     engine: DrivenEngine<Job>,
@@ -98,7 +99,7 @@ pub struct DrivenTasks {
 }
 
 impl DrivenTasks {
-    /// The way to this engine; it does not keep the engine alive: see [`TaskEngine::handle`].
+    /// The handle of this engine, which does not keep the engine alive: see [`TaskEngine::handle`].
     #[inline]
     #[must_use]
     pub fn handle(&self) -> &Tasks {
@@ -132,7 +133,7 @@ impl DrivenTasks {
     }
 }
 
-/// A way to an engine for tasks, for any thread. Cloning is cheap; it does not keep the engine running.
+/// The handle of an engine for tasks, for any thread. Cloning is cheap; a handle does not keep the engine running.
 #[derive(Clone)]
 pub struct Tasks {
     shared: StdArc<Shared>,
@@ -141,9 +142,9 @@ pub struct Tasks {
 struct Shared {
     handle: Handle<Job>,
     wall: Wall,
-    /// The repeating tasks that have not ended, by their timers: who started them need not keep them.
+    /// The repeating tasks that have not ended, by their timers. The code that started a task need not keep it.
     repeating: Mutex<HashMap<TimerId, StdArc<dyn Repeats>>>,
-    /// Who is told of the shutdown.
+    /// The listeners for the shutdown.
     at_end: Mutex<Vec<Weak<dyn OnEnd>>>,
 }
 
@@ -157,11 +158,11 @@ impl Tasks {
     ///
     /// # Errors
     ///
-    /// As [`Handle::schedule`]; the closure comes back.
+    /// See [`Handle::schedule`]; the error returns the closure.
     ///
     /// # Time complexity
     ///
-    /// O(1): an engine's timer, and an allocation for what the closure holds.
+    /// O(1): an engine's timer, and an allocation for the captured values of the closure.
     pub fn after(
         &self,
         delay: Duration,
@@ -170,11 +171,11 @@ impl Tasks {
         self.at(self.now() + delay, f)
     }
 
-    /// Runs `f` once, at `deadline` or later. For a time of day: `Repeat::on` with a calendar.
+    /// Runs `f` once, at `deadline` or later. For a time of day, use `Repeat::on` with a calendar.
     ///
     /// # Errors
     ///
-    /// As [`after`](Self::after).
+    /// See [`after`](Self::after).
     pub fn at(
         &self,
         deadline: Timestamp,
@@ -184,17 +185,16 @@ impl Tasks {
         self.shared.handle.schedule_at(deadline, job).map_err(|error| error.map(give_back))
     }
 
-    /// Takes a one-shot back; its closure is dropped.
+    /// Cancels a one-shot; its closure is dropped.
     ///
     /// # Cancellation
     ///
-    /// As [`Handle::cancel`].
+    /// See [`Handle::cancel`].
     pub fn cancel(&self, id: TimerId) -> Cancel<()> {
         self.shared.handle.cancel(id).map(drop)
     }
 
-    /// As [`cancel`](Self::cancel), but waits until a closure that has begun has ended: see
-    /// [`Handle::cancel_and_wait`].
+    /// As [`cancel`](Self::cancel), but waits for the end of a closure that has begun: see [`Handle::cancel_and_wait`].
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<()> {
         self.shared.handle.cancel_and_wait(id).map(drop)
     }
@@ -203,35 +203,35 @@ impl Tasks {
     ///
     /// # Errors
     ///
-    /// As there; the closure comes back where the payload would.
+    /// See [`Handle::reschedule`]; the error returns the closure in place of the payload.
     pub fn reschedule(&self, id: TimerId, delay: Duration) -> Result<TimerId, RescheduleError<Call>> {
         self.shared.handle.reschedule(id, delay).map_err(|error| error.map(give_back))
     }
 
-    /// A timer of one's own that runs `f` whenever it is due, to be armed and disarmed any number of times.
+    /// Makes an owned timer that runs `f` whenever it is due, and that can be armed and disarmed any number of times.
     ///
     /// # Errors
     ///
-    /// When the engine is full or shut down; the closure comes back.
+    /// Fails when the engine is full or shut down; the error returns the closure.
     pub fn timer<F: Fn() + Send + Sync + 'static>(&self, f: F) -> Result<TaskTimer, ScheduleError<F>> {
         TaskTimer::new(self, f)
     }
 
-    /// Runs `f` every `period`, first one period from now, until it is stopped: [`repeat`](Self::repeat) with the defaults of
-    /// [`Repeat::every`].
+    /// Runs `f` every `period`, first one period from now, until the task is stopped: [`repeat`](Self::repeat) with the
+    /// defaults of [`Repeat::every`].
     ///
     /// # Errors
     ///
-    /// As [`repeat`](Self::repeat).
+    /// See [`repeat`](Self::repeat).
     pub fn every<F: FnMut() + Send + 'static>(&self, period: Duration, f: F) -> Result<Task, RepeatError<F>> {
         self.start(&Repeat::every(period), InTurn::new(f, |f, _| f()))
     }
 
-    /// Runs `f` again and again, as `plan` says. Runs never overlap.
+    /// Runs `f` repeatedly, by `plan`. Runs never overlap.
     ///
     /// # Errors
     ///
-    /// When the plan cannot be followed, and when the engine is full or shut down; the closure comes back.
+    /// Fails when the plan cannot be followed, and when the engine is full or shut down; the error returns the closure.
     pub fn repeat<F: FnMut(&Run) + Send + 'static>(
         &self,
         plan: Repeat,
@@ -240,16 +240,16 @@ impl Tasks {
         self.start(&plan, InTurn::new(f, |f, run| f(run)))
     }
 
-    /// As [`repeat`](Self::repeat), but a run that outlasts its period has the next one beside it: each begins at its instant,
-    /// on another worker. The plan's overlap policy does not apply.
+    /// As [`repeat`](Self::repeat), but a run that is longer than its period has the next run beside it. Each run
+    /// begins at its instant, on another worker. The plan's overlap policy does not apply.
     ///
-    /// Such a run is a one-shot of its own, which the task's timer begins, and [`stats`](Self::stats) counts both: runs are in
-    /// [`Report`](super::Report). Where the engine has no room for that, and where handlers run inline, the next one waits.
-    /// A pause is from the begin of a run to the next one.
+    /// Each run is a one-shot of its own, which the task's timer begins. [`stats`](Self::stats) counts both timers; the
+    /// number of runs is in [`Report`](super::Report). If the engine has no room for the one-shot, or if handlers run
+    /// inline, the next run waits. A pause is from the start of a run to the start of the next one.
     ///
     /// # Errors
     ///
-    /// As [`repeat`](Self::repeat).
+    /// See [`repeat`](Self::repeat).
     pub fn repeat_in_parallel<F: Fn(&Run) + Send + Sync + 'static>(
         &self,
         plan: Repeat,
@@ -264,7 +264,7 @@ impl Tasks {
         Ok(Task::new(task))
     }
 
-    /// Repeating tasks by name, on this engine.
+    /// Makes a set of repeating tasks by name, on this engine.
     #[must_use]
     pub fn named<K: Key>(&self) -> NamedTasks<K> {
         NamedTasks::new(self)
@@ -274,14 +274,14 @@ impl Tasks {
     ///
     /// # Time complexity
     ///
-    /// O(n) in their number; tasks that start or end wait meanwhile.
+    /// O(n) in the number of tasks; tasks that start or end wait meanwhile.
     #[must_use]
     pub fn repeating(&self) -> Vec<Task> {
         let kept: Vec<Task> = {
             let registry = ignore_poison(self.shared.repeating.lock());
             registry.values().map(|task| Task::new(StdArc::clone(task))).collect()
         };
-        // One in its last run is kept, and has ended.
+        // A task in its last run is still in the registry, but has ended.
         kept.into_iter().filter(|task| !task.has_ended()).collect()
     }
 
@@ -299,7 +299,7 @@ impl Tasks {
         self.shared.handle.has_come(deadline)
     }
 
-    /// The moment that decides what has come.
+    /// The moment that decides whether a deadline has come.
     pub(super) fn true_now(&self) -> Timestamp {
         self.shared.handle.core().true_now()
     }
@@ -310,27 +310,27 @@ impl Tasks {
         self.shared.handle.tick()
     }
 
-    /// When a one-shot is due; `None` when it is not pending.
+    /// The deadline of a one-shot; `None` when the one-shot is not pending.
     #[must_use]
     pub fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         self.shared.handle.deadline(id)
     }
 
-    /// A snapshot of the engine's counters: a run of a repeating task counts as one of an owned timer, and a run in parallel as one
-    /// of a one-shot as well.
+    /// A snapshot of the engine's counters. A run of a repeating task counts as a firing of an owned timer, and a run
+    /// in parallel counts as a firing of a one-shot as well.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.handle.stats()
     }
 
-    /// How the engine is at this moment: see [`Handle::health`].
+    /// The state of the engine at this moment: see [`Handle::health`].
     #[must_use]
     pub fn health(&self) -> Health {
         self.shared.handle.health()
     }
 
-    /// Ends the engine: see [`Handle::shutdown`]. One-shots that have not run come back; repeating tasks have ended, and
-    /// their closures are dropped.
+    /// Shuts the engine down: see [`Handle::shutdown`]. Returns the one-shots that have not run. Repeating tasks end,
+    /// and their closures are dropped.
     #[must_use = "the closures that have not run"]
     pub fn shutdown(&self) -> Vec<Unfired<Call>> {
         let unfired = self.shared.handle.shutdown();
@@ -368,14 +368,15 @@ impl Tasks {
         self.shared.handle.try_schedule_at(deadline, Job::Shot(shot))
     }
 
-    /// Moves a one-shot, which keeps its slot, under a new id; never waits.
+    /// Moves a one-shot to another deadline, under a new id. The one-shot keeps its slot. Never waits.
     #[inline]
     pub(crate) fn try_move(&self, id: TimerId, deadline: Timestamp) -> Moved<Job> {
         let core = self.shared.handle.core();
         core.reschedule(&mut lend(core), id, deadline)
     }
 
-    /// Lets the shards make room in their lanes, round after round. False where waiting would be for oneself.
+    /// Waits for the shards to make room in their lanes, round after round. Returns false where the caller would wait
+    /// for itself.
     pub(crate) fn wait_for_room(&self, rounds: &mut u32) -> bool {
         let core = self.shared.handle.core();
         let may_wait = core.may_wait_for_shards();
@@ -386,13 +387,13 @@ impl Tasks {
         may_wait
     }
 
-    /// Makes an owned timer that tells `owner`.
+    /// Makes an owned timer that calls `owner`.
     pub(crate) fn own_timer(&self, owner: Weak<dyn OnDue>) -> Result<Timer<Job>, ScheduleErrorKind> {
         Timer::new(self.shared.handle.core(), Job::Owned(Box::new(owner))).map_err(|error| error.kind)
     }
 
-    /// As [`Timer::arm_at`], but never waits: if the lane is full the ticket goes beyond its capacity, or, unless `insist`ed,
-    /// nothing is armed. The caller knows that the timer of this id was not dropped.
+    /// As [`Timer::arm_at`], but never waits. If the lane is full, the ticket goes beyond the lane's capacity, or,
+    /// without `insist`, nothing is armed. The caller ensures that the timer of this id was not dropped.
     #[inline]
     pub(crate) fn try_arm(&self, timer: TimerId, deadline: Timestamp, insist: bool) -> Rearmed {
         let (core, index) = (self.shared.handle.core(), timer.index());
@@ -402,7 +403,8 @@ impl Tasks {
         }
     }
 
-    /// Has `who` told when the engine was shut down; at once if it was already.
+    /// Registers `who` as a listener for the engine's shutdown. If the engine is shut down already, `who` is called at
+    /// once.
     pub(crate) fn at_end(&self, who: Weak<dyn OnEnd>) {
         {
             let mut told = ignore_poison(self.shared.at_end.lock());
@@ -418,7 +420,8 @@ impl Tasks {
         self.shared.wall
     }
 
-    /// Whether what is scheduled here is fired by the calling thread: in a handler that runs inline, and without threads.
+    /// Whether the calling thread itself fires the timers that are scheduled here: in a handler that runs inline, and
+    /// in an engine without threads.
     pub(super) fn has_no_other_thread(&self) -> bool {
         !self.shared.handle.core().may_wait_for_shards()
     }
@@ -427,7 +430,7 @@ impl Tasks {
         self.shared.handle.core().must_not_wait_here()
     }
 
-    /// Keeps a repeating task until it has ended, by its timer.
+    /// Keeps a repeating task under its timer's id until the task has ended.
     pub(super) fn keep(&self, timer: TimerId, task: StdArc<dyn Repeats>) {
         ignore_poison(self.shared.repeating.lock()).insert(timer, task);
     }
@@ -445,7 +448,7 @@ impl Tasks {
     fn tell_of_end(&self) {
         let told = core::mem::take(&mut *ignore_poison(self.shared.at_end.lock()));
         for who in told.iter().filter_map(Weak::upgrade) {
-            // Wakers panic if they like.
+            // A listener may wake user code, which may panic.
             survive(|| who.on_end());
         }
     }
@@ -453,7 +456,7 @@ impl Tasks {
     fn end_repeating(&self) {
         let tasks = core::mem::take(&mut *ignore_poison(self.shared.repeating.lock()));
         for task in tasks.into_values() {
-            // One whose drop panics costs the others nothing.
+            // A task whose drop panics does not affect the others.
             survive(move || {
                 let _ = task.stop();
             });
@@ -461,9 +464,9 @@ impl Tasks {
     }
 }
 
-/// What `f` gives, unless it panics: at the end of an engine there is nobody left to tell.
+/// Runs `f`, catching a panic: at the end of an engine there is no caller left to report the panic to.
 fn survive<R>(f: impl FnOnce() -> R) -> Option<R> {
-    // Leaked, for its drop may panic in turn.
+    // The panic's payload is leaked, since its drop may panic in turn.
     catch_unwind(AssertUnwindSafe(f)).map_err(Box::leak).ok()
 }
 

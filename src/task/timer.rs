@@ -1,4 +1,4 @@
-//! A timer of one's own that runs a closure.
+//! Owned timers that run a closure.
 
 use super::job::{Job, Moment, OnDue};
 use super::tasks::Tasks;
@@ -9,10 +9,10 @@ use crate::timer::{ArmError, Armed, Disarm, Timer};
 use core::fmt;
 use core::time::Duration;
 
-/// A [`Timer`] with a closure of its own: armed and disarmed any number of times, at the same price.
+/// A [`Timer`] with a closure of its own, armed and disarmed any number of times at the price of a [`Timer`].
 ///
-/// Made by [`Tasks::timer`]. Dropping it disarms it, even while its closure runs, which is not waited for. The closure
-/// never runs twice at a time; one that owns its own timer keeps both alive for ever.
+/// Made by [`Tasks::timer`]. Dropping the timer disarms it, even while its closure runs; the drop does not wait for the
+/// closure. The closure never runs twice at a time. A closure that owns its own timer keeps both alive for ever.
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ use core::time::Duration;
 #[must_use = "dropping a timer disarms it"]
 pub struct TaskTimer {
     timer: Timer<Job>,
-    /// Which the timer has weakly.
+    /// The closure, to which the timer has a weak reference.
     _action: StdArc<dyn OnDue>,
 }
 
@@ -52,7 +52,7 @@ impl TaskTimer {
         }
     }
 
-    /// A timer that tells `action`.
+    /// Makes a timer that calls `action`.
     pub(super) fn of(tasks: &Tasks, action: StdArc<dyn OnDue>) -> Result<Self, ScheduleErrorKind> {
         let timer = tasks.own_timer(StdArc::downgrade(&action))?;
         Ok(Self { timer, _action: action })
@@ -62,7 +62,7 @@ impl TaskTimer {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See [`Timer::arm`].
     #[inline]
     pub fn arm(&self, delay: Duration) -> Result<Armed, ArmError> {
         self.timer.arm(delay)
@@ -72,7 +72,7 @@ impl TaskTimer {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See [`Timer::arm_at`].
     #[inline]
     pub fn arm_at(&self, deadline: Timestamp) -> Result<Armed, ArmError> {
         self.timer.arm_at(deadline)
@@ -98,7 +98,7 @@ impl TaskTimer {
     }
 }
 
-/// A closure that is told when its timer is due.
+/// A closure that is called when its timer is due.
 struct Action<F>(F);
 
 impl<F: Fn() + Send + Sync> OnDue for Action<F> {

@@ -1,4 +1,4 @@
-//! Closures that are told which timer fired, and when: what a binding for another language hands on.
+//! Closures that receive the id and the moment of the timer that fired, as a binding for another language needs them.
 
 use super::job::{Call, Moment, OnDue, Shot};
 use super::tasks::{Tasks, give_back};
@@ -9,11 +9,12 @@ use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 
 impl Tasks {
-    /// As [`at`](Self::at), for a closure that is told of the moment. Called as a [`Call`] that came back, it is told `None`.
+    /// As [`at`](Self::at), for a closure that receives the moment. If the closure comes back as a [`Call`], and the
+    /// [`Call`] is run, the closure receives `None`.
     ///
     /// # Errors
     ///
-    /// As [`at`](Self::at).
+    /// See [`at`](Self::at).
     pub fn at_told(
         &self,
         deadline: Timestamp,
@@ -26,7 +27,7 @@ impl Tasks {
     ///
     /// # Errors
     ///
-    /// As [`Handle::try_schedule_at`](crate::Handle::try_schedule_at).
+    /// See [`Handle::try_schedule_at`](crate::Handle::try_schedule_at).
     pub fn try_at_told(
         &self,
         deadline: Timestamp,
@@ -35,17 +36,17 @@ impl Tasks {
         self.try_shoot(deadline, Box::new(Told(f))).map_err(|error| error.map(give_back))
     }
 
-    /// Waits a little for room in the lane that [`try_at_told`](Self::try_at_told) found full, longer in later `rounds`. False,
-    /// at once, where the caller would wait for itself.
+    /// Waits a little, and longer in later `rounds`, for room in the lane that [`try_at_told`](Self::try_at_told) found
+    /// full. Returns false at once where the caller would wait for itself.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         self.wait_for_room(rounds)
     }
 
-    /// As [`timer`](Self::timer), for a closure that is told of the moment.
+    /// As [`timer`](Self::timer), for a closure that receives the moment.
     ///
     /// # Errors
     ///
-    /// When the engine is full or shut down.
+    /// Fails when the engine is full or shut down.
     pub fn timer_told(
         &self,
         f: impl Fn(&Moment) + Send + Sync + 'static,

@@ -1,20 +1,20 @@
-//! The time of day, for tasks that go by the calendar.
+//! The time of day, for tasks that follow the calendar.
 
 use crate::clock::system_time;
 use crate::tick::Timestamp;
 use std::time::SystemTime;
 
-/// How an engine's moments are told in wall-clock time.
+/// The mapping from an engine's moments to wall-clock time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wall {
-    /// By the system's clock, which may be set while one waits.
+    /// By the system's clock, which may be set while a task waits.
     System,
-    /// By the engine's clock, whose origin was at this time.
+    /// By the engine's clock, whose origin was at this wall-clock time.
     Since(SystemTime),
 }
 
 impl Wall {
-    /// The time of day at the engine's `now`; at the end of what the system can tell, that end.
+    /// The time of day at the engine's `now`. If the system's type cannot represent that time, the origin.
     pub(crate) fn at(self, now: Timestamp) -> SystemTime {
         match self {
             Self::System => system_time(),
@@ -22,7 +22,7 @@ impl Wall {
         }
     }
 
-    /// Whether it can jump while the engine's clock does not.
+    /// Whether the wall clock can jump while the engine's clock does not.
     #[cfg(feature = "calendar")]
     pub(crate) fn may_be_set(self) -> bool {
         matches!(self, Self::System)

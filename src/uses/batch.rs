@@ -1,4 +1,4 @@
-//! Expired connections for an event loop, which fetches them in its own turn.
+//! Batches of expired connections, for an event loop that fetches them in its own turn.
 
 use super::idle::{Expired, IdleTimeouts, Limits};
 use crate::engine::ignore_poison;
@@ -7,7 +7,7 @@ use crate::task::Key;
 use crate::task::Tasks;
 use core::fmt;
 
-/// The connections of [`IdleTimeouts`] that have expired and were not fetched yet.
+/// The connections of [`IdleTimeouts`] that have expired and have not been fetched yet.
 ///
 /// # Examples
 ///
@@ -27,13 +27,15 @@ use core::fmt;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct IdleBatch<I> {
-    /// While it is not empty the loop was woken, or is about to be, and has not drained since.
+    /// The expired connections. While this is not empty, the loop was woken, or is about to be woken, and has not
+    /// drained the batch since.
     expired: StdArc<Mutex<Vec<Expired<I>>>>,
 }
 
 impl Tasks {
-    /// As [`idle_timeouts`](Self::idle_timeouts), but what expires is kept until the event loop fetches it. `wake` runs on a
-    /// worker, or on the shard's thread if handlers run inline, when the first has expired since the batch was drained.
+    /// As [`idle_timeouts`](Self::idle_timeouts), but expired connections are kept until the event loop fetches them.
+    /// `wake` runs when the first connection has expired since the batch was drained. It runs on a worker, or on the
+    /// shard's thread if handlers run inline.
     #[must_use]
     pub fn idle_batches<I: Key>(
         &self,
@@ -57,8 +59,9 @@ impl Tasks {
 }
 
 impl<I> IdleBatch<I> {
-    /// Appends what has expired since the last call, in no order: how many. Whatever expires later wakes the loop again, and
-    /// the wake-up for what this call has fetched may come after it.
+    /// Appends the connections that have expired since the last call, in no order, and returns their number. A
+    /// connection that expires later wakes the loop again. The wake-up for connections that this call has fetched may
+    /// come after it.
     pub fn drain(&self, into: &mut Vec<Expired<I>>) -> usize {
         let mut expired = core::mem::take(&mut *ignore_poison(self.expired.lock()));
         let count = expired.len();
@@ -66,7 +69,7 @@ impl<I> IdleBatch<I> {
         count
     }
 
-    /// Whether nothing waits to be fetched.
+    /// Whether no connection waits to be fetched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         ignore_poison(self.expired.lock()).is_empty()

@@ -1,9 +1,9 @@
-//! Why something was not taken, with it handed back, and why nothing was received.
+//! The reasons why a connection or an item was refused, with the value handed back, and why nothing was received.
 
 use crate::error::ScheduleErrorKind;
 use core::fmt;
 
-/// Why a connection was not inserted.
+/// The reason why a connection was not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectErrorKind {
@@ -22,15 +22,15 @@ impl fmt::Display for ConnectErrorKind {
     }
 }
 
-/// A connection that was not inserted; it has the id.
+/// The error for a connection that was not inserted; it returns the id.
 pub struct ConnectError<I> {
-    /// Why.
+    /// The reason.
     pub kind: ConnectErrorKind,
-    /// What would have been inserted.
+    /// The id that would have been inserted.
     pub id: I,
 }
 
-/// Why an item was not pushed.
+/// The reason why an item was not pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushErrorKind {
@@ -49,20 +49,20 @@ impl fmt::Display for PushErrorKind {
     }
 }
 
-/// An item that was not pushed.
+/// The error for an item that was not pushed; it returns the item.
 pub struct PushError<T> {
-    /// Why.
+    /// The reason.
     pub kind: PushErrorKind,
-    /// What would have been pushed.
+    /// The item that would have been pushed.
     pub item: T,
 }
 
-/// Why nothing was received.
+/// The reason why nothing was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoItem {
-    /// Nothing has come due, or not in time.
+    /// No item has come due, or none in time.
     Yet,
-    /// The queue was closed, or its engine shut down, and all that had come due was received.
+    /// The queue was closed, or its engine shut down, and all items that had come due were received.
     Ever,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for NoItem {
 
 impl std::error::Error for NoItem {}
 
-// Errors are printed whether or not ids and items can be.
+// Errors can be printed whether or not their ids and items can be.
 macro_rules! of_its_kind {
     ($($error:ident)*) => { $(
         impl<T> fmt::Debug for $error<T> {

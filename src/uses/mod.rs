@@ -1,18 +1,18 @@
 //! Ready-made uses of timers: idle connections, maps whose entries expire, queues of delayed items.
 //!
-//! Each is made by a [`Tasks`](crate::task::Tasks) and lives on that engine's threads, so that a process has one set of them,
-//! however many maps and queues.
+//! Each use is made by a [`Tasks`](crate::task::Tasks) and lives on that engine's threads, so that a process has one
+//! set of threads, however many maps and queues it has.
 //!
-//! | | made by | for | without it |
+//! | | made by | for | alternative |
 //! |---|---|---|---|
-//! | [`IdleTimeouts`] | [`Tasks::idle_timeouts`](crate::task::Tasks::idle_timeouts) | connections that are closed when nothing is heard of them, or when they are old | a [`Timer`](crate::Timer) in each connection: if nobody asks for a connection by its id |
-//! | [`ExpiryMap`] | [`Tasks::expiry_map`](crate::task::Tasks::expiry_map) | sessions, caches, tokens | a [`Timer`](crate::Timer) in each value: if the values live elsewhere anyway |
-//! | [`DelayQueue`] | [`Tasks::delay_queue`](crate::task::Tasks::delay_queue) | retries, reminders: items for whoever takes the next one | [`Tasks::after`](crate::task::Tasks::after): if a closure can do it on a worker |
+//! | [`IdleTimeouts`] | [`Tasks::idle_timeouts`](crate::task::Tasks::idle_timeouts) | connections that are closed when they are silent for too long, or when they are old | a [`Timer`](crate::Timer) in each connection, if connections are not looked up by an id |
+//! | [`ExpiryMap`] | [`Tasks::expiry_map`](crate::task::Tasks::expiry_map) | sessions, caches, tokens | a [`Timer`](crate::Timer) in each value, if the values live elsewhere anyway |
+//! | [`DelayQueue`] | [`Tasks::delay_queue`](crate::task::Tasks::delay_queue) | retries, reminders: items for the next receiver | [`Tasks::after`](crate::task::Tasks::after), if a closure can do it on a worker |
 //!
 //! # During and after a shutdown
 //!
-//! As the engine: what is inserted, touched, refreshed or pushed is refused and comes back, nothing expires any more, and
-//! what is there can be looked at and taken out.
+//! The uses behave as the engine does. Insertions, touches, refreshes and pushes are refused, and refused values come
+//! back. Nothing expires any more. The present entries can be looked at and taken out.
 
 mod batch;
 pub(crate) mod delay_queue;

@@ -1,7 +1,8 @@
-//! A cron expression: which civil times it names.
+//! Cron expressions, and the civil times that they name.
 //!
-//! croner reads the expression and tells which days of a year match. It does not walk: its own walk ends in the year 5000
-//! and in gaps above two hours, and it reads more than a cron expression ought to be.
+//! croner reads the expression and decides which days of a year match. The search itself is in this module: croner's
+//! own search ends in the year 5000 and in gaps above two hours, and croner accepts more than a cron expression ought
+//! to be.
 
 use crate::CalendarError;
 use croner::parser::CronParser;
@@ -37,7 +38,7 @@ impl Cron {
         let syntax = |fault| CalendarError::Syntax { expression: expression.to_owned(), fault };
         let fields = fields(expression).map_err(syntax)?;
         let all: Vec<&str> = fields.iter().map(|(_, field)| &**field).collect();
-        // Of a nickname there are no fields.
+        // A nickname has no fields.
         let understood = if all.is_empty() { expression.to_owned() } else { all.join(" ") };
         let parsed = CronParser::new().parse(&understood).map_err(|error| syntax(blame(&fields, &error)))?;
         let is_fixed = match &fields[..] {
@@ -63,7 +64,7 @@ impl Cron {
         self.is_fixed
     }
 
-    /// The first of its civil times that is not before `from`.
+    /// The first civil time of the expression that is not before `from`.
     pub(super) fn at_or_after(&self, from: DateTime) -> Option<DateTime> {
         let day = self.days.at_or_after(from.date())?;
         if day > from.date() {
@@ -106,7 +107,7 @@ impl Values {
         self.0 >> value & 1 == 1
     }
 
-    /// The least that is not below `value`, which is at most 60.
+    /// The least number that is not below `value`, which is at most 60.
     fn at_or_after(self, value: i8) -> Option<i8> {
         let bits = self.0 >> value;
         (bits != 0).then(|| value + i8::try_from(bits.trailing_zeros()).unwrap_or(i8::MAX))
@@ -115,12 +116,12 @@ impl Values {
 
 /// The days that match.
 ///
-/// Whether a year has one depends on its *kind* only: on which weekday it begins, and whether it is a leap year. So a
-/// search looks into no year in vain, but for the first.
+/// Whether a year has a matching day depends on its *kind* only: on the weekday on which it begins, and on whether it
+/// is a leap year. So a search looks into no year in vain, except the first one.
 #[derive(Clone, PartialEq, Eq)]
 struct Days {
     pattern: CronPattern,
-    /// The years that are listed, in order; `None` is all of them.
+    /// The years that are listed, in order; `None` means all years.
     years: Option<Box<[i16]>>,
     /// The kinds of years that have a matching day, as bits.
     kinds: u16,
@@ -128,13 +129,13 @@ struct Days {
 
 impl Days {
     fn new(mut pattern: CronPattern) -> Self {
-        // Its years take 5 KB.
+        // The years of a pattern take 5 KB.
         let all = core::mem::take(&mut pattern.years);
         let years = all.values();
         let is_every_year = all.from_wildcard && years.len() == usize::from(all.max - all.min + 1);
         let years = (!is_every_year).then(|| years.into_iter().filter_map(|year| i16::try_from(year).ok()));
         let mut days = Self { pattern, years: years.map(Iterator::collect), kinds: 0 };
-        // 28 years have all 14 kinds.
+        // These 28 years contain all 14 kinds.
         for year in 2000..2028 {
             if days.within(year, 1, 1).is_some() {
                 days.kinds |= 1 << kind(year);
@@ -171,7 +172,7 @@ impl Days {
     fn matching(&self, of_month: Date, day: i8) -> Option<Date> {
         let date = Date::new(of_month.year(), of_month.month(), day).ok()?;
         let weekday = Weekday::from_days_from_sunday(u32_of(date.weekday().to_sunday_zero_offset()));
-        // It fails for days that do not exist.
+        // `day_match` fails for days that do not exist.
         let (year, month) = (i32::from(date.year()), u32_of(date.month()));
         self.pattern.day_match(year, month, u32_of(day), weekday).unwrap_or(false).then_some(date)
     }
@@ -188,10 +189,11 @@ fn u32_of(small: i8) -> u32 {
     u32::try_from(small).unwrap_or(0)
 }
 
-/// The fields of an expression, by their indices in [`FIELDS`]; none for a nickname. Otherwise what is wrong.
+/// The fields of an expression, by their indices in [`FIELDS`]; no fields for a nickname. If a field is wrong, the
+/// error describes the fault.
 ///
-/// croner takes `1,,2`, `1MON` for 11, `MON` for January, `15W3` for `15W`, `L,LW` for `LW`, and letters of other scripts;
-/// in the weekday it does not heed an `L` alone, and `,` for a minute takes it seconds.
+/// croner takes `1,,2`, `1MON` for 11, `MON` for January, `15W3` for `15W`, `L,LW` for `LW`, and letters of other
+/// scripts. In the weekday croner ignores an `L` alone, and it needs seconds of time to parse `,` as a minute.
 fn fields(expression: &str) -> Result<Vec<(usize, String)>, String> {
     if let Some(letter) = expression.chars().find(|letter| !letter.is_ascii()) {
         return Err(format!("{letter:?} is not understood"));
@@ -227,7 +229,8 @@ fn fields(expression: &str) -> Result<Vec<(usize, String)>, String> {
     Ok(fields)
 }
 
-/// A field in which a range from Sunday to Sunday is a Sunday. croner takes the second one for 7, and the range for all days.
+/// A field in which a range from Sunday to Sunday is a Sunday. croner takes the second Sunday for 7, and the range for
+/// all days.
 fn without_idle_ranges(field: &str) -> String {
     let (plus, items) = field.strip_prefix('+').map_or(("", field), |items| ("+", items));
     let is_idle = |item: &str| {
@@ -251,7 +254,7 @@ fn is_item(index: usize, item: &str) -> bool {
     })
 }
 
-/// What croner has against an expression, and against which of its fields.
+/// Croner's objection to an expression, with the field that it is about.
 fn blame(fields: &[(usize, String)], error: &croner::errors::CronError) -> String {
     let alone = |index: usize, field: &str| {
         let mut all = ["*"; FIELDS.len()];

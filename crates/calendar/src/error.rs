@@ -1,41 +1,41 @@
-//! Why a calendar was not made.
+//! The reason why a calendar was not made.
 
 use core::fmt;
 
-/// Why a [`Calendar`](crate::Calendar) was not made. Each contains what was offending.
+/// The reason why a [`Calendar`](crate::Calendar) was not made. Each variant contains the offending value.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CalendarError {
     /// The cron expression is empty.
     EmptyExpression,
-    /// The cron expression is none.
+    /// The text is not a cron expression.
     Syntax {
-        /// As it was given.
+        /// The expression as it was given.
         expression: String,
-        /// What is wrong with it.
+        /// The fault in the expression.
         fault: String,
     },
-    /// The cron expression names days that no year has, or none of the years that it lists.
+    /// The cron expression names only days that no year has, or that none of the listed years has.
     NeverFires {
-        /// As it was given.
+        /// The expression as it was given.
         expression: String,
     },
     /// The name of the time zone is empty.
     EmptyZone,
     /// The time zone is not in this machine's database.
     UnknownZone {
-        /// As it was given.
+        /// The name as it was given.
         zone: String,
-        /// What the database says, if it says anything.
+        /// The error of the database, if there is one.
         source: Option<jiff::Error>,
     },
-    /// A month or a day of it is none.
+    /// A month or a day of a month does not exist.
     OutOfBounds {
-        /// Which of the arguments.
+        /// The name of the argument.
         argument: &'static str,
-        /// What it was.
+        /// The value of the argument.
         value: i8,
-        /// The greatest that it may be; the least is 1.
+        /// The greatest value that is allowed; the least is 1.
         most: i8,
     },
 }

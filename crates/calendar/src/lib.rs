@@ -1,7 +1,8 @@
 //! Moments by the calendar: cron expressions and days of the month, in the time zones of the world.
 //!
-//! A [`Calendar`] answers one question, "when next?", and has no clock, no thread and no engine. It is made of what people
-//! write, an expression and the name of a zone, and never of an offset: offsets change, by the year and by law.
+//! A [`Calendar`] answers one question, "when next?", and has no clock, no thread and no engine. It is made from text
+//! that people write, an expression and the name of a zone, and never from an offset: offsets change, by the year and
+//! by law.
 //!
 //! ```
 //! use tourbillon_calendar::Calendar;
@@ -17,49 +18,52 @@
 //!
 //! # When clocks are changed
 //!
-//! A calendar is *fixed* if it names times of the day: [`monthly`](Calendar::monthly), [`yearly`](Calendar::yearly), and a cron
-//! expression of whose second, minute and hour none begins with `*`, such as `30 2,14 * * *`. Every other cron expression is
-//! *repeating*. Vixie's cron, which has no seconds, draws the same line.
+//! A calendar is *fixed* if it names times of the day. These are [`monthly`](Calendar::monthly) and
+//! [`yearly`](Calendar::yearly) calendars, and every cron expression in which neither the second nor the minute nor the
+//! hour begins with `*`, such as `30 2,14 * * *`. Every other cron expression is *repeating*. Vixie's cron, which has
+//! no seconds, draws the same line.
 //!
 //! | a local time that | fixed | repeating |
 //! |---|---|---|
 //! | does not exist, by [`DstPolicy::Vixie`] | runs once, at the first instant after the gap | does not run |
 //! | does not exist, by [`DstPolicy::SkipGap`] | does not run | does not run |
-//! | exists twice | runs once, at the earlier | runs at both |
+//! | exists twice | runs once, at the earlier instant | runs at both instants |
 //!
-//! The first instant after a gap may be on another day: Samoa had no 30 December 2011, and what was for that day runs as the
-//! 31st begins. Runs that come to one instant are one.
+//! The first instant after a gap may be on another day: Samoa had no 30 December 2011, and a run for that day runs as
+//! the 31st begins. Runs that come to one instant are one.
 //!
 //! # Cron expressions
 //!
-//! `minute hour day-of-month month weekday`, before them optionally a second (else 0), and then after them optionally a year
-//! (else all). In capitals or not:
+//! The fields are `minute hour day-of-month month weekday`. A second may come before them (without it the second is 0),
+//! and then a year may come after them (without it every year matches). Capitals and small letters are the same:
 //!
 //! | | |
 //! |---|---|
-//! | `*` | all; `?` is the same for days of the month and weekdays |
+//! | `*` | all values; `?` is the same for days of the month and weekdays |
 //! | `1-5`, `1,15`, `8-12,20` | ranges and lists; a range does not wrap |
-//! | `*/15`, `10-40/5` | steps, from the least of a range; not `10/5`, and not beyond the field: `*/90` for minutes |
+//! | `*/15`, `10-40/5` | steps, from the least value of a range; `10/5` is refused, and so is a step beyond the field: `*/90` for minutes |
 //! | `JAN`-`DEC`, `SUN`-`SAT` | names, also in ranges; as numbers weekdays are 0-7, Sunday is both 0 and 7 |
-//! | `L`, `LW`, `15W` | the last day of the month, its last from Monday to Friday, that nearest to the 15th in its month |
+//! | `L`, `LW`, `15W` | the last day of the month, its last day from Monday to Friday, the day from Monday to Friday that is nearest to the 15th in its month |
 //! | `FRI#2`, `5#L`, `5L` | the second Friday of the month, the last one, the last one |
 //! | `@yearly`, `@annually`, `@monthly`, `@weekly`, `@daily`, `@hourly` | at the first instant of each, alone |
 //!
-//! A day matches if its day of the month or its weekday does, where neither is `*`; `+` before the weekday demands both:
-//! `0 0 13 * +FRI`. So `0 0 */2 * MON` is each odd day *or* Monday here. For Vixie's cron, which looks whether the field begins with
-//! `*`, it is each odd day *and* Monday: write `0 0 */2 * +MON`. Years are 1 to 5000 where they are listed, and without bounds where they are not.
+//! If neither the day of the month nor the weekday is `*`, a day matches if either of them does; `+` before the weekday
+//! demands both: `0 0 13 * +FRI`. So `0 0 */2 * MON` is each odd day *or* Monday here. For Vixie's cron, which checks
+//! whether the field begins with `*`, it is each odd day *and* Monday: write `0 0 */2 * +MON`. Years are 1 to 5000 if
+//! they are listed, and without bounds if they are not.
 //!
 //! # Cost
 //!
-//! A search looks into the days of two years at most for each local time that it tries, however rarely a calendar fires; a
-//! repeating one also looks at each transition of its zone up to the run. It takes a fraction of a microsecond where the
-//! next run is within a year, 10 µs for a repeating one in 40 years. The worst that is known is 10 ms, for what clocks skip
-//! in every year until 9999 (`* 2 * 3 0L` in `Europe/Berlin`), then 2 ms to learn that a repeating calendar has ended. To make
-//! a calendar takes 50 µs, to refuse one that never fires 500 µs. Its memory is about 700 bytes, and the years where listed.
+//! A search looks into the days of two years at most for each local time that it tries, however rarely a calendar
+//! fires; a search for a repeating calendar also looks at each transition of its zone up to the run. A search takes a
+//! fraction of a microsecond if the next run is within a year, 10 µs for a repeating calendar whose next run is in 40
+//! years. The worst known case is 10 ms, for a time that clocks skip in every year until 9999 (`* 2 * 3 0L` in
+//! `Europe/Berlin`), and then 2 ms to find that a repeating calendar has ended. To make a calendar takes 50 µs, to
+//! refuse one that never fires 500 µs. A calendar's memory is about 700 bytes, and the listed years.
 //!
-//! # Not here
+//! # Out of scope
 //!
-//! What becomes of runs that were missed: that is for who runs them.
+//! Missed runs: the scheduler that runs a calendar decides about them.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -70,7 +74,7 @@ mod months;
 mod zone;
 
 pub use error::CalendarError;
-/// The crate of the instants, times and zones in this one's signatures.
+/// The crate of the instants, times and zones in this crate's signatures.
 pub use jiff;
 
 use self::cron::Cron;
@@ -80,22 +84,22 @@ use jiff::Timestamp;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 
-/// What a fixed calendar does about a local time that clocks skip; see [the table](self#when-clocks-are-changed).
+/// The policy of a fixed calendar for a local time that clocks skip; see [the table](self#when-clocks-are-changed).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DstPolicy {
-    /// It runs at the first instant after the gap, as with Vixie's cron.
+    /// The calendar runs at the first instant after the gap, as with Vixie's cron.
     #[default]
     Vixie,
-    /// It does not run.
+    /// The calendar does not run.
     SkipGap,
 }
 
-/// What a calendar does about months that are too short for its day.
+/// The policy of a calendar for months that are too short for its day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShortMonth {
-    /// It does not run in them: the 31st is in seven months, 29 February in leap years.
+    /// The calendar does not run in short months: the 31st is in seven months, 29 February in leap years.
     Skip,
-    /// It runs on their last day: "on the 31st" is "at the end of the month".
+    /// The calendar runs on the last day of a short month: "on the 31st" is "at the end of the month".
     LastDay,
 }
 
@@ -128,13 +132,13 @@ enum Rule {
 }
 
 impl Calendar {
-    /// When a [cron expression](self#cron-expressions) matches the clocks of `zone`, an IANA name as `Europe/Berlin` or
-    /// `UTC`.
+    /// A calendar that runs when a [cron expression](self#cron-expressions) matches the clocks of `zone`, an IANA name
+    /// such as `Europe/Berlin` or `UTC`.
     ///
     /// # Errors
     ///
-    /// If the expression or the zone is empty, if the expression is none or names no day that there is (`0 0 30 2 *`), if
-    /// the zone is unknown.
+    /// Fails if the expression or the zone is empty, if the expression is not a cron expression or names only days that
+    /// do not exist (`0 0 30 2 *`), or if the zone is unknown.
     ///
     /// # Examples
     ///
@@ -156,11 +160,11 @@ impl Calendar {
         Self::new(expression, zone, rule)
     }
 
-    /// At `time` on `day` of each month, by the clocks of `zone`.
+    /// A calendar that runs at `time` on `day` of each month, by the clocks of `zone`.
     ///
     /// # Errors
     ///
-    /// If the day is not from 1 to 31, if the zone is empty or unknown.
+    /// Fails if the day is not from 1 to 31, or if the zone is empty or unknown.
     ///
     /// # Examples
     ///
@@ -179,12 +183,13 @@ impl Calendar {
         Self::new(&expression, zone, rule)
     }
 
-    /// At `time` on `day` of `month`, each year, by the clocks of `zone`. Only of 29 February it matters what `short` is.
+    /// A calendar that runs at `time` on `day` of `month`, each year, by the clocks of `zone`. `short` matters only for
+    /// 29 February.
     ///
     /// # Errors
     ///
-    /// If the month is not from 1 to 12, or the day not from 1 to the month's last one in a leap year; if the zone is empty
-    /// or unknown.
+    /// Fails if the month is not from 1 to 12, or the day not from 1 to the month's last day in a leap year; or if the
+    /// zone is empty or unknown.
     ///
     /// # Examples
     ///
@@ -218,7 +223,7 @@ impl Calendar {
         Self::new(&expression, zone, rule)
     }
 
-    /// At `instant`, and never again.
+    /// A calendar that runs at `instant`, and never again.
     ///
     /// # Examples
     ///
@@ -240,7 +245,7 @@ impl Calendar {
         Ok(Self { expression: expression.into(), zone: named(zone)?, dst: DstPolicy::default(), rule })
     }
 
-    /// The same with another policy; without one it is [`DstPolicy::Vixie`].
+    /// The same calendar with another policy; the default is [`DstPolicy::Vixie`].
     ///
     /// # Examples
     ///
@@ -257,11 +262,11 @@ impl Calendar {
         Self { dst, ..self }
     }
 
-    /// The first run after `instant`, and not at it; `None` if there is none before the year 10000.
+    /// The first run after `instant`, and not at `instant` itself; `None` if none is left before the year 10000 begins.
     ///
     /// # Time complexity
     ///
-    /// See [the costs](self#cost); it always ends.
+    /// See [the costs](self#cost). A search always ends.
     #[must_use]
     pub fn next_after(&self, instant: Timestamp) -> Option<Timestamp> {
         match &self.rule {
@@ -292,7 +297,7 @@ impl Calendar {
         iter::successors(self.next_after(instant), |&run| self.next_after(run))
     }
 
-    /// The cron expression, as it was given; of another calendar what it says, in words.
+    /// The cron expression, as it was given; for another calendar, its description in words.
     ///
     /// # Examples
     ///
@@ -310,13 +315,13 @@ impl Calendar {
         &self.expression
     }
 
-    /// The zone's name, as the database writes it.
+    /// The name of the zone, as the database writes it.
     #[must_use]
     pub fn zone(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// What it does about local times that clocks skip.
+    /// The policy for local times that clocks skip.
     #[must_use]
     pub fn dst(&self) -> DstPolicy {
         self.dst
@@ -339,7 +344,7 @@ impl fmt::Debug for Calendar {
     }
 }
 
-/// The zone of that name.
+/// Finds the zone of that name.
 fn named(zone: &str) -> Result<TimeZone, CalendarError> {
     if zone.trim().is_empty() {
         return Err(CalendarError::EmptyZone);

@@ -1,4 +1,4 @@
-//! A day of the month, every month or every year.
+//! The rule for a day of the month, every month or every year.
 
 use crate::ShortMonth;
 use jiff::civil::{Date, DateTime, Time};
@@ -18,7 +18,7 @@ pub(super) enum Which {
 }
 
 impl Months {
-    /// The first of its civil times that is not before `from`.
+    /// The first civil time of the rule that is not before `from`.
     pub(super) fn at_or_after(&self, from: DateTime) -> Option<DateTime> {
         let (first, last) = match self.months {
             Which::All => (1, 12),

@@ -1,23 +1,24 @@
-//! From the civil times of a rule to instants in a time zone.
+//! The way from the civil times of a rule to instants in a time zone.
 //!
-//! The civil times of a rule are given as a function: the first one at or after a civil time. Those of a *fixed* rule are
-//! runs, and each is brought to one instant, or to none. Those of a *repeating* rule are what a clock shows when a run is
-//! due, however often it shows it.
+//! The civil times of a rule are given as a function, which returns the first of them at or after a civil time. The
+//! civil times of a *fixed* rule are runs, and each is converted to one instant, or to none. The civil times of a
+//! *repeating* rule are the times that a clock shows when a run is due, however often it shows them.
 
 use crate::DstPolicy;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 
-/// The civil time right after another.
+/// The civil time right after `civil`.
 fn beyond(civil: DateTime) -> Option<DateTime> {
     civil.checked_add(SignedDuration::from_nanos(1)).ok()
 }
 
 /// The next run of a fixed rule.
 ///
-/// A later civil time never becomes an earlier instant, so that the first one that becomes an instant after `instant` is
-/// it; and what the clock shows at `instant`, and all before that, becomes no such one.
+/// A later civil time never becomes an earlier instant. So the next run is the first civil time that becomes an instant
+/// after `instant`. Neither the civil time that the clock shows at `instant` nor any earlier one becomes such an
+/// instant.
 pub(super) fn next_fixed(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,
@@ -32,7 +33,7 @@ pub(super) fn next_fixed(
                 Some(offset.to_timestamp(due).ok()?)
             }
             AmbiguousOffset::Gap { after, .. } => match dst {
-                // The offset after the gap leads to an instant before it.
+                // The offset after the gap leads to an instant before the gap.
                 DstPolicy::Vixie => Some(zone.following(after.to_timestamp(due).ok()?).next()?.timestamp()),
                 DstPolicy::SkipGap => None,
             },

@@ -1,10 +1,10 @@
-//! Where sleeps go whose engine was shut down.
+//! The refuge: the engine for sleeps whose own engine was shut down.
 
 use std::sync::OnceLock;
 use tourbillon::future::Wakeup;
 use tourbillon::{Builder, Engine, Handle};
 
-/// An engine of one thread that nobody shuts down. None where the system refused the thread.
+/// An engine of one thread that is never shut down. `None` if the system refused the thread.
 pub(crate) fn refuge() -> Option<&'static Handle<Wakeup>> {
     static REFUGE: OnceLock<Option<Engine<Wakeup>>> = OnceLock::new();
     REFUGE.get_or_init(|| Builder::new().shards(1).build_async().ok()).as_ref().map(Engine::handle)

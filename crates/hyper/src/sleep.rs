@@ -1,4 +1,4 @@
-//! What hyper awaits.
+//! The sleep that hyper awaits.
 
 use crate::TourbillonTimer;
 use crate::refuge::refuge;
@@ -8,11 +8,11 @@ use std::task::{Context, Poll, ready};
 use tourbillon::Timestamp;
 use tourbillon::future::{ShutDown, Sleep};
 
-/// A sleep of the engine that outlives the engine.
+/// A sleep on an engine that survives the shutdown of its engine.
 #[derive(Debug)]
 pub(crate) struct TimerSleep {
     sleep: Sleep,
-    /// Whose clock says what is left.
+    /// The timer whose clock gives the time that is left.
     timer: TourbillonTimer,
     has_moved: bool,
 }
@@ -30,7 +30,7 @@ impl TimerSleep {
         pin!(self.sleep.try_wait()).poll(cx)
     }
 
-    /// Goes on with what is left, on an engine that is not shut down.
+    /// Continues the sleep for the time that is left, on an engine that is not shut down.
     fn move_to_refuge(&mut self) {
         let left = self.sleep.deadline() - self.timer.clock();
         if let Some(refuge) = refuge() {
@@ -54,7 +54,7 @@ impl Future for TimerSleep {
             outcome = ready!(this.poll_on_engine(cx));
         }
         if outcome.is_err() {
-            // No engine is left: the clock is.
+            // No engine is left, so the task polls by the clock.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -1,4 +1,4 @@
-//! hyper's way to an engine.
+//! hyper's timer on an engine.
 
 use crate::sleep::TimerSleep;
 use hyper::rt;
@@ -7,21 +7,23 @@ use std::time::{Duration, Instant};
 use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// An engine as the timer of hyper's and hyper-util's builders: `header_read_timeout`, `keep_alive_interval`, `pool_timer`.
+/// An engine as the timer of hyper's and hyper-util's builders, for `header_read_timeout`, `keep_alive_interval`,
+/// `pool_timer`.
 ///
-/// A sleep makes an engine's timer when it is first polled and its deadline is ahead. [`reset`](rt::Timer::reset) moves that
-/// timer, which is an arming: a store and a load where the deadline becomes later. A sleep that came from another
-/// implementation of hyper's trait is replaced.
+/// A sleep makes a timer of the engine when it is first polled and its deadline is ahead. [`reset`](rt::Timer::reset)
+/// moves that timer. This is an arming: a store and a load if the deadline becomes later. A sleep that came from
+/// another implementation of hyper's trait is replaced.
 ///
 /// [`now`](rt::Timer::now) is the engine's clock as an [`Instant`], so that a server on an engine with a manual clock
 /// follows that clock.
 ///
 /// # Shutdown
 ///
-/// hyper's sleeps have no way to fail. A sleep whose engine is shut down neither completes early, nor never, nor panics: what is
-/// left of it is slept on an engine of one thread, which this crate starts then and keeps. The timeouts of hyper therefore hold for the
-/// connections that outlive the engine, and end them with hyper's own errors. Where the system refuses that thread, and in the child
-/// of a fork, the sleep keeps its task polling until the deadline has come.
+/// hyper's sleeps have no way to fail. If the engine of a sleep is shut down, the sleep neither completes early nor
+/// panics, and it does complete: the rest of it is slept on an engine of one thread, which this crate starts at that
+/// moment and keeps. The timeouts of hyper therefore hold for the connections that outlive the engine, and end them
+/// with hyper's own errors. If the system refuses that thread, and in the child of a fork, the sleep keeps its task
+/// polling until the deadline has come.
 ///
 /// # Examples
 ///
@@ -38,21 +40,21 @@ use tourbillon::{Handle, Timestamp};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct TourbillonTimer {
-    /// None for the process's own.
+    /// The engine; `None` for the process's own.
     engine: Option<Handle<Wakeup>>,
 }
 
 impl TourbillonTimer {
-    /// A timer on that engine.
+    /// A timer on `engine`.
     #[must_use]
     pub fn new(engine: Handle<Wakeup>) -> Self {
         Self { engine: Some(engine) }
     }
 
-    /// A timer on the process's own engine, which starts with the first sleep and is never shut down; so does
-    /// [`Default`].
+    /// A timer on the process's own engine, which starts with the first sleep and is never shut down. [`Default`] makes
+    /// the same timer.
     ///
-    /// The first sleep panics where the system refuses that engine its threads: see [`tourbillon::future::global`].
+    /// The first sleep panics if the system refuses that engine its threads: see [`tourbillon::future::global`].
     #[must_use]
     pub fn global() -> Self {
         Self::default()

@@ -1,4 +1,4 @@
-//! A body that must keep coming, and end.
+//! Bodies with limits on their silence and on their whole time.
 
 use crate::error::{Elapsed, TimeoutError, What};
 use crate::timers::Timers;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tourbillon::future::{Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// A limit and what tells that it has passed.
+/// A limit and the sleep that ends when the limit has passed.
 #[derive(Debug)]
 struct Limit {
     what: What,
@@ -32,17 +32,18 @@ impl Limit {
 pin_project! {
     /// A body with limits on its time, for a request or for a response.
     ///
-    /// [`idle`](Self::idle) limits the wait for each frame: it begins when a poll finds none, and ends with the frame. The time in
-    /// which nobody polls, since the peer does not read, is not in it. [`total`](Self::total) limits the whole body, from then on to its
-    /// end, whoever is slow; it is looked at whenever the body is polled. Both may be set; without one the body is as it was.
+    /// [`idle`](Self::idle) limits the wait for each frame. The wait begins when a poll finds no frame, and ends with
+    /// the frame. Time in which no task polls, since the peer does not read, is not included. [`total`](Self::total)
+    /// limits the whole body, from the call of `total` to the body's end, whichever side is slow; this limit is checked
+    /// whenever the body is polled. Both may be set; without a limit the body is unchanged.
     ///
-    /// A frame that is there is never refused for being idle, and the end of the body never for anything. Size and end are those of
-    /// the body, so that a `Content-Length` stays.
+    /// A frame that is there is never refused by the limit on silence, and the end of the body is never refused by
+    /// either limit. Size and end are those of the inner body, so that a `Content-Length` stays.
     ///
     /// # Time complexity
     ///
-    /// A frame that is there at once costs nothing of `idle`, and a clock read of `total`. The first that is waited for makes a
-    /// timer, and each an arming and a disarming of it, a store and a load each.
+    /// For a frame that is there at once, `idle` costs nothing and `total` a clock read. The first wait for a frame
+    /// makes a timer. Each wait costs an arming and a disarming of that timer, a store and a load each.
     ///
     /// # Examples
     ///
@@ -67,12 +68,12 @@ pin_project! {
 }
 
 impl<B> TimeoutBody<B> {
-    /// The body, without a limit as yet, on the process's own engine.
+    /// A body without a limit as yet, on the process's own engine.
     pub fn new(body: B) -> Self {
         Self { body, timers: Timers::default(), idle: None, is_waiting: false, total: None }
     }
 
-    /// Puts the limits that are set after this on an engine of one's own.
+    /// Puts the limits that are set after this call on `engine`.
     #[must_use]
     pub fn on(self, engine: &Handle<Wakeup>) -> Self {
         Self { timers: Timers::on(engine), ..self }
@@ -82,7 +83,7 @@ impl<B> TimeoutBody<B> {
     ///
     /// # Panics
     ///
-    /// Where the system refuses the process's own engine its threads, if the limit is on that.
+    /// Panics if the limit is on the process's own engine and the system refuses that engine its threads.
     #[must_use]
     pub fn idle(self, limit: Duration) -> Self {
         let sleep = self.timers.sleep_until(Timestamp::MAX);
@@ -93,19 +94,19 @@ impl<B> TimeoutBody<B> {
     ///
     /// # Panics
     ///
-    /// As [`idle`](Self::idle).
+    /// See [`idle`](Self::idle).
     #[must_use]
     pub fn total(self, limit: Duration) -> Self {
         let sleep = self.timers.sleep_until(self.timers.deadline(limit));
         Self { total: Some(Limit { what: What::BodyTotal, limit, sleep }), ..self }
     }
 
-    /// The body.
+    /// The inner body.
     pub fn get_ref(&self) -> &B {
         &self.body
     }
 
-    /// The body, its time no longer limited.
+    /// The inner body, without the limits.
     pub fn into_inner(self) -> B {
         self.body
     }

@@ -1,11 +1,11 @@
-//! What went wrong, and what took too long.
+//! The errors: a limit that has passed, and the service's own.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// What was limited.
+/// The part that was limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum What {
@@ -17,7 +17,7 @@ pub enum What {
     BodyTotal,
 }
 
-/// A limit has passed, or the engine that limits was shut down before.
+/// The error for a limit that has passed, or whose engine was shut down before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     what: What,
@@ -30,19 +30,20 @@ impl Elapsed {
         Self { what, limit, is_shut_down }
     }
 
-    /// What took too long.
+    /// The part that took too long.
     #[must_use]
     pub fn what(&self) -> What {
         self.what
     }
 
-    /// How long it might have taken.
+    /// The limit: the longest time that was allowed.
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Whether the limit had not passed, and nothing can tell any more when it will: the engine was shut down.
+    /// Whether the engine was shut down before the limit had passed, so that no timer can report any more when it
+    /// passes.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.is_shut_down
@@ -76,11 +77,12 @@ impl From<Elapsed> for io::Error {
     }
 }
 
-/// A limit has passed, or what is limited has failed with an error of its own.
+/// The error of a limited service or body: a limit has passed, or the service or body has failed with an error of its
+/// own.
 ///
-/// It converts into the boxed error of tower's other layers, `Box<dyn Error + Send + Sync>`, if the error of what is limited does:
-/// that one is boxed as it is, or an [`Elapsed`] to be found by `downcast_ref`. For the sake of that conversion it does not implement
-/// [`Error`] itself, as a boxed error does not.
+/// This error converts into the boxed error of tower's other layers, `Box<dyn Error + Send + Sync>`, if the inner error
+/// does. An inner error is boxed as it is. For a limit the box has an [`Elapsed`], which `downcast_ref` finds. For the
+/// sake of that conversion this type does not implement [`Error`] itself, as a boxed error does not.
 ///
 /// # Examples
 ///
@@ -102,14 +104,14 @@ impl From<Elapsed> for io::Error {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeoutError<E> {
-    /// It took too long.
+    /// The limit has passed, or its engine was shut down.
     Elapsed(Elapsed),
-    /// It failed.
+    /// The service or the body has failed.
     Inner(E),
 }
 
 impl<E> TimeoutError<E> {
-    /// What took too long, if that is what happened.
+    /// The limit that ended the wait, if a limit did.
     #[must_use]
     pub fn elapsed(&self) -> Option<Elapsed> {
         match self {
@@ -118,7 +120,7 @@ impl<E> TimeoutError<E> {
         }
     }
 
-    /// The error of what is limited, if that is what happened.
+    /// The error of the service or the body itself, if it has failed.
     #[must_use]
     pub fn into_inner(self) -> Option<E> {
         match self {

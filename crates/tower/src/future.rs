@@ -1,4 +1,4 @@
-//! A response that may come too late.
+//! The future of a response that may come too late.
 
 use crate::error::{Elapsed, TimeoutError, What};
 use pin_project_lite::pin_project;
@@ -8,10 +8,11 @@ use std::time::Duration;
 use tourbillon::future;
 
 pin_project! {
-    /// The response of a [`Timeout`](crate::Timeout), or that it took too long.
+    /// The future of a [`Timeout`](crate::Timeout): its service's response, or the error that it took too long.
     ///
-    /// The service's own future is polled first: a response that is there is given on, however late this is polled. One that is
-    /// there at once costs no timer. Dropping this drops the service's future, and disarms.
+    /// The service's own future is polled first: a response that is there is returned, however late this future is
+    /// polled. A response that is there at once costs no timer. Dropping this future drops the service's future, and
+    /// disarms the timer.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct ResponseFuture<F> {

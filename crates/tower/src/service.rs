@@ -31,15 +31,15 @@ pub struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// Limits to `limit`, on the process's own engine, which starts with the first call.
+    /// A layer that limits services to `limit`, on the process's own engine, which starts with the first call.
     ///
-    /// After a limit of zero a response must be there with the first poll; [`Duration::MAX`] is no limit.
+    /// With a limit of zero, a response must be there with the first poll; [`Duration::MAX`] is no limit.
     #[must_use]
     pub fn new(limit: Duration) -> Self {
         Self { limit, timers: Timers::default() }
     }
 
-    /// The same on an engine of one's own. What is in flight when that is shut down fails with an
+    /// The same layer on `engine`. Requests that are in flight when that engine is shut down fail with an
     /// [`Elapsed`](crate::Elapsed) that says so.
     #[must_use]
     pub fn on(self, engine: &Handle<Wakeup>) -> Self {
@@ -57,22 +57,23 @@ impl<S> Layer<S> for TimeoutLayer {
 
 /// A service whose responses come in time, or not at all.
 ///
-/// The time begins when [`call`](Service::call) begins, and ends when the response is there. *Not* in it are the wait until the
-/// service is ready, which is passed through, since an error of `poll_ready` is final; and the body of an HTTP response, which is sent
-/// after it. That is for `TimeoutBody`, with the feature `http-body`.
+/// The time begins when [`call`](Service::call) begins, and ends when the response is there. Two spans are *not*
+/// included. One is the wait until the service is ready: `poll_ready` is passed through, since an error of it is final.
+/// The other is the body of an HTTP response, which is sent after the response; `TimeoutBody`, with the feature
+/// `http-body`, limits the body.
 ///
-/// A response that is there with the first poll costs a clock read. One that is not has an owned timer of the engine until it
-/// comes, which is O(1) and takes no lock; while the engine is full, it keeps its task polling instead. When the limit passes, the future of the service is dropped with the future that returned
-/// the error, not before.
+/// A response that is there with the first poll costs a clock read. A response that is not has an owned timer of the
+/// engine until it comes, which is O(1) and takes no lock. While the engine is full, the future keeps its task polling
+/// instead. When the limit passes, the service's future is dropped with the future that returned the error, not before.
 ///
 /// # Errors
 ///
-/// [`TimeoutError::Inner`] when the service fails; [`TimeoutError::Elapsed`] when the limit has passed, or the engine was
-/// shut down.
+/// Fails with [`TimeoutError::Inner`] when the service fails, and with [`TimeoutError::Elapsed`] when the limit has
+/// passed or the engine was shut down.
 ///
 /// # Panics
 ///
-/// Its call panics where the service's does, and where the system refuses the process's own engine its threads.
+/// A call panics if the service's call does, and if the system refuses the process's own engine its threads.
 ///
 /// # Examples
 ///
@@ -124,17 +125,17 @@ impl<S> Timeout<S> {
         Self { timers: Timers::on(engine), ..self }
     }
 
-    /// The service.
+    /// The inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service.
+    /// The inner service, mutably.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The service, its time no longer limited.
+    /// The inner service, without the limit.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -150,7 +151,7 @@ impl<S: Service<Request>, Request> Service<Request> for Timeout<S> {
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // Before the call: what that takes counts.
+        // The deadline is taken before the call, so that the time of the call itself counts.
         let deadline = self.timers.deadline(self.limit);
         ResponseFuture::new(self.timers.timeout_at(deadline, self.inner.call(request)), self.limit)
     }

@@ -6,7 +6,7 @@ use tourbillon::future::Sleep;
 use tourbillon::future::{self, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// The process's own engine, or one that was given.
+/// The engine of a limit: the process's own, or one that was given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
     given: Option<Handle<Wakeup>>,
@@ -17,10 +17,11 @@ impl Timers {
         Self { given: Some(engine.clone()) }
     }
 
-    /// The moment that is `delay` from now; for none, one that has come already.
+    /// The moment that is `delay` from now; for a delay of zero, a moment that has come already.
     pub(crate) fn deadline(&self, delay: Duration) -> Timestamp {
         if delay.is_zero() {
-            // What a clock shows may be ahead of the true time by microseconds, and a tick would be waited for.
+            // A clock may be ahead of the true time by microseconds: with its reading as the deadline, the future would
+            // wait for a tick.
             return Timestamp::ZERO;
         }
         self.given.as_ref().map_or_else(future::now, Handle::now) + delay

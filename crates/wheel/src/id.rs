@@ -1,16 +1,16 @@
-//! Names of timers in a table whose places are used again.
+//! Ids: names of timers in a table whose places are reused.
 
 use core::fmt;
 
 /// The name of one scheduled timer: its slot and the slot's generation.
 ///
-/// Ids are plain values. One whose timer has fired or was cancelled is *stale*, and stays distinguishable from later ids of its
-/// slot until the slot has been reused 2^39 times: for hours by a thread that does nothing else. (2^31 times beyond the first
-/// 16,777,216 slots; in the first ones of a [`Wheel`](crate::Wheel) 2^32 times.) An id means something only to the wheel or engine
-/// that made it.
+/// Ids are plain values. An id whose timer has fired or was cancelled is *stale*, and stays distinguishable from later
+/// ids of its slot until the slot has been reused 2^39 times: for hours by a thread that does nothing else. (2^31 times
+/// beyond the first 16,777,216 slots; in the first ones of a [`Wheel`](crate::Wheel) 2^32 times.) An id is meaningful
+/// only to the wheel or engine that made it.
 ///
-/// A table of timers of one's own makes ids from the number of a slot and a generation that counts how often the slot was
-/// used, and finds both in them again:
+/// A program with its own table of timers makes ids from the number of a slot and a generation that counts how often
+/// the slot was used, and gets both back from an id:
 ///
 /// ```
 /// use tourbillon_wheel::TimerId;
@@ -34,8 +34,8 @@ const MANY: u32 = 32;
 const IS_OF_MANY: u64 = 1 << 63;
 
 impl TimerId {
-    /// The id of a slot's timer; of the generation, the low bits that there is room for: 39 in the first 16,777,216 slots,
-    /// 31 in the others.
+    /// The id of a slot's timer. The id contains as many low bits of the generation as there is room for: 39 in the
+    /// first 16,777,216 slots, 31 in the others.
     #[inline(always)]
     #[must_use]
     pub const fn new(index: u32, generation: u64) -> Self {
@@ -46,7 +46,7 @@ impl TimerId {
         }
     }
 
-    /// The slot that it names. An id from elsewhere ([`from_bits`](Self::from_bits)) may name any.
+    /// The slot that the id names. An id from elsewhere ([`from_bits`](Self::from_bits)) may name any slot.
     #[inline(always)]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are the index")]
@@ -54,7 +54,7 @@ impl TimerId {
         if self.0 & IS_OF_MANY == 0 { self.0 as u32 & (u32::MAX >> (u32::BITS - FEW)) } else { self.0 as u32 }
     }
 
-    /// Whether it names a timer of its slot's `generation`, as far as its bits tell.
+    /// Whether the id names a timer of its slot's `generation`, as far as the bits of the generation in the id show.
     #[inline(always)]
     #[must_use]
     pub const fn is_of(self, generation: u64) -> bool {
@@ -66,19 +66,20 @@ impl TimerId {
         differs == 0
     }
 
-    /// The low bits of the generation.
+    /// The low bits of the generation, which the id contains.
     const fn generation(self) -> u64 {
         (self.0 & !IS_OF_MANY) >> if self.0 & IS_OF_MANY == 0 { FEW } else { MANY }
     }
 
-    /// The id as a number, to be kept where only numbers can be.
+    /// The id as a number, for places that can only keep numbers.
     #[inline]
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The id that [`to_bits`](Self::to_bits) gave. Any other number is a stale or a wrong id, never unsound.
+    /// The id for a number that [`to_bits`](Self::to_bits) returned. Any other number is a stale or a wrong id, never
+    /// unsound.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {

@@ -1,4 +1,4 @@
-//! A level: a ring of slots of one width, and which of them are occupied.
+//! Levels: each is a ring of slots of one width, with a bitmap of the occupied slots.
 
 use crate::slot::Slot;
 use crate::tickets::Ticket;
@@ -7,10 +7,10 @@ use alloc::vec;
 
 /// One level of a wheel with a radix of `2^BITS`.
 ///
-/// The ring holds two revolutions, the one under way and the next: a ticket moves down to this level up to a whole
-/// revolution before it is due, which is what lets a coarse slot be spread ahead of time. A slot is named by its
-/// number, `tick >> shift`, counted from tick 0; the ring holds the numbers from the wheel's position to
-/// `2 * 2^BITS - 1` further.
+/// The ring holds two revolutions, the one under way and the next. So a ticket can move down to this level up to a
+/// whole revolution before it is due, and a coarse slot can be spread ahead of time. A slot is named by its number,
+/// `tick >> shift`, counted from tick 0; the ring holds the numbers from the wheel's position to `2 * 2^BITS - 1`
+/// further.
 #[derive(Debug)]
 pub(super) struct Level<T, const BITS: u32> {
     slots: Box<[Slot<T>]>,
@@ -44,7 +44,8 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         let ahead = tick - position;
         let bits = u64::BITS - (ahead | 1).leading_zeros();
         let depth = ((bits - 1) / BITS) as usize;
-        // `ahead` has at most `depth + 1` digits, so the ring at `depth` holds it; perhaps the next finer one does.
+        // `ahead` has at most `depth + 1` digits, so the ring at `depth` holds the tick; perhaps the ring of the next
+        // finer level does, too.
         match depth.checked_sub(1) {
             Some(finer) if Self::holds(finer, tick, position) => finer,
             _ => depth,
@@ -57,7 +58,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
-    /// Adds a ticket; the first tick of its slot.
+    /// Adds a ticket; returns the first tick of its slot.
     #[inline]
     pub(super) fn push(&mut self, ticket: T) -> u64 {
         let number = ticket.tick().0 >> self.shift;
@@ -77,7 +78,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
     pub(super) fn first_occupied(&self, position: u64) -> Option<u64> {
         let here = position >> self.shift;
         let from = Self::ring_index(here.wrapping_add(1));
-        // The word that `from` stands in is looked at twice: its upper part first, its lower part last.
+        // The word that contains `from` is looked at twice: its upper part first, its lower part last.
         for step in 0..=Self::WORDS {
             let word = (from / 64 + step) % Self::WORDS;
             let mut bits = self.occupied[word];
@@ -99,7 +100,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         &self.slots[Self::ring_index(number)]
     }
 
-    /// Lets `change` at a slot and keeps the bitmap true.
+    /// Runs `change` on a slot and keeps the bitmap true.
     #[inline]
     pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot<T>) -> R) -> R {
         let at = Self::ring_index(number);
@@ -119,13 +120,14 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         number << self.shift
     }
 
-    /// The tick from which to spread a coarse slot in `turns` turns, or in as many as there are once it fits the next
-    /// finer level.
+    /// The tick from which to spread a coarse slot in `turns` turns, or in as many turns as there are once the slot
+    /// fits the next finer level.
     pub(super) fn spread_from(&self, number: u64, turns: u64) -> u64 {
         self.start_of(number) - turns.min(1 << self.shift)
     }
 
-    /// Whether the next finer level can already hold all of this slot: it begins within one revolution of that level.
+    /// Whether the next finer level can already hold all of this slot: the slot begins within one revolution of that
+    /// level.
     pub(super) fn fits_finer_level(&self, number: u64, position: u64) -> bool {
         let finer = self.shift - BITS;
         (number << BITS) - (position >> finer) <= 1 << BITS

@@ -1,17 +1,17 @@
-//! A slot: the tickets of one stretch of time, in chunks.
+//! Slots: the tickets of one stretch of time, in chunks.
 
 use crate::tickets::{CHUNK_TICKETS, Ticket};
 use alloc::vec::Vec;
 
 /// Chunks of tickets, in no order.
 ///
-/// The open chunk starts small and doubles, so that a slot with one ticket costs 64 bytes; from the second chunk on
-/// they are made full-sized.
+/// The open chunk starts small and doubles, so that a slot with one ticket costs 64 bytes. From the second chunk on,
+/// chunks are made full-sized.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
     open: Vec<T>,
     full: Vec<Vec<T>>,
-    /// No ticket in the slot is before this tick; `u64::MAX` when it is empty.
+    /// No ticket in the slot is before this tick; `u64::MAX` when the slot is empty.
     earliest: u64,
 }
 
@@ -35,7 +35,8 @@ impl<T: Ticket> Slot<T> {
         self.full.push(filled);
     }
 
-    /// Takes one chunk out, of at most `limit` tickets, or `None` and a slot as good as new.
+    /// Takes one chunk of at most `limit` tickets out. Returns `None` when the slot is empty, and then leaves a slot as
+    /// good as new.
     pub(super) fn take(&mut self, limit: usize) -> Option<Vec<T>> {
         let mut chunk = match self.full.pop() {
             Some(chunk) => chunk,
@@ -61,10 +62,11 @@ impl<T: Ticket> Slot<T> {
         self.earliest
     }
 
-    /// Drops stale tickets until a live one stands first, looking at some `looks` of them; what it did.
+    /// Drops stale tickets until a live one stands first, looking at some `looks` of them.
     ///
-    /// Each look but one drops a ticket, or is one of a chunk's worth where a ticket that stood first has ended: the cost
-    /// is borne by the tickets that go. In a slot of several chunks any live ticket counts as the first.
+    /// Each look but one drops a ticket, or is one of a chunk's worth of looks that follow the end of a ticket that
+    /// stood first: the cost is borne by the tickets that go. In a slot of several chunks any live ticket counts as the
+    /// first.
     pub(super) fn drop_stale_first(
         &mut self,
         looks: usize,
@@ -110,10 +112,10 @@ impl<T: Ticket> Slot<T> {
         self.full.len() + usize::from(!self.open.is_empty())
     }
 
-    /// Drops the stale tickets of the open chunk when the slot is begun (`None`), of the full chunk before `unswept`
-    /// afterwards.
+    /// Drops the stale tickets of one chunk. The first step of a slot (`unswept` is `None`) looks at the open chunk,
+    /// later steps at the full chunk before `unswept`.
     ///
-    /// Survivors move to the open chunk, so that chunks stay dense; those that fill up stand behind `unswept`. No
+    /// Survivors move to the open chunk, so that chunks stay dense; chunks that fill up stand behind `unswept`. No
     /// ticket is looked at twice.
     pub(super) fn sweep_step(
         &mut self,
@@ -147,7 +149,7 @@ impl<T: Ticket> Slot<T> {
     }
 }
 
-/// Puts a ticket at the end that no other one is before; its tick.
+/// Puts the earliest ticket at the end of the chunk, and returns its tick.
 fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
     let Some(last) = chunk.len().checked_sub(1) else { return u64::MAX };
     let first = (0..=last).min_by_key(|&at| chunk[at].tick()).unwrap_or(last);
@@ -155,28 +157,28 @@ fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
     chunk[last].tick().0
 }
 
-/// What a look for stale tickets that stand first did to a slot.
+/// The result of a search for stale tickets that stand first in a slot.
 #[derive(Debug)]
 pub(super) struct FirstStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// A live ticket stands first now.
+    /// Whether a live ticket stands first now.
     pub(super) is_live: bool,
 }
 
-/// What one step of a sweep did to a slot.
+/// The result of one step of a sweep on a slot.
 #[derive(Debug)]
 pub(super) struct SweepStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// Full chunks that were not yet looked at; 0 ends the slot.
+    /// The number of full chunks that were not yet looked at; 0 ends the slot.
     pub(super) unswept: usize,
 }
 
 /// Drops the stale tickets of `chunk` and counts them.
 ///
-/// Every ticket is looked at and moved without a branch: half of them stale would otherwise mean a misprediction for
-/// every other ticket, and the loads of the timers' words overlap instead of waiting for each other.
+/// Every ticket is looked at and moved without a branch. If half of the tickets are stale, a branch would be
+/// mispredicted for every other ticket. The loads of the timers' words overlap instead of waiting for each other.
 pub(super) fn retain_live<T: Ticket>(chunk: &mut Vec<T>, is_live: &mut impl FnMut(&T) -> bool) -> usize {
     let before = chunk.len();
     let mut kept = 0;

@@ -19,10 +19,10 @@ macro_rules! every_radix {
     }};
 }
 
-/// A wheel and the list of what it must hold. A timer's payload is the tick it was inserted for.
+/// A wheel and the list of timers that it must hold. A timer's payload is the tick that it was inserted for.
 struct Rig<const BITS: u32> {
     wheel: Wheel<u64, BITS>,
-    /// When each is due.
+    /// The tick at which each pending timer is due.
     pending: BTreeMap<TimerId, u64>,
     /// The payload of each timer that there ever was.
     payloads: BTreeMap<TimerId, u64>,
@@ -31,9 +31,9 @@ struct Rig<const BITS: u32> {
 impl<const BITS: u32> Rig<BITS> {
     /// One revolution of level 0, and the width of a slot of level 1.
     const REVOLUTION: u64 = 1 << BITS;
-    /// Slots in a level's ring: two revolutions.
+    /// The number of slots in a level's ring: two revolutions.
     const RING: u64 = 2 << BITS;
-    /// Levels that it takes to reach every tick.
+    /// The number of levels that it takes to reach every tick.
     const LEVELS: u32 = u64::BITS.div_ceil(BITS);
 
     fn at(position: u64) -> Self {
@@ -61,7 +61,7 @@ impl<const BITS: u32> Rig<BITS> {
         self.check();
     }
 
-    /// One advance: the ticks of what fired, in order.
+    /// Makes one advance; returns the ticks of the timers that fired, in order.
     fn step(&mut self, to: u64, budget: usize) -> (Vec<u64>, Progress) {
         let mut fired = Vec::new();
         let Self { wheel, pending, payloads } = self;
@@ -76,7 +76,7 @@ impl<const BITS: u32> Rig<BITS> {
         (fired, progress)
     }
 
-    /// An unbounded advance, after which nothing due is left.
+    /// Makes an unbounded advance, after which nothing due is left.
     fn advance(&mut self, to: u64) -> Vec<u64> {
         let before = self.wheel.position().0;
         let (fired, progress) = self.step(to, usize::MAX);
@@ -111,7 +111,7 @@ fn check_sweep_bound<T, const BITS: u32>(wheel: &Wheel<T, BITS>) {
     assert!(2 * tickets <= 5 * live + 2 * 2_048, "{tickets} tickets held for {live} timers");
 }
 
-/// xorshift64*: good enough, and the same everywhere.
+/// The generator xorshift64*: good enough, and the same on every machine.
 struct Random(u64);
 
 impl Random {
@@ -126,7 +126,7 @@ impl Random {
         (self.next() >> 11) % bound
     }
 
-    /// Every magnitude as likely as every other.
+    /// A number of any magnitude, each as likely as the others.
     fn of_any_size(&mut self) -> u64 {
         self.next() >> self.below(64)
     }
@@ -184,7 +184,8 @@ fn level_boundaries_are_met_one_tick_before_at_and_after() {
     fn body<const BITS: u32>() {
         for depth in 1..Rig::<BITS>::LEVELS {
             let width = 1_u64 << (depth * BITS);
-            // A level's first slot; its last of this revolution and first of the next; the ring's last and beyond.
+            // The ticks are in a level's first slot; in its last slot of this revolution and first of the next; in the
+            // ring's last slot and beyond.
             for slots in [1, 2, Rig::<BITS>::REVOLUTION, Rig::<BITS>::RING] {
                 let Some(boundary) = width.checked_mul(slots) else { continue };
                 for start in [0, 1, width - 1, width, width / 3] {
@@ -252,7 +253,8 @@ fn a_timer_many_revolutions_ahead_is_reached_in_uneven_steps() {
 fn timers_that_share_a_ring_slot_but_not_a_round_fire_in_their_own_rounds() {
     fn body<const BITS: u32>() {
         let mut rig = Rig::<BITS>::at(0);
-        // The same tick twice, one revolution later, and the same ring index two revolutions later and so on.
+        // The ticks are the same tick twice, one revolution later, and the same ring index two revolutions later and so
+        // on.
         let rounds = [5, 5, 5 + Rig::<BITS>::REVOLUTION, 5 + Rig::<BITS>::RING, 5 + 2 * Rig::<BITS>::RING];
         for tick in rounds {
             rig.insert(tick);
@@ -260,7 +262,7 @@ fn timers_that_share_a_ring_slot_but_not_a_round_fire_in_their_own_rounds() {
         assert_eq!(rig.advance(4), []);
         assert_eq!(rig.advance(5), [5, 5]);
         for &tick in &rounds[2..] {
-            // Newcomers for the tick meet those that have come down from coarser levels.
+            // New timers for the tick meet timers that have come down from coarser levels.
             rig.advance(tick - 2);
             rig.insert(tick);
             assert_eq!(rig.advance(tick - 1), []);
@@ -283,7 +285,7 @@ fn the_last_tick_of_all_is_a_tick_like_any_other() {
             rig.advance(u64::MAX - 1);
             rig.insert(u64::MAX);
             assert_eq!(rig.advance(u64::MAX), [u64::MAX; 2]);
-            // Time is over, the wheel is not.
+            // Time is over, but the wheel still works.
             rig.insert(u64::MAX);
             rig.insert(0);
             assert_eq!(rig.wheel.next_expiry(), Some(Tick::MAX));
@@ -395,7 +397,7 @@ fn a_clock_that_steps_back_moves_nothing() {
         rig.insert(4_000);
         assert_eq!(rig.advance(17), [4_000]);
         assert_eq!(rig.advance(5_001), [5_001]);
-        // Also in the midst of a tick that the budget cut short.
+        // The invariants hold also in the midst of a tick that the budget cut short.
         for _ in 0..3 {
             rig.insert(6_000);
         }
@@ -540,13 +542,13 @@ fn a_timer_that_rearms_itself_at_zero_delay_fires_once_an_advance() {
     every_radix!(body);
 }
 
-/// More timers that re-arm themselves at once than a budget covers; the others must have their turn all the same.
+/// More timers re-arm themselves at once than a budget covers; the others must have their turn all the same.
 #[test]
 fn timers_that_rearm_themselves_at_once_starve_nobody() {
     fn body<const BITS: u32>() {
         for budget in [1, 16, 32, 64, 100] {
             let mut wheel = Wheel::<bool, BITS>::new(Tick(1_000));
-            // Patient ones both late and in time, between and after the busy ones.
+            // Patient timers are both late and in time, between and after the busy ones.
             for at in 0..256 {
                 wheel.insert(Tick(5), at % 2 == 0);
             }
@@ -579,7 +581,8 @@ fn a_periodic_timer_keeps_its_phase_while_time_moves_in_strides() {
     wheel.insert(Tick(7), ());
     let mut due = 7;
     for to in (0..20_000).step_by(13) {
-        // A turn settles when nothing due is left: what was re-armed for a tick that has passed takes another.
+        // A turn settles when nothing due is left; a timer that was re-armed for a tick that has passed takes another
+        // turn.
         while wheel.next_expiry().is_some_and(|next| next <= Tick(to)) {
             let _ = wheel.advance(Tick(to), usize::MAX, |wheel, timer| {
                 assert_eq!(timer.tick, Tick(due));
@@ -601,7 +604,7 @@ fn the_fire_closure_may_cancel_those_that_are_due_with_it() {
         let other = 99 - timer.payload;
         assert!(!fired.contains(&other), "cancelled, yet it fired");
         assert_eq!(wheel.cancel(ids[other]), Some(other));
-        // The index is used again at once, and must not be taken for the timer that is gone.
+        // The index is reused at once, and the timer there must not be taken for the one that is gone.
         wheel.insert(Tick(301), 1_000);
         fired.push(timer.payload);
     });
@@ -674,7 +677,7 @@ fn a_panic_in_the_fire_closure_costs_no_other_timer() {
 fn a_wheel_with_nothing_pending_asks_for_no_advance() {
     let mut wheel = Wheel::<u32, 8>::new(Tick(0));
     let ids: Vec<_> = (0..10).map(|at| wheel.insert(Tick(5), at)).collect();
-    // Due, handed out, held up by a panic, and cancelled then.
+    // The timers are due, handed out, held up by a panic, and then cancelled.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         wheel.advance(Tick(5), usize::MAX, |_, _| resume_unwind(Box::new(())))
     }));
@@ -686,8 +689,8 @@ fn a_wheel_with_nothing_pending_asks_for_no_advance() {
     assert_eq!(progress, Progress::Settled);
 }
 
-/// A timeout for each request, cancelled when the answer comes; one timer far away is left. The loop wakes when the wheel
-/// asks for it.
+/// Each request has a timeout, which is cancelled when the answer comes; one timer far away is left. The loop wakes
+/// when the wheel asks for it.
 #[test]
 fn an_event_loop_whose_timeouts_are_all_cancelled_is_hardly_ever_woken() {
     fn body<const BITS: u32>() {
@@ -721,7 +724,7 @@ fn an_event_loop_whose_timeouts_are_all_cancelled_is_hardly_ever_woken() {
 #[test]
 fn the_next_expiry_is_that_of_the_first_live_timer_whose_neighbours_were_cancelled() {
     fn body<const BITS: u32>() {
-        // All in one slot of level 1, then of level 2; then over several levels.
+        // All timers are in one slot of level 1, then of level 2; then over several levels.
         for spread in [1, 1 << BITS, 1 << (2 * BITS)] {
             let mut rig = Rig::<BITS>::at(3);
             let first = 4 * Rig::<BITS>::REVOLUTION * spread;
@@ -730,7 +733,7 @@ fn the_next_expiry_is_that_of_the_first_live_timer_whose_neighbours_were_cancell
                 rig.cancel(*id);
             }
             assert_eq!(rig.wheel.next_expiry(), Some(Tick(first + 19 * spread)));
-            // What comes into a slot that was looked at is seen as well.
+            // A timer that comes into a slot that was looked at is seen as well.
             let sooner = rig.insert(first + 10 * spread);
             assert_eq!(rig.wheel.next_expiry(), Some(Tick(first + 10 * spread)));
             rig.cancel(sooner);
@@ -758,7 +761,7 @@ fn a_call_for_the_next_expiry_looks_at_a_bounded_number_of_tickets() {
         assert!((FIRST_LOOKS..FIRST_LOOKS + CHUNK_TICKETS).contains(&looks), "{looks} looks");
         assert_eq!(wheel.len() + looks, 100_000);
         wheel.check_invariants();
-        // Live ones cost one look, however often.
+        // Live tickets cost one look, however often the call is made.
         for _ in 0..3 {
             let mut looks = 0;
             let first = wheel.drop_stale_first(|_| {
@@ -802,7 +805,7 @@ fn ids_that_no_wheel_made_are_stale() {
     let kept = wheel.insert(Tick(1), 2);
     let other = wheel.insert(Tick(1), 3);
     wheel.cancel(other);
-    // Beyond the table, ahead of the generation, and a free slot's next generation.
+    // These ids are beyond the table, ahead of the generation, and of a free slot's next generation.
     for bits in [u64::MAX, 1 << 20, kept.to_bits() + (1 << 32), other.to_bits() + (1 << 24)] {
         assert_eq!(wheel.cancel(TimerId::from_bits(bits)), None);
         wheel.check_invariants();
@@ -834,7 +837,7 @@ fn a_cancel_during_a_cascade_is_final() {
             if progress == Progress::Settled {
                 break;
             }
-            // `Rig` fails when one of them fires.
+            // `Rig` fails when one of the cancelled timers fires.
             for id in ids.by_ref().take(5) {
                 rig.cancel(id);
             }
@@ -892,7 +895,7 @@ fn a_timer_moved_to_the_past_fires_on_the_next_advance() {
     assert_eq!(rig.advance(1_000), [4]);
 }
 
-/// Half of those that are due together move the other half, which must not fire in this advance.
+/// Half of the timers that are due together move the other half, which must not fire in this advance.
 #[test]
 fn the_fire_closure_may_move_those_that_are_due_with_it() {
     let mut wheel = Wheel::<u64>::new(Tick(0));
@@ -903,7 +906,7 @@ fn the_fire_closure_may_move_those_that_are_due_with_it() {
         assert!(!wheel.reschedule(id, Tick(9)), "a timer has ended when it fires");
         fired.push(payload);
         let other = payload ^ 1;
-        // To the past, to this very tick and to a later one.
+        // The timers move to the past, to this very tick and to a later one.
         let to = Tick([3, 5, 6][usize::try_from(payload % 3).unwrap()]);
         assert!(wheel.reschedule(ids[usize::try_from(other).unwrap()], to), "it has fired, though moved");
         moved.push(other);
@@ -918,7 +921,7 @@ fn the_fire_closure_may_move_those_that_are_due_with_it() {
     assert!(wheel.is_empty());
 }
 
-/// A timer for each connection, put off at each request.
+/// Each connection has a timer, which is moved to a later tick at each request.
 #[test]
 fn the_sweep_bound_holds_for_timers_that_are_put_off_again_and_again() {
     fn body<const BITS: u32>() {
@@ -943,7 +946,7 @@ fn the_sweep_bound_holds_for_timers_that_are_put_off_again_and_again() {
 
 // Stale tickets.
 
-/// Nobody lives, and the tickets lie thinly over every slot of every level.
+/// No timer is live, and the tickets lie thinly over every slot of every level.
 #[test]
 fn the_sweep_bound_holds_for_timers_of_every_magnitude_cancelled_at_once() {
     fn body<const BITS: u32>() {
@@ -959,7 +962,7 @@ fn the_sweep_bound_holds_for_timers_of_every_magnitude_cancelled_at_once() {
     every_radix!(body);
 }
 
-/// One live timer in each slot, and the dead where the sweep has just been.
+/// There is one live timer in each slot, and the dead tickets lie where the sweep has just been.
 #[test]
 fn the_sweep_bound_holds_when_the_dead_lie_behind_the_sweep() {
     fn body<const BITS: u32>() {
@@ -981,7 +984,7 @@ fn the_sweep_bound_holds_when_the_dead_lie_behind_the_sweep() {
     every_radix!(body);
 }
 
-/// All that live stand before all that are dead, and are cancelled as soon as the sweep has passed them.
+/// All live tickets stand before all dead ones, and their timers are cancelled as soon as the sweep has passed them.
 #[test]
 fn the_sweep_bound_holds_when_timers_die_just_after_the_sweep_looked() {
     fn body<const BITS: u32>() {
@@ -1025,7 +1028,7 @@ fn the_sweep_bound_holds_when_timers_fire_and_only_the_dead_remain() {
     every_radix!(body);
 }
 
-/// They stand in no level's slot.
+/// The tickets stand in no level's slot.
 #[test]
 fn the_sweep_bound_holds_for_timers_that_were_due_when_they_came() {
     let mut wheel = Wheel::<(), 8>::new(Tick(10));
@@ -1038,7 +1041,7 @@ fn the_sweep_bound_holds_for_timers_that_were_due_when_they_came() {
         wheel.check_invariants();
     };
     storm(&mut wheel);
-    // The same among those that a budget has left over.
+    // The same holds among the tickets that a budget has left over.
     let ids: Vec<_> = (0..10_000).map(|_| wheel.insert(Tick(0), ())).collect();
     while wheel.len() == 10_000 {
         let _ = wheel.advance(Tick(10), 1, |_, _| ());
@@ -1083,7 +1086,7 @@ fn a_whole_pass_of_the_sweep_drops_all_that_is_stale_and_nothing_else() {
     let mut wheel = TicketWheel::<Numbered, 6>::new(Tick(0));
     let mut random = Random(11);
     for index in 0..20_000 {
-        // Thin slots, and one of many chunks.
+        // There are thin slots, and one of many chunks.
         let tick = if index % 2 == 0 { random.of_any_size() } else { 1 << 30 };
         wheel.insert(ticket(tick.max(1), index));
     }
@@ -1123,7 +1126,7 @@ fn the_last_ticket_out_of_a_slot_clears_its_bit() {
     assert_eq!((swept.map(|chunk| chunk.len()), level.first_occupied(0)), (Some(1), None));
     assert_eq!(level.slot(7).earliest(), u64::MAX);
 
-    // By firing, by a cascade and by the sweep.
+    // Slots are emptied by firing, by a cascade and by the sweep.
     let mut rig = Rig::<8>::at(0);
     for tick in [3, 300, 100_000] {
         rig.insert(tick);
@@ -1198,19 +1201,20 @@ fn a_slot_gives_back_what_was_put_into_it() {
     }
 }
 
-// What it costs.
+// Costs.
 
-/// A wheel of tickets that counts what each turn costs.
+/// A wheel of tickets that counts the cost of each turn.
 struct Turns<const BITS: u32> {
     wheel: TicketWheel<Numbered, BITS>,
     turns: u64,
-    /// Tickets moved between levels: in all, and by the turn that moved most.
+    /// The number of tickets moved between levels: in all, and by the turn that moved most.
     moved: u64,
     moved_at_most: u64,
     handed_out: usize,
 }
 
-/// What a turn may move between levels: the share that is spread and the remainder that is cascaded, on two levels.
+/// The number of tickets that a turn may move between levels: the share that is spread and the remainder that is
+/// cascaded, on two levels.
 const FAIR_TURN: u64 = 4 * SPREAD_CHUNKS * CHUNK_TICKETS as u64;
 
 impl<const BITS: u32> Turns<BITS> {
@@ -1278,11 +1282,11 @@ fn no_tick_pays_for_a_crowded_coarse_slot_when_each_tick_has_its_turn() {
     fn body<const BITS: u32>() {
         for depth in 1..=2 {
             let width = 1 << (depth * BITS);
-            // Over the whole slot, and all of them in its first and its last tick.
+            // The tickets lie over the whole slot, or all of them in its first or its last tick.
             for span in [width, 1] {
                 for first in [10 * width, 11 * width - span] {
                     let mut turns = Turns::<BITS>::of((0..100_000).map(|at| first + at % span));
-                    // The way there has nothing to do.
+                    // There is no work on the way there.
                     turns.turn(Tick(8 * width));
                     for tick in 8 * width + 1..11 * width {
                         turns.turn(Tick(tick));
@@ -1333,7 +1337,7 @@ fn a_crowded_slot_is_spread_though_a_late_timer_stands_in_the_slot_before() {
 
 #[test]
 fn no_turn_is_asked_for_before_a_slot_can_be_spread() {
-    // More than can be spread within a revolution of 32 ticks.
+    // There are more tickets than can be spread within a revolution of 32 ticks.
     let mut turns = Turns::<5>::of((0..400_000).map(|_| 10 * 32));
     assert_eq!(turns.wheel.wake_tick(), Some(Tick(9 * 32)));
     turns.run_by_its_own_wake_ups();

@@ -1,16 +1,16 @@
-//! Points in wheel time, and how they follow from nanoseconds.
+//! Points in wheel time, and their conversion from and to nanoseconds.
 
 use core::num::NonZero;
 use core::time::Duration;
 
 /// An absolute point in wheel time, counted in ticks.
 ///
-/// The owner of a wheel says how long a tick lasts ([`TickLength`]); every `u64` is a valid tick.
+/// The owner of a wheel decides how long a tick lasts ([`TickLength`]); every `u64` is a valid tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(pub u64);
 
 impl Tick {
-    /// The last tick there is.
+    /// The last tick that there is.
     pub const MAX: Tick = Tick(u64::MAX);
 
     /// The tick `ticks` later, or the last one.
@@ -32,15 +32,15 @@ impl Tick {
 /// |---|---|---|
 /// | [`due_tick`](Self::due_tick): a deadline | up, to the first tick that does not begin before it | no timer is early |
 /// | [`current_tick`](Self::current_tick): the present | down, to the last tick that has begun | no timer is early |
-/// | [`start_of`](Self::start_of): a tick | not at all; a tick that begins after the last moment has that one | a sleep until it is long enough |
+/// | [`start_of`](Self::start_of): a tick | not at all; for a tick that begins after the last moment, the last moment | a sleep until it is long enough |
 /// | [`first_deadline_of`](Self::first_deadline_of): a tick | not at all | two deadlines compare as their ticks do |
 /// | [`whole_ticks`](Self::whole_ticks): a span | down | none of the ticks is cut short |
 ///
-/// So a timer whose deadline is turned into a tick by `due_tick`, on a wheel that is advanced to `current_tick(now)`, never
-/// fires before its deadline, and fires at most one length after it if the advance comes at once. A deadline on the
-/// boundary of two ticks is due at the one that begins there.
+/// So a timer whose deadline is turned into a tick by `due_tick`, on a wheel that is advanced to `current_tick(now)`,
+/// never fires before its deadline. It fires at most one length after its deadline if the advance comes at once. A
+/// deadline on the boundary of two ticks is due at the tick that begins there.
 ///
-/// All methods are O(1): a division by the length at most.
+/// All methods are O(1): they take a division by the length at most.
 ///
 /// # Examples
 ///
@@ -63,12 +63,12 @@ impl Tick {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TickLength {
-    /// Not zero.
+    /// The length in nanoseconds, which is not zero.
     nanos: u64,
 }
 
 impl TickLength {
-    /// Ticks of this length; `None` if it is zero or longer than 2^64 - 1 nanoseconds, which are 584 years.
+    /// Ticks of this length; `None` if the length is zero or longer than 2^64 - 1 nanoseconds, which are 584 years.
     #[must_use]
     pub const fn new(length: Duration) -> Option<Self> {
         let Some(nanos) = length.as_secs().checked_mul(1_000_000_000) else { return None };
@@ -78,7 +78,7 @@ impl TickLength {
         }
     }
 
-    /// Ticks of so many nanoseconds.
+    /// Ticks of `nanos` nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: NonZero<u64>) -> Self {
         Self { nanos: nanos.get() }
@@ -98,15 +98,15 @@ impl TickLength {
         Tick(now / self.nanos)
     }
 
-    /// The moment at which `tick` begins, in nanoseconds; `u64::MAX` for a tick that begins later than that.
+    /// The moment at which `tick` begins, in nanoseconds; `u64::MAX` for a tick that begins after that moment.
     #[inline]
     #[must_use]
     pub const fn start_of(self, tick: Tick) -> u64 {
         tick.0.saturating_mul(self.nanos)
     }
 
-    /// The earliest deadline, in nanoseconds, that is due at `tick` and not before: one nanosecond after the tick before it
-    /// began. Deadlines before it have an earlier [`due_tick`](Self::due_tick).
+    /// The earliest deadline, in nanoseconds, that is due at `tick` and not before. It is one nanosecond after the
+    /// start of the previous tick. Earlier deadlines have an earlier [`due_tick`](Self::due_tick).
     #[inline]
     #[must_use]
     pub const fn first_deadline_of(self, tick: Tick) -> u64 {
@@ -116,7 +116,8 @@ impl TickLength {
         }
     }
 
-    /// How many whole ticks fit into `time`; a time of more than 2^64 - 1 nanoseconds counts as that many.
+    /// The number of whole ticks that fit into `time`. A time of more than 2^64 - 1 nanoseconds counts as 2^64 - 1
+    /// nanoseconds.
     #[must_use]
     pub const fn whole_ticks(self, time: Duration) -> u64 {
         match Self::new(time) {

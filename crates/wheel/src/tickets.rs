@@ -22,18 +22,18 @@
 //!
 //! # Cascades
 //!
-//! A coarse slot must be spread over the next finer level before it begins. It may be from one revolution of that
-//! level before, since rings hold two. Each `advance` therefore moves a share of the next coarse slots, in proportion
-//! to the time that passed, and `wake_tick` asks for turns enough to finish a large one: no single tick pays for it.
-//! No turn is asked for on behalf of a small one (at most [`SPREAD_CHUNKS`]).
+//! A coarse slot must be spread over the next finer level before it begins. The spreading may start one revolution of
+//! that level before, since rings hold two. Each `advance` therefore moves a share of the next coarse slots, in
+//! proportion to the time that passed, and `wake_tick` asks for enough turns to finish a large slot: no single tick
+//! pays for it. No turn is asked for on behalf of a small slot (at most [`SPREAD_CHUNKS`]).
 //!
-//! After G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987, scheme 7; tickets in place of
-//! timers, and the second revolution, are ours.
+//! The wheel follows G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987, scheme 7. Tickets in
+//! place of timers, and the second revolution, are new here.
 //!
 //! # Cost
 //!
 //! `insert` is O(1). `advance` is O(1) for each ticket handed out or moved, at most once per level, and O(levels) for
-//! each occupied slot on the way: empty time costs nothing.
+//! each occupied slot on the way. Empty time costs nothing.
 
 use crate::level::Level;
 use crate::slot::{Slot, SweepStep, retain_live};
@@ -50,31 +50,31 @@ pub enum Progress {
     BudgetSpent,
 }
 
-/// Tickets in a full chunk: what [`TicketWheel::advance`] hands out at a time, at most.
+/// The number of tickets in a full chunk. [`TicketWheel::advance`] hands tickets out in chunks of at most this size.
 pub const CHUNK_TICKETS: usize = 32;
 
-/// log2 of the slots in one revolution of a wheel level, unless said otherwise.
+/// The default of log2 of the slots in one revolution of a wheel level.
 ///
-/// 8 against 6: fewer levels to cascade through, for 28 KiB a level in use.
+/// Compared with 6, 8 gives fewer levels to cascade through, for 28 KiB a level in use.
 pub(crate) const RADIX_BITS: u32 = 8;
 
-/// Chunks of a coarse slot that one turn spreads at most: about 60 µs of work.
+/// The number of chunks of a coarse slot that one turn spreads at most: about 60 µs of work.
 pub(crate) const SPREAD_CHUNKS: u64 = 128;
 
-/// Ticks between two shares where no coarse slot is larger than that.
+/// The number of ticks between two shares while no coarse slot has more than [`SPREAD_CHUNKS`] chunks.
 const SPREAD_EVERY: u64 = 8;
 
-/// Tickets that one `drop_stale_first` looks at, and a chunk's worth more at most.
+/// The number of tickets that one `drop_stale_first` looks at, plus a chunk's worth more at most.
 pub(crate) const FIRST_LOOKS: usize = 256;
 
-/// A small value that stands in a [`TicketWheel`] until its tick: "look at that timer then".
+/// A small value that stands in a [`TicketWheel`] until its tick. Its meaning: "look at that timer then".
 ///
 /// A ticket names a timer that is kept elsewhere, for example by its place in a table, and usually carries a stamp by which
 /// the table recognises tickets of timers that have ended. The wheel copies tickets and never looks at the timers. 16 bytes
 /// or fewer are a good size.
 ///
-/// [`tick`](Self::tick) returns the same tick on each call. A ticket whose tick changes may be handed out at any time or
-/// never, and a call of the wheel may panic over it.
+/// [`tick`](Self::tick) must return the same tick on each call. A ticket whose tick changes may be handed out at any
+/// time or never, and it may make a call of the wheel panic.
 ///
 /// # Examples
 ///
@@ -99,7 +99,7 @@ pub trait Ticket: Copy {
     fn tick(&self) -> Tick;
 }
 
-/// A tick and a name for what is due at it.
+/// A ticket that is a tick and the name of a timer that is due at it.
 impl<N: Copy> Ticket for (Tick, N) {
     #[inline]
     fn tick(&self) -> Tick {
@@ -107,25 +107,28 @@ impl<N: Copy> Ticket for (Tick, N) {
     }
 }
 
-/// Where the sweep of stale tickets stands. Depth counts levels, the coarsest last; what is overdue comes after them.
+/// The position of the sweep of stale tickets. Depth counts levels, the coarsest last; the overdue tickets come after
+/// the levels.
 #[derive(Debug, Default)]
 struct SweepCursor {
     depth: usize,
     ring_index: u64,
-    /// Full chunks of the slot that were not yet looked at; `None` before the slot is begun.
+    /// The number of full chunks of the slot that were not yet looked at; `None` before the slot is begun.
     unswept: Option<usize>,
 }
 
 /// A hierarchical timing wheel of bare tickets, with a radix of `2^BITS` slots (`BITS` is 5 to 10).
 ///
-/// It is for programs that have a table of timers of their own: connections, slots of a lock-free slab. The wheel keeps a
-/// copy of each [`Ticket`] and hands it out when its tick has come. A timer that ends before takes nothing out of the wheel: its
-/// ticket has become *stale*, and the owner of the table says so when the wheel asks (`is_live`). The wheel drops stale tickets
-/// where it touches them anyway, and by [`sweep`](Self::sweep) when its owner asks for it.
+/// This wheel is for programs that have a table of timers of their own: connections, slots of a lock-free slab. The
+/// wheel keeps a copy of each [`Ticket`] and hands it out when its tick has come. A timer that ends earlier takes
+/// nothing out of the wheel. Its ticket has become *stale*, and the owner of the table says so when the wheel asks
+/// (`is_live`). The wheel drops stale tickets where it touches them anyway, and by [`sweep`](Self::sweep) when the
+/// owner of the wheel calls it.
 ///
-/// Several calls take a closure `is_live`. It returns whether the timer that a ticket names still waits for that ticket. A
-/// ticket for which it returns `false` is dropped and never handed out. An answer may be out of date in one direction: a stale
-/// ticket that passes for a live one does no harm to the wheel, so the owner looks again at what `advance` hands out.
+/// Several calls take a closure `is_live`, which returns whether the timer that a ticket names still waits for that
+/// ticket. A ticket for which `is_live` returns `false` is dropped and never handed out. The answer may be out of date
+/// in one direction: a stale ticket that passes for a live one does no harm to the wheel, so the owner has to check the
+/// tickets that `advance` hands out.
 ///
 /// [`Wheel`](crate::Wheel) is this wheel together with such a table.
 ///
@@ -158,23 +161,24 @@ struct SweepCursor {
 #[derive(Debug)]
 pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     position: u64,
-    /// Tickets that were due when they came, since the last advance.
+    /// The tickets that were due when they were inserted, since the last advance.
     overdue: Slot<T>,
-    /// Such tickets of earlier advances: all of them go before any that came since.
+    /// The overdue tickets that earlier advances left over: all of them go before any that came since.
     late: Slot<T>,
     levels: Vec<Level<T, BITS>>,
-    /// No occupied coarse slot begins before this tick: most turns need not look at the coarse levels.
+    /// No occupied coarse slot begins before this tick, so most turns need not look at the coarse levels.
     coarse_from: u64,
-    /// Ticks that passed since coarse slots were last looked at for spreading.
+    /// The number of ticks that passed since coarse slots were last looked at for spreading.
     unspread: u64,
-    /// Whether a coarse slot was too large then for one share: each turn spreads some more.
+    /// Whether a coarse slot was too large for one share at that time. If so, each turn spreads some more.
     crowded: bool,
     len: usize,
     sweep: SweepCursor,
 }
 
 impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
-    /// An empty wheel that stands at `position`: every later tick is ahead of it. It allocates with the first ticket.
+    /// An empty wheel that stands at `position`: every later tick is ahead of it. The wheel allocates with the first
+    /// ticket.
     #[must_use]
     pub fn new(position: Tick) -> Self {
         Self {
@@ -190,7 +194,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// Tickets held, stale ones included.
+    /// The number of tickets held, including stale ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -202,16 +206,16 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         self.len == 0
     }
 
-    /// The tick that was last advanced to: every ticket for it and for the ticks before it has been handed out, unless
+    /// The tick that was last advanced to. Every ticket for this tick and for earlier ticks has been handed out, unless
     /// the budget was spent.
     #[must_use]
     pub fn position(&self) -> Tick {
         Tick(self.position)
     }
 
-    /// Adds a ticket. One that is not after [`position`](Self::position) is handed out by the next advance.
+    /// Adds a ticket. A ticket whose tick is not after [`position`](Self::position) is handed out by the next advance.
     ///
-    /// The wheel does not compare tickets: one that is inserted twice comes twice.
+    /// The wheel does not compare tickets: a ticket that is inserted twice is handed out twice.
     ///
     /// # Time complexity
     ///
@@ -246,10 +250,10 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// The tick at which [`advance`](Self::advance) has something to do next; `None` when no ticket is held.
+    /// The tick at which [`advance`](Self::advance) has work to do next; `None` when no ticket is held.
     ///
-    /// It is the first ticket's, stale or not, or an earlier one where a large coarse slot wants to be spread ahead of time.
-    /// It is the position where tickets are overdue.
+    /// It is the tick of the first ticket, stale or not, or an earlier tick if a large coarse slot has to be spread
+    /// ahead of time. It is the position if tickets are overdue.
     ///
     /// # Time complexity
     ///
@@ -264,7 +268,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             let Some(number) = level.first_occupied(self.position) else { continue };
             let mut at = level.slot(number).earliest();
             if depth > 0 {
-                // The slot after it as well: that one may want its turns before this one's first ticket.
+                // The slot after it is checked as well: it may need its turns before this slot's first ticket.
                 for crowded in [number, number + 1] {
                     let chunks = level.slot(crowded).chunk_count() as u64;
                     if chunks > SPREAD_CHUNKS {
@@ -278,16 +282,16 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         wake.map(Tick)
     }
 
-    /// Drops stale tickets for which nobody should be woken: those that stand before the first live one. Returns the tick of
-    /// the first ticket that it dropped, `None` if it dropped none.
+    /// Drops the stale tickets that stand before the first live one, so that no thread is woken for them. Returns the
+    /// tick of the first ticket that was dropped, `None` if none was.
     ///
-    /// To be called before [`wake_tick`](Self::wake_tick). It drops nothing while tickets are overdue, since the next advance
-    /// is due at once then.
+    /// This method is to be called before [`wake_tick`](Self::wake_tick). It drops nothing while tickets are overdue,
+    /// since the next advance is due at once then.
     ///
     /// # Time complexity
     ///
-    /// O(levels) for each occupied slot on the way. One call looks at some 300 tickets at most: one that finds more stale
-    /// tickets in front leaves the rest to the next call.
+    /// O(levels) for each occupied slot on the way. One call looks at some 300 tickets at most. If more stale tickets
+    /// stand in front, the next call goes on with them.
     pub fn drop_stale_first(&mut self, mut is_live: impl FnMut(&T) -> bool) -> Option<Tick> {
         if !self.overdue.is_empty() || !self.late.is_empty() {
             return None;
@@ -310,7 +314,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         first_dropped
     }
 
-    /// The slot whose first ticket no other one is before: that one's tick, the level and the number.
+    /// The slot with the earliest ticket: the tick of that ticket, the level and the number of the slot.
     fn first_slot(&self) -> Option<(u64, usize, u64)> {
         let first = |(depth, level): (usize, &Level<T, BITS>)| {
             let number = level.first_occupied(self.position)?;
@@ -319,15 +323,16 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         self.levels.iter().enumerate().filter_map(first).min()
     }
 
-    /// Moves to tick `to` and calls `expired` with what is due at `to` or before: chunks of 1 to [`CHUNK_TICKETS`] tickets, in
-    /// no particular order.
+    /// Moves to tick `to` and calls `expired` with the tickets that are due at `to` or before: chunks of 1 to
+    /// [`CHUNK_TICKETS`] tickets, in no particular order.
     ///
     /// At most `budget` tickets are handed out or moved between levels, and a share of the next coarse slots is spread
-    /// ahead. With [`Progress::BudgetSpent`] call again to go on. Tickets are asked about (`is_live`) when they are moved, not
-    /// when they are handed out.
+    /// ahead. After [`Progress::BudgetSpent`], another call goes on. `is_live` is called for tickets when they are
+    /// moved, not when they are handed out.
     ///
-    /// A `to` before the position changes nothing but what was overdue: a clock that steps back is waited for. What came
-    /// overdue since the last advance goes after the levels, and first of all in the next one if the budget did not reach it:
+    /// A `to` before the position hands out overdue tickets and changes nothing else: after a clock stepped back, the
+    /// wheel stays where it is until the clock has caught up. Tickets that came overdue since the last advance are
+    /// handed out after the levels. If the budget did not reach them, they come first of all in the next advance. So
     /// neither can starve the other.
     ///
     /// # Time complexity
@@ -346,12 +351,12 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         if !self.hand_out_late(&mut budget, &mut expired) {
             return Progress::BudgetSpent;
         }
-        // Not with an empty purse, or the levels would find it empty each time.
+        // Not with an empty budget, or the levels would find the budget empty each time.
         if budget > 0 && !self.overdue.is_empty() {
             self.late = core::mem::replace(&mut self.overdue, Slot::new());
         }
         while let Some(tick) = self.next_event(to.0) {
-            // All before `tick` is done; coarse slots that begin with it come down first, coarsest first.
+            // All ticks before `tick` are done; coarse slots that begin with it come down first, coarsest first.
             self.position = tick - 1;
             if !self.cascade_into(tick, &mut budget, &mut is_live) {
                 return Progress::BudgetSpent;
@@ -375,7 +380,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     fn next_event(&mut self, to: u64) -> Option<u64> {
         let position = self.position;
         if self.coarse_from <= to {
-            // Perhaps of a slot that is empty by now.
+            // The value may be of a slot that is empty by now.
             let begins =
                 |level: &Level<T, BITS>| level.first_occupied(position).map(|number| level.start_of(number));
             self.coarse_from = self.levels.iter().skip(1).filter_map(begins).min().unwrap_or(u64::MAX);
@@ -385,7 +390,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         fine.into_iter().chain(coarse).min().filter(|&tick| tick <= to)
     }
 
-    /// Empties the coarse slots that begin at `tick`. False when the budget ran out before.
+    /// Empties the coarse slots that begin at `tick`. Returns false if the budget ran out before.
     fn cascade_into(&mut self, tick: u64, budget: &mut usize, is_live: &mut impl FnMut(&T) -> bool) -> bool {
         if tick < self.coarse_from {
             return true;
@@ -405,8 +410,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         true
     }
 
-    /// Moves a chunk of a coarse slot, `limit` tickets at most, to where its tickets belong now, dropping stale ones;
-    /// how many it looked at.
+    /// Moves a chunk of a coarse slot, `limit` tickets at most, to where its tickets belong now, dropping stale ones.
+    /// Returns how many tickets it looked at.
     fn cascade_chunk(
         &mut self,
         depth: usize,
@@ -423,7 +428,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         looked_at
     }
 
-    /// Hands out the tickets of `tick`. False when the budget ran out before.
+    /// Hands out the tickets of `tick`. Returns false if the budget ran out before.
     fn expire(&mut self, tick: u64, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
         let Some(level) = self.levels.first_mut() else { return true };
         let mut slot = level.with_slot(tick, |slot| core::mem::replace(slot, Slot::new()));
@@ -476,8 +481,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// Looks at `tickets` tickets, or at a chunk's worth more, and drops the stale ones. Returns `true` when this ended a pass
-    /// over the whole wheel; the next call goes on where this one stopped.
+    /// Looks at `tickets` tickets, or at a chunk's worth more, and drops the stale ones. Returns `true` when this ended
+    /// a pass over the whole wheel; the next call goes on where this call stopped.
     ///
     /// A whole pass has looked at each ticket that stood in the wheel when it began. Calls of other methods between
     /// two parts of a pass are fine.
@@ -504,7 +509,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         false
     }
 
-    /// Sweeps at the cursor, or at the first occupied slot after it. `None` at the end of the pass.
+    /// Sweeps at the cursor, or at the first occupied slot after the cursor. `None` at the end of the pass.
     fn sweep_step(&mut self, is_live: &mut impl FnMut(&T) -> bool) -> Option<SweepStep> {
         let cursor = &mut self.sweep;
         while let Some(level) = self.levels.get_mut(cursor.depth) {
@@ -518,7 +523,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             }
             *cursor = SweepCursor { depth: cursor.depth + 1, ..SweepCursor::default() };
         }
-        // Beyond the levels.
+        // Beyond the levels are the overdue tickets.
         match cursor.ring_index {
             0 => Some(self.overdue.sweep_step(cursor.unswept, is_live)),
             1 => Some(self.late.sweep_step(cursor.unswept, is_live)),

@@ -1,4 +1,4 @@
-//! The wheel of timers with payloads: the wheel of tickets, and the table that they name.
+//! The wheel of timers with payloads: the wheel of tickets, and the table of timers that the tickets name.
 
 use crate::id::TimerId;
 use crate::tick::Tick;
@@ -8,11 +8,11 @@ use alloc::vec::Vec;
 /// A timer that came due.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Expired<T> {
-    /// Its id, stale from now on.
+    /// The timer's id, stale from now on.
     pub id: TimerId,
-    /// The tick that it was inserted for, or moved to last.
+    /// The tick that the timer was inserted for, or moved to last.
     pub tick: Tick,
-    /// What was inserted with it.
+    /// The payload that was inserted with the timer.
     pub payload: T,
 }
 
@@ -37,7 +37,7 @@ pub struct Expired<T> {
 /// assert_eq!(wheel.cancel(soon), None);
 /// ```
 ///
-/// An idle timeout that is put off keeps its id:
+/// An idle timeout that is moved to a later tick keeps its id:
 ///
 /// ```
 /// use tourbillon_wheel::{Tick, Wheel};
@@ -57,7 +57,7 @@ pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     /// Chunks that are due and were not yet fired.
     due: Vec<Vec<Look>>,
     live: usize,
-    /// Tickets that became stale, or went with their timer.
+    /// The number of tickets that became stale, or were used up by their timer.
     ended: u32,
 }
 
@@ -83,9 +83,9 @@ struct Timer<T> {
     payload: Option<T>,
 }
 
-/// What tells a place's timers and tickets from those of before. The upper half is the generation: it changes when a timer
-/// ends, and makes the ids of before stale. The lower half is the stamp: it changes when a timer ends or is moved, and makes
-/// the tickets of before stale.
+/// The marks by which a place's timers and tickets stay distinguishable from earlier ones of the place. The upper half
+/// is the generation: it changes when a timer ends, and makes earlier ids stale. The lower half is the stamp: it
+/// changes when a timer ends or is moved, and makes earlier tickets stale.
 #[derive(Clone, Copy, Debug)]
 struct Marks(u64);
 
@@ -115,17 +115,19 @@ impl Marks {
 }
 
 impl<T> Timer<T> {
-    /// Whether the timer waits for that ticket. A vacant place waits for none: its stamp changed when its timer ended.
+    /// Whether the timer waits for that ticket. A vacant place waits for no ticket: its stamp changed when its timer
+    /// ended.
     #[inline]
     fn awaits(&self, look: &Look) -> bool {
         self.marks.stamp() == look.stamp
     }
 }
 
-/// Stale tickets that are let be, however few timers live.
+/// The number of stale tickets that are tolerated, however few timers live.
 const STALE_SLACK: usize = 1_024;
-/// Timers that end or are moved for each chunk's worth of tickets swept, eight tickets for each: while a sweep looks at `n`
-/// live tickets at most `n / 8` of them become stale behind it, and `2 * n` tickets for `7/8 * n` timers keep the bound.
+/// The number of timers that end or are moved for each chunk's worth of tickets swept, which makes eight tickets for
+/// each timer. While a sweep looks at `n` live tickets, at most `n / 8` of them become stale behind it, and `2 * n`
+/// tickets for `7/8 * n` timers keep the bound.
 const ENDED_PER_CHUNK: u32 = 4;
 
 impl<T, const BITS: u32> Wheel<T, BITS> {
@@ -142,11 +144,12 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         }
     }
 
-    /// Arms a timer for `tick`. One that is not after [`position`](Self::position) fires on the next advance.
+    /// Inserts a timer for `tick`. A timer whose tick is not after [`position`](Self::position) fires on the next
+    /// advance.
     ///
     /// # Panics
     ///
-    /// When 2^32 timers are pending.
+    /// Panics when 2^32 timers are pending.
     ///
     /// # Time complexity
     ///
@@ -161,23 +164,24 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
             index
         };
         let marks = self.timers[index as usize].marks;
-        // Before the ticket: the id and the ticket are two words to hold at a time, not three.
+        // The id is made before the ticket: so the id and the ticket are two words to hold at a time, not three.
         let id = TimerId::new(index, marks.generation());
         self.live += 1;
         self.tickets.insert(Look { tick, index, stamp: marks.stamp() });
         id
     }
 
-    /// Moves a pending timer to `tick`, earlier or later; its id stays valid. Returns whether there was one: `false` means
-    /// that the id is stale, and that nothing was done.
+    /// Moves a pending timer to `tick`, earlier or later; its id stays valid. Returns whether there was such a timer:
+    /// `false` means that the id is stale, and that nothing was done.
     ///
-    /// A timer that is moved to a tick that is not after [`position`](Self::position) fires on the next advance. One that is due
-    /// in the present advance, and is moved by the closure that another timer's firing calls, does not fire in it. Inside its
-    /// own firing a timer has ended, and its id is stale: [`insert`](Self::insert) it again.
+    /// A timer that is moved to a tick that is not after [`position`](Self::position) fires on the next advance. If a
+    /// timer is due in the present advance, and the closure for another timer's firing moves it, it does not fire in
+    /// this advance. Inside its own firing a timer has ended, and its id is stale: [`insert`](Self::insert) it again.
     ///
-    /// The ticket of before stays in the wheel as a stale one, under the same bound as those of cancelled timers. A timer that is
-    /// put off at each request costs a ticket at each; one whose deadline is kept beside it, and compared when it fires, costs
-    /// one ticket for each timeout (the example `event_loop` of `tourbillon` does that).
+    /// The earlier ticket stays in the wheel as a stale one, under the same bound as the tickets of cancelled timers. A
+    /// timer that is moved at each request costs a ticket at each request. A timer whose deadline is kept beside it,
+    /// and compared when the timer fires, costs one ticket for each timeout (the example `event_loop` of `tourbillon`
+    /// does that).
     ///
     /// # Time complexity
     ///
@@ -196,7 +200,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         true
     }
 
-    /// Takes a pending timer back: its payload, or `None` when the id is stale.
+    /// Takes a pending timer back. Returns its payload, or `None` when the id is stale.
     ///
     /// # Time complexity
     ///
@@ -217,8 +221,8 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         Some(payload)
     }
 
-    /// Counts a ticket that has become stale; every few of them sweep a chunk's worth. Those of timers that fire count too,
-    /// since they leave fewer live ones to outnumber.
+    /// Counts a ticket that has become stale; every few such tickets sweep a chunk's worth. Tickets of timers that fire
+    /// count too, since fewer live tickets are left for the stale ones to outnumber.
     fn sweep_a_little(&mut self) {
         self.ended = self.ended.wrapping_add(1);
         if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
@@ -227,13 +231,13 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         }
     }
 
-    /// Moves to tick `to` and fires what is due, in no particular order within the call.
+    /// Moves to tick `to` and fires the due timers, in no particular order within the call.
     ///
-    /// `fire` gets the wheel too: it may insert and cancel. What it inserts for a tick that has passed fires on the
-    /// next advance, so a timer that re-arms itself cannot hold this one up.
+    /// `fire` gets the wheel too, and may insert and cancel. A timer that it inserts for a tick that has passed fires
+    /// on the next advance, so a timer that re-arms itself cannot hold this advance up.
     ///
     /// At most `budget` tickets are fired or moved between levels, stale ones included, and a share of the next coarse
-    /// slots is spread ahead. With [`Progress::BudgetSpent`] call again to go on. A `to` before the position is no
+    /// slots is spread ahead. After [`Progress::BudgetSpent`], another call goes on. A `to` before the position is no
     /// error and moves nothing.
     ///
     /// # Time complexity
@@ -248,7 +252,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         let Self { tickets, timers, due, .. } = self;
         let is_live = |look: &Look| timers[look.index as usize].awaits(look);
         let progress = tickets.advance(to, budget, is_live, |chunk| due.push(chunk));
-        // One ticket at a time from `due`: should `fire` unwind, the rest fires on the next advance.
+        // Tickets are taken from `due` one at a time: if `fire` unwinds, the rest fires on the next advance.
         while let Some(chunk) = self.due.last_mut() {
             let Some(look) = chunk.pop() else {
                 self.due.pop();
@@ -268,13 +272,13 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
 
     /// The tick at which to call [`advance`](Self::advance) next, `None` when nothing is pending.
     ///
-    /// It is never after the first timer. It may be before it when hundreds of timers before that one were cancelled or
-    /// moved, or when thousands want to be moved ahead of their time.
+    /// The tick is never after the first timer. It may be before the first timer when hundreds of timers before that
+    /// one were cancelled or moved, or when thousands of timers have to be moved ahead of their time.
     ///
     /// # Time complexity
     ///
-    /// O(levels), and what it takes to drop the tickets of cancelled timers that stand first: each is dropped once, and at
-    /// most some 250 by one call.
+    /// O(levels), and the cost of dropping the tickets of cancelled timers that stand first. Each ticket is dropped
+    /// once, and one call drops some 250 at most.
     #[must_use]
     pub fn next_expiry(&mut self) -> Option<Tick> {
         if self.live == 0 {
@@ -294,7 +298,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         self.tickets.position()
     }
 
-    /// Pending timers.
+    /// The number of pending timers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.live
@@ -306,7 +310,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         self.live == 0
     }
 
-    /// Tickets held, the stale ones of cancelled and moved timers included: at most `2.5 * len + 2,048`.
+    /// The number of tickets held, including the stale ones of cancelled and moved timers: at most `2.5 * len + 2,048`.
     #[must_use]
     pub fn tickets(&self) -> usize {
         self.tickets.len()

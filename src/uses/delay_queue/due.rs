@@ -1,9 +1,9 @@
-//! Where items that have come due meet those who wait for them, and where a queue ends.
+//! The due items of a queue, the line of receivers that wait for them, and the end of the queue.
 //!
-//! One lock guards the due items, the line of receivers and the count of items under way. Taking an item and giving up a place
-//! in line are therefore one step, and so are finding no item and standing in line. No code of the user's runs under the lock:
-//! wakers are cloned before, and woken and dropped after. The crates that have such a line wake under its lock, so that a waker
-//! which panics, or comes back to the queue, breaks it.
+//! One lock guards the due items, the line of receivers and the count of items under way. Taking an item and giving up
+//! a place in line are therefore one step, and so are finding no item and standing in line. No user code runs under the
+//! lock: wakers are cloned before, and woken and dropped after. Crates that have such a line wake under its lock, so
+//! that a waker which panics, or comes back to the queue, breaks the line.
 //!
 //! # States of an item
 //! ```text
@@ -14,19 +14,21 @@
 //! # Invariants
 //! Q1. While a receiver stands in line, at least as many receivers were woken and have not looked yet as there are due items.
 //! Q2. The queue is over when it is closed and no item is under way. No item becomes due afterwards.
-//! Q3. A pushed item is received, or comes back from a removal, from the close, or with the push's error: one of them.
+//! Q3. A pushed item is received, or comes back from a removal, from the close, or with the push's error. Exactly one
+//! of these happens.
 //!
-//! Q1 holds since a receiver lines up only if no item is due, an item that comes wakes the first in line, a woken receiver takes
-//! an item or finds none, and a woken receiver that goes without looking wakes the next. A receiver in line may look unasked;
-//! it leaves the line if it takes an item.
+//! Q1 holds since a receiver lines up only if no item is due, an item that comes wakes the first receiver in line, a
+//! woken receiver takes an item or finds none, and a woken receiver that leaves without looking wakes the next one. A
+//! receiver in line may look without being woken; it leaves the line if it takes an item.
 //!
 //! # Races and their legal endings
-//! - put x poll: (a) the poll takes the item; (b) it stands in line first, and the item wakes it.
-//! - put x leave: (a) the one that leaves is not woken, and the item wakes the next; (b) it was woken, and wakes the next.
-//! - push x end: (a) the push counts first and places its item before the drain passes there: the drain returns the item; (b) it
-//!   places the item after that, sees the end and takes the item back, unless the item has come due: then it is received;
-//!   (c) it comes after the end, and is refused.
-//! - the last put or settle x end: whichever is later finds the queue over, and wakes all who wait.
+//! - put x poll: (a) the poll takes the item; (b) the receiver stands in line first, and the item wakes it.
+//! - put x leave: (a) the receiver that leaves is not woken, and the item wakes the next one; (b) the receiver was
+//!   woken, and wakes the next one.
+//! - push x end: (a) the push counts first and places its item before the drain passes there: the drain returns the
+//!   item; (b) the push places its item after that, sees the end and takes the item back, unless the item has come due:
+//!   then the item is received; (c) the push comes after the end, and is refused.
+//! - the last put or settle x end: whichever is later finds the queue over, and wakes all receivers in line.
 //!
 //! # Synchronisation
 //! | pair | one side | other side | what is handed over | model |
@@ -50,23 +52,24 @@ pub(crate) struct Due<T> {
 struct State<T> {
     items: VecDeque<T>,
     line: Line,
-    /// Items that were pushed and are neither due nor taken out.
+    /// The number of items that were pushed and are neither due nor taken out.
     under_way: u64,
-    /// Items that were ever begun.
+    /// The number of items whose push ever began.
     begun: u64,
 }
 
-/// Why an item was not pushed, with the item.
+/// The reason why an item was not pushed, with the item.
 pub(crate) enum NotPushed<T, E> {
     Closed(T),
-    /// It could not be placed.
+    /// The item could not be placed.
     Refused(E),
 }
 
 /// The next item, or the end.
 type Received<T> = Option<T>;
 
-/// What a receiver got, and the waker that stood in line for it, to be dropped where nothing is locked.
+/// The item or the end that a receiver got, and the waker that stood in line for it. The waker is to be dropped where
+/// nothing is locked.
 type Taken<T> = (Received<T>, Option<Waker>);
 
 impl<T> Due<T> {
@@ -75,8 +78,8 @@ impl<T> Due<T> {
         Self { state: ModelledMutex::new(state), is_closed: AtomicBool::new(false) }
     }
 
-    /// Pushes an item under a number of its own: `place` puts it where it waits, under a lock that the drain of [`end`](Self::end)
-    /// takes as well, and `take_back` takes it out there.
+    /// Pushes an item under a number of its own. `place` puts the item where it waits, under a lock that the drain of
+    /// [`end`](Self::end) takes as well. `take_back` takes the item out there.
     pub(crate) fn push<I, E>(
         &self,
         item: I,
@@ -97,7 +100,7 @@ impl<T> Due<T> {
         }
     }
 
-    /// Counts an item that is to be pushed: its number, unless the queue is closed.
+    /// Counts an item that is to be pushed. Returns the item's number, unless the queue is closed.
     fn begin(&self) -> Option<u64> {
         let mut state = self.lock();
         if self.is_closed() {
@@ -108,17 +111,17 @@ impl<T> Due<T> {
         Some(state.begun)
     }
 
-    /// Ends the queue. `drain` takes out what waits, and returns how many items that were.
+    /// Ends the queue. `drain` takes the waiting items out, and returns their number.
     pub(crate) fn end(&self, drain: impl FnOnce() -> u64) {
         {
             let _state = self.lock();
-            // Ordering: Relaxed [Q3]. Locks order it: this one, and those of the drain.
+            // Ordering: Relaxed [Q3]. Locks order the flag: this one, and those of the drain.
             self.is_closed.store(true, Ordering::Relaxed);
         }
         self.settle(drain());
     }
 
-    /// Puts an item where it is received, and wakes the first in line.
+    /// Adds an item to the due ones, and wakes the first receiver in line.
     pub(crate) fn put(&self, item: T) {
         let (first, all) = {
             let mut state = self.lock();
@@ -129,7 +132,7 @@ impl<T> Due<T> {
         wake(first.into_iter().chain(all));
     }
 
-    /// Says that `count` items are not under way any more, and will not be due.
+    /// Records that `count` items are not under way any more, and will not be due.
     pub(crate) fn settle(&self, count: u64) {
         let all = {
             let mut state = self.lock();
@@ -144,8 +147,9 @@ impl<T> Due<T> {
         Some(self.take_from(&mut self.lock(), &mut None)?.0)
     }
 
-    /// As [`take`](Self::take), for a receiver, which gives up its place in line then. Where it gets nothing it stands in line,
-    /// at the place that it had, or at the end if it was woken since.
+    /// As [`take`](Self::take), for a receiver, which gives up its place in line if it gets an item or the end.
+    /// Otherwise the receiver stands in line, at the place that it had, or at the end of the line if it was woken
+    /// since.
     pub(crate) fn poll(&self, place: &mut Option<Place>, waker: &Waker) -> Option<Received<T>> {
         let at_once = self.take_from(&mut self.lock(), place);
         if let Some((received, _waker)) = at_once {
@@ -162,7 +166,7 @@ impl<T> Due<T> {
         received
     }
 
-    /// Gives a place up. A receiver that was woken and has not looked passes that on.
+    /// Gives a place up. If its receiver was woken and has not looked, the next receiver in line is woken instead.
     pub(crate) fn leave(&self, place: Place) {
         let (_waker, next) = {
             let mut state = self.lock();
@@ -174,14 +178,14 @@ impl<T> Due<T> {
         wake(next);
     }
 
-    /// How many items are under way or due.
+    /// The number of items that are under way or due.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
         usize::try_from(state.under_way).unwrap_or(usize::MAX).saturating_add(state.items.len())
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        // Ordering: Relaxed [Q3]. Locks order it: see `end`.
+        // Ordering: Relaxed [Q3]. Locks order the flag: see `end`.
         self.is_closed.load(Ordering::Relaxed)
     }
 
@@ -206,7 +210,7 @@ impl<T> Due<T> {
     }
 }
 
-/// Wakes each. One that panics keeps nobody else from being woken.
+/// Wakes all `wakers`. A waker that panics does not keep the others from being woken.
 fn wake(wakers: impl IntoIterator<Item = Waker>) {
     let wake = |waker: Waker| catch_unwind(AssertUnwindSafe(|| waker.wake())).err();
     let panics: Vec<_> = wakers.into_iter().filter_map(wake).collect();

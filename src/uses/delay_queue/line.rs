@@ -1,9 +1,9 @@
-//! The line of those who wait for an item: first come, first woken. It has no lock of its own.
+//! The line of receivers that wait for an item: first come, first woken. The line has no lock of its own.
 
 use core::task::Waker;
 use std::collections::BTreeMap;
 
-/// A place in the line; no other has had it.
+/// A place in the line, which no other receiver has had.
 #[derive(Debug)]
 pub(crate) struct Place(u64);
 
@@ -14,8 +14,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Takes the place that the caller had, or one at the end of the line if it was woken since. The waker that the place
-    /// had comes back, to be dropped where nothing is locked.
+    /// Takes the place that the caller had, or a place at the end of the line if the caller was woken since. Returns
+    /// the waker that the place had, to be dropped where nothing is locked.
     pub(super) fn stand(&mut self, place: &mut Option<Place>, waker: Waker) -> Option<Waker> {
         let at = match place {
             Some(Place(at)) if self.wakers.contains_key(at) => *at,
@@ -28,17 +28,17 @@ impl Line {
         self.wakers.insert(at, waker)
     }
 
-    /// Gives a place up: its waker, unless its holder had been woken.
+    /// Gives a place up. Returns its waker, unless the place's holder had been woken.
     pub(super) fn leave(&mut self, Place(at): Place) -> Option<Waker> {
         self.wakers.remove(&at)
     }
 
-    /// Takes the first out of the line, to be woken.
+    /// Takes the first waker out of the line, to be woken.
     pub(super) fn call(&mut self) -> Option<Waker> {
         Some(self.wakers.pop_first()?.1)
     }
 
-    /// Takes all out of the line, to be woken.
+    /// Takes all wakers out of the line, to be woken.
     pub(super) fn call_all(&mut self) -> impl Iterator<Item = Waker> + use<> {
         core::mem::take(&mut self.wakers).into_values()
     }

@@ -1,32 +1,36 @@
 //! A queue whose items can be received when their delay has passed.
 //!
-//! An item waits among timers by key ([`Keyed`](crate::keyed)), under its [`Delayed`] id, and is moved to a list of due items
-//! when it is due; whoever comes first takes it there. Several may receive at a time, as threads that block, as tasks that
-//! await, or both.
+//! An item waits among timers by key ([`Keyed`](crate::keyed)), under its [`Delayed`] id, and is moved to a list of due
+//! items when it is due. The first receiver that comes takes the item there. Several receivers may receive at a time:
+//! threads that block, tasks that await, or both.
 //!
-//! What can be done by a closure on a worker needs no queue: [`Tasks::after`] costs a fifth. An item that is moved or
-//! taken back again and again, and hardly ever received, is better off with a [`Timer`](crate::Timer).
+//! A closure on a worker needs no queue: [`Tasks::after`] costs a fifth. If items are moved or taken back again and
+//! again, and hardly ever received, a [`Timer`](crate::Timer) is better.
 //!
 //! # Order
 //!
-//! Items are received in the order in which the engine fires their timers: by deadline, up to a tick on one shard, and up to
-//! the lateness of the shards and of the workers if there are several. Within a tick there is no order.
+//! Items are received in the order in which the engine fires their timers: by deadline, up to a tick on one shard, and
+//! up to the lateness of the shards and of the workers if there are several shards or workers. Within a tick there is
+//! no order.
 //!
 //! # The end
 //!
-//! [`DelayQueue::close`] ends the queue, and so does a shutdown of its engine. What was due by then is still received, and
-//! after it nothing: [`NoItem::Ever`]. What was not due comes back from `close`, which may be called after a shutdown, too.
-//! The last handle to go drops everything.
+//! [`DelayQueue::close`] ends the queue, and so does a shutdown of its engine. Items that were due by then are still
+//! received; after them a receiver gets [`NoItem::Ever`]. `close`, which may be called after a shutdown, too, returns
+//! the items that were not due. Dropping the last handle drops all items.
 //!
 //! # Races and their endings
 //!
-//! - remove x due, reset x due: as [`Keyed`](crate::keyed): the item comes back, or waits anew, or it is received.
-//! - push x close: the item is received, or comes back from the close, or with the push's error: exactly one of them.
-//! - receive x receive: each item goes to one of them.
-//! - An item that comes due wakes the first in line. One that was woken and is dropped instead of looking, such as a
-//!   future, wakes the next. So nobody sleeps while there is an item that nobody is on the way to.
+//! - remove x due, reset x due: as for [`Keyed`](crate::keyed), the item comes back, or waits anew, or is received.
+//! - push x close: the item is received, or comes back from the close, or comes back with the push's error. Exactly one
+//!   of these happens.
+//! - receive x receive: each item goes to one receiver.
+//! - An item that comes due wakes the first receiver in line. A receiver that was woken and is dropped instead of
+//!   looking, such as a future, wakes the next one. So no receiver sleeps while an item is due that no woken receiver
+//!   is about to take.
 //!
-//! Items, receivers and the end meet in `due`, under one lock; its table lists what orders a push against the close.
+//! Items, receivers and the end meet in `due`, under one lock; its table lists the ordering of a push against the
+//! close.
 
 pub(crate) mod due;
 pub(crate) mod line;
@@ -47,7 +51,7 @@ use core::fmt;
 use core::time::Duration;
 use due::{Due, NotPushed};
 
-/// The id of an item in its [`DelayQueue`]; no other item has it.
+/// The id of an item in its [`DelayQueue`]. No other item of the queue has the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Delayed(u64);
 
@@ -55,21 +59,22 @@ pub struct Delayed(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DueItem<T> {
-    /// As it was pushed.
+    /// The item as it was pushed.
     pub item: T,
-    /// Its id, by which it is found no more.
+    /// The item's id, by which the item is found no more.
     pub id: Delayed,
-    /// The moment it was due.
+    /// The moment at which the item was due.
     pub deadline: Timestamp,
 }
 
-/// A queue whose items can be received when their delay has passed. Clones are of the same queue: any of them pushes and
-/// receives.
+/// A queue whose items can be received when their delay has passed. Clones refer to the same queue: any of them pushes
+/// and receives.
 ///
 /// # Coming from tokio-util
 ///
-/// tokio-util's `DelayQueue` ends when it is empty (`poll_expired` gives `None`), so that `while let Some(item) = queue.next().await`
-/// drains it. This queue is shared: an empty one waits for the next push, and ends when it is closed. To drain what was pushed:
+/// tokio-util's `DelayQueue` ends when it is empty (`poll_expired` returns `None`), so that
+/// `while let Some(item) = queue.next().await` drains it. This queue is shared: an empty one waits for the next push,
+/// and the queue ends when it is closed. This loop drains the pushed items:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -86,8 +91,8 @@ pub struct DueItem<T> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// That is for one receiver, who is also the one that removes. `insert` is [`push`](Self::push) here, `Key` is [`Delayed`],
-/// `Expired` is [`DueItem`], and `reset_at`, `peek` and `deadline` are named alike.
+/// The loop is for one receiver, which is also the only one that removes items. `insert` is [`push`](Self::push) here,
+/// `Key` is [`Delayed`], `Expired` is [`DueItem`], and `reset_at`, `peek` and `deadline` have the same names.
 ///
 /// # Examples
 ///
@@ -116,12 +121,12 @@ struct Shared<T: Send + 'static> {
     tasks: Tasks,
     waiting: Keyed<u64, T>,
     due: StdArc<Due<DueItem<T>>>,
-    /// What had not come due when the queue ended, until somebody fetches it.
+    /// The items that had not come due when the queue ended, until a call of `close` fetches them.
     left: Mutex<Vec<T>>,
 }
 
 impl Tasks {
-    /// A queue whose items wait for their time on this engine.
+    /// Makes a queue whose items wait for their time on this engine.
     #[must_use]
     pub fn delay_queue<T: Send + 'static>(&self) -> DelayQueue<T> {
         let due = StdArc::new(Due::new());
@@ -141,11 +146,11 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// # Errors
     ///
-    /// When the queue was closed, and when the engine is full or shut down; the item comes back.
+    /// Fails when the queue was closed, and when the engine is full or shut down. The error returns the item.
     ///
     /// # Time complexity
     ///
-    /// O(1): a timer, its allocation, an operation of a map, and a count that all who push share.
+    /// O(1): a timer, its allocation, an operation of a map, and a count that all pushing threads share.
     pub fn push(&self, delay: Duration, item: T) -> Result<Delayed, PushError<T>> {
         self.push_at(self.shared.tasks.now() + delay, item)
     }
@@ -154,7 +159,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See [`push`](Self::push).
     pub fn push_at(&self, deadline: Timestamp, item: T) -> Result<Delayed, PushError<T>> {
         let Shared { waiting, due, .. } = &*self.shared;
         let place = |id, item| match waiting.schedule_at(IfPresent::Reject, id, deadline, item) {
@@ -171,8 +176,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         }
     }
 
-    /// Receives the next item that is due, and waits until one is; `None` when the queue has ended. Not to be called where
-    /// the engine's handlers run: they may be what it waits for.
+    /// Receives the next item that is due, and waits until an item is due; `None` when the queue has ended. This method
+    /// must not be called where the engine's handlers run: it might wait for the calling handler itself.
     #[must_use]
     pub fn recv(&self) -> Option<DueItem<T>> {
         self.shared.due.take().or_else(|| self.receiver().wait(|| None)).flatten()
@@ -182,16 +187,16 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// # Errors
     ///
-    /// When none is, and when the queue has ended.
+    /// Fails when no item is due, and when the queue has ended.
     pub fn try_recv(&self) -> Result<DueItem<T>, NoItem> {
         self.shared.due.take().map_or(Err(NoItem::Yet), |item| item.ok_or(NoItem::Ever))
     }
 
-    /// As [`recv`](Self::recv), but waits no longer than `timeout`: in real time, whatever the engine's clock.
+    /// As [`recv`](Self::recv), but waits no longer than `timeout`, in real time, whatever the engine's clock.
     ///
     /// # Errors
     ///
-    /// When nothing came due in time, and when the queue has ended.
+    /// Fails when no item came due in time, and when the queue has ended.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<DueItem<T>, NoItem> {
         let clock = SystemClock::new();
         let deadline = clock.now() + timeout;
@@ -199,24 +204,24 @@ impl<T: Send + 'static> DelayQueue<T> {
         outcome.map_or(Err(NoItem::Yet), |item| item.ok_or(NoItem::Ever))
     }
 
-    /// A receiver that is polled, with a place of its own among those who wait: it is a `Stream` with the feature `async`.
+    /// Makes a receiver that is polled, with a place of its own in the line. With the feature `async` it is a `Stream`.
     #[must_use]
     pub fn receiver(&self) -> Receiver<T> {
         Receiver::new(self.clone())
     }
 
-    /// Receives the next item that is due, as a future; `None` when the queue has ended. Dropped before it has completed, it
-    /// has taken no item.
+    /// Receives the next item that is due, as a future; `None` when the queue has ended. A future that is dropped
+    /// before it has completed has taken no item.
     pub fn next(&self) -> impl Future<Output = Option<DueItem<T>>> + Send + use<T> {
         let mut receiver = self.receiver();
         core::future::poll_fn(move |cx| receiver.poll_recv(cx))
     }
 
-    /// Takes an item back. `None` when it is due and can be, or was, received; and when it was taken before.
+    /// Takes an item back. `None` when the item is due and can be, or was, received; and when it was taken before.
     ///
     /// # Time complexity
     ///
-    /// O(1), as [`Keyed::cancel`](crate::keyed::Keyed::cancel).
+    /// O(1), as for [`Keyed::cancel`](crate::keyed::Keyed::cancel).
     #[expect(clippy::must_use_candidate, reason = "who removes an item need not want it")]
     pub fn remove(&self, id: Delayed) -> Option<T> {
         let item = self.shared.waiting.cancel(&id.0)?;
@@ -224,11 +229,12 @@ impl<T: Send + 'static> DelayQueue<T> {
         Some(item)
     }
 
-    /// Moves an item to `delay` from now. It cannot be received before.
+    /// Moves an item to `delay` from now. The item cannot be received before.
     ///
     /// # Errors
     ///
-    /// When the item is due or was taken out, and when the engine is full or shut down: it is as it was then.
+    /// Fails when the item is due or was taken out, and when the engine is full or shut down. The item is unchanged
+    /// then.
     pub fn reset(&self, id: Delayed, delay: Duration) -> Result<(), MoveError> {
         self.shared.waiting.reschedule(&id.0, delay)
     }
@@ -237,30 +243,30 @@ impl<T: Send + 'static> DelayQueue<T> {
     ///
     /// # Errors
     ///
-    /// As [`reset`](Self::reset).
+    /// See [`reset`](Self::reset).
     pub fn reset_at(&self, id: Delayed, deadline: Timestamp) -> Result<(), MoveError> {
         self.shared.waiting.reschedule_at(&id.0, deadline)
     }
 
-    /// The item that is due first among those that wait, and when: a look, since others push, take and reset meanwhile.
-    /// `None` when no item waits; items that are due already do not count.
+    /// The waiting item that is due first, and its deadline. The result may be out of date, since other threads push,
+    /// take and reset items meanwhile. `None` when no item waits; items that are due already do not count.
     ///
     /// # Time complexity
     ///
-    /// O(n): for a person who looks, not for a loop. A loop waits in [`recv`](Self::recv).
+    /// O(n), for diagnostics and not for a loop. A loop waits in [`recv`](Self::recv).
     #[must_use]
     pub fn peek(&self) -> Option<(Delayed, Timestamp)> {
         let first = self.shared.waiting.first()?;
         Some((Delayed(first.0), first.1))
     }
 
-    /// When an item is due; `None` when it is already, or was taken out.
+    /// The deadline of an item; `None` when the item is due already, or was taken out.
     #[must_use]
     pub fn deadline(&self, id: Delayed) -> Option<Timestamp> {
         self.shared.waiting.deadline(&id.0)
     }
 
-    /// How many items wait for their time, and how many are due and were not received.
+    /// The number of items that wait for their time, or are due and were not received.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.due.len()
@@ -272,8 +278,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.len() == 0
     }
 
-    /// Ends the queue: nothing is pushed any more, and what is due can be received. What was not due is returned, by the
-    /// first call after the end.
+    /// Ends the queue: no item can be pushed any more, and items that are due can be received. The first call after the
+    /// end returns the items that were not due.
     #[expect(clippy::must_use_candidate, reason = "what was not due is often of no use any more")]
     pub fn close(&self) -> Vec<T> {
         self.shared.end();
@@ -286,7 +292,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.due.is_closed()
     }
 
-    /// What ended the queue.
+    /// The error kind that says how the queue ended.
     fn end_kind(&self) -> PushErrorKind {
         if self.shared.tasks.is_shut_down() {
             PushErrorKind::Refused(ScheduleErrorKind::ShutDown)

@@ -8,10 +8,10 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::task::Wake;
 
-/// A way to receive from a [`DelayQueue`] for a task. Several receivers share the items.
+/// A receiver of a [`DelayQueue`], for a task. Several receivers share the items.
 ///
-/// One that has answered [`Poll::Pending`] stands in line until it is polled again or dropped: an item that wakes its task
-/// meanwhile is left to it, unless another receiver comes by.
+/// A receiver that has returned [`Poll::Pending`] stands in line until it is polled again or dropped. An item that
+/// wakes its task meanwhile is left to it, unless another receiver takes the item first.
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ use std::task::Wake;
 /// ```
 pub struct Receiver<T: Send + 'static> {
     queue: DelayQueue<T>,
-    /// While it waits, or was woken and has not looked yet.
+    /// The place in line, while the receiver waits, or was woken and has not looked yet.
     place: Option<Place>,
 }
 
@@ -42,7 +42,8 @@ impl<T: Send + 'static> Receiver<T> {
         Self { queue, place: None }
     }
 
-    /// The next item that is due, or `None` when the queue has ended. Pending, it wakes the task that polled it last.
+    /// Receives the next item that is due, or `None` when the queue has ended. A pending receiver wakes the task that
+    /// polled it last.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<DueItem<T>>> {
         match self.queue.shared.due.poll(&mut self.place, cx.waker()) {
             Some(received) => Poll::Ready(received),
@@ -50,7 +51,7 @@ impl<T: Send + 'static> Receiver<T> {
         }
     }
 
-    /// Waits on this thread, as long as `left` says that there is time. `None` when there is not.
+    /// Waits on this thread, for as long as `left` returns a time that is not zero. `None` when the time is over.
     pub(super) fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
         let waker = Waker::from(StdArc::new(Unpark(thread::current())));
         let mut cx = Context::from_waker(&waker);
@@ -67,14 +68,14 @@ impl<T: Send + 'static> Receiver<T> {
         }
     }
 
-    /// Its queue.
+    /// The queue of this receiver.
     #[must_use]
     pub fn queue(&self) -> &DelayQueue<T> {
         &self.queue
     }
 }
 
-/// Wakes a thread that waits.
+/// A waker that unparks a waiting thread.
 struct Unpark(thread::Thread);
 
 impl Wake for Unpark {

@@ -21,16 +21,17 @@ pub(super) struct Shared<K: Key, V: Send + Sync + 'static> {
     pub(super) listener: Option<Box<Listener<K, V>>>,
 }
 
-/// What a key has.
+/// The entry of a key.
 pub(super) struct Slot<K: Key, V: Send + Sync + 'static> {
     pub(super) value: V,
-    /// In nanoseconds, by the true clock. Nobody sees the value at or after it, and everybody does before it.
+    /// The deadline, in nanoseconds by the true clock. Every reader sees the value before the deadline, and no reader
+    /// at or after it.
     deadline: AtomicU64,
     time_to_live: Duration,
     /// Armed for the deadline, or for an earlier one.
     _timer: Timer<Job>,
     timer_id: TimerId,
-    /// Which the timer has weakly.
+    /// The owner of the timer, to which the timer has a weak reference.
     _end: StdArc<End<K, V>>,
 }
 
@@ -40,11 +41,11 @@ pub(super) struct End<K: Key, V: Send + Sync + 'static> {
     key: K,
 }
 
-/// What became of a key that was inserted.
+/// The outcome of inserting a key.
 pub(super) enum Inserted<K, V> {
     New,
     Replaced(V),
-    /// The entry that it had has expired, and its timer is late.
+    /// The entry that the key had has expired, and the entry's timer is late.
     Outlived(K, V),
 }
 
@@ -87,7 +88,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         Err(ScheduleError { kind, payload: (key, value) })
     }
 
-    /// An armed timer for a key without an entry; a value makes it a slot.
+    /// Makes an armed timer for a key without an entry. The returned closure makes a slot from it and a value.
     fn new_slot(
         self: &StdArc<Self>,
         key: &K,
@@ -120,26 +121,28 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
 impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
     pub(super) fn deadline(&self) -> Timestamp {
-        // Ordering: Relaxed. The lock of the shard publishes the value; a refresh that races counts or does not.
+        // Ordering: Relaxed. The lock of the shard publishes the value; a refresh that races with this load may count
+        // or not.
         Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed))
     }
 
-    /// Whether its deadline is to come. `now` may be ahead of the true time: it spares the question in most cases, and never
-    /// answers that a deadline has come.
+    /// Whether the deadline is still to come. `now` may be ahead of the true time. It saves a read of the true clock in
+    /// most cases, and only the true clock decides that a deadline has come.
     pub(super) fn is_alive(&self, tasks: &Tasks, now: Timestamp) -> bool {
         let deadline = self.deadline();
         now < deadline || !tasks.has_come(deadline)
     }
 
-    /// Moves the deadline of an entry whose shard is locked, with others. Armed first: of several, one may leave the timer
-    /// earlier than the latest deadline, never later, and its run finds that.
+    /// Moves the deadline of an entry whose shard is locked; other threads may do the same under the shared lock. The
+    /// timer is armed first. Of several refreshes, one may leave the timer armed earlier than the latest deadline,
+    /// never later, and the timer's run finds that.
     pub(super) fn refresh(&self, tasks: &Tasks, now: Timestamp) -> bool {
         let deadline = now + self.time_to_live;
         let armed = tasks.try_arm(self.timer_id, deadline, true);
         if !matches!(armed, Rearmed::Pending | Rearmed::Running) {
             return false;
         }
-        // Ordering: Relaxed. As above.
+        // Ordering: Relaxed. The reason is that of the load in `deadline`.
         self.deadline.fetch_max(deadline.as_nanos(), Ordering::Relaxed);
         true
     }
@@ -151,7 +154,7 @@ impl<K: Key, V: Send + Sync + 'static> OnDue for End<K, V> {
         let has_expired = |slot: &mut Slot<K, V>| {
             let has_expired = !slot.is_alive(&shared.tasks, moment.now());
             if !has_expired {
-                // It was refreshed or replaced since, or is another one.
+                // The entry was refreshed or replaced since, or is another entry.
                 let _ = shared.tasks.try_arm(slot.timer_id, slot.deadline(), true);
             }
             has_expired

@@ -1,30 +1,32 @@
 //! A concurrent map whose entries expire.
 //!
-//! An entry is not returned at or after its deadline, even if its timer is late: a reader looks at the clock as well, which is
-//! about as dear as the look-up itself. Nor is it hidden before: where the clock that deadlines are counted from says that one
-//! has come, the true clock is asked. Its memory goes when its timer fires, not when somebody looks for it next.
+//! An entry is not returned at or after its deadline, even if its timer is late: a reader looks at the clock as well,
+//! which costs about as much as the look-up itself. Nor is an entry hidden before its deadline: if the clock that
+//! deadlines are counted from says that a deadline has come, the true clock decides. The memory of an entry is freed
+//! when its timer fires, not with the next look-up.
 //!
-//! Each entry has a timer of its own, not a one-shot as [`Keyed`](crate::keyed)'s have. Refreshing arms it
-//! ([`Timer::arm`](crate::Timer::arm)) under the shared lock of its shard, so that readers who refresh do not exclude each
-//! other; a one-shot would have to be scheduled anew, under the exclusive one. Measured on one thread (`benches/uses.rs`), a
-//! refresh and an insert that replaces take two thirds of what they do there, and a million refreshes post one ticket; an
-//! insert of a new key takes one and a half times, a removal twice as much. For keys that are inserted once, and neither
-//! read nor refreshed, [`Keyed`](crate::keyed) is better.
+//! Each entry has an owned timer, while an entry of a [`Keyed`](crate::keyed) has a one-shot. A refresh arms the timer
+//! ([`Timer::arm`](crate::Timer::arm)) under the shared lock of its shard, so that readers that refresh do not exclude
+//! each other; a one-shot would have to be scheduled anew, under the exclusive lock. The costs were measured on one
+//! thread (`benches/uses.rs`), relative to a `Keyed`. A refresh, and an insert that replaces, take two thirds of the
+//! time, and a million refreshes post one ticket. An insert of a new key takes one and a half times as much, a removal
+//! twice as much. For keys that are inserted once, and neither read nor refreshed, [`Keyed`](crate::keyed) is better.
 //!
-//! The map bounds the time of entries, not their number or weight. Where the values live somewhere anyway, such as in a
+//! The map bounds the time of entries, not their number or weight. If the values live elsewhere anyway, such as in a
 //! connection, a [`Timer`](crate::Timer) there is better.
 //!
 //! # Races and their endings
 //!
-//! The map decides, under the lock of the key's shard. Each value that was inserted ends in one way: it expires, is
-//! replaced, is taken by a removal, or goes with [`clear`](ExpiryMap::clear), a `retain` or the map.
+//! The map decides, under the lock of the key's shard. Each inserted value ends in one way: it expires, is replaced, is
+//! taken by a removal, or is dropped by [`clear`](ExpiryMap::clear), by a `retain` or with the map.
 //!
-//! - insert x expiry: (a) the insert comes first, and the entry stays for as long as its new value may; (b) the old value
-//!   expires, and the insert finds no entry. Should it find one whose deadline has passed, it lets that expire there and
-//!   then.
-//! - refresh x expiry: (a) the refresh answers true, and the entry stays; (b) it answers false: its deadline has passed. A
-//!   refresh that read the clock just before the deadline may bring back an entry that another thread found expired.
-//! - remove x expiry: the value comes back, or the listener gets it.
+//! - insert x expiry: (a) the insert comes first, and the entry stays for as long as its new value may; (b) the old
+//!   value expires, and the insert finds no entry. If the insert finds an entry whose deadline has passed, it lets the
+//!   old value expire there and then.
+//! - refresh x expiry: (a) the refresh returns true, and the entry stays; (b) the refresh returns false: the deadline
+//!   has passed. A refresh that read the clock just before the deadline may bring back an entry that another thread
+//!   found expired.
+//! - remove x expiry: either the removal returns the value, or the listener gets it.
 
 mod entries;
 
@@ -39,7 +41,7 @@ use core::hash::Hash;
 use core::time::Duration;
 use entries::{Inserted, Listener, Shared, Slot};
 
-/// How long the entries of an [`ExpiryMap`] live.
+/// The lifetime of the entries of an [`ExpiryMap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     time_to_live: Duration,
@@ -47,23 +49,24 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// From when an entry was inserted, or refreshed.
+    /// An entry lives for `time_to_live` after it was inserted or refreshed.
     #[must_use]
     pub const fn of(time_to_live: Duration) -> Self {
         Self { time_to_live, is_refreshed: false }
     }
 
-    /// Each [`get`](ExpiryMap::get) and [`read`](ExpiryMap::read) refreshes what it finds.
+    /// Each [`get`](ExpiryMap::get) and [`read`](ExpiryMap::read) refreshes the entry that it finds.
     #[must_use]
     pub const fn refreshed_on_access(self) -> Self {
         Self { is_refreshed: true, ..self }
     }
 }
 
-/// A concurrent map whose entries expire. Clones are of the same map; with the last of them its entries go, untold.
+/// A concurrent map whose entries expire. Clones refer to the same map. Dropping the last clone drops the entries,
+/// without a call of the listener.
 ///
 /// Hashing, comparing and cloning keys, cloning values, and the closures of [`read`](Self::read) and
-/// [`retain`](Self::retain) run under the lock of a shard of the map: they must not call the same map.
+/// [`retain`](Self::retain) run under the lock of a shard of the map, so they must not call the same map.
 ///
 /// # Examples
 ///
@@ -92,16 +95,17 @@ pub struct ExpiryMap<K: Key, V: Send + Sync + 'static> {
 }
 
 impl Tasks {
-    /// A map whose entries live so long, on this engine.
+    /// Makes a map whose entries have this lifetime, on this engine.
     #[must_use]
     pub fn expiry_map<K: Key, V: Send + Sync + 'static>(&self, lifetime: Lifetime) -> ExpiryMap<K, V> {
         ExpiryMap::new(self, lifetime, None)
     }
 
-    /// As [`expiry_map`](Self::expiry_map); `on_expired` gets each entry that has expired. It runs on a worker, and in an
-    /// insert that finds an entry whose timer is late; with no lock held, so it may use the map.
+    /// As [`expiry_map`](Self::expiry_map); `on_expired` gets each entry that has expired. The listener runs on a
+    /// worker, and in an insert that finds an entry whose timer is late. No lock is held then, so the listener may use
+    /// the map.
     ///
-    /// A listener that has a clone of the map keeps it alive for ever.
+    /// A listener that has a clone of the map keeps the map alive for ever.
     #[must_use]
     pub fn expiry_map_telling<K: Key, V: Send + Sync + 'static>(
         &self,
@@ -118,24 +122,25 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         Self { shared: StdArc::new(Shared { tasks, lifetime, entries, listener }) }
     }
 
-    /// Inserts an entry, for the map's time to live. The value that it replaces comes back.
+    /// Inserts an entry, for the map's time to live. Returns the value that it replaces.
     ///
     /// # Errors
     ///
-    /// When the engine is full or shut down: key and value come back, and the key's entry is as it was.
+    /// Fails when the engine is full or shut down. The error returns key and value, and the key's entry is unchanged.
     ///
     /// # Time complexity
     ///
-    /// O(1): an operation of the map, and an arming. For a key without an entry also an owned timer and its two allocations.
+    /// O(1): an operation of the map, and an arming. For a key without an entry, also an owned timer and its two
+    /// allocations.
     pub fn insert(&self, key: K, value: V) -> Result<Option<V>, ScheduleError<(K, V)>> {
         self.insert_for(key, value, self.shared.lifetime.time_to_live)
     }
 
-    /// As [`insert`](Self::insert), for a time to live of its own, with which it is refreshed, too.
+    /// As [`insert`](Self::insert), for a time to live of this entry, which a refresh of the entry uses, too.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See [`insert`](Self::insert).
     pub fn insert_for(
         &self,
         key: K,
@@ -151,7 +156,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
                     shared.tell(key, value);
                     return Ok(None);
                 }
-                // Nothing is waited for under the lock: the shard may be about to expire something there.
+                // The wait for room is outside the lock: the shard may be about to expire an entry there.
                 Err(ScheduleError { kind: ScheduleErrorKind::LaneFull, payload }) if !insist => {
                     insist = !shared.tasks.wait_for_room(&mut rounds);
                     new = payload;
@@ -165,7 +170,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     ///
     /// # Time complexity
     ///
-    /// O(1): the look-up and a clock read, and [`refresh`](Self::refresh) if accesses do.
+    /// O(1): the look-up and a clock read, and [`refresh`](Self::refresh) if accesses refresh.
     #[must_use]
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
@@ -175,7 +180,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.read(key, V::clone)
     }
 
-    /// What `f` makes of the value of a key, unless that has expired. Readers do not exclude each other.
+    /// Calls `f` with the value of a key, unless the value has expired, and returns the result of `f`. Readers do not
+    /// exclude each other.
     pub fn read<Q: Hash + Eq + ?Sized, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
     where
         K: Borrow<Q>,
@@ -193,8 +199,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, read).flatten()
     }
 
-    /// Gives the entry of a key its time to live anew. False when it has none, or one that has expired, and when the engine
-    /// was shut down.
+    /// Starts the time to live of a key's entry anew. Returns false when the key has no entry, or an expired one, and
+    /// when the engine was shut down.
     ///
     /// # Time complexity
     ///
@@ -211,7 +217,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, refresh).unwrap_or(false)
     }
 
-    /// Takes the entry of a key, unless it has expired: its value, of which the listener does not hear.
+    /// Takes the entry of a key, unless the entry has expired, and returns its value. The listener is not called for
+    /// it.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -231,8 +238,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, |slot| slot.is_alive(tasks, tasks.now())).unwrap_or(false)
     }
 
-    /// How long the entry of a key still has; `None` when it has none, or one that has expired. In its last microseconds zero.
-    /// Refreshes nothing.
+    /// The time that the entry of a key has left; `None` when the key has no entry, or an expired one. In the last
+    /// microseconds of an entry the result is zero. Refreshes nothing.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
     where
@@ -246,12 +253,12 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, remaining).flatten()
     }
 
-    /// The keys whose entries have not expired, each once: those that had one all the time, and perhaps some that came or went
-    /// meanwhile.
+    /// The keys whose entries have not expired, each once. A key that has such an entry during the whole call is
+    /// included; keys whose entries come or go meanwhile may be included.
     ///
     /// # Time complexity
     ///
-    /// O(n); others wait for a shard of the map at a time, not for the whole.
+    /// O(n). Other threads wait for one shard of the map at a time, not for the whole map.
     #[must_use]
     pub fn keys(&self) -> Vec<K> {
         let Shared { tasks, entries, .. } = &*self.shared;
@@ -264,7 +271,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         keys
     }
 
-    /// How many entries there are, those included whose timers are late.
+    /// The number of entries, including those whose timers are late.
     ///
     /// # Time complexity
     ///
@@ -274,33 +281,33 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.shared.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.entries.is_empty()
     }
 
-    /// Takes out the entries that have not expired and that `keep` does not want. The listener does not hear of them.
+    /// Takes out the entries that have not expired and that `keep` rejects. The listener is not called for them.
     ///
     /// # Time complexity
     ///
-    /// O(n), as [`keys`](Self::keys).
+    /// O(n), as for [`keys`](Self::keys).
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         let tasks = &self.shared.tasks;
         let now = tasks.now();
         self.take_out(|key, slot| slot.is_alive(tasks, now) && !keep(key, &slot.value));
     }
 
-    /// Takes out all entries, expired or not. The listener does not hear of them.
+    /// Takes out all entries, expired or not. The listener is not called for them.
     ///
     /// # Time complexity
     ///
-    /// O(n), as [`keys`](Self::keys).
+    /// O(n), as for [`keys`](Self::keys).
     pub fn clear(&self) {
         self.take_out(|_, _| true);
     }
 
-    /// What is taken out is dropped here, where nothing is locked.
+    /// Takes entries out of the map, and drops them here, where nothing is locked.
     fn take_out(&self, is_wanted: impl FnMut(&K, &Slot<K, V>) -> bool) {
         drop(self.shared.entries.extract_if(is_wanted));
     }

@@ -1,4 +1,4 @@
-//! A connection: what its owner has of it, what the map has, and what its timer tells.
+//! A connection: the part that its owner has, the part that the map has, and the owner of its timer.
 
 use super::life::Life;
 use super::{Expired, Limit, Shared};
@@ -11,8 +11,8 @@ use crate::ticket::TimerId;
 use crate::timer::Timer;
 use core::fmt;
 
-/// A connection among [`IdleTimeouts`](super::IdleTimeouts), for its owner. Dropping it takes it out: it does not expire
-/// any more, though its callback runs if its expiry has begun.
+/// A connection among [`IdleTimeouts`](super::IdleTimeouts), for its owner. Dropping the connection takes it out: it
+/// does not expire any more, though its callback runs if its expiry has begun.
 ///
 /// # Examples
 ///
@@ -37,20 +37,21 @@ use core::fmt;
 #[must_use = "dropping a connection takes it out"]
 pub struct Connection<I: Key> {
     pub(super) timer: Timer<Job>,
-    /// For its clock, which is nearer than that of `shared`.
+    /// The engine, for its clock, which is nearer than that of `shared`.
     pub(super) engine: Handle<Job>,
     pub(super) course: Course,
     pub(super) end: StdArc<End<I>>,
     pub(super) shared: StdArc<Shared<I>>,
-    /// By its owner.
+    /// Whether the owner has taken the connection out.
     pub(super) was_taken_out: bool,
 }
 
 impl<I: Key> Connection<I> {
-    /// Says that something was heard of it. True: it does not expire before its idle limit from now, or its absolute one.
-    /// False: it has expired, or its expiry has begun and goes on; or it was removed, or the engine shut down.
+    /// Records activity now. Returns true if the connection does not expire before its idle limit from now, or its
+    /// absolute limit. Returns false if the connection has expired, or its expiry has begun and goes on; or if it was
+    /// removed, or the engine was shut down.
     ///
-    /// Reads the engine's clock, which is most of what it costs: a loop that knows the time uses
+    /// Reads the engine's clock, which is most of the cost. A loop that knows the time uses
     /// [`touch_at`](Self::touch_at).
     ///
     /// # Time complexity
@@ -62,7 +63,7 @@ impl<I: Key> Connection<I> {
         self.touch_at(self.engine.now())
     }
 
-    /// As [`touch`](Self::touch), for something that was heard at `now`. Reads no clock.
+    /// As [`touch`](Self::touch), for activity at `now`. Reads no clock.
     ///
     /// # Time complexity
     ///
@@ -76,26 +77,26 @@ impl<I: Key> Connection<I> {
         })
     }
 
-    /// Takes it out. True: it has not expired and does not. False: it had expired, and its callback has begun or is about to,
-    /// or it was removed by its id.
+    /// Takes the connection out. Returns true if the connection has not expired and does not expire later. Returns
+    /// false if it had expired, and its callback has begun or is about to; or if it was removed by its id.
     #[expect(clippy::must_use_candidate, reason = "whether it had expired is often all the same")]
     pub fn remove(mut self) -> bool {
         self.was_taken_out = true;
         self.take_out()
     }
 
-    /// Its id.
+    /// The connection's id.
     #[must_use]
     pub fn id(&self) -> &I {
         &self.end.id
     }
 
-    /// When it expires if nothing is heard of it; `None` when it has expired, or its expiry has begun and goes on, whatever is
-    /// called afterwards; and when it was removed, and after a shutdown.
+    /// The moment at which the connection expires without further activity. `None` when it has expired, or its expiry
+    /// has begun and goes on, whatever is called afterwards. `None`, too, when it was removed, and after a shutdown.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         let deadline = self.timer.deadline().filter(|_| self.end.life.is_live());
-        // In this order: a shutdown disarms timers after it has begun.
+        // The deadline is read first: a shutdown disarms timers after it has begun.
         if deadline.is_none() && !self.shared.tasks.is_shut_down() {
             self.end.life.expire();
         }
@@ -109,15 +110,16 @@ impl<I: Key> Connection<I> {
 
 impl<I: Key> Drop for Connection<I> {
     fn drop(&mut self) {
-        // Before the timer goes: a touch by id that finds the connection in the map may arm it. The map's lock comes after that
-        // touch, even if the connection is out already.
+        // The removal comes before the drop of the timer, since a touch by id that finds the connection in the map may
+        // arm the timer. The removal takes the map's lock after that touch, even if the connection is out of the map
+        // already.
         if !self.was_taken_out {
             self.take_out();
         }
     }
 }
 
-/// A connection, as it is found by its id.
+/// The part of a connection that is found by its id.
 pub(super) struct Link<I: Key> {
     pub(super) timer: TimerId,
     pub(super) course: Course,
@@ -127,7 +129,7 @@ pub(super) struct Link<I: Key> {
 /// The limits of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Course {
-    /// In nanoseconds.
+    /// The idle limit, in nanoseconds.
     pub(super) idle: u64,
     /// The absolute limit.
     pub(super) last: Timestamp,
@@ -140,7 +142,7 @@ impl Course {
     }
 }
 
-/// What a connection's timer tells.
+/// The owner of a connection's timer, which is called when the timer is due.
 pub(super) struct End<I: Key> {
     pub(super) life: Life,
     /// The absolute limit.

@@ -1,26 +1,29 @@
-//! Connections that are closed when nothing is heard of them.
+//! Connections that are closed when they are silent for too long.
 //!
-//! An idle timeout is the timer that is moved most and fires least. A [`Connection`] has a [`Timer`](crate::Timer) of its
-//! own, and [`Connection::touch`] is [`Timer::arm`](crate::Timer::arm) with a comparison before and another one after it. By
-//! id the same is done through a map, for about twice the price: [`IdleTimeouts::touch`] is for who has nothing but the id.
+//! An idle timeout is the timer that is moved most and fires least. A [`Connection`] has a [`Timer`](crate::Timer) of
+//! its own, and [`Connection::touch`] is [`Timer::arm`](crate::Timer::arm) with a comparison before and another one
+//! after it. [`IdleTimeouts::touch`] does the same by id, through a map, for about twice the price. It is for callers
+//! that have nothing but the id.
 //!
-//! Where nobody asks for a connection by its id and there is no absolute limit, a [`Timer`](crate::Timer) that is kept in
+//! If connections are not looked up by an id and there is no absolute limit, a [`Timer`](crate::Timer) that is kept in
 //! the connection does as well, without the map.
 //!
 //! # Races and their endings
 //!
-//! The map decides, under the lock of the id's shard, how a connection ends: it expires, or it is removed or dropped. Its
-//! expiry takes it out of the map and then calls the callback; it finds nothing where a removal came before.
+//! The map decides, under the lock of the id's shard, how a connection ends: it expires, or it is removed or dropped.
+//! The expiry takes the connection out of the map and then calls the callback; the expiry finds nothing where a removal
+//! came before.
 //!
-//! - touch x expiry: (a) the touch answers true, and the connection does not expire before the new deadline; (b) it answers
-//!   false: the expiry had begun, the callback runs, has run or is about to, and no removal prevents it any more.
-//! - remove or drop x expiry: (a) `remove` answers true, and the callback does not run for it; (b) it answers false: the
-//!   callback runs, has run or is about to. It is not waited for.
-//! - deadline x expiry: (a) the deadline in force; (b) `None`: as a touch that answers false.
-//! - touch x remove: a touch that came before is forgotten, one that comes after answers false.
+//! - touch x expiry: (a) the touch returns true, and the connection does not expire before the new deadline; (b) the
+//!   touch returns false: the expiry had begun, the callback runs, has run or is about to, and no removal prevents the
+//!   callback any more.
+//! - remove or drop x expiry: (a) `remove` returns true, and the callback does not run for the connection; (b) `remove`
+//!   returns false: the callback runs, has run or is about to. `remove` does not wait for the callback.
+//! - deadline x expiry: (a) `deadline` returns the deadline in force; (b) it returns `None`, as a touch returns false.
+//! - touch x remove: a touch that came before the removal is forgotten, a touch that comes after it returns false.
 //! - touch x touch: the deadline that was stored last is in force, as with [`Timer::arm`](crate::Timer::arm).
-//! - touch by id x insert: before `insert` has returned the touch may answer false.
-//! - insert x expiry of the same id: before the connection that expires is out of the map the insert is refused.
+//! - touch by id x insert: before `insert` has returned, the touch may return false.
+//! - insert x expiry of the same id: while the connection that expires is in the map, the insert is refused.
 
 mod connection;
 pub(crate) mod life;
@@ -42,7 +45,7 @@ use core::hash::Hash;
 use core::time::Duration;
 use life::Life;
 
-/// How long a connection may live.
+/// The limits of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     idle: Duration,
@@ -50,25 +53,25 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// It expires when nothing was heard of it for `idle`.
+    /// The connection expires when it was silent for `idle`.
     #[must_use]
     pub const fn idle(idle: Duration) -> Self {
         Self { idle, absolute: Duration::MAX }
     }
 
-    /// It expires `absolute` after it was inserted at the latest, whatever is heard of it.
+    /// The connection expires `absolute` after it was inserted at the latest, whatever its activity.
     #[must_use]
     pub const fn absolute(self, absolute: Duration) -> Self {
         Self { absolute, ..self }
     }
 }
 
-/// Which limit a connection came to.
+/// The limit that a connection has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Nothing was heard of it.
+    /// The idle limit: the connection was silent.
     Idle,
-    /// It was old.
+    /// The absolute limit: the connection was old.
     Absolute,
 }
 
@@ -76,18 +79,18 @@ pub enum Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Expired<I> {
-    /// Its id, which another connection may have by now.
+    /// The connection's id, which another connection may have by now.
     pub id: I,
-    /// The limit that it came to; at the same moment it is the absolute one.
+    /// The limit that the connection reached; the absolute one if it reached both at the same moment.
     pub limit: Limit,
-    /// When it came to it.
+    /// The moment at which the connection reached the limit.
     pub deadline: Timestamp,
-    /// How long after that the callback began.
+    /// The time from the deadline to the start of the callback.
     pub lateness: Duration,
 }
 
-/// Connections by id, each with an idle limit and an absolute one. Clones are of the same connections, which keep their
-/// limits when the last clone has gone.
+/// Connections by id, each with an idle limit and an absolute one. Clones share the connections, which keep their
+/// limits when the last clone is dropped.
 ///
 /// # Examples
 ///
@@ -123,8 +126,8 @@ struct Shared<I: Key> {
 }
 
 impl Tasks {
-    /// Connections with these limits, on this engine; `on_expired` runs on a worker, once for each that comes to one. For an
-    /// event loop: [`idle_batches`](Self::idle_batches).
+    /// Makes a set of connections with these limits, on this engine. `on_expired` runs on a worker, once for each
+    /// connection that reaches a limit. For an event loop, see [`idle_batches`](Self::idle_batches).
     ///
     /// A callback that has a clone of the `IdleTimeouts`, or a connection, keeps them alive for ever.
     #[must_use]
@@ -139,12 +142,12 @@ impl Tasks {
 }
 
 impl<I: Key> IdleTimeouts<I> {
-    /// Inserts a connection that was heard of now.
+    /// Inserts a connection whose last activity is now.
     ///
     /// # Errors
     ///
-    /// When there is a connection with this id, and when the engine is full or shut down. The id comes back; a connection
-    /// that has it is as it was.
+    /// Fails when there is a connection with this id, and when the engine is full or shut down. The error returns the
+    /// id. A connection that has the id already is unchanged.
     ///
     /// # Time complexity
     ///
@@ -153,11 +156,11 @@ impl<I: Key> IdleTimeouts<I> {
         self.insert_with(id, self.shared.limits)
     }
 
-    /// As [`insert`](Self::insert), with limits of its own.
+    /// As [`insert`](Self::insert), with limits for this connection.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See [`insert`](Self::insert).
     pub fn insert_with(&self, id: I, limits: Limits) -> Result<Connection<I>, ConnectError<I>> {
         let shared = &self.shared;
         let now = shared.tasks.now();
@@ -167,7 +170,7 @@ impl<I: Key> IdleTimeouts<I> {
         let refused = |kind, id| Err(ConnectError { kind: ConnectErrorKind::Refused(kind), id });
         let timer = match shared.tasks.own_timer(StdArc::downgrade(&end) as Weak<dyn OnDue>) {
             Ok(timer) => timer,
-            // Even where there is no slot for another connection: the id has one.
+            // Even if there is no slot for another connection, the reason is that the id has a connection.
             Err(_) if shared.connections.contains(&id) => return present(id),
             Err(kind) => return refused(kind, id),
         };
@@ -180,7 +183,8 @@ impl<I: Key> IdleTimeouts<I> {
             }
             entry.insert(id, link);
         }
-        // Nobody else arms it before it is live. It may wait for its shard, so not under the lock of the shard.
+        // No other thread arms the timer before the connection is live. The arming may wait for its shard, so it is not
+        // made under the lock of the shard.
         let armed = timer.arm_at(course.deadline(now));
         end.life.join();
         let (engine, shared) = (timer.engine(), StdArc::clone(shared));
@@ -191,11 +195,11 @@ impl<I: Key> IdleTimeouts<I> {
         }
     }
 
-    /// As [`Connection::touch`], by id; false too when there is no connection with this id.
+    /// As [`Connection::touch`], by id. Returns false, too, when there is no connection with this id.
     ///
     /// # Time complexity
     ///
-    /// O(1): an operation of the map more than [`Connection::touch`].
+    /// O(1): [`Connection::touch`] and an operation of the map.
     pub fn touch<Q: Hash + Eq + ?Sized>(&self, id: &Q) -> bool
     where
         I: Borrow<Q>,
@@ -203,7 +207,8 @@ impl<I: Key> IdleTimeouts<I> {
         let Shared { tasks, connections, .. } = &*self.shared;
         let now = tasks.now();
         let touch = |Link { timer, course, end }: &Link<I>| {
-            // While the shard is locked its timer is not dropped, and its expiry, if it has begun, waits.
+            // While the map's shard is locked, the connection's timer is not dropped, and the connection's expiry, if
+            // it has begun, waits.
             if !end.life.is_live() {
                 return false;
             }
@@ -216,8 +221,8 @@ impl<I: Key> IdleTimeouts<I> {
         connections.read(id, touch).unwrap_or(false)
     }
 
-    /// As [`Connection::remove`], by id; false too when there is no connection with this id. Its handle's owner finds it
-    /// gone.
+    /// As [`Connection::remove`], by id. Returns false, too, when there is no connection with this id. The owner of the
+    /// connection's handle finds the connection gone.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, id: &Q) -> bool
     where
         I: Borrow<Q>,
@@ -236,7 +241,7 @@ impl<I: Key> IdleTimeouts<I> {
         self.shared.connections.contains(id)
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     ///
     /// # Time complexity
     ///
@@ -246,7 +251,7 @@ impl<I: Key> IdleTimeouts<I> {
         self.shared.connections.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no connection.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.connections.is_empty()
@@ -254,7 +259,7 @@ impl<I: Key> IdleTimeouts<I> {
 }
 
 impl<I: Key> Shared<I> {
-    /// Takes a connection out of the map if it `may_be`: its id, for who was first.
+    /// Takes a connection out of the map if it `may_be` taken out. Returns its id to the caller that took it out first.
     fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&Life) -> bool) -> Option<I> {
         let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(&end.life);
         end.life.take_out(|| self.connections.remove_if(&end.id, is_it)).map(|(id, _)| id)

@@ -172,7 +172,7 @@ pub use self::{
 pub use clock::BootClock;
 
 /// The README's examples, as tests.
-#[cfg(all(doctest, feature = "tasks", feature = "calendar"))]
+#[cfg(all(doctest, feature = "async", feature = "tasks", feature = "calendar"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 

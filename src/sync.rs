@@ -22,20 +22,6 @@ mod imp {
         thread::yield_now();
     }
 
-    /// A model has no time: an alarm goes off after one doze.
-    #[derive(Debug)]
-    pub(crate) struct Alarm(std::sync::atomic::AtomicBool);
-
-    impl Alarm {
-        pub(crate) fn after(time: std::time::Duration) -> Self {
-            Self(std::sync::atomic::AtomicBool::new(!time.is_zero()))
-        }
-
-        pub(crate) fn rest(&self) -> std::time::Duration {
-            std::time::Duration::from_nanos(self.0.swap(false, Ordering::Relaxed).into())
-        }
-    }
-
     /// A model has no time: other threads go on.
     pub(crate) fn sleep(_: std::time::Duration) {
         thread::yield_now();
@@ -52,22 +38,6 @@ mod imp {
     /// A park whose timeout a model waits for.
     pub(crate) use std::thread::park_timeout as doze;
     pub(crate) use std::thread::{self, park_timeout, sleep};
-
-    /// A moment of the system's time that comes.
-    #[derive(Debug)]
-    pub(crate) struct Alarm(std::time::Instant);
-
-    impl Alarm {
-        pub(crate) fn after(time: std::time::Duration) -> Self {
-            let now = std::time::Instant::now();
-            Self(now.checked_add(time).unwrap_or(now))
-        }
-
-        /// The time until then; zero once it has come.
-        pub(crate) fn rest(&self) -> std::time::Duration {
-            self.0.saturating_duration_since(std::time::Instant::now())
-        }
-    }
 
     /// [`std::cell::UnsafeCell`] with the closure access that loom tracks.
     #[derive(Debug, Default)]

@@ -35,7 +35,8 @@
 //!
 //! Nothing is handed over here: the shard's lock hands over the shard.
 
-use crate::sync::{Alarm, AtomicU32, AtomicU64, Ordering, fence};
+use crate::clock::Alarm;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
 

@@ -5,12 +5,15 @@
 //! moment that is never ahead ([`Clock::true_now`]). The default clock has a fast path for the first value (`upper`)
 //! and asks the system for the second.
 
+mod alarm;
 mod counter;
 mod manual;
 mod monotonic;
 mod system;
 mod upper;
 
+#[cfg(all(test, tourbillon_loom))]
+pub(crate) use alarm::Alarm;
 pub use manual::ManualClock;
 pub use monotonic::MonotonicClock;
 #[cfg(target_os = "linux")]
@@ -18,7 +21,6 @@ pub use system::BootClock;
 pub use system::SystemClock;
 #[cfg(feature = "tasks")]
 pub(crate) use system::system_time;
-#[cfg(all(test, tourbillon_loom))]
 pub(crate) use upper::{AHEAD_NANOS, Source, UpperClock};
 
 use crate::tick::Timestamp;

@@ -12,7 +12,6 @@ mod monotonic;
 mod system;
 mod upper;
 
-#[cfg(all(test, tourbillon_loom))]
 pub(crate) use alarm::Alarm;
 pub use manual::ManualClock;
 pub use monotonic::MonotonicClock;
@@ -21,6 +20,7 @@ pub use system::BootClock;
 pub use system::SystemClock;
 #[cfg(feature = "tasks")]
 pub(crate) use system::system_time;
+#[cfg(all(test, tourbillon_loom))]
 pub(crate) use upper::{AHEAD_NANOS, Source, UpperClock};
 
 use crate::tick::Timestamp;

@@ -908,8 +908,8 @@ fn the_payload_of_a_timer_dropped_while_its_handler_runs_goes_when_that_has_ende
     gate.open();
     wait_until("the payload is dropped", || book.original_drops() == 1);
     assert!(ended.load(Ordering::SeqCst));
-    // By the thread that ran the handler.
-    assert_eq!(lock(&book.dropped_by).as_deref(), Some("tb-shard-0"));
+    // By a thread of the engine: the one that ran the handler, or the one that found the ticket of the second arming.
+    assert!(lock(&book.dropped_by).as_deref().is_some_and(|name| name.starts_with("tb-")));
     book.assert_gone();
     wait_until("it is not counted any more", || engine.handle().stats().owned.alive == 0);
     thread::sleep(5 * MS);

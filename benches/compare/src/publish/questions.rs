@@ -64,17 +64,18 @@ const TICK: &str = "A deadline is rounded up to a tick of 1 ms. A structure whos
     {expiry; 1,000,000 due over 2 s; engine, own workers; p99} with ticks of 1 ms and \
     {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; p99} with ticks of 0.1 ms, which take \
     {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; cpu}.";
-const HANDED_OVER: &str = "Due timers are handed to workers. Handlers that run inline on the shard's thread take \
+const HANDED_OVER: &str = "A thread watches over the thread that runs handlers. Without it, inline, they take \
     {expiry; 1,000,000 due over 2 s; engine, inline; cpu}.";
 const EACH_CLAIMED: &str = "A due timer of ours is claimed by a compare-and-swap before its handler runs, because any thread \
     may cancel it at that moment; a structure under a lock holds all due timers at once. What part of the difference that is \
     has not been measured.";
-const TWO_WAKE_UPS: &str = "A shard's thread and a worker wake one after the other, and each may wait for a computing thread \
-    to use up its scheduler slice.";
+const TWO_WAKE_UPS: &str =
+    "A shard's thread that wakes may wait for a computing thread to use up its scheduler slice.";
 const PREEMPTED: &str = "The thread that plays the load is off its core, for up to a scheduler slice, while shards and \
-    workers run. One thread schedules here, so that a mutex is free whenever it is asked for. Handlers that run inline need \
-    one wake-up less: {mixed; 1,000,000 operations a second; engine, inline; op_p999} at a million operations a second, against \
-    {mixed; 1,000,000 operations a second; engine, own workers; op_p999} with workers.";
+    workers run. One thread schedules here, so that a mutex is free whenever it is asked for. Handlers that run inline do \
+    without the thread that watches: {mixed; 1,000,000 operations a second; engine, inline; op_p999} at a million operations a \
+    second, against {mixed; 1,000,000 operations a second; engine, own workers; op_p999} with workers. Why one thread more \
+    costs so much is not known.";
 const LINKS: &str = "An intrusive wheel keeps its links in the timer and nothing elsewhere. Ours has a word for each timer that \
     threads race on, and a ticket in a shard's wheel.";
 const NOT_POLLED_YET: &str = "async-io neither reads a clock nor makes a timer before the inner future is pending, and the \

@@ -1,6 +1,6 @@
 //! Timers that come due while the program's own threads fill the cores.
 //!
-//! The default pins each shard to a core and hands due timers to workers; beside it stand the modes that a shared machine may
+//! The default pins each shard to a core, whose thread runs what is due; beside it stand the modes that a shared machine may
 //! ask for, and the default without the short scheduler slice.
 
 use super::expiry;
@@ -18,11 +18,10 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "busy",
     what: "timers due at random moments of a window, while other threads of the process burn their cores: how late their handlers are called",
     family: Family::Firing,
-    about: "The default pins each shard's thread to a core, hands what is due to workers, and asks the scheduler \
+    about: "The default pins each shard's thread to a core, which runs what is due, and asks the scheduler \
         for short slices. Beside it stand the default without the short slices, and shards that the \
         scheduler may move. Checked: each timer fires once. Early ones are counted.",
-    reading: "A shard's thread and a worker wake one after the other, and each may wait until a computing thread \
-        has used up its slice. Handlers that run inline need one wake-up less.",
+    reading: "A shard's thread that wakes may wait until a computing thread has used up its slice.",
     cases,
     columns: |_| {
         vec![

@@ -122,8 +122,8 @@ fn is_running(number: u64) -> bool {
     number % 2 == 1
 }
 
-/// How long a leader may be at its handlers, at least, before another thread takes its shard over; at most, twice that and the
-/// time that a thread takes to wake.
+/// The time between two looks. A leader may be at its handlers for at least that long before another thread takes its
+/// shard over, and for at most twice that and the time that a thread takes to wake.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The watcher's memory. It passes from one watcher to the next.
@@ -131,7 +131,7 @@ const PATIENCE: Duration = Duration::from_millis(1);
 pub(crate) struct Looks {
     /// Each shard's number at the last look.
     seen: Box<[u64]>,
-    /// Shards that were found stuck and not been taken over yet.
+    /// Shards whose leaders were found stuck and that no thread has taken over yet.
     stuck: Vec<usize>,
     next: Alarm,
 }
@@ -150,7 +150,7 @@ impl Looks {
         Self { seen: vec![0; shards].into(), stuck: Vec::new(), next: Alarm::after(Duration::ZERO) }
     }
 
-    /// The time until the next look; zero when it is due.
+    /// The time until the next look; zero if the look is due.
     pub(crate) fn rest(&self) -> Duration {
         self.next.rest()
     }

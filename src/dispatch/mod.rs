@@ -1,9 +1,9 @@
 //! Running handlers: the thread that a due chunk runs on, and the means that keep a slow or panicking handler from
 //! harming others.
 //!
-//! If the engine has its own workers, the shard's leader runs the first handover of a turn itself, and another thread
-//! takes the shard over if a handler does not return (`workers`). Every other handover is a job for a worker, a pool or
-//! an executor. A job takes the tickets of its handover one by one from shared cursors. So a second worker can be given
+//! If the engine has its own workers and a turn has one handover, the shard's leader runs that handover itself, and
+//! another thread takes the shard over if a handler does not return (`workers`). Every other handover is a job for a
+//! worker, a pool or an executor. A job takes the tickets of its handover one by one from shared cursors. So a second worker can be given
 //! the same chunks if a slow handler holds up the first worker: the shard looks at the handovers under way (`Underway`)
 //! and sends help to those that take long. Splitting chunks beforehand would cost a task for every few timers, nearly
 //! always for nothing.

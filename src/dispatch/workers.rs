@@ -1,9 +1,10 @@
 //! The engine's own workers: threads that stand by for jobs, and for shards whose leader is held up by a handler.
 //!
-//! A shard's leader runs the handlers of the timers that one turn found due, since a hand-over costs a second wake-up, which on a
-//! busy machine waits for a core again. It lets go of its shard meanwhile: should a handler not return, a thread that
-//! stands by takes the shard over (`shard::seat`, [`watch`](crate::watch)). A turn with more than one handover sends all
-//! of them through the queue of jobs, and so does a shard for a while after it was taken over.
+//! A shard's leader runs the handlers of the timers that one turn found due, since a hand-over costs a second wake-up,
+//! which on a busy machine waits for a core again. The leader lets go of its shard meanwhile: if a handler does not
+//! return, a thread that stands by takes the shard over (`shard::seat`, [`watch`](crate::watch)). If a turn has more
+//! than one handover, all of them go through the queue of jobs. So do the handovers of a shard that was taken over, for
+//! a while.
 //!
 //! # Invariants
 //! P1. At most as many threads run handlers at a time as there are workers: each of them has a [`Permit`]. The engine
@@ -74,7 +75,7 @@ impl Workers {
         self.sleepers.enter_current_thread(n);
     }
 
-    /// What the last watcher saw, for the next one: the caller has taken the watch.
+    /// The memory of the last watcher, for the caller, which has taken the watch.
     pub(crate) fn looks(&self) -> ModelledMutexGuard<'_, Looks> {
         self.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,8 +115,8 @@ impl Workers {
         self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_wanted() || self.is_closed());
     }
 
-    /// Sleeps as thread `n`, the watcher, for `time`, or until there is a job to run or the engine is closed. It may return
-    /// early.
+    /// Sleeps as thread `n`, the watcher, for `time`, or until there is a job to run or the engine is closed. The sleep
+    /// may end early.
     pub(crate) fn stand_watch(&self, n: usize, time: Duration) {
         self.sleepers.doze_unless(n, time, || self.has_job() || self.is_closed());
     }
@@ -157,7 +158,8 @@ impl Executor for Workers {
         self.jobs.push(job);
         // Ordering: SeqCst fence [P2]: the job is in the queue before the look at the permits.
         fence(Ordering::SeqCst);
-        // Ordering: Relaxed. The fence orders it. Without a permit the thread that gives one back wakes another.
+        // Ordering: Relaxed. The fence orders this load. If no permit is free, the thread that gives one back wakes a
+        // thread for the job.
         if self.permits.load(Ordering::Relaxed) > 0 {
             self.sleepers.wake_one();
         }

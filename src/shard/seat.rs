@@ -44,8 +44,8 @@ pub(super) struct Led {
 }
 
 /// Whether a leader may run the handlers of its shard itself. If one handler held a leader up, other handlers
-/// that take as long are likely to be due soon. So handovers go to the workers then, and the more often that
-/// happens the more of them.
+/// that take as long are likely to be due soon. So handovers go to the workers for a while; the while
+/// grows with each takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     /// The number of handovers that still go to the workers.

@@ -78,7 +78,7 @@ impl<F: Fire> Crew<'_, F> {
                 continue;
             }
             let Next::Sleep(wake) = next else { continue };
-            // Another thread may have led meanwhile, and slept here.
+            // Another thread may have led since the last sleep, and slept here.
             parker.adopt_current_thread(me);
             let led = &mut *leading;
             let slept = parker.sleep(
@@ -125,7 +125,7 @@ impl<F: Fire> Crew<'_, F> {
         Some(leading)
     }
 
-    /// Stands by until there is a shard to lead: that, or `None` when the engine was shut down.
+    /// Stands by until there is a shard to lead. Returns that shard, or `None` if the engine was shut down.
     fn stand_by(&self, me: usize, workers: &Workers) -> Option<(usize, Leading<'_>)> {
         while !workers.is_closed() {
             if workers.has_job() {
@@ -139,8 +139,8 @@ impl<F: Fire> Crew<'_, F> {
         None
     }
 
-    /// Watches until a shard is to be taken over: that shard. `None` when the watcher has something else to do, or nothing is
-    /// left to watch.
+    /// Watches until a shard's leader is stuck, and takes that shard over. Returns the shard, or `None` if the watcher
+    /// has something else to do or nothing is left to watch.
     fn watch(&self, me: usize, workers: &Workers) -> Option<(usize, Leading<'_>)> {
         let (watch, mut looks) = (workers.watch(), workers.looks());
         let taken_over = loop {
@@ -161,7 +161,7 @@ impl<F: Fire> Crew<'_, F> {
                 return None;
             }
         };
-        // The next watcher finds them.
+        // The next watcher finds what this one saw.
         drop(looks);
         watch.pass_on();
         workers.wake_one();

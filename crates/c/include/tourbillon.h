@@ -11,7 +11,7 @@
  *
  * HOW WHAT IS DUE ARRIVES: options.delivery
  *
- *   TB_POOL     the callback is called on one of the engine's workers;
+ *   TB_POOL     the callback is called on one of the engine's threads;
  *   TB_INLINE   on the thread of a shard, where it must not be slow;
  *   TB_POLLED   nowhere: it is an event, taken by tb_poll, and a descriptor (tb_event_fd) is readable while there are some.
  *               An epoll loop that does so never has a callback on another thread.
@@ -202,7 +202,7 @@ typedef enum tb_clock {
 
 // Where a callback runs.
 typedef enum tb_delivery {
-    // On a worker of the engine's.
+    // On one of the engine's threads.
     TB_POOL = 0,
     // On the thread of the shard: for callbacks that only wake or enqueue something. A slow one holds up its whole shard.
     TB_INLINE = 1,

@@ -8,7 +8,7 @@ use tourbillon::{Builder, SystemClock};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum tb_delivery {
-    /// On a worker of the engine's.
+    /// On one of the engine's threads.
     TB_POOL = 0,
     /// On the thread of the shard: for callbacks that only wake or enqueue something. A slow one holds up its whole shard.
     TB_INLINE = 1,

@@ -50,12 +50,15 @@ func (a *arrivals) wait(excused func(at int) bool) error {
 }
 
 // lateness is of those that fired, in the order of their numbers, when none can fire any more.
-func (a *arrivals) lateness() ([]int64, error) {
+func (a *arrivals) lateness() ([]int64, error) { return a.latenessFrom(0) }
+
+// latenessFrom is of those that fired whose number is at least first.
+func (a *arrivals) latenessFrom(first int) ([]int64, error) {
 	if count := a.twice.Load(); count != 0 {
 		return nil, fmt.Errorf("%d timers fired twice", count)
 	}
-	fired := make([]int64, 0, len(a.late))
-	for at := range a.late {
+	fired := make([]int64, 0, len(a.late)-first)
+	for at := first; at < len(a.late); at++ {
 		if late := atomic.LoadInt64(&a.late[at]); late != unset {
 			fired = append(fired, late)
 		}

@@ -9,6 +9,9 @@ import (
 
 const operationsATimer = 1.95
 
+// warmUp is the time from the start of a plan in which nothing is recorded, in nanoseconds.
+const warmUp = 200e6
+
 // operation schedules the timer of its number, or cancels that of the complement of its number.
 type operation struct {
 	time int64
@@ -19,9 +22,12 @@ type operation struct {
 type plan struct {
 	deadlines  []int64
 	operations []operation
+	// Operations and timers of the warm-up.
+	warmUpOperations, warmUpTimers int
 }
 
 func newPlan(rate, nanos int64) plan {
+	nanos += warmUp
 	count := int(float64(rate) * (float64(nanos) / 1e9) / operationsATimer)
 	p := plan{deadlines: make([]int64, count), operations: make([]operation, 0, 2*count)}
 	c := newChance(7)
@@ -33,10 +39,14 @@ func newPlan(rate, nanos int64) plan {
 			p.operations = append(p.operations, operation{arrival + c.within(1e6, 40e6), ^timer})
 		}
 		p.deadlines[timer] = arrival + c.within(50e6, 200e6)
+		if arrival < warmUp {
+			p.warmUpTimers++
+		}
 	}
 	sort.SliceStable(p.operations, func(one, other int) bool {
 		return p.operations[one].time < p.operations[other].time
 	})
+	p.warmUpOperations = sort.Search(len(p.operations), func(at int) bool { return p.operations[at].time >= warmUp })
 	return p
 }
 
@@ -47,6 +57,8 @@ type drive struct {
 	cancelled []bool
 	latency   []int64
 	missed    int
+	// The processor time when the warm-up had ended.
+	cpu int64
 }
 
 func newDrive(p *plan) *drive {
@@ -63,12 +75,17 @@ func newDrive(p *plan) *drive {
 	return d
 }
 
-func (d *drive) run(p *plan) {
+func (d *drive) run(p *plan) (err error) {
 	start := now()
 	for timer, deadline := range p.deadlines {
 		d.arrivals.deadlines[timer] = start + deadline
 	}
 	for at, one := range p.operations {
+		if at == p.warmUpOperations {
+			if d.cpu, err = cpuNanos(); err != nil {
+				return err
+			}
+		}
 		planned := start + one.time
 		moment := now()
 		for moment < planned {
@@ -77,6 +94,7 @@ func (d *drive) run(p *plan) {
 		d.operate(one.what, moment)
 		d.latency[at] = now() - planned
 	}
+	return nil
 }
 
 func (d *drive) operate(what int, moment int64) {
@@ -102,11 +120,9 @@ func mixed(of testCase) (outcome, error) {
 	}
 	d := newDrive(&p)
 	of.settle()
-	cpu, err := cpuNanos()
-	if err != nil {
+	if err := d.run(&p); err != nil {
 		return out, err
 	}
-	d.run(&p)
 	if err := d.arrivals.wait(func(at int) bool { return d.cancelled[at] }); err != nil {
 		return out, err
 	}
@@ -124,13 +140,17 @@ func mixed(of testCase) (outcome, error) {
 		return out, err
 	}
 
-	operations, late := newQuantiles(d.latency), newQuantiles(lateness)
+	recorded, err := d.arrivals.latenessFrom(p.warmUpTimers)
+	if err != nil {
+		return out, err
+	}
+	operations, late := newQuantiles(d.latency[p.warmUpOperations:]), newQuantiles(recorded)
 	for name, quantile := range map[string]float64{"p50": 0.5, "p99": 0.99, "p999": 0.999, "max": 1} {
 		out.Numbers["op_"+name] = operations.at(quantile, microseconds)
 		out.Numbers["late_"+name] = late.at(quantile, milliseconds)
 	}
 	out.Numbers["missed"] = float64(d.missed)
-	out.Numbers["cpu"] = float64(cpuEnd-cpu) / 1e9
+	out.Numbers["cpu"] = float64(cpuEnd-d.cpu) / 1e9
 	out.Numbers["behind"] = float64(d.latency[len(d.latency)-1]) / milliseconds
 	out.Series["quantile"] = seriesQuantiles
 	out.Series["op_us"] = operations.series(microseconds)

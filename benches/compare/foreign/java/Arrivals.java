@@ -49,6 +49,11 @@ final class Arrivals {
 
     /** Of those that fired, in the order of their numbers. */
     long[] lateness() {
+        return latenessFrom(0);
+    }
+
+    /** Of those that fired whose number is at least {@code first}, in the order of their numbers. */
+    long[] latenessFrom(int first) {
         long[] lateness = new long[deadlines.length];
         Arrays.fill(lateness, UNSET);
         int twice = 0;
@@ -58,7 +63,7 @@ final class Arrivals {
             lateness[number] = times[n] - deadlines[number];
         }
         Broken.unlessEqual(twice, 0, "timers that fired twice");
-        return Arrays.stream(lateness).filter(late -> late != UNSET).toArray();
+        return Arrays.stream(lateness, first, lateness.length).filter(late -> late != UNSET).toArray();
     }
 
     private static final class Due extends Task {

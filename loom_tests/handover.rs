@@ -8,23 +8,27 @@
 //! | H3: `take_look_wanted` | `a_job_that_is_dropped_is_sent_again` |
 //! | F1: `wake_if_asleep_and`'s fence | `a_taken_handover_makes_room` |
 
-use super::model;
+use super::{model, nap};
 use crate::dispatch::{Dispatcher, DueChunk, Fire, Handover, Job, Underway};
 use crate::roster::Roster;
-use crate::shard::ShardShared;
+use crate::shard::StationShared;
 use crate::sync::{AtomicU64, Mutex, Ordering, StdArc, thread};
 use crate::tick::{Tick, Timestamp};
 use crate::ticket::Ticket;
 
 /// The firing side of these models: it counts tickets, and informs the shard as a real engine does.
 struct Firing {
-    shard: ShardShared,
+    shard: StationShared,
+    roster: StdArc<Roster>,
+    dispatcher: Dispatcher,
     fired: AtomicU64,
 }
 
 impl Firing {
-    fn new() -> StdArc<Self> {
-        StdArc::new(Self { shard: ShardShared::new(64, &Roster::new(1)), fired: AtomicU64::new(0) })
+    fn new(dispatcher: &Dispatcher) -> StdArc<Self> {
+        let roster = Roster::new(1);
+        let (shard, dispatcher) = (StationShared::new(64, &roster), dispatcher.clone());
+        StdArc::new(Self { shard, roster, dispatcher, fired: AtomicU64::new(0) })
     }
 
     fn fired(&self) -> u64 {
@@ -33,9 +37,15 @@ impl Firing {
 }
 
 impl Fire for Firing {
-    fn fire(self: &StdArc<Self>, _: usize, chunk: &DueChunk) {
-        while chunk.take().is_some() {
-            self.fired.fetch_add(1, Ordering::Relaxed);
+    fn dispatcher(&self) -> &Dispatcher {
+        &self.dispatcher
+    }
+
+    fn fire(self: StdArc<Self>, handover: &Handover) {
+        for chunk in handover.chunks() {
+            while chunk.take().is_some() {
+                self.fired.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -57,7 +67,7 @@ fn handover(tickets: u32) -> StdArc<Handover> {
 fn keeping() -> (Dispatcher, StdArc<Mutex<Vec<Job>>>) {
     let jobs = StdArc::new(Mutex::new(Vec::new()));
     let kept = StdArc::clone(&jobs);
-    (Dispatcher::Executor(Box::new(move |job| kept.lock().unwrap().push(job))), jobs)
+    (Dispatcher::Executor(StdArc::new(move |job| kept.lock().unwrap().push(job))), jobs)
 }
 
 fn take_job(jobs: &Mutex<Vec<Job>>) -> Job {
@@ -68,10 +78,12 @@ fn take_job(jobs: &Mutex<Vec<Job>>) -> Job {
 #[test]
 fn two_workers_take_each_ticket_once() {
     model("two_workers_take_each_ticket_once", || {
-        let (firing, (dispatcher, jobs)) = (Firing::new(), keeping());
+        let (dispatcher, jobs) = keeping();
+        let firing = Firing::new(&dispatcher);
+        let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
         let handover = handover(3);
-        assert!(dispatcher.dispatch(&firing, &handover));
-        assert!(dispatcher.dispatch(&firing, &handover));
+        assert!(dispatcher.dispatch(&engine, &handover));
+        assert!(dispatcher.dispatch(&engine, &handover));
         let (mine, its) = (take_job(&jobs), take_job(&jobs));
         let worker = thread::spawn(move || its.run());
         mine.run();
@@ -85,27 +97,21 @@ fn two_workers_take_each_ticket_once() {
 #[test]
 fn a_job_that_is_dropped_is_sent_again() {
     model("a_job_that_is_dropped_is_sent_again", || {
-        let (firing, (dispatcher, jobs)) = (Firing::new(), keeping());
+        let (dispatcher, jobs) = keeping();
+        let firing = Firing::new(&dispatcher);
+        let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
         let mut underway = Underway::default();
         let handover = handover(1);
-        assert!(dispatcher.dispatch(&firing, &handover));
+        assert!(dispatcher.dispatch(&engine, &handover));
         underway.push(handover);
         let job = take_job(&jobs);
         let executor = thread::spawn(move || drop(job));
-        firing.shard.parker.adopt_current_thread(0);
+        firing.roster.enter_current_thread(0);
         while !firing.shard.is_look_wanted() {
-            let parker = &firing.shard.parker;
-            parker.sleep(
-                None,
-                || !firing.shard.is_look_wanted(),
-                || {
-                    parker.park(None);
-                    true
-                },
-            );
+            nap(&firing.shard.parker, None, || !firing.shard.is_look_wanted());
         }
         firing.shard.take_look_wanted();
-        underway.look(&dispatcher, &firing);
+        underway.look(&engine);
         assert_eq!(jobs.lock().unwrap().len(), 1, "the look did not see that no job waits");
         executor.join().unwrap();
     });
@@ -116,29 +122,25 @@ fn a_job_that_is_dropped_is_sent_again() {
 #[test]
 fn a_taken_handover_makes_room() {
     model("a_taken_handover_makes_room", || {
-        let (firing, (dispatcher, jobs)) = (Firing::new(), keeping());
+        let (dispatcher, jobs) = keeping();
+        let firing = Firing::new(&dispatcher);
+        let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
         let mut underway = Underway::default();
         let handover = handover(1);
-        assert!(dispatcher.dispatch(&firing, &handover));
+        assert!(dispatcher.dispatch(&engine, &handover));
         underway.push(handover);
         let job = take_job(&jobs);
         let asleep = StdArc::clone(&firing);
         let shard = thread::spawn(move || {
             let shard = &asleep.shard;
-            shard.parker.adopt_current_thread(0);
+            asleep.roster.enter_current_thread(0);
             shard.counters.held_back.set(1);
             while !underway.is_empty() {
-                shard.parker.sleep(
-                    None,
-                    || {
-                        underway.forget_taken();
-                        !underway.is_empty()
-                    },
-                    || {
-                        shard.parker.park(None);
-                        true
-                    },
-                );
+                let may_sleep = || {
+                    underway.forget_taken();
+                    !underway.is_empty()
+                };
+                nap(&shard.parker, None, may_sleep);
             }
         });
         job.run();

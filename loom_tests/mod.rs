@@ -4,7 +4,15 @@
 //! Each file names its races. For each ordering that the races rest on, the file names the model that goes red without
 //! it.
 
+use crate::clock::EngineClock;
+use crate::dispatch::Dispatcher;
+use crate::parker::{self as shipped, Parker, Sleep};
+use crate::roster::Roster;
+use crate::scheduling::Scheduling;
+use crate::shard::CrewSettings;
 use crate::sync::AtomicU64;
+use crate::tick::{TickLength, Timestamp};
+use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -36,6 +44,61 @@ compile_error!("models run with debug assertions on: use `--profile loom`");
 
 /// This constant compiles only if the shim's atomic is loom's.
 const _THE_SHIM_IS_LOOM: fn(AtomicU64) -> loom::sync::atomic::AtomicU64 = |atomic| atomic;
+
+/// The settings of a crew with one shard, and a place for one more thread.
+fn crew_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> CrewSettings {
+    CrewSettings {
+        tick: TickLength::from_nanos(10),
+        shards: 1,
+        cores: Box::new([]),
+        clock,
+        dispatcher,
+        roster: Roster::new(2),
+        stall_after: Duration::from_secs(1),
+        scheduling: Scheduling { slice: None, ..Scheduling::default() },
+        is_driven: false,
+    }
+}
+
+/// A sleep on one parker, by the functions that the shards sleep by.
+struct Nap<'a, M, P> {
+    parker: &'a Parker,
+    may_sleep: M,
+    park: P,
+}
+
+impl<M: FnMut() -> bool, P: FnMut() -> bool> Sleep for Nap<'_, M, P> {
+    fn visit_parkers(&self, mut visit: impl FnMut(&Parker)) {
+        visit(self.parker);
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        (self.may_sleep)()
+    }
+
+    fn park(&mut self) -> bool {
+        (self.park)()
+    }
+}
+
+/// Thread 0 of the roster sleeps on `parker` until it is woken, if `may_sleep` returns true.
+fn nap(parker: &Parker, until: Option<Timestamp>, may_sleep: impl FnMut() -> bool) -> bool {
+    let park = || {
+        shipped::park(&Nap { parker, may_sleep: || true, park: || true }, None);
+        true
+    };
+    nap_by(parker, until, may_sleep, park)
+}
+
+/// As [`nap`], with another way to park.
+fn nap_by(
+    parker: &Parker,
+    until: Option<Timestamp>,
+    may_sleep: impl FnMut() -> bool,
+    park: impl FnMut() -> bool,
+) -> bool {
+    shipped::sleep(&mut Nap { parker, may_sleep, park }, 0, until)
+}
 
 /// Explores `f`, prints the number of executions, and fails if there was nothing to interleave.
 fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {

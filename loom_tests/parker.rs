@@ -5,7 +5,7 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | F1: `announce`'s fence | `push_races_with_park` |
+//! | F1: `sleep`'s fence | `push_races_with_park` |
 //! | F1: `notify`'s fence | `push_races_with_park` |
 //! | K2: `announce` | `an_announcement_brings_its_thread` |
 //! | K2: `wake` | `an_announcement_brings_its_thread` |
@@ -13,7 +13,7 @@
 //! | `withdraw`'s swap made a store | `close_races_with_withdraw`, `shard::a_wanted_sweep_races_with_sleep` |
 //! | K1: `sleep` ignores `may_sleep` | `push_races_with_park`, `close_races_with_withdraw` |
 
-use super::model;
+use super::{model, nap, nap_by};
 use crate::inbox::{Inbox, InboxReader};
 use crate::parker::{Notified, Parker};
 use crate::roster::Roster;
@@ -30,10 +30,10 @@ fn push_and_notify(inbox: &Inbox, parker: &Parker, deadline: Timestamp) {
     assert_eq!(parker.notify(deadline), Notified::Open);
 }
 
-/// Parks without a time limit.
-fn park(parker: &Parker) -> bool {
-    parker.park(None);
-    true
+/// A parker, and the roster of its thread.
+fn parker() -> (StdArc<Roster>, StdArc<Parker>) {
+    let roster = Roster::new(1);
+    (StdArc::clone(&roster), StdArc::new(Parker::new(roster)))
 }
 
 /// Whether a drain finds something due before `until`.
@@ -50,10 +50,10 @@ fn finds_earlier(reader: &mut InboxReader, until: Timestamp) -> bool {
 fn push_races_with_park() {
     model("push_races_with_park", || {
         let inbox = StdArc::new(Inbox::new(64));
-        let parker = StdArc::new(Parker::new(Roster::new(1)));
+        let (roster, parker) = parker();
         let (shard_inbox, shard_parker) = (StdArc::clone(&inbox), StdArc::clone(&parker));
         let shard = thread::spawn(move || {
-            shard_parker.adopt_current_thread(0);
+            roster.enter_current_thread(0);
             let mut reader = shard_inbox.reader();
             let mut found = false;
             while !found {
@@ -61,7 +61,7 @@ fn push_races_with_park() {
                     found = finds_earlier(&mut reader, at(100));
                     !found
                 };
-                let _ = shard_parker.sleep(Some(at(100)), may_sleep, || park(&shard_parker));
+                let _ = nap(&shard_parker, Some(at(100)), may_sleep);
             }
         });
         push_and_notify(&inbox, &parker, at(5));
@@ -74,7 +74,7 @@ fn push_races_with_park() {
 fn two_pushes_unpark_once() {
     model("two_pushes_unpark_once", || {
         let inbox = StdArc::new(Inbox::new(64));
-        let parker = StdArc::new(Parker::new(Roster::new(1)));
+        let (_, parker) = parker();
         let asleep = || {
             let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
             let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(5)));
@@ -82,7 +82,7 @@ fn two_pushes_unpark_once() {
             producer.join().unwrap();
             true
         };
-        assert!(parker.sleep(Some(at(100)), || true, asleep));
+        assert!(nap_by(&parker, Some(at(100)), || true, asleep));
         assert_eq!(parker.unparks(), 1);
     });
 }
@@ -92,11 +92,12 @@ fn two_pushes_unpark_once() {
 fn a_later_push_does_not_wake() {
     model("a_later_push_does_not_wake", || {
         let inbox = StdArc::new(Inbox::new(64));
-        let parker = StdArc::new(Parker::new(Roster::new(1)));
+        let (_, parker) = parker();
         let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
         let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(100)));
-        let asleep = || producer.join().is_ok();
-        assert!(parker.sleep(Some(at(100)), || true, asleep));
+        let mut producer = Some(producer);
+        let asleep = || producer.take().is_some_and(|producer| producer.join().is_ok());
+        assert!(nap_by(&parker, Some(at(100)), || true, asleep));
         assert_eq!(parker.unparks(), 0);
     });
 }
@@ -105,17 +106,17 @@ fn a_later_push_does_not_wake() {
 #[test]
 fn unpark_before_park_is_kept() {
     model("unpark_before_park_is_kept", || {
-        let parker = StdArc::new(Parker::new(Roster::new(1)));
+        let (roster, parker) = parker();
         let shard_parker = StdArc::clone(&parker);
         let announced = Arc::new(AtomicBool::new(false));
         let shard_announced = Arc::clone(&announced);
         let shard = thread::spawn(move || {
-            shard_parker.adopt_current_thread(0);
+            roster.enter_current_thread(0);
             let may_sleep = || {
                 shard_announced.store(true, Ordering::Release);
                 true
             };
-            assert!(shard_parker.sleep(None, may_sleep, || park(&shard_parker)));
+            assert!(nap(&shard_parker, None, may_sleep));
         });
         while !announced.load(Ordering::Acquire) {
             thread::yield_now();
@@ -129,12 +130,12 @@ fn unpark_before_park_is_kept() {
 #[test]
 fn close_races_with_park() {
     model("close_races_with_park", || {
-        let parker = StdArc::new(Parker::new(Roster::new(1)));
+        let (roster, parker) = parker();
         let shard_parker = StdArc::clone(&parker);
         let shard = thread::spawn(move || {
-            shard_parker.adopt_current_thread(0);
+            roster.enter_current_thread(0);
             while !shard_parker.is_closed() {
-                let _ = shard_parker.sleep(None, || true, || park(&shard_parker));
+                let _ = nap(&shard_parker, None, || true);
             }
         });
         parker.close();
@@ -147,10 +148,10 @@ fn close_races_with_park() {
 #[test]
 fn close_races_with_withdraw() {
     model("close_races_with_withdraw", || {
-        let parker = StdArc::new(Parker::new(Roster::new(1)));
+        let (_, parker) = parker();
         let shard_parker = StdArc::clone(&parker);
         let shard = thread::spawn(move || {
-            let _ = shard_parker.sleep(None, || false, || unreachable!());
+            let _ = nap_by(&shard_parker, None, || false, || unreachable!());
         });
         parker.close();
         shard.join().unwrap();
@@ -175,7 +176,7 @@ fn an_announcement_brings_its_thread() {
         let shard = thread::spawn(move || {
             // SAFETY: no thread reads before the announcement.
             shard_shared.0.with_mut(|adopted| unsafe { *adopted = true });
-            assert!(shard_shared.1.sleep(None, || true, || true));
+            assert!(nap_by(&shard_shared.1, None, || true, || true));
         });
         shared.1.wake_if_asleep();
         if shared.1.unparks() == 1 {

@@ -8,10 +8,14 @@
 //!
 //! | left out | model that goes red |
 //! |----------|---------------------|
-//! | F1: `announce`'s heavy fence | all five |
-//! | F1: `notify`'s light fence | all five |
-//! | K1: `sleep` announces nothing | all five |
-//! | K1: `sleep` ignores `may_sleep` | all five |
+//! | F1: `sleep`'s heavy fence | all but `a_station_leaves_while_the_shard_goes_to_sleep` |
+//! | N1: `join` does not wake the shard | `a_station_joins_while_the_shard_goes_to_sleep` |
+//! | N1: the shard sleeps though it has newcomers | `a_station_joins_while_the_shard_goes_to_sleep` |
+//! | N1: the sleep is not announced on the shard's own parker | `a_station_joins_while_the_shard_goes_to_sleep` |
+//! | `close` does not unpark; or the leader drops no closed station | `a_station_leaves_while_the_shard_goes_to_sleep` |
+//! | F1: `notify`'s light fence | the first five |
+//! | K1: `sleep` announces nothing | the first five |
+//! | K1: `sleep` ignores `may_sleep` | the first five |
 //! | K1: `may_sleep` does not drain | all but `a_wanted_sweep_races_with_sleep` |
 //! | K1: `may_sleep` ignores a timer that is due earlier | all but `a_wanted_sweep_races_with_sleep` |
 //! | K1: `may_sleep` ignores a wanted sweep | `a_wanted_sweep_races_with_sleep` |
@@ -20,23 +24,18 @@
 //! | X3: a lane that is taken over does not arrive | all but `a_wanted_sweep_races_with_sleep` |
 //! | `sleep` ignores that the parker is closed | none: `park` loads the word once more |
 
-use super::model;
+use super::{crew_of_one_shard, model};
 use crate::clock::{Clock, EngineClock};
-use crate::dispatch::{Dispatcher, DueChunk, Fire};
+use crate::dispatch::{Dispatcher, Fire, Handover};
 use crate::inbox::LaneWriter;
 use crate::parker::Notified;
-use crate::roster::Roster;
-use crate::shard::{Crew, Pulse, Seat, Shard, ShardShared};
+use crate::shard::{Crew, Presence, Station, StationShared};
 use crate::slab::{Magazines, Slots};
 use crate::state::Claim;
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
-use crate::tick::{TickLength, Timestamp};
+use crate::tick::Timestamp;
 use crate::ticket::Posting;
 use core::time::Duration;
-
-fn tick() -> TickLength {
-    TickLength::from_nanos(10)
-}
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000);
 const DUE: Timestamp = Timestamp::from_nanos(500);
@@ -54,40 +53,51 @@ impl Clock for Frozen {
     }
 }
 
-/// An engine of one shard, which ends when it has fired `last` timers.
+/// An engine on one shard, which ends, as the shard does, when it has fired `last` timers.
 struct World {
-    shared: StdArc<ShardShared>,
+    crew: StdArc<Crew>,
+    shared: StdArc<StationShared>,
     slots: StdArc<Slots>,
+    presence: StdArc<Presence>,
+    dispatcher: Dispatcher,
     fired: AtomicU64,
     last: u64,
 }
 
 impl World {
     fn new(last: u64) -> StdArc<Self> {
+        let clock = EngineClock::Custom(StdArc::new(Frozen));
+        let crew = Crew::new(crew_of_one_shard(clock, Dispatcher::Inline));
+        let shared = StdArc::new(StationShared::new(64, &crew.settings().roster));
         StdArc::new(Self {
-            shared: StdArc::new(ShardShared::new(64, &Roster::new(1))),
+            crew,
+            shared,
             slots: StdArc::new(Slots::new(4, Timestamp::ZERO)),
+            presence: Presence::of(1),
+            dispatcher: Dispatcher::Inline,
             fired: AtomicU64::new(0),
             last,
         })
     }
 
+    /// Adds the engine's station to the shard.
+    fn join(self: &StdArc<Self>) {
+        let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(self);
+        let (shared, slots) = (StdArc::clone(&self.shared), StdArc::clone(&self.slots));
+        let time = (self.crew.settings().tick, Timestamp::ZERO);
+        self.crew.join(vec![Station::new(0, (engine, &self.presence), shared, slots, time)]);
+    }
+
     /// Runs the shard's own thread to its end.
+    fn serve(&self) -> thread::JoinHandle<()> {
+        let crew = StdArc::clone(&self.crew);
+        thread::spawn(move || crew.serve(0))
+    }
+
+    /// Runs the shard's own thread, with the engine's station, to its end.
     fn drive(self: &StdArc<Self>) -> thread::JoinHandle<()> {
-        let world = StdArc::clone(self);
-        thread::spawn(move || {
-            let shared = &world.shared;
-            let shard =
-                Shard::new(0, StdArc::clone(shared), StdArc::clone(&world.slots), tick(), Timestamp::ZERO);
-            let pulse = Pulse::new(0, 0, tick(), Duration::from_secs(1), StdArc::clone(shared));
-            let crew = Crew {
-                seats: &[Seat::new(shard, pulse, None)],
-                clock: &EngineClock::Custom(Box::new(Frozen)),
-                dispatcher: &Dispatcher::Inline,
-                fire: &world,
-            };
-            crew.serve(0);
-        })
+        self.join();
+        self.serve()
     }
 
     /// Schedules a timer as the engine does.
@@ -99,18 +109,29 @@ impl World {
         let _: Notified = self.shared.parker.notify(deadline);
     }
 
+    fn end(&self) {
+        self.shared.parker.close();
+        self.crew.close();
+    }
+
     fn fired(&self) -> u64 {
         self.fired.load(Ordering::Relaxed)
     }
 }
 
 impl Fire for World {
-    fn fire(self: &StdArc<Self>, _: usize, chunk: &DueChunk) {
-        while let Some((ticket, _)) = chunk.take() {
-            let claim = self.slots.control(ticket.index).claim(ticket.stamp, NOW);
-            assert!(matches!(claim, Claim::Won { .. }));
-            if self.fired.fetch_add(1, Ordering::Relaxed) + 1 == self.last {
-                self.shared.parker.close();
+    fn dispatcher(&self) -> &Dispatcher {
+        &self.dispatcher
+    }
+
+    fn fire(self: StdArc<Self>, handover: &Handover) {
+        for chunk in handover.chunks() {
+            while let Some((ticket, _)) = chunk.take() {
+                let claim = self.slots.control(ticket.index).claim(ticket.stamp, NOW);
+                assert!(matches!(claim, Claim::Won { .. }), "a ticket was fired whose timer was not claimed");
+                if self.fired.fetch_add(1, Ordering::Relaxed) + 1 == self.last {
+                    self.end();
+                }
             }
         }
     }
@@ -184,7 +205,37 @@ fn a_wanted_sweep_races_with_sleep() {
         while world.shared.is_sweep_wanted() {
             thread::yield_now();
         }
+        world.end();
+        shard.join().unwrap();
+    });
+}
+
+/// An engine joins, with a timer that is due, while the shard goes to sleep. Legal endings: (a) the leader admits the
+/// station before it sleeps; (b) the shard is woken and admits it.
+#[test]
+fn a_station_joins_while_the_shard_goes_to_sleep() {
+    model("a_station_joins_while_the_shard_goes_to_sleep", || {
+        let world = World::new(1);
+        let shard = world.serve();
+        world.schedule(&mut world.shared.inbox.register(), &mut Magazines::new(), DUE);
+        world.join();
+        shard.join().unwrap();
+        assert_eq!(world.fired(), 1, "the timer of the engine that joined was not fired once");
+    });
+}
+
+/// An engine is shut down while the shard, which goes on, goes to sleep. Legal endings: (a) the leader drops the station
+/// before it sleeps; (b) the shard is woken and drops it. A station that stays is a deadlock.
+#[test]
+fn a_station_leaves_while_the_shard_goes_to_sleep() {
+    model("a_station_leaves_while_the_shard_goes_to_sleep", || {
+        let world = World::new(1);
+        let shard = world.drive();
         world.shared.parker.close();
+        while world.presence.stations() > 0 {
+            thread::yield_now();
+        }
+        world.crew.close();
         shard.join().unwrap();
     });
 }

@@ -8,32 +8,28 @@
 //! | F2: `close`'s fence | `schedule_races_with_shutdown` |
 //! | E1: `stop` gives each caller the right to evict | `schedule_races_with_a_shutdown_and_the_drop_after_it`, `schedule_races_with_two_shutdowns` |
 
-use super::model;
+use super::{crew_of_one_shard, model};
 use crate::clock::{EngineClock, ManualClock};
 use crate::dispatch::{Dispatcher, Guarded};
 use crate::engine::{Core, Local, Refusal, Settings};
-use crate::roster::Roster;
-use crate::scheduling::Scheduling;
+use crate::shard::Crew;
 use crate::sync::{StdArc, thread};
 use crate::tick::Timestamp;
-use core::time::Duration;
 
+/// An engine whose shards no thread leads.
 fn core() -> StdArc<Core<u32>> {
     let settings = Settings {
-        tick: Duration::from_millis(1),
-        shards: 1,
-        cores: Box::new([]),
         capacity: 2,
         lane_capacity: 64,
-        clock: EngineClock::Custom(Box::new(ManualClock::new())),
-        roster: Roster::new(1),
         dispatcher: Dispatcher::Inline,
         guarded: Guarded::new(None),
-        stall_after: Duration::from_secs(1),
-        scheduling: Scheduling::default(),
-        refusals: StdArc::default(),
     };
-    Core::new(settings, Box::new(|_, _| {})).0
+    let clock = EngineClock::Custom(StdArc::new(ManualClock::new()));
+    StdArc::new(Core::new(
+        Crew::new(crew_of_one_shard(clock, Dispatcher::Inline)),
+        settings,
+        Box::new(|_, _| {}),
+    ))
 }
 
 /// Schedules a timer with payload 7. Returns true if the scheduler has the timer's id; otherwise the payload came back.

@@ -20,15 +20,18 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering, StdArc, UnsafeCell, thread};
 struct Pool {
     work: AtomicU64,
     closed: AtomicBool,
+    roster: StdArc<Roster>,
     sleepers: Sleepers,
 }
 
 impl Pool {
     fn new(threads: usize) -> StdArc<Self> {
+        let roster = Roster::new(threads);
         StdArc::new(Self {
             work: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-            sleepers: Sleepers::new(Roster::new(threads)),
+            sleepers: Sleepers::new(StdArc::clone(&roster)),
+            roster,
         })
     }
 
@@ -44,7 +47,7 @@ impl Pool {
 
     /// Runs a thread, which ends when it has taken something.
     fn take_one(&self, n: usize) {
-        self.sleepers.enter_current_thread(n);
+        self.roster.enter_current_thread(n);
         while !self.take() {
             self.sleepers.sleep_unless(n, || self.work.load(Ordering::Relaxed) > 0);
         }
@@ -88,7 +91,7 @@ fn closing_races_with_sleep() {
         let pool = Pool::new(1);
         let sleeper = StdArc::clone(&pool);
         let thread = thread::spawn(move || {
-            sleeper.sleepers.enter_current_thread(0);
+            sleeper.roster.enter_current_thread(0);
             while !sleeper.closed.load(Ordering::Relaxed) {
                 sleeper.sleepers.sleep_unless(0, || sleeper.closed.load(Ordering::Relaxed));
             }
@@ -110,12 +113,14 @@ fn a_bit_brings_its_thread() {
     unsafe impl Send for Adopted {}
 
     model("a_bit_brings_its_thread", || {
-        let shared = StdArc::new(Adopted(UnsafeCell::new(false), Sleepers::new(Roster::new(1))));
+        let roster = Roster::new(1);
+        let sleepers = Sleepers::new(StdArc::clone(&roster));
+        let shared = StdArc::new(Adopted(UnsafeCell::new(false), sleepers));
         let sleeper = StdArc::clone(&shared);
         let thread = thread::spawn(move || {
             // SAFETY: no thread reads before the bit is set.
             sleeper.0.with_mut(|adopted| unsafe { *adopted = true });
-            sleeper.1.enter_current_thread(0);
+            roster.enter_current_thread(0);
             sleeper.1.sleep_unless(0, || false);
         });
         while !shared.1.wake_one() {

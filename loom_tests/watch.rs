@@ -18,14 +18,14 @@
 //! | P2: a push wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | a thread that goes to sleep does not look whether the engine is closed | none here: `sleepers::closing_races_with_sleep` |
 
-use super::model;
+use super::{crew_of_one_shard, model};
 use crate::clock::{Clock, EngineClock};
 use crate::dispatch::{Dispatcher, DueChunk, Fire, Handover, Workers};
 use crate::roster::Roster;
-use crate::shard::{Crew, Pulse, Seat, Shard, ShardShared};
+use crate::shard::{Crew, Presence, Station, StationShared};
 use crate::slab::{Magazines, Slots};
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
-use crate::tick::{Tick, TickLength, Timestamp};
+use crate::tick::{Tick, Timestamp};
 use crate::ticket::{Posting, Ticket};
 use crate::watch::Watch;
 use core::time::Duration;
@@ -63,42 +63,40 @@ fn a_leader_begins_while_the_watcher_leaves() {
     });
 }
 
-/// An engine of one shard and one worker whose handler does not return before its shard has turned again.
+/// An engine on one shard, with one worker, whose handler does not return before its shard has turned again.
 struct HeldUp {
-    shared: StdArc<ShardShared>,
-    dispatcher: Dispatcher,
+    crew: StdArc<Crew>,
+    shared: StdArc<StationShared>,
     fired: AtomicU64,
 }
 
 impl HeldUp {
     fn new() -> StdArc<Self> {
-        let roster = Roster::new(2);
-        Self::of(ShardShared::new(64, &roster), Workers::new(1, 1, roster))
-    }
-
-    fn of(shared: ShardShared, workers: Workers) -> StdArc<Self> {
-        StdArc::new(Self {
-            shared: StdArc::new(shared),
-            dispatcher: Dispatcher::Own(Box::new(workers)),
-            fired: AtomicU64::new(0),
-        })
-    }
-
-    fn workers(&self) -> &Workers {
-        self.dispatcher.own_workers().unwrap()
+        let clock = EngineClock::Custom(StdArc::new(Frozen));
+        let mut settings = crew_of_one_shard(clock, Dispatcher::Inline);
+        let workers = Workers::new(1, 1, StdArc::clone(&settings.roster));
+        settings.dispatcher = Dispatcher::Own(StdArc::new(workers));
+        let shared = StdArc::new(StationShared::new(64, &settings.roster));
+        StdArc::new(Self { crew: Crew::new(settings), shared, fired: AtomicU64::new(0) })
     }
 }
 
 impl Fire for HeldUp {
-    fn fire(self: &StdArc<Self>, _: usize, chunk: &DueChunk) {
-        while chunk.take().is_some() {
-            self.shared.want_sweep();
-            while self.shared.is_sweep_wanted() {
-                thread::yield_now();
+    fn dispatcher(&self) -> &Dispatcher {
+        &self.crew.settings().dispatcher
+    }
+
+    fn fire(self: StdArc<Self>, handover: &Handover) {
+        for chunk in handover.chunks() {
+            while chunk.take().is_some() {
+                self.shared.want_sweep();
+                while self.shared.is_sweep_wanted() {
+                    thread::yield_now();
+                }
+                self.fired.fetch_add(1, Ordering::Relaxed);
+                self.shared.parker.close();
+                self.crew.close();
             }
-            self.fired.fetch_add(1, Ordering::Relaxed);
-            self.shared.parker.close();
-            self.workers().close();
         }
     }
 
@@ -114,35 +112,38 @@ fn a_shard_is_taken_over_from_a_leader_that_is_held_up() {
     model("a_shard_is_taken_over_from_a_leader_that_is_held_up", || {
         let world = HeldUp::new();
         let slots = StdArc::new(Slots::new(4, Timestamp::ZERO));
-        let tick = TickLength::from_nanos(10);
         let mut lane = world.shared.inbox.register();
         let index = Magazines::new().take(&slots).unwrap();
         let (_, stamp) = slots.control(index).arm(index, DUE);
         let _ = lane.push(Posting { deadline: DUE, index, stamp });
-        let shard = Shard::new(0, StdArc::clone(&world.shared), slots, tick, Timestamp::ZERO);
-        let pulse = Pulse::new(0, 0, tick, Duration::from_secs(1), StdArc::clone(&world.shared));
-        let seats: StdArc<[Seat]> = StdArc::new([Seat::new(shard, pulse, None)]);
-        let serve = |me: usize, world: StdArc<HeldUp>, seats: StdArc<[Seat]>| {
-            let clock = EngineClock::Custom(Box::new(Frozen));
-            Crew { seats: &seats, clock: &clock, dispatcher: &world.dispatcher, fire: &world }.serve(me);
-        };
-        let other = (StdArc::clone(&world), StdArc::clone(&seats));
-        let worker = thread::spawn(move || serve(1, other.0, other.1));
-        serve(0, StdArc::clone(&world), seats);
+        let engine: StdArc<dyn Fire> = StdArc::<HeldUp>::clone(&world);
+        let time = (world.crew.settings().tick, Timestamp::ZERO);
+        let shared = StdArc::clone(&world.shared);
+        world.crew.join(vec![Station::new(0, (engine, &Presence::of(1)), shared, slots, time)]);
+        let crew = StdArc::clone(&world.crew);
+        let worker = thread::spawn(move || crew.serve(1));
+        world.crew.serve(0);
         worker.join().unwrap();
-        assert_eq!(world.fired.load(Ordering::Relaxed), 1);
+        assert_eq!(world.fired.load(Ordering::Relaxed), 1, "the timer was not fired once");
     });
 }
 
 /// A firing side that counts the tickets that it fires.
 struct Count {
+    dispatcher: Dispatcher,
     fired: AtomicU64,
 }
 
 impl Fire for Count {
-    fn fire(self: &StdArc<Self>, _: usize, chunk: &DueChunk) {
-        while chunk.take().is_some() {
-            self.fired.fetch_add(1, Ordering::Relaxed);
+    fn dispatcher(&self) -> &Dispatcher {
+        &self.dispatcher
+    }
+
+    fn fire(self: StdArc<Self>, handover: &Handover) {
+        for chunk in handover.chunks() {
+            while chunk.take().is_some() {
+                self.fired.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -157,29 +158,28 @@ impl Fire for Count {
 #[test]
 fn a_permit_comes_back_while_a_job_is_pushed() {
     model("a_permit_comes_back_while_a_job_is_pushed", || {
-        let count = StdArc::new(Count { fired: AtomicU64::new(0) });
-        let dispatcher = StdArc::new(Dispatcher::Own(Box::new(Workers::new(1, 1, Roster::new(1)))));
-        let workers = dispatcher.own_workers().unwrap();
+        let roster = Roster::new(1);
+        let workers = StdArc::new(Workers::new(1, 1, StdArc::clone(&roster)));
+        let dispatcher = Dispatcher::Own(StdArc::clone(&workers));
+        let count = StdArc::new(Count { dispatcher, fired: AtomicU64::new(0) });
         let permit = workers.permit().unwrap();
         let chunk = DueChunk::new(vec![Ticket { tick: Tick(0), index: 0, stamp: 0 }], Timestamp::ZERO);
         let handover = StdArc::new(Handover::new(0, vec![chunk]));
-        let worker = (StdArc::clone(&dispatcher), StdArc::clone(&count));
+        let (standing_by, fired) = (StdArc::clone(&workers), StdArc::clone(&count));
         let worker = thread::spawn(move || {
-            let (dispatcher, count) = worker;
-            let workers = dispatcher.own_workers().unwrap();
-            workers.enter_current_thread(0);
-            while count.fired.load(Ordering::Relaxed) == 0 {
-                workers.run_jobs();
-                if count.fired.load(Ordering::Relaxed) == 0 {
-                    workers.stand_by(0);
+            roster.enter_current_thread(0);
+            while fired.fired.load(Ordering::Relaxed) == 0 {
+                standing_by.run_jobs();
+                if fired.fired.load(Ordering::Relaxed) == 0 {
+                    standing_by.stand_by(0);
                 }
             }
         });
-        let pusher = (StdArc::clone(&dispatcher), StdArc::clone(&count), StdArc::clone(&handover));
-        let pusher = thread::spawn(move || assert!(pusher.0.dispatch(&pusher.1, &pusher.2)));
+        let engine: StdArc<dyn Fire> = StdArc::<Count>::clone(&count);
+        let pusher = thread::spawn(move || assert!(engine.dispatcher().dispatch(&engine, &handover)));
         drop(permit);
         pusher.join().unwrap();
         worker.join().unwrap();
-        assert_eq!(count.fired.load(Ordering::Relaxed), 1);
+        assert_eq!(count.fired.load(Ordering::Relaxed), 1, "the job was not run once");
     });
 }

@@ -23,12 +23,12 @@
 //! While the state changes, one side may see the change and the other side may not:
 //! - The heavy side asks, and the system obeys: the barrier orders the two sides, whatever the light side does.
 //! - The heavy side asks, and the system refuses because the process is not registered yet; the light side has read
-//! - The heavy side asks, and the system refuses because the process is not registered yet; the light side has
-//!   read `registered`. The refusal came before the registration, so the heavy fence is before the fence
-//!   between the registration and the store of `registered` (SB1), and the light side's later loads see the
-//!   stores made before the heavy fence.
-//!   `registered` back and waits for a millisecond. No rule orders the light sides that are under way; in practice a
-//!   store is seen by all threads long before that. Later light sides fence.
+//!   `registered`. The refusal came before the registration, so the heavy fence is before the fence between the
+//!   registration and the store of `registered` (SB1), and the light side's later loads see the stores made before the
+//!   heavy fence.
+//! - The system refuses what it promised (a seccomp filter was set since): the heavy side takes `registered` back and
+//!   waits for a millisecond. No rule orders the light sides that are under way; in practice a store is seen by all
+//!   threads long before that. Later light sides fence.
 //!
 //! # Synchronisation
 //! | pair | one side                             | other side           | what is ruled out | model |

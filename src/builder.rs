@@ -3,16 +3,17 @@
 use crate::affinity;
 use crate::clock::{Clock, EngineClock, ManualClock, MonotonicClock};
 use crate::dispatch::{Dispatcher, Executor, Guarded, PanicHook, Workers};
-use crate::driven::DrivenEngine;
-use crate::engine::{Core, Handler, Settings};
+use crate::driven::{DrivenEngine, DrivenShards};
+use crate::engine::{Handler, Settings};
 use crate::error::BuildError;
 use crate::handle::{Engine, Fired};
 use crate::roster::Roster;
-use crate::scheduling::{Priority, Scheduling, SchedulingRefusals};
-use crate::shard::Shard;
+use crate::scheduling::{Priority, Scheduling};
+use crate::shard::{CrewSettings, Owner};
+use crate::shards::Shards;
 use crate::slab::Slots;
 use crate::sync::StdArc;
-use crate::trace;
+use crate::tick::TickLength;
 use core::any::Any;
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -79,11 +80,15 @@ pub struct Builder {
     workers: Option<usize>,
     scheduling: Scheduling,
     dispatch: Dispatch,
-    capacity: u32,
-    lane_capacity: u64,
     clock: Option<Box<dyn Clock>>,
     stall_after: Option<Duration>,
+    capacity: u32,
+    lane_capacity: u64,
     on_panic: Option<Box<PanicHook>>,
+    /// The shards that the engine attaches to; none if it has shards of its own.
+    on: Option<Shards>,
+    /// An option of the shards that was set.
+    shards_option: Option<&'static str>,
 }
 
 enum Pinning {
@@ -107,16 +112,19 @@ impl Builder {
             workers: None,
             scheduling: Scheduling::default(),
             dispatch: Dispatch::OwnWorkers,
-            capacity: 1 << 24,
-            lane_capacity: 1 << 16,
             clock: None,
             stall_after: None,
+            capacity: Settings::DEFAULT_CAPACITY,
+            lane_capacity: Settings::DEFAULT_LANE_CAPACITY,
             on_panic: None,
+            on: None,
+            shards_option: None,
         }
     }
 
     /// The length of a tick: the resolution of deadlines. Shards wake when something is due, not at every tick.
     pub fn tick(mut self, tick: Duration) -> Self {
+        self.shards_option = Some("tick");
         self.tick = tick;
         self
     }
@@ -125,6 +133,7 @@ impl Builder {
     /// the calling thread may run, and on Linux no more than the processor time that the process's control group
     /// grants.
     pub fn shards(mut self, shards: usize) -> Self {
+        self.shards_option = Some("shards");
         self.shards = Some(shards);
         self
     }
@@ -132,6 +141,7 @@ impl Builder {
     /// The cores to which shards are pinned, in turn. If the system refuses to pin a shard, [`Stats`](crate::Stats)
     /// counts the refusal, and nothing else changes.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
+        self.shards_option = Some("cores");
         self.pinning = Pinning::To(cores.into_iter().collect());
         self
     }
@@ -141,6 +151,7 @@ impl Builder {
     /// the engine shares with such threads. The tables of `busy` in `benches/results/firing.md` show the lateness of
     /// both modes.
     pub fn unpinned(mut self) -> Self {
+        self.shards_option = Some("unpinned");
         self.pinning = Pinning::Off;
         self
     }
@@ -163,6 +174,7 @@ impl Builder {
     /// Workers are no rayon pool: what a handler gives to rayon goes to rayon's global pool, where it must not wait for handlers
     /// of this engine; with `rayon_pool` (feature `rayon`) it stays in that pool, and does not wait.
     pub fn workers(mut self, workers: usize) -> Self {
+        self.shards_option = Some("workers");
         self.workers = Some(workers);
         self.dispatch = Dispatch::OwnWorkers;
         self
@@ -175,6 +187,7 @@ impl Builder {
     /// The slice needs Linux 6.12 or later and no privilege. A refusal is counted in [`Stats`](crate::Stats) and has no
     /// other effect. Threads that a handler starts do not inherit the slice.
     pub fn slice(mut self, slice: Option<Duration>) -> Self {
+        self.shards_option = Some("slice");
         self.scheduling.slice = slice;
         self
     }
@@ -182,6 +195,7 @@ impl Builder {
     /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the present one need a privilege;
     /// a refusal is counted in [`Stats`](crate::Stats) and has no other effect.
     pub fn nice(mut self, nice: i8) -> Self {
+        self.shards_option = Some("nice");
         self.scheduling.priority = Priority::Nice(nice);
         self
     }
@@ -191,6 +205,7 @@ impl Builder {
     /// [`Stats`](crate::Stats) and has no other effect. A handler that does not return keeps everything else off its
     /// core, so this setting is for handlers that only wake or enqueue something.
     pub fn real_time(mut self, priority: u8) -> Self {
+        self.shards_option = Some("real_time");
         self.scheduling.priority = Priority::RealTime(priority);
         self
     }
@@ -204,7 +219,7 @@ impl Builder {
 
     /// Runs handlers on the caller's own executor.
     pub fn executor(mut self, executor: impl Executor + 'static) -> Self {
-        self.dispatch = Dispatch::Given(Dispatcher::Executor(Box::new(executor)));
+        self.dispatch = Dispatch::Given(Dispatcher::Executor(StdArc::new(executor)));
         self
     }
 
@@ -240,6 +255,7 @@ impl Builder {
 
     /// The clock on which deadlines are read.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.shards_option = Some("clock");
         self.clock = Some(Box::new(clock));
         self
     }
@@ -255,6 +271,7 @@ impl Builder {
     /// The default is 100 ms, a delay that the scheduler of a healthy system does not cause, or 10 ticks if they are
     /// longer.
     pub fn stall_after(mut self, time: Duration) -> Self {
+        self.shards_option = Some("stall_after");
         self.stall_after = Some(time);
         self
     }
@@ -282,15 +299,87 @@ impl Builder {
         mut self,
         handler: Handler<T>,
     ) -> Result<Engine<T>, BuildError> {
+        let (owner, settings) = match self.on.take() {
+            Some(shards) => (StdArc::clone(shards.owner()), self.settle_on(&shards)?),
+            None => self.start()?,
+        };
+        Ok(Engine::start(&owner, settings, handler))
+    }
+
+    /// Builds the engine on shards that are started, which it shares with other engines, and starts no thread.
+    ///
+    /// Of the builder's options, those of an engine apply: [`capacity`](Self::capacity),
+    /// [`lane_capacity`](Self::lane_capacity), [`on_panic`](Self::on_panic), [`executor`](Self::executor),
+    /// [`inline`](Self::inline). [`build`](Self::build) fails with [`BuildError::NotOfAnEngine`] if another one was set,
+    /// and with [`BuildError::Forked`] in the child of a fork if the shards were started before the fork.
+    pub fn on(mut self, shards: &Shards) -> Self {
+        self.on = Some(shards.clone());
+        self
+    }
+
+    fn settle_on(self, shards: &Shards) -> Result<Settings, BuildError> {
+        self.refuse_shards_options()?;
+        let crew = shards.owner().crew();
+        if crew.is_forked() {
+            return Err(BuildError::Forked);
+        }
+        let dispatcher = match self.dispatch {
+            Dispatch::OwnWorkers => crew.settings().dispatcher.clone(),
+            Dispatch::Given(dispatcher) if !crew.settings().is_driven => dispatcher,
+            Dispatch::Given(_) => Dispatcher::Inline,
+        };
+        engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher)
+    }
+
+    fn refuse_other_shards(&self) -> Result<(), BuildError> {
+        self.on.as_ref().map_or(Ok(()), |_| Err(BuildError::NotOfAnEngine { option: "shards of its own" }))
+    }
+
+    fn refuse_shards_options(&self) -> Result<(), BuildError> {
+        self.shards_option.map_or(Ok(()), |option| Err(BuildError::NotOfAnEngine { option }))
+    }
+
+    /// Starts shards and workers without an engine: for several engines that share them.
+    ///
+    /// The builder's settings of [`capacity`](Self::capacity), [`lane_capacity`](Self::lane_capacity) and
+    /// [`on_panic`](Self::on_panic) are those of an engine, and do not apply.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an option is out of bounds, or if the system refuses a thread.
+    pub fn start_shards(self) -> Result<Shards, BuildError> {
+        Ok(Shards::new(self.start()?.0))
+    }
+
+    /// Makes shards without threads, on a manual clock that starts at zero, and no engine yet: for several engines that
+    /// share them. See [`build_driven`](Self::build_driven).
+    ///
+    /// # Errors
+    ///
+    /// Fails if an option is out of bounds.
+    pub fn driven_shards(self) -> Result<DrivenShards, BuildError> {
+        Ok(self.drive()?.0)
+    }
+
+    fn start(mut self) -> Result<(StdArc<Owner>, Settings), BuildError> {
+        self.refuse_other_shards()?;
         let clock = match self.clock.take() {
-            Some(clock) => EngineClock::Custom(clock),
+            Some(clock) => EngineClock::Custom(clock.into()),
             None => EngineClock::Monotonic(MonotonicClock::new()),
         };
-        let (core, shards) = self.into_core(clock, handler)?;
-        let engine = Engine::from_core(StdArc::clone(&core));
-        core.start(shards).map_err(BuildError::Thread)?;
-        trace_start(&core);
-        Ok(engine)
+        let (crew, settings) = self.settle(clock, false)?;
+        Ok((Owner::start(crew).map_err(BuildError::Thread)?, settings))
+    }
+
+    fn drive(mut self) -> Result<(DrivenShards, Settings), BuildError> {
+        self.refuse_other_shards()?;
+        let clock = ManualClock::new();
+        self.dispatch = Dispatch::Given(Dispatcher::Inline);
+        self.pinning = Pinning::Off;
+        self.shards.get_or_insert(1);
+        let (crew, settings) = self.settle(EngineClock::Custom(StdArc::new(clock.clone())), true)?;
+        let owner = Owner::start(crew).map_err(BuildError::Thread)?;
+        Ok((DrivenShards::new(Shards::new(owner), clock), settings))
     }
 
     /// Makes an engine without threads, on a manual clock that starts at zero. Handlers run inside
@@ -309,23 +398,16 @@ impl Builder {
     }
 
     pub(crate) fn build_driven_with<T: Send + 'static>(
-        mut self,
+        self,
         handler: Handler<T>,
     ) -> Result<DrivenEngine<T>, BuildError> {
-        let clock = ManualClock::new();
-        self.dispatch = Dispatch::Given(Dispatcher::Inline);
-        self.pinning = Pinning::Off;
-        self.shards.get_or_insert(1);
-        let (core, shards) = self.into_core(EngineClock::Custom(Box::new(clock.clone())), handler)?;
-        trace_start(&core);
-        Ok(DrivenEngine::from_core(core, shards, clock))
+        let (driver, settings) = self.drive()?;
+        let engine = Engine::start(driver.shards().owner(), settings, handler);
+        Ok(DrivenEngine::new(engine, driver))
     }
 
-    fn into_core<T: Send + 'static>(
-        self,
-        clock: EngineClock,
-        handler: Handler<T>,
-    ) -> Result<(StdArc<Core<T>>, Vec<Shard>), BuildError> {
+    /// The settings of the crew and of an engine on it.
+    fn settle(self, clock: EngineClock, is_driven: bool) -> Result<(CrewSettings, Settings), BuildError> {
         let cores = self.settle_cores()?;
         let shards = self.shards.unwrap_or_else(affinity::parallelism);
         let workers = self.workers.unwrap_or(shards);
@@ -334,34 +416,31 @@ impl Builder {
         check("tick", self.tick, &TICKS)?;
         check("shards", shards, &SHARDS)?;
         check("workers", workers, &WORKERS)?;
-        check("capacity", self.capacity, &CAPACITIES)?;
-        check("lane_capacity", self.lane_capacity, &LANE_CAPACITIES)?;
         check("stall_after", stall_after, &STALLS)?;
         check_scheduling(self.scheduling)?;
-        let refusals = StdArc::new(SchedulingRefusals::default());
         let (dispatcher, roster) = match self.dispatch {
             Dispatch::OwnWorkers => {
                 let roster = Roster::new(shards + workers);
                 let workers = Workers::new(workers, shards, StdArc::clone(&roster));
-                (Dispatcher::Own(Box::new(workers)), roster)
+                (Dispatcher::Own(StdArc::new(workers)), roster)
             }
             Dispatch::Given(dispatcher) => (dispatcher, Roster::new(shards)),
         };
-        let settings = Settings {
-            tick: self.tick,
+        let settings =
+            engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher.clone())?;
+        let nanos = u64::try_from(self.tick.as_nanos()).unwrap_or(u64::MAX);
+        let crew = CrewSettings {
+            tick: TickLength::from_nanos(nanos),
             shards,
             cores: cores.iter().copied().cycle().take(if cores.is_empty() { 0 } else { shards }).collect(),
-            capacity: self.capacity,
-            lane_capacity: self.lane_capacity,
             clock,
-            roster,
             dispatcher,
-            guarded: Guarded::new(self.on_panic),
+            roster,
             stall_after,
             scheduling: self.scheduling,
-            refusals,
+            is_driven,
         };
-        Ok(Core::new(settings, handler))
+        Ok((crew, settings))
     }
 
     /// The cores to pin to, in turn; none when shards are not pinned.
@@ -377,8 +456,14 @@ impl Builder {
     }
 }
 
-fn trace_start<T: Send + 'static>(core: &Core<T>) {
-    trace::started(core.id(), core.shards().len(), core.tick().as_duration(), core.workers());
+/// The settings of an engine with this capacity, lane capacity and panic hook.
+fn engine_settings(
+    (capacity, lane_capacity, on_panic): (u32, u64, Option<Box<PanicHook>>),
+    dispatcher: Dispatcher,
+) -> Result<Settings, BuildError> {
+    check("capacity", capacity, &CAPACITIES)?;
+    check("lane_capacity", lane_capacity, &LANE_CAPACITIES)?;
+    Ok(Settings { capacity, lane_capacity, dispatcher, guarded: Guarded::new(on_panic) })
 }
 
 fn check_scheduling(scheduling: Scheduling) -> Result<(), BuildError> {
@@ -406,6 +491,13 @@ fn check<V: PartialOrd + fmt::Debug>(
 
 fn out_of_bounds(knob: &'static str, value: impl fmt::Display, bound: impl fmt::Display) -> BuildError {
     BuildError::OutOfBounds { knob, value: value.to_string(), bound: bound.to_string() }
+}
+
+impl Shards {
+    /// Builds an engine on these shards: [`Builder::on`].
+    pub fn engine(&self) -> Builder {
+        Builder::new().on(self)
+    }
 }
 
 impl Default for Builder {

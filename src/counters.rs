@@ -1,4 +1,5 @@
-//! The counters of a shard. They are read without stopping anything, so a snapshot is not of one instant.
+//! The counters of a shard and of its stations. They are read without stopping anything, so a snapshot is not of one
+//! instant.
 
 use crate::buckets::{AtomicBuckets, Buckets};
 use crate::sync::{AtomicU64, Ordering};
@@ -79,11 +80,54 @@ fn is_within_episode(last: u64, now: u64) -> bool {
     last != u64::MAX && Timestamp::from_nanos(now) - Timestamp::from_nanos(last) <= EPISODE
 }
 
-/// The counters of one shard: those that its thread writes, and those that the workers write, on lines of their own.
+/// The counters of one shard, which its leader writes.
 #[derive(Debug)]
 pub(crate) struct ShardCounters {
-    pub(crate) turns: Counter,
     pub(crate) wakes: Counter,
+    pub(crate) pin_refused: Counter,
+    /// The moment since which the shard owes a turn (`shard::pulse`), in nanoseconds; in the future
+    /// while the shard may sleep.
+    pub(crate) owed_from: Counter,
+    pub(crate) stalls: Counter,
+    /// Times that another thread took the shard over from a leader that a handler held up.
+    pub(crate) takeovers: Counter,
+    worst_stall_nanos: Counter,
+}
+
+impl ShardCounters {
+    pub(crate) fn new() -> Self {
+        let owed_from = Counter::new();
+        owed_from.set(u64::MAX);
+        Self {
+            wakes: Counter::new(),
+            pin_refused: Counter::new(),
+            owed_from,
+            stalls: Counter::new(),
+            takeovers: Counter::new(),
+            worst_stall_nanos: Counter::new(),
+        }
+    }
+
+    /// Notes the lateness of a stall. Called only by the shard's leader, which alone writes this counter.
+    pub(crate) fn note_stall(&self, late: Duration) {
+        self.worst_stall_nanos.raise(nanos(late));
+    }
+
+    pub(crate) fn worst_stall(&self) -> Duration {
+        Duration::from_nanos(self.worst_stall_nanos.get())
+    }
+
+    /// The time for which the shard has owed a turn.
+    pub(crate) fn behind(&self, now: Timestamp) -> Duration {
+        now - Timestamp::from_nanos(self.owed_from.get())
+    }
+}
+
+/// The counters of one station: those that the shard's leader writes, and those that the workers write, on lines of
+/// their own.
+#[derive(Debug)]
+pub(crate) struct StationCounters {
+    pub(crate) turns: Counter,
     pub(crate) stale: Counter,
     /// The numbers of due chunks and tickets that were handed over.
     handed_over: Counter,
@@ -93,16 +137,8 @@ pub(crate) struct ShardCounters {
     pub(crate) tickets: Counter,
     /// Due tickets that are not handed over, since too many are on their way.
     pub(crate) held_back: Counter,
-    pub(crate) pin_refused: Counter,
     /// Due tickets of owned timers that were posted again, because their deadline was put off meanwhile.
     pub(crate) put_off: Counter,
-    /// The moment since which the shard owes a turn (`shard::pulse`), in nanoseconds; in the future
-    /// while the shard may sleep.
-    pub(crate) owed_from: Counter,
-    pub(crate) stalls: Counter,
-    /// Times that another thread took the shard over from a leader that a handler held up.
-    pub(crate) takeovers: Counter,
-    worst_stall_nanos: Counter,
     pub(crate) fired: CachePadded<Counter>,
     begun: CachePadded<Counter>,
     /// The time of the handover of the latest chunk that a worker has begun.
@@ -117,25 +153,17 @@ pub(crate) struct ShardCounters {
     lateness: AtomicBuckets,
 }
 
-impl ShardCounters {
+impl StationCounters {
     pub(crate) fn new() -> Self {
-        let owed_from = Counter::new();
-        owed_from.set(u64::MAX);
         Self {
             turns: Counter::new(),
-            wakes: Counter::new(),
             stale: Counter::new(),
             handed_over: Counter::new(),
             handed_tickets: Counter::new(),
             queued_from: Counter::new(),
             tickets: Counter::new(),
             held_back: Counter::new(),
-            pin_refused: Counter::new(),
             put_off: Counter::new(),
-            owed_from,
-            stalls: Counter::new(),
-            takeovers: Counter::new(),
-            worst_stall_nanos: Counter::new(),
             fired: CachePadded::new(Counter::new()),
             begun: CachePadded::new(Counter::new()),
             begun_from: Counter::new(),
@@ -155,20 +183,6 @@ impl ShardCounters {
 
     pub(crate) fn add_busy(&self, time: Duration) {
         self.busy_nanos.add(nanos(time));
-    }
-
-    /// Notes the lateness of a stall. Called only by the shard's thread, which alone writes this counter.
-    pub(crate) fn note_stall(&self, late: Duration) {
-        self.worst_stall_nanos.raise(nanos(late));
-    }
-
-    pub(crate) fn worst_stall(&self) -> Duration {
-        Duration::from_nanos(self.worst_stall_nanos.get())
-    }
-
-    /// The time for which the shard has owed a turn.
-    pub(crate) fn behind(&self, now: Timestamp) -> Duration {
-        now - Timestamp::from_nanos(self.owed_from.get())
     }
 
     /// Counts due tickets that go to the workers in `chunks`.
@@ -245,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_queue_is_as_old_as_what_waits_in_it() {
-        let counters = ShardCounters::new();
+        let counters = StationCounters::new();
         assert_eq!(counters.waited(at(9)), Duration::ZERO);
         counters.hand_over(1, 2, at(10));
         counters.hand_over(1, 1, at(12));

@@ -1,12 +1,108 @@
-//! An engine without threads, driven by a manual clock.
+//! Shards and engines without threads, driven by a manual clock.
 
 use crate::clock::{Clock, ManualClock};
-use crate::engine::Core;
 use crate::handle::{Engine, Handle};
-use crate::shard::{Next, Shard};
-use crate::sync::StdArc;
+use crate::shard::Leading;
+use crate::shards::Shards;
 use crate::tick::Timestamp;
 use core::time::Duration;
+
+/// Shards without threads, whose time moves only when the program moves it: for tests of programs that have several
+/// engines, or that use `tourbillon::future`.
+///
+/// Engines attach to the shards by [`shards`](Self::shards), or by [`Shards::enter`] while the program calls code that
+/// uses the process's shards. The engines' handlers run inside [`advance`](Self::advance), on the calling thread.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::{Builder, Engine};
+///
+/// let mut shards = Builder::new().driven_shards()?;
+/// // This scope's engines are on these shards.
+/// let _scope = shards.shards().enter();
+/// let numbers = Engine::new(|timer| println!("{}", timer.payload + 1))?;
+/// let words = Engine::new(|timer| println!("{}", timer.payload))?;
+/// numbers.handle().schedule(Duration::from_secs(3_600), 16)?;
+/// words.handle().schedule(Duration::from_secs(3_600), "an hour later")?;
+/// shards.advance(Duration::from_secs(3_600));
+/// assert_eq!((numbers.handle().stats().fired, words.handle().stats().fired), (1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct DrivenShards {
+    shards: Shards,
+    clock: ManualClock,
+}
+
+impl DrivenShards {
+    pub(crate) fn new(shards: Shards, clock: ManualClock) -> Self {
+        Self { shards, clock }
+    }
+
+    /// The shards, to which engines attach.
+    #[must_use]
+    pub fn shards(&self) -> &Shards {
+        &self.shards
+    }
+
+    /// The clock that the shards run on.
+    #[must_use]
+    pub fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    /// Moves time on by `by`. The clock stops on the way at each tick at which a timer is due, so that each handler
+    /// sees the time of its own timer. A timer that a handler schedules fires too if it is due within `by`; a timer
+    /// with a zero delay fires one tick later.
+    pub fn advance(&mut self, by: Duration) {
+        self.advance_to(self.clock.now() + by);
+    }
+
+    /// Moves time on to `target`. If `target` has passed, the time stays where it is.
+    pub fn advance_to(&mut self, target: Timestamp) {
+        self.turn();
+        while let Some(due) = self.next_step().filter(|&due| due <= target) {
+            self.clock.set(due);
+            self.turn();
+        }
+        if self.clock.now() < target {
+            self.clock.set(target);
+            self.turn();
+        }
+    }
+
+    /// Fires the timers that are due now, without moving the time.
+    pub fn turn(&mut self) {
+        let now = self.clock.now();
+        self.lead_each(|mut led| led.work(now)).for_each(drop);
+    }
+
+    /// The moment at which a timer is due next, or an earlier moment where many timers have to be moved ahead of their
+    /// time.
+    pub fn next_expiry(&mut self) -> Option<Timestamp> {
+        self.lead_each(|mut led| led.next_due()).flatten().min()
+    }
+
+    /// The next moment after the present one at which to turn.
+    pub(crate) fn next_step(&mut self) -> Option<Timestamp> {
+        let tick = self.shards.owner().crew().settings().tick;
+        let next_tick = tick.start_of(tick.current_tick(self.clock.now()).saturating_add(1));
+        Some(self.next_expiry()?.max(next_tick)).filter(|&next| next > self.clock.now())
+    }
+
+    /// Calls `lead` with each shard in turn.
+    fn lead_each<R>(&mut self, lead: impl Fn(Leading<'_>) -> R) -> impl Iterator<Item = R> {
+        let shards = self.shards.owner().crew().shards().iter();
+        shards.filter_map(move |shard| {
+            // Taken only inside a handler that turns the shards in turn, which has no effect.
+            let mut led = shard.try_lead()?;
+            shard.admit_and_dismiss(&mut led);
+            Some(lead(led))
+        })
+    }
+}
 
 /// An engine without threads, whose time moves only when the program moves it: for tests, examples and simulations.
 ///
@@ -36,13 +132,12 @@ use core::time::Duration;
 #[must_use = "dropping an engine shuts it down"]
 pub struct DrivenEngine<T: Send + 'static> {
     engine: Engine<T>,
-    shards: Vec<Shard>,
-    clock: ManualClock,
+    driver: DrivenShards,
 }
 
 impl<T: Send + 'static> DrivenEngine<T> {
-    pub(crate) fn from_core(core: StdArc<Core<T>>, shards: Vec<Shard>, clock: ManualClock) -> Self {
-        Self { engine: Engine::from_core(core), shards, clock }
+    pub(crate) fn new(engine: Engine<T>, driver: DrivenShards) -> Self {
+        Self { engine, driver }
     }
 
     /// A handle to this engine. A handle does not keep the engine alive: see [`Engine::handle`].
@@ -52,57 +147,35 @@ impl<T: Send + 'static> DrivenEngine<T> {
         self.engine.handle()
     }
 
-    /// Moves time on by `by`. The clock stops on the way at each tick at which a timer is due, so that each handler
-    /// sees the time of its own timer. A timer that a handler schedules fires too if it is due within `by`; a timer
-    /// with a zero delay fires one tick later.
+    /// The shards of this engine, to which other engines may attach.
+    #[must_use]
+    pub fn shards(&self) -> &Shards {
+        self.driver.shards()
+    }
+
+    /// See [`DrivenShards::advance`].
     pub fn advance(&mut self, by: Duration) {
-        self.advance_to(self.clock.now() + by);
+        self.driver.advance(by);
     }
 
-    /// Moves time on to `target`. If `target` has passed, the time stays where it is.
+    /// See [`DrivenShards::advance_to`].
     pub fn advance_to(&mut self, target: Timestamp) {
-        self.turn();
-        while let Some(due) = self.next_step().filter(|&due| due <= target) {
-            self.clock.set(due);
-            self.turn();
-        }
-        if self.clock.now() < target {
-            self.clock.set(target);
-            self.turn();
-        }
+        self.driver.advance_to(target);
     }
 
-    /// Fires the timers that are due now, without moving the time.
+    /// See [`DrivenShards::turn`].
     pub fn turn(&mut self) {
-        let now = self.clock.now();
-        for shard in &mut self.shards {
-            // Drained once, so that a timer which a handler schedules for now fires in the next turn.
-            shard.drain();
-            while self.engine.handle().core().work(shard, now) == Next::Turn {}
-        }
+        self.driver.turn();
     }
 
-    /// The moment at which a timer is due next, or an earlier moment where many timers have to be moved ahead of their
-    /// time.
+    /// See [`DrivenShards::next_expiry`].
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
-        let tick = self.engine.handle().core().tick();
-        let due = self.shards.iter_mut().filter_map(|shard| {
-            shard.drain();
-            shard.next_due()
-        });
-        due.min().map(|due| tick.start_of(due))
-    }
-
-    /// The next moment after the present one at which to turn.
-    fn next_step(&mut self) -> Option<Timestamp> {
-        let tick = self.engine.handle().core().tick();
-        let next_tick = tick.start_of(tick.current_tick(self.clock.now()).saturating_add(1));
-        Some(self.next_expiry()?.max(next_tick)).filter(|&next| next > self.clock.now())
+        self.driver.next_expiry()
     }
 
     /// The clock that the engine runs on.
     #[must_use]
     pub fn clock(&self) -> &ManualClock {
-        &self.clock
+        self.driver.clock()
     }
 }

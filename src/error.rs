@@ -170,6 +170,15 @@ pub enum BuildError {
     },
     /// A thread could not be started.
     Thread(std::io::Error),
+    /// An option of shards was set for an engine on shards that are started.
+    NotOfAnEngine {
+        /// The builder's method.
+        option: &'static str,
+    },
+    /// The process's own shards were started before.
+    TooLate,
+    /// The shards were started before a fork, and their threads are in the parent process.
+    Forked,
 }
 
 impl fmt::Display for BuildError {
@@ -177,6 +186,16 @@ impl fmt::Display for BuildError {
         match self {
             Self::OutOfBounds { knob, value, bound } => write!(f, "{knob} is {value}, but must be {bound}"),
             Self::Thread(error) => write!(f, "a thread of the engine could not be started: {error}"),
+            Self::NotOfAnEngine { option } => {
+                write!(
+                    f,
+                    "{option} is an option of shards, and the engine is to be on shards that are started"
+                )
+            }
+            Self::TooLate => f.write_str("the process's shards were started before"),
+            Self::Forked => f.write_str(
+                "the shards were started before a fork, and their threads are in the parent process",
+            ),
         }
     }
 }
@@ -184,7 +203,7 @@ impl fmt::Display for BuildError {
 impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::OutOfBounds { .. } => None,
+            Self::OutOfBounds { .. } | Self::NotOfAnEngine { .. } | Self::TooLate | Self::Forked => None,
             Self::Thread(error) => Some(error),
         }
     }

@@ -1,19 +1,22 @@
 //! The engine as its users see it: the owner, the handles, and the argument of a handler.
 
-use crate::builder::Builder;
-use crate::engine::{self, BatchOutcome, Cancel, Core, Local, Moved, Payload, Refusal, Unfired, lend};
-use crate::error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind};
+use crate::engine::{
+    self, BatchOutcome, Cancel, Core, Handler, Local, Moved, Payload, Refusal, Settings, Unfired, lend,
+};
+use crate::error::{BatchError, RescheduleError, ScheduleError, ScheduleErrorKind};
 use crate::health::Health;
 use crate::producer::Producer;
+use crate::shard::Owner;
 use crate::stats::Stats;
 use crate::sync::{StdArc, thread};
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 use crate::timer::{Timer, TimerRef};
+use crate::trace;
 use core::fmt;
 use core::time::Duration;
 
-/// A running timer engine for payloads of type `T`: the owner of its threads.
+/// A running timer engine for payloads of type `T`: the owner of its timers.
 ///
 /// A program uses the engine through its [`handle`](Self::handle). Dropping the engine shuts it down and drops the
 /// payloads of timers that had not fired, however many handles there are. The handler itself and the workers are
@@ -41,13 +44,10 @@ pub struct Engine<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Engine<T> {
-    /// Starts an engine with the defaults of [`Builder`].
-    ///
-    /// # Errors
-    ///
-    /// Fails if the system refuses a thread.
-    pub fn new(handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static) -> Result<Self, BuildError> {
-        Builder::new().build(handler)
+    pub(crate) fn start(owner: &StdArc<Owner>, settings: Settings, handler: Handler<T>) -> Self {
+        let core = Core::start(owner, settings, handler);
+        trace::started(core.id(), core.stations().len(), core.tick().as_duration(), core.workers());
+        Self { handle: Handle { core } }
     }
 
     /// A handle to this engine, to be cloned for other threads. A handle does not keep the engine alive: once the
@@ -77,10 +77,6 @@ impl<T: Send + 'static> Engine<T> {
     #[must_use]
     pub fn handle(&self) -> &Handle<T> {
         &self.handle
-    }
-
-    pub(crate) fn from_core(core: StdArc<Core<T>>) -> Self {
-        Self { handle: Handle { core } }
     }
 }
 
@@ -391,7 +387,7 @@ impl<T: Send + 'static> Handle<T> {
     /// The number of shards.
     #[must_use]
     pub fn shards(&self) -> usize {
-        self.core.shards().len()
+        self.core.stations().len()
     }
 
     /// A producer for the calling thread's home shard. Its calls need no thread-local look-up.
@@ -505,8 +501,8 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
 /// Lets the shards run: yields in the first rounds, sleeps in later rounds. It does not park, since parking would take
 /// a token that another thread left for the caller; a `block_on` relies on that token.
 pub(crate) fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
-    for shard in core.shards() {
-        shard.parker.wake_if_asleep();
+    for station in core.stations() {
+        station.parker.wake_if_asleep();
     }
     if round < 16 {
         thread::yield_now();

@@ -103,18 +103,19 @@ impl fmt::Display for Health {
     }
 }
 
-/// The worst shard by `measure`, if its value is beyond the threshold.
+/// The worst shard by its `times`, if its time is beyond the threshold.
 fn worst<T: Send + 'static>(
     core: &Core<T>,
-    measure: impl Fn(&crate::counters::ShardCounters) -> Duration,
+    times: impl Iterator<Item = Duration>,
 ) -> Option<(usize, Duration)> {
-    let times = core.shards().iter().map(|shard| measure(&shard.counters)).enumerate();
-    times.max_by_key(|&(_, time)| time).filter(|&(_, time)| time > core.stall_after())
+    let worst = times.enumerate().max_by_key(|&(_, time)| time);
+    worst.filter(|&(_, time)| time > core.crew().settings().stall_after)
 }
 
 fn late<T: Send + 'static>(core: &Core<T>) -> Option<String> {
     let now = core.now();
-    let (shard, behind) = worst(core, |counters| counters.behind(now))?;
+    let shards = core.crew().shards();
+    let (shard, behind) = worst(core, shards.iter().map(|shard| shard.counters.behind(now)))?;
     let ticks = core.tick().whole_ticks(behind);
     let cause =
         if core.is_inline() { "a handler holds it up, or its core is busy" } else { "its core is busy" };
@@ -123,8 +124,9 @@ fn late<T: Send + 'static>(core: &Core<T>) -> Option<String> {
 
 fn workers_behind<T: Send + 'static>(core: &Core<T>) -> Option<String> {
     let now = core.now();
-    let (shard, waited) = worst(core, |counters| counters.waited(now))?;
-    let timers: u64 = core.shards().iter().map(|shard| shard.counters.waiting_tickets()).sum();
+    let stations = core.stations();
+    let (shard, waited) = worst(core, stations.iter().map(|station| station.counters.waited(now)))?;
+    let timers: u64 = stations.iter().map(|station| station.counters.waiting_tickets()).sum();
     let workers = match core.workers() {
         0 => "a worker".to_owned(),
         1 => "the one worker".to_owned(),

@@ -30,7 +30,8 @@
 //!  the ticket dies in the lane       sleep until the
 //!  or in the wheel                   next deadline
 //! ```
-//! [`Engine`] runs this pipeline on threads of its own. [`DrivenEngine`] runs it on a manual clock and one thread.
+//! [`Engine`]s, of any payloads, run this pipeline on the threads of a set of [`Shards`], which they share. Each engine has
+//! lanes and wheels of its own. [`DrivenShards`] run it on a manual clock and the caller's thread.
 //! [`wheel`] is the wheel alone. A [`Timer`] keeps a slot of its own; a program arms and disarms it any number of
 //! times, by a store and a load each.
 //!
@@ -135,8 +136,10 @@ mod driven;
 mod error;
 #[cfg(feature = "async")]
 pub mod future;
+mod global;
 mod handle;
 mod producer;
+mod shards;
 mod timer;
 
 // Floor 7: modules that are built on the public interface.
@@ -158,12 +161,13 @@ pub use self::{
     builder::Builder,
     clock::{Clock, ClockReport, ManualClock, MonotonicClock, OnStep, SystemClock},
     dispatch::{Executor, Job, PanicHook},
-    driven::DrivenEngine,
+    driven::{DrivenEngine, DrivenShards},
     engine::{Cancel, Unfired},
     error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind},
     handle::{Engine, Fired, Handle},
     health::{Condition, Health},
     producer::Producer,
+    shards::{Entered, Shards},
     stats::{Lateness, OwnedStats, Prometheus, ShardStats, Stats},
     timer::{ArmError, Armed, Disarm, Timer, TimerRef},
 };

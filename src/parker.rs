@@ -1,5 +1,9 @@
 //! The sleep of a shard, and the rule by which producers wake it.
 //!
+//! A shard serves several engines. Each engine's station at the shard has a parker, and the shard has one more: the
+//! shard's leader announces its sleep on all of them, with one fence, and parks once. So an engine that ends closes its
+//! own parkers, and a producer reads its own engine's parker only.
+//!
 //! A producer must wake the shard if its ticket is due before the shard would wake by itself, must not wake it
 //! otherwise, and only the first producer to notice should pay. One word holds the end of the shard's sleep; the
 //! producer compares.
@@ -16,7 +20,7 @@
 //! K1. Between a push and the moment when the pushed ticket is due, the shard looks at its lanes at least once.
 //!
 //! The shard announces its sleep, fences, drains its lanes once more, and sleeps only if no ticket it found is earlier
-//! than the announced moment ([`Parker::sleep`]). The producer pushes, fences, and reads the word. The two fences are
+//! than the announced moment ([`sleep`]). The producer pushes, fences, and reads the word. The two fences are
 //! ordered (`barrier`), so:
 //! - Case A, the producer's fence is first: the drain after the shard's fence sees the ticket.
 //! - Case B, the shard's fence is first: the producer reads the announced word, or a later one. If the ticket is
@@ -39,7 +43,7 @@
 //! |------|--------------------------|---------------------------|-------------------|-------|
 //! | F1   | `announce`, then a drain | a push, then `notify`     | both miss         | `shard::push_races_with_sleep`, `parker::push_races_with_park` |
 //! | F2   | `close`, then collect    | arm, push, then `notify`  | both miss         | `shutdown::schedule_races_with_shutdown` |
-//! | K2   | adopt, then `announce`   | `wake`, `close`           | an announcement without a thread to unpark | `parker::an_announcement_brings_its_thread` |
+//! | K2   | the sleeper's number, then `announce` | `wake`, `close`           | an announcement without a thread to unpark | `parker::an_announcement_brings_its_thread` |
 
 use crate::barrier::Barrier;
 use crate::roster::Roster;
@@ -64,7 +68,47 @@ pub(crate) enum Notified {
     Closed,
 }
 
-/// The sleep of one shard.
+/// A thread's sleep on several parkers.
+pub(crate) trait Sleep {
+    /// Calls `visit` for each parker on which the sleep is announced.
+    fn visit_parkers(&self, visit: impl FnMut(&Parker));
+
+    /// Drains the lanes once more. Returns whether no ticket in them is due before the announced moment (K1).
+    fn may_sleep(&mut self) -> bool;
+
+    /// Sleeps by [`park`]. Returns false if there was no need to.
+    fn park(&mut self) -> bool;
+}
+
+/// One sleep of thread `n` of the roster: announces the sleep until `until`, and parks if the thread may sleep.
+/// Withdraws the announcement afterwards. Returns whether the thread slept.
+///
+/// Another thread may sleep on the same parkers later. A wake that was meant for the earlier thread then wakes the
+/// later thread for nothing, and the later thread looks at the lanes anyway.
+pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
+    let mut announced = true;
+    sleep.visit_parkers(|parker| announced &= parker.announce(n, until));
+    // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
+    Barrier::new().heavy();
+    let slept = announced && sleep.may_sleep() && sleep.park();
+    sleep.visit_parkers(Parker::withdraw);
+    slept
+}
+
+/// Parks the calling thread until a parker is notified, or for `timeout`. May return early; the caller looks again.
+pub(crate) fn park(sleep: &impl Sleep, timeout: Option<Duration>) {
+    let mut is_disturbed = false;
+    sleep.visit_parkers(|parker| is_disturbed |= parker.is_disturbed());
+    if is_disturbed {
+        return;
+    }
+    match timeout {
+        Some(timeout) => park_timeout(timeout),
+        None => thread::park(),
+    }
+}
+
+/// The word by which the producers of one station wake a shard.
 #[derive(Debug)]
 pub(crate) struct Parker {
     wake_at: CachePadded<AtomicU64>,
@@ -86,41 +130,15 @@ impl Parker {
         }
     }
 
-    /// Makes the calling thread, number `n` of the roster, the one that sleeps here. Another thread may follow later. A
-    /// wake that was meant for the earlier thread then wakes the later thread for nothing, and the later thread looks
-    /// at the lanes anyway.
-    pub(crate) fn adopt_current_thread(&self, n: usize) {
-        self.roster.enter_current_thread(n);
+    /// Announces that thread `n` of the roster is going to sleep, and must be woken for deadlines before `until`. The
+    /// caller fences. Returns false if the engine was shut down.
+    fn announce(&self, n: usize, until: Option<Timestamp>) -> bool {
         // Ordering: Relaxed [K2]. The announcement hands the number over.
         self.sleeper.store(n as u64, Ordering::Relaxed);
-    }
-
-    /// One sleep of the shard: announces it, calls `may_sleep`, calls `park` if `may_sleep` returned true, and
-    /// withdraws the announcement. Returns the result of `park`, or false if `park` was not called.
-    ///
-    /// `may_sleep` drains the lanes once more, and returns whether no ticket in them is due before `until` (K1).
-    pub(crate) fn sleep(
-        &self,
-        until: Option<Timestamp>,
-        may_sleep: impl FnOnce() -> bool,
-        park: impl FnOnce() -> bool,
-    ) -> bool {
-        let slept = self.announce(until) && may_sleep() && park();
-        self.withdraw();
-        slept
-    }
-
-    /// Announces that the shard is going to sleep, and must be woken for deadlines before `until`. Returns false if the
-    /// engine was shut down.
-    fn announce(&self, until: Option<Timestamp>) -> bool {
         let until = until.map_or(UNTIL_WOKEN, |until| until.as_nanos().clamp(AWAKE + 1, UNTIL_WOKEN));
         // Ordering: Release [K2]. Pairs with `wake` and `close`: the thread that takes the announcement away finds the
         // thread to unpark. The fence orders the rest; a CAS because `close` must not be overwritten.
-        let announced =
-            self.wake_at.compare_exchange(AWAKE, until, Ordering::Release, Ordering::Relaxed).is_ok();
-        // Ordering: heavy fence [F1]: the announcement is before the drain that follows.
-        self.barrier.heavy();
-        announced
+        self.wake_at.compare_exchange(AWAKE, until, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Withdraws the announcement: the shard is awake again.
@@ -134,17 +152,11 @@ impl Parker {
         }
     }
 
-    /// Sleeps until unparked, or for `timeout`. May return early; the caller looks again.
-    pub(crate) fn park(&self, timeout: Option<Duration>) {
+    /// Whether the announcement was taken away.
+    fn is_disturbed(&self) -> bool {
         // Ordering: Relaxed. If other code on this thread, a clock perhaps, consumed the unpark, then this load sees
         // the stores that the waker made before the unpark.
-        if matches!(self.wake_at.load(Ordering::Relaxed), AWAKE | CLOSED) {
-            return;
-        }
-        match timeout {
-            Some(timeout) => park_timeout(timeout),
-            None => thread::park(),
-        }
+        matches!(self.wake_at.load(Ordering::Relaxed), AWAKE | CLOSED)
     }
 
     /// Wakes the shard if it sleeps longer than `deadline` allows. Called after a push.

@@ -45,11 +45,6 @@ impl Sleepers {
         Self { asleep: (0..words).map(|_| AtomicU64::new(0)).collect(), roster }
     }
 
-    /// Enters the calling thread as number `n` of the roster.
-    pub(crate) fn enter_current_thread(&self, n: usize) {
-        self.roster.enter_current_thread(n);
-    }
-
     /// Sleeps as thread `n`, which is on the roster, until it is woken. Does not sleep if there is work: `finds_work`
     /// looks once more.
     pub(crate) fn sleep_unless(&self, n: usize, finds_work: impl FnOnce() -> bool) {

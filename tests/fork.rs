@@ -6,7 +6,7 @@
 fn main() {
     use std::time::Duration;
     use tourbillon::{
-        ArmError, Builder, Cancel, Condition, Disarm, Fired, RescheduleError, ScheduleErrorKind,
+        ArmError, BuildError, Builder, Cancel, Condition, Disarm, Fired, RescheduleError, ScheduleErrorKind,
     };
 
     const HOUR: Duration = Duration::from_secs(3_600);
@@ -16,7 +16,11 @@ fn main() {
     engine.handle().schedule(HOUR, 3).expect("room");
     let timer = engine.handle().timer(4).expect("room");
     timer.arm(HOUR).expect("it runs");
+    let shards = Builder::new().shards(1).workers(1).start_shards().expect("shards");
     let status = in_child(move || {
+        let error = shards.engine().build(|_: Fired<'_, u32>| {}).expect_err("its threads are in the parent");
+        assert!(matches!(error, BuildError::Forked), "{error}");
+        drop(shards);
         assert!(engine.handle().is_forked() && engine.handle().is_shut_down());
         assert_eq!(engine.handle().health().condition, Condition::Forked);
         assert!(matches!(engine.handle().reschedule(moved, HOUR), Err(RescheduleError::Forked(2))));

@@ -33,9 +33,9 @@ const BESIDE_THE_DOORS: [(&str, &str, &str); 5] = [
     ("barrier.rs", "core::sync::atomic", "a fence for the compiler only, which loom does not have"),
     ("forks.rs", "std::sync::atomic::AtomicPtr", "a list in a static, which loom's cannot be"),
     (
-        "engine/mod.rs",
+        "shard/crew.rs",
         "std::sync::atomic::AtomicU64",
-        "numbers the engines from a static, which loom's cannot be",
+        "numbers the engines and crews from a static, which loom's cannot be",
     ),
 ];
 

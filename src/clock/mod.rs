@@ -23,6 +23,7 @@ pub(crate) use system::system_time;
 #[cfg(all(test, tourbillon_loom))]
 pub(crate) use upper::{AHEAD_NANOS, Source, UpperClock};
 
+use crate::sync::StdArc;
 use crate::tick::Timestamp;
 use core::time::Duration;
 
@@ -87,10 +88,11 @@ impl ClockReport {
     }
 }
 
-/// The clock as an engine holds it. The default clock is read without an indirect call.
+/// The clock as the shards and the engines hold it. The default clock is read without an indirect call.
+#[derive(Clone)]
 pub(crate) enum EngineClock {
     Monotonic(MonotonicClock),
-    Custom(Box<dyn Clock>),
+    Custom(StdArc<dyn Clock>),
 }
 
 impl EngineClock {

@@ -15,7 +15,7 @@ use rayon::ThreadPool;
 pub struct Job(Box<dyn FnOnce() + Send>);
 
 impl Job {
-    fn of<F: Fire>(errand: Errand<F>) -> Self {
+    fn of(errand: Errand) -> Self {
         Self(Box::new(move || errand.run()))
     }
 
@@ -59,17 +59,18 @@ impl<F: Fn(Job) + Send + Sync> Executor for F {
     }
 }
 
-/// The engine's choice of the threads that handlers run on.
+/// The choice of the threads that an engine's handlers run on. Clones are the same choice.
+#[derive(Clone)]
 pub(crate) enum Dispatcher {
     /// On the shard's own thread.
     Inline,
     /// On the caller's rayon pool.
     #[cfg(feature = "rayon")]
     Rayon(StdArc<ThreadPool>),
-    /// On the engine's own workers.
-    Own(Box<Workers>),
+    /// On the workers of the shards.
+    Own(StdArc<Workers>),
     /// On the threads that the caller's executor chooses.
-    Executor(Box<dyn Executor>),
+    Executor(StdArc<dyn Executor>),
 }
 
 impl Dispatcher {
@@ -78,7 +79,7 @@ impl Dispatcher {
         matches!(self, Self::Inline)
     }
 
-    /// The engine's own workers, if it has any.
+    /// The workers of the shards, if handlers run on them.
     pub(crate) fn own_workers(&self) -> Option<&Workers> {
         match self {
             Self::Own(workers) => Some(workers),
@@ -108,18 +109,18 @@ impl Dispatcher {
     }
 
     /// Sends a job for `handover`. Returns false if the executor panicked.
-    pub(crate) fn dispatch<F: Fire>(&self, fire: &StdArc<F>, handover: &StdArc<Handover>) -> bool {
+    pub(crate) fn dispatch(&self, engine: &StdArc<dyn Fire>, handover: &StdArc<Handover>) -> bool {
         match self {
             Self::Inline => {
-                handover.run(fire);
+                handover.run(engine);
                 true
             }
-            _ => self.send(Errand::new(handover, fire)),
+            _ => self.send(Errand::new(handover, engine)),
         }
     }
 
     /// Sends `errand` as a job. Returns false if the executor panicked.
-    pub(crate) fn send<F: Fire>(&self, errand: Errand<F>) -> bool {
+    pub(super) fn send(&self, errand: Errand) -> bool {
         match self {
             Self::Inline => errand.run(),
             #[cfg(feature = "rayon")]

@@ -17,7 +17,7 @@
 //! | H3   | a job's drop, `want_look`         | `take_look_wanted`, `look`    | the fact that no job waits       | `handover::a_job_that_is_dropped_is_sent_again` |
 //! | F1   | the last `take`, `made_room`      | held back, announced, `is_taken` | both miss                     | `handover::a_taken_handover_makes_room` |
 
-use super::{Dispatcher, Fire};
+use super::Fire;
 use crate::sync::{AtomicU32, Ordering, StdArc};
 use crate::tick::Timestamp;
 use crate::ticket::{Chunk, Ticket};
@@ -79,12 +79,20 @@ impl Handover {
         Self { shard, chunks: chunks.into_boxed_slice(), waiting_jobs: AtomicU32::new(0) }
     }
 
+    /// The shard that found the chunks due.
+    pub(crate) fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// The chunks with tickets that no worker has taken.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = &DueChunk> {
+        self.chunks.iter().filter(|chunk| !chunk.is_taken())
+    }
+
     /// Fires the tickets that no other worker takes.
-    pub(super) fn run<F: Fire>(&self, fire: &StdArc<F>) {
-        for chunk in self.chunks.iter().filter(|chunk| !chunk.is_taken()) {
-            fire.fire(self.shard, chunk);
-        }
-        fire.handover_taken(self.shard);
+    pub(super) fn run(&self, engine: &StdArc<dyn Fire>) {
+        StdArc::clone(engine).fire(self);
+        engine.handover_taken(self.shard);
     }
 
     fn len(&self) -> usize {
@@ -103,23 +111,30 @@ impl Handover {
 }
 
 /// One job for a handover, on its way through an executor, or run by the shard's leader.
-pub(crate) struct Errand<F: Fire> {
+pub(crate) struct Errand {
     handover: StdArc<Handover>,
-    fire: StdArc<F>,
+    engine: StdArc<dyn Fire>,
     begun: bool,
 }
 
-impl<F: Fire> Errand<F> {
-    pub(crate) fn new(handover: &StdArc<Handover>, fire: &StdArc<F>) -> Self {
+impl Errand {
+    pub(crate) fn new(handover: &StdArc<Handover>, engine: &StdArc<dyn Fire>) -> Self {
         // Ordering: Relaxed. A count that orders nothing.
         handover.waiting_jobs.fetch_add(1, Ordering::Relaxed);
-        Self { handover: StdArc::clone(handover), fire: StdArc::clone(fire), begun: false }
+        Self { handover: StdArc::clone(handover), engine: StdArc::clone(engine), begun: false }
+    }
+
+    /// Sends the errand as a job to the threads that the engine's handlers run on. Returns false if the executor
+    /// panicked.
+    pub(crate) fn send(self) -> bool {
+        let engine = StdArc::clone(&self.engine);
+        engine.dispatcher().send(self)
     }
 
     pub(crate) fn run(mut self) {
         self.begun = true;
         self.wait_no_longer();
-        self.handover.run(&self.fire);
+        self.handover.run(&self.engine);
     }
 
     fn wait_no_longer(&self) {
@@ -128,11 +143,11 @@ impl<F: Fire> Errand<F> {
     }
 }
 
-impl<F: Fire> Drop for Errand<F> {
+impl Drop for Errand {
     fn drop(&mut self) {
         if !self.begun {
             self.wait_no_longer();
-            self.fire.job_dropped(self.handover.shard);
+            self.engine.job_dropped(self.handover.shard);
         }
     }
 }
@@ -174,11 +189,11 @@ impl Underway {
 
     /// Sends one more worker to each handover that has tickets left and no job waiting: its workers are slow, or its
     /// job was dropped. Called once in a while, so that handovers which workers take at once are finished by then.
-    pub(crate) fn look<F: Fire>(&mut self, dispatcher: &Dispatcher, fire: &StdArc<F>) {
+    pub(crate) fn look(&mut self, engine: &StdArc<dyn Fire>) {
         self.forget_taken();
         for handover in self.handovers.iter().filter(|handover| !handover.has_waiting_jobs()) {
             // A panic here loses nothing: the next look finds no job waiting.
-            let _sent = dispatcher.dispatch(fire, handover);
+            let _sent = engine.dispatcher().dispatch(engine, handover);
         }
     }
 

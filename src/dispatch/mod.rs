@@ -23,10 +23,13 @@ pub(crate) use workers::Workers;
 
 use crate::sync::StdArc;
 
-/// The engine, which runs the handlers of due tickets.
+/// An engine, as the shards see it: it runs the handlers of due tickets.
 pub(crate) trait Fire: Send + Sync + 'static {
-    /// Fires the tickets that it can take from `chunk`.
-    fn fire(self: &StdArc<Self>, shard: usize, chunk: &DueChunk);
+    /// The threads that the handlers run on.
+    fn dispatcher(&self) -> &Dispatcher;
+
+    /// Fires the tickets of `handover` that no other worker takes.
+    fn fire(self: StdArc<Self>, handover: &Handover);
 
     /// Notes that every ticket of a handover was taken: the shard may hand over more.
     fn handover_taken(&self, shard: usize);

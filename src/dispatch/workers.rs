@@ -70,11 +70,6 @@ impl Workers {
         &self.watch
     }
 
-    /// Enters the calling thread as number `n` of the roster.
-    pub(crate) fn enter_current_thread(&self, n: usize) {
-        self.sleepers.enter_current_thread(n);
-    }
-
     /// The memory of the last watcher, for the caller, which has taken the watch.
     pub(crate) fn looks(&self) -> ModelledMutexGuard<'_, Looks> {
         self.looks.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,20 +1,15 @@
 //! Firing: how a worker handles a due chunk.
 
 use super::{Core, Due, Payload, lend};
-use crate::dispatch::{DueChunk, Fire};
+use crate::dispatch::{Dispatcher, DueChunk, Fire, Handover};
 use crate::parker::Notified;
+use crate::shard::Crew;
 use crate::slab::Magazine;
 use crate::state::Claim;
 use crate::state::owned::{AfterRun, Begin, End};
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
 use crate::ticket::{Posting, Ticket, TimerId};
-use core::cell::RefCell;
-
-thread_local! {
-    /// The engines whose handlers are on this thread's stack, outermost first.
-    static FIRING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-}
 
 /// A worker's stay in an engine, from the start of a chunk to its end.
 struct Session<'a, T: Send + 'static> {
@@ -26,14 +21,14 @@ struct Session<'a, T: Send + 'static> {
 impl<'a, T: Send + 'static> Session<'a, T> {
     fn begin(core: &'a Core<T>) -> Self {
         core.sessions.begin();
-        let _ = FIRING.try_with(|firing| firing.borrow_mut().push(core.id));
+        core.crew.begin_firing(core.id, core.dispatcher.is_inline());
         Self { core, vacated: Magazine::new() }
     }
 }
 
 impl<T: Send + 'static> Drop for Session<'_, T> {
     fn drop(&mut self) {
-        let _ = FIRING.try_with(|firing| firing.borrow_mut().pop());
+        self.core.crew.end_firing();
         let vacated = core::mem::replace(&mut self.vacated, Magazine::new());
         self.core.slots().give(vacated);
         if self.core.sessions.end() {
@@ -43,21 +38,24 @@ impl<T: Send + 'static> Drop for Session<'_, T> {
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// Whether a handler of this engine is on the calling thread's stack.
-    pub(super) fn is_firing_here(&self) -> bool {
-        FIRING.try_with(|firing| firing.borrow().contains(&self.id)).unwrap_or(false)
+    /// Whether a caller that waits for a handler could wait for itself, or for a thread that is not in this process.
+    /// The caller could wait for itself inside a handler, on a thread that leads a shard, and on a thread of a rayon
+    /// pool, which may be working on behalf of a handler.
+    pub(crate) fn must_not_wait_here(&self) -> bool {
+        self.is_forked()
+            || Crew::is_firing_here(self.id)
+            || self.crew.is_led_here()
+            || self.dispatcher.is_worker_here()
     }
 
-    /// Whether a caller that waits for a handler could wait for itself, or for a thread that is not in this process.
-    /// The caller could wait for itself inside a handler, and on a thread of a rayon pool, which may be working on
-    /// behalf of a handler.
-    pub(crate) fn must_not_wait_here(&self) -> bool {
-        self.is_forked() || self.is_firing_here() || self.dispatcher.is_worker_here()
+    /// Whether the calling thread may wait for a shard.
+    pub(crate) fn may_wait_for_shards(&self) -> bool {
+        !self.is_forked() && self.crew.may_wait_for_shards()
     }
 
     /// Runs a handler.
     fn call(self: &StdArc<Self>, shard: usize, due: Due<'_, T>) {
-        let counters = &self.shards[shard].counters;
+        let counters = &self.stations[shard].counters;
         counters.record_lateness(due.lateness);
         if !self.guarded.run(|| (self.handler)(due, self)) {
             counters.panics.add(1);
@@ -73,7 +71,7 @@ impl<T: Send + 'static> Core<T> {
         due_at: DueAt,
     ) -> bool {
         let Ticket { index, stamp, .. } = ticket;
-        let counters = &self.shards[due_at.shard].counters;
+        let counters = &self.stations[due_at.shard].counters;
         let control = self.slots().control(index);
         match control.claim(stamp, due_at.come) {
             Claim::Won { generation, deadline } => {
@@ -101,7 +99,7 @@ impl<T: Send + 'static> Core<T> {
     /// true if the handler ran.
     fn fire_owned(self: &StdArc<Self>, session: &mut Session<'_, T>, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
-        let counters = &self.shards[due_at.shard].counters;
+        let counters = &self.stations[due_at.shard].counters;
         let (control, pin) = (self.slots().control(index), self.slots().pin(index));
         // Decided by the verdict, not by the start of the ticket's tick: the deadline may have been set after the clock
         // stepped back.
@@ -186,16 +184,29 @@ struct DueAt {
 }
 
 impl<T: Send + 'static> Fire for Core<T> {
+    fn dispatcher(&self) -> &Dispatcher {
+        &self.dispatcher
+    }
+
     fn handover_taken(&self, shard: usize) {
-        self.shards[shard].made_room();
+        self.stations[shard].made_room();
     }
 
     fn job_dropped(&self, shard: usize) {
-        self.shards[shard].want_look();
+        self.stations[shard].want_look();
     }
 
-    fn fire(self: &StdArc<Self>, shard: usize, chunk: &DueChunk) {
-        let counters = &self.shards[shard].counters;
+    fn fire(self: StdArc<Self>, handover: &Handover) {
+        for chunk in handover.chunks() {
+            self.fire_chunk(handover.shard(), chunk);
+        }
+    }
+}
+
+impl<T: Send + 'static> Core<T> {
+    fn fire_chunk(self: &StdArc<Self>, shard: usize, chunk: &DueChunk) {
+        let tick = self.tick();
+        let counters = &self.stations[shard].counters;
         let mut session = Session::begin(self);
         for ticket in chunk.tickets() {
             self.slab.prefetch(ticket.index);
@@ -208,7 +219,7 @@ impl<T: Send + 'static> Fire for Core<T> {
             if is_first {
                 counters.begin_chunk(chunk.handed_over());
             }
-            let come = verdict.max(self.tick.start_of(ticket.tick));
+            let come = verdict.max(tick.start_of(ticket.tick));
             let due_at = DueAt { shard, now, verdict, come };
             let ran = if ticket.is_owned() {
                 self.fire_owned(&mut session, ticket, due_at)

@@ -30,7 +30,7 @@ impl Local {
         Self {
             engine: core.id,
             home,
-            lane: core.shards[home].inbox.register(),
+            lane: core.stations[home].inbox.register(),
             magazines: Magazines::new(),
             moored: None,
             slots: StdArc::downgrade(core.slab.slots()),
@@ -57,8 +57,6 @@ thread_local! {
     static FRONT: Cell<Option<Part>> = const { Cell::new(None) };
     /// The thread's parts of other engines.
     static OTHERS: Others = const { Others(RefCell::new(Vec::new())) };
-    /// The engine to which the calling thread belongs.
-    static THREAD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 /// A part, on cache lines of its own: its thread writes to the part with each call.
@@ -151,11 +149,11 @@ fn find<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
 /// The shard to which the calling thread's timers go from now on. In an engine without threads it is the first shard,
 /// since the outcome must not depend on a core.
 pub(crate) fn home_of_current_thread<T: Send + 'static>(core: &Core<T>) -> usize {
-    if !core.has_threads() {
+    if !core.crew.has_threads() {
         return 0;
     }
-    let chosen: Vec<u64> = core.shards.iter().map(|shard| shard.inbox.registered()).collect();
-    home(affinity::current_core(), &core.cores, &chosen)
+    let chosen: Vec<u64> = core.stations.iter().map(|station| station.inbox.registered()).collect();
+    home(affinity::current_core(), &core.crew.settings().cores, &chosen)
 }
 
 /// The shard that threads have `chosen` least often among the shards that are pinned to core `here`, or among all
@@ -165,21 +163,6 @@ fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
     let least = |shard: &usize| chosen[*shard];
     let shards = 0..chosen.len();
     shards.clone().filter(is_here).min_by_key(least).or_else(|| shards.min_by_key(least)).unwrap_or(0)
-}
-
-/// Marks the calling thread as a thread of this engine.
-pub(crate) fn mark_engine_thread(engine: u64) {
-    THREAD_OF.set(Some(engine));
-}
-
-impl<T: Send + 'static> Core<T> {
-    /// Whether the calling thread may wait for a shard: not if it leads a shard, nor if no thread leads one. Inside a
-    /// handler that workers run, the thread leads no shard: another thread takes over its shard.
-    pub(crate) fn may_wait_for_shards(&self) -> bool {
-        let is_own_thread = THREAD_OF.try_with(Cell::get).ok().flatten() == Some(self.id);
-        self.has_threads()
-            && (!is_own_thread || (self.dispatcher.own_workers().is_some() && self.is_firing_here()))
-    }
 }
 
 #[cfg(all(test, not(tourbillon_loom)))]

@@ -18,25 +18,21 @@ mod owned;
 mod shutdown;
 
 pub(crate) use anchor::Anchor;
-pub(crate) use local::{Local, home_of_current_thread, lend, mark_engine_thread};
+pub(crate) use local::{Local, home_of_current_thread, lend};
 pub(crate) use owned::{OwnedSlot, Rearmed, disarm, put_off};
 pub use shutdown::Unfired;
 
-use crate::barrier;
 use crate::clock::{ClockReport, EngineClock};
 use crate::counters::{Counter, Refusals};
-use crate::dispatch::{Dispatcher, Guarded, Workers};
+use crate::dispatch::{Dispatcher, Fire, Guarded};
 use crate::forks::{self, Watch};
 use crate::inbox::{Lane, Pushed};
 use crate::parker::Notified;
-use crate::roster::Roster;
-use crate::scheduling::{Scheduling, SchedulingRefusals};
 use crate::sessions::Sessions;
-use crate::shard::{self, Crew, Outlet, Pulse, Seat, Shard, ShardShared};
-use crate::signals::Blocked;
+use crate::shard::{Crew, Owner, Presence, Station, StationShared, next_id};
 use crate::slab::{Slab, Slots};
 use crate::state::{self, Control};
-use crate::sync::{AtomicBool, Condvar, Mutex, OnceLock, Ordering, StdArc, thread};
+use crate::sync::{AtomicBool, Condvar, Mutex, OnceLock, Ordering, StdArc};
 use crate::tick::{TickLength, Timestamp};
 use crate::ticket::{Posting, TimerId};
 use crate::trace;
@@ -139,20 +135,20 @@ impl<T> Cancel<T> {
     }
 }
 
-/// Everything that an engine's threads share.
+/// An engine, as its handles and the threads that serve it share it.
 pub(crate) struct Core<T> {
     id: u64,
     slab: Slab<T>,
-    shards: Box<[StdArc<ShardShared>]>,
-    cores: Box<[usize]>,
-    tick: TickLength,
+    /// The engine's station at each shard.
+    stations: Box<[StdArc<StationShared>]>,
     clock: EngineClock,
     dispatcher: Dispatcher,
     handler: Handler<T>,
     guarded: Guarded,
-    stall_after: Duration,
-    scheduling: Scheduling,
-    refusals: StdArc<SchedulingRefusals>,
+    crew: StdArc<Crew>,
+    /// The crew's owner, until the engine is shut down.
+    owner: Mutex<Option<StdArc<Owner>>>,
+    presence: StdArc<Presence>,
     /// Calls that found no slot, and calls that found no room in their lane.
     engine_full: Refusals,
     lane_full: Refusals,
@@ -168,58 +164,63 @@ pub(crate) struct Core<T> {
     waker_of: OnceLock<fn(&T) -> Option<Waker>>,
     /// The anchors by which the owned timers of each thread hold the core.
     anchors: StdArc<Anchors>,
-    threads: Mutex<Vec<thread::JoinHandle<()>>>,
-    /// Whether this process is the child of a fork, where the engine has no threads.
+    /// Whether this process is the child of a fork, where no thread serves the engine.
     forked: AtomicBool,
     forks: OnceLock<Watch>,
-    /// Held by the shutdown that joins the threads, so that another shutdown waits until the threads have ended.
-    ending: Mutex<()>,
 }
 
 /// The settings of an engine, with the builder's defaults filled in.
 pub(crate) struct Settings {
-    pub(crate) tick: Duration,
-    pub(crate) shards: usize,
-    /// The core of each shard; empty if shards are not pinned.
-    pub(crate) cores: Box<[usize]>,
     pub(crate) capacity: u32,
     pub(crate) lane_capacity: u64,
-    pub(crate) clock: EngineClock,
-    pub(crate) roster: StdArc<Roster>,
+    /// The threads that handlers run on.
     pub(crate) dispatcher: Dispatcher,
     pub(crate) guarded: Guarded,
-    pub(crate) stall_after: Duration,
-    pub(crate) scheduling: Scheduling,
-    pub(crate) refusals: StdArc<SchedulingRefusals>,
 }
 
-fn next_engine_id() -> u64 {
-    use std::sync::atomic::AtomicU64;
-    // Outside the models' reach: an id is only compared.
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+impl Settings {
+    pub(crate) const DEFAULT_CAPACITY: u32 = 1 << 24;
+    pub(crate) const DEFAULT_LANE_CAPACITY: u64 = 1 << 16;
+
+    /// The builder's defaults.
+    #[cfg(feature = "async")]
+    pub(crate) fn by_default(dispatcher: Dispatcher) -> Self {
+        let (capacity, lane_capacity) = (Self::DEFAULT_CAPACITY, Self::DEFAULT_LANE_CAPACITY);
+        Self { capacity, lane_capacity, dispatcher, guarded: Guarded::new(None) }
+    }
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// Makes an engine and the private sides of its shards. Each shard is to be driven by one thread, or by hand.
-    #[expect(clippy::cast_possible_truncation, reason = "the builder bounds the tick to an hour")]
-    pub(crate) fn new(settings: Settings, handler: Handler<T>) -> (StdArc<Self>, Vec<Shard>) {
-        let shards = (0..settings.shards)
-            .map(|_| StdArc::new(ShardShared::new(settings.lane_capacity, &settings.roster)))
-            .collect();
-        let core = Self {
-            id: next_engine_id(),
-            slab: Slab::new(settings.capacity, settings.clock.now()),
-            shards,
-            cores: settings.cores,
-            tick: TickLength::from_nanos(settings.tick.as_nanos() as u64),
-            clock: settings.clock,
+    /// Makes an engine on a crew's shards, and adds its stations to them.
+    pub(crate) fn start(owner: &StdArc<Owner>, settings: Settings, handler: Handler<T>) -> StdArc<Self> {
+        let core = StdArc::new(Self::new(StdArc::clone(owner.crew()), settings, handler));
+        *ignore_poison(core.owner.lock()) = Some(StdArc::clone(owner));
+        if core.crew.has_threads() {
+            let child = StdArc::downgrade(&core);
+            let action = move || drop(child.upgrade().inspect(|core| core.enter_child()));
+            core.forks.get_or_init(|| forks::watch(Box::new(action)));
+        }
+        core.crew.join(core.make_stations());
+        if core.crew.is_forked() {
+            core.enter_child();
+        }
+        core
+    }
+
+    pub(crate) fn new(crew: StdArc<Crew>, settings: Settings, handler: Handler<T>) -> Self {
+        let clock = crew.settings().clock.clone();
+        let station = |_| StdArc::new(StationShared::new(settings.lane_capacity, &crew.settings().roster));
+        Self {
+            id: next_id(),
+            slab: Slab::new(settings.capacity, clock.now()),
+            stations: (0..crew.shards().len()).map(station).collect(),
+            clock,
             dispatcher: settings.dispatcher,
             handler,
             guarded: settings.guarded,
-            stall_after: settings.stall_after,
-            scheduling: settings.scheduling,
-            refusals: settings.refusals,
+            presence: Presence::of(crew.shards().len()),
+            crew,
+            owner: Mutex::new(None),
             engine_full: Refusals::new(),
             lane_full: Refusals::new(),
             sessions: Sessions::new(),
@@ -228,78 +229,19 @@ impl<T: Send + 'static> Core<T> {
             clone_payload: OnceLock::new(),
             waker_of: OnceLock::new(),
             anchors: Anchors::new(),
-            threads: Mutex::new(Vec::new()),
             forked: AtomicBool::new(false),
             forks: OnceLock::new(),
-            ending: Mutex::new(()),
+        }
+    }
+
+    fn make_stations(self: &StdArc<Self>) -> Vec<Station> {
+        let time = (self.tick(), self.clock.true_now());
+        let station = |(shard, shared): (usize, &StdArc<StationShared>)| {
+            let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(self);
+            let slots = StdArc::clone(self.slab.slots());
+            Station::new(shard, (engine, &self.presence), StdArc::clone(shared), slots, time)
         };
-        let shards = core.make_shards();
-        (StdArc::new(core), shards)
-    }
-
-    /// Makes the private sides of the shards. To be called once: a shard is the only reader of its inbox.
-    fn make_shards(&self) -> Vec<Shard> {
-        let (slots, now) = (self.slab.slots(), self.clock.true_now());
-        self.shards
-            .iter()
-            .enumerate()
-            .map(|(index, shared)| {
-                Shard::new(index, StdArc::clone(shared), StdArc::clone(slots), self.tick, now)
-            })
-            .collect()
-    }
-
-    /// Starts a thread for each shard and each worker.
-    pub(crate) fn start(self: &StdArc<Self>, shards: Vec<Shard>) -> std::io::Result<()> {
-        let core = StdArc::downgrade(self);
-        let action = move || drop(core.upgrade().inspect(|core| core.enter_child()));
-        self.forks.get_or_init(|| forks::watch(Box::new(action)));
-        let _no_signals = Blocked::new();
-        if barrier::wants_registration() {
-            // Without the registration the light sides go on fencing, which is slower and as correct.
-            let _refused = thread::Builder::new().name("tb-barrier".to_owned()).spawn(barrier::register);
-        }
-        let seats: StdArc<[Seat]> =
-            shards.into_iter().enumerate().map(|(index, shard)| self.seat(index, shard)).collect();
-        for me in 0..seats.len() + self.own_workers() {
-            let name = match me.checked_sub(seats.len()) {
-                None => format!("tb-shard-{me}"),
-                Some(worker) => format!("tb-worker-{worker}"),
-            };
-            let (core, seats) = (StdArc::clone(self), StdArc::clone(&seats));
-            let thread = thread::Builder::new().name(name).spawn(move || core.serve(&seats, me))?;
-            self.lock_threads().push(thread);
-        }
-        for shard in &self.shards {
-            let stepped = StdArc::downgrade(shard);
-            self.clock.as_dyn().subscribe(Box::new(move || {
-                stepped.upgrade().inspect(|shard| shard.parker.wake_if_asleep()).is_some()
-            }));
-        }
-        Ok(())
-    }
-
-    fn seat(&self, index: usize, shard: Shard) -> Seat {
-        let shared = StdArc::clone(&self.shards[index]);
-        let pulse = Pulse::new(self.id, index, self.tick, self.stall_after, shared);
-        Seat::new(shard, pulse, self.cores.get(index).copied())
-    }
-
-    /// Runs thread `me` of the engine until the shutdown.
-    fn serve(self: &StdArc<Self>, seats: &[Seat], me: usize) {
-        mark_engine_thread(self.id);
-        self.scheduling.apply_here(&self.refusals);
-        Crew { seats, clock: &self.clock, dispatcher: &self.dispatcher, fire: self }.serve(me);
-    }
-
-    /// The number of threads that the engine has for its own workers.
-    fn own_workers(&self) -> usize {
-        self.dispatcher.own_workers().map_or(0, Workers::count)
-    }
-
-    /// Works at `now` on the tickets that are in the wheel of a shard without a thread.
-    pub(crate) fn work(self: &StdArc<Self>, shard: &mut Shard, now: Timestamp) -> shard::Next {
-        shard.work(now, &mut Outlet::new(&self.dispatcher, self))
+        self.stations.iter().enumerate().map(station).collect()
     }
 
     /// The present moment from which deadlines are counted.
@@ -326,11 +268,17 @@ impl<T: Send + 'static> Core<T> {
     }
 
     pub(crate) fn tick(&self) -> TickLength {
-        self.tick
+        self.crew.settings().tick
     }
 
-    pub(crate) fn shards(&self) -> &[StdArc<ShardShared>] {
-        &self.shards
+    /// The shards and the threads that serve the engine.
+    pub(crate) fn crew(&self) -> &Crew {
+        &self.crew
+    }
+
+    /// The engine's stations, in the order of the shards.
+    pub(crate) fn stations(&self) -> &[StdArc<StationShared>] {
+        &self.stations
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -351,16 +299,6 @@ impl<T: Send + 'static> Core<T> {
         self.slots().capacity()
     }
 
-    /// The delay beyond which a shard counts as stalled.
-    pub(crate) fn stall_after(&self) -> Duration {
-        self.stall_after
-    }
-
-    /// The numbers of threads that the system would not schedule as they asked.
-    pub(crate) fn scheduling_refusals(&self) -> &SchedulingRefusals {
-        &self.refusals
-    }
-
     /// Calls that found no slot.
     pub(crate) fn engine_full(&self) -> &Refusals {
         &self.engine_full
@@ -371,12 +309,8 @@ impl<T: Send + 'static> Core<T> {
         &self.lane_full
     }
 
-    pub(crate) fn has_threads(&self) -> bool {
-        !self.is_forked() && !self.lock_threads().is_empty()
-    }
-
     pub(crate) fn is_shut_down(&self) -> bool {
-        self.shards[0].parker.is_closed()
+        self.stations[0].parker.is_closed()
     }
 
     /// Whether this process is the child of a fork, and the engine was built before the fork.
@@ -390,11 +324,8 @@ impl<T: Send + 'static> Core<T> {
     fn enter_child(&self) {
         // Ordering: Relaxed. There is one thread.
         self.forked.store(true, Ordering::Relaxed);
-        for shard in &self.shards {
-            shard.parker.close_in_child();
-        }
-        if let Some(workers) = self.dispatcher.own_workers() {
-            workers.close_in_child();
+        for station in &self.stations {
+            station.parker.close_in_child();
         }
         if self.totals().owned() > 0 {
             self.shut_owned_in_child();
@@ -497,13 +428,13 @@ impl<T: Send + 'static> Core<T> {
     #[inline]
     fn notify(&self, local: &Local, pushed: Pushed, deadline: Timestamp) -> Notified {
         let deadline = if pushed == Pushed::Crowding { Timestamp::ZERO } else { deadline };
-        self.shards[local.home].parker.notify(deadline)
+        self.stations[local.home].parker.notify(deadline)
     }
 
     /// Refuses a timer because the lane is full. Wakes a sleeping shard, so that the shard drains the lane.
     #[cold]
     fn refuse_for_want_of_room(&self, local: &Local) -> Refusal {
-        self.shards[local.home].parker.wake_if_asleep();
+        self.stations[local.home].parker.wake_if_asleep();
         if self.is_shut_down() {
             return self.why_closed();
         }
@@ -609,7 +540,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     fn lanes(&self) -> impl Iterator<Item = &Lane> {
-        self.shards.iter().flat_map(|shard| shard.inbox.lanes())
+        self.stations.iter().flat_map(|station| station.inbox.lanes())
     }
 
     /// Armings of owned timers that posted a ticket.
@@ -621,8 +552,8 @@ impl<T: Send + 'static> Core<T> {
     /// that no difference is negative because the counters are read at different instants.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals { returned: self.returned.get(), ..Totals::default() };
-        for shard in &self.shards {
-            totals.fired += shard.counters.fired.get();
+        for station in &self.stations {
+            totals.fired += station.counters.fired.get();
         }
         for lane in self.lanes() {
             let (made, unmade) = lane.made_and_unmade();
@@ -637,17 +568,13 @@ impl<T: Send + 'static> Core<T> {
     /// Asks the shards to sweep when stale tickets outnumber the live timers.
     #[cold]
     fn consider_a_sweep(&self) {
-        let tickets: u64 = self.shards.iter().map(|shard| shard.counters.tickets.get()).sum();
+        let tickets: u64 = self.stations.iter().map(|station| station.counters.tickets.get()).sum();
         let totals = self.totals();
         if tickets > 2 * (totals.pending() + totals.owned()) + STALE_SLACK {
-            for shard in &self.shards {
-                shard.want_sweep();
+            for station in &self.stations {
+                station.want_sweep();
             }
         }
-    }
-
-    fn lock_threads(&self) -> crate::sync::MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
-        ignore_poison(self.threads.lock())
     }
 }
 
@@ -680,6 +607,6 @@ pub(crate) fn ignore_poison<G>(result: Result<G, crate::sync::PoisonError<G>>) -
 
 impl<T> core::fmt::Debug for Core<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Core").field("id", &self.id).field("tick", &self.tick).finish_non_exhaustive()
+        f.debug_struct("Core").field("id", &self.id).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,8 @@
 //! The end of an engine: every timer that was scheduled is fired, cancelled or returned.
 //!
-//! 1. The sessions are stopped: workers take no further ticket. Every parker is closed: schedulers find it closed.
-//! 2. The shards' threads are joined, and running handlers are awaited.
+//! 1. The sessions are stopped: workers take no further ticket. The parkers of the engine's stations are closed:
+//!    schedulers find them closed, and the shards' leaders drop the stations.
+//! 2. The end of the stations is awaited, and running handlers are.
 //! 3. The first shutdown evicts every slot that is still armed, and returns the payloads. Owned timers are shut: they
 //!    stay with their handles, and are armed no more. Tasks that wait for owned timers are woken, and find the timers
 //!    shut. A later shutdown waits for the eviction, and evicts nothing (`sessions`, E1).
@@ -9,6 +10,8 @@
 //! A scheduler that races with the shutdown either sees its parker closed and takes its timer back, or has armed the
 //! timer before the eviction looks at it (`parker`, F2). If both see the timer, one CAS decides. A scheduler that loses
 //! the CAS knows that the only eviction has the payload.
+//!
+//! Other engines on the same shards go on. If no engine and no handle uses the shards any more, their threads end.
 //!
 //! Inside a handler, or on a thread of the rayon pool that runs handlers, the shutdown does not wait: the handler would
 //! wait for itself. Running handlers then end by themselves, and no further handler begins.
@@ -48,7 +51,7 @@ impl<T: Send + 'static> Core<T> {
         if may_wait {
             self.await_quiet();
         }
-        match right {
+        let unfired = match right {
             Some(right) => self.end(right),
             None => {
                 if may_wait {
@@ -56,30 +59,33 @@ impl<T: Send + 'static> Core<T> {
                 }
                 Vec::new()
             }
-        }
+        };
+        self.leave_crew(may_wait);
+        unfired
+    }
+
+    /// Gives up the engine's share in the crew. If it was the last one, the crew's threads end; a caller that may wait
+    /// returns when they have ended.
+    fn leave_crew(&self, may_wait: bool) {
+        let owner =
+            if may_wait { Some(ignore_poison(self.owner.lock())) } else { self.owner.try_lock().ok() };
+        drop(owner.and_then(|mut owner| owner.take()));
     }
 
     /// Stops the workers and refuses schedulers. The first call gets the right to evict.
     pub(crate) fn stop(&self) -> Option<EvictionRight> {
         let right = self.sessions.stop();
-        for shard in &self.shards {
-            shard.parker.close();
+        for station in &self.stations {
+            station.parker.close();
         }
-        if let Some(workers) = self.dispatcher.own_workers() {
-            workers.close();
-        }
+        self.crew.dismiss_if_driven();
         self.anchors.close();
         right
     }
 
     fn await_quiet(&self) {
-        let _one_at_a_time = ignore_poison(self.ending.lock());
         if self.may_wait_for_shards() {
-            let threads = core::mem::take(&mut *self.lock_threads());
-            for thread in threads {
-                // Even if a clock of the user's has panicked on that thread, the timers of its shard are returned.
-                self.guarded.run(|| drop(thread.join()));
-            }
+            self.presence.await_end();
         }
         self.wait_until(Sessions::is_quiet);
     }

@@ -1,8 +1,8 @@
 //! Timers to await: [`sleep`], [`timeout`], [`interval`], on any executor.
 //!
-//! The functions of this module use one engine for the whole process, which starts with the first call. A program may
-//! also have an engine of its own, whose handle has the same functions as methods: [`Builder::build_async`] makes such
-//! an engine, and [`Builder::build_driven_async`] makes one on a manual clock, for tests.
+//! The functions of this module use the [current](Shards::current) shards: the process's own, which start with the first
+//! call, or those that the calling thread has [entered](Shards::enter). [`Shards::futures`] has the same functions as
+//! methods. A program may also have an engine for futures with threads of its own ([`Builder::build_async`]).
 //!
 //! A future that was never polled has cost a clock read. A future that is dropped is disarmed. The shard's own thread
 //! wakes a task, and holds nothing meanwhile. A task that moves is woken by the waker of its last poll.
@@ -56,6 +56,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod block_on;
 mod interval;
 mod sleep;
 mod timeout;
@@ -65,10 +66,13 @@ pub use sleep::{ShutDown, Sleep};
 pub use timeout::{Elapsed, ReusableTimeout, Timeout, Within};
 
 use crate::builder::Builder;
+use crate::dispatch::Dispatcher;
 use crate::driven::DrivenEngine;
-use crate::engine::{Core, Due, Handler, Payload};
+use crate::engine::{Core, Due, Handler, Payload, Settings};
 use crate::error::BuildError;
+use crate::global;
 use crate::handle::{Engine, Handle};
+use crate::shards::{self, Shards};
 use crate::sync::{OnceLock, StdArc};
 use crate::tick::Timestamp;
 use crate::waker::WakerCell;
@@ -105,6 +109,32 @@ fn take_waker(wakeup: &Wakeup) -> Option<Waker> {
     wakeup.cell.take()
 }
 
+fn waking_at_shutdown(engine: Engine<Wakeup>) -> Engine<Wakeup> {
+    engine.handle().core().wake_at_shutdown(take_waker);
+    engine
+}
+
+/// An engine for futures on these shards.
+fn engine_on(shards: &Shards) -> Engine<Wakeup> {
+    let settings = Settings::by_default(Dispatcher::Inline);
+    waking_at_shutdown(Engine::start(shards.owner(), settings, wake_up()))
+}
+
+impl Shards {
+    /// The engine for futures on these shards: `sleep`, `timeout` and `interval` are methods of the returned handle. The
+    /// shards' own threads wake the tasks.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1). The first call makes the engine.
+    #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "no other layer puts an object there")]
+    pub fn futures(&self) -> &Handle<Wakeup> {
+        let layer = self.layer(|| Box::new(engine_on(self)));
+        layer.downcast_ref::<Engine<Wakeup>>().expect("no other layer").handle()
+    }
+}
+
 impl Builder {
     /// Starts an engine for futures. The shards' threads wake the tasks; the builder's settings of workers and executor
     /// do not apply.
@@ -113,9 +143,7 @@ impl Builder {
     ///
     /// Fails as [`build`](Self::build) does.
     pub fn build_async(self) -> Result<Engine<Wakeup>, BuildError> {
-        let engine = self.inline().build_with(wake_up())?;
-        engine.handle().core().wake_at_shutdown(take_waker);
-        Ok(engine)
+        Ok(waking_at_shutdown(self.inline().build_with(wake_up())?))
     }
 
     /// Makes an engine for futures without threads, on a manual clock: see [`build_driven`](Self::build_driven).
@@ -176,19 +204,28 @@ impl Handle<Wakeup> {
     }
 }
 
-/// The process's own engine, which starts with the first call: for functions that take a handle, and for the engine's
-/// statistics.
+/// The process's own engine for futures, on the process's own [`Shards`]: for functions that take a handle, and for the
+/// engine's statistics.
 ///
 /// # Panics
 ///
-/// This function and all other functions of this module panic if the system refuses the threads of that engine.
+/// This function and all other functions of this module panic if the process's shards are not started yet and the system
+/// refuses a thread.
 pub fn global() -> &'static Handle<Wakeup> {
-    static GLOBAL: OnceLock<Engine<Wakeup>> = OnceLock::new();
-    let engine = GLOBAL.get_or_init(|| match Builder::new().build_async() {
-        Ok(engine) => engine,
-        Err(error) => panic!("the engine for futures could not be started: {error}"),
-    });
-    engine.handle()
+    static GLOBAL: OnceLock<&'static Handle<Wakeup>> = OnceLock::new();
+    GLOBAL.get_or_init(|| match global::shards() {
+        Ok(shards) => shards.futures(),
+        Err(error) => panic!("the process's shards could not be started: {error}"),
+    })
+}
+
+/// The engine for futures on the current shards.
+#[inline]
+fn current() -> Source {
+    match shards::entered() {
+        Some(shards) => Source::Given(shards.futures().clone()),
+        None => Source::Global(global()),
+    }
 }
 
 /// The present moment on the clock of the process's engine for futures.
@@ -198,7 +235,7 @@ pub fn global() -> &'static Handle<Wakeup> {
 /// Panics as [`global`] does.
 #[must_use]
 pub fn now() -> Timestamp {
-    global().now()
+    current().handle().now()
 }
 
 /// Completes `delay` from now, or later; never earlier. See [`Sleep`].
@@ -207,7 +244,9 @@ pub fn now() -> Timestamp {
 ///
 /// Panics as [`global`] does.
 pub fn sleep(delay: Duration) -> Sleep {
-    sleep_until(now() + delay)
+    let source = current();
+    let deadline = source.handle().now() + delay;
+    Sleep::new(source, deadline)
 }
 
 /// Completes at `deadline`, on the clock of [`now`], or later; never earlier. See [`Sleep`].
@@ -216,7 +255,7 @@ pub fn sleep(delay: Duration) -> Sleep {
 ///
 /// Panics as [`global`] does.
 pub fn sleep_until(deadline: Timestamp) -> Sleep {
-    Sleep::new(Source::Global(global()), deadline)
+    Sleep::new(current(), deadline)
 }
 
 /// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed `delay` from now. See

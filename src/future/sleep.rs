@@ -21,7 +21,7 @@ pub(super) enum Source {
 
 impl Source {
     #[inline]
-    fn handle(&self) -> &Handle<Wakeup> {
+    pub(super) fn handle(&self) -> &Handle<Wakeup> {
         match self {
             Self::Global(handle) => handle,
             Self::Given(handle) => handle,

@@ -12,7 +12,7 @@
 //!
 //! A shard that was woken early owes from its next turn on, not from the waking: the parker would need a clock.
 
-use super::ShardShared;
+use crate::counters::ShardCounters;
 use crate::sync::StdArc;
 use crate::tick::{TickLength, Timestamp};
 use crate::trace;
@@ -20,11 +20,11 @@ use core::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Pulse {
-    pub(super) engine: u64,
+    shards: u64,
     shard: usize,
     tick: TickLength,
     stall_after: Duration,
-    shared: StdArc<ShardShared>,
+    counters: StdArc<ShardCounters>,
     /// The moment since which the shard owes a turn, as published.
     owed_from: Timestamp,
     /// The start of the first tick that is to be handed out, as far as is known.
@@ -35,18 +35,18 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     pub(crate) fn new(
-        engine: u64,
+        shards: u64,
         shard: usize,
         tick: TickLength,
         stall_after: Duration,
-        shared: StdArc<ShardShared>,
+        counters: StdArc<ShardCounters>,
     ) -> Self {
         Self {
-            engine,
+            shards,
             shard,
             tick,
             stall_after,
-            shared,
+            counters,
             owed_from: Timestamp::MAX,
             due: Timestamp::MAX,
             stall: None,
@@ -82,7 +82,7 @@ impl Pulse {
 
     fn owe_from(&mut self, moment: Timestamp) {
         self.owed_from = moment;
-        self.shared.counters.owed_from.set(moment.as_nanos());
+        self.counters.owed_from.set(moment.as_nanos());
     }
 
     fn look(&mut self, now: Timestamp) {
@@ -96,10 +96,10 @@ impl Pulse {
 
     #[cold]
     fn stall_of(&mut self, late: Duration) {
-        let counters = &self.shared.counters;
+        let counters = &self.counters;
         if self.stall.is_none() {
             counters.stalls.add(1);
-            trace::stalled(self.engine, self.shard, late, self.tick.whole_ticks(late));
+            trace::stalled(self.shards, self.shard, late, self.tick.whole_ticks(late));
         }
         let worst = self.stall.map_or(late, |worst| worst.max(late));
         self.stall = Some(worst);
@@ -108,7 +108,7 @@ impl Pulse {
 
     fn catch_up(&mut self) {
         if let Some(worst) = self.stall.take() {
-            trace::caught_up(self.engine, self.shard, worst, self.tick.whole_ticks(worst));
+            trace::caught_up(self.shards, self.shard, worst, self.tick.whole_ticks(worst));
         }
     }
 }
@@ -116,7 +116,6 @@ impl Pulse {
 #[cfg(all(test, not(tourbillon_loom)))]
 mod tests {
     use super::*;
-    use crate::roster::Roster;
 
     const MS: u64 = 1_000_000;
 
@@ -125,13 +124,13 @@ mod tests {
     }
 
     fn pulse() -> Pulse {
-        let shared = StdArc::new(ShardShared::new(64, &Roster::new(1)));
-        Pulse::new(0, 0, TickLength::from_nanos(MS), Duration::from_millis(100), shared)
+        let counters = StdArc::new(ShardCounters::new());
+        Pulse::new(0, 0, TickLength::from_nanos(MS), Duration::from_millis(100), counters)
     }
 
     /// The number of stalls, the worst stall and the present debt, the last two in milliseconds.
     fn seen(pulse: &Pulse, now: u64) -> (u64, u128, u128) {
-        let counters = &pulse.shared.counters;
+        let counters = &pulse.counters;
         (counters.stalls.get(), counters.worst_stall().as_millis(), counters.behind(at(now)).as_millis())
     }
 

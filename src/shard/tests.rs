@@ -1,11 +1,14 @@
-//! A shard without a thread, turned when it asks for a turn, and the number of these turns.
+//! A station at a shard without a thread, turned when it asks for a turn, and the number of these turns.
 
-use super::*;
+use super::station::{Next, Outlet};
+use super::{Presence, Station, StationShared};
+use crate::dispatch::{Dispatcher, Fire, Handover};
 use crate::roster::Roster;
-use crate::slab::Magazines;
+use crate::slab::{Magazines, Slots};
 use crate::state::{Cancel, Claim};
-use crate::sync::AtomicU64;
-use crate::ticket::TimerId;
+use crate::sync::{AtomicU64, Ordering, StdArc};
+use crate::tick::{TickLength, Timestamp};
+use crate::ticket::{Posting, Ticket, TimerId};
 
 const MS: u64 = 1_000_000;
 
@@ -20,10 +23,16 @@ struct Count {
 }
 
 impl Fire for Count {
-    fn fire(self: &StdArc<Self>, _: usize, chunk: &DueChunk) {
-        while let Some((Ticket { index, stamp, .. }, _)) = chunk.take() {
-            if matches!(self.slots.control(index).claim(stamp, chunk.handed_over()), Claim::Won { .. }) {
-                self.fired.fetch_add(1, Ordering::Relaxed);
+    fn dispatcher(&self) -> &Dispatcher {
+        &Dispatcher::Inline
+    }
+
+    fn fire(self: StdArc<Self>, handover: &Handover) {
+        for chunk in handover.chunks() {
+            while let Some((Ticket { index, stamp, .. }, _)) = chunk.take() {
+                if matches!(self.slots.control(index).claim(stamp, chunk.handed_over()), Claim::Won { .. }) {
+                    self.fired.fetch_add(1, Ordering::Relaxed);
+                }
             }
         }
     }
@@ -34,7 +43,7 @@ impl Fire for Count {
 }
 
 struct Rig {
-    shard: Shard,
+    station: Station,
     slots: StdArc<Slots>,
     magazines: Magazines,
     lane: crate::inbox::LaneWriter,
@@ -44,19 +53,15 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let (shared, slots) = (
-            StdArc::new(ShardShared::new(1 << 16, &Roster::new(1))),
+            StdArc::new(StationShared::new(1 << 16, &Roster::new(1))),
             StdArc::new(Slots::new(1 << 16, Timestamp::ZERO)),
-        );
-        let shard = Shard::new(
-            0,
-            StdArc::clone(&shared),
-            StdArc::clone(&slots),
-            TickLength::from_nanos(MS),
-            Timestamp::ZERO,
         );
         let lane = shared.inbox.register();
         let fire = StdArc::new(Count { slots: StdArc::clone(&slots), fired: AtomicU64::new(0) });
-        Self { shard, slots, magazines: Magazines::new(), lane, fire }
+        let engine: StdArc<dyn Fire> = StdArc::<Count>::clone(&fire);
+        let time = (TickLength::from_nanos(MS), Timestamp::ZERO);
+        let station = Station::new(0, (engine, &Presence::of(1)), shared, StdArc::clone(&slots), time);
+        Self { station, slots, magazines: Magazines::new(), lane, fire }
     }
 
     fn schedule(&mut self, deadline: Timestamp) -> TimerId {
@@ -74,8 +79,7 @@ impl Rig {
     /// Turns until the shard sleeps. Returns the end of that sleep.
     fn turn(&mut self, now: Timestamp) -> Timestamp {
         loop {
-            if let Next::Sleep(wake) = self.shard.turn(now, &mut Outlet::new(&Dispatcher::Inline, &self.fire))
-            {
+            if let Next::Sleep(wake) = self.station.turn(now, &mut Outlet::default()) {
                 return wake.map_or(Timestamp::MAX, |wake| wake.at);
             }
         }
@@ -104,7 +108,7 @@ fn timers_cancelled_in_the_wheel_hardly_wake_their_shard() {
         ids.into_iter().for_each(|id| rig.cancel(id));
         let (turns, fired) = rig.run(wake, at(1_000_000));
         assert!(turns <= 5 && fired == 0, "{turns} turns");
-        assert_eq!(rig.shard.wheel.len(), 0);
+        assert_eq!(rig.station.tickets(), 0);
     }
 }
 
@@ -131,6 +135,6 @@ fn what_is_dropped_ends_the_sleep_unless_something_does_before() {
     assert_eq!(rig.turn(at(1)), at(250));
     rig.cancel(id);
     assert_eq!(rig.turn(at(2)), at(250));
-    assert_eq!(rig.shard.wheel.len(), 0);
+    assert_eq!(rig.station.tickets(), 0);
     assert_eq!(rig.turn(at(250)), Timestamp::MAX);
 }

@@ -12,7 +12,7 @@ pub use prometheus::Prometheus;
 use crate::buckets::Buckets;
 use crate::clock::ClockReport;
 use crate::engine::Core;
-use crate::shard::ShardShared;
+use crate::shard::{Shard, StationShared};
 use crate::tick::Timestamp;
 use core::time::Duration;
 
@@ -115,26 +115,27 @@ pub struct ShardStats {
 }
 
 impl ShardStats {
-    /// The counters of `shard`. `now` is the moment of the snapshot, if the engine is not shut down.
-    fn of(shard: &ShardShared, now: Option<Timestamp>, lateness: &Buckets) -> Self {
-        let counters = &shard.counters;
+    /// The counters of an engine's station at a shard. `now` is the moment of the snapshot, if the engine is not shut
+    /// down.
+    fn of(shard: &Shard, station: &StationShared, now: Option<Timestamp>, lateness: &Buckets) -> Self {
+        let (counters, leader) = (&station.counters, &shard.counters);
         Self {
             fired: counters.fired.get() + counters.owned_fired.get(),
             panics: counters.panics.get(),
             tickets: counters.tickets.get(),
             stale_tickets: counters.stale.get() + counters.stale_at_worker.get(),
             turns: counters.turns.get(),
-            wakes: counters.wakes.get(),
-            unparks: shard.parker.unparks(),
+            wakes: leader.wakes.get(),
+            unparks: station.parker.unparks(),
             queued_chunks: counters.waiting_chunks(),
             queued_timers: now.map_or(0, |_| counters.waiting_tickets()),
             queue_age: now.map_or(Duration::ZERO, |now| counters.waited(now)),
-            takeovers: counters.takeovers.get(),
-            stalls: counters.stalls.get(),
-            worst_stall: counters.worst_stall(),
-            behind: now.map_or(Duration::ZERO, |now| counters.behind(now)),
+            takeovers: leader.takeovers.get(),
+            stalls: leader.stalls.get(),
+            worst_stall: leader.worst_stall(),
+            behind: now.map_or(Duration::ZERO, |now| leader.behind(now)),
             handler_time: Duration::from_nanos(counters.busy_nanos.get()),
-            pins_refused: counters.pin_refused.get(),
+            pins_refused: leader.pin_refused.get(),
             lateness: Lateness::of(lateness),
         }
     }
@@ -174,12 +175,13 @@ impl Stats {
     pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
         let totals = core.totals();
         let now = (!core.is_shut_down()).then(|| core.now());
-        let lateness: Vec<Buckets> = core.shards().iter().map(|shard| shard.counters.lateness()).collect();
-        let shards: Vec<ShardStats> = core
-            .shards()
+        let (stations, crew) = (core.stations(), core.crew());
+        let lateness: Vec<Buckets> = stations.iter().map(|station| station.counters.lateness()).collect();
+        let shards: Vec<ShardStats> = stations
             .iter()
+            .zip(crew.shards())
             .zip(&lateness)
-            .map(|(shard, lateness)| ShardStats::of(shard, now, lateness))
+            .map(|((station, shard), lateness)| ShardStats::of(shard, station, now, lateness))
             .collect();
         let mut all = Buckets::empty();
         lateness.iter().for_each(|shard| all.add(shard));
@@ -192,15 +194,15 @@ impl Stats {
             capacity: u64::from(core.capacity()),
             engine_full: core.engine_full().count(),
             lane_full: core.lane_full().count(),
-            stall_after: core.stall_after(),
-            slices_refused: core.scheduling_refusals().slices.get(),
-            priorities_refused: core.scheduling_refusals().priorities.get(),
+            stall_after: crew.settings().stall_after,
+            slices_refused: crew.scheduling_refusals().slices.get(),
+            priorities_refused: crew.scheduling_refusals().priorities.get(),
             clock: core.clock_report(),
             owned: OwnedStats {
                 alive: totals.owned(),
-                fired: core.shards().iter().map(|shard| shard.counters.owned_fired.get()).sum(),
+                fired: stations.iter().map(|station| station.counters.owned_fired.get()).sum(),
                 posted: core.posted_arms(),
-                put_off: core.shards().iter().map(|shard| shard.counters.put_off.get()).sum(),
+                put_off: stations.iter().map(|station| station.counters.put_off.get()).sum(),
             },
             total: ShardStats::sum(&shards, &all),
             shards,

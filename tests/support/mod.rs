@@ -195,3 +195,23 @@ impl Rng {
         Duration::from_nanos(self.below(u64::try_from(bound.as_nanos()).expect("a short bound")))
     }
 }
+
+/// Runs `f` in a process of its own: this test program, started again for the one test called `name`.
+pub(crate) fn alone(name: &str, f: impl FnOnce()) {
+    const ALONE: &str = "TOURBILLON_TEST_ALONE";
+    if std::env::var(ALONE).as_deref() == Ok(name) {
+        return f();
+    }
+    let program = std::env::current_exe().expect("this program has a path");
+    let run = std::process::Command::new(program)
+        .args([name, "--exact", "--test-threads=1"])
+        .env(ALONE, name)
+        .output()
+        .expect("it starts");
+    let output = String::from_utf8_lossy(&run.stdout);
+    assert!(
+        run.status.success() && output.contains("1 passed"),
+        "{output}{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+}

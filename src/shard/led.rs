@@ -1,46 +1,66 @@
-//! The seat of a shard's leader.
-//!
-//! A shard is driven by one thread at a time, its *leader*: the thread that has the seat's lock, awake or asleep.
-//! A leader that runs handlers gives the lock up for that time and tries to take it again afterwards. The thread
-//! that finds the lock free leads from then on: the leader that comes back from its handlers, or a thread that
-//! stands by and has seen that the leader does not come back ([`watch`](crate::watch)). The other thread finds the
-//! lock taken and stands by.
-//!
-//! # States
-//! ```text
-//! led ── the leader lets go, to run handlers ──► free ── it comes back, or another thread takes over ──► led
-//! ```
-//!
-//! # Invariants
-//! L1. While the seat of a running engine is free, a thread runs handlers for its shard, and tries the lock when the
-//!     handlers have returned; and a thread watches, or is wanted to (Y1 of `watch`).
-//! L2. The changes that a shard's leader made are seen by the next leader: the lock hands them over.
-//!
-//! # Races and their legal endings
-//! - The handlers return x the watcher takes over: one of the two threads gets the lock and leads; the other stands by.
-//! - Two earlier leaders come back at once, or one comes back while the present leader runs handlers: one of the
-//!   threads gets the lock and leads; the others stand by.
-//!
-//! A leader that panics, because the user's clock does, poisons the lock: no thread drives its shard any more.
+//! The objects that a shard's leader has: the stations of the engines, and the memory of the shard's past.
 
-use super::{Pulse, Shard};
-use crate::sync::{ModelledMutex, ModelledMutexGuard, StdArc};
+use super::pulse::Pulse;
+use super::station::{Next, Outlet, Station, Wake};
+use crate::parker::Parker;
+use crate::tick::Timestamp;
 use core::ops::RangeInclusive;
-
-/// The place of the thread that leads a shard.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    led: ModelledMutex<Led>,
-    /// The core that leaders are pinned to.
-    pub(super) core: Option<usize>,
-}
 
 /// The objects that a leader has.
 #[derive(Debug)]
-pub(super) struct Led {
-    pub(super) shard: Shard,
+pub(crate) struct Led {
+    pub(super) stations: Vec<Station>,
     pub(super) pulse: Pulse,
     pub(super) trust: Trust,
+}
+
+impl Led {
+    pub(super) fn new(pulse: Pulse) -> Self {
+        Self { stations: Vec::new(), pulse, trust: Trust::default() }
+    }
+
+    /// Drops the stations of engines that were shut down.
+    pub(super) fn drop_closed(&mut self) {
+        if self.stations.iter().any(Station::is_closed) {
+            self.stations.retain(|station| !station.is_closed());
+        }
+    }
+
+    /// A turn of each station.
+    pub(super) fn turn(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
+        let turns = self.stations.iter_mut().map(|station| station.turn(now, out));
+        turns.fold(Next::Sleep(None), Next::sooner)
+    }
+
+    /// Works at `now` on the tickets that are in the lanes by now, for a shard without a thread.
+    pub(crate) fn work(&mut self, now: Timestamp) {
+        for station in &mut self.stations {
+            // Drained once, so that a timer which a handler schedules for now fires in the next turn.
+            station.drain();
+            while station.work(now, &mut Outlet::default()) == Next::Turn {}
+        }
+        self.drop_closed();
+    }
+
+    /// The moment at which a timer is due next, or an earlier moment where many timers have to be moved ahead of their
+    /// time.
+    pub(crate) fn next_due(&mut self) -> Option<Timestamp> {
+        self.stations.iter_mut().filter_map(Station::next_due).min()
+    }
+
+    /// Whether the shard, which has announced `wake`, may sleep.
+    pub(super) fn may_sleep(&mut self, wake: Option<Wake>) -> bool {
+        self.stations.iter_mut().all(|station| station.may_sleep(wake))
+    }
+
+    /// The start of the first tick that was not handed out.
+    pub(super) fn due(&self) -> Timestamp {
+        self.stations.iter().map(Station::due).min().unwrap_or(Timestamp::MAX)
+    }
+
+    pub(super) fn parkers(&self) -> impl Iterator<Item = &Parker> {
+        self.stations.iter().map(|station| &station.shared.parker)
+    }
 }
 
 /// Whether a leader may run the handlers of its shard itself. If one handler held a leader up, other handlers
@@ -78,26 +98,6 @@ impl Trust {
             (self.penalty, self.kept) = (self.penalty / 2, 0);
         }
         true
-    }
-}
-
-/// The leader's hold on a seat.
-pub(super) type Leading<'a> = ModelledMutexGuard<'a, Led>;
-
-impl Seat {
-    pub(crate) fn new(shard: Shard, pulse: Pulse, core: Option<usize>) -> Self {
-        Self { led: ModelledMutex::new(Led { shard, pulse, trust: Trust::default() }), core }
-    }
-
-    /// Makes the calling thread the leader if the seat is free at this moment.
-    pub(super) fn try_lead(&self) -> Option<Leading<'_>> {
-        self.led.try_lock().ok()
-    }
-}
-
-impl Led {
-    pub(super) fn shared(&self) -> StdArc<super::ShardShared> {
-        StdArc::clone(&self.shard.shared)
     }
 }
 

@@ -1,0 +1,75 @@
+//! Running a future on shards that the program turns by hand: time passes when the future waits for nothing else.
+
+use crate::driven::DrivenShards;
+use crate::sync::{Condvar, Mutex, PoisonError, StdArc};
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::task::Wake;
+
+impl DrivenShards {
+    /// Runs a future to its end on the calling thread, and moves time on, to the next timer, whenever the future waits
+    /// and nothing has woken it. The functions of `tourbillon::future`, called inside the future, use these shards.
+    ///
+    /// If no timer is pending, the call waits until another thread wakes the future. Time passes also while other
+    /// threads work for the future: they have no part in this clock.
+    ///
+    /// # Examples
+    ///
+    /// A day passes at once:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Builder, Clock, Timestamp, future};
+    ///
+    /// let mut shards = Builder::new().driven_shards()?;
+    /// let answer = shards.block_on(async {
+    ///     future::sleep(Duration::from_secs(86_400)).await;
+    ///     future::timeout(Duration::from_secs(5), std::future::pending::<()>()).await
+    /// });
+    /// assert!(answer.is_err());
+    /// assert_eq!(shards.clock().now() - Timestamp::ZERO, Duration::from_secs(86_405));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn block_on<F: IntoFuture>(&mut self, future: F) -> F::Output {
+        let _scope = self.shards().enter();
+        let woken = StdArc::new(Woken::default());
+        let waker = Waker::from(StdArc::clone(&woken));
+        let mut future = pin!(future.into_future());
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return output;
+            }
+            while !woken.take() {
+                match self.next_step() {
+                    Some(moment) => self.advance_to(moment),
+                    None => woken.wait(),
+                }
+            }
+        }
+    }
+}
+
+/// Whether the future was woken since its last poll.
+#[derive(Default)]
+struct Woken {
+    is_set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Woken {
+    fn take(&self) -> bool {
+        core::mem::take(&mut *self.is_set.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn wait(&self) {
+        let is_set = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(is_set, |is_set| !*is_set));
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: StdArc<Self>) {
+        *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,477 @@
+//! The threads of a set of shards, which lead shards, run handlers, and stand by.
+//!
+//! There is a thread for each shard, and one for each worker. At first each thread `n` with a shard `n` leads that
+//! shard, and the other threads stand by. The parts change hands as handlers hold leaders up:
+//!
+//! ```text
+//!            turn, sleep                 the handlers return
+//!          ┌──────────────┐          ┌────────────────────────┐
+//!          ▼              │          ▼                        │
+//!        lead a shard ────┴──► due: let go of it, run the handlers ── the shard was taken over ──► stand by
+//!          ▲                                                                                          │
+//!          └── its leader is held up by a handler ──── watch, or run jobs from the queue ◄────────────┘
+//! ```
+
+use super::led::Led;
+use super::pulse::Pulse;
+use super::station::{Next, Outlet, Station, Wake};
+use super::{Leading, Shard};
+use crate::affinity::{self, Freedom, Pin};
+use crate::barrier;
+use crate::clock::EngineClock;
+use crate::counters::ShardCounters;
+use crate::dispatch::{Dispatcher, Errand, Workers, survives};
+use crate::forks::{self, Watch};
+use crate::parker::{self, Parker, Sleep};
+use crate::roster::Roster;
+use crate::scheduling::{Scheduling, SchedulingRefusals};
+use crate::signals::Blocked;
+use crate::sync::{AtomicBool, Mutex, OnceLock, Ordering, PoisonError, StdArc, thread};
+use crate::tick::{TickLength, Timestamp};
+use crate::trace;
+use crate::watch::Look;
+use core::cell::{Cell, RefCell};
+use core::time::Duration;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// The settings of a crew.
+#[derive(Clone)]
+pub(crate) struct CrewSettings {
+    pub(crate) tick: TickLength,
+    pub(crate) shards: usize,
+    /// The core of each shard; empty if shards are not pinned.
+    pub(crate) cores: Box<[usize]>,
+    pub(crate) clock: EngineClock,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) roster: StdArc<Roster>,
+    pub(crate) stall_after: Duration,
+    pub(crate) scheduling: Scheduling,
+    /// Whether the program turns the shards itself, and no threads do.
+    pub(crate) is_driven: bool,
+}
+
+/// The state that the threads of a set of shards have in common.
+pub(crate) struct Crew {
+    id: u64,
+    shards: Box<[Shard]>,
+    settings: CrewSettings,
+    refusals: SchedulingRefusals,
+    /// Whether this process is the child of a fork, where the crew has no threads.
+    forked: AtomicBool,
+    forks: OnceLock<Watch>,
+}
+
+/// A handler on a thread's stack.
+#[derive(Clone, Copy, Debug)]
+struct Firing {
+    engine: u64,
+    crew: u64,
+    is_inline: bool,
+}
+
+thread_local! {
+    /// The handlers on this thread's stack, outermost first.
+    static FIRING: RefCell<Vec<Firing>> = const { RefCell::new(Vec::new()) };
+    /// The crew to which the calling thread belongs.
+    static THREAD_OF: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+fn any_firing(condition: impl Fn(&Firing) -> bool) -> bool {
+    FIRING.try_with(|firing| firing.borrow().iter().any(condition)).unwrap_or(false)
+}
+
+/// The number of the next engine or crew of this process.
+pub(crate) fn next_id() -> u64 {
+    use std::sync::atomic::AtomicU64;
+    // Outside the models' reach: an id is only compared.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Crew {
+    pub(crate) fn new(settings: CrewSettings) -> StdArc<Self> {
+        let id = next_id();
+        let shard = |index: usize| {
+            let pulse = |counters: &StdArc<ShardCounters>| {
+                Pulse::new(id, index, settings.tick, settings.stall_after, StdArc::clone(counters))
+            };
+            Shard::new(&settings.roster, pulse, settings.cores.get(index).copied())
+        };
+        let shards = (0..settings.shards).map(shard).collect();
+        StdArc::new(Self {
+            id,
+            shards,
+            settings,
+            refusals: SchedulingRefusals::default(),
+            forked: AtomicBool::new(false),
+            forks: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn settings(&self) -> &CrewSettings {
+        &self.settings
+    }
+
+    pub(crate) fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// The numbers of threads that the system would not schedule as they asked.
+    pub(crate) fn scheduling_refusals(&self) -> &SchedulingRefusals {
+        &self.refusals
+    }
+
+    /// Whether this process is the child of a fork, and the crew was started before the fork.
+    pub(crate) fn is_forked(&self) -> bool {
+        // Ordering: Relaxed. Set while the child has one thread.
+        self.forked.load(Ordering::Relaxed)
+    }
+
+    /// Whether threads turn the shards.
+    pub(crate) fn has_threads(&self) -> bool {
+        !self.settings.is_driven && !self.is_forked()
+    }
+
+    /// Adds the stations of an engine, one for each shard.
+    pub(crate) fn join(&self, stations: Vec<Station>) {
+        for (shard, station) in self.shards.iter().zip(stations) {
+            shard.join(station);
+        }
+    }
+
+    /// Drops the stations of engines that were shut down, where no thread does so.
+    pub(crate) fn dismiss_if_driven(&self) {
+        if self.settings.is_driven {
+            // A shard that is being turned dismisses at the end of the turn.
+            for shard in &self.shards {
+                if let Some(mut led) = shard.try_lead() {
+                    shard.admit_and_dismiss(&mut led);
+                }
+            }
+        }
+    }
+
+    /// Notes that the calling thread runs handlers of `engine` from now on, until [`end_firing`](Self::end_firing).
+    pub(crate) fn begin_firing(&self, engine: u64, is_inline: bool) {
+        let firing = Firing { engine, crew: self.id, is_inline };
+        let _ = FIRING.try_with(|all| all.borrow_mut().push(firing));
+    }
+
+    pub(crate) fn end_firing(&self) {
+        let _ = FIRING.try_with(|all| all.borrow_mut().pop());
+    }
+
+    /// Whether a handler of `engine` is on the calling thread's stack.
+    pub(crate) fn is_firing_here(engine: u64) -> bool {
+        any_firing(|firing| firing.engine == engine)
+    }
+
+    fn is_own_thread(&self) -> bool {
+        THREAD_OF.try_with(Cell::get).ok().flatten() == Some(self.id)
+    }
+
+    /// Whether the calling thread may wait for a shard: not if it leads one, nor if no thread leads one. Inside a
+    /// handler that workers run, the thread leads no shard: another thread takes over its shard.
+    pub(crate) fn may_wait_for_shards(&self) -> bool {
+        let is_own = |firing: &Firing| firing.crew == self.id;
+        self.has_threads()
+            && (!self.is_own_thread() || (any_firing(is_own) && !any_firing(|f| is_own(f) && f.is_inline)))
+    }
+
+    /// Whether the calling thread leads a shard of this crew, or may: it runs no handler, or one that runs inline.
+    pub(crate) fn is_led_here(&self) -> bool {
+        self.is_own_thread() && !self.may_wait_for_shards()
+    }
+
+    fn own_workers(&self) -> Option<&Workers> {
+        self.settings.dispatcher.own_workers()
+    }
+
+    /// The number of threads, where threads turn the shards.
+    fn threads(&self) -> usize {
+        self.shards.len() + self.own_workers().map_or(0, Workers::count)
+    }
+
+    /// Runs thread `me` until the crew is closed.
+    pub(crate) fn serve(&self, me: usize) {
+        THREAD_OF.set(Some(self.id));
+        self.settings.roster.enter_current_thread(me);
+        self.settings.scheduling.apply_here(&self.refusals);
+        affinity::tighten_timer_slack();
+        // A leader unwinds only if the user's clock does.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.lead_and_stand_by(me))) {
+            self.shards.iter().for_each(Shard::bury_if_its_leader_panicked);
+            resume_unwind(panic);
+        }
+    }
+
+    fn lead_and_stand_by(&self, me: usize) {
+        let freedom = Freedom::of_current_thread();
+        if let Some(leading) = self.shards.get(me).and_then(Shard::try_lead) {
+            self.lead(me, me, leading);
+        }
+        let Some(workers) = self.own_workers() else { return };
+        let was_pinned = |shard: usize| self.shards.get(shard).is_some_and(|shard| shard.core.is_some());
+        if was_pinned(me) {
+            freedom.give_back();
+        }
+        while let Some((shard, leading)) = self.stand_by(me, workers) {
+            self.lead(me, shard, leading);
+            if was_pinned(shard) {
+                freedom.give_back();
+            }
+        }
+        workers.drop_jobs();
+    }
+
+    /// Leads `shard` until another thread does, or the crew is closed.
+    fn lead<'s>(&'s self, me: usize, index: usize, mut leading: Leading<'s>) {
+        let shard = &self.shards[index];
+        if let Some(core) = shard.core
+            && affinity::pin_current_thread(core) == Pin::Refused
+        {
+            shard.counters.pin_refused.set(1);
+            trace::pin_refused(self.id, index, core);
+        }
+        while !shard.parker.is_closed() {
+            shard.admit_and_dismiss(&mut leading);
+            let now = self.settings.clock.true_now();
+            leading.pulse.begin_turn(now);
+            let mut out = Outlet::default();
+            let next = leading.turn(now, &mut out);
+            let due = leading.due();
+            leading.pulse.end_turn(now, due);
+            if let Some(errand) = out.into_own() {
+                let Some(still) = self.run_own(index, leading, errand) else { return };
+                leading = still;
+                continue;
+            }
+            let Next::Sleep(wake) = next else { continue };
+            let mut rest = Rest { shard, led: &mut leading, wake, clock: &self.settings.clock };
+            if parker::sleep(&mut rest, me, wake.map(|wake| wake.not_before)) {
+                shard.counters.wakes.add(1);
+            }
+        }
+        // No engine joins any more.
+        shard.admit_and_dismiss(&mut leading);
+        leading.stations.clear();
+        leading.pulse.end();
+    }
+
+    /// Runs a handover of the shard that the calling thread leads, and lets go of the shard meanwhile. Returns `None`
+    /// if another thread leads the shard afterwards.
+    fn run_own<'s>(&'s self, shard: usize, mut leading: Leading<'s>, errand: Errand) -> Option<Leading<'s>> {
+        let workers = self.own_workers().filter(|_| leading.trust.ask());
+        let Some((workers, permit)) =
+            workers.and_then(|workers| Some((workers, workers.permit_to_leader()?)))
+        else {
+            errand.send();
+            return Some(leading);
+        };
+        let wants_watcher = workers.watch().begin(shard);
+        drop(leading);
+        if wants_watcher {
+            workers.wake_one();
+        }
+        // The errand unwinds only if the user's clock does: that costs the handover and nothing else.
+        let _survived = survives(|| errand.run());
+        drop(permit);
+        self.take_shard(shard, workers)
+    }
+
+    fn take_shard(&self, shard: usize, workers: &Workers) -> Option<Leading<'_>> {
+        let leading = self.shards[shard].try_lead()?;
+        workers.watch().end(shard);
+        Some(leading)
+    }
+
+    /// Stands by until there is a shard to lead. Returns that shard, or `None` if the crew was closed.
+    fn stand_by(&self, me: usize, workers: &Workers) -> Option<(usize, Leading<'_>)> {
+        while !workers.is_closed() {
+            if workers.has_job() {
+                workers.run_jobs();
+            } else if !workers.watch().take() {
+                workers.stand_by(me);
+            } else if let Some(shard) = self.watch(me, workers) {
+                return Some(shard);
+            }
+        }
+        None
+    }
+
+    /// Watches until a shard's leader is stuck, and takes that shard over. Returns the shard, or `None` if the watcher
+    /// has something else to do or nothing is left to watch.
+    fn watch(&self, me: usize, workers: &Workers) -> Option<(usize, Leading<'_>)> {
+        let (watch, mut looks) = (workers.watch(), workers.looks());
+        let taken_over = loop {
+            let stuck = core::iter::from_fn(|| looks.next_stuck(watch));
+            let free = stuck.filter_map(|shard| Some((shard, self.take_shard(shard, workers)?)));
+            if let Some((shard, mut leading)) = { free }.next() {
+                leading.trust.lose();
+                self.shards[shard].counters.takeovers.add(1);
+                break Some((shard, leading));
+            }
+            if workers.has_job() || workers.is_closed() {
+                break None;
+            }
+            let rest = looks.rest();
+            if !rest.is_zero() {
+                workers.stand_watch(me, rest);
+            } else if looks.look(watch) == Look::Quiet && watch.leave() {
+                return None;
+            }
+        };
+        // The next watcher finds what this one saw.
+        drop(looks);
+        watch.pass_on();
+        workers.wake_one();
+        taken_over
+    }
+
+    /// Ends the threads.
+    pub(crate) fn close(&self) {
+        for shard in &self.shards {
+            shard.parker.close();
+        }
+        if let Some(workers) = self.own_workers() {
+            workers.close();
+        }
+    }
+
+    /// Notes that the crew has no threads, in the child of a fork. Uses atomics only, since locks may be held by threads
+    /// that do not exist in the child.
+    fn enter_child(&self) {
+        // Ordering: Relaxed. There is one thread.
+        self.forked.store(true, Ordering::Relaxed);
+        for shard in &self.shards {
+            shard.parker.close_in_child();
+        }
+        if let Some(workers) = self.own_workers() {
+            workers.close_in_child();
+        }
+    }
+}
+
+impl core::fmt::Debug for Crew {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Crew")
+            .field("id", &self.id)
+            .field("shards", &self.shards.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The sleep of a shard's leader.
+struct Rest<'a> {
+    shard: &'a Shard,
+    led: &'a mut Led,
+    wake: Option<Wake>,
+    clock: &'a EngineClock,
+}
+
+impl Sleep for Rest<'_> {
+    fn visit_parkers(&self, mut visit: impl FnMut(&Parker)) {
+        visit(&self.shard.parker);
+        self.led.parkers().for_each(visit);
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        !self.shard.has_newcomers() && self.led.may_sleep(self.wake)
+    }
+
+    fn park(&mut self) -> bool {
+        let until = self.wake.map_or(Timestamp::MAX, |wake| wake.at);
+        let now = self.clock.true_now();
+        self.led.pulse.rest(now, until);
+        // The last tick begins beyond the range of a clock.
+        if until == Timestamp::MAX {
+            parker::park(self, None);
+            return true;
+        }
+        if now >= until {
+            return false;
+        }
+        parker::park(self, self.clock.as_dyn().sleep_for(now, until));
+        true
+    }
+}
+
+/// The owner of a crew's threads: they end when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    crew: StdArc<Crew>,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+impl Owner {
+    /// Starts a thread for each shard and each worker, unless the crew is driven.
+    pub(crate) fn start(settings: CrewSettings) -> io::Result<StdArc<Self>> {
+        let owner = Self { crew: Crew::new(settings), threads: Mutex::new(Vec::new()) };
+        if !owner.crew.settings.is_driven {
+            owner.start_threads()?;
+        }
+        Ok(StdArc::new(owner))
+    }
+
+    fn start_threads(&self) -> io::Result<()> {
+        let crew = StdArc::downgrade(&self.crew);
+        let action = move || drop(crew.upgrade().inspect(|crew| crew.enter_child()));
+        self.crew.forks.get_or_init(|| forks::watch(Box::new(action)));
+        let _no_signals = Blocked::new();
+        if barrier::wants_registration() {
+            // Without the registration the light sides go on fencing, which is slower and as correct.
+            let _refused = thread::Builder::new().name("tb-barrier".to_owned()).spawn(barrier::register);
+        }
+        for me in 0..self.crew.threads() {
+            let name = match me.checked_sub(self.crew.shards.len()) {
+                None => format!("tb-shard-{me}"),
+                Some(worker) => format!("tb-worker-{worker}"),
+            };
+            let crew = StdArc::clone(&self.crew);
+            let thread = thread::Builder::new().name(name).spawn(move || crew.serve(me))?;
+            self.lock_threads().push(thread);
+        }
+        let crew = StdArc::downgrade(&self.crew);
+        self.crew.settings.clock.as_dyn().subscribe(Box::new(move || {
+            let wake_all =
+                |crew: &StdArc<Crew>| crew.shards.iter().for_each(|shard| shard.parker.wake_if_asleep());
+            crew.upgrade().inspect(wake_all).is_some()
+        }));
+        Ok(())
+    }
+
+    pub(crate) fn crew(&self) -> &StdArc<Crew> {
+        &self.crew
+    }
+
+    /// Whether the calling thread may wait for the crew's threads to end: not if it is one of them, nor if it runs a
+    /// handler, for which one of them may wait.
+    fn may_join(&self) -> bool {
+        let crew = &self.crew;
+        crew.has_threads()
+            && !crew.is_own_thread()
+            && !any_firing(|firing| firing.crew == crew.id)
+            && !crew.settings.dispatcher.is_worker_here()
+    }
+
+    fn lock_threads(&self) -> crate::sync::MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if self.crew.is_forked() {
+            return;
+        }
+        self.crew.close();
+        let threads = core::mem::take(&mut *self.lock_threads());
+        if self.may_join() {
+            for thread in threads {
+                // The panic of a user's clock was reported when it was raised.
+                let _panic = thread.join();
+            }
+        }
+    }
+}

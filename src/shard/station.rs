@@ -1,0 +1,584 @@
+//! The station of one engine at a shard: a wheel, an inbox and the tickets that are due. `turn` is a function of explicit
+//! time.
+//!
+//! A station reads its lanes, its wheel and the time, and nothing else. In a turn it drains the lanes, advances the
+//! wheel, hands over the due tickets or holds them back while too many are on their way, looks after slow chunks, and
+//! sweeps a little if asked.
+//!
+//! # Synchronisation
+//! | pair | one side                  | other side                | what is ruled out | model |
+//! |------|---------------------------|---------------------------|-------------------|-------|
+//! | F1   | `want_sweep`: flag, wake  | `announce`, `may_sleep`   | both miss         | `shard::a_wanted_sweep_races_with_sleep` |
+//! | F3   | `keep_due`: hold, look    | an arming (`state::owned`)| both miss         | `owned::arm_races_with_fire` |
+
+use super::backlog::{Backlog, Waiting};
+use super::held::keep_due;
+use super::looks::Looks;
+use super::lull::Lull;
+use crate::counters::StationCounters;
+use crate::dispatch::{DueChunk, Errand, Fire, HANDOVER_CHUNKS, Handover, Underway, survives};
+use crate::inbox::{Inbox, InboxReader};
+use crate::limits::CHUNK_TICKETS;
+use crate::parker::Parker;
+use crate::roster::Roster;
+use crate::slab::Slots;
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, PoisonError, StdArc};
+use crate::tick::{Tick, TickLength, Timestamp};
+use crate::ticket::{Posting, Ticket};
+use crate::wheel::{Progress, TicketWheel};
+use core::fmt;
+use core::time::Duration;
+
+/// The maximum number of tickets that one turn hands out or moves before it looks at the lanes again:
+/// some hundred µs of work.
+const TURN_BUDGET: usize = 16_384;
+/// The maximum number of tickets that one turn sweeps.
+const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
+/// The time that a begun handover may take before another worker helps with it.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// The part of a station that producers and workers share.
+#[derive(Debug)]
+pub(crate) struct StationShared {
+    pub(crate) inbox: StdArc<Inbox>,
+    pub(crate) parker: Parker,
+    pub(crate) counters: StationCounters,
+    sweep_wanted: AtomicBool,
+    look_wanted: AtomicBool,
+}
+
+impl StationShared {
+    pub(crate) fn new(lane_capacity: u64, roster: &StdArc<Roster>) -> Self {
+        Self {
+            inbox: StdArc::new(Inbox::new(lane_capacity)),
+            parker: Parker::new(StdArc::clone(roster)),
+            counters: StationCounters::new(),
+            sweep_wanted: AtomicBool::new(false),
+            look_wanted: AtomicBool::new(false),
+        }
+    }
+
+    /// Asks the shard to drop its stale tickets.
+    pub(crate) fn want_sweep(&self) {
+        // Ordering: Relaxed. The parker's fences order this store as they order a push (F1): the shard looks at the
+        // flag between its announcement and its sleep.
+        self.sweep_wanted.store(true, Ordering::Relaxed);
+        self.parker.wake_if_asleep();
+    }
+
+    pub(crate) fn is_sweep_wanted(&self) -> bool {
+        // Ordering: Relaxed. See `want_sweep`.
+        self.sweep_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Asks the shard to look after its handovers, because a job of one was dropped.
+    pub(crate) fn want_look(&self) {
+        // Ordering: Release [H3 of `dispatch::handover`]. The job's count. The parker's fences order the flag against
+        // the shard's sleep, as in `want_sweep`.
+        self.look_wanted.store(true, Ordering::Release);
+        self.parker.wake_if_asleep();
+    }
+
+    /// Notes that a worker has taken a whole handover. If the shard holds tickets back, it wakes and hands over more.
+    pub(crate) fn made_room(&self) {
+        // The shard looks for room between its announcement and its sleep (F1).
+        self.parker.wake_if_asleep_and(|| self.counters.held_back.get() > 0);
+    }
+
+    pub(crate) fn is_look_wanted(&self) -> bool {
+        // Ordering: Relaxed. A hint; `take_look_wanted` hands over.
+        self.look_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Clears the request for a look. Called before the look: a job that is dropped during the
+    /// look asks for another one.
+    pub(crate) fn take_look_wanted(&self) {
+        // Ordering: Acquire [H3 of `dispatch::handover`]. Pairs with `want_look`.
+        self.look_wanted.swap(false, Ordering::Acquire);
+    }
+}
+
+/// The number of an engine's stations that the shards still have.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    stations: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Presence {
+    pub(crate) fn of(stations: usize) -> StdArc<Self> {
+        StdArc::new(Self { stations: Mutex::new(stations), changed: Condvar::new() })
+    }
+
+    /// The number of stations.
+    #[cfg(all(test, tourbillon_loom))]
+    pub(crate) fn stations(&self) -> usize {
+        *self.stations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until every shard has dropped its station.
+    pub(crate) fn await_end(&self) {
+        let mut stations = self.stations.lock().unwrap_or_else(PoisonError::into_inner);
+        while *stations > 0 {
+            stations = self.changed.wait(stations).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn leave(&self) {
+        *self.stations.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.changed.notify_all();
+    }
+}
+
+/// A station's reference to its engine. The presence ends when the reference has been dropped.
+struct Attendance {
+    engine: Option<StdArc<dyn Fire>>,
+    presence: StdArc<Presence>,
+}
+
+impl Attendance {
+    fn new(engine: StdArc<dyn Fire>, presence: &StdArc<Presence>) -> Self {
+        Self { engine: Some(engine), presence: StdArc::clone(presence) }
+    }
+
+    fn engine(&self) -> &StdArc<dyn Fire> {
+        self.engine.as_ref().expect("until the drop")
+    }
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        // The engine's handler may be dropped here, and its drop may panic.
+        let _survived = survives(|| drop(self.engine.take()));
+        self.presence.leave();
+    }
+}
+
+/// The result of a turn: the shard's next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Next {
+    /// Another turn at once: there was more work than one turn does.
+    Turn,
+    /// A turn at the end of the sleep, or when woken.
+    Sleep(Option<Wake>),
+}
+
+impl Next {
+    /// The step of a shard of which one station asks for `self` and another one for `other`.
+    pub(super) fn sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Sleep(None), next) | (next, Self::Sleep(None)) => next,
+            (Self::Sleep(Some(one)), Self::Sleep(Some(another))) => {
+                Self::Sleep(Some(if one.at <= another.at { one } else { another }))
+            }
+            _ => Self::Turn,
+        }
+    }
+}
+
+/// The end of a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wake {
+    /// The moment at which the shard wakes by itself.
+    pub(crate) at: Timestamp,
+    /// Deadlines before this moment are due earlier than `at`.
+    pub(crate) not_before: Timestamp,
+}
+
+/// The shard's side of a station: the shard's leader has it.
+pub(crate) struct Station {
+    /// The number of the shard.
+    shard: usize,
+    attendance: Attendance,
+    pub(super) shared: StdArc<StationShared>,
+    reader: InboxReader,
+    slots: StdArc<Slots>,
+    wheel: TicketWheel<Ticket>,
+    tick: TickLength,
+    /// Postings on their way from a lane to the wheel.
+    drained: Vec<Posting>,
+    /// Due tickets of owned timers, from the moment they leave the wheel until the shard looks at their deadlines.
+    held: Vec<Ticket>,
+    looks: Looks,
+    lull: Lull,
+    underway: Underway,
+    backlog: Backlog,
+    looked_at: Timestamp,
+    /// Whether the next sleep ends with a look at the handovers.
+    look_is_planned: bool,
+    sweeping: bool,
+}
+
+impl Station {
+    /// The station of `engine` at `shard`. To be made once: a station is the only reader of its inbox.
+    pub(crate) fn new(
+        shard: usize,
+        engine: (StdArc<dyn Fire>, &StdArc<Presence>),
+        shared: StdArc<StationShared>,
+        slots: StdArc<Slots>,
+        (tick, now): (TickLength, Timestamp),
+    ) -> Self {
+        Self {
+            shard,
+            attendance: Attendance::new(engine.0, engine.1),
+            reader: shared.inbox.reader(),
+            shared,
+            slots,
+            wheel: TicketWheel::new(tick.current_tick(now)),
+            tick,
+            drained: Vec::with_capacity(CHUNK_TICKETS),
+            held: Vec::new(),
+            looks: Looks::default(),
+            lull: Lull::default(),
+            underway: Underway::default(),
+            backlog: Backlog::default(),
+            looked_at: now,
+            look_is_planned: false,
+            sweeping: false,
+        }
+    }
+
+    /// The number of tickets in the wheel.
+    #[cfg(all(test, not(tourbillon_loom)))]
+    pub(super) fn tickets(&self) -> usize {
+        self.wheel.len()
+    }
+
+    /// Whether the engine was shut down: the shard drops the station.
+    pub(super) fn is_closed(&self) -> bool {
+        self.shared.parker.is_closed()
+    }
+
+    /// Drains the lanes and works.
+    pub(super) fn turn(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
+        self.lull.begin_turn(now);
+        self.drain();
+        self.work(now, out)
+    }
+
+    /// Processes the tickets in the wheel at `now`. Handlers that run inline run here.
+    pub(super) fn work(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
+        self.hand_over_backlog(now, out);
+        let tick = self.tick.current_tick(now);
+        // If the clock stepped back, the shard waits for it: to the wheel, the moments in between have passed.
+        let progress = if tick < self.wheel.position() { Progress::Settled } else { self.advance(now, out) };
+        if !self.held.is_empty() {
+            self.look_at_held(now, out);
+        }
+        if now - self.looked_at >= PATIENCE {
+            self.looked_at = now;
+            self.shared.take_look_wanted();
+            self.underway.look(self.attendance.engine());
+        }
+        self.sweep_backlog();
+        let swept = self.sweep();
+        let counters = &self.shared.counters;
+        counters.turns.add(1);
+        counters.tickets.set(self.wheel.len() as u64);
+        counters.held_back.set(self.backlog.len() as u64);
+        let may_go_on = !self.backlog.is_empty() && self.underway.has_room();
+        if progress == Progress::BudgetSpent || !swept || may_go_on {
+            return Next::Turn;
+        }
+        Next::Sleep(self.wake(now))
+    }
+
+    fn wake(&mut self, now: Timestamp) -> Option<Wake> {
+        self.drop_stale_first();
+        let due = self
+            .wake_tick()
+            .map(|tick| Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) });
+        self.look_is_planned =
+            !self.backlog.is_empty() || self.shared.is_look_wanted() || self.underway.wants_a_look();
+        if !self.look_is_planned {
+            return due;
+        }
+        let look = now + PATIENCE;
+        Some(match due {
+            Some(due) if due.at <= look => due,
+            _ => Wake { at: look, not_before: look },
+        })
+    }
+
+    /// Drops the tickets of ended timers that stand before the first live ticket: the shard must not wake for them.
+    fn drop_stale_first(&mut self) {
+        let Self { slots, wheel, tick, lull, shared, .. } = self;
+        let before = wheel.len();
+        let first = wheel.drop_stale_first(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
+        if let Some(first) = first {
+            lull.note(tick.start_of(first));
+            shared.counters.stale.add((before - wheel.len()) as u64);
+            shared.counters.tickets.set(wheel.len() as u64);
+        }
+    }
+
+    /// The tick until which the shard sleeps unless it is woken.
+    fn wake_tick(&self) -> Option<Tick> {
+        let lull = self.lull.until().map(|deadline| self.tick.due_tick(deadline));
+        self.wheel.wake_tick().into_iter().chain(lull).min()
+    }
+
+    /// Whether the shard, which has announced `wake`, may sleep as far as this station goes. The station drains its
+    /// lanes once more (K1). The shard may sleep if no ticket that came since the turn is due earlier than `wake`, if
+    /// there is no room for the tickets that are held back, and if neither a sweep nor a look is wanted.
+    pub(super) fn may_sleep(&mut self, wake: Option<Wake>) -> bool {
+        self.drain();
+        let due_earlier = match (self.wake_tick(), wake) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(due), Some(wake)) => self.tick.start_of(due) < wake.at,
+        };
+        let look_is_missing = self.shared.is_look_wanted() && !self.look_is_planned;
+        !due_earlier && !look_is_missing && !self.may_hand_over_backlog() && !self.shared.is_sweep_wanted()
+    }
+
+    /// The start of the first tick that was not handed out.
+    pub(super) fn due(&self) -> Timestamp {
+        self.tick.start_of(self.wheel.position().saturating_add(1))
+    }
+
+    /// The moment at which the wheel next has something to do.
+    pub(super) fn next_due(&mut self) -> Option<Timestamp> {
+        self.drain();
+        self.drop_stale_first();
+        self.wheel.wake_tick().map(|tick| self.tick.start_of(tick))
+    }
+
+    /// Moves tickets from the lanes into the wheel. Tickets whose timer has ended meanwhile are dropped here.
+    pub(super) fn drain(&mut self) {
+        let Self { shared, reader, slots, wheel, tick, drained, lull, .. } = self;
+        let mut stale = 0;
+        reader.walk(|lane| {
+            lane.drain(|posting| {
+                drained.push(posting);
+                if drained.len() == CHUNK_TICKETS {
+                    stale += insert_live(wheel, slots, *tick, drained, lull);
+                }
+            });
+            // Lane by lane: only within a lane does a later posting for the same slot show that a posting has ended.
+            stale += insert_live(wheel, slots, *tick, drained, lull);
+        });
+        shared.counters.stale.add(stale);
+        shared.counters.tickets.set(wheel.len() as u64);
+    }
+
+    fn advance(&mut self, now: Timestamp, out: &mut Outlet) -> Progress {
+        let Self { shard, attendance, shared, slots, wheel, tick, underway, held, backlog, .. } = self;
+        let engine = attendance.engine();
+        let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
+        let before = wheel.len();
+        let mut found = 0;
+        let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
+        let progress = wheel.advance(tick.current_tick(now), TURN_BUDGET, is_live, |chunk| {
+            found += chunk.len();
+            let waiting = Waiting { tickets: chunk, found: now };
+            if backlog.is_empty() && out.has_room() {
+                out.add_scheduled(waiting, held);
+            } else {
+                backlog.push(waiting);
+            }
+        });
+        out.flush(now);
+        shared.counters.stale.add((before - wheel.len() - found) as u64);
+        progress
+    }
+
+    /// Whether tickets are held back for which there is room by now.
+    fn may_hand_over_backlog(&mut self) -> bool {
+        if self.backlog.is_empty() {
+            return false;
+        }
+        self.underway.forget_taken();
+        self.underway.has_room()
+    }
+
+    /// Hands over the tickets that were held back, as far as there is room now.
+    fn hand_over_backlog(&mut self, now: Timestamp, out: &mut Outlet) {
+        if !self.may_hand_over_backlog() {
+            return;
+        }
+        let Self { shard, attendance, shared, underway, held, backlog, .. } = self;
+        let engine = attendance.engine();
+        let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
+        let mut budget = TURN_BUDGET;
+        while budget > 0 && out.has_room() {
+            let Some(waiting) = backlog.pop() else { break };
+            shared.counters.held_back.set(backlog.len() as u64);
+            budget = budget.saturating_sub(waiting.tickets.len());
+            out.add_scheduled(waiting, held);
+        }
+        out.flush(now);
+    }
+
+    /// Drops the tickets that became stale while they were held back.
+    fn sweep_backlog(&mut self) {
+        let Self { shared, slots, backlog, .. } = self;
+        let stale = backlog.sweep(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
+        shared.counters.stale.add(stale as u64);
+    }
+
+    /// Looks at the owned timers whose tickets are due. Most of them were put off or disarmed meanwhile; those that are
+    /// due are handed over.
+    fn look_at_held(&mut self, now: Timestamp, out: &mut Outlet) {
+        let Self { shard, attendance, shared, slots, wheel, tick, underway, held, looks, .. } = self;
+        let tickets = held.len();
+        let mut put_off = 0;
+        let present = wheel.position();
+        let next_look = |deadline| {
+            let due = tick.due_tick(deadline);
+            let look = looks.next(present, due);
+            if look < due { tick.start_of(look) } else { deadline }
+        };
+        keep_due(slots, held, now, next_look, |posting| {
+            wheel.insert(posting.into_ticket(*tick));
+            put_off += 1;
+        });
+        looks.note(present, put_off);
+        shared.counters.put_off.add(put_off);
+        shared.counters.stale.add((tickets - held.len()) as u64 - put_off);
+        let engine = attendance.engine();
+        let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
+        held.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));
+        held.clear();
+        out.flush(now);
+    }
+
+    /// Does a slice of the sweep, if a sweep is wanted. Returns false while there is more of it to do.
+    fn sweep(&mut self) -> bool {
+        if !self.sweeping {
+            if !self.shared.is_sweep_wanted() {
+                return true;
+            }
+            // Cleared before the pass: a sweep that is asked for during the pass is another one.
+            // Ordering: Relaxed. Nothing is handed over: a ticket that the pass takes for a live one
+            // stays until the next pass.
+            self.shared.sweep_wanted.store(false, Ordering::Relaxed);
+            self.sweeping = true;
+        }
+        let held = self.wheel.len();
+        let slots = &self.slots;
+        let done =
+            self.wheel.sweep(SWEEP_TICKETS, |ticket| slots.control(ticket.index).is_live(ticket.stamp));
+        self.shared.counters.stale.add((held - self.wheel.len()) as u64);
+        self.sweeping = !done;
+        done
+    }
+}
+
+/// The way of handovers out of a shard's turn.
+#[derive(Default)]
+pub(crate) struct Outlet {
+    /// The only handover of the turn so far, for the shard's leader to run itself.
+    own: Option<Errand>,
+    has_sent: bool,
+}
+
+impl Outlet {
+    /// Keeps the only handover of a turn for the leader if handlers run on the shards' workers, of which one can take
+    /// the leader's place. If there are more handovers, all are sent. Returns false if the executor panicked.
+    fn send(&mut self, engine: &StdArc<dyn Fire>, handover: &StdArc<Handover>) -> bool {
+        let dispatcher = engine.dispatcher();
+        if dispatcher.own_workers().is_none() {
+            return dispatcher.dispatch(engine, handover);
+        }
+        if !self.has_sent && self.own.is_none() {
+            self.own = Some(Errand::new(handover, engine));
+            return true;
+        }
+        self.has_sent = true;
+        let first = self.own.take().is_none_or(Errand::send);
+        dispatcher.dispatch(engine, handover) && first
+    }
+
+    /// The handover that is left to the leader.
+    pub(super) fn into_own(self) -> Option<Errand> {
+        self.own
+    }
+}
+
+/// Due chunks on their way out of a turn, gathered into handovers.
+struct HandingOver<'a> {
+    shard: usize,
+    shared: &'a StationShared,
+    engine: &'a StdArc<dyn Fire>,
+    out: &'a mut Outlet,
+    underway: &'a mut Underway,
+    due: Vec<DueChunk>,
+}
+
+impl HandingOver<'_> {
+    /// Whether one more chunk may go to the workers.
+    fn has_room(&self) -> bool {
+        !self.due.is_empty() || self.underway.has_room()
+    }
+
+    /// Adds the due tickets of scheduled timers. The tickets of owned timers go to `held`.
+    fn add_scheduled(&mut self, mut waiting: Waiting, held: &mut Vec<Ticket>) {
+        held.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
+        self.add(waiting);
+    }
+
+    fn add(&mut self, Waiting { tickets, found }: Waiting) {
+        if tickets.is_empty() {
+            return;
+        }
+        self.due.push(DueChunk::new(tickets, found));
+        if self.due.len() == HANDOVER_CHUNKS {
+            self.flush(found);
+        }
+    }
+
+    fn flush(&mut self, now: Timestamp) {
+        if self.due.is_empty() {
+            return;
+        }
+        let tickets: usize = self.due.iter().map(|chunk| chunk.tickets().len()).sum();
+        self.shared.counters.hand_over(self.due.len() as u64, tickets as u64, now);
+        let handover = StdArc::new(Handover::new(self.shard, core::mem::take(&mut self.due)));
+        if !self.out.send(self.engine, &handover) {
+            self.shared.counters.panics.add(1);
+        }
+        if !self.engine.dispatcher().is_inline() {
+            self.underway.push(handover);
+        }
+    }
+}
+
+/// Moves the live ones of `postings` into the wheel as tickets. Returns the number of stale ones.
+///
+/// Most timers are cancelled before their shard first sees them, so most postings end here. All states are read before
+/// the first ticket is placed, so that the loads overlap. A posting that is followed by one for the same slot has
+/// certainly ended, and its slot's word is not read: a thread that schedules and cancels uses one slot again and again,
+/// and reading the word each time would take the line away from that thread.
+fn insert_live(
+    wheel: &mut TicketWheel<Ticket>,
+    slots: &Slots,
+    tick: TickLength,
+    postings: &mut Vec<Posting>,
+    lull: &mut Lull,
+) -> u64 {
+    let before = postings.len();
+    let mut kept = 0;
+    for at in 0..before {
+        let posting = postings[at];
+        let superseded = postings.get(at + 1).is_some_and(|next| next.index == posting.index);
+        if !superseded && slots.control(posting.index).is_live(posting.stamp) {
+            postings[kept] = posting;
+            kept += 1;
+        } else {
+            lull.note(posting.deadline);
+        }
+    }
+    for posting in &postings[..kept] {
+        wheel.insert(posting.into_ticket(tick));
+    }
+    postings.clear();
+    (before - kept) as u64
+}
+
+impl fmt::Debug for Station {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Station").field("shard", &self.shard).finish_non_exhaustive()
+    }
+}

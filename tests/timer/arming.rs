@@ -13,13 +13,21 @@ fn a_timer_that_is_put_off_fires_once_at_its_last_deadline() {
         assert_eq!(timer.arm(100 * MS), Ok(Armed::Pending));
         engine.advance(MS);
     }
-    assert_eq!(engine.handle().stats().owned.posted, 1);
-    assert_eq!(timer.deadline(), Some(at(1_099 * MS)));
+    assert_eq!(engine.handle().stats().owned.posted, 1, "postponing it took another ticket");
+    assert_eq!(
+        timer.deadline(),
+        Some(at(1_099 * MS)),
+        "an arming that was acknowledged is not the one in force"
+    );
     engine.advance(SECOND);
-    assert_eq!(log.take(), [on_time(7, at(1_099 * MS))]);
-    assert_eq!(timer.disarm(), Disarm::Idle);
+    assert_eq!(
+        log.take(),
+        [on_time(7, at(1_099 * MS))],
+        "it fired for a deadline that was put off, or not once"
+    );
+    assert_eq!(timer.disarm(), Disarm::Idle, "it is armed after its firing");
     drop(timer);
-    assert_eq!(engine.handle().stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0, "a dropped timer is counted as alive");
 }
 
 #[test]
@@ -29,10 +37,18 @@ fn a_deadline_before_the_ticket_is_kept_and_the_later_one_is_forgotten() {
     timer.arm(10 * SECOND).unwrap();
     engine.turn();
     timer.arm(SECOND).unwrap();
-    assert_eq!(engine.handle().stats().owned.posted, 2);
+    assert_eq!(
+        engine.handle().stats().owned.posted,
+        2,
+        "the earlier deadline has no ticket of its own, or more than one"
+    );
     engine.advance(20 * SECOND);
-    assert_eq!(log.take(), [on_time(7, at(SECOND))]);
-    assert!(!timer.is_armed());
+    assert_eq!(
+        log.take(),
+        [on_time(7, at(SECOND))],
+        "the ticket of the later deadline fired, or the earlier deadline was lost"
+    );
+    assert!(!timer.is_armed(), "the later deadline is still in force");
 }
 
 #[test]
@@ -44,8 +60,16 @@ fn a_deadline_moved_ahead_and_back_again_fires_there() {
         engine.turn();
     }
     engine.advance(20 * SECOND);
-    assert_eq!(log.take(), [on_time(7, at(3 * SECOND))]);
-    assert_eq!(engine.handle().stats().owned.posted, 2);
+    assert_eq!(
+        log.take(),
+        [on_time(7, at(3 * SECOND))],
+        "it fired for a deadline that was replaced, or not once"
+    );
+    assert_eq!(
+        engine.handle().stats().owned.posted,
+        2,
+        "a deadline that an earlier ticket covers took a ticket"
+    );
 }
 
 #[test]
@@ -54,14 +78,18 @@ fn a_disarmed_timer_whose_ticket_comes_due_fires_nothing_and_is_armed_again() {
     let timer = engine.handle().timer(7).unwrap();
     timer.arm(SECOND).unwrap();
     assert_eq!(timer.disarm(), Disarm::Disarmed);
-    assert_eq!(timer.deadline(), None);
+    assert_eq!(timer.deadline(), None, "a disarmed timer has a deadline");
     engine.advance(2 * SECOND);
-    assert_eq!((log.len(), engine.handle().stats().total.tickets), (0, 0));
-    assert_eq!(timer.disarm(), Disarm::Idle);
+    assert_eq!(
+        (log.len(), engine.handle().stats().total.tickets),
+        (0, 0),
+        "the ticket of a disarmed timer fired it, or is still in the wheel"
+    );
+    assert_eq!(timer.disarm(), Disarm::Idle, "it was armed by its old ticket");
     assert_eq!(timer.arm(SECOND), Ok(Armed::Pending));
     engine.advance(2 * SECOND);
-    assert_eq!(log.take(), [on_time(7, at(3 * SECOND))]);
-    assert_eq!(engine.handle().stats().owned.posted, 2);
+    assert_eq!(log.take(), [on_time(7, at(3 * SECOND))], "the arming after the old ticket was lost");
+    assert_eq!(engine.handle().stats().owned.posted, 2, "the second arming relied on a ticket that was gone");
 }
 
 #[test]
@@ -82,23 +110,30 @@ fn many_timers_put_off_again_and_again_fire_on_their_ticks_once_nobody_does() {
             engine.advance(5 * MS + rng.nanos_below(MS));
             for shot in log.take() {
                 let which = usize::try_from(shot.payload).unwrap();
-                assert_eq!(shot.deadline, std::mem::take(&mut deadlines[which]));
-                assert!(shot.at >= shot.deadline && shot.at <= due(shot.deadline, MS), "{shot:?}");
+                assert_eq!(
+                    shot.deadline,
+                    std::mem::take(&mut deadlines[which]),
+                    "a firing for a deadline that is not in force"
+                );
+                assert!(
+                    shot.at >= shot.deadline && shot.at <= due(shot.deadline, MS),
+                    "early or late: {shot:?}"
+                );
             }
         }
         engine.advance(10 * SECOND);
         let shots = log.take();
         for shot in &shots {
-            assert!(shot.at >= shot.deadline && shot.at <= due(shot.deadline, MS), "{shot:?}");
+            assert!(shot.at >= shot.deadline && shot.at <= due(shot.deadline, MS), "early or late: {shot:?}");
         }
         let mut fired: Vec<Timestamp> = shots.iter().map(|shot| shot.deadline).collect();
         fired.sort_unstable();
         deadlines.retain(|&deadline| deadline > Timestamp::ZERO);
         deadlines.sort_unstable();
-        assert_eq!(fired, deadlines);
+        assert_eq!(fired, deadlines, "a deadline that was left in force did not fire once");
         let owned = engine.handle().stats().owned;
-        assert!(owned.put_off < 20 * count, "{owned:?}");
-        assert_eq!(engine.handle().stats().total.tickets, 0);
+        assert!(owned.put_off < 20 * count, "looks did not gather: {owned:?}");
+        assert_eq!(engine.handle().stats().total.tickets, 0, "tickets are left after the last firing");
     }
 }
 
@@ -125,6 +160,9 @@ fn a_real_engine_fires_owned_timers_not_early() {
     wait_until("all have fired", || log.len() == timers.len());
     let mut shots = log.take();
     shots.sort_unstable_by_key(|shot| shot.payload);
-    assert!(shots.iter().map(|shot| shot.deadline).eq(deadlines));
-    assert!(shots.iter().all(|shot| shot.at >= shot.deadline));
+    assert!(
+        shots.iter().map(|shot| shot.deadline).eq(deadlines),
+        "a timer fired for another deadline than its last"
+    );
+    assert!(shots.iter().all(|shot| shot.at >= shot.deadline), "a timer fired early");
 }

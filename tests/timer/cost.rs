@@ -20,13 +20,21 @@ fn one_deadline_again_and_again_posts_once() {
                     assert_eq!(timer.disarm(), Disarm::Disarmed);
                     timer.arm_at(deadline).unwrap();
                 }
-                assert_eq!(timer.deadline(), Some(deadline));
+                assert_eq!(timer.deadline(), Some(deadline), "the same arming left another deadline");
             }
-            assert_eq!(engine.handle().stats().owned.posted, 1, "{deadline}");
+            assert_eq!(
+                engine.handle().stats().owned.posted,
+                1,
+                "an arming for the same deadline took another ticket: {deadline}"
+            );
             engine.advance(HOUR);
             let shots = log.take();
-            assert_eq!((shots.len(), shots[0].deadline), (1, deadline));
-            assert_eq!(shots[0].at, due(deadline, MS));
+            assert_eq!(
+                (shots.len(), shots[0].deadline),
+                (1, deadline),
+                "it fired for another deadline, or not once"
+            );
+            assert_eq!(shots[0].at, due(deadline, MS), "early or late: {deadline}");
         }
     }
 }
@@ -40,7 +48,11 @@ fn one_far_deadline_again_and_again_posts_once() {
         for _ in 0..100 {
             timer.arm(delay).unwrap();
         }
-        assert_eq!(engine.handle().stats().owned.posted, 1, "{delay:?}");
+        assert_eq!(
+            engine.handle().stats().owned.posted,
+            1,
+            "an arming for the same far deadline took another ticket: {delay:?}"
+        );
     }
 }
 
@@ -51,13 +63,17 @@ fn a_timer_armed_again_before_its_ticket_is_due_uses_that_ticket() {
     for n in 0..500 {
         timer.arm(SECOND).unwrap();
         engine.advance(MS);
-        assert_eq!(timer.disarm(), Disarm::Disarmed, "{n}");
+        assert_eq!(timer.disarm(), Disarm::Disarmed, "round {n} was not armed");
         engine.advance(MS / 2);
     }
-    assert_eq!((engine.handle().stats().owned.posted, log.len()), (1, 0));
+    assert_eq!(
+        (engine.handle().stats().owned.posted, log.len()),
+        (1, 0),
+        "an arming before its ticket is due took another ticket, or a disarmed timer fired"
+    );
     timer.arm(SECOND).unwrap();
     engine.advance(10 * SECOND);
-    assert_eq!(log.take(), [on_time(7, at(1_750 * MS))]);
+    assert_eq!(log.take(), [on_time(7, at(1_750 * MS))], "the last arming did not fire once, on time");
 }
 
 #[test]
@@ -71,16 +87,23 @@ fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
         timer.arm(60 * SECOND).unwrap();
         engine.advance(10 * MS);
     }
-    assert_eq!(log.len(), 0);
+    assert_eq!(log.len(), 0, "a connection that talks was closed");
     let owned = engine.handle().stats().owned;
     // 200 s: a look each 30 s, and after one that found the long timeout a posting for the short one.
-    assert!(owned.posted <= 8 && owned.put_off <= 8, "{owned:?}");
-    assert!(engine.handle().stats().total.tickets <= 16);
+    assert!(
+        owned.posted <= 8 && owned.put_off <= 8,
+        "tickets or looks are counted by the request: {owned:?}"
+    );
+    assert!(engine.handle().stats().total.tickets <= 16, "tickets pile up with the requests");
     engine.advance(120 * SECOND);
-    assert_eq!(log.take(), [on_time(7, at(199_990 * MS + 60 * SECOND))]);
+    assert_eq!(
+        log.take(),
+        [on_time(7, at(199_990 * MS + 60 * SECOND))],
+        "the silent connection was not closed once, on time"
+    );
 }
 
-/// A clock of one's own may have its origin anywhere: in 1970, or as far back as a clock can show.
+/// A user's clock may have its origin anywhere: in 1970, or as far back as a clock can show.
 #[test]
 fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
     for years in [0, 30, 57, 126, 583] {
@@ -103,17 +126,17 @@ fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
                 thread::sleep(5 * MS);
             }
         }
-        assert_eq!(engine.handle().stats().owned.posted, 1, "{years} years");
+        assert_eq!(engine.handle().stats().owned.posted, 1, "each arming takes a ticket: {years} years");
         // What has passed, also before the engine's start, comes at once, and so does what is armed then.
         timer.arm_at(nanos(1)).unwrap();
         clock.advance(MS);
         wait_until("the past comes", || log.len() == 1);
         timer.arm_at(last).unwrap();
         clock.advance(SECOND);
-        assert_eq!(log.take()[0].deadline, nanos(1));
+        assert_eq!(log.take()[0].deadline, nanos(1), "the past did not fire first");
         clock.advance(1_000 * MS);
         wait_until("it fires", || log.len() == 1);
-        assert_eq!(log.take()[0].deadline, last);
+        assert_eq!(log.take()[0].deadline, last, "the last deadline was lost");
     }
 }
 
@@ -135,9 +158,13 @@ fn arming_again_and_again_wakes_no_shard() {
         }
     }
     let after = engine.handle().stats();
-    assert_eq!((after.total.unparks, after.owned.posted), (before.total.unparks, 10));
-    assert!(after.total.tickets <= 10, "{after:?}");
-    assert_eq!(after.owned.put_off, 0);
+    assert_eq!(
+        (after.total.unparks, after.owned.posted),
+        (before.total.unparks, 10),
+        "an arming that needs no ticket woke the shard, or took one"
+    );
+    assert!(after.total.tickets <= 10, "tickets pile up: {after:?}");
+    assert_eq!(after.owned.put_off, 0, "a shard looked at a timer that is not due for an hour");
 }
 
 #[test]
@@ -151,10 +178,18 @@ fn arming_for_later_than_the_next_wake_up_wakes_nobody() {
     for timer in &timers {
         timer.arm(2 * HOUR).unwrap();
     }
-    assert_eq!((engine.handle().stats().total.unparks, engine.handle().stats().owned.posted), (before, 100));
+    assert_eq!(
+        (engine.handle().stats().total.unparks, engine.handle().stats().owned.posted),
+        (before, 100),
+        "an arming for later than the end of the shard's sleep woke it"
+    );
     // And for sooner, one does.
     timers[0].arm(HOUR / 2).unwrap();
-    assert_eq!(engine.handle().stats().total.unparks, before + 1);
+    assert_eq!(
+        engine.handle().stats().total.unparks,
+        before + 1,
+        "an arming for sooner than the end of the shard's sleep did not wake it"
+    );
 }
 
 thread_local! {
@@ -162,7 +197,7 @@ thread_local! {
     static READINGS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A clock that knows who reads it.
+/// A clock that counts the readings of each thread.
 struct Watched(MonotonicClock);
 
 impl Clock for Watched {
@@ -183,7 +218,7 @@ fn who_brings_the_time_along_reads_no_clock() {
         let deadline = now + HOUR + n * MS;
         timer.arm_at(deadline).unwrap();
         timer.arm_at(now + (HOUR - n * MS)).unwrap();
-        assert!(timer.is_armed());
+        assert!(timer.is_armed(), "the arming is not in force");
         timer.disarm();
         let id = engine.handle().schedule_at(deadline, 2).unwrap();
         let id = engine.handle().reschedule_at(id, deadline + MS).unwrap();
@@ -193,7 +228,7 @@ fn who_brings_the_time_along_reads_no_clock() {
         assert_eq!(producer.cancel(id), Cancel::Cancelled(3));
     }
     drop(timer);
-    assert_eq!(READINGS.get(), 0);
+    assert_eq!(READINGS.get(), 0, "a call that has the time already read the clock");
     // What is counted is counted.
-    assert!(engine.handle().now() > now && READINGS.get() == 1);
+    assert!(engine.handle().now() > now && READINGS.get() == 1, "the readings are not counted");
 }

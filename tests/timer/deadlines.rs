@@ -14,13 +14,16 @@ fn zero_and_past_deadlines_fire_on_the_next_turn() {
     timers[1].arm_at(engine.handle().now()).unwrap();
     timers[2].arm_at(at(SECOND)).unwrap();
     timers[3].arm_at(Timestamp::ZERO).unwrap();
-    assert_eq!(timers[3].deadline(), Some(Timestamp::ZERO));
-    assert_eq!(log.len(), 0);
+    assert_eq!(timers[3].deadline(), Some(Timestamp::ZERO), "a deadline in the past was changed");
+    assert_eq!(log.len(), 0, "an arming fired by itself, before a turn");
     engine.turn();
     let shots = log.take();
-    assert_eq!(payloads(&shots), [0, 1, 2, 3]);
-    assert!(shots.iter().all(|shot| shot.at == at(5 * SECOND)));
-    assert!(engine.handle().stats().total.lateness.max >= 5 * SECOND);
+    assert_eq!(payloads(&shots), [0, 1, 2, 3], "a deadline that has come waits for another turn");
+    assert!(shots.iter().all(|shot| shot.at == at(5 * SECOND)), "the firings are not of this turn");
+    assert!(
+        engine.handle().stats().total.lateness.max >= 5 * SECOND,
+        "the lateness of a past deadline is not counted"
+    );
     // With a ticket out for later, too.
     for timer in &timers {
         timer.arm(HOUR).unwrap();
@@ -32,10 +35,14 @@ fn zero_and_past_deadlines_fire_on_the_next_turn() {
     timers[3].arm_at(Timestamp::ZERO).unwrap();
     engine.turn();
     let shots = log.take();
-    assert_eq!(payloads(&shots), [0, 1, 2, 3]);
-    assert!(shots.iter().all(|shot| shot.at == at(6 * SECOND)));
+    assert_eq!(
+        payloads(&shots),
+        [0, 1, 2, 3],
+        "a deadline that has come waits for the ticket of the later one"
+    );
+    assert!(shots.iter().all(|shot| shot.at == at(6 * SECOND)), "the firings are not of this turn");
     engine.advance(2 * HOUR);
-    assert_eq!(log.len(), 0);
+    assert_eq!(log.len(), 0, "a replaced deadline fired");
 }
 
 #[test]
@@ -46,15 +53,23 @@ fn a_timer_armed_for_never_does_not_fire_and_may_be_armed_for_sooner() {
     timers[1].arm_at(Timestamp::MAX).unwrap();
     timers[2].arm(Duration::MAX).unwrap();
     for timer in &timers {
-        assert!(timer.deadline().unwrap() >= nanos(u64::MAX - 1), "{timer:?}");
+        assert!(timer.deadline().unwrap() >= nanos(u64::MAX - 1), "never is a moment: {timer:?}");
     }
     engine.advance(500 * YEAR);
-    assert_eq!(log.len(), 0);
-    assert_eq!(timers[0].disarm(), Disarm::Disarmed);
+    assert_eq!(log.len(), 0, "a timer that is armed for never fired");
+    assert_eq!(timers[0].disarm(), Disarm::Disarmed, "a timer that waits for the end of time is not armed");
     timers[1].arm(SECOND).unwrap();
     engine.advance(2 * SECOND);
-    assert_eq!(log.take(), [on_time(1, at(500 * YEAR + SECOND))]);
-    assert_eq!((timers[0].is_armed(), timers[1].is_armed(), timers[2].is_armed()), (false, false, true));
+    assert_eq!(
+        log.take(),
+        [on_time(1, at(500 * YEAR + SECOND))],
+        "a timer that was armed for never hides a deadline that comes sooner"
+    );
+    assert_eq!(
+        (timers[0].is_armed(), timers[1].is_armed(), timers[2].is_armed()),
+        (false, false, true),
+        "one call changed the arming of another timer"
+    );
 }
 
 #[test]
@@ -63,7 +78,11 @@ fn a_timer_armed_for_the_end_of_time_reads_as_armed_for_it() {
     let (engine, _log) = recording(Builder::new());
     let timer = engine.handle().timer(7).unwrap();
     timer.arm_at(Timestamp::MAX).unwrap();
-    assert_eq!(timer.deadline(), Some(Timestamp::MAX));
+    assert_eq!(
+        timer.deadline(),
+        Some(Timestamp::MAX),
+        "the deadline was changed on its way through the timer's word"
+    );
 }
 
 #[test]
@@ -87,15 +106,22 @@ fn a_century_is_kept_to_the_tick_in_any_order_and_however_the_clock_jumps() {
                         }
                     };
                     go_to(nanos(to.as_nanos() - 1));
-                    assert_eq!(log.len(), 0, "{from} {to} {tick:?}");
+                    assert_eq!(log.len(), 0, "early: {from} {to} {tick:?}");
                     go_to(due(to, tick));
                     // A look at an earlier ticket may find it due before its tick ends.
                     let shots = log.take();
-                    assert_eq!((shots.len(), shots[0].deadline), (1, to), "{from} {tick:?} {jump}");
-                    assert!(shots[0].at >= to && shots[0].at <= due(to, tick));
-                    assert!(!timer.is_armed());
+                    assert_eq!(
+                        (shots.len(), shots[0].deadline),
+                        (1, to),
+                        "not once for its last deadline: {from} {tick:?} {jump}"
+                    );
+                    assert!(
+                        shots[0].at >= to && shots[0].at <= due(to, tick),
+                        "early, or a tick late: {from} {to} {tick:?} {jump}"
+                    );
+                    assert!(!timer.is_armed(), "it is armed after its firing");
                     go_to(at(500 * YEAR));
-                    assert_eq!(log.len(), 0);
+                    assert_eq!(log.len(), 0, "it fired for the deadline that was replaced, too");
                 }
             }
         }
@@ -151,10 +177,16 @@ fn deadlines_around_the_units_of_the_timers_word_fire_on_their_ticks() {
             engine.advance_to(due(nanos(middle + 4 * UNIT), tick));
             let mut shots = log.take();
             shots.sort_unstable_by_key(|shot| shot.payload);
-            assert_eq!(shots.len(), expected.len(), "{tick:?} {units}");
+            assert_eq!(shots.len(), expected.len(), "a timer was lost, or fired twice: {tick:?} {units}");
             for (shot, deadline) in shots.iter().zip(expected) {
-                assert_eq!(shot.deadline, deadline);
-                assert!(shot.at >= deadline && shot.at <= due(deadline, tick), "{shot:?} {tick:?}");
+                assert_eq!(
+                    shot.deadline, deadline,
+                    "it fired for a deadline that was replaced: {tick:?} {units}"
+                );
+                assert!(
+                    shot.at >= deadline && shot.at <= due(deadline, tick),
+                    "early or late: {shot:?} {tick:?}"
+                );
             }
         }
     }
@@ -175,7 +207,11 @@ fn random_deadlines_at_random_phases_fire_on_their_ticks() {
             match rng.below(5) {
                 0 => {
                     let expected = if armed[which].is_some() { Disarm::Disarmed } else { Disarm::Idle };
-                    assert_eq!(timers[which].disarm(), expected);
+                    assert_eq!(
+                        timers[which].disarm(),
+                        expected,
+                        "the disarm does not return whether it was armed"
+                    );
                     armed[which] = None;
                 }
                 1..4 => {
@@ -188,13 +224,20 @@ fn random_deadlines_at_random_phases_fire_on_their_ticks() {
                     engine.advance(length(&mut rng));
                     for shot in log.take() {
                         let which = usize::try_from(shot.payload).unwrap();
-                        assert_eq!(armed[which].take(), Some(shot.deadline));
+                        assert_eq!(
+                            armed[which].take(),
+                            Some(shot.deadline),
+                            "it fired for a deadline that is not in force"
+                        );
                         assert!(shot.at >= shot.deadline, "early: {shot:?}");
                         assert!(shot.at <= due(shot.deadline, tick).max(start), "late: {shot:?} {tick:?}");
                     }
                 }
             }
-            assert!(timers.iter().map(Timer::deadline).eq(armed.iter().copied()));
+            assert!(
+                timers.iter().map(Timer::deadline).eq(armed.iter().copied()),
+                "a deadline is not the one that was acknowledged last"
+            );
         }
     }
 }

@@ -23,7 +23,7 @@ fn a_handler_arms_its_own_timer_again() {
                 } else {
                     fired.timer().unwrap().arm_at(again)
                 };
-                assert_eq!(outcome, Ok(Armed::Running));
+                assert_eq!(outcome, Ok(Armed::Running), "the arming does not return that the handler runs");
             })
             .unwrap();
         let timer = Arc::new(engine.handle().timer(7).unwrap());
@@ -31,11 +31,15 @@ fn a_handler_arms_its_own_timer_again() {
         timer.arm(SECOND).unwrap();
         engine.advance(10 * SECOND);
         let expected: Vec<_> = (1..=10).map(|second| on_time(7, at(second * SECOND))).collect();
-        assert_eq!(log.take(), expected);
-        assert_eq!(timer.deadline(), Some(at(11 * SECOND)));
-        assert_eq!(timer.disarm(), Disarm::Disarmed);
+        assert_eq!(log.take(), expected, "a run is missing, or did not come on its deadline");
+        assert_eq!(timer.deadline(), Some(at(11 * SECOND)), "the arming of the last run is not in force");
+        assert_eq!(timer.disarm(), Disarm::Disarmed, "the arming of the last run cannot be taken away");
         engine.advance(10 * SECOND);
-        assert_eq!((log.len(), engine.handle().stats().total.panics), (0, 0));
+        assert_eq!(
+            (log.len(), engine.handle().stats().total.panics),
+            (0, 0),
+            "it fired though it was disarmed, or an assertion inside the handler failed"
+        );
     }
 }
 
@@ -47,7 +51,7 @@ fn a_timer_disarmed_by_its_own_handler_stays_at_rest() {
         let engine = Builder::new().build_driven(move |fired: Fired<'_, u64>| {
             let timer = fired.timer().unwrap();
             timer.arm(SECOND).unwrap();
-            assert_eq!(timer.disarm(), Disarm::Running);
+            assert_eq!(timer.disarm(), Disarm::Running, "the disarm does not return that the handler runs");
             sink.push(Shot::of(&fired));
         });
         (engine.unwrap(), log)
@@ -55,11 +59,15 @@ fn a_timer_disarmed_by_its_own_handler_stays_at_rest() {
     let timer = engine.handle().timer(7).unwrap();
     timer.arm(SECOND).unwrap();
     engine.advance(10 * SECOND);
-    assert_eq!(log.take().len(), 1);
-    assert_eq!((timer.disarm(), engine.handle().stats().total.tickets), (Disarm::Idle, 0));
+    assert_eq!(log.take().len(), 1, "it fired for the arming that its handler took away");
+    assert_eq!(
+        (timer.disarm(), engine.handle().stats().total.tickets),
+        (Disarm::Idle, 0),
+        "the timer is not at rest, or its ticket is left"
+    );
     timer.arm(SECOND).unwrap();
     engine.advance(SECOND);
-    assert_eq!(log.take().len(), 1);
+    assert_eq!(log.take().len(), 1, "the arming after that did not fire once");
 }
 
 #[test]
@@ -77,10 +85,14 @@ fn a_handler_that_arms_without_delay_comes_once_a_tick() {
         let timer = engine.handle().timer(7).unwrap();
         timer.arm(SECOND).unwrap();
         engine.advance(SECOND + 10 * MS);
-        assert_eq!(log.take(), (1_000..=1_010).map(|n| at(n * MS)).collect::<Vec<_>>());
+        assert_eq!(
+            log.take(),
+            (1_000..=1_010).map(|n| at(n * MS)).collect::<Vec<_>>(),
+            "it did not come once in each tick"
+        );
         drop(timer);
         engine.advance(SECOND);
-        assert_eq!(log.len(), 0);
+        assert_eq!(log.len(), 0, "a dropped timer fired");
     }
 }
 
@@ -99,19 +111,29 @@ fn a_turn_ends_though_every_timer_arms_itself_again_at_once() {
         engine.turn();
         engine.handle().stats().owned.fired
     });
-    assert_eq!(fired, 20_000);
+    assert_eq!(fired, 20_000, "a timer was left out, or came twice in the turn");
 }
 
 #[test]
 fn only_an_owned_timer_is_there_to_be_armed_again() {
     let mut engine = Builder::new()
-        .build_driven(|fired: Fired<'_, u64>| assert_eq!(fired.timer().is_some(), fired.payload == 1))
+        .build_driven(|fired: Fired<'_, u64>| {
+            assert_eq!(
+                fired.timer().is_some(),
+                fired.payload == 1,
+                "`timer` is there for a scheduled timer, or not for an owned one"
+            )
+        })
         .unwrap();
     let timer = engine.handle().timer(1).unwrap();
     timer.arm(MS).unwrap();
     engine.handle().schedule(MS, 2).unwrap();
     engine.advance(MS);
-    assert_eq!((engine.handle().stats().total.fired, engine.handle().stats().total.panics), (2, 0));
+    assert_eq!(
+        (engine.handle().stats().total.fired, engine.handle().stats().total.panics),
+        (2, 0),
+        "a timer did not fire, or the assertion inside the handler failed"
+    );
 }
 
 #[test]
@@ -122,11 +144,19 @@ fn every_dispatch_lets_a_handler_arm_its_timer() {
             let count = AtomicU64::new(0);
             let engine = builder
                 .build(move |fired: Fired<'_, u64>| {
-                    assert!(fired.engine().now() >= fired.deadline);
+                    assert!(fired.engine().now() >= fired.deadline, "early");
                     let timer = fired.timer().unwrap();
-                    assert_eq!(timer.disarm(), Disarm::Running);
+                    assert_eq!(
+                        timer.disarm(),
+                        Disarm::Running,
+                        "the disarm does not return that the handler runs"
+                    );
                     if count.fetch_add(1, Ordering::Relaxed) < 20 {
-                        assert_eq!(timer.arm(Duration::ZERO), Ok(Armed::Running));
+                        assert_eq!(
+                            timer.arm(Duration::ZERO),
+                            Ok(Armed::Running),
+                            "the arming does not return that the handler runs"
+                        );
                     } else {
                         sender.send(()).unwrap();
                     }
@@ -137,7 +167,11 @@ fn every_dispatch_lets_a_handler_arm_its_timer() {
             done.recv().unwrap();
             timer.disarm_and_wait();
             let stats = engine.handle().stats();
-            assert_eq!((stats.owned.fired, stats.total.panics), (21, 0));
+            assert_eq!(
+                (stats.owned.fired, stats.total.panics),
+                (21, 0),
+                "a run is missing, or an assertion inside the handler failed"
+            );
         });
     }
 }
@@ -160,8 +194,16 @@ fn a_handler_drops_disarms_and_puts_off_a_timer_that_is_due_with_its_own() {
                 let Some(timer) = other.as_ref() else { return };
                 match way {
                     0 => *other = None,
-                    1 => assert_eq!(timer.disarm(), Disarm::Disarmed),
-                    _ => assert_eq!(timer.arm(SECOND), Ok(Armed::Pending)),
+                    1 => assert_eq!(
+                        timer.disarm(),
+                        Disarm::Disarmed,
+                        "the other timer is due and armed, and the disarm returns otherwise"
+                    ),
+                    _ => assert_eq!(
+                        timer.arm(SECOND),
+                        Ok(Armed::Pending),
+                        "the other timer is due and armed, and the arming returns otherwise"
+                    ),
                 }
             })
             .unwrap();
@@ -174,18 +216,34 @@ fn a_handler_drops_disarms_and_puts_off_a_timer_that_is_due_with_its_own() {
             books.push(book);
         }
         engine.advance(SECOND);
-        assert_eq!(fired.swap(0, Ordering::SeqCst), 50);
-        assert_eq!(engine.handle().stats().total.panics, 0);
-        assert_eq!(engine.handle().stats().owned.alive, if way == 0 { 50 } else { 100 });
+        assert_eq!(
+            fired.swap(0, Ordering::SeqCst),
+            50,
+            "a timer that was taken out of the way fired: way {way}"
+        );
+        assert_eq!(
+            engine.handle().stats().total.panics,
+            0,
+            "an assertion inside the handler failed: way {way}"
+        );
+        assert_eq!(
+            engine.handle().stats().owned.alive,
+            if way == 0 { 50 } else { 100 },
+            "a dropped timer is counted as alive: way {way}"
+        );
         engine.advance(SECOND - MS);
-        assert_eq!(fired.load(Ordering::SeqCst), 0);
+        assert_eq!(fired.load(Ordering::SeqCst), 0, "a timer fired before its new deadline: way {way}");
         // Those that were put off fire now, and put the others off again, which are at rest.
         engine.advance(MS);
-        assert_eq!(fired.load(Ordering::SeqCst), if way == 2 { 50 } else { 0 });
+        assert_eq!(
+            fired.load(Ordering::SeqCst),
+            if way == 2 { 50 } else { 0 },
+            "a timer that was put off was lost, or a disarmed one fired: way {way}"
+        );
         for place in &*places {
             drop(lock(place).take());
         }
         books.iter().for_each(|book| book.assert_gone());
-        assert_eq!(engine.handle().stats().owned.alive, 0);
+        assert_eq!(engine.handle().stats().owned.alive, 0, "a dropped timer is counted as alive: way {way}");
     }
 }

@@ -109,9 +109,11 @@ impl Book {
     }
 
     /// The original and its clones are gone, each once.
+    #[track_caller]
     fn assert_gone(&self) {
-        assert_eq!(self.original_drops(), 1);
-        assert_eq!(self.clone_drops.load(Ordering::SeqCst), self.clones.load(Ordering::SeqCst));
+        assert_eq!(self.original_drops(), 1, "the payload was not dropped once");
+        let (drops, clones) = (self.clone_drops.load(Ordering::SeqCst), self.clones.load(Ordering::SeqCst));
+        assert_eq!(drops, clones, "not every clone was dropped once");
     }
 }
 

@@ -23,12 +23,12 @@ fn a_timer_whose_handler_panics_is_armed_again() {
     inside.arm(SECOND).unwrap();
     for round in 1..=5 {
         engine.advance(SECOND);
-        assert_eq!(engine.handle().stats().total.panics, 2 * round);
-        assert_eq!(outside.disarm(), Disarm::Idle);
-        assert_eq!(outside.arm(SECOND), Ok(Armed::Pending));
-        assert!(inside.is_armed());
+        assert_eq!(engine.handle().stats().total.panics, 2 * round, "a panic was not counted once");
+        assert_eq!(outside.disarm(), Disarm::Idle, "the panic left the timer in its run");
+        assert_eq!(outside.arm(SECOND), Ok(Armed::Pending), "a timer whose handler panicked cannot be armed");
+        assert!(inside.is_armed(), "the arming before the panic was lost");
     }
-    assert_eq!(engine.handle().stats().owned.fired, 10);
+    assert_eq!(engine.handle().stats().owned.fired, 10, "a firing is missing");
 }
 
 #[test]
@@ -39,14 +39,22 @@ fn a_payload_whose_clone_panics_costs_one_firing() {
     book.clone_panics.store(true, Ordering::SeqCst);
     timer.arm(SECOND).unwrap();
     engine.advance(SECOND);
-    assert_eq!((fired.load(Ordering::SeqCst), engine.handle().stats().total.panics), (0, 1));
-    assert_eq!(timer.disarm(), Disarm::Idle);
+    assert_eq!(
+        (fired.load(Ordering::SeqCst), engine.handle().stats().total.panics),
+        (0, 1),
+        "the handler ran without a payload, or the panic was not counted once"
+    );
+    assert_eq!(timer.disarm(), Disarm::Idle, "the panic left the timer in its run");
     timer.arm(SECOND).unwrap();
     engine.advance(SECOND);
-    assert_eq!((fired.load(Ordering::SeqCst), engine.handle().stats().total.panics), (1, 1));
+    assert_eq!(
+        (fired.load(Ordering::SeqCst), engine.handle().stats().total.panics),
+        (1, 1),
+        "the next firing is missing, or panicked"
+    );
     drop(timer);
     book.assert_gone();
-    assert_eq!(engine.handle().stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0, "a dropped timer is counted as alive");
 }
 
 #[test]
@@ -68,7 +76,10 @@ fn a_payload_whose_drop_panics_costs_nobody_else_anything() {
     // Dropped here: it unwinds here.
     let (timer, book) = make();
     timer.arm(SECOND).unwrap();
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(timer))).is_err());
+    assert!(
+        catch_unwind(AssertUnwindSafe(|| drop(timer))).is_err(),
+        "the panic of the drop did not reach the caller"
+    );
     book.assert_gone();
     // Dropped inside its handler: it ends there, like another one that fires in the same tick.
     let (timer, book) = make();
@@ -78,12 +89,16 @@ fn a_payload_whose_drop_panics_costs_nobody_else_anything() {
     *lock(&place) = Some(timer);
     engine.advance(SECOND);
     book.assert_gone();
-    assert_eq!((hooked.load(Ordering::SeqCst), engine.handle().stats().owned.fired), (1, 2));
+    assert_eq!(
+        (hooked.load(Ordering::SeqCst), engine.handle().stats().owned.fired),
+        (1, 2),
+        "the panic did not reach the hook once, or took another firing along"
+    );
     another_book.drop_panics.store(false, Ordering::SeqCst);
     another.arm(SECOND).unwrap();
     engine.advance(SECOND);
-    assert_eq!(engine.handle().stats().owned.fired, 3);
+    assert_eq!(engine.handle().stats().owned.fired, 3, "the engine did not go on after the panic");
     drop(another);
     another_book.assert_gone();
-    assert_eq!(engine.handle().stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0, "a dropped timer is counted as alive");
 }

@@ -17,7 +17,7 @@ fn threads_that_arm_one_timer_fire_it_for_deadlines_of_theirs_and_never_early() 
         .shards(2)
         .workers(2)
         .build(move |fired: Fired<'_, u64>| {
-            assert!(!busy.swap(true, Ordering::SeqCst), "twice at a time");
+            assert!(!busy.swap(true, Ordering::SeqCst), "two handlers of the timer run at the same time");
             sink.push(Shot::of(&fired));
             busy.store(false, Ordering::SeqCst);
         })
@@ -48,18 +48,21 @@ fn threads_that_arm_one_timer_fire_it_for_deadlines_of_theirs_and_never_early() 
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     wait_until("it is at rest", || !timer.is_armed());
-    assert_ne!(timer.disarm_and_wait(), Disarm::Running);
+    assert_ne!(timer.disarm_and_wait(), Disarm::Running, "it returned without waiting for the handler");
     let last = engine.handle().now() + MS;
     timer.arm_at(last).unwrap();
     wait_until("it has fired", || !timer.is_armed());
-    assert_eq!(timer.disarm_and_wait(), Disarm::Idle);
+    assert_eq!(timer.disarm_and_wait(), Disarm::Idle, "it is armed after its last firing");
     let shots = log.take();
-    assert_eq!(engine.handle().stats().total.panics, 0);
-    assert!(shots.len() > 1);
-    assert_eq!(shots.last().unwrap().deadline, last);
+    assert_eq!(engine.handle().stats().total.panics, 0, "an assertion inside the handler failed");
+    assert!(shots.len() > 1, "nothing fired during the race, so that nothing was shown");
+    assert_eq!(shots.last().unwrap().deadline, last, "the last arming did not fire, or not last");
     for shot in &shots {
         assert!(shot.at >= shot.deadline, "early: {shot:?}");
-        assert!(shot.deadline == last || armed.contains(&shot.deadline), "nobody's: {shot:?}");
+        assert!(
+            shot.deadline == last || armed.contains(&shot.deadline),
+            "fired for a deadline that no thread gave: {shot:?}"
+        );
     }
 }
 
@@ -90,11 +93,11 @@ fn an_arming_fires_once_though_its_deadline_has_come_when_it_is_told_to_the_hand
         }
     }
     wait_until("it is at rest", || !timer.is_armed());
-    assert_ne!(timer.disarm_and_wait(), Disarm::Running);
+    assert_ne!(timer.disarm_and_wait(), Disarm::Running, "it returned without waiting for the handler");
     let fired = log.take();
     let distinct: HashSet<Timestamp> = fired.iter().copied().collect();
     assert_eq!(distinct.len(), fired.len(), "fired twice for one arming");
-    assert!(fired.len() > 100, "{}", fired.len());
+    assert!(fired.len() > 100, "too few firings to show anything: {}", fired.len());
 }
 
 #[test]
@@ -129,7 +132,11 @@ fn handlers_of_one_timer_never_overlap() {
     });
     stop.store(true, Ordering::SeqCst);
     wait_until("they are at rest", || timers.iter().all(|timer| timer.disarm() == Disarm::Idle));
-    assert_eq!((overlaps.load(Ordering::SeqCst), engine.handle().stats().total.panics), (0, 0));
+    assert_eq!(
+        (overlaps.load(Ordering::SeqCst), engine.handle().stats().total.panics),
+        (0, 0),
+        "two handlers of one timer ran at the same time, or a handler panicked"
+    );
 }
 
 #[test]
@@ -147,9 +154,13 @@ fn a_timer_may_be_made_armed_and_dropped_by_different_threads() {
             scope.spawn(|| timer.arm(MS).unwrap());
         });
         wait_until("it has fired", || log.len() as u64 == n + 1);
-        assert_eq!(timer.disarm_and_wait(), Disarm::Idle);
+        assert_eq!(timer.disarm_and_wait(), Disarm::Idle, "the timer is not at rest after its firing");
         thread::spawn(move || drop(timer)).join().unwrap();
-        assert_eq!(engine.handle().stats().owned.alive, 0);
+        assert_eq!(
+            engine.handle().stats().owned.alive,
+            0,
+            "a timer that another thread dropped is counted as alive"
+        );
     }
-    assert_eq!(log.take(), (0..50).collect::<Vec<u64>>());
+    assert_eq!(log.take(), (0..50).collect::<Vec<u64>>(), "a timer did not fire once, in its turn");
 }

@@ -31,25 +31,53 @@ fn a_shutdown_forgets_armed_timers_and_leaves_them_to_their_owners() {
     let (payload, scheduled) = Tracked::new();
     engine.handle().schedule(SECOND, payload).unwrap();
     // Only what was scheduled is returned.
-    assert_eq!(engine.handle().shutdown().len(), 1);
+    assert_eq!(
+        engine.handle().shutdown().len(),
+        1,
+        "the shutdown returned an owned timer, or not the scheduled one"
+    );
     scheduled.assert_gone();
     assert_settled(&engine.handle().stats());
     let posted = engine.handle().stats().owned.posted;
     for timer in &timers {
-        assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
-        assert_eq!(timer.arm(SECOND), Err(ArmError::ShutDown));
-        assert_eq!(timer.arm_at(Timestamp::ZERO), Err(ArmError::ShutDown));
-        assert_eq!(timer.arm_at(Timestamp::MAX), Err(ArmError::ShutDown));
-        assert_eq!((timer.is_armed(), timer.disarm_and_wait()), (false, Disarm::Idle));
-        assert_eq!(timer.payload().book.original_drops(), 0);
+        assert_eq!(
+            (timer.deadline(), timer.disarm()),
+            (None, Disarm::Idle),
+            "a timer is armed after the shutdown"
+        );
+        assert_eq!(timer.arm(SECOND), Err(ArmError::ShutDown), "an arming after the shutdown is not refused");
+        assert_eq!(
+            timer.arm_at(Timestamp::ZERO),
+            Err(ArmError::ShutDown),
+            "an arming after the shutdown is not refused"
+        );
+        assert_eq!(
+            timer.arm_at(Timestamp::MAX),
+            Err(ArmError::ShutDown),
+            "an arming after the shutdown is not refused"
+        );
+        assert_eq!(
+            (timer.is_armed(), timer.disarm_and_wait()),
+            (false, Disarm::Idle),
+            "a refused arming left the timer armed"
+        );
+        assert_eq!(
+            timer.payload().book.original_drops(),
+            0,
+            "the shutdown dropped a payload that has an owner"
+        );
     }
-    assert_eq!(engine.handle().stats().owned.posted, posted);
+    assert_eq!(engine.handle().stats().owned.posted, posted, "a refused arming posted a ticket");
     assert_eq!(ArmError::ShutDown.to_string(), "the engine was shut down");
     engine.advance(10 * SECOND);
-    assert_eq!((fired.load(Ordering::SeqCst), engine.handle().stats().owned.alive), (1, 5));
+    assert_eq!(
+        (fired.load(Ordering::SeqCst), engine.handle().stats().owned.alive),
+        (1, 5),
+        "a timer fired after the shutdown, or left its owner"
+    );
     drop(timers);
     books.iter().for_each(|book| book.assert_gone());
-    assert_eq!(engine.handle().stats().owned.alive, 0);
+    assert_eq!(engine.handle().stats().owned.alive, 0, "a dropped timer is counted as alive");
 }
 
 #[test]
@@ -60,13 +88,21 @@ fn timers_outlive_their_engine() {
         let timer = engine.handle().timer(payload).unwrap();
         timer.arm(HOUR).unwrap();
         drop(engine);
-        assert_eq!((timer.arm(MS), timer.disarm()), (Err(ArmError::ShutDown), Disarm::Idle));
+        assert_eq!(
+            (timer.arm(MS), timer.disarm()),
+            (Err(ArmError::ShutDown), Disarm::Idle),
+            "an engine that is gone does not refuse, or its timer is armed"
+        );
         let handle = timer.engine();
-        assert!(handle.is_shut_down());
-        assert_eq!((book.original_drops(), handle.stats().owned.alive), (0, 1));
+        assert!(handle.is_shut_down(), "the handle of a timer does not show the shutdown");
+        assert_eq!(
+            (book.original_drops(), handle.stats().owned.alive),
+            (0, 1),
+            "the payload went with the engine, though it has an owner"
+        );
         drop(timer);
         book.assert_gone();
-        assert_eq!(handle.stats().owned.alive, 0);
+        assert_eq!(handle.stats().owned.alive, 0, "a dropped timer is counted as alive");
     }
 }
 
@@ -77,23 +113,43 @@ fn a_refused_timer_hands_its_payload_back() {
     let timer = engine.handle().timer(1).unwrap();
     // Full of both kinds, for both kinds.
     let error = engine.handle().timer(2).unwrap_err();
-    assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, 2));
-    assert_eq!(engine.handle().schedule(HOUR, 2).unwrap_err().kind, ScheduleErrorKind::EngineFull);
+    assert_eq!(
+        (error.kind, error.payload),
+        (ScheduleErrorKind::EngineFull, 2),
+        "a full engine made a timer, or kept the refused payload"
+    );
+    assert_eq!(
+        engine.handle().schedule(HOUR, 2).unwrap_err().kind,
+        ScheduleErrorKind::EngineFull,
+        "an owned timer takes none of the capacity"
+    );
     drop(timer);
     let timer = engine.handle().timer(3).unwrap();
-    assert_eq!(engine.handle().cancel(scheduled), Cancel::Cancelled(0));
+    assert_eq!(
+        engine.handle().cancel(scheduled),
+        Cancel::Cancelled(0),
+        "the scheduled timer was lost in the refusals"
+    );
     let another = engine.handle().timer(4).unwrap();
-    assert_eq!((timer.arm(HOUR), another.arm(HOUR)), (Ok(Armed::Pending), Ok(Armed::Pending)));
-    assert_eq!(engine.handle().stats().owned.alive, 2);
-    assert!(engine.handle().shutdown().is_empty());
+    assert_eq!(
+        (timer.arm(HOUR), another.arm(HOUR)),
+        (Ok(Armed::Pending), Ok(Armed::Pending)),
+        "a timer in a slot that was full before cannot be armed"
+    );
+    assert_eq!(engine.handle().stats().owned.alive, 2, "owned timers are counted wrongly");
+    assert!(engine.handle().shutdown().is_empty(), "an owned timer is returned");
     let error = engine.handle().timer(5).unwrap_err();
-    assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, 5));
+    assert_eq!(
+        (error.kind, error.payload),
+        (ScheduleErrorKind::ShutDown, 5),
+        "a timer was made after the shutdown, or the refused payload is not the one given"
+    );
     let (tracked_engine, _) = counting();
     drop(tracked_engine.handle().shutdown());
     let (payload, book) = Tracked::new();
     drop(tracked_engine.handle().timer(payload).map_err(|error| error.payload));
     book.assert_gone();
-    assert_eq!(tracked_engine.handle().stats().owned.alive, 0);
+    assert_eq!(tracked_engine.handle().stats().owned.alive, 0, "a refused timer is counted as alive");
 }
 
 #[test]
@@ -102,10 +158,18 @@ fn a_handler_that_shuts_the_engine_down_finds_every_other_timer_forgotten() {
     let in_handler = Arc::downgrade(&place);
     let mut engine = Builder::new()
         .build_driven(move |fired: Fired<'_, u64>| {
-            assert!(fired.engine().shutdown().is_empty());
+            assert!(fired.engine().shutdown().is_empty(), "an owned timer is returned");
             for other in in_handler.upgrade().unwrap().get().unwrap() {
-                assert_eq!((other.is_armed(), other.disarm()), (false, Disarm::Idle));
-                assert_eq!(other.arm(MS), Err(ArmError::ShutDown));
+                assert_eq!(
+                    (other.is_armed(), other.disarm()),
+                    (false, Disarm::Idle),
+                    "another timer is armed after the shutdown"
+                );
+                assert_eq!(
+                    other.arm(MS),
+                    Err(ArmError::ShutDown),
+                    "an arming after the shutdown is not refused"
+                );
             }
         })
         .unwrap();
@@ -118,10 +182,18 @@ fn a_handler_that_shuts_the_engine_down_finds_every_other_timer_forgotten() {
     later.arm(2 * SECOND).unwrap();
     engine.advance(5 * SECOND);
     let stats = engine.handle().stats();
-    assert_eq!((stats.owned.fired, stats.total.panics), (1, 0));
-    assert_eq!((timer.arm(MS), timer.disarm()), (Err(ArmError::ShutDown), Disarm::Idle));
+    assert_eq!(
+        (stats.owned.fired, stats.total.panics),
+        (1, 0),
+        "a timer fired after the shutdown, or an assertion inside the handler failed"
+    );
+    assert_eq!(
+        (timer.arm(MS), timer.disarm()),
+        (Err(ArmError::ShutDown), Disarm::Idle),
+        "the timer whose handler shut the engine down is not refused"
+    );
     drop(timer);
-    assert_eq!(engine.handle().stats().owned.alive, 2);
+    assert_eq!(engine.handle().stats().owned.alive, 2, "the shutdown took timers from their owners");
 }
 
 #[test]
@@ -137,26 +209,46 @@ fn a_handler_that_shut_the_engine_down_cannot_arm_its_own_timer() {
     let timer = engine.handle().timer(0).unwrap();
     timer.arm(SECOND).unwrap();
     engine.advance(5 * SECOND);
-    assert_eq!((timer.deadline(), timer.arm(MS)), (None, Err(ArmError::ShutDown)));
-    assert_eq!(engine.handle().stats().owned.fired, 1);
-    assert_eq!(log.take(), [(Err(ArmError::ShutDown), None)]);
+    assert_eq!(
+        (timer.deadline(), timer.arm(MS)),
+        (None, Err(ArmError::ShutDown)),
+        "the timer whose handler shut the engine down is armed"
+    );
+    assert_eq!(engine.handle().stats().owned.fired, 1, "it fired after the shutdown");
+    assert_eq!(
+        log.take(),
+        [(Err(ArmError::ShutDown), None)],
+        "an arming inside the handler, after the shutdown, is not refused"
+    );
 }
 
 #[test]
 fn a_timer_armed_by_its_handler_that_then_shuts_the_engine_down_is_forgotten() {
     let mut engine = Builder::new()
         .build_driven(|fired: Fired<'_, u64>| {
-            assert_eq!(fired.timer().unwrap().arm(MS), Ok(Armed::Running));
-            assert!(fired.engine().shutdown().is_empty());
+            assert_eq!(
+                fired.timer().unwrap().arm(MS),
+                Ok(Armed::Running),
+                "an arming inside the handler, before the shutdown, is refused"
+            );
+            assert!(fired.engine().shutdown().is_empty(), "an owned timer is returned");
         })
         .unwrap();
     let timer = engine.handle().timer(0).unwrap();
     timer.arm(SECOND).unwrap();
     engine.advance(SECOND);
-    assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
+    assert_eq!(
+        (timer.deadline(), timer.disarm()),
+        (None, Disarm::Idle),
+        "the arming before the shutdown is in force after it"
+    );
     engine.advance(SECOND);
-    assert_eq!(timer.arm(MS), Err(ArmError::ShutDown));
-    assert_eq!((engine.handle().stats().owned.fired, engine.handle().stats().total.panics), (1, 0));
+    assert_eq!(timer.arm(MS), Err(ArmError::ShutDown), "an arming after the shutdown is not refused");
+    assert_eq!(
+        (engine.handle().stats().owned.fired, engine.handle().stats().total.panics),
+        (1, 0),
+        "it fired after the shutdown, or an assertion inside the handler failed"
+    );
 }
 
 #[test]
@@ -165,9 +257,13 @@ fn a_timer_dropped_by_the_handler_that_shut_the_engine_down_drops_its_payload_on
     let in_handler = Arc::clone(&place);
     let mut engine = Builder::new()
         .build_driven(move |fired: Fired<'_, Tracked>| {
-            assert!(fired.engine().shutdown().is_empty());
+            assert!(fired.engine().shutdown().is_empty(), "an owned timer is returned");
             drop(lock(&in_handler).take());
-            assert_eq!(fired.payload.book.original_drops(), 0);
+            assert_eq!(
+                fired.payload.book.original_drops(),
+                0,
+                "the payload was dropped while its handler ran"
+            );
         })
         .unwrap();
     let (payload, book) = Tracked::new();
@@ -176,7 +272,11 @@ fn a_timer_dropped_by_the_handler_that_shut_the_engine_down_drops_its_payload_on
     *lock(&place) = Some(timer);
     engine.advance(2 * SECOND);
     book.assert_gone();
-    assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().total.panics), (0, 0));
+    assert_eq!(
+        (engine.handle().stats().owned.alive, engine.handle().stats().total.panics),
+        (0, 0),
+        "the timer is counted as alive, or an assertion inside the handler failed"
+    );
 }
 
 #[test]
@@ -188,7 +288,7 @@ fn a_shutdown_waits_for_the_handler_and_the_timer_armed_meanwhile_is_forgotten()
             .workers(1)
             .build(move |fired: Fired<'_, u64>| {
                 at_gate.pass();
-                // Heard that it is shut down, or acknowledged and forgotten.
+                // Refused for the shutdown, or acknowledged and forgotten.
                 let _either = fired.timer().unwrap().arm(Duration::ZERO);
                 sets.store(true, Ordering::SeqCst);
             })
@@ -202,18 +302,22 @@ fn a_shutdown_waits_for_the_handler_and_the_timer_armed_meanwhile_is_forgotten()
                 thread::sleep(5 * MS);
                 gate.open();
             });
-            assert!(engine.handle().shutdown().is_empty());
-            assert!(ended.load(Ordering::SeqCst));
+            assert!(engine.handle().shutdown().is_empty(), "an owned timer is returned");
+            assert!(ended.load(Ordering::SeqCst), "the shutdown did not wait for the handler");
         });
-        assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
-        assert_eq!(timer.arm(MS), Err(ArmError::ShutDown));
-        assert_eq!(engine.handle().stats().owned.fired, 1);
+        assert_eq!(
+            (timer.deadline(), timer.disarm()),
+            (None, Disarm::Idle),
+            "the timer is armed after the shutdown"
+        );
+        assert_eq!(timer.arm(MS), Err(ArmError::ShutDown), "an arming after the shutdown is not refused");
+        assert_eq!(engine.handle().stats().owned.fired, 1, "the arming during the shutdown fired");
     });
 }
 
 #[test]
 fn timers_that_race_with_a_shutdown_end_armed_no_more_and_drop_their_payloads_once() {
-    // Threads make, arm, put off and drop timers until they hear of the shutdown.
+    // Threads make, arm, put off and drop timers until a call is refused for the shutdown.
     for round in 0..30 {
         let (sender, books) = mpsc::channel();
         let engine = Builder::new()
@@ -240,7 +344,11 @@ fn timers_that_race_with_a_shutdown_end_armed_no_more_and_drop_their_payloads_on
                             match timers[at].arm(rng.nanos_below(MS)) {
                                 Ok(_) => {}
                                 Err(error) => {
-                                    assert_eq!(error, ArmError::ShutDown);
+                                    assert_eq!(
+                                        error,
+                                        ArmError::ShutDown,
+                                        "an arming is refused for another reason than the shutdown"
+                                    );
                                     break;
                                 }
                             }
@@ -253,16 +361,32 @@ fn timers_that_race_with_a_shutdown_end_armed_no_more_and_drop_their_payloads_on
                 })
                 .collect();
             thread::sleep(2 * MS);
-            assert!(engine.handle().shutdown().is_empty());
+            assert!(engine.handle().shutdown().is_empty(), "an owned timer is returned");
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
         for timer in &kept {
-            assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
-            assert_eq!(timer.arm(Duration::ZERO), Err(ArmError::ShutDown));
+            assert_eq!(
+                (timer.deadline(), timer.disarm()),
+                (None, Disarm::Idle),
+                "a timer is armed after the shutdown"
+            );
+            assert_eq!(
+                timer.arm(Duration::ZERO),
+                Err(ArmError::ShutDown),
+                "an arming after the shutdown is not refused"
+            );
         }
-        assert_eq!(engine.handle().stats().owned.alive, kept.len() as u64);
+        assert_eq!(
+            engine.handle().stats().owned.alive,
+            kept.len() as u64,
+            "the timers that are left are not those of the threads"
+        );
         drop(kept);
-        assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().total.panics), (0, 0));
+        assert_eq!(
+            (engine.handle().stats().owned.alive, engine.handle().stats().total.panics),
+            (0, 0),
+            "a dropped timer is counted as alive, or the handler panicked"
+        );
         drop(sender);
         books.into_iter().for_each(|book| book.assert_gone());
     }

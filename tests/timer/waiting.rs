@@ -30,16 +30,24 @@ fn disarm_and_wait_returns_when_the_handler_has_ended() {
                 thread::sleep(10 * MS);
                 gate.open();
             });
-            assert_eq!(timer.disarm_and_wait(), Disarm::Idle);
-            assert!(ended.load(Ordering::SeqCst));
-            assert_eq!(another.join().unwrap(), (Disarm::Idle, true));
+            assert_eq!(
+                timer.disarm_and_wait(),
+                Disarm::Idle,
+                "nothing was armed again, and the disarm returns otherwise"
+            );
+            assert!(ended.load(Ordering::SeqCst), "it returned while the handler ran");
+            assert_eq!(
+                another.join().unwrap(),
+                (Disarm::Idle, true),
+                "the second disarm returned while the handler ran"
+            );
         });
-        assert_eq!(timer.disarm_and_wait(), Disarm::Idle);
+        assert_eq!(timer.disarm_and_wait(), Disarm::Idle, "the timer is not at rest afterwards");
     });
 }
 
-/// Armed again while its handler runs, and disarmed then: the disarm that waits says that it took an arming away, though the
-/// handler of the one before ran meanwhile.
+/// A timer is armed again while its handler runs, and disarmed then: the disarm that waits returns that it took an arming
+/// away, though the handler of the arming before ran meanwhile.
 #[test]
 fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
     within_patience(|| {
@@ -59,7 +67,11 @@ fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
             let timer = engine.handle().timer(7).unwrap();
             timer.arm(MS).unwrap();
             gate.await_arrival();
-            assert_eq!(timer.is_armed(), was_armed_again);
+            assert_eq!(
+                timer.is_armed(),
+                was_armed_again,
+                "the handler did not arm its timer, or it is armed without"
+            );
             let outcome = thread::scope(|scope| {
                 let waits = scope.spawn(|| (timer.disarm_and_wait(), log.len()));
                 if was_armed_again {
@@ -71,8 +83,12 @@ fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
                 waits.join().unwrap()
             });
             let expected = if was_armed_again { Disarm::Disarmed } else { Disarm::Idle };
-            assert_eq!(outcome, (expected, 1));
-            assert!(!timer.is_armed());
+            assert_eq!(
+                outcome,
+                (expected, 1),
+                "the disarm does not return by the arming alone, or did not wait for the run"
+            );
+            assert!(!timer.is_armed(), "it is armed after the disarm");
         }
     });
 }
@@ -103,16 +119,28 @@ fn no_handler_runs_after_disarm_and_wait_has_returned() {
             thread::sleep(rng.nanos_below(MS / 2));
             stopped.store(true, Ordering::SeqCst);
             // The handler that ran may have armed it just before.
-            assert_ne!(timer.disarm_and_wait(), Disarm::Running);
-            assert_ne!(timer.disarm_and_wait(), Disarm::Running);
-            assert_eq!(inside.load(Ordering::SeqCst), 0);
+            assert_ne!(
+                timer.disarm_and_wait(),
+                Disarm::Running,
+                "outside of a handler it returned without waiting"
+            );
+            assert_ne!(
+                timer.disarm_and_wait(),
+                Disarm::Running,
+                "outside of a handler it returned without waiting"
+            );
+            assert_eq!(inside.load(Ordering::SeqCst), 0, "a handler runs after the return");
             let fired = engine.handle().stats().owned.fired;
-            assert!(!timer.is_armed());
+            assert!(!timer.is_armed(), "the timer is armed after it was stopped twice");
             thread::sleep(MS / 4);
-            assert_eq!((inside.load(Ordering::SeqCst), engine.handle().stats().owned.fired), (0, fired));
+            assert_eq!(
+                (inside.load(Ordering::SeqCst), engine.handle().stats().owned.fired),
+                (0, fired),
+                "a handler ran after the return"
+            );
         }
-        assert!(engine.handle().stats().owned.fired > 0);
-        assert_eq!(engine.handle().stats().total.panics, 0);
+        assert!(engine.handle().stats().owned.fired > 0, "no handler ever ran, so that nothing was shown");
+        assert_eq!(engine.handle().stats().total.panics, 0, "a handler panicked");
     });
 }
 
@@ -141,7 +169,11 @@ fn disarm_and_wait_does_not_wait_inside_a_handler() {
                 timer.arm(MS).unwrap();
             }
             for _ in 0..2 {
-                assert_eq!(answers.recv().unwrap(), (Disarm::Running, Disarm::Running));
+                assert_eq!(
+                    answers.recv().unwrap(),
+                    (Disarm::Running, Disarm::Running),
+                    "a disarm inside a handler does not return that the handlers run"
+                );
             }
         });
     }

@@ -27,7 +27,7 @@ fn at(nanos: u64) -> Timestamp {
 
 fn push_and_notify(inbox: &Inbox, parker: &Parker, deadline: Timestamp) {
     let _ = inbox.register().push(Posting { deadline, index: 0, stamp: 0 });
-    assert_eq!(parker.notify(deadline), Notified::Open);
+    assert_eq!(parker.notify(deadline), Notified::Open, "the parker is closed, though the engine is open");
 }
 
 /// Parks without a time limit.
@@ -82,8 +82,8 @@ fn two_pushes_unpark_once() {
             producer.join().unwrap();
             true
         };
-        assert!(parker.sleep(Some(at(100)), || true, asleep));
-        assert_eq!(parker.unparks(), 1);
+        assert!(parker.sleep(Some(at(100)), || true, asleep), "the shard did not go to sleep");
+        assert_eq!(parker.unparks(), 1, "two producers unparked the shard, or none did");
     });
 }
 
@@ -96,8 +96,8 @@ fn a_later_push_does_not_wake() {
         let other = (StdArc::clone(&inbox), StdArc::clone(&parker));
         let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(100)));
         let asleep = || producer.join().is_ok();
-        assert!(parker.sleep(Some(at(100)), || true, asleep));
-        assert_eq!(parker.unparks(), 0);
+        assert!(parker.sleep(Some(at(100)), || true, asleep), "the shard did not go to sleep");
+        assert_eq!(parker.unparks(), 0, "a later timer woke the shard");
     });
 }
 
@@ -115,7 +115,10 @@ fn unpark_before_park_is_kept() {
                 shard_announced.store(true, Ordering::Release);
                 true
             };
-            assert!(shard_parker.sleep(None, may_sleep, || park(&shard_parker)));
+            assert!(
+                shard_parker.sleep(None, may_sleep, || park(&shard_parker)),
+                "the shard did not go to sleep"
+            );
         });
         while !announced.load(Ordering::Acquire) {
             thread::yield_now();
@@ -139,7 +142,7 @@ fn close_races_with_park() {
         });
         parker.close();
         shard.join().unwrap();
-        assert!(parker.is_closed());
+        assert!(parker.is_closed(), "the shard's way to sleep undid the close");
     });
 }
 
@@ -154,7 +157,7 @@ fn close_races_with_withdraw() {
         });
         parker.close();
         shard.join().unwrap();
-        assert!(parker.is_closed());
+        assert!(parker.is_closed(), "the withdrawal undid the close");
     });
 }
 
@@ -175,12 +178,15 @@ fn an_announcement_brings_its_thread() {
         let shard = thread::spawn(move || {
             // SAFETY: no thread reads before the announcement.
             shard_shared.0.with_mut(|adopted| unsafe { *adopted = true });
-            assert!(shard_shared.1.sleep(None, || true, || true));
+            assert!(shard_shared.1.sleep(None, || true, || true), "the shard did not go to sleep");
         });
         shared.1.wake_if_asleep();
         if shared.1.unparks() == 1 {
             // SAFETY: the announcement was taken away.
-            assert!(shared.0.with(|adopted| unsafe { *adopted }));
+            assert!(
+                shared.0.with(|adopted| unsafe { *adopted }),
+                "the announcement came without the shard's thread"
+            );
         }
         shard.join().unwrap();
     });

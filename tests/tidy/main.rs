@@ -1,8 +1,10 @@
 //! The architecture, enforced on the text of `src/`: its doors, its floors, and where unsafe code may be; and on that of the
-//! crates that stand alone. `circles` checks the uses among files. Style is not looked at.
+//! crates that stand alone. `circles` checks the uses among files, `words` the phrases of the prose. The style of code is not
+//! looked at.
 
 mod circles;
 mod tokens;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -197,7 +197,7 @@ fn consume(queue: &impl Queue, drained: &AtomicU64, is_over: &AtomicBool) -> u64
     }
 }
 
-/// The time that `pushes` took, waits for a consumer who is behind left out.
+/// The time that `pushes` took, without the waits for a consumer that is behind.
 fn produce(
     writer: &mut impl Writer,
     pushes: u64,

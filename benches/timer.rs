@@ -1,4 +1,4 @@
-//! What a timer of one's own costs: made and dropped for each request, or kept and armed and disarmed for each.
+//! The cost of an owned timer: made and dropped for each request, or kept and armed and disarmed for each.
 //!
 //! From one thread and from two at once, as the mean time in its thread. No clock is read.
 

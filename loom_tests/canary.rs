@@ -25,7 +25,7 @@ fn publish_then_read(publish: Ordering) {
     if shared.ready.load(Ordering::Acquire) {
         // SAFETY: `ready` shows that the value was written, if the value was published with release.
         let value = shared.value.with(|value| unsafe { *value });
-        assert_eq!(value, 1);
+        assert_eq!(value, 1, "the value was published, and is not there");
     }
     handle.join().unwrap();
 }

@@ -49,7 +49,7 @@ impl Task {
     fn in_line(due: &StdArc<Due<u64>>) -> Self {
         let mut task = Self::new(due);
         task.look();
-        assert!(task.received.is_none());
+        assert!(task.received.is_none(), "there was an item before any came");
         task
     }
 
@@ -77,7 +77,7 @@ fn with_items(count: u64) -> StdArc<Due<u64>> {
     let due = StdArc::new(Due::new());
     for _ in 0..count {
         let pushed = due.push(0, |_, _| Ok::<(), ()>(()), |_| None);
-        assert!(pushed.is_ok());
+        assert!(pushed.is_ok(), "an open queue refused an item");
     }
     due
 }
@@ -166,8 +166,8 @@ fn a_push_races_with_the_end() {
         });
         let refused: Option<u64> = push.join().unwrap();
         assert_eq!(refused.xor(drained), Some(7), "lost, or there twice");
-        assert_eq!(due.take(), Some(None::<u64>));
-        assert_eq!(due.len(), 0);
+        assert_eq!(due.take(), Some(None::<u64>), "the queue is not over, though it has ended and is empty");
+        assert_eq!(due.len(), 0, "an item is left in a queue that is over");
     });
 }
 
@@ -186,7 +186,11 @@ fn the_last_item_races_with_the_end() {
         firing.join().unwrap();
         waiting.iter_mut().for_each(Task::look_if_woken);
         let received: Vec<_> = waiting.iter().map(|task| task.received).chain([at_once]).collect();
-        assert_eq!(received.iter().filter(|&&received| received == Some(Some(1))).count(), 1);
+        assert_eq!(
+            received.iter().filter(|&&received| received == Some(Some(1))).count(),
+            1,
+            "the last item was lost, or received twice"
+        );
         assert!(waiting.iter().all(|task| task.received.is_some()), "one that waits does not see the end");
     });
 }

@@ -105,7 +105,11 @@ impl Connection {
         match self.control().begin(stamp, DUE, self.pin()) {
             Begin::Run { .. } => {
                 let has_expired = self.take_out(|_| true);
-                assert_ne!(self.control().end(self.pin()).then, AfterRun::Free);
+                assert_ne!(
+                    self.control().end(self.pin()).then,
+                    AfterRun::Free,
+                    "the timer was freed by its run, though its handle is there"
+                );
                 has_expired
             }
             _ => false,
@@ -124,7 +128,11 @@ fn a_touch_races_with_the_expiry() {
         let is_alive = connection.touch();
         let is_removed = !is_alive && connection.remove();
         let has_expired = expiry.join().unwrap();
-        assert_eq!((has_expired, is_removed), (!is_alive, false));
+        assert_eq!(
+            (has_expired, is_removed),
+            (!is_alive, false),
+            "touched and expired, or neither; or removed after its touch returned that it expired"
+        );
     });
 }
 

@@ -59,7 +59,7 @@ fn push_races_with_drain() {
                 let _ = writer.push(posting(index));
             }
         });
-        assert_eq!(drain_all(&mut inbox.reader(), 3), [0, 1, 2]);
+        assert_eq!(drain_all(&mut inbox.reader(), 3), [0, 1, 2], "a posting was lost, doubled or overtaken");
         producer.join().unwrap();
     });
 }
@@ -74,7 +74,7 @@ fn a_batch_is_seen_whole() {
             let _ = writer.push_all(&[posting(0), posting(1), posting(2)]);
         });
         let seen = drain(&mut inbox.reader());
-        assert!(seen.is_empty() || seen == [0, 1, 2], "{seen:?}");
+        assert!(seen.is_empty() || seen == [0, 1, 2], "a part of the batch was seen: {seen:?}");
         producer.join().unwrap();
     });
 }
@@ -93,7 +93,11 @@ fn a_drained_block_is_reused() {
                 let _ = writer.push(posting(index));
             }
         });
-        assert_eq!(drain_all(&mut inbox.reader(), 5), [0, 1, 2, 3, 4]);
+        assert_eq!(
+            drain_all(&mut inbox.reader(), 5),
+            [0, 1, 2, 3, 4],
+            "a posting was lost, doubled or overtaken where a block was reused"
+        );
         producer.join().unwrap();
     });
 }
@@ -116,7 +120,7 @@ fn two_producers_one_drain() {
         }
         seen.extend(drain(&mut reader));
         seen.sort_unstable();
-        assert_eq!(seen, [0, 1]);
+        assert_eq!(seen, [0, 1], "a thread's posting was lost or doubled");
     });
 }
 
@@ -134,7 +138,11 @@ fn a_lane_is_taken_over() {
         leaving.join().unwrap();
         let mut seen = drain(&mut inbox.reader());
         seen.sort_unstable();
-        assert_eq!(seen, [0, 1]);
+        assert_eq!(
+            seen,
+            [0, 1],
+            "the posting of the thread that ended, or of its successor, was lost or doubled"
+        );
     });
 }
 
@@ -160,7 +168,7 @@ fn a_lane_leaves_the_walk() {
             }
             thread::yield_now();
         }
-        assert_eq!(seen, [0]);
+        assert_eq!(seen, [0], "the lane left the walk with its posting, or the posting came twice");
         leaving.join().unwrap();
     });
 }
@@ -183,9 +191,13 @@ fn a_lane_is_taken_over_while_it_leaves() {
         seen.extend(drain(&mut reader));
         producer.join().unwrap();
         seen.extend(drain(&mut reader));
-        assert_eq!(seen, [0, 1, 2]);
-        assert_eq!(inbox.lanes().count(), 1);
-        assert_eq!(inbox.lanes().map(Lane::scheduled).sum::<u64>(), 3);
+        assert_eq!(seen, [0, 1, 2], "a posting of the lane's new writer was lost, doubled or overtaken");
+        assert_eq!(inbox.lanes().count(), 1, "the lane was not taken over");
+        assert_eq!(
+            inbox.lanes().map(Lane::scheduled).sum::<u64>(),
+            3,
+            "the count lost what one of the lane's writers scheduled"
+        );
     });
 }
 
@@ -200,7 +212,7 @@ fn a_new_lane_is_counted() {
         while counted() == 0 {
             thread::yield_now();
         }
-        assert_eq!(counted(), 1);
+        assert_eq!(counted(), 1, "a posting of a new lane is counted twice, or not any more");
         let _ = producer.join().unwrap();
     });
 }
@@ -228,7 +240,11 @@ fn cancel_races_with_drain() {
             let cancelled = arm();
             let kept = arm();
             let control = producer_slab.slots().control(cancelled.index());
-            assert_eq!(control.cancel(cancelled), Cancel::Won);
+            assert_eq!(
+                control.cancel(cancelled),
+                Cancel::Won,
+                "a timer that has not fired could not be cancelled"
+            );
             kept
         });
         let mut live = Vec::new();
@@ -248,7 +264,11 @@ fn cancel_races_with_drain() {
         let kept = producer.join().unwrap();
         reader.walk(|lane| lane.drain(|posting| live.push(posting)));
         live.retain(|posting| slab.slots().control(posting.index).is_live(posting.stamp));
-        assert_eq!(live.iter().map(|posting| posting.index).collect::<Vec<_>>(), [kept.index()]);
+        assert_eq!(
+            live.iter().map(|posting| posting.index).collect::<Vec<_>>(),
+            [kept.index()],
+            "the drain dropped a live posting, or kept a cancelled one"
+        );
     });
 }
 
@@ -278,9 +298,13 @@ fn worker_handover_publishes_the_payload() {
         let worker = thread::spawn(move || {
             for Posting { index, stamp, .. } in due {
                 let claim = worker_slab.slots().control(index).claim(stamp, Timestamp::ZERO);
-                assert!(matches!(claim, Claim::Won { .. }));
+                assert!(matches!(claim, Claim::Won { .. }), "the worker could not claim a timer that is due");
                 // SAFETY: the claim won.
-                assert_eq!(unsafe { worker_slab.take(index) }, 7);
+                assert_eq!(
+                    unsafe { worker_slab.take(index) },
+                    7,
+                    "the worker saw the payload before it was written"
+                );
             }
         });
         worker.join().unwrap();

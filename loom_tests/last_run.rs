@@ -70,7 +70,11 @@ impl World {
     /// Looks at the payload, which must be there and whole.
     fn assert_has_payload(&self) {
         // SAFETY: O5: the caller is in a run of the timer that has not ended.
-        assert_eq!(unsafe { *self.slab.peek(self.index) }, 7);
+        assert_eq!(
+            unsafe { *self.slab.peek(self.index) },
+            7,
+            "the payload is gone, or not whole, during the last run"
+        );
     }
 }
 
@@ -118,10 +122,10 @@ fn run_races_with_the_last_run() {
             seen_by_shutdown = Some(effect.load(Ordering::Relaxed));
         });
         let (fired, seen_by_worker) = worker.join().unwrap();
-        assert_eq!(words.count(), 1, "{fired:?}");
+        assert_eq!(words.count(), 1, "the last word was not said once: {fired:?}");
         let seen = seen_by_worker.or(seen_by_shutdown);
         assert_eq!(seen, Some(u64::from(fired.is_some())), "the last word missed what the handler did");
-        assert_eq!(world.settle(LATER), None);
+        assert_eq!(world.settle(LATER), None, "the timer fired after its last run");
     });
 }
 
@@ -137,9 +141,11 @@ fn drop_races_with_the_last_run() {
         let shutdown = thread::spawn(move || other.shut_down(|| said.say(&other)));
         world.drop_handle();
         match shutdown.join().unwrap() {
-            Ended::Run { waited: false } => assert!(words.count() <= 1),
-            Ended::None => assert_eq!(words.count(), 0),
-            other => panic!("{other:?}"),
+            Ended::Run { waited: false } => assert!(words.count() <= 1, "the last word was said twice"),
+            Ended::None => {
+                assert_eq!(words.count(), 0, "the last word was said, though the shutdown found no timer")
+            }
+            other => panic!("no legal ending: {other:?}"),
         }
         assert_vacant(&world);
     });
@@ -159,7 +165,7 @@ fn drop_and_fire_race_with_the_last_run() {
         world.drop_handle();
         worker.join().unwrap();
         let _ = shutdown.join().unwrap();
-        assert!(words.count() <= 1);
+        assert!(words.count() <= 1, "the last word was said twice");
         assert_vacant(&world);
     });
 }
@@ -174,12 +180,27 @@ fn arm_races_with_the_last_run() {
         let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
         let shutdown = thread::spawn(move || other.shut_down(|| said.say(&other)));
         let armed = world.arm(OWNER, EARLY);
-        assert!(matches!(armed, Arm::Pending | Arm::Shut), "{armed:?}");
-        assert_eq!(shutdown.join().unwrap(), Ended::Run { waited: false });
-        assert_eq!((words.count(), world.control().armed_for()), (1, None));
-        assert_eq!(world.arm(OWNER, LATER), Arm::Shut);
-        assert_eq!(world.turn(OWNER, stamp, LATER), None);
-        assert_eq!(world.settle(LATER), None);
+        assert!(
+            matches!(armed, Arm::Pending | Arm::Shut),
+            "the arm neither was acknowledged nor returned the shutdown: {armed:?}"
+        );
+        assert_eq!(
+            shutdown.join().unwrap(),
+            Ended::Run { waited: false },
+            "the shutdown did not begin the last run, or found a thread that waits for it"
+        );
+        assert_eq!(
+            (words.count(), world.control().armed_for()),
+            (1, None),
+            "the last word was not said once, or the arming is in force after it"
+        );
+        assert_eq!(world.arm(OWNER, LATER), Arm::Shut, "a timer that is shut was armed");
+        assert_eq!(
+            world.turn(OWNER, stamp, LATER),
+            None,
+            "the ticket of the first arming fired after the last run"
+        );
+        assert_eq!(world.settle(LATER), None, "a ticket fired after the last run");
         world.drop_handle();
         assert_vacant(&world);
     });
@@ -198,15 +219,22 @@ fn a_handler_that_arms_races_with_the_last_run() {
         let worker = thread::spawn(move || {
             let arms = || {
                 let armed = other.arm(OTHER, LATER);
-                assert!(matches!(armed, Arm::Running | Arm::Shut), "{armed:?}");
+                assert!(
+                    matches!(armed, Arm::Running | Arm::Shut),
+                    "the arm inside the handler returned neither the run nor the shutdown: {armed:?}"
+                );
             };
             other.fire_with(OTHER, stamp, DUE, arms, || said.say(&other));
         });
         let _ = world.shut_down(|| words.say(&world));
         worker.join().unwrap();
-        assert_eq!((words.count(), world.control().armed_for()), (1, None));
-        assert_eq!(world.settle(LATER), None);
-        assert_eq!(world.arm(OWNER, LATER), Arm::Shut);
+        assert_eq!(
+            (words.count(), world.control().armed_for()),
+            (1, None),
+            "the last word was not said once, or the arming is in force after it"
+        );
+        assert_eq!(world.settle(LATER), None, "the handler's arming fired after the last run");
+        assert_eq!(world.arm(OWNER, LATER), Arm::Shut, "a timer that is shut was armed");
         world.drop_handle();
         assert_vacant(&world);
     });
@@ -221,8 +249,11 @@ fn two_shutdowns_say_one_last_word() {
         let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
         let late = thread::spawn(move || other.shut_down(|| said.say(&other)));
         let ended = [world.shut_down(|| words.say(&world)), late.join().unwrap()];
-        assert!(ended.contains(&Ended::Run { waited: false }) && ended.contains(&Ended::Kept), "{ended:?}");
-        assert_eq!(words.count(), 1);
+        assert!(
+            ended.contains(&Ended::Run { waited: false }) && ended.contains(&Ended::Kept),
+            "both had the last run, or neither: {ended:?}"
+        );
+        assert_eq!(words.count(), 1, "the last word was not said once");
     });
 }
 
@@ -245,7 +276,11 @@ fn who_waits_for_the_last_run_is_told() {
             }
             thread::yield_now();
         }
-        assert_eq!(shutdown.join().unwrap(), Ended::Run { waited: has_waited });
+        assert_eq!(
+            shutdown.join().unwrap(),
+            Ended::Run { waited: has_waited },
+            "the end of the run forgot the waiting thread, or woke one that does not wait"
+        );
     });
 }
 
@@ -259,9 +294,11 @@ fn make_races_with_the_last_run() {
         let makes = thread::spawn(move || maker.make());
         let words = Words::default();
         match world.shut_down(|| words.say(&world)) {
-            Ended::None => assert_eq!(words.count(), 0),
-            Ended::Run { waited: false } => assert_eq!(words.count(), 1),
-            other => panic!("{other:?}"),
+            Ended::None => {
+                assert_eq!(words.count(), 0, "the last word was said, though the shutdown found no timer")
+            }
+            Ended::Run { waited: false } => assert_eq!(words.count(), 1, "the last word was not said once"),
+            other => panic!("no legal ending: {other:?}"),
         }
         makes.join().unwrap();
         world.drop_handle();
@@ -295,7 +332,10 @@ fn make_and_drop_race_with_the_last_run() {
         let shutdown = thread::spawn(move || shutting.shut_down(|| shutting.assert_has_payload()));
         makes.join().unwrap();
         let _ = shutdown.join().unwrap();
-        assert!(matches!(world.shut_down(|| ()), Ended::None | Ended::Free));
+        assert!(
+            matches!(world.shut_down(|| ()), Ended::None | Ended::Free),
+            "a timer that was dropped was left to its handle, or had a last run"
+        );
         assert_vacant_in(&world, 2);
     });
 }
@@ -355,7 +395,7 @@ fn a_sleep_races_with_the_last_run() {
         });
         shutdown.join().unwrap();
         assert!(is_over || sleeper.task.is_woken(), "the task waits for ever");
-        assert!(world.control().is_shut());
+        assert!(world.control().is_shut(), "the shutdown left the timer open");
     });
 }
 

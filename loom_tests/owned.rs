@@ -90,7 +90,11 @@ impl World {
     /// A world whose timer is armed for `deadline`, and the stamp of the timer's ticket.
     pub(super) fn armed(deadline: Timestamp) -> (StdArc<Self>, u32) {
         let world = Self::new();
-        assert_eq!(world.arm(OWNER, deadline), Arm::Pending);
+        assert_eq!(
+            world.arm(OWNER, deadline),
+            Arm::Pending,
+            "an arm of a timer at rest was not acknowledged"
+        );
         let stamp = world.take_ticket(OWNER).unwrap().1;
         (world, stamp)
     }
@@ -161,7 +165,11 @@ impl World {
             Begin::Run { deadline } => {
                 assert!(deadline <= now, "fired early");
                 // SAFETY: O5: we have not ended the run.
-                assert_eq!(unsafe { *self.slab.peek(self.index) }, 7);
+                assert_eq!(
+                    unsafe { *self.slab.peek(self.index) },
+                    7,
+                    "the payload was freed before its run had ended"
+                );
                 handler();
                 match self.control().end_with(self.pin(), last_word).then {
                     AfterRun::Later { stamp, look } => self.post(who, stamp, look),
@@ -203,7 +211,11 @@ impl World {
 
     pub(super) fn free(&self) {
         // SAFETY: O5: we vacated the slot.
-        assert_eq!(unsafe { self.slab.take(self.index) }, 7);
+        assert_eq!(
+            unsafe { self.slab.take(self.index) },
+            7,
+            "the payload was freed twice, or not written whole"
+        );
     }
 
     pub(super) fn drop_handle(&self) {
@@ -227,9 +239,13 @@ fn arm_races_with_fire() {
         match (armed, fired) {
             (Arm::Pending, None) => {}
             (Arm::Pending | Arm::Running, Some(deadline)) if deadline == due => {}
-            other => panic!("{other:?}"),
+            other => panic!("no legal ending: {other:?}"),
         }
-        assert_eq!(world.control().armed_for(), Some(later));
+        assert_eq!(
+            world.control().armed_for(),
+            Some(later),
+            "the deadline that was acknowledged is not in force"
+        );
         assert_eq!(world.settle(later), Some(later), "an acknowledged deadline was lost");
     });
 }
@@ -257,7 +273,7 @@ fn nothing_begins_before_the_last_acknowledged_deadline() {
             // `Running`.
             assert_eq!(begun.load(Ordering::Relaxed), 0, "begun after the acknowledgement");
         }
-        assert_eq!(world.settle(LATER), Some(LATER));
+        assert_eq!(world.settle(LATER), Some(LATER), "an acknowledged deadline was lost");
     });
 }
 
@@ -268,14 +284,14 @@ fn nothing_begins_before_the_last_acknowledged_deadline() {
 fn arm_races_with_reissue() {
     model_of_three_deadlines("arm_races_with_reissue", |[early, due, later]| {
         let (world, stamp) = World::armed(early);
-        assert_eq!(world.arm(OWNER, later), Arm::Pending);
+        assert_eq!(world.arm(OWNER, later), Arm::Pending, "an arm before any look was not acknowledged");
         let other = StdArc::clone(&world);
         // The ticket is posted for `early`: this look finds `later`, or `due`.
         let shard = thread::spawn(move || other.turn(OTHER, stamp, early));
-        assert_eq!(world.arm(OWNER, due), Arm::Pending);
-        assert_eq!(shard.join().unwrap(), None);
+        assert_eq!(world.arm(OWNER, due), Arm::Pending, "an arm during an early look was not acknowledged");
+        assert_eq!(shard.join().unwrap(), None, "the ticket of a postponed timer fired it early");
         assert_eq!(world.settle(due), Some(due), "an acknowledged deadline was lost");
-        assert_eq!(world.settle(later), None);
+        assert_eq!(world.settle(later), None, "it fired for the deadline that was replaced, too");
     });
 }
 
@@ -290,10 +306,10 @@ fn disarm_races_with_fire() {
         let disarmed = world.disarm();
         match (disarmed, shard.join().unwrap()) {
             (Disarm::Disarmed, None) | (Disarm::Running | Disarm::Idle, Some(DUE)) => {}
-            other => panic!("{other:?}"),
+            other => panic!("no legal ending: {other:?}"),
         }
-        assert_eq!(world.control().armed_for(), None);
-        assert_eq!(world.settle(LATER), None);
+        assert_eq!(world.control().armed_for(), None, "a disarmed timer is armed");
+        assert_eq!(world.settle(LATER), None, "a disarmed timer fired");
     });
 }
 
@@ -304,11 +320,23 @@ fn two_arms() {
         let world = World::new();
         let other = StdArc::clone(&world);
         let arms = thread::spawn(move || other.arm(OTHER, due));
-        assert_eq!(world.arm(OWNER, later), Arm::Pending);
-        assert_eq!(arms.join().unwrap(), Arm::Pending);
+        assert_eq!(
+            world.arm(OWNER, later),
+            Arm::Pending,
+            "an arm of a timer that is not due was not acknowledged"
+        );
+        assert_eq!(
+            arms.join().unwrap(),
+            Arm::Pending,
+            "an arm of a timer that is not due was not acknowledged"
+        );
         let in_force = world.control().armed_for().unwrap();
         let fired = [world.settle(due), world.settle(later)];
-        assert_eq!(fired, if in_force == due { [Some(due), None] } else { [None, Some(later)] });
+        assert_eq!(
+            fired,
+            if in_force == due { [Some(due), None] } else { [None, Some(later)] },
+            "it did not fire once, at the deadline that was stored last"
+        );
     });
 }
 
@@ -332,11 +360,17 @@ fn drop_races_with_fire() {
 fn drop_races_with_running_handler() {
     model("drop_races_with_running_handler", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE));
+        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || {
             // SAFETY: O5: the run has not ended.
-            other.fire(OTHER, stamp, DUE, || assert_eq!(unsafe { *other.slab.peek(other.index) }, 7))
+            other.fire(OTHER, stamp, DUE, || {
+                assert_eq!(
+                    unsafe { *other.slab.peek(other.index) },
+                    7,
+                    "the payload was freed while its handler ran"
+                )
+            })
         });
         world.drop_handle();
         worker.join().unwrap();
@@ -352,7 +386,7 @@ pub(super) fn assert_vacant(world: &World) {
 /// Asserts that the slot is vacant, in `generation`.
 pub(super) fn assert_vacant_in(world: &World, generation: u64) {
     let (id, _) = world.control().arm(world.index, DUE);
-    assert!(id.is_of(generation));
+    assert!(id.is_of(generation), "the slot was not freed once");
 }
 
 /// A handler arms its own timer while the owner disarms it: the state that was stored last is in force, and the timer
@@ -361,20 +395,28 @@ pub(super) fn assert_vacant_in(world: &World, generation: u64) {
 fn arm_from_inside_the_handler() {
     model("arm_from_inside_the_handler", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE));
+        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || {
-            other.fire(OTHER, stamp, DUE, || assert_eq!(other.arm(OTHER, LATER), Arm::Running))
+            other.fire(OTHER, stamp, DUE, || {
+                assert_eq!(
+                    other.arm(OTHER, LATER),
+                    Arm::Running,
+                    "an arm inside the handler did not return that the handler runs"
+                )
+            })
         });
         let disarmed = world.disarm();
         match (disarmed, worker.join().unwrap()) {
             // The handler never ran, so nothing armed the timer again.
-            (Disarm::Disarmed, None) => assert_eq!(world.settle(LATER), None),
+            (Disarm::Disarmed, None) => {
+                assert_eq!(world.settle(LATER), None, "an arming that no handler made fired")
+            }
             (Disarm::Running | Disarm::Idle | Disarm::Disarmed, Some(DUE)) => {
                 let in_force = world.control().armed_for();
                 assert_eq!(world.settle(LATER), in_force, "what is in force fires, and nothing else");
             }
-            other => panic!("{other:?}"),
+            other => panic!("no legal ending: {other:?}"),
         }
     });
 }
@@ -393,7 +435,7 @@ fn disarm_and_arm_race_with_a_look() {
             (Disarm::Disarmed, Arm::Pending, None)
             | (Disarm::Running, Arm::Running | Arm::Pending, Some(_))
             | (Disarm::Idle, Arm::Pending, Some(_)) => {}
-            other => panic!("{other:?}"),
+            other => panic!("no legal ending: {other:?}"),
         }
         assert_eq!(world.settle(later), Some(later), "an acknowledged deadline was lost");
     });
@@ -405,16 +447,16 @@ fn disarm_and_arm_race_with_a_look() {
 fn disarm_and_arm_race_with_an_early_look() {
     model_of_three_deadlines("disarm_and_arm_race_with_an_early_look", |[early, due, later]| {
         let (world, stamp) = World::armed(early);
-        assert_eq!(world.arm(OWNER, later), Arm::Pending);
+        assert_eq!(world.arm(OWNER, later), Arm::Pending, "an arm before any look was not acknowledged");
         let other = StdArc::clone(&world);
         let shard = thread::spawn(move || other.turn(OTHER, stamp, early));
-        assert_eq!(world.disarm(), Disarm::Disarmed);
-        assert_eq!(world.disarm(), Disarm::Idle);
-        assert_eq!(world.arm(OWNER, due), Arm::Pending);
-        assert_eq!(shard.join().unwrap(), None);
+        assert_eq!(world.disarm(), Disarm::Disarmed, "the disarm of an armed timer took nothing away");
+        assert_eq!(world.disarm(), Disarm::Idle, "the second disarm took something away");
+        assert_eq!(world.arm(OWNER, due), Arm::Pending, "an arm after the disarm was not acknowledged");
+        assert_eq!(shard.join().unwrap(), None, "the ticket of a postponed timer fired it early");
         assert_eq!(world.settle(due), Some(due), "an acknowledged deadline was lost");
-        assert_eq!(world.settle(later), None);
-        assert_eq!(world.control().armed_for(), None);
+        assert_eq!(world.settle(later), None, "it fired for a deadline that was taken away, too");
+        assert_eq!(world.control().armed_for(), None, "it is armed after its last firing");
     });
 }
 
@@ -424,13 +466,26 @@ fn arm_races_with_shut() {
     model("arm_races_with_shut", || {
         let (world, stamp) = World::armed(DUE);
         let other = StdArc::clone(&world);
-        let shutdown = thread::spawn(move || assert_eq!(other.control().shut(other.pin()), Some(Shut::Kept)));
+        let shutdown = thread::spawn(move || {
+            assert_eq!(
+                other.control().shut(other.pin()),
+                Some(Shut::Kept),
+                "the shutdown freed a timer that has its handle"
+            )
+        });
         let armed = world.arm(OWNER, EARLY);
-        assert!(matches!(armed, Arm::Pending | Arm::Shut), "{armed:?}");
+        assert!(
+            matches!(armed, Arm::Pending | Arm::Shut),
+            "the arm neither was acknowledged nor returned the shutdown: {armed:?}"
+        );
         shutdown.join().unwrap();
-        assert_eq!(world.arm(OWNER, LATER), Arm::Shut);
-        assert_eq!(world.turn(OWNER, stamp, LATER), None);
-        assert_eq!(world.settle(LATER), None);
+        assert_eq!(world.arm(OWNER, LATER), Arm::Shut, "a timer that is shut was armed");
+        assert_eq!(
+            world.turn(OWNER, stamp, LATER),
+            None,
+            "the ticket of the first arming fired after the shutdown"
+        );
+        assert_eq!(world.settle(LATER), None, "a ticket fired after the shutdown");
         world.drop_handle();
         assert_vacant(&world);
     });
@@ -442,12 +497,15 @@ fn arm_races_with_shut() {
 fn one_arming_fires_once() {
     model("one_arming_fires_once", || {
         let (world, stamp) = World::armed(DUE);
-        assert_eq!(world.disarm(), Disarm::Disarmed);
+        assert_eq!(world.disarm(), Disarm::Disarmed, "the disarm of an armed timer took nothing away");
         let other = StdArc::clone(&world);
         let shard = thread::spawn(move || other.turn(OTHER, stamp, LATER));
         let armed = world.arm(OWNER, DUE);
         let fired = [shard.join().unwrap(), world.settle(LATER)];
-        assert!(matches!(fired, [Some(DUE), None] | [None, Some(DUE)]), "{armed:?}, {fired:?}");
+        assert!(
+            matches!(fired, [Some(DUE), None] | [None, Some(DUE)]),
+            "the arming fired twice, or never: {armed:?}, {fired:?}"
+        );
     });
 }
 
@@ -456,15 +514,22 @@ fn one_arming_fires_once() {
 fn one_arming_of_a_held_timer_fires_once() {
     model("one_arming_of_a_held_timer_fires_once", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE));
+        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || other.fire(OTHER, stamp, LATER, || {}));
         if world.disarm() == Disarm::Disarmed {
             let armed = world.arm(OWNER, DUE);
             let fired = [worker.join().unwrap(), world.settle(LATER)];
-            assert!(matches!(fired, [Some(DUE), None] | [None, Some(DUE)]), "{armed:?}, {fired:?}");
+            assert!(
+                matches!(fired, [Some(DUE), None] | [None, Some(DUE)]),
+                "the arming fired twice, or never: {armed:?}, {fired:?}"
+            );
         } else {
-            assert_eq!(worker.join().unwrap(), Some(DUE));
+            assert_eq!(
+                worker.join().unwrap(),
+                Some(DUE),
+                "neither the disarm nor the firing took the arming"
+            );
         }
     });
 }
@@ -477,8 +542,11 @@ fn two_disarms() {
         let other = StdArc::clone(&world);
         let second = thread::spawn(move || other.disarm());
         let outcomes = [world.disarm(), second.join().unwrap()];
-        assert!(outcomes.contains(&Disarm::Disarmed) && !outcomes.contains(&Disarm::Running), "{outcomes:?}");
-        assert_eq!(world.settle(LATER), None);
+        assert!(
+            outcomes.contains(&Disarm::Disarmed) && !outcomes.contains(&Disarm::Running),
+            "no disarm took the arming, or one saw a handler that never ran: {outcomes:?}"
+        );
+        assert_eq!(world.settle(LATER), None, "a disarmed timer fired");
     });
 }
 
@@ -494,7 +562,11 @@ fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
         let (other, arms) = (StdArc::clone(&world), StdArc::clone(&armed));
         let worker = thread::spawn(move || {
             other.fire(OTHER, stamp, DUE, || {
-                assert_eq!(other.arm(OTHER, LATER), Arm::Running);
+                assert_eq!(
+                    other.arm(OTHER, LATER),
+                    Arm::Running,
+                    "an arm inside the handler did not return that the handler runs"
+                );
                 arms.store(1, Ordering::Release);
             })
         });
@@ -502,8 +574,12 @@ fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
         let withdrawn = world.control().disarm(world.slab.slots().barrier());
         let fired = [worker.join().unwrap(), world.settle(LATER)];
         if was_armed_again {
-            assert_ne!(withdrawn, Withdrawn::Running { was_armed: false });
-            assert_eq!(fired, [Some(DUE), None]);
+            assert_ne!(
+                withdrawn,
+                Withdrawn::Running { was_armed: false },
+                "the arming that the disarm took away is not reported"
+            );
+            assert_eq!(fired, [Some(DUE), None], "the arming that was taken away fired");
         }
     });
 }
@@ -513,14 +589,14 @@ fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
 fn idle_sees_what_the_run_did() {
     model("idle_sees_what_the_run_did", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE));
+        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
         let effect = StdArc::new(AtomicU64::new(0));
         let (other, written) = (StdArc::clone(&world), StdArc::clone(&effect));
         let worker = thread::spawn(move || {
             other.fire(OTHER, stamp, DUE, || written.store(1, Ordering::Relaxed));
         });
         if world.disarm() == Disarm::Idle {
-            assert_eq!(effect.load(Ordering::Relaxed), 1);
+            assert_eq!(effect.load(Ordering::Relaxed), 1, "`Idle` came before what the handler did");
         }
         worker.join().unwrap();
     });
@@ -531,7 +607,7 @@ fn idle_sees_what_the_run_did() {
 fn disarm_races_with_a_handler_that_disarms() {
     model("disarm_races_with_a_handler_that_disarms", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE));
+        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || {
             other.fire(OTHER, stamp, DUE, || {
@@ -541,7 +617,7 @@ fn disarm_races_with_a_handler_that_disarms() {
         let disarmed = world.disarm();
         match (disarmed, worker.join().unwrap()) {
             (Disarm::Disarmed, None) | (Disarm::Running | Disarm::Idle, Some(DUE)) => {}
-            other => panic!("{other:?}"),
+            other => panic!("no legal ending: {other:?}"),
         }
     });
 }
@@ -549,7 +625,7 @@ fn disarm_races_with_a_handler_that_disarms() {
 /// Makes a timer that is held, after the heavy fence: from here on nothing rests on the light fence.
 pub(super) fn held() -> (StdArc<World>, u32) {
     let (world, stamp) = World::armed(DUE);
-    assert!(world.look(OWNER, stamp, DUE));
+    assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
     (world, stamp)
 }
 
@@ -565,10 +641,14 @@ fn touches_tell_without_a_fence() {
         let fired = worker.join().unwrap();
         assert!(
             matches!((first, fired), (Arm::Pending, None) | (_, Some(DUE))),
-            "{first:?}, {second:?}, {fired:?}"
+            "an arming was acknowledged, and the timer fired for the old deadline, or was lost: {first:?}, {second:?}, {fired:?}"
         );
-        assert_eq!(world.settle(LATER), Some(LATER));
-        assert_eq!(world.settle(Timestamp::from_nanos(50)), None);
+        assert_eq!(world.settle(LATER), Some(LATER), "an acknowledged deadline was lost");
+        assert_eq!(
+            world.settle(Timestamp::from_nanos(50)),
+            None,
+            "the deadline that was replaced fired, too"
+        );
     });
 }
 
@@ -577,7 +657,7 @@ fn touches_tell_without_a_fence() {
 fn touches_tell_a_look_without_a_fence() {
     model("touches_tell_a_look_without_a_fence", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.control().hold(stamp));
+        assert!(world.control().hold(stamp), "the ticket's stamp is not that of the timer");
         let other = StdArc::clone(&world);
         let shard =
             thread::spawn(move || match other.control().look(stamp, DUE, other.pin(), |deadline| deadline) {
@@ -590,7 +670,7 @@ fn touches_tell_a_look_without_a_fence() {
         let armings = [Timestamp::from_nanos(40), LATER];
         let _ = armings.map(|deadline| world.arm_past(Barrier::without_light_side(), OWNER, deadline));
         shard.join().unwrap();
-        assert_eq!(world.settle(LATER), Some(LATER));
+        assert_eq!(world.settle(LATER), Some(LATER), "an acknowledged deadline was lost");
     });
 }
 
@@ -604,9 +684,9 @@ fn a_disarm_tells_without_a_fence() {
         let disarmed = Disarm::from(world.control().disarm(Barrier::without_light_side()));
         match (disarmed, worker.join().unwrap()) {
             (Disarm::Disarmed, None) | (Disarm::Running | Disarm::Idle, Some(DUE)) => {}
-            other => panic!("{other:?}"),
+            other => panic!("no legal ending: {other:?}"),
         }
-        assert_eq!(world.settle(LATER), None);
+        assert_eq!(world.settle(LATER), None, "a disarmed timer fired");
     });
 }
 
@@ -635,7 +715,7 @@ fn drop_races_with_shut_and_fire() {
 fn who_waits_sees_what_the_run_did() {
     model("who_waits_sees_what_the_run_did", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE));
+        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
         let effect = StdArc::new(AtomicU64::new(0));
         let (other, written) = (StdArc::clone(&world), StdArc::clone(&effect));
         let worker = thread::spawn(move || {
@@ -646,7 +726,11 @@ fn who_waits_sees_what_the_run_did() {
                 while !world.control().has_run(run) {
                     thread::yield_now();
                 }
-                assert_eq!(effect.load(Ordering::Relaxed), 1);
+                assert_eq!(
+                    effect.load(Ordering::Relaxed),
+                    1,
+                    "the run has ended, and what its handler did is not seen"
+                );
             }
             thread::yield_now();
         }

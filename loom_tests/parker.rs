@@ -27,7 +27,7 @@ fn at(nanos: u64) -> Timestamp {
 
 fn push_and_notify(inbox: &Inbox, parker: &Parker, deadline: Timestamp) {
     let _ = inbox.register().push(Posting { deadline, index: 0, stamp: 0 });
-    assert_eq!(parker.notify(deadline), Notified::Open);
+    assert_eq!(parker.notify(deadline), Notified::Open, "the parker is closed, though the engine is open");
 }
 
 /// A parker, and the roster of its thread.
@@ -82,8 +82,8 @@ fn two_pushes_unpark_once() {
             producer.join().unwrap();
             true
         };
-        assert!(nap_by(&parker, Some(at(100)), || true, asleep));
-        assert_eq!(parker.unparks(), 1);
+        assert!(nap_by(&parker, Some(at(100)), || true, asleep), "the shard did not go to sleep");
+        assert_eq!(parker.unparks(), 1, "two producers unparked the shard, or none did");
     });
 }
 
@@ -97,8 +97,8 @@ fn a_later_push_does_not_wake() {
         let producer = thread::spawn(move || push_and_notify(&other.0, &other.1, at(100)));
         let mut producer = Some(producer);
         let asleep = || producer.take().is_some_and(|producer| producer.join().is_ok());
-        assert!(nap_by(&parker, Some(at(100)), || true, asleep));
-        assert_eq!(parker.unparks(), 0);
+        assert!(nap_by(&parker, Some(at(100)), || true, asleep), "the shard did not go to sleep");
+        assert_eq!(parker.unparks(), 0, "a later timer woke the shard");
     });
 }
 
@@ -116,7 +116,7 @@ fn unpark_before_park_is_kept() {
                 shard_announced.store(true, Ordering::Release);
                 true
             };
-            assert!(nap(&shard_parker, None, may_sleep));
+            assert!(nap(&shard_parker, None, may_sleep), "the shard did not go to sleep");
         });
         while !announced.load(Ordering::Acquire) {
             thread::yield_now();
@@ -140,7 +140,7 @@ fn close_races_with_park() {
         });
         parker.close();
         shard.join().unwrap();
-        assert!(parker.is_closed());
+        assert!(parker.is_closed(), "the shard's way to sleep undid the close");
     });
 }
 
@@ -155,7 +155,7 @@ fn close_races_with_withdraw() {
         });
         parker.close();
         shard.join().unwrap();
-        assert!(parker.is_closed());
+        assert!(parker.is_closed(), "the withdrawal undid the close");
     });
 }
 
@@ -176,12 +176,15 @@ fn an_announcement_brings_its_thread() {
         let shard = thread::spawn(move || {
             // SAFETY: no thread reads before the announcement.
             shard_shared.0.with_mut(|adopted| unsafe { *adopted = true });
-            assert!(nap_by(&shard_shared.1, None, || true, || true));
+            assert!(nap_by(&shard_shared.1, None, || true, || true), "the shard did not go to sleep");
         });
         shared.1.wake_if_asleep();
         if shared.1.unparks() == 1 {
             // SAFETY: the announcement was taken away.
-            assert!(shared.0.with(|adopted| unsafe { *adopted }));
+            assert!(
+                shared.0.with(|adopted| unsafe { *adopted }),
+                "the announcement came without the shard's thread"
+            );
         }
         shard.join().unwrap();
     });

@@ -41,7 +41,7 @@ fn a_magazine_changes_hands() {
                 None => thread::yield_now(),
             }
         };
-        assert_eq!(taken, index);
+        assert_eq!(taken, index, "a slot came from nowhere");
         // SAFETY: the depot gave us the slot.
         unsafe { slab.write(taken, 2) };
         giver.join().unwrap();
@@ -77,7 +77,7 @@ fn takers_and_a_giver_never_share_a_slot() {
         let mut held: Vec<u32> = mine.into_iter().flatten().chain(theirs).collect();
         held.extend(core::iter::from_fn(|| magazines.take(slab.slots())));
         held.sort_unstable();
-        assert_eq!(held, [0, 1], "every slot is held once");
+        assert_eq!(held, [0, 1], "a slot is held twice, or lost");
     });
 }
 
@@ -105,7 +105,7 @@ fn a_chain_changes_hands() {
         }
         giver.join().unwrap();
         taken.sort_unstable();
-        assert_eq!(taken, [0, 1, 2, 3]);
+        assert_eq!(taken, [0, 1, 2, 3], "a slot of the chain was lost, or taken twice");
     });
 }
 
@@ -124,8 +124,8 @@ fn a_magazine_is_split() {
         let taker = thread::spawn(move || Magazines::new().take(other.slots()).unwrap());
         let mut taken = [Magazines::new().take(slab.slots()).unwrap(), taker.join().unwrap()];
         taken.sort_unstable();
-        assert_eq!(taken, [held[0], held[1]]);
-        assert_eq!(Magazines::new().take(slab.slots()), None);
+        assert_eq!(taken, [held[0], held[1]], "a slot of the split magazine was lost, or taken twice");
+        assert_eq!(Magazines::new().take(slab.slots()), None, "a slot was left over, or came back");
     });
 }
 
@@ -149,6 +149,6 @@ fn two_threads_grow_one_segment() {
         let index = Magazines::new().take(slab.slots()).unwrap();
         // SAFETY: we hold the slot.
         unsafe { slab.write(index, 2) };
-        assert_ne!(index, handle.join().unwrap());
+        assert_ne!(index, handle.join().unwrap(), "two threads have one slot");
     });
 }

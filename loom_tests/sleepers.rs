@@ -127,7 +127,7 @@ fn a_bit_brings_its_thread() {
             thread::yield_now();
         }
         // SAFETY: the bit was taken away.
-        assert!(shared.0.with(|adopted| unsafe { *adopted }));
+        assert!(shared.0.with(|adopted| unsafe { *adopted }), "the bit came without the sleeper's thread");
         thread.join().unwrap();
     });
 }

@@ -48,7 +48,7 @@ fn fire(slab: &Slab<u32>, id: TimerId, stamp: u32, now: Timestamp) -> Option<u32
     let control = slab.slots().control(id.index());
     match control.claim(stamp, now) {
         Claim::Won { generation, deadline } => {
-            assert_eq!(deadline, DUE);
+            assert_eq!(deadline, DUE, "the claim has another deadline than the timer");
             // SAFETY: the claim won.
             let payload = unsafe { slab.take(id.index()) };
             control.finish(generation);
@@ -71,7 +71,11 @@ fn cancel_races_with_fire() {
             let index = Magazines::new().take(arming.slots()).unwrap();
             // SAFETY: the magazine gave the vacant slot.
             unsafe { arming.write(index, 7) };
-            assert_eq!(arming.slots().control(index).arm(index, DUE), (id, stamp));
+            assert_eq!(
+                arming.slots().control(index).arm(index, DUE),
+                (id, stamp),
+                "the first timer of the slab has another id"
+            );
         });
         let firing = StdArc::clone(&slab);
         let worker = thread::spawn(move || fire(&firing, id, stamp, DUE));
@@ -81,8 +85,10 @@ fn cancel_races_with_fire() {
         match (&cancelled, fired) {
             (Ok(7), None) | (Err(Cancel::Running | Cancel::Gone), Some(7)) => {}
             // The canceller and the worker both looked before the timer was armed.
-            (Err(Cancel::Gone), None) => assert_eq!(cancel(&slab, id), Ok(7)),
-            _ => panic!("{cancelled:?} and {fired:?}"),
+            (Err(Cancel::Gone), None) => {
+                assert_eq!(cancel(&slab, id), Ok(7), "nothing has the timer, and it cannot be cancelled")
+            }
+            _ => panic!("no legal ending: {cancelled:?} and {fired:?}"),
         }
     });
 }
@@ -95,7 +101,10 @@ fn two_cancels_one_wins() {
         let other = StdArc::clone(&slab);
         let handle = thread::spawn(move || cancel(&other, id));
         let results = [cancel(&slab, id), handle.join().unwrap()];
-        assert!(matches!(results, [Ok(7), Err(Cancel::Gone)] | [Err(Cancel::Gone), Ok(7)]), "{results:?}");
+        assert!(
+            matches!(results, [Ok(7), Err(Cancel::Gone)] | [Err(Cancel::Gone), Ok(7)]),
+            "both cancels got the payload, or neither: {results:?}"
+        );
     });
 }
 
@@ -107,7 +116,11 @@ fn cancel_races_with_eviction() {
         let other = StdArc::clone(&slab);
         let handle = thread::spawn(move || cancel(&other, id));
         let evicted = slab.slots().control(id.index()).evict();
-        assert_eq!(evicted.is_some(), handle.join().unwrap().is_err());
+        assert_eq!(
+            evicted.is_some(),
+            handle.join().unwrap().is_err(),
+            "the shutdown and the canceller both have the timer, or neither has"
+        );
     });
 }
 
@@ -138,8 +151,16 @@ fn who_waits_sees_what_the_handler_did() {
             thread::yield_now();
         }
         // SAFETY: the handler has ended.
-        assert_eq!(effect.0.with(|effect| unsafe { *effect }), 1);
-        assert_eq!(worker.join().unwrap(), registered, "who registered is told of, and nobody else");
+        assert_eq!(
+            effect.0.with(|effect| unsafe { *effect }),
+            1,
+            "the handler has ended, and what it did is not seen"
+        );
+        assert_eq!(
+            worker.join().unwrap(),
+            registered,
+            "the end of the run forgot the waiting thread, or woke one that does not wait"
+        );
     });
 }
 
@@ -153,12 +174,15 @@ fn a_read_deadline_is_the_timers_own() {
         let handle = thread::spawn(move || {
             let control = other.slots().control(0);
             let (id, _) = control.arm(0, DUE);
-            assert_eq!(control.cancel(id), Cancel::Won);
+            assert_eq!(control.cancel(id), Cancel::Won, "a timer that has not fired could not be cancelled");
             control.link(u64::MAX);
             control.arm(0, Timestamp::from_nanos(99));
         });
         let deadline = slab.slots().control(0).deadline(TimerId::new(0, 0));
-        assert!(matches!(deadline, None | Some(DUE)), "{deadline:?}");
+        assert!(
+            matches!(deadline, None | Some(DUE)),
+            "a link or a stranger's deadline was read: {deadline:?}"
+        );
         handle.join().unwrap();
     });
 }
@@ -175,8 +199,15 @@ fn cancel_races_with_reissue() {
         assert_eq!(cancelled, Ok(7), "an early look never takes a timer");
         match handle.join().unwrap() {
             Claim::Early { stamp: reissued, deadline } => {
-                assert_eq!((reissued, deadline), (stamp + 1, DUE));
-                assert!(!slab.slots().control(id.index()).is_live(reissued));
+                assert_eq!(
+                    (reissued, deadline),
+                    (stamp + 1, DUE),
+                    "the early ticket was reissued under another stamp, or for another deadline"
+                );
+                assert!(
+                    !slab.slots().control(id.index()).is_live(reissued),
+                    "a cancelled timer is live under its new stamp"
+                );
             }
             Claim::Stale => {}
             Claim::Won { .. } => panic!("fired before its deadline"),
@@ -199,7 +230,10 @@ fn eviction_races_with_reschedule() {
             }
         });
         let evicted = slab.slots().control(0).evict();
-        assert!(matches!(evicted, None | Some((0, DUE))) || evicted == Some((1, later)), "{evicted:?}");
+        assert!(
+            matches!(evicted, None | Some((0, DUE))) || evicted == Some((1, later)),
+            "evicted with a deadline of another arming: {evicted:?}"
+        );
         handle.join().unwrap();
     });
 }

@@ -61,7 +61,7 @@ fn poll_races_with_fire() {
         let is_over = poll(&cell, &task);
         shard.join().unwrap();
         assert!(is_over || task.is_woken(), "the wake was lost");
-        assert!(cell.has_fired_for(DUE));
+        assert!(cell.has_fired_for(DUE), "the cell forgot its firing");
     });
 }
 

@@ -87,7 +87,7 @@
 //!   feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy.rs`).
+// Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
 
 // Floor 0: basic types, and the doors to threads, atomics and tracing.
 mod limits;

@@ -207,7 +207,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn run<T: Timers>(ops: &[Op]) {
-    // Who it is, should it fail.
+    // The name of the structure, should it fail.
     eprintln!("{}", T::NAME);
     let mut model = Model::<T>::new();
     ops.iter().for_each(|&op| model.apply(op));
@@ -434,7 +434,7 @@ fn schedule_some<S: Service>(service: &S, thread: u64) -> Scheduled {
                 if number % 8 == 0 {
                     thread::sleep(Duration::from_micros(200));
                 }
-                // A race with the timer's own end: whoever wins, it happens once.
+                // A race with the timer's own end: it ends once, by the cancel or by its firing.
                 let cancelled = caller.cancel(near);
                 assert!(cancelled.is_none_or(|found| found == payload(number)));
                 scheduled.push((number, cancelled.is_none().then_some(deadline)));

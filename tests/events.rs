@@ -169,7 +169,7 @@ fn a_stall_is_told_once_and_so_is_its_end() {
     assert_eq!(engine.handle().stats().total.stalls, 1);
 }
 
-/// Each kind of refusal is told once, and again when a second without one has passed.
+/// Each kind of refusal is one event, and another one when a second without a refusal has passed.
 #[test]
 fn a_flood_of_refusals_is_told_once() {
     let listening = Listening::begin();

@@ -411,7 +411,7 @@ fn what_is_refused_comes_back_and_leaves_the_entry_as_it_was() {
     keyed.schedule("a".to_owned(), 10 * MS, 2).unwrap();
 }
 
-/// A key whose hash or comparison panics when it is told to.
+/// A key whose hash or comparison panics when its thorns say so.
 #[derive(Clone, Debug)]
 struct Thorny(u64, Arc<Thorns>);
 
@@ -676,7 +676,7 @@ fn stress(builder: Builder, generations: usize) {
                     }
                     Err(error) => {
                         assert_eq!((error.key, error.value), (key, token));
-                        // Refused for want of room only where waiting would be for oneself.
+                        // Refused for want of room only where the caller would wait for itself.
                         assert_ne!(error.kind, KeyedErrorKind::Refused(ScheduleErrorKind::EngineFull));
                         fates.end(token, REFUSED);
                     }
@@ -747,7 +747,8 @@ fn each_generation_ends_in_exactly_one_way() {
     within_patience(|| stress(Builder::new().tick(20 * MICRO).shards(2).unpinned().workers(2), 60_000));
 }
 
-/// On the shard's own thread, with lanes that are always full: who schedules waits for a shard whose job wants the same key.
+/// On the shard's own thread, with lanes that are always full: a thread that schedules waits for a shard whose job wants the
+/// same key.
 #[test]
 fn each_generation_ends_in_exactly_one_way_inline_with_full_lanes() {
     within_patience(|| {

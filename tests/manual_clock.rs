@@ -1,4 +1,4 @@
-//! A manual clock that several threads move: no step is lost, and each wakes whoever it is for.
+//! A manual clock that several threads move: no step is lost, and each wakes the shards that have timers due by it.
 
 mod support;
 

@@ -151,7 +151,7 @@ fn replacing_a_task_that_runs_says_so_and_its_end_leaves_the_new_one() {
 }
 
 /// Goal: of a name's tasks at most one is ever left to begin runs. Method: threads replace and stop a few names, whose tasks
-/// note who they are; after each replacing, once the old one's run has ended, the old one is not heard of again.
+/// note their numbers; after each replacing, once the old task's run has ended, the old task notes nothing any more.
 #[test]
 fn threads_that_replace_and_stop_leave_nothing_behind() {
     const NAMES: u64 = 3;

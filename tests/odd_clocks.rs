@@ -92,7 +92,7 @@ fn a_clock_that_stands_still_fires_nothing_and_its_shards_sleep() {
         nanos => Timestamp::from_nanos(nanos),
     };
     let (engine, log) = recording(bent(clock));
-    // At the begin of a tick.
+    // At the start of a tick.
     let now = engine.handle().now().as_nanos();
     stands.store(now - now % 1_000_000, Ordering::SeqCst);
     for n in 1..=50 {
@@ -165,7 +165,7 @@ mod tasks {
             .repeat(Repeat::every(PERIOD).missed(missed), move |run| sink.push(run.scheduled))
             .unwrap();
         let start = task.next().unwrap() - PERIOD;
-        // The shards sleep until the task is due, and no jump of a clock of one's own wakes them: this does.
+        // The shards sleep until the task is due, and no jump of a user's clock wakes them: this timer does.
         tasks.handle().after(20 * MS, || {}).unwrap();
         ahead.store(u64::try_from(HOUR.as_nanos()).unwrap(), Ordering::SeqCst);
         wait_until("it runs", || task.report().runs > 0);
@@ -194,7 +194,7 @@ mod tasks {
         wait_until("it has caught up", || task.next() == Some(start + 7 * PERIOD) && log.len() == 6);
         assert_eq!((task.report().runs, task.report().skipped), (6, 0));
         let instants: Vec<Timestamp> = (1..=6).map(|n| start + n * PERIOD).collect();
-        // A run's instant is told by its lateness, which the fast clock measures.
+        // A run's instant is known by its lateness, which the fast clock measures.
         for (seen, instant) in log.take().into_iter().zip(instants) {
             assert!(seen.max(instant) - seen.min(instant) < MS, "{seen} for {instant}");
         }

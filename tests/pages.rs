@@ -1,4 +1,5 @@
-//! The pages of the project: their links lead somewhere, and the plots are where readers look for them.
+//! The pages of the project: their links lead somewhere, the tests that tables name exist, and the plots are where readers
+//! look for them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -77,6 +78,78 @@ fn a_link_that_leads_nowhere_is_found() {
     assert_eq!(broken(&page, "BENCHMARKS.md#the-answers"), None);
     assert!(broken(&page, "BENCHMARKS.md#no-such-answers").unwrap().ends_with("no such heading"));
     assert!(broken(&page, "docs/plots/none.svg").unwrap().ends_with("no such file"));
+}
+
+/// The Rust sources below a folder, by their paths in the repository.
+fn sources(folder: &str) -> Vec<(String, String)> {
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(root().join(folder)).unwrap() {
+        let path = format!("{folder}/{}", entry.unwrap().file_name().to_str().unwrap());
+        if root().join(&path).is_dir() {
+            sources.extend(self::sources(&path));
+        } else if path.ends_with(".rs") {
+            sources.push((path.clone(), read(&path)));
+        }
+    }
+    sources
+}
+
+/// The tests that the rows of tables name: paths in backticks that end in a sentence. Shorter names are of other things.
+fn named_tests(text: &str) -> Vec<&str> {
+    let rows = text.lines().filter_map(|line| line.trim_start_matches("//! ").strip_prefix("| "));
+    let codes = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let is_name =
+        |code: &&str| code.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:".contains(c));
+    codes.filter(is_name).filter(|code| last_of(code).matches('_').count() >= 3).collect()
+}
+
+fn last_of(path: &str) -> &str {
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+/// Whether a source has the function, in the folders and file that its path names.
+fn exists(test: &str, sources: &[(String, String)]) -> bool {
+    let function = format!("fn {}(", last_of(test));
+    // A unit test's module is no file.
+    let modules: Vec<_> =
+        test.split("::").filter(|module| *module != "tests" && *module != last_of(test)).collect();
+    sources.iter().any(|(path, source)| {
+        let mut places = path.trim_end_matches(".rs").split('/');
+        source.contains(&function) && modules.iter().all(|module| places.any(|place| place == *module))
+    })
+}
+
+#[test]
+fn tests_that_tables_name_exist() {
+    let sources: Vec<_> = ["src", "tests", "loom_tests", "crates"].into_iter().flat_map(sources).collect();
+    let models = sources.iter().filter(|(path, _)| path.starts_with("loom_tests/"));
+    let texts = models.cloned().chain([(String::from("docs/design.md"), read("docs/design.md"))]);
+    let (mut missing, mut count) = (Vec::new(), 0);
+    for (file, text) in texts {
+        let named = named_tests(&text);
+        count += named.len();
+        let gone = named.into_iter().filter(|test| !exists(test, &sources));
+        missing.extend(gone.map(|test| format!("{file}: {test}")));
+    }
+    assert_eq!(missing, [""; 0]);
+    assert!(count > 200, "{count} tests");
+}
+
+#[test]
+fn a_test_that_is_gone_is_found() {
+    let named = named_tests(
+        "| a | `b_c_d_e`, `f::g_h_i_j` (`k`: `l::m_n`) |\n`no_row_no_row`\n//! | x | `y_y_y_y` |",
+    );
+    assert_eq!(named, ["b_c_d_e", "f::g_h_i_j", "y_y_y_y"]);
+    let sources =
+        [("tests/a/b.rs", "fn it_is_a_test() {}"), ("src/c/mod.rs", "mod tests { fn so_is_this_one() {} }")];
+    let sources = sources.map(|(path, source)| (path.to_owned(), source.to_owned()));
+    for test in ["it_is_a_test", "b::it_is_a_test", "a::b::it_is_a_test", "c::tests::so_is_this_one"] {
+        assert!(exists(test, &sources), "{test}");
+    }
+    for test in ["it_was_a_test", "it_is_a", "c::it_is_a_test", "b::a::it_is_a_test"] {
+        assert!(!exists(test, &sources), "{test}");
+    }
 }
 
 #[test]

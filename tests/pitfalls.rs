@@ -1,5 +1,6 @@
-//! What bit other timer engines, and must not bite this one. A test's number is the row that it stands for: `P5` of the
-//! engines in Java, Go, C and C++, `R5` of those in Rust (`docs/design.md` names the rows and those that cannot apply).
+//! Faults of other timer engines, which this one must not have. The comment of a test has its rows, each with the fault
+//! of the other engine: `P5` is of engines in Java, Go, C and C++, `R5` of engines in Rust. `docs/design.md` has all rows,
+//! also those that other files test and those that cannot apply.
 
 mod support;
 
@@ -30,7 +31,7 @@ fn ticks(count: u64, tick: Duration) -> Timestamp {
     Timestamp::from_nanos(u64::try_from(tick.as_nanos()).unwrap() * count)
 }
 
-// P1
+/// P1: A cancel between the removal of a timer from its bucket and its expiry decremented the pending count twice.
 #[test]
 fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
     // One handler holds the tick's first chunk while two threads cancel every timer of that tick.
@@ -63,7 +64,7 @@ fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
     assert_settled(&engine.handle().stats());
 }
 
-// P2
+/// P2: A stop returned timers that were not pending any more, or lost those that still waited to be inserted.
 #[test]
 fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
     let engine = Builder::new().shards(2).build(|_: Fired<'_, u64>| {}).unwrap();
@@ -93,7 +94,7 @@ fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
     assert_settled(&stats);
 }
 
-// P3
+/// P3: A cancel was lost that came while the owner moved the timer between levels.
 #[test]
 fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
     // 20,000 timers in one coarse slot, which is spread over the ticks before it begins; some are cancelled at each.
@@ -121,7 +122,7 @@ fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
     assert_settled(&engine.handle().stats());
 }
 
-// P4
+/// P4: A reset or cancel on another core corrupted the owner's list.
 #[test]
 fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
     // Three threads move and re-make the same 256 timers; at the end each payload is there once.
@@ -164,7 +165,7 @@ fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
     assert_settled(&engine.handle().stats());
 }
 
-// P5
+/// P5: A wake-up was lost: an earlier timer was inserted between the computation of the next deadline and the sleep.
 #[test]
 fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
     // Whatever the moment between "compute the next wake-up" and "sleep" at which the short one comes.
@@ -187,7 +188,7 @@ fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
     }
 }
 
-// P6
+/// P6: Each insertion of a first timer into a shard took a lock or woke a thread.
 #[test]
 fn timers_later_than_the_next_wake_up_wake_nobody() {
     let (engine, _clock) = stepped(|_| {});
@@ -197,7 +198,7 @@ fn timers_later_than_the_next_wake_up_wake_nobody() {
     assert!(engine.handle().stats().total.unparks <= 1, "{:?}", engine.handle().stats().total);
 }
 
-// P7
+/// P7: Sharding was off without notice, by a minimum in place of a maximum.
 #[test]
 fn timers_are_spread_over_the_shards() {
     let clock = ManualClock::new();
@@ -220,7 +221,7 @@ fn timers_are_spread_over_the_shards() {
     assert!(engine.handle().stats().shards.iter().all(|shard| shard.fired == 10));
 }
 
-// P8
+/// P8: Cancelled timers held their memory until their deadline.
 #[test]
 fn cancelled_timers_do_not_pile_up_until_their_deadlines() {
     let (mut engine, _) = recording(Builder::new());
@@ -234,7 +235,7 @@ fn cancelled_timers_do_not_pile_up_until_their_deadlines() {
     assert!(engine.handle().stats().total.stale_tickets > 100_000);
 }
 
-// P8
+/// P8: Cancelled timers held their memory until their deadline.
 #[test]
 fn rescheduled_timers_do_not_pile_up_until_their_old_deadlines() {
     let (mut engine, _) = recording(Builder::new());
@@ -249,7 +250,9 @@ fn rescheduled_timers_do_not_pile_up_until_their_old_deadlines() {
     assert_eq!(engine.handle().len(), 1_000);
 }
 
-// P9, R7, R8
+/// P9: Deadlines were truncated to ticks, so that timers fired early.
+/// R7: Timers fired early: delays were rounded down, or longer than the wheel.
+/// R8: Timers fired late, by a tick or by a revolution.
 #[test]
 fn no_timer_fires_early_or_a_tick_late_at_any_phase() {
     let mut rng = Rng::new(9);
@@ -266,7 +269,8 @@ fn no_timer_fires_early_or_a_tick_late_at_any_phase() {
     }
 }
 
-// P10
+/// P10: Index arithmetic was wrong: a narrowing cast before the modulo, a negative modulo, off by one at the last
+/// level.
 #[test]
 fn deadlines_around_every_power_of_two_fire_on_their_tick() {
     for start in [0, 12_345_678, (1 << 33) - 1] {
@@ -290,7 +294,8 @@ fn deadlines_around_every_power_of_two_fire_on_their_tick() {
     }
 }
 
-// P11, R9
+/// P11: The clock's base moved backwards, or the wall clock jumped.
+/// R9: The clock went backwards, or the wall clock was set.
 #[test]
 fn a_clock_that_steps_back_fires_nothing_early() {
     let (mut engine, log) = recording(Builder::new());
@@ -306,7 +311,7 @@ fn a_clock_that_steps_back_fires_nothing_early() {
     assert!(shots.len() == 1 && shots[0].at >= shots[0].deadline, "{shots:?}");
 }
 
-// P12
+/// P12: A tick thread that was late by more than a revolution did not catch up.
 #[test]
 fn a_stall_of_three_revolutions_fires_each_timer_once_in_bounded_slices() {
     let (mut engine, log) = recording(Builder::new().tick(MICRO));
@@ -322,7 +327,7 @@ fn a_stall_of_three_revolutions_fires_each_timer_once_in_bounded_slices() {
     assert!(engine.handle().stats().total.turns - turns > 3, "all in one slice");
 }
 
-// P13
+/// P13: A thread that had overslept ran fresh timers too early, or at once.
 #[test]
 fn a_timer_armed_after_a_long_pause_keeps_its_delay() {
     let (mut engine, log) = recording(Builder::new());
@@ -337,7 +342,7 @@ fn a_timer_armed_after_a_long_pause_keeps_its_delay() {
     assert_eq!(payloads(&log.take()), [1]);
 }
 
-// P14
+/// P14: The tick counter wrapped.
 #[test]
 fn an_engine_goes_on_until_the_last_tick() {
     let (mut engine, log) = recording(Builder::new());
@@ -352,7 +357,7 @@ fn an_engine_goes_on_until_the_last_tick() {
     assert_eq!(engine.handle().cancel(beyond), Cancel::Cancelled(20));
 }
 
-// P16
+/// P16: A timer that re-armed itself in its own callback with zero delay was a busy loop.
 #[test]
 fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
     let log = Log::new();
@@ -376,7 +381,8 @@ fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
     assert_settled(&engine.handle().stats());
 }
 
-// P16, R19
+/// P16: A timer that re-armed itself in its own callback with zero delay was a busy loop.
+/// R19: A timer was put back into the slot that was being drained: an endless loop.
 #[test]
 fn a_timer_that_rearms_itself_for_the_tick_being_fired_comes_once_a_tick() {
     let mut engine = Builder::new()
@@ -389,7 +395,7 @@ fn a_timer_that_rearms_itself_for_the_tick_being_fired_comes_once_a_tick() {
     assert_eq!(engine.handle().stats().fired, 10);
 }
 
-// P17
+/// P17: A callback cancelled itself, or dropped its engine.
 #[test]
 fn a_handler_may_cancel_its_own_timer() {
     let log = Log::new();
@@ -408,7 +414,7 @@ fn a_handler_may_cancel_its_own_timer() {
     assert_eq!(engine.handle().cancel(id), Cancel::Gone);
 }
 
-// P17
+/// P17: A callback cancelled itself, or dropped its engine.
 #[test]
 fn a_handler_may_drop_the_engine() {
     within_patience(|| {
@@ -426,7 +432,7 @@ fn a_handler_may_drop_the_engine() {
     });
 }
 
-// P18
+/// P18: A slot was reused, and a stale id cancelled a stranger.
 #[test]
 fn a_stale_id_never_reaches_the_timer_that_reuses_its_slot() {
     let (mut engine, log) = recording(Builder::new().capacity(1));
@@ -450,7 +456,8 @@ fn a_stale_id_never_reaches_the_timer_that_reuses_its_slot() {
     assert!(stale.is_sorted());
 }
 
-// P19, R21
+/// P19: A panic in a callback ended the wheel's thread, or left the wheel locked.
+/// R21: Panicking user code took the timer thread along; a drop inside a drop aborted.
 #[test]
 fn a_panicking_handler_costs_nobody_else_anything() {
     for builder in [Builder::new().workers(2), Builder::new().inline()] {
@@ -474,7 +481,7 @@ fn a_panicking_handler_costs_nobody_else_anything() {
     }
 }
 
-// P20
+/// P20: Calls after a stop blocked.
 #[test]
 fn everything_answers_at_once_after_a_shutdown() {
     within_patience(|| {
@@ -501,7 +508,7 @@ fn everything_answers_at_once_after_a_shutdown() {
     });
 }
 
-// P21
+/// P21: Blocked callbacks started threads without bound.
 #[test]
 fn blocked_handlers_hold_the_workers_and_no_more() {
     // Ten chunks come due while both workers are blocked; the queue shows.
@@ -526,7 +533,7 @@ fn blocked_handlers_hold_the_workers_and_no_more() {
     assert_eq!(engine.handle().stats().total.queued_chunks, 0);
 }
 
-// P21
+/// P21: Blocked callbacks started threads without bound.
 #[test]
 fn a_blocked_worker_is_not_sent_help_over_and_over() {
     // The only worker is blocked for many ticks: help that nobody begins must not pile up.
@@ -553,7 +560,7 @@ fn a_blocked_worker_is_not_sent_help_over_and_over() {
     assert!(sent <= 3, "{sent} jobs for one worker");
 }
 
-// P22
+/// P22: Timers that re-armed themselves kept their captured context for ever.
 #[test]
 fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
     let mut engine = Builder::new().build_driven(|_: Fired<'_, Arc<()>>| {}).unwrap();
@@ -571,7 +578,7 @@ fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
     assert_eq!(Arc::strong_count(&payload), 1);
 }
 
-// P24
+/// P24: A tick below the clock's resolution was accepted, and the thread spun.
 #[test]
 fn a_tick_that_cannot_be_honoured_is_refused() {
     for tick in [Duration::ZERO, Duration::from_nanos(999), HOUR + Duration::from_nanos(1)] {
@@ -580,7 +587,7 @@ fn a_tick_that_cannot_be_honoured_is_refused() {
     }
 }
 
-// P25
+/// P25: A deadline that was moved earlier by the lazy path fired late, or was lost.
 #[test]
 fn a_timer_moved_to_an_earlier_deadline_under_load_fires_there() {
     let log = Log::new();
@@ -598,7 +605,7 @@ fn a_timer_moved_to_an_earlier_deadline_under_load_fires_there() {
     assert_eq!(engine.handle().len(), 20_000 - 50);
 }
 
-// R1
+/// R1: A wheel's horizon wrapped, and a far timer hid near ones.
 #[test]
 fn a_far_timer_hides_no_near_one_after_years_of_uptime() {
     let (mut engine, log) = recording(Builder::new());
@@ -616,7 +623,7 @@ fn a_far_timer_hides_no_near_one_after_years_of_uptime() {
     assert_eq!(engine.handle().cancel(far), Cancel::Cancelled(u64::MAX));
 }
 
-// R2
+/// R2: Long uptimes overflowed an index, or a deadline equalled a sentinel value of the state.
 #[test]
 fn deadlines_that_look_like_sentinels_are_deadlines() {
     let (engine, _clock) = stepped(|_| {});
@@ -637,7 +644,7 @@ fn deadlines_that_look_like_sentinels_are_deadlines() {
     assert_eq!(payloads(&log.take()), [0, 1, 2]);
 }
 
-// R3
+/// R3: The sum of an instant and a duration overflowed and panicked.
 #[test]
 fn no_delay_overflows() {
     let (mut engine, log) = recording(Builder::new());
@@ -658,7 +665,7 @@ fn no_delay_overflows() {
     assert_eq!(log.len(), 0);
 }
 
-// R3
+/// R3: The sum of an instant and a duration overflowed and panicked.
 #[test]
 fn a_thread_can_sleep_on_the_last_deadline() {
     let log = Log::new();
@@ -670,7 +677,7 @@ fn a_thread_can_sleep_on_the_last_deadline() {
     assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(0));
 }
 
-// R4
+/// R4: A wake-up was lost when the next deadline was published.
 #[test]
 fn a_step_of_the_clock_is_never_slept_through() {
     // The step races with the shard's way to sleep, as a push does.
@@ -687,7 +694,7 @@ fn a_step_of_the_clock_is_never_slept_through() {
     }
 }
 
-// R5
+/// R5: An early deadline was hidden by a coarser or a finer level.
 #[test]
 fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
     let (mut engine, log) = recording(Builder::new());
@@ -708,7 +715,7 @@ fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
     }
 }
 
-// R6
+/// R6: The next expiry was in the past, and the reactor spun.
 #[test]
 fn a_shard_with_nothing_due_does_not_turn() {
     let engine = Builder::new().tick(MICRO).shards(1).build(|_: Fired<'_, u64>| {}).unwrap();
@@ -723,7 +730,7 @@ fn a_shard_with_nothing_due_does_not_turn() {
     assert!(engine.handle().stats().total.turns - turns <= 1);
 }
 
-// R10
+/// R10: The machine was suspended, and relative waits did not count the time.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_boot_clock_is_looked_at_each_second_since_sleeps_stop_in_suspend() {
@@ -742,7 +749,7 @@ fn the_boot_clock_is_looked_at_each_second_since_sleeps_stop_in_suspend() {
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(true));
 }
 
-// R11
+/// R11: After a stall the wheel walked over each empty tick, or lost the time.
 #[test]
 fn a_long_stall_costs_no_walk_over_empty_ticks() {
     let (mut engine, log) = recording(Builder::new().tick(MICRO));
@@ -755,7 +762,7 @@ fn a_long_stall_costs_no_walk_over_empty_ticks() {
     assert!(engine.handle().stats().total.turns < 20, "{}", engine.handle().stats().total.turns);
 }
 
-// R12
+/// R12: A cancel in the very millisecond of the firing panicked.
 #[test]
 fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     let log = Log::new();
@@ -785,7 +792,8 @@ fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     assert_settled(&engine.handle().stats());
 }
 
-// R13
+/// R13: A cancel came before the insertion was processed: the cancelled entry was linked all the same, and could not be
+/// found.
 #[test]
 fn a_timer_cancelled_before_its_shard_sees_it_leaves_nothing_behind() {
     let (mut engine, log) = recording(Builder::new());
@@ -800,7 +808,7 @@ fn a_timer_cancelled_before_its_shard_sees_it_leaves_nothing_behind() {
     assert_settled(&stats);
 }
 
-// R15
+/// R15: A callback ran after its owner was gone.
 #[test]
 fn no_handler_runs_after_cancel_and_wait_has_returned() {
     within_patience(|| {
@@ -833,7 +841,7 @@ fn no_handler_runs_after_cancel_and_wait_has_returned() {
     });
 }
 
-// R16
+/// R16: A node was used after it was freed, or reused under a stale reference.
 #[test]
 fn a_stale_id_in_another_thread_never_hits_a_stranger() {
     // One thread reuses few slots over and over; the other cancels ids that are stale by then.
@@ -851,7 +859,7 @@ fn a_stale_id_in_another_thread_never_hits_a_stranger() {
     assert_settled(&engine.handle().stats());
 }
 
-// R18
+/// R18: The reset of an entry that had expired, or that was pending, went wrong.
 #[test]
 fn an_expired_timer_is_not_rescheduled_and_a_due_one_is() {
     let (mut engine, log) = recording(Builder::new());
@@ -871,7 +879,7 @@ fn an_expired_timer_is_not_rescheduled_and_a_due_one_is() {
     assert!(matches!(engine.handle().reschedule(moved, MS), Err(RescheduleError::Gone)));
 }
 
-// R20
+/// R20: User code ran under a lock or a borrow.
 #[test]
 fn a_batch_may_use_the_engine_while_it_is_collected() {
     let (mut engine, log) = recording(Builder::new());
@@ -886,7 +894,7 @@ fn a_batch_may_use_the_engine_while_it_is_collected() {
     assert_eq!(payloads(&log.take()), (0..10).collect::<Vec<u64>>());
 }
 
-// R21
+/// R21: Panicking user code took the timer thread along; a drop inside a drop aborted.
 #[test]
 fn a_panic_in_a_payloads_drop_and_in_the_hook_end_where_they_began() {
     struct Grenade(bool);
@@ -910,7 +918,7 @@ fn a_panic_in_a_payloads_drop_and_in_the_hook_end_where_they_began() {
     drop(engine);
 }
 
-// R22
+/// R22: Reference cycles kept timers and wakers alive after the shutdown.
 #[test]
 fn payloads_that_hold_the_engine_do_not_keep_it_alive() {
     struct Holder {
@@ -930,7 +938,7 @@ fn payloads_that_hold_the_engine_do_not_keep_it_alive() {
     wait_until("the engine is gone", || Arc::strong_count(&probe) == 1);
 }
 
-// R23
+/// R23: A call after the shutdown failed an assertion.
 #[test]
 fn an_engine_shut_down_at_the_end_of_time_still_answers() {
     let (mut engine, log) = recording(Builder::new());
@@ -946,7 +954,7 @@ fn an_engine_shut_down_at_the_end_of_time_still_answers() {
     assert_eq!(engine.handle().shutdown(), []);
 }
 
-// R25
+/// R25: Timers starved while the program's threads did not yield to the timer driver.
 #[test]
 fn timers_fire_though_the_thread_that_armed_them_never_yields() {
     let fired = Arc::new(AtomicBool::new(false));
@@ -960,7 +968,7 @@ fn timers_fire_though_the_thread_that_armed_them_never_yields() {
     }
 }
 
-// R26
+/// R26: After a reset or a migration a timer belonged to the wrong shard or runtime.
 #[test]
 fn a_timer_moved_by_another_shards_producer_fires_once_and_there() {
     let (mut engine, log) = recording(Builder::new().shards(2));
@@ -976,7 +984,7 @@ fn a_timer_moved_by_another_shards_producer_fires_once_and_there() {
     assert_settled(&stats);
 }
 
-// R27
+/// R27: The detector of stalls started a second driver.
 #[test]
 fn a_chunk_that_gets_help_fires_each_timer_once() {
     let log = Log::new();
@@ -997,7 +1005,7 @@ fn a_chunk_that_gets_help_fires_each_timer_once() {
     assert_eq!(log.take_sorted(), (0..160).collect::<Vec<u64>>());
 }
 
-// R28
+/// R28: A lock-free queue spun between threads of two priorities.
 #[cfg(target_os = "linux")]
 #[test]
 fn waiting_for_room_sleeps_instead_of_spinning() {
@@ -1034,7 +1042,7 @@ fn waiting_for_room_sleeps_instead_of_spinning() {
     });
 }
 
-// R30
+/// R30: A large wheel was built on the stack, which overflowed.
 #[test]
 fn an_engine_is_built_on_a_small_stack() {
     let built = thread::Builder::new().stack_size(64 << 10).spawn(|| {
@@ -1051,7 +1059,7 @@ fn an_engine_is_built_on_a_small_stack() {
     assert_eq!(built.unwrap().join().unwrap(), 64 * 40);
 }
 
-// R32
+/// R32: Late or refused schedules were dropped without an error.
 #[test]
 fn every_refusal_hands_its_payload_back() {
     let engine = Builder::new().capacity(100).build_driven(|_: Fired<'_, u64>| {}).unwrap();
@@ -1068,7 +1076,7 @@ fn every_refusal_hands_its_payload_back() {
     assert_eq!(engine.handle().stats().scheduled, 100);
 }
 
-// R32
+/// R32: Late or refused schedules were dropped without an error.
 #[test]
 fn slots_that_fired_timers_vacate_are_not_hoarded() {
     // What fired in one chunk must not end up as a stock in one thread's hands: the bound is 1/32 of the capacity.
@@ -1095,6 +1103,7 @@ fn producers_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: 
     producers.iter_mut().map(|producer| u64::from(producer.schedule(HOUR, 0).is_ok())).sum()
 }
 
+/// Of no row, but found in this engine: small capacities were refused though few timers were pending.
 #[test]
 fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
     // What threads keep at hand must not use up an engine in which next to nothing is pending.
@@ -1106,6 +1115,7 @@ fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
     }
 }
 
+/// Of no row, but found in this engine: slots that one thread had vacated were out of reach for the others.
 #[test]
 fn hundreds_of_threads_share_what_fired_timers_vacated() {
     // The same when each slot has been used before: they come back in whole magazines then.
@@ -1122,6 +1132,7 @@ fn hundreds_of_threads_share_what_fired_timers_vacated() {
     }
 }
 
+/// Of no row, but a risk of the remedy for the two above: slots that no thread takes, since the shares become small.
 #[test]
 fn one_thread_has_every_slot() {
     // However small the shares become towards the end.

@@ -262,7 +262,7 @@ fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
     lock(&second).take();
 }
 
-/// One-shots that were cancelled, and timers of one's own that were dropped, once their tickets were in the wheel.
+/// One-shots that were cancelled, and owned timers that were dropped, once their tickets were in the wheel.
 #[test]
 fn timers_that_end_in_the_wheel_cost_hardly_a_turn() {
     let mut engine = Builder::new().build_driven(|_| panic!("nothing is armed")).unwrap();

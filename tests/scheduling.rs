@@ -167,7 +167,7 @@ mod on_linux {
         }
         // SAFETY: gives a privilege up.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_NICE, 0, 0, 0) };
-        // SAFETY: gives the user up. Who is nobody of note already may not, and need not.
+        // SAFETY: gives the user up. An ordinary user may not do that, and need not.
         unsafe { libc::setuid(NOBODY) };
     }
 

@@ -37,7 +37,7 @@
 //! | A1 | stopping what has fired, or twice, removes a stranger | [`a1_stopping_what_has_ended_touches_no_stranger`] |
 //! | A2 | the stop waits for what is pending | [`a2_a_shutdown_does_not_wait_for_what_is_pending`] |
 //! | A5 | what is documented is a stub that ends in nil | as T4 |
-//! | A9 | 64-bit atomics on 32 bits | cannot be said here: `core`'s types are aligned, or do not exist, which is the compiler's to tell |
+//! | A9 | 64-bit atomics on 32 bits | cannot be said here: `core`'s types are aligned, or do not exist, which the compiler checks |
 //!
 //! The rows R of the wheel that is kept in Redis are of tasks that survive their process, which these do not.
 #![cfg(feature = "tasks")]
@@ -433,7 +433,7 @@ fn n4_of_two_adds_one_succeeds_and_is_found_at_once() {
                     let keyed = &keyed;
                     move || {
                         let is_new = keyed.schedule_at(IfPresent::Reject, key, deadline, value).is_ok();
-                        // Whoever has added it, it is there.
+                        // Added by this thread or another one, it is there.
                         assert!(keyed.contains(&key));
                         is_new
                     }
@@ -556,7 +556,7 @@ fn k7_of_several_shutdowns_one_gets_what_is_pending() {
     });
 }
 
-/// Those who ask while it fires get an answer that was true, and nothing is lost of what fires.
+/// Threads that ask while it fires get an answer that was true, and no firing is lost.
 #[test]
 fn g3_lookers_do_not_disturb_what_fires() {
     within_patience(|| {

@@ -78,7 +78,7 @@ impl Book {
         self.void_before.store(number, Ordering::SeqCst);
     }
 
-    /// Whether a handler that runs may have been begun for `deadline`, as far as can be told.
+    /// Whether a handler that runs may have started for `deadline`, as far as the test can know.
     fn is_good(&self, deadline: Timestamp) -> bool {
         let Some(deadlines) = &self.deadlines else { return true };
         let from = self.void_before.load(Ordering::SeqCst);
@@ -422,7 +422,7 @@ fn stress(builder: Builder) {
                 scope.spawn(move || owner.run(timers))
             })
             .collect();
-        // Whoever is last drops them.
+        // The last thread that has them drops them.
         drop(shared);
         wait_until("the owners have rested", || ledger.rested.load(Ordering::SeqCst) == OWNERS);
         // The shutdown comes while producers are at their last timers.

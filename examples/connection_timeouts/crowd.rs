@@ -132,7 +132,7 @@ impl Crowd {
         Some(*moment - self.clock.now())
     }
 
-    /// Waits for the server, and returns how many clients heard from it.
+    /// Waits for the server, and returns how many clients got something from it.
     fn hear(&mut self, events: &mut Events, wait: Option<Duration>) -> io::Result<usize> {
         system::poll(&mut self.poll, events, wait)?;
         let mut heard = 0;

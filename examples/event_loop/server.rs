@@ -190,7 +190,7 @@ impl Server {
         self.tally.echoed_bytes += connection.sent();
     }
 
-    /// Gives a deadline to each connection that was heard, and a timer to each of them that has none.
+    /// Gives a deadline to each connection that sent something, and a timer to each of them that has none.
     ///
     /// A timer is moved when it comes due, not by each byte: this takes one insert in an idle timeout, however many
     /// bytes come.

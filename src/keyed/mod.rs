@@ -23,7 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Who wins
+//! # Which call wins
 //!
 //! The map decides, under the lock of the key's shard. The timer of an entry takes the entry out of the map before the
 //! job runs. The timer finds nothing where a replacing, moving or cancelling call came before, even a call that came

@@ -18,7 +18,7 @@ impl Task<Interval> {
         self.with(Interval::poll_tick)
     }
 
-    /// All ticks that are to be had now.
+    /// All ticks that are ready now.
     fn ticks(&mut self) -> Vec<Timestamp> {
         let mut ticks = Vec::new();
         while let Poll::Ready(tick) = self.tick() {
@@ -43,7 +43,7 @@ fn every(engine: &DrivenEngine<Wakeup>, period: Duration) -> Task<Interval> {
     Task::new(engine.handle().interval(period).unwrap())
 }
 
-/// An interval of 40 ms that has begun at 3 ms, with `behavior`; ticks are told in ms after that.
+/// An interval of 40 ms that started at 3 ms, with `behavior`; ticks are in ms after that start.
 struct Forty {
     engine: DrivenEngine<Wakeup>,
     task: Task<Interval>,
@@ -133,7 +133,7 @@ fn skip_leaves_missed_ticks_out_and_keeps_step() {
     assert_eq!(forty.after(1), [160]);
     assert_eq!(forty.after(400), [200]);
     assert_eq!(forty.after(40), [600]);
-    // A stall that ends on the moment of a tick: that one is not to come any more.
+    // A stall that ends on the moment of a tick: that tick does not come any more.
     assert_eq!(forty.after(120), [640]);
     assert_eq!(forty.after(39), []);
     assert_eq!(forty.after(1), [760]);
@@ -218,7 +218,7 @@ fn a_reset_to_a_moment_ticks_then_and_every_period_from_then_on() {
 
 #[test]
 fn a_tick_that_was_taken_wakes_nobody_before_the_next_poll() {
-    // Who gets a tick and says `Pending` for its own reasons has to see to its waking.
+    // A task that gets a tick and returns `Pending` for its own reasons has to arrange its waking itself.
     let mut engine = driven();
     let mut task = every(&engine, 10 * MS);
     assert!(task.tick().is_ready());
@@ -400,7 +400,7 @@ fn stalls_of_all_lengths_end_by_the_book() {
         let mut task = every(&engine, Duration::from_nanos(period));
         task.future.set_missed_tick_behavior(behavior);
         assert_eq!(task.future.missed_tick_behavior(), behavior);
-        // Whether the shard has been told of the tick: it may take until its own next one. What has come before is there.
+        // Whether the shard knows of the tick: it may take until its own next tick. Ticks that have come before are there.
         let mut is_armed = false;
         for _ in 0..200 {
             let now = engine.handle().now();

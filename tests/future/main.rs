@@ -1,4 +1,4 @@
-//! Sleeping, timeouts and intervals: on a clock that moves when it is told to, and, in `threads`, in real time.
+//! Sleeping, timeouts and intervals: on a clock that the test moves, and, in `threads`, in real time.
 //!
 //! # What tokio checks of its own
 //!

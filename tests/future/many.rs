@@ -48,9 +48,9 @@ struct Known {
     /// When its deadline was set.
     set_at: Timestamp,
     turned_since: bool,
-    /// Who is woken, if anybody.
+    /// The task to wake, if there is one.
     waiting: Option<usize>,
-    /// Whether somebody must be: not who has seen the end by polling.
+    /// Whether the task must be woken: not if it has seen the end by polling.
     owes_a_wake: bool,
 }
 
@@ -60,7 +60,7 @@ impl Known {
         due_tick(self.sleep.deadline(), MS).max(self.set_at)
     }
 
-    /// Checks who was woken by a step of the clock to `now`. A deadline that was moved within the past may come with the
+    /// Checks which tasks were woken by a step of the clock to `now`. A deadline that was moved within the past may come with the
     /// ticket of an earlier one, before its tick.
     fn check(&mut self, mine: &[(usize, Timestamp)], now: Timestamp, case: &str) {
         let due = self.due();

@@ -1,4 +1,4 @@
-//! Sleeping, on a clock that moves when it is told to.
+//! Sleeping, on a clock that the test moves.
 
 use crate::support::{HOUR, Log, MS, Rng};
 use crate::tasks::{

@@ -36,7 +36,7 @@ pub(crate) fn driven_with(builder: Builder) -> DrivenEngine<Wakeup> {
     builder.build_driven_async().unwrap()
 }
 
-/// The begin of the first tick at which `deadline` has come.
+/// The start of the first tick at which `deadline` has come.
 pub(crate) fn due_tick(deadline: Timestamp, tick: Duration) -> Timestamp {
     let tick = u64::try_from(tick.as_nanos()).unwrap();
     Timestamp::from_nanos(deadline.as_nanos().div_ceil(tick) * tick)
@@ -225,7 +225,7 @@ pub(crate) fn expect_panic<R>(f: impl FnOnce() -> R) {
     assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "it did not panic");
 }
 
-/// A waker of which all is counted, and which panics where it is told to.
+/// A waker that counts its clones, wakes and drops, and panics where its switches say so.
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) clones: AtomicUsize,

@@ -297,8 +297,8 @@ fn a_drop_that_races_with_the_firing_frees_the_slot() {
     });
 }
 
-/// Row R20: the shard waits for a lock of the user's in a wake, while who has it polls, resets and drops: nothing of that
-/// waits for the shard.
+/// Row R20: the shard waits for a lock of the user's in a wake, while the thread that has it polls, resets and drops: none of
+/// these calls waits for the shard.
 #[test]
 fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
     within_patience(|| {
@@ -317,7 +317,7 @@ fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
             let guard = lock(&lock_of_the_user);
             let mut sleep = engine.handle().sleep(20 * MS);
             if poll_with(&mut sleep, &waker).is_ready() {
-                // This thread was not to be had for so long.
+                // This thread did not run for so long.
                 continue;
             }
             wait_until("the wake has begun", || begun.len() == 1);
@@ -342,7 +342,7 @@ fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
     });
 }
 
-/// Row R15 for wakers: the shutdown wakes who sleeps, once; after it nobody is woken, and nothing hangs.
+/// Row R15 for wakers: the shutdown wakes each sleeping task once; after it no task is woken, and nothing hangs.
 #[test]
 fn nobody_is_woken_after_a_shutdown_has_woken_all() {
     within_patience(|| {

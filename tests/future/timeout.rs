@@ -162,7 +162,7 @@ fn an_answer_that_came_with_the_deadline_is_taken() {
 
 #[test]
 fn the_future_outlives_its_time() {
-    // It is not dropped when the deadline passes, and may be had back and waited for again.
+    // It is not dropped when the deadline passes, and may be taken back and waited for again.
     let (mut engine, answer) = (driven(), Answer::new());
     let kept = Arc::new(());
     let mut task = Task::new(engine.handle().timeout(10 * MS, {

@@ -127,8 +127,8 @@ fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
     drop(owned);
 }
 
-/// Slots that rest in other threads' hands are to be had by nobody, though few timers are pending: here each producer keeps
-/// what it has cancelled, 1/32 of the capacity.
+/// Slots that rest in other threads' hands are out of reach, though few timers are pending: here each producer keeps the
+/// slots that it has vacated, 1/32 of the capacity.
 #[test]
 fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
     let mut engine = Builder::new().capacity(640).build_driven(|_: Fired<'_, u32>| {}).unwrap();
@@ -164,7 +164,7 @@ fn a_full_lane_is_full_for_a_second() {
     assert!(engine.handle().health().is_well(), "{}", engine.handle().health());
 }
 
-/// Late before workers-behind before full; after a shutdown nothing else is told.
+/// Late comes before workers-behind, and that before full; after a shutdown `health` shows nothing else.
 #[test]
 fn the_first_cause_is_told() {
     let (engine, clock, gate) = inline_engine(Builder::new().capacity(2));

@@ -1,4 +1,4 @@
-//! What an engine tells of itself: series, health, and the example that serves both.
+//! What an engine shows of itself: series, health, and the example that serves both.
 
 mod health;
 mod lateness;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tourbillon::task::{DrivenTasks, Missed, OnPanic, Repeat, Run, Stopped};
 use tourbillon::{Builder, Cancel};
 
-/// A threadless engine, and what its panic hook heard.
+/// A threadless engine, and the panics that reached its hook.
 fn heard() -> (DrivenTasks, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();
@@ -116,7 +116,7 @@ impl Drop for Splinter {
     }
 }
 
-/// The engine's hook hears of a closure that cannot be dropped where the engine drops it; the task has ended all the same.
+/// A panic in the drop of a closure reaches the engine's hook where the engine drops it; the task has ended all the same.
 #[test]
 fn a_closure_whose_drop_panics_has_ended_all_the_same() {
     let (mut tasks, log) = heard();
@@ -137,7 +137,7 @@ fn a_closure_whose_drop_panics_has_ended_all_the_same() {
         assert_eq!((task.stop_and_wait(), task.next()), (Stopped::Gone, None));
     }
     assert_eq!(tasks.handle().repeating().len(), 1);
-    // Who stops or cancels drops, and hears of it.
+    // A thread that stops or cancels drops the closure, and gets its panic.
     let splinter = Splinter(4);
     let task = tasks.handle().repeat(every(10), move |_| holds(&splinter)).unwrap();
     let panic = catch_unwind(AssertUnwindSafe(|| task.stop())).unwrap_err();

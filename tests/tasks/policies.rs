@@ -247,7 +247,7 @@ impl Model {
     }
 }
 
-/// Stalls, long runs and quiet times by chance. The model hears only when runs began and ended.
+/// Stalls, long runs and quiet times by chance. The model knows only when runs started and ended.
 #[test]
 fn stalls_and_long_runs_by_chance_agree_with_a_plain_model() {
     for seed in 0..120 {

@@ -163,7 +163,7 @@ fn a_restart_keeps_the_phase() {
                 runs[0] % 60_000
             })
             .to_vec();
-        // Phases are to the nanosecond and ticks are not: a run may be told for the millisecond before.
+        // Phases are to the nanosecond and ticks are not: a run may be logged for the millisecond before.
         assert!(phases.iter().all(|phase| phase.abs_diff(phases[0]) <= 1), "{phases:?}");
     }
     assert_eq!(on_the_wall(&every(60_000).first(First::InStepWith(creation)), Duration::ZERO)[0], 20_123);

@@ -210,7 +210,7 @@ fn a_task_that_stops_another_does_not_wait_for_it() {
     });
 }
 
-/// Of those who stop it at the same time one hears that it did; nobody else does.
+/// Of the threads that stop it at the same time, one gets `Stopped`, and no other.
 #[test]
 fn of_many_that_stop_a_resting_task_one_has_stopped_it() {
     let tasks = TaskEngine::new().unwrap();

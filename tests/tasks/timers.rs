@@ -1,4 +1,4 @@
-//! Timers of one's own that run a closure.
+//! Owned timers that run a closure.
 
 use crate::support::{Gate, HOUR, Log, MS, lock, within_patience};
 use crate::{SECOND, clones, driven, holds, ms, token};

@@ -1,5 +1,5 @@
-//! Idle timeouts, maps whose entries expire, delay queues: on a clock that moves when it is told to, and, where names say
-//! so, in races of real threads, which account for each entry.
+//! Idle timeouts, maps whose entries expire, delay queues: on a clock that the test moves, and, where names say so, in races
+//! of real threads, which account for each entry.
 #![cfg(feature = "tasks")]
 
 #[path = "../support/mod.rs"]

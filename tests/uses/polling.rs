@@ -1,4 +1,4 @@
-//! Receivers that are polled: who is woken, and by what.
+//! Receivers that are polled: which of them are woken, and by what.
 
 use crate::support::{Rng, wait_until, within_patience};
 use crate::{SECOND, item};
@@ -119,7 +119,7 @@ fn one_that_has_received_stands_in_line_no_more() {
     queue.push(SECOND, 1).unwrap();
     queue.push(2 * SECOND, 2).unwrap();
     tasks.advance(SECOND);
-    // The second was faster than the one that was woken, which waits again: the next item is for that one.
+    // The second was faster than the one that was woken, which waits again: the next item is for the woken receiver.
     assert_eq!((waiters[1].poll(), waiters[0].poll()), (Poll::Ready(Some(1)), Poll::Pending));
     tasks.advance(SECOND);
     assert_eq!((rings(&waiters), waiters[0].poll()), (vec![2, 0], Poll::Ready(Some(2))));

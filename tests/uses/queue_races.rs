@@ -13,7 +13,7 @@ use tourbillon::{Builder, ScheduleErrorKind};
 const EACH: u64 = 8_000;
 const LONGEST: Duration = Duration::from_micros(400);
 
-/// How often each item was heard of again.
+/// How often each item was received.
 struct Book(Vec<AtomicUsize>);
 
 impl Book {

@@ -1,4 +1,4 @@
-//! Who takes part in what: workloads that ask for the same abilities have the same entrants.
+//! The contestants of each workload: workloads that ask for the same abilities have the same entrants.
 
 /// What the lists below are made of.
 pub(crate) mod names {

@@ -12,7 +12,7 @@ pub(crate) struct Contest {
     rounds: usize,
     case: Case,
     entrants: Vec<Entrant>,
-    /// Whether all take part who know the workload.
+    /// Whether all contestants of the workload take part.
     is_whole: bool,
     pub(crate) outcome: Outcome,
 }

@@ -1,4 +1,4 @@
-//! What is measured: workloads, their cases, and who takes part.
+//! Workloads, their cases and their contestants.
 
 use crate::case::Case;
 use crate::contestants::{Contestant, Reads};

@@ -77,7 +77,7 @@ static void accept_all(struct server *server) {
     for (;;) {
         int socket = accept4(server->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (socket < 0) {
-            return; // None is left, or none can be had now: the listener stays readable.
+            return; // None is left, or the system has no room now: the listener stays readable.
         }
         struct connection *connection = calloc(1, sizeof *connection);
         if (connection == NULL) {
@@ -149,7 +149,7 @@ static void turn(struct server *server) {
             serve(server, ready[i].data.ptr);
         }
     }
-    // Last, so that who has just talked is not closed.
+    // Last, so that a connection that has just talked is not closed.
     if (is_due) {
         close_idle_ones(server);
     }

@@ -30,8 +30,7 @@
  * So a one-shot ends in exactly one way: TB_CANCELLED, its callback or its event, or given back by tb_engine_shutdown; then
  * its `user` is the caller's again. After tb_timer_arm, tb_timer_disarm, tb_timer_free, tb_task_stop and tb_task_free have
  * returned, no event of an earlier arming is polled: what `user` points to may be freed. Events that tb_poll has put into an
- * array before are the caller's: who frees something while going through them sees to it that later ones of the same array
- * do not have it.
+ * array before are the caller's: a loop over them that frees something makes sure that no later event of the array has it.
  *
  * THREADS
  *
@@ -42,7 +41,7 @@
  * - A callback must not wait for another callback of its engine. Where it runs inline, what would wait is refused (TB_BUSY).
  * - A callback returns: it must not leave by a C++ exception or longjmp, nor end its thread.
  * - What `user` points to is the caller's: it must live as long as the callback may be called, and be safe to use where it is.
- * - What happened before a call that schedules or arms is seen by its callback, and by who polls its event.
+ * - What happened before a call that schedules or arms is seen by its callback, and by the thread that polls its event.
  * - The engine's threads have the signal mask of the thread that makes it: block what they are not to handle.
  * - The threads of an engine that was freed in a callback end by themselves, soon. So the shared library stays loaded: dlclose
  *   leaves it where it is (Linux).
@@ -157,14 +156,14 @@ typedef enum tb_status {
     TB_NOT_UTF8 = -3,
     // The engine's capacity of timers is used up.
     TB_FULL = -4,
-    // It would have had to wait where waiting could be for oneself: in a callback that runs inline, or on a driven engine, with
-    // the lane to the shard full; or in a callback of the `tb_engine_advance` that it would begin anew.
+    // The call would have had to wait where it might wait for itself: in a callback that runs inline, or on a driven engine,
+    // with the lane to the shard full; or in a callback of the `tb_engine_advance` that it would start again.
     TB_BUSY = -5,
     // The engine was shut down.
     TB_SHUT_DOWN = -6,
     // The one-shot is not pending: it has fired, its callback runs, or it was cancelled.
     TB_NOT_PENDING = -7,
-    // A handle was freed before, or never was one. Told in debug builds of the library only; otherwise such a call is undefined.
+    // A handle was freed before, or never was one. Debug builds of the library return this; in others such a call is undefined.
     TB_STALE = -8,
     // The engine delivers otherwise: there is nothing to poll, or nothing to advance.
     TB_WRONG_MODE = -9,
@@ -224,7 +223,7 @@ typedef struct tb_engine tb_engine;
 // A periodic task.
 typedef struct tb_task tb_task;
 
-// A timer of one's own, armed and disarmed any number of times: one for each connection, re-armed with each message.
+// An owned timer, armed and disarmed any number of times: one for each connection, re-armed with each message.
 typedef struct tb_timer tb_timer;
 
 // How an engine is to be. 0 is the default of every field but `size`; begin with `TB_OPTIONS_INIT`.
@@ -252,7 +251,7 @@ typedef struct tb_options {
 // A timer that is due. Events lie in the caller's arrays, so this struct keeps its size: what later versions add takes the
 // place of reserved words.
 typedef struct tb_event {
-    // What was given with it. Polled events are not called by the library; whoever polls may.
+    // What was given with it. The library does not call it for polled events; the polling thread may.
     tb_callback callback;
     // What was given with it.
     void *user;

@@ -19,7 +19,7 @@ pub type tb_callback = Option<unsafe extern "C" fn(user: *mut c_void, event: *co
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tb_event {
-    /// What was given with it. Polled events are not called by the library; whoever polls may.
+    /// What was given with it. The library does not call it for polled events; the polling thread may.
     pub callback: tb_callback,
     /// What was given with it.
     pub user: *mut c_void,
@@ -109,7 +109,7 @@ impl Delivery {
     }
 }
 
-/// A queue that outlives whoever has this, without a count of references: each one-shot would write to it, from all threads.
+/// A queue that outlives its holders, without a count of references: each one-shot would write to it, from all threads.
 #[derive(Clone, Copy)]
 struct Lent(NonNull<Events>);
 

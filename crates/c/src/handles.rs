@@ -1,9 +1,9 @@
 //! The boxes that C holds.
 //!
-//! In debug builds a register says which of them live. One that was freed keeps its memory, empty, so that its address is never
-//! given again: whatever is done with it afterwards is told from a handle that lives, for as long as the process does. The price
-//! is a lock for each call, and the memory. Release builds have neither: there, as everywhere in C, who uses a handle that was
-//! freed is on his own.
+//! In debug builds a register has those that live. A handle that was freed keeps its memory, empty, so that its address is never
+//! given again: a later use of it stays distinguishable from that of a living handle as long as the process lives. The price is
+//! a lock for each call, and the memory. Release builds have neither: there, as everywhere in C, the use of a freed handle is
+//! undefined.
 
 use crate::fork;
 use crate::status::{Failure, tb_status};

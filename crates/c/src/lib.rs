@@ -12,7 +12,7 @@
 //! - A callback is a function of the given type that does not unwind. It, and the `user` that it gets, may be used on any
 //!   thread for as long as it can be called.
 //!
-//! Null is told from the rest and is never followed.
+//! A null is recognised and never followed.
 //!
 //! # Layout
 //! ```text

@@ -22,14 +22,14 @@ pub enum tb_status {
     TB_NOT_UTF8 = -3,
     /// The engine's capacity of timers is used up.
     TB_FULL = -4,
-    /// It would have had to wait where waiting could be for oneself: in a callback that runs inline, or on a driven engine, with
-    /// the lane to the shard full; or in a callback of the `tb_engine_advance` that it would begin anew.
+    /// The call would have had to wait where it might wait for itself: in a callback that runs inline, or on a driven engine,
+    /// with the lane to the shard full; or in a callback of the `tb_engine_advance` that it would start again.
     TB_BUSY = -5,
     /// The engine was shut down.
     TB_SHUT_DOWN = -6,
     /// The one-shot is not pending: it has fired, its callback runs, or it was cancelled.
     TB_NOT_PENDING = -7,
-    /// A handle was freed before, or never was one. Told in debug builds of the library only; otherwise such a call is undefined.
+    /// A handle was freed before, or never was one. Debug builds of the library return this; in others such a call is undefined.
     TB_STALE = -8,
     /// The engine delivers otherwise: there is nothing to poll, or nothing to advance.
     TB_WRONG_MODE = -9,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tourbillon::task::{Moment, TaskTimer, Tasks};
 use tourbillon::{Disarm, Timestamp};
 
-/// A timer of one's own, armed and disarmed any number of times: one for each connection, re-armed with each message.
+/// An owned timer, armed and disarmed any number of times: one for each connection, re-armed with each message.
 pub struct tb_timer {
     kind: Kind,
     user: *mut c_void,

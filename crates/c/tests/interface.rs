@@ -98,7 +98,7 @@ fn every_function_tells_a_null() {
     }
 }
 
-/// Whoever adds a function adds it to the table above.
+/// A new function goes into the table above, too.
 #[test]
 fn every_function_of_the_header_is_in_the_table_of_nulls() {
     let world = World::new();

@@ -382,7 +382,7 @@ fn a_handler_that_takes_too_long_is_given_up_and_the_connection_is_not() {
 
 // --- All of it ---
 
-/// Asks over and over until it is told to stop; how often it was answered.
+/// Asks over and over until `is_over` is set. Returns the number of answers.
 fn ask_until(is_over: &AtomicBool, client: &Client) -> usize {
     let (begin, mut answered) = (Instant::now(), 0);
     while !is_over.load(Ordering::Relaxed) && begin.elapsed() < PATIENCE {
@@ -415,7 +415,7 @@ fn whoever_stalls_disturbs_nobody_else() {
         assert!(begin.elapsed() >= timeouts.request);
         let endings: Vec<Ending> = (0..6 * EACH).map(|_| server.ending()).collect();
         is_over.store(true, Ordering::Relaxed);
-        // Whoever has been told 503 falls silent then.
+        // A client that got 503 falls silent then.
         let idle = endings.iter().filter(|ending| matches!(ending, Ending::Idle)).count();
         let closed = endings.iter().filter(|ending| matches!(ending, Ending::Closed)).count();
         assert_eq!((idle, closed), (5 * EACH, EACH), "{endings:?}");

@@ -2,10 +2,10 @@
 //!
 //! A timer is registered by its first poll, and from then on by `set_after`, which keeps the waker. Each of these puts an
 //! operation into a queue of a thousand for the whole process, and wakes the thread "async-io"; that thread, or a caller
-//! who finds the queue full, brings them into one map behind a mutex. Nobody waits for that to happen.
+//! that finds the queue full, brings them into one map behind a mutex. Nobody waits for that to happen.
 //!
-//! A `Timer` is ready when it is polled after its time, whoever fired it: only wakes tell what the reactor did, so those are
-//! counted where the workloads ask what is pending. A drop says nothing of whether the timer was.
+//! A `Timer` is ready when it is polled after its time, whatever thread fired it: only wakes show what the reactor did, so
+//! they are counted where the workloads ask what is pending. A drop says nothing of whether the timer was.
 
 use super::{Caller, Clock, Connections, Contestant, OnFire, OneShots, Owned, Reads};
 use crate::common::Payload;

@@ -1,4 +1,4 @@
-//! Who fires, for contestants that do not say how many timers they have: each timer's closure has a reference to the
+//! Handlers for contestants that do not say how many timers they have: each timer's closure has a reference to the
 //! handler, as it would have without being counted, and loses it when it is dropped.
 
 use super::OnFire;

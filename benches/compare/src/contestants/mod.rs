@@ -1,4 +1,4 @@
-//! Who is measured: a file for each way to have timers, and the traits through which the workloads use them.
+//! The contestants: a file for each way to have timers, and the traits through which the workloads use them.
 
 mod async_io_timeout;
 mod async_io_timer;
@@ -106,7 +106,7 @@ pub(crate) trait OneShots: Contestant {
 pub(crate) trait Caller: Send + 'static {
     /// What is kept to cancel by.
     type Id: Send + 'static;
-    /// Whether a timer fired can be told from one cancelled while they race.
+    /// Whether a timer that fired can be distinguished from a cancelled one while the two calls race.
     const KNOWS_WHO_WON: bool = true;
 
     /// Arms a timer for `delay` from now; reads a clock to know when that is.

@@ -9,7 +9,7 @@ use tourbillon::{Builder, Clock as _, Engine, Handle, MonotonicClock, SystemCloc
 /// A [`Service`], as a contestant of the book.
 pub(crate) struct Of<S>(S);
 
-/// One that can be had with any number of shards.
+/// A contestant that runs with any number of shards.
 pub(crate) trait Sharded: OneShots {
     fn with_shards(shards: usize, on_fire: impl OnFire) -> Self;
 }

@@ -192,7 +192,7 @@ struct Queue(Mutex<(std::collections::HashMap<u64, delay_queue::Key>, DelayQueue
 fn delay_queue(case: &Case) -> Figures {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().build().expect("the system gives us a timer");
-    // Who waits for the queue reads the clock of a runtime; nobody does here, as nothing is due.
+    // A wait for the queue reads the clock of a runtime. Nothing waits here, since nothing is due.
     let _guard = runtime.enter();
     time(case, Queue::default())
 }

@@ -50,7 +50,7 @@ const BURST: usize = 256;
 impl Start {
     /// How long a thread waits for the others before it lets its runtime do something else.
     const MEETING: Duration = Duration::from_millis(10);
-    /// Who is not there then has failed.
+    /// A thread that has not come by then has failed.
     const LONGEST: Duration = Duration::from_secs(30);
 
     pub(super) fn new(threads: usize) -> Self {

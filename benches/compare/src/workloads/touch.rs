@@ -1,4 +1,4 @@
-//! Connections that are heard of: what a touch costs beside arming the timer that it is.
+//! Touches of connections: the cost of a touch beside that of arming a timer, which a touch does.
 
 use crate::case::{Case, thousands};
 use crate::common::Chance;
@@ -10,7 +10,7 @@ use tourbillon::{Armed, Builder, Engine, Timer};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "touch",
-    what: "a random connection is heard of: its idle timeout of 30 s begins anew (ns each)",
+    what: "a random connection is touched: its idle timeout of 30 s starts again (ns each)",
     family: Family::Tasks,
     about: "Checked: none has expired.",
     reading: "A touch reads two lines of memory more than an arming: the connection's own with its limits, and the \

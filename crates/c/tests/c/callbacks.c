@@ -1,4 +1,4 @@
-// Callbacks on an engine's workers: every one-shot is called, cancelled or given back, and timers and tasks end when they are told.
+// Callbacks on an engine's workers: every one-shot is called, cancelled or given back, and timers and tasks end when they are freed or stopped.
 
 #include <stdatomic.h>
 #include <stdio.h>

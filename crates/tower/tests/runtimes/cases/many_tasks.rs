@@ -56,7 +56,7 @@ async fn sleep_until_moved(engine: Handle<Wakeup>, is_over: Arc<AtomicBool>) -> 
 
 pub(crate) fn a_task_that_moves_to_another_worker_still_wakes<R: Runtime>(runtime: &R) {
     let (engine, is_over) = (engine(), Arc::new(AtomicBool::new(false)));
-    // Whoever finds its worker in here is taken by another one.
+    // A task that finds its worker in here is taken by another worker.
     let hogs: Vec<_> = (0..4)
         .map(|_| {
             let (engine, is_over) = (engine.handle().clone(), Arc::clone(&is_over));

@@ -1,9 +1,15 @@
 //! The architecture, enforced on the text of `src/`: its doors, its floors, and where unsafe code may be; and on that of the
-//! crates that stand alone. Style is not looked at.
+//! crates that stand alone. `circles` checks the uses among files, `words` the phrases of the prose. The style of code is not
+//! looked at.
+
+mod circles;
+mod tokens;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use tokens::{Token, is_within, paths, tokens};
 
 /// Where the outside world comes in: paths that no other file may name.
 const DOORS: [(&str, &[&str]); 4] = [
@@ -64,140 +70,6 @@ const ALONE: [(&str, &[&str]); 2] = [
     // Nor a clock.
     ("calendar", &["std::sync", "core::sync", "std::thread", "std::time", "Timestamp::now", "jiff::Zoned"]),
 ];
-
-/// A piece of code without comments and strings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
-    /// An identifier or a keyword.
-    Word(String),
-    PathSeparator,
-    Other(char),
-}
-
-fn tokens(source: &str) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    let mut rest = source;
-    while let Some(first) = rest.chars().next() {
-        let length = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            rest.find("*/").map_or(rest.len(), |end| end + 2)
-        } else if first == '"' {
-            quoted(rest, '"')
-        } else if first == '\'' && is_character(rest) {
-            quoted(rest, '\'')
-        } else if first.is_alphanumeric() || first == '_' {
-            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            tokens.push(Token::Word(rest[..end].to_owned()));
-            end
-        } else if rest.starts_with("::") {
-            tokens.push(Token::PathSeparator);
-            2
-        } else {
-            if !first.is_whitespace() {
-                tokens.push(Token::Other(first));
-            }
-            first.len_utf8()
-        };
-        rest = &rest[length..];
-    }
-    tokens
-}
-
-/// The length of the literal that `text` begins with.
-fn quoted(text: &str, quote: char) -> usize {
-    let mut escaped = false;
-    for (at, c) in text.char_indices().skip(1) {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            _ if c == quote => return at + c.len_utf8(),
-            _ => {}
-        }
-    }
-    text.len()
-}
-
-/// Whether the quote that `text` begins with opens a character, not a lifetime.
-fn is_character(text: &str) -> bool {
-    let mut after = text.chars().skip(1);
-    match (after.next(), after.next()) {
-        (Some('\\'), _) => true,
-        (_, next) => next == Some('\''),
-    }
-}
-
-/// Every path that is named, the trees of `use` spread out.
-fn paths(tokens: &[Token]) -> Vec<String> {
-    let mut paths = Vec::new();
-    let mut at = 0;
-    while at < tokens.len() {
-        match &tokens[at] {
-            Token::Word(word) if word == "use" => at = spread(tokens, at + 1, "", &mut paths),
-            Token::Word(_) => {
-                let end = path_end(tokens, at);
-                paths.push(joined(&tokens[at..end]));
-                at = end;
-            }
-            _ => at += 1,
-        }
-    }
-    paths
-}
-
-/// The end of the path that begins at `at`.
-fn path_end(tokens: &[Token], mut at: usize) -> usize {
-    at += 1;
-    while let [Token::PathSeparator, Token::Word(_), ..] = tokens[at..] {
-        at += 2;
-    }
-    at
-}
-
-fn joined(tokens: &[Token]) -> String {
-    let words =
-        tokens.iter().filter_map(|token| if let Token::Word(word) = token { Some(&**word) } else { None });
-    words.collect::<Vec<_>>().join("::")
-}
-
-/// Spreads the tree of a `use` that begins at `at`; where it ends.
-fn spread(tokens: &[Token], at: usize, prefix: &str, paths: &mut Vec<String>) -> usize {
-    let mut at = at;
-    let mut path = prefix.to_owned();
-    while let Some(token) = tokens.get(at) {
-        match token {
-            Token::Word(word) if word == "as" => at += 1,
-            Token::Word(word) => {
-                if !path.is_empty() {
-                    path.push_str("::");
-                }
-                path.push_str(word);
-            }
-            Token::Other('{') => {
-                at = spread(tokens, at + 1, &path, paths);
-                path.clear();
-                continue;
-            }
-            Token::Other(end @ (',' | '}' | ';')) => {
-                if !path.is_empty() && path != prefix {
-                    paths.push(path);
-                }
-                if *end != ',' {
-                    return at + 1;
-                }
-                path = prefix.to_owned();
-            }
-            Token::Other('*') => path.push_str("::*"),
-            Token::PathSeparator | Token::Other(_) => {}
-        }
-        at += 1;
-    }
-    at
-}
-
-fn is_within(path: &str, place: &str) -> bool {
-    path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-}
 
 /// Paths that only a door may name.
 fn past_the_doors(file: &str, source: &str, used: &mut BTreeSet<usize>) -> Vec<String> {
@@ -455,24 +327,6 @@ fn the_crates_that_stand_alone_name_neither_the_engine_nor_what_they_do_without(
 }
 
 // --- The checks themselves ---
-
-#[test]
-fn trees_of_use_are_spread_and_text_is_skipped() {
-    let source = r#"
-        use a::{b::{self, C as D}, e::*};
-        // use comment::x;
-        pub(crate) use f::g;
-        fn h<'a>(x: &'a i::J) -> char { let _ = "std::k \" l::m"; n::o(); '"' }
-        /* p::q */ r
-    "#;
-    let named = paths(&tokens(source));
-    for path in ["a::b::self", "a::b::C", "a::e::*", "f::g", "i::J", "n::o", "r"] {
-        assert!(named.iter().any(|named| named == path), "{path} of {named:?}");
-    }
-    for text in ["comment", "std", "l::m", "p::q"] {
-        assert!(!named.iter().any(|named| named.contains(text)), "{text} of {named:?}");
-    }
-}
 
 #[test]
 fn the_doors_are_watched() {

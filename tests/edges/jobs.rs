@@ -1,0 +1,216 @@
+//! Slow handlers, blocked workers, executors that drop jobs, and shards that were held up: no timer is lost.
+
+use crate::support::{Log, MS, PATIENCE, Rng, Shot, assert_settled, lock, payloads, wait_until};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+use tourbillon::{Builder, Engine, Fired, Job, ManualClock};
+
+#[test]
+fn one_slow_handler_does_not_hold_back_the_rest_of_its_chunk() {
+    // The first of 30 timers due in one tick ends only when the other 29 have fired.
+    let (fired, first) = (AtomicU64::new(0), AtomicBool::new(true));
+    let engine = Builder::new()
+        .shards(1)
+        .workers(2)
+        .build(move |_: Fired<'_, u64>| {
+            if first.swap(false, Ordering::SeqCst) {
+                wait_until("the others have fired", || fired.load(Ordering::SeqCst) == 29);
+            } else {
+                fired.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+        .unwrap();
+    engine.handle().schedule_batch((0..30).map(|n| (MS, n))).unwrap();
+    wait_until("all have fired", || engine.handle().stats().fired == 30);
+    assert!(engine.handle().shutdown().is_empty());
+    assert_eq!(engine.handle().stats().total.panics, 0);
+}
+
+#[test]
+fn a_job_that_its_executor_drops_is_sent_again() {
+    for count in [1, 2, 100] {
+        let log = Log::new();
+        let sink = log.clone();
+        let jobs = AtomicUsize::new(0);
+        let engine = Builder::new()
+            .shards(1)
+            .executor(move |job: Job| {
+                if jobs.fetch_add(1, Ordering::Relaxed) >= 3 {
+                    job.run();
+                }
+            })
+            .build(move |timer: Fired<'_, u64>| sink.push(timer.payload))
+            .unwrap();
+        engine.handle().schedule_batch((0..count).map(|n| (MS, n))).unwrap();
+        wait_until("all have fired", || log.len() as u64 == count);
+        assert_eq!(log.take_sorted(), (0..count).collect::<Vec<u64>>());
+    }
+}
+
+#[test]
+fn a_job_that_is_dropped_later_is_sent_again() {
+    // Nothing else wakes the shard then.
+    let (jobs, queue) = mpsc::channel::<Job>();
+    let executor = thread::spawn(move || {
+        for (number, job) in queue.into_iter().enumerate() {
+            if number < 3 {
+                thread::sleep(5 * MS);
+                drop(job);
+            } else {
+                job.run();
+            }
+        }
+    });
+    let (sender, fired) = mpsc::channel();
+    let engine = Builder::new()
+        .shards(1)
+        .executor(move |job| jobs.send(job).unwrap())
+        .build(move |timer| sender.send(timer.payload).unwrap())
+        .unwrap();
+    engine.handle().schedule(MS, 7).unwrap();
+    assert_eq!(fired.recv_timeout(PATIENCE), Ok(7));
+    drop(engine);
+    executor.join().unwrap();
+}
+
+type Jobs = Arc<Mutex<Vec<Job>>>;
+
+/// An engine on a manual clock whose executor keeps its jobs, until it is said to run them.
+fn with_jobs_kept() -> (Engine<u64>, ManualClock, Jobs, Arc<AtomicBool>, Log<u64>) {
+    let (clock, log) = (ManualClock::new(), Log::new());
+    let (jobs, runs) = (Arc::new(Mutex::new(Vec::<Job>::new())), Arc::new(AtomicBool::new(false)));
+    let (kept, runs_now, sink) = (Arc::clone(&jobs), Arc::clone(&runs), log.clone());
+    let engine = Builder::new()
+        .shards(1)
+        .clock(clock.clone())
+        .executor(
+            move |job: Job| {
+                if runs_now.load(Ordering::SeqCst) { job.run() } else { lock(&kept).push(job) }
+            },
+        )
+        .build(move |timer: Fired<'_, u64>| sink.push(timer.payload))
+        .unwrap();
+    (engine, clock, jobs, runs, log)
+}
+
+#[test]
+fn tickets_do_not_pile_up_while_nobody_fires_them() {
+    // Timers come due, are cancelled, and others come, as where each worker is blocked and users give up.
+    let (engine, clock, jobs, runs, log) = with_jobs_kept();
+    let (rounds, each) = (1_500_u64, 20_u64);
+    for round in 1..=rounds {
+        let ids = engine.handle().schedule_batch((0..each).map(|n| (MS, n))).unwrap();
+        clock.advance(MS);
+        // The shard has found them due, and has handed them over or holds them back.
+        let seen = || engine.handle().stats().total;
+        wait_until("they are due", || seen().queued_timers + seen().stale_tickets >= round * each);
+        assert!(ids.into_iter().all(|id| engine.handle().cancel(id).payload().is_some()));
+    }
+    let (queued, handed_over) = (engine.handle().stats().total.queued_timers, lock(&jobs).len());
+    assert!(handed_over <= 300, "{handed_over} jobs wait of {rounds} rounds");
+    assert!(queued <= 300 * each, "{queued} tickets wait of {}", rounds * each);
+
+    // Those that are not cancelled fire behind all that, once there is a worker.
+    engine.handle().schedule_batch((0..1_000).map(|n| (MS, n))).unwrap();
+    clock.advance(MS);
+    runs.store(true, Ordering::SeqCst);
+    std::mem::take(&mut *lock(&jobs)).into_iter().for_each(Job::run);
+    wait_until("all have fired", || log.len() == 1_000);
+    assert_eq!(log.take_sorted(), (0..1_000).collect::<Vec<u64>>());
+    wait_until("nothing waits", || engine.handle().stats().total.queued_timers == 0);
+    assert_settled(&engine.handle().stats());
+}
+
+#[test]
+fn a_job_that_is_dropped_behind_many_others_is_sent_again() {
+    let (engine, clock, jobs, runs, log) = with_jobs_kept();
+    // A job for each.
+    for n in 0..700 {
+        engine.handle().schedule(MS, n).unwrap();
+        clock.advance(MS);
+        wait_until("it is due", || engine.handle().stats().total.queued_timers == n + 1);
+    }
+    let last = lock(&jobs).pop();
+    let before = lock(&jobs).len();
+    drop(last);
+    clock.advance(MS);
+    wait_until("another job comes", || {
+        clock.advance(MS);
+        lock(&jobs).len() > before
+    });
+    runs.store(true, Ordering::SeqCst);
+    std::mem::take(&mut *lock(&jobs)).into_iter().for_each(Job::run);
+    wait_until("all have fired", || {
+        clock.advance(MS);
+        log.len() == 700
+    });
+}
+
+#[test]
+fn an_executor_that_panics_loses_no_timer() {
+    let (sender, fired) = mpsc::channel();
+    let jobs = AtomicUsize::new(0);
+    let engine = Builder::new()
+        .shards(1)
+        .executor(move |job: Job| {
+            assert!(jobs.fetch_add(1, Ordering::Relaxed) >= 2, "an executor");
+            job.run();
+        })
+        .build(move |timer| sender.send(timer.payload).unwrap())
+        .unwrap();
+    engine.handle().schedule(MS, 7).unwrap();
+    assert_eq!(fired.recv_timeout(PATIENCE), Ok(7));
+    engine.handle().schedule(MS, 8).unwrap();
+    assert_eq!(fired.recv_timeout(PATIENCE), Ok(8));
+}
+
+#[test]
+fn a_job_that_is_run_after_the_shutdown_fires_nothing() {
+    let jobs = Arc::new(Mutex::new(Vec::<Job>::new()));
+    let queue = Arc::clone(&jobs);
+    let engine = Builder::new()
+        .shards(1)
+        .executor(move |job| lock(&queue).push(job))
+        .build(|_: Fired<'_, u64>| panic!("it was returned"))
+        .unwrap();
+    engine.handle().schedule(MS, 7).unwrap();
+    wait_until("it is handed over", || lock(&jobs).len() == 1);
+    let unfired = engine.handle().shutdown();
+    assert_eq!(unfired.iter().map(|timer| timer.payload).collect::<Vec<_>>(), [7]);
+    for job in lock(&jobs).drain(..) {
+        job.run();
+    }
+    assert_eq!((engine.handle().stats().fired, engine.handle().stats().total.panics), (0, 0));
+    drop(engine);
+}
+
+#[test]
+fn a_stalled_shard_catches_up_and_fires_each_timer_once() {
+    // 3 s at a tick of 1 µs: more than ten thousand revolutions of the finest level.
+    let log = Log::new();
+    let sink = log.clone();
+    let engine = Builder::new()
+        .tick(Duration::from_micros(1))
+        .shards(1)
+        .inline()
+        .build(move |timer: Fired<'_, u64>| {
+            if timer.payload == 0 {
+                thread::sleep(3_000 * MS);
+            }
+            sink.push(Shot::of(&timer));
+        })
+        .unwrap();
+    let mut rng = Rng::new(300);
+    let count = 40_000;
+    engine.handle().schedule(Duration::ZERO, 0).unwrap();
+    engine.handle().schedule_batch((1..count).map(|n| (MS + rng.nanos_below(2_500 * MS), n))).unwrap();
+    wait_until("all have fired", || log.len() as u64 == count);
+    let shots = log.take();
+    assert!(shots.iter().all(|shot| shot.at >= shot.deadline));
+    assert_eq!(payloads(&shots), (0..count).collect::<Vec<u64>>());
+    assert!(engine.handle().stats().total.turns > 3, "caught up in one slice");
+    assert!(engine.handle().stats().total.lateness.max >= 400 * MS);
+    assert_settled(&engine.handle().stats());
+}

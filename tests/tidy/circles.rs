@@ -1,0 +1,347 @@
+//! No circle of files: where file A uses file B, B neither uses A nor a file that leads back to A.
+//!
+//! A file uses another file if it names an item of that file by a path: from the crate's root, by `super` or `self`, by an
+//! import, or by a child module's name. The item counts for the file that defines it: a path through re-exports leads on
+//! to that file. So a re-export itself is no use, unless it is a glob or the file names the item in its own code too; and
+//! a `mod.rs` that only declares and re-exports its children uses none of them. Unit tests may name everything.
+//!
+//! Methods are not seen: a type's file that calls a method which another file adds to the type names no path.
+
+use crate::sources_in;
+use crate::tokens::{Import, Token, code_paths, imports, tokens};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+use std::{fs, iter};
+
+/// The uses that close circles: user, used file, reason. Without them there is no circle. The list is to become empty.
+const STILL_CLOSING: [(&str, &str, &str); 27] = [
+    ("src/clock/mod.rs", "src/clock/monotonic.rs", "the enum of clocks stands beside the trait"),
+    (
+        "src/dispatch/mod.rs",
+        "src/dispatch/handover.rs",
+        "`Fire` takes a chunk and stands outside of its file",
+    ),
+    ("src/dispatch/handover.rs", "src/dispatch/executor.rs", "a look at handovers sends jobs again itself"),
+    ("src/dispatch/workers.rs", "src/dispatch/executor.rs", "the dispatcher and the trait share a file"),
+    ("src/engine/anchor.rs", "src/engine/mod.rs", "the core has anchors, which have the core"),
+    ("src/engine/local.rs", "src/engine/mod.rs", "the core has locals, and is what they are found by"),
+    ("src/engine/local.rs", "src/engine/anchor.rs", "a local has its anchor, which is made with a local"),
+    ("src/stats/mod.rs", "src/stats/prometheus.rs", "a method of `Stats` makes the page"),
+    ("src/handle.rs", "src/builder.rs", "`Engine::builder` and `Engine::new`"),
+    ("src/handle.rs", "src/producer.rs", "a handle makes producers"),
+    ("src/handle.rs", "src/timer.rs", "a handle makes timers, and `Fired` has one"),
+    ("src/task/repeat.rs", "src/task/course.rs", "a plan makes its course"),
+    ("src/task/run.rs", "src/task/course.rs", "a run is made of what the course began"),
+    ("src/task/tasks.rs", "src/task/named.rs", "`Tasks` makes them"),
+    ("src/task/tasks.rs", "src/task/repeating.rs", "`Tasks` makes them"),
+    ("src/task/tasks.rs", "src/task/timer.rs", "`Tasks` makes them"),
+    ("src/uses/idle/connection.rs", "src/uses/idle/mod.rs", "the callback's argument stands with the map"),
+    ("src/uses/delay_queue/mod.rs", "src/uses/delay_queue/receiver.rs", "a queue makes its receivers"),
+    (
+        "src/uses/expiry_map/entries.rs",
+        "src/uses/expiry_map/mod.rs",
+        "the lifetime of an entry stands with the map",
+    ),
+    ("src/future/sleep.rs", "src/future/mod.rs", "the payload and the process's engine stand in the face"),
+    ("crates/c/src/delivery.rs", "crates/c/src/events.rs", "a target is a queue of events"),
+    ("crates/c/src/fork.rs", "crates/c/src/handles.rs", "the handler of forks reads the register of handles"),
+    ("crates/calendar/src/months.rs", "crates/calendar/src/lib.rs", "its option stands in the root"),
+    ("crates/calendar/src/zone.rs", "crates/calendar/src/lib.rs", "its option stands in the root"),
+    ("crates/hyper/src/sleep.rs", "crates/hyper/src/timer.rs", "a sleep goes on with another timer"),
+    ("crates/wheel/src/level.rs", "crates/wheel/src/tickets.rs", "the ticket stands with the wheel"),
+    ("crates/wheel/src/slot.rs", "crates/wheel/src/tickets.rs", "the ticket stands with the wheel"),
+];
+
+/// Files by the files that use them: user, then used file, with a path that names it.
+type Uses = BTreeMap<String, BTreeMap<String, String>>;
+
+/// A source file, which is a module.
+struct File {
+    /// Its path in the crate's sources.
+    name: String,
+    imports: Vec<Import>,
+    /// The paths outside of imports.
+    paths: Vec<String>,
+    /// The words of its code outside of imports.
+    words: BTreeSet<String>,
+}
+
+impl File {
+    fn new(name: &str, source: &str) -> Self {
+        let (mut all, mut paths, mut words) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for (depth, tokens) in modules(&tokens(source)) {
+            let (imports, code) = imports(&tokens);
+            all.extend(
+                imports.into_iter().map(|import| Import { path: outside(&import.path, depth), ..import }),
+            );
+            paths.extend(code_paths(&code).iter().map(|path| outside(path, depth)));
+            words.extend(code.iter().filter_map(Token::word).map(str::to_owned));
+        }
+        Self { name: name.to_owned(), imports: all, paths, words }
+    }
+}
+
+/// The tokens of a file's module and of the modules inside it, each with its depth; without those of unit tests.
+fn modules(tokens: &[Token]) -> Vec<(usize, Vec<Token>)> {
+    let (mut own, mut modules) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < tokens.len() {
+        match &tokens[at..] {
+            [Token::Word(word), Token::Word(name), Token::Other('{'), ..] if word == "mod" => {
+                let end = at + 2 + block(&tokens[at + 2..]);
+                if name != "tests" {
+                    let inside = self::modules(&tokens[at + 3..end - 1]);
+                    modules.extend(inside.into_iter().map(|(depth, tokens)| (depth + 1, tokens)));
+                }
+                at = end;
+            }
+            _ => {
+                own.push(tokens[at].clone());
+                at += 1;
+            }
+        }
+    }
+    modules.push((0, own));
+    modules
+}
+
+/// The length of the block that `tokens` starts with.
+fn block(tokens: &[Token]) -> usize {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            Token::Other('{') => depth += 1,
+            Token::Other('}') => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    tokens.len()
+}
+
+/// A path of a module at that depth in its file, as the file's own module would write it.
+fn outside(path: &str, depth: usize) -> String {
+    let mut path = path;
+    for _ in 0..depth {
+        path = path.strip_prefix("super::").unwrap_or(path);
+    }
+    if path == "super" && depth > 0 { String::from("self") } else { path.to_owned() }
+}
+
+/// The files of a crate by their modules.
+struct Sources(BTreeMap<Vec<String>, File>);
+
+impl Sources {
+    fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let files = files.into_iter().filter(|(name, _)| !name.ends_with("tests.rs"));
+        Self(files.map(|(name, source)| (module(name), File::new(name, source))).collect())
+    }
+
+    /// The module of the file that defines what `path` names in `module`; `None` if it is not of this crate.
+    fn defines(&self, module: &[String], path: &str, patience: usize) -> Option<Vec<String>> {
+        let mut segments = path.split("::").peekable();
+        let mut place = module.to_vec();
+        match segments.peek().copied()? {
+            "crate" => {
+                segments.next();
+                place.clear();
+            }
+            "self" => {
+                segments.next();
+            }
+            "super" => {
+                while segments.next_if_eq(&"super").is_some() {
+                    place.pop()?;
+                }
+            }
+            first if self.child(&place, first).is_none() && self.import(&place, first).is_none() => {
+                return None;
+            }
+            _ => {}
+        }
+        while let Some(segment) = segments.next() {
+            if let Some(child) = self.child(&place, segment) {
+                place = child;
+                continue;
+            }
+            let import = self.import(&place, segment).filter(|import| import.path != segment && patience > 0);
+            let Some(import) = import else { break };
+            let path: Vec<_> = iter::once(import.path.trim_end_matches("::self")).chain(segments).collect();
+            return self.defines(&place, &path.join("::"), patience - 1);
+        }
+        self.0.contains_key(&place).then_some(place)
+    }
+
+    fn child(&self, place: &[String], name: &str) -> Option<Vec<String>> {
+        let child: Vec<String> = place.iter().cloned().chain([name.to_owned()]).collect();
+        self.0.contains_key(&child).then_some(child)
+    }
+
+    /// What the file of `place` imports by that name.
+    fn import(&self, place: &[String], name: &str) -> Option<&Import> {
+        self.0.get(place)?.imports.iter().find(|import| import.name == name)
+    }
+
+    fn uses(&self) -> Uses {
+        let mut uses = Uses::new();
+        for (module, file) in &self.0 {
+            let imports = file.imports.iter().filter(|import| {
+                !import.is_exported || import.name == "*" || file.words.contains(&import.name)
+            });
+            let imported = imports.map(|import| import.path.trim_end_matches("::*"));
+            let named = file.paths.iter().map(String::as_str).filter(|path| path.contains("::"));
+            for path in imported.chain(named) {
+                if let Some(used) = self.defines(module, path, 10).filter(|used| used != module) {
+                    let used = self.0[&used].name.clone();
+                    uses.entry(file.name.clone()).or_default().entry(used).or_insert_with(|| path.to_owned());
+                }
+            }
+        }
+        uses
+    }
+}
+
+/// The module of a file, by its segments: none of the crate's root.
+fn module(file: &str) -> Vec<String> {
+    let path = file.trim_end_matches(".rs");
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    if path == "lib" { Vec::new() } else { path.split('/').map(str::to_owned).collect() }
+}
+
+/// The shortest circle of files, if there is one: each uses the next, and the last the first.
+fn circle(uses: &Uses) -> Option<Vec<&str>> {
+    uses.keys().filter_map(|file| way_back(uses, file)).min_by_key(Vec::len)
+}
+
+/// The shortest way from a file through uses back to it.
+fn way_back<'a>(uses: &'a Uses, start: &'a str) -> Option<Vec<&'a str>> {
+    let mut users = BTreeMap::new();
+    let mut open = VecDeque::from([start]);
+    while let Some(file) = open.pop_front() {
+        for used in uses.get(file).into_iter().flat_map(BTreeMap::keys) {
+            if used == start {
+                let mut way: Vec<_> = iter::successors(Some(file), |file| users.get(file).copied()).collect();
+                way.reverse();
+                return Some(way);
+            }
+            if !users.contains_key(used.as_str()) {
+                users.insert(used.as_str(), file);
+                open.push_back(used);
+            }
+        }
+    }
+    None
+}
+
+/// The uses of a circle, one after the other.
+fn steps(uses: &Uses, circle: &[&str]) -> String {
+    let next = circle.iter().cycle().skip(1);
+    let steps = circle.iter().zip(next).map(|(user, used)| format!("{user} names {}", uses[*user][*used]));
+    steps.collect::<Vec<_>>().join(", ")
+}
+
+/// The uses among the files of the engine and of each crate, by their paths in the repository.
+fn our_uses() -> Uses {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crates = fs::read_dir(root.join("crates")).unwrap();
+    let crates = crates.map(|folder| format!("crates/{}/src", folder.unwrap().file_name().to_str().unwrap()));
+    let mut uses = Uses::new();
+    for folder in iter::once(String::from("src")).chain(crates) {
+        let mut files = sources_in(&folder);
+        files.push((String::from("lib.rs"), fs::read_to_string(root.join(&folder).join("lib.rs")).unwrap()));
+        let sources = Sources::new(files.iter().map(|(name, source)| (&**name, &**source)));
+        for (user, used) in sources.uses() {
+            let used = used.into_iter().map(|(file, path)| (format!("{folder}/{file}"), path));
+            uses.insert(format!("{folder}/{user}"), used.collect());
+        }
+    }
+    uses
+}
+
+#[test]
+fn no_files_use_each_other_in_a_circle() {
+    let all = our_uses();
+    assert!(all.values().map(BTreeMap::len).sum::<usize>() > 300, "the uses are not seen: {all:#?}");
+    let mut open = all.clone();
+    for (user, used, _) in STILL_CLOSING {
+        let path = open.get_mut(user).and_then(|uses| uses.remove(used));
+        assert!(path.is_some(), "{user} does not use {used} any more");
+    }
+    let found = circle(&open).map(|circle| steps(&open, &circle));
+    assert_eq!(found, None, "files use each other in a circle, of which this is the shortest");
+    for (user, used, _) in STILL_CLOSING {
+        let mut with = open.clone();
+        with.entry(user.to_owned()).or_default().insert(used.to_owned(), all[user][used].clone());
+        assert!(circle(&with).is_some(), "that {user} uses {used} closes no circle any more");
+    }
+}
+
+// --- The check itself ---
+
+/// The uses among files that are given by name and source.
+fn uses_of(files: &[(&str, &str)]) -> Vec<String> {
+    let uses = Sources::new(files.iter().copied()).uses();
+    uses.iter().flat_map(|(user, used)| used.keys().map(move |used| format!("{user} -> {used}"))).collect()
+}
+
+#[test]
+fn uses_are_seen() {
+    let files = [
+        ("lib.rs", "mod a; mod b; pub use b::X;"),
+        ("a.rs", "use super::b::{Y as Z, two::three}; use std::fmt; // use crate::c;"),
+        ("b/mod.rs", "mod two; mod one; pub use self::one::X; pub struct Y;"),
+        ("b/one.rs", "fn f() { crate::c(); super::two::g(); }"),
+        ("b/two.rs", "pub fn three() {} mod tests { use super::super::one::*; }"),
+    ];
+    assert_eq!(
+        uses_of(&files),
+        ["a.rs -> b/mod.rs", "a.rs -> b/two.rs", "b/one.rs -> b/two.rs", "b/one.rs -> lib.rs"]
+    );
+}
+
+#[test]
+fn a_re_export_leads_on_and_is_no_use_by_itself() {
+    let one = ("b/one.rs", "pub struct X; pub struct Y;");
+    let root = ("lib.rs", "mod a; mod b; pub use self::b::X as W;");
+    let a = ("a.rs", "use crate::{W, b::Y}; fn f() { crate::b::Y::g(); }");
+    let face = ("b/mod.rs", "mod one; pub(crate) use one::{X, Y};");
+    assert_eq!(uses_of(&[root, a, face, one]), ["a.rs -> b/one.rs"]);
+    let named = ("b/mod.rs", "mod one; pub use one::{X, Y}; struct Z(Y);");
+    assert_eq!(uses_of(&[named, one]), ["b/mod.rs -> b/one.rs"]);
+    let globs = ("b/mod.rs", "mod one; pub use one::*;");
+    assert_eq!(uses_of(&[globs, one]), ["b/mod.rs -> b/one.rs"]);
+    let called = ("b/mod.rs", "mod one; fn f() { one::g() }");
+    assert_eq!(uses_of(&[called, one]), ["b/mod.rs -> b/one.rs"]);
+}
+
+#[test]
+fn a_module_inside_a_file_is_of_that_file() {
+    let files = [
+        ("a/mod.rs", "pub struct X; mod one; mod two;"),
+        ("a/one.rs", "mod imp { use super::Y; use super::super::X; use super::super::two::Z; } struct Y;"),
+        ("a/two.rs", "pub struct Z;"),
+    ];
+    assert_eq!(uses_of(&files), ["a/one.rs -> a/mod.rs", "a/one.rs -> a/two.rs"]);
+}
+
+#[test]
+fn circles_are_found() {
+    let found = |files: &[(&str, &str)]| {
+        let uses = Sources::new(files.iter().copied()).uses();
+        circle(&uses).map_or_else(String::new, |circle| steps(&uses, &circle))
+    };
+    let (a, b) = (("a.rs", "use crate::b::X;"), ("b.rs", "use crate::c::Y; pub struct X;"));
+    assert_eq!(found(&[a, b, ("c.rs", "pub struct Y;")]), "");
+    let closed = ("c.rs", "fn f() { crate::a::g() }");
+    let circle = "a.rs names crate::b::X, b.rs names crate::c::Y, c.rs names crate::a::g";
+    assert_eq!(found(&[a, b, closed]), circle);
+    let shorter = ("g.rs", "use crate::h::X;");
+    let shortest = "g.rs names crate::h::X, h.rs names crate::g::f";
+    assert_eq!(found(&[a, b, closed, shorter, ("h.rs", "fn f() { crate::g::f() }")]), shortest);
+    // Through a face, which is in no circle itself.
+    let (face, d) = (("d/mod.rs", "mod e; pub use e::Z;"), ("d/e.rs", "use crate::f::W; pub struct Z;"));
+    let through = "d/e.rs names crate::f::W, f.rs names crate::d::Z";
+    assert_eq!(found(&[face, d, ("f.rs", "use crate::d::Z; pub struct W;")]), through);
+}

@@ -1,0 +1,235 @@
+//! Sources as tokens, without comments and strings, and the paths that they name.
+
+/// A piece of code without comments and strings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// An identifier or a keyword.
+    Word(String),
+    PathSeparator,
+    Other(char),
+}
+
+impl Token {
+    pub(crate) fn word(&self) -> Option<&str> {
+        if let Self::Word(word) = self { Some(word) } else { None }
+    }
+
+    pub(crate) fn is(&self, word: &str) -> bool {
+        self.word() == Some(word)
+    }
+}
+
+pub(crate) fn tokens(source: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = source;
+    while let Some(first) = rest.chars().next() {
+        let length = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else if first == '"' {
+            quoted(rest, '"')
+        } else if first == '\'' && is_character(rest) {
+            quoted(rest, '\'')
+        } else if first.is_alphanumeric() || first == '_' {
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            tokens.push(Token::Word(rest[..end].to_owned()));
+            end
+        } else if rest.starts_with("::") {
+            tokens.push(Token::PathSeparator);
+            2
+        } else {
+            if !first.is_whitespace() {
+                tokens.push(Token::Other(first));
+            }
+            first.len_utf8()
+        };
+        rest = &rest[length..];
+    }
+    tokens
+}
+
+/// The length of the literal that `text` starts with.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if c == quote => return at + c.len_utf8(),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Whether the quote that `text` starts with opens a character, not a lifetime.
+fn is_character(text: &str) -> bool {
+    let mut after = text.chars().skip(1);
+    match (after.next(), after.next()) {
+        (Some('\\'), _) => true,
+        (_, next) => next == Some('\''),
+    }
+}
+
+/// Every path that is named, the trees of `use` spread out.
+pub(crate) fn paths(tokens: &[Token]) -> Vec<String> {
+    let (imports, code) = imports(tokens);
+    imports.into_iter().map(|import| import.path).chain(code_paths(&code)).collect()
+}
+
+/// A name that a `use` brings into a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Import {
+    /// What the name stands for.
+    pub(crate) path: String,
+    /// The name by which the file knows it; `*` for a glob.
+    pub(crate) name: String,
+    /// Whether it is visible outside of the module: a re-export.
+    pub(crate) is_exported: bool,
+}
+
+/// The imports of a source, and its other tokens.
+pub(crate) fn imports(tokens: &[Token]) -> (Vec<Import>, Vec<Token>) {
+    let (mut imports, mut code) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < tokens.len() {
+        let is_tree = matches!(&tokens[at..], [Token::Word(word), next, ..]
+            // `impl Trait + use<T>` is no tree.
+            if word == "use" && *next != Token::Other('<'));
+        if is_tree {
+            let from = imports.len();
+            at = spread(tokens, at + 1, "", &mut imports);
+            let is_exported = ends_in_visibility(&code);
+            imports[from..].iter_mut().for_each(|import| import.is_exported = is_exported);
+            // What stands before the tree is not before the next one.
+            code.push(Token::Other(';'));
+        } else {
+            code.push(tokens[at].clone());
+            at += 1;
+        }
+    }
+    (imports, code)
+}
+
+/// Whether the tokens end in `pub` or `pub(...)`.
+fn ends_in_visibility(tokens: &[Token]) -> bool {
+    let before = match tokens.iter().rposition(|token| *token == Token::Other('(')) {
+        Some(open) if tokens.last() == Some(&Token::Other(')')) => &tokens[..open],
+        _ => tokens,
+    };
+    before.last().is_some_and(|token| token.is("pub"))
+}
+
+/// The paths of a source outside of its imports.
+pub(crate) fn code_paths(code: &[Token]) -> Vec<String> {
+    let mut paths = Vec::new();
+    let mut at = 0;
+    while at < code.len() {
+        match &code[at] {
+            Token::Word(_) => {
+                let end = path_end(code, at);
+                paths.push(joined(&code[at..end]));
+                at = end;
+            }
+            _ => at += 1,
+        }
+    }
+    paths
+}
+
+/// The end of the path that starts at `at`.
+fn path_end(tokens: &[Token], mut at: usize) -> usize {
+    at += 1;
+    while let [Token::PathSeparator, Token::Word(_), ..] = tokens[at..] {
+        at += 2;
+    }
+    at
+}
+
+fn joined(tokens: &[Token]) -> String {
+    tokens.iter().filter_map(Token::word).collect::<Vec<_>>().join("::")
+}
+
+/// Spreads the tree of a `use` that starts at `at`; where it ends.
+fn spread(tokens: &[Token], at: usize, prefix: &str, imports: &mut Vec<Import>) -> usize {
+    let mut at = at;
+    let (mut path, mut alias) = (prefix.to_owned(), None);
+    while let Some(token) = tokens.get(at) {
+        match token {
+            Token::Word(word) if word == "as" => {
+                at += 1;
+                alias = tokens.get(at).and_then(Token::word).map(str::to_owned);
+            }
+            Token::Word(word) => {
+                if !path.is_empty() {
+                    path.push_str("::");
+                }
+                path.push_str(word);
+            }
+            Token::Other('{') => {
+                at = spread(tokens, at + 1, &path, imports);
+                path.clear();
+                continue;
+            }
+            Token::Other(end @ (',' | '}' | ';')) => {
+                if !path.is_empty() && path != prefix {
+                    let name = alias.take().unwrap_or_else(|| last_name(&path).to_owned());
+                    imports.push(Import { path, name, is_exported: false });
+                }
+                if *end != ',' {
+                    return at + 1;
+                }
+                path = prefix.to_owned();
+            }
+            Token::Other('*') => path.push_str("::*"),
+            Token::PathSeparator | Token::Other(_) => {}
+        }
+        at += 1;
+    }
+    at
+}
+
+/// The name that the end of a path gives: of `a::b::self` it is `b`.
+fn last_name(path: &str) -> &str {
+    let path = path.strip_suffix("::self").unwrap_or(path);
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+pub(crate) fn is_within(path: &str, place: &str) -> bool {
+    path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+#[test]
+fn trees_of_use_are_spread_and_text_is_skipped() {
+    let source = r#"
+        use a::{b::{self, C as D}, e::*};
+        // use comment::x;
+        pub(crate) use f::g;
+        fn h<'a>(x: &'a i::J) -> char { let _ = "std::k \" l::m"; n::o(); '"' }
+        /* p::q */ r
+    "#;
+    let named = paths(&tokens(source));
+    for path in ["a::b::self", "a::b::C", "a::e::*", "f::g", "i::J", "n::o", "r"] {
+        assert!(named.iter().any(|named| named == path), "{path} of {named:?}");
+    }
+    for text in ["comment", "std", "l::m", "p::q"] {
+        assert!(!named.iter().any(|named| named.contains(text)), "{text} of {named:?}");
+    }
+}
+
+#[test]
+fn imports_are_distinguished_from_code() {
+    let source = "pub use a::{b as c, d}; pub(super) use e::f::{self, g}; use h::*; fn i() -> impl J + use<K> { l::m(); }";
+    let (imports, code) = imports(&tokens(source));
+    let seen: Vec<_> = imports.iter().map(|i| (&*i.path, &*i.name, i.is_exported)).collect();
+    let expected = [
+        ("a::b", "c", true),
+        ("a::d", "d", true),
+        ("e::f::self", "f", true),
+        ("e::f::g", "g", true),
+        ("h::*", "*", false),
+    ];
+    assert_eq!(seen, expected);
+    assert!(code_paths(&code).iter().any(|path| path == "l::m"), "{code:?}");
+}

@@ -1,0 +1,167 @@
+//! Phrases that the prose does without: the documentation and comments of all sources, and the pages.
+//!
+//! Code is no prose, in backticks or in a fence. Nor are the change log, which is history, and text that the book of
+//! benchmarks took along with its results.
+
+use std::fs;
+use std::path::Path;
+
+/// A phrase that is never wanted, and what to write. Lower case finds capitals, too; capitals find only themselves.
+const UNWANTED: [(&str, &str); 26] = [
+    ("told", "say what the call does: returns, fails with, is called; `stays distinguishable from`"),
+    ("hear", "say what the call does: gets, sees, is called with"),
+    ("hears", "say what the call does: gets, sees, is called with"),
+    ("heard", "say what happened: received, sent, was called with"),
+    ("tells of", "shows, reports, returns"),
+    ("tell of", "show, report, return"),
+    ("as there.", "name the place, with a link"),
+    ("as there,", "name the place, with a link"),
+    ("as there;", "name the place, with a link"),
+    ("as there:", "name the place, with a link"),
+    ("that one.", "repeat the noun"),
+    ("that one,", "repeat the noun"),
+    ("that one;", "repeat the noun"),
+    ("that one:", "repeat the noun"),
+    ("that one is", "repeat the noun"),
+    ("those who", "name them: threads that, callers that"),
+    ("whoever", "name it: the thread that, a caller that"),
+    ("Who", "start with a noun: the thread that, a caller that"),
+    ("by who", "by the thread that, by the caller that"),
+    ("while who", "while the thread that"),
+    ("says who", "says which thread, has the names of"),
+    ("oneself", "name the one: the caller would wait for itself"),
+    ("one's own", "an owned timer, the user's clock"),
+    ("be had", "is ready, is free, runs"),
+    ("begins anew", "starts again"),
+    ("the begin", "the start"),
+];
+
+/// Lines that follow each other, with their numbers.
+type Paragraph = Vec<(usize, String)>;
+
+/// The prose of a page or of a source's comments.
+fn prose(text: &str, is_page: bool) -> Vec<Paragraph> {
+    let mut paragraphs: Vec<Paragraph> = Vec::new();
+    let (mut is_code, mut is_made) = (false, false);
+    for (number, line) in (1..).zip(text.lines()) {
+        let Some(line) = (if is_page { Some(line) } else { comment(line) }) else { continue };
+        let line = line.trim();
+        if line.starts_with("```") {
+            is_code = !is_code;
+        }
+        // Between these marks a page has what the results gave.
+        is_made = line.starts_with("<!-- begin ") || is_made && !line.starts_with("<!-- end ");
+        if is_code || is_made {
+            continue;
+        }
+        let line = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        match paragraphs.last_mut().filter(|lines| lines.last().is_some_and(|(last, _)| last + 1 == number)) {
+            Some(lines) => lines.push((number, line)),
+            None => paragraphs.push(vec![(number, line)]),
+        }
+    }
+    paragraphs
+}
+
+/// The comment of a line of Rust or C.
+fn comment(line: &str) -> Option<&str> {
+    let start = line.trim_start();
+    if let Some(rest) = start.strip_prefix("/*").or_else(|| start.strip_prefix("* ")) {
+        return Some(rest);
+    }
+    let rest = start.strip_prefix("//").or_else(|| line.split_once(" // ").map(|(_, rest)| rest))?;
+    Some(rest.trim_start_matches(['/', '!']))
+}
+
+/// The unwanted phrases of a page or source: line, phrase, what to write.
+fn unwanted(text: &str, is_page: bool) -> Vec<(usize, &'static str, &'static str)> {
+    let mut found = Vec::new();
+    for lines in prose(text, is_page) {
+        let (mut joined, mut starts) = (String::new(), Vec::new());
+        for (number, line) in &lines {
+            starts.push((joined.len(), *number));
+            joined.push_str(line);
+            joined.push(' ');
+        }
+        let small = joined.to_ascii_lowercase();
+        for (phrase, instead) in UNWANTED {
+            let has_capital = phrase.starts_with(char::is_uppercase);
+            let text = if has_capital { &joined } else { &small };
+            for (at, _) in text.match_indices(phrase).filter(|&(at, _)| is_whole(text, at, phrase)) {
+                let start = starts.iter().rfind(|&&(start, _)| start <= at).expect("the first starts at 0");
+                found.push((start.1, phrase, instead));
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Whether the phrase at `at` neither starts nor ends inside a word.
+fn is_whole(text: &str, at: usize, phrase: &str) -> bool {
+    let is_inside = |c: char| c.is_alphanumeric() || c == '_';
+    let before = text[..at].chars().next_back();
+    let after = text[at + phrase.len()..].chars().next().filter(|_| phrase.ends_with(is_inside));
+    !before.is_some_and(is_inside) && !after.is_some_and(is_inside)
+}
+
+/// The pages and sources below a folder, by their paths in the repository.
+fn texts(root: &Path, folder: &str, texts: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(root.join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        if entry.file_type().unwrap().is_dir() {
+            let is_theirs = name.starts_with('.') || name == "target" || path == "benches/results";
+            if !is_theirs {
+                self::texts(root, &path, texts);
+            }
+        } else if [".rs", ".md", ".c", ".h"].iter().any(|end| name.ends_with(end)) && name != "CHANGELOG.md" {
+            texts.push((path, fs::read_to_string(entry.path()).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn the_prose_does_without_unwanted_phrases() {
+    let mut all = Vec::new();
+    texts(Path::new(env!("CARGO_MANIFEST_DIR")), "", &mut all);
+    for path in
+        ["README.md", "docs/design.md", "src/lib.rs", "crates/c/include/tourbillon.h", "loom_tests/mod.rs"]
+    {
+        assert!(all.iter().any(|(name, _)| name == path), "{path} is not read");
+    }
+    let found = all.iter().flat_map(|(path, text)| {
+        let found = unwanted(text, path.ends_with(".md")).into_iter();
+        found.map(move |(line, phrase, instead)| format!("{path}:{line}: \"{phrase}\"; instead: {instead}"))
+    });
+    let found: Vec<_> = found.collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+// --- The check itself ---
+
+#[test]
+fn phrases_are_found_in_prose_only() {
+    let phrases = |text: &str, is_page: bool| -> Vec<_> {
+        unwanted(text, is_page).into_iter().map(|(line, phrase, _)| (line, phrase)).collect()
+    };
+    let source = [
+        "//! It is",
+        "//! Told so.",
+        "let told = \"heard\";\x20// As there: whoever.",
+        "/// `told` and as there are.",
+        "/// Who, those",
+        "/// who.",
+        "/// ```",
+        "/// told",
+        "/// ```",
+        "/* One's own */ x",
+        "untold();",
+    ];
+    let expected =
+        [(2, "told"), (3, "as there:"), (3, "whoever"), (5, "Who"), (5, "those who"), (10, "one's own")];
+    assert_eq!(phrases(&source.join("\n"), false), expected);
+    let page = "Told.\n\n```sh\ntold\n```\n<!-- begin x -->\nheard\n<!-- end x -->\n// whoever, `hears`\n";
+    assert_eq!(phrases(page, true), [(1, "told"), (9, "whoever")]);
+}

@@ -7,12 +7,14 @@
 
 mod alarm;
 mod counter;
+mod engine_clock;
 mod manual;
 mod monotonic;
 mod system;
 mod upper;
 
 pub(crate) use alarm::Alarm;
+pub(crate) use engine_clock::EngineClock;
 pub use manual::ManualClock;
 pub use monotonic::MonotonicClock;
 #[cfg(target_os = "linux")]
@@ -23,7 +25,6 @@ pub(crate) use system::system_time;
 #[cfg(all(test, tourbillon_loom))]
 pub(crate) use upper::{AHEAD_NANOS, Source, UpperClock};
 
-use crate::sync::StdArc;
 use crate::tick::Timestamp;
 use core::time::Duration;
 
@@ -85,35 +86,5 @@ impl ClockReport {
     #[must_use]
     pub const fn exact(source: &'static str) -> Self {
         Self { source, ahead: Duration::ZERO, behind: Duration::ZERO, steps: 0 }
-    }
-}
-
-/// The clock as the shards and the engines hold it. The default clock is read without an indirect call.
-#[derive(Clone)]
-pub(crate) enum EngineClock {
-    Monotonic(MonotonicClock),
-    Custom(StdArc<dyn Clock>),
-}
-
-impl EngineClock {
-    /// See [`Clock::now`].
-    #[inline]
-    pub(crate) fn now(&self) -> Timestamp {
-        match self {
-            Self::Monotonic(clock) => clock.now(),
-            Self::Custom(clock) => clock.now(),
-        }
-    }
-
-    /// See [`Clock::true_now`].
-    pub(crate) fn true_now(&self) -> Timestamp {
-        self.as_dyn().true_now()
-    }
-
-    pub(crate) fn as_dyn(&self) -> &dyn Clock {
-        match self {
-            Self::Monotonic(clock) => clock,
-            Self::Custom(clock) => &**clock,
-        }
     }
 }

@@ -166,12 +166,6 @@ impl ShardStats {
 }
 
 impl Stats {
-    /// The snapshot in the format that Prometheus reads.
-    #[must_use]
-    pub fn prometheus(&self) -> Prometheus<'_> {
-        Prometheus::new(self)
-    }
-
     pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
         let totals = core.totals();
         let now = (!core.is_shut_down()).then(|| core.now());

@@ -28,6 +28,14 @@ pub struct Prometheus<'a> {
     engines: Vec<(Option<&'a str>, &'a Stats)>,
 }
 
+impl Stats {
+    /// The snapshot in the format that Prometheus reads.
+    #[must_use]
+    pub fn prometheus(&self) -> Prometheus<'_> {
+        Prometheus::new(self)
+    }
+}
+
 impl<'a> Prometheus<'a> {
     /// The value of the header `Content-Type` for this format.
     pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";

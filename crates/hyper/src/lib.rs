@@ -3,6 +3,7 @@
 
 mod refuge;
 mod sleep;
+mod source;
 mod timer;
 
 pub use timer::TourbillonTimer;

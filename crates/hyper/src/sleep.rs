@@ -1,7 +1,7 @@
 //! The sleep that hyper awaits.
 
-use crate::TourbillonTimer;
 use crate::refuge::refuge;
+use crate::source::Source;
 use hyper::rt;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
@@ -12,14 +12,14 @@ use tourbillon::future::{ShutDown, Sleep};
 #[derive(Debug)]
 pub(crate) struct TimerSleep {
     sleep: Sleep,
-    /// The timer whose clock gives the time that is left.
-    timer: TourbillonTimer,
+    /// The engine whose clock gives the time that is left.
+    source: Source,
     has_moved: bool,
 }
 
 impl TimerSleep {
-    pub(crate) fn new(sleep: Sleep, timer: TourbillonTimer) -> Self {
-        Self { sleep, timer, has_moved: false }
+    pub(crate) fn new(source: Source, deadline: Timestamp) -> Self {
+        Self { sleep: source.sleep_until(deadline), source, has_moved: false }
     }
 
     pub(crate) fn reset(&mut self, deadline: Timestamp) {
@@ -32,10 +32,10 @@ impl TimerSleep {
 
     /// Continues the sleep for the time that is left, on an engine that is not shut down.
     fn move_to_refuge(&mut self) {
-        let left = self.sleep.deadline() - self.timer.clock();
+        let left = self.sleep.deadline() - self.source.now();
         if let Some(refuge) = refuge() {
             self.sleep = refuge.sleep(left);
-            self.timer = TourbillonTimer::new(refuge.clone());
+            self.source = Source::of(refuge.clone());
         }
     }
 }

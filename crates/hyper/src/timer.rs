@@ -1,10 +1,11 @@
 //! hyper's timer on an engine.
 
 use crate::sleep::TimerSleep;
+use crate::source::Source;
 use hyper::rt;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
-use tourbillon::future::{self, Sleep, Wakeup};
+use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
 /// An engine as the timer of hyper's and hyper-util's builders, for `header_read_timeout`, `keep_alive_interval`,
@@ -40,15 +41,14 @@ use tourbillon::{Handle, Timestamp};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct TourbillonTimer {
-    /// The engine; `None` for the process's own.
-    engine: Option<Handle<Wakeup>>,
+    source: Source,
 }
 
 impl TourbillonTimer {
     /// A timer on `engine`.
     #[must_use]
     pub fn new(engine: Handle<Wakeup>) -> Self {
-        Self { engine: Some(engine) }
+        Self { source: Source::of(engine) }
     }
 
     /// A timer on the process's own engine, which starts with the first sleep and is never shut down. [`Default`] makes
@@ -60,25 +60,14 @@ impl TourbillonTimer {
         Self::default()
     }
 
-    pub(crate) fn clock(&self) -> Timestamp {
-        self.engine.as_ref().map_or_else(future::now, Handle::now)
-    }
-
-    fn timer(&self, deadline: Timestamp) -> Sleep {
-        match &self.engine {
-            None => future::sleep_until(deadline),
-            Some(engine) => engine.sleep_until(deadline),
-        }
-    }
-
     fn sleep_to(&self, deadline: Timestamp) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(TimerSleep::new(self.timer(deadline), self.clone()))
+        Box::pin(TimerSleep::new(self.source.clone(), deadline))
     }
 }
 
 impl rt::Timer for TourbillonTimer {
     fn sleep(&self, delay: Duration) -> Pin<Box<dyn rt::Sleep>> {
-        self.sleep_to(self.clock() + delay)
+        self.sleep_to(self.source.now() + delay)
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
@@ -86,7 +75,7 @@ impl rt::Timer for TourbillonTimer {
     }
 
     fn now(&self) -> Instant {
-        Instant::from(self.clock())
+        Instant::from(self.source.now())
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, deadline: Instant) {

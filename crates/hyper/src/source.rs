@@ -1,0 +1,28 @@
+//! The engine that sleeps are on.
+
+use tourbillon::future::{self, Sleep, Wakeup};
+use tourbillon::{Handle, Timestamp};
+
+/// An engine for sleeps. The default is the process's own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Source {
+    /// `None` for the process's own.
+    engine: Option<Handle<Wakeup>>,
+}
+
+impl Source {
+    pub(crate) fn of(engine: Handle<Wakeup>) -> Self {
+        Self { engine: Some(engine) }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.engine.as_ref().map_or_else(future::now, Handle::now)
+    }
+
+    pub(crate) fn sleep_until(&self, deadline: Timestamp) -> Sleep {
+        match &self.engine {
+            None => future::sleep_until(deadline),
+            Some(engine) => engine.sleep_until(deadline),
+        }
+    }
+}

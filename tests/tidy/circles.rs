@@ -20,7 +20,7 @@ const STILL_CLOSING: [(&str, &str, &str); 23] = [
         "src/dispatch/handover.rs",
         "`Fire` takes a chunk and stands outside of its file",
     ),
-    ("src/dispatch/executor.rs", "src/dispatch/mod.rs", "the dispatcher takes the engine"),
+    ("src/dispatch/mod.rs", "src/dispatch/executor.rs", "`Fire` names the dispatcher"),
     ("src/dispatch/workers.rs", "src/dispatch/executor.rs", "the dispatcher and the trait share a file"),
     ("src/engine/anchor.rs", "src/engine/mod.rs", "the core has anchors, which have the core"),
     ("src/engine/local.rs", "src/engine/mod.rs", "the core has locals, and is what they are found by"),

@@ -193,11 +193,12 @@ typedef enum tb_status {
 
 // The outcome of a cancel, a disarm or a stop.
 typedef enum tb_outcome {
-    // It was pending: its callback has not begun and will not begin, and no event of it is polled.
+    // The one-shot, timer or task was pending: its callback has not begun and will not begin, and no event of it is
+    // polled.
     TB_CANCELLED = 1,
-    // Its callback has begun and may not have returned. Not returned by an engine whose events are polled.
+    // Its callback has begun and may not have returned. An engine whose events are polled never returns this.
     TB_RUNNING = 2,
-    // It was not pending. A one-shot has fired, or was cancelled before; on an engine whose events are polled, its
+    // Nothing was pending. A one-shot has fired, or was cancelled before; on an engine whose events are polled, its
     // event was polled or will be. A timer or a task was at rest or had ended, and no callback of it runs.
     TB_GONE = 3,
 } tb_outcome;

@@ -52,28 +52,28 @@ fn release(place: *const u8) {
     }
 }
 
-/// Before a call hands `user` over to the thread that will fire.
+/// Annotates that the next call hands `user` over to the thread that fires.
 pub(crate) fn handed_over(user: *mut c_void) {
     release(place_of(user));
 }
 
-/// After `user` was handed over and has arrived at this thread.
+/// Annotates that `user` was handed over and has arrived at this thread.
 pub(crate) fn arrived(user: *mut c_void) {
     acquire(place_of(user));
     acquire(&raw const MOVED);
 }
 
-/// Before a one-shot is moved.
+/// Annotates that the next call moves a one-shot.
 pub(crate) fn moved() {
     release(&raw const MOVED);
 }
 
-/// After a callback has returned.
+/// Annotates that a callback has returned.
 pub(crate) fn callback_returned() {
     release(&raw const RETURNED);
 }
 
-/// After a call has waited for callbacks.
+/// Annotates that this thread has waited for callbacks.
 pub(crate) fn waited_for_callbacks() {
     acquire(&raw const RETURNED);
 }

@@ -1,4 +1,4 @@
-//! Timers that are all due at one instant: how long it takes until the last of them has fired.
+//! Timers that are all due at one instant: the time until the last of them has fired.
 
 use super::shots::Volley;
 use crate::case::{Case, thousands};

@@ -1,7 +1,7 @@
 //! Timers that come due while the program's own threads fill the cores.
 //!
-//! The default pins each shard to a core, whose thread runs what is due; beside it stand the modes that a shared machine may
-//! ask for, and the default without the short scheduler slice.
+//! The default pins each shard to a core, and the shard's thread runs due handlers. Other rows measure the modes for a
+//! shared machine, and the default without the short scheduler slice.
 
 use super::expiry;
 use crate::case::{Case, thousands};

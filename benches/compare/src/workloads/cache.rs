@@ -1,4 +1,4 @@
-//! Maps whose entries expire: what it costs to read and to replace one.
+//! Maps whose entries expire: the cost of a read and of a replacement.
 
 use super::below;
 use crate::case::{Case, thousands};

@@ -1,4 +1,4 @@
-//! Closures that are to run later, and are cancelled: what they cost beside a payload of the engine.
+//! Closures that are to run later, and are cancelled: their cost beside that of an engine's payload.
 
 use super::LONG;
 use crate::case::{Case, thousands};
@@ -43,7 +43,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, settle_ms, ..Case::named(name) }]
 }
 
-/// Schedules what stays by `fill`, and times `pair`.
+/// Schedules the timers that stay by `fill`, and times `pair`.
 fn time(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(u64, Duration)) -> Figures {
     let mut chance = Chance::new(1);
     let mut delay = || Duration::from_nanos(chance.within(&LONG));
@@ -77,7 +77,7 @@ fn allocate(case: &Case) -> Figures {
     time(case, |_, _| {}, |number, _| drop(black_box(Box::new(payload(number)))))
 }
 
-/// What a closure keeps: as much as the engine's payload.
+/// The data of a closure: as large as the engine's payload.
 fn closure(number: u64) -> impl FnOnce() + Send + 'static {
     let kept = payload(number);
     move || {
@@ -117,7 +117,7 @@ fn tokio_tasks(case: &Case) -> Figures {
             case,
             |number, delay| handles.push(spawn(number, delay)),
             |number, delay| {
-                // Never polled, so that its timer is not even registered: the least that it can cost.
+                // The task is never polled, so its timer is not even registered: the least that it can cost.
                 spawn(number, delay).abort();
             },
         );

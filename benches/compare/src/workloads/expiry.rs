@@ -1,7 +1,7 @@
-//! Many timers due over some seconds: how late they fire, and at what cost in CPU time.
+//! Many timers due over some seconds: their lateness, and their cost in CPU time.
 //!
-//! An open loop: the deadlines are fixed beforehand, so that nothing is left out when a contestant falls behind. Handlers
-//! note what they see and do nothing else.
+//! An open loop: the deadlines are fixed beforehand, so that no timer is left out if a contestant falls behind.
+//! Handlers record their time and do nothing else.
 
 use super::shots::{QUANTILES, Sorted, Volley};
 use crate::case::{Case, thousands};
@@ -41,7 +41,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants,
 };
 
-/// Parts of the window that are looked at by themselves.
+/// The number of parts of the window with figures of their own.
 const PARTS: u64 = 100;
 
 fn entrants() -> Vec<Entrant> {
@@ -62,14 +62,14 @@ fn cases(scale: Scale) -> Vec<Case> {
     )
 }
 
-/// Moments of the window, in ns from its start.
+/// Random moments of the window, in ns from its start.
 fn offsets(case: &Case) -> Vec<u64> {
     let window = case.time_ms * 1_000_000;
     let mut chance = Chance::new(1);
     (0..case.timers).map(|_| chance.within(&(0..window))).collect()
 }
 
-/// The timers of `case`, fired.
+/// Schedules the timers of `case` and waits until they have fired.
 pub(super) fn volley<C: OneShots>(case: &Case) -> Volley {
     Volley::fire::<C>(case, offsets(case))
 }

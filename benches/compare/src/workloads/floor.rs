@@ -1,4 +1,4 @@
-//! What no timer can be cheaper than: single steps of the machine, from which an operation is made.
+//! Single steps of the machine, which make up each operation: no timer can be cheaper.
 
 use crate::case::Case;
 use crate::common::Chance;
@@ -104,7 +104,7 @@ fn engine_clock(case: &Case) -> Figures {
     })
 }
 
-/// Each line says which one is next, so that no two reads overlap.
+/// Each line has the index of the next one, so that no two reads overlap.
 fn cold_miss(case: &Case) -> Figures {
     const WORDS_OF_A_LINE: usize = 8;
     const LINES: usize = (256 << 20) / 64;

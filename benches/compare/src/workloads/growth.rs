@@ -1,4 +1,4 @@
-//! What a pair costs as ever more timers are pending: from a cache's worth to gigabytes.
+//! The cost of a pair as ever more timers are pending: from as many as a cache holds to gigabytes.
 
 use super::LONG;
 use super::pairs::Pairs;
@@ -22,7 +22,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants: || schedule_and_cancel!(turn),
 };
 
-/// To arm ten million takes some of the delays' time.
+/// Added to the delays: the time in which ten million timers are armed.
 const MINUTE: u64 = 60_000_000_000;
 
 fn cases(scale: Scale) -> Vec<Case> {

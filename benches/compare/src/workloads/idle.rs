@@ -1,4 +1,4 @@
-//! Timers pending and none due: what the threads that wait for them cost.
+//! Pending timers, none of which is due: the cost of the threads that wait for them.
 
 use super::pairs::Pairs;
 use super::{HOUR, LONG};

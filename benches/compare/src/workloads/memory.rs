@@ -1,4 +1,5 @@
-//! Resident memory for each pending timer, its 16-byte payload included; what its owner cancels it by is not.
+//! Resident memory for each pending timer. It includes the payload of 16 bytes, and not the handle or id with which the
+//! owner cancels the timer.
 
 use super::owned::Armed;
 use super::pairs::Pairs;

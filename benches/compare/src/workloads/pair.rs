@@ -1,4 +1,4 @@
-//! A timeout's whole life when nothing goes wrong: scheduled and cancelled, while others are pending.
+//! The whole life of a timeout in the usual case: scheduled and cancelled, while others are pending.
 
 use super::LONG;
 use super::pairs::Pairs;

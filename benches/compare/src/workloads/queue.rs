@@ -1,4 +1,4 @@
-//! Queues whose items are received when they are due: what it costs to push one and take it back, and to receive many.
+//! Queues whose items are received when they are due: the cost of a push with its removal, and of receiving many.
 
 use super::LONG;
 use crate::case::{Case, thousands};
@@ -45,7 +45,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, lead_ms, ..Case::named(format!("{} items", thousands(timers))) }]
 }
 
-/// Pushes what stays by `fill`, and times `pair`.
+/// Pushes the items that stay by `fill`, and times `pair`.
 fn pairs(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(u64, Duration)) -> f64 {
     let mut chance = Chance::new(1);
     let mut delay = || Duration::from_nanos(chance.within(&LONG));
@@ -81,7 +81,7 @@ impl Due {
         assert!(!std::mem::replace(&mut self.is_received[index], true), "item {number} was received twice");
     }
 
-    /// ms from the instant until now, when all have been received.
+    /// The time from the instant until now, in ms, when all items have been received.
     fn end(&self) -> f64 {
         assert!(self.is_received.iter().all(|is_received| *is_received));
         let now = Instant::now();

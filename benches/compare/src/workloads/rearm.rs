@@ -1,4 +1,5 @@
-//! A request's timeout: armed when it comes and disarmed when it is answered, over connections in random order.
+//! A request's timeout: armed when the request comes and disarmed when it is answered, over connections in random
+//! order.
 
 use super::below;
 use super::owned::{self, Work, in_iterations};

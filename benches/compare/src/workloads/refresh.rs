@@ -1,4 +1,4 @@
-//! A random one of many pending timers gets a new deadline, over and over, from one thread.
+//! A new deadline for a random one of many pending timers, over and over, from one thread.
 
 use super::owned::{self, Work, in_iterations};
 use super::{LONG, below};
@@ -48,7 +48,7 @@ struct Refreshes {
     order: Vec<Refresh>,
 }
 
-/// A timer, and how far ahead it goes.
+/// A timer, and the delay of its new deadline.
 type Refresh = (u32, Duration);
 
 impl Work for Refreshes {

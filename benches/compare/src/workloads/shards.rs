@@ -1,4 +1,4 @@
-//! Shards and producers, from one of each to twice the cores: what more of either brings.
+//! Shards and producers, from one of each to twice the cores: the gain from more of either.
 
 use super::LONG;
 use super::pairs::Pairs;

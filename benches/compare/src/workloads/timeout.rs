@@ -37,7 +37,7 @@ pub(super) const WORKLOAD: Workload = Workload {
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
-/// Of each thread, before the time is taken.
+/// The operations of each thread before the time is taken.
 const WARM_UP: usize = 1_000;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -86,7 +86,7 @@ fn sum_of(numbers: Range<usize>) -> usize {
     numbers.sum()
 }
 
-/// A future that is never ready ends with its time, and not before.
+/// Checks that the limit on a future that is never ready ends at its time, and not before.
 fn check_that_it_limits<C: Timeouts>(service: &Arc<C>) {
     const SOON: Duration = Duration::from_millis(3);
     let on_job = Arc::clone(service);

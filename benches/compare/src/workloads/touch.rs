@@ -1,4 +1,4 @@
-//! Connections that are heard of: what a touch costs beside arming the timer that it is.
+//! Connections that receive data: the cost of a touch beside the arming that it consists of.
 
 use crate::case::{Case, thousands};
 use crate::common::Chance;

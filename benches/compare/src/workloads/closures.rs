@@ -16,10 +16,11 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "closures",
     what: "a closure of 16 bytes that is to run in 10 to 60 s, and its cancel, among others that stay (ns both)",
     family: Family::Tasks,
-    about: "Beside the closures stand what they are made of: a payload of the engine, and an allocation. tokio's \
-        task is aborted before it was polled, so that its timer is never registered: the least that it can \
-        cost. Checked: what stays is pending.",
-    reading: "A closure costs its allocation beside the engine's payload, which is a pointer to it.",
+    about: "Rows beside the closures have the parts that a closure is made of: a payload of the engine, and \
+        an allocation. tokio's task is aborted before it was polled, so its timer is never registered: that \
+        is the least that the task can cost. Checked: the timers that stay are pending.",
+    reading: "A closure costs an allocation more than an engine's payload; the payload is a pointer to the \
+        closure.",
     cases,
     columns: |_| vec![Column::new("t1", "1 thread", "ns")],
     rounds: |scale, _| scale.pick(7, 1, 1),

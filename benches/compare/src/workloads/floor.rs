@@ -16,8 +16,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "single steps of the machine (ns each)",
     family: Family::Structures,
     about: "Checked: counts.",
-    reading: "A pair of ours is made of one read of the clock, one compare-and-swap alone on its line, no \
-        allocation and no mutex.",
+    reading: "A pair of ours takes one read of the clock and one compare-and-swap on a line of its own; it \
+        takes no allocation and no mutex.",
     cases: |scale| {
         vec![Case { operations: scale.pick(10_000_000, 200_000, 1_000), ..Case::named("one step") }]
     },

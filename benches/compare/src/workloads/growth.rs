@@ -13,9 +13,11 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "growth",
     what: "schedule a timer and cancel it from one thread, with ever more pending (ns a pair)",
     family: Family::Arming,
-    about: "One process for all numbers, which grow out of each other. Checked as in `pair`.",
-    reading: "Nothing in a pair of ours depends on how many others are pending, nor does it in the other wheels. A \
-        balanced tree, which async-io has too, grows with their number and leaves the cache.",
+    about: "One process measures all numbers of pending timers: it adds timers from one number to the next. \
+        Checked as in `pair`.",
+    reading: "The cost of our pair does not depend on the number of pending timers, nor does that of the \
+        other wheels. A balanced tree, which async-io has too, grows deeper with the number and leaves the \
+        cache.",
     cases,
     columns,
     rounds: |scale, _| scale.pick(2, 1, 1),

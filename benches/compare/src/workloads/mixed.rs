@@ -19,14 +19,15 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "mixed",
     what: "timers scheduled and 95 % of them cancelled as planned: how long an operation takes from its planned moment, and how late handlers are called",
     family: Family::Firing,
-    about: "An open loop: one thread plays a plan of timers of 50 to 200 ms, of which 95 % are cancelled within \
-        40 ms, and spins in between, so that one core is busy all the time. The plan's first 200 ms warm \
-        the process up: its threads start and its memory is touched for the first time, and no figure \
-        counts them. An operation's latency counts from its planned moment. Checked: what was scheduled has fired or was cancelled; none did both, none \
-        fired twice, none early. pingora-timeout does not take part, as it fires early by its arithmetic.",
-    reading: "The thread that plays the plan is off its core for up to a scheduler slice while others run. With \
-        one thread that schedules, a mutex is free whenever it is asked for, and its price does not show \
-        here.",
+    about: "An open loop: one thread plays a plan of timers of 50 to 200 ms, of which 95 % are cancelled \
+        within 40 ms. The thread spins in between, so that one core is busy all the time. The plan's first \
+        200 ms warm the process up: its threads start and its memory is touched for the first time, and no \
+        figure counts them. An operation's latency counts from its planned moment. Checked: each timer that \
+        was scheduled has fired or was cancelled; no timer did both, fired twice or fired early. \
+        pingora-timeout does not take part, as it fires early by its arithmetic.",
+    reading: "The thread that plays the plan is off its core for up to a scheduler slice while other threads \
+        run. Only one thread schedules, so a mutex is always free for it, and the price of the mutex does \
+        not show here.",
     cases,
     columns: |_| {
         vec![

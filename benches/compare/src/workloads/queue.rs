@@ -17,10 +17,11 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "an item is pushed and taken back, among others that stay; then as many items, due at one instant, are received \
         by one thread that waits for them",
     family: Family::Tasks,
-    about: "tokio-util's queue has one owner, who pushes, takes back and receives; behind a mutex several threads could \
-        share it, as they can ours. Checked: each item comes back or is received, none before it is due.",
-    reading: "An item of ours has a key, a timer and a place in the list of what is due, and any thread may push or \
-        receive. Workers move due items to that list while the thread receives.",
+    about: "tokio-util's queue has one owner, which pushes, removes and receives. Behind a mutex several \
+        threads could share it, as they can share ours. Checked: each item is removed or received, and none \
+        before it is due.",
+    reading: "An item of ours has a key, a timer and a place in the list of due items, and any thread may \
+        push or receive. Workers move due items to that list while the thread receives.",
     cases,
     columns: |_| {
         vec![

@@ -12,9 +12,9 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "reach",
     what: "connections armed over and over: how many of our arms cost a ticket. No timing: it counts, on a manual clock",
     family: Family::Arming,
-    about: "Checked: what was left armed fires.",
-    reading: "A ticket that is under way serves all later deadlines: when it comes due, the shard posts it again \
-        for the deadline that holds then.",
+    about: "Checked: the timers that were left armed fire.",
+    reading: "A ticket in a lane or in the wheel serves all later deadlines: when it comes due, the shard \
+        posts it again for the deadline that holds then.",
     cases,
     columns: |_| {
         vec![

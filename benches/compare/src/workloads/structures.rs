@@ -22,13 +22,14 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "one thread, ticks of 1 ms: half of the timers are cancelled in random order and replaced, all expire",
     family: Family::Structures,
     about: "Ours is \"wheel, radix 256\", the wheel of each shard; radix 64 is the same with smaller levels. \
-        Checked: counts, checksums, and the precision that each structure states: \"latest\" is by design, \
-        and the Linux wheel fires up to an eighth of the delay late.",
-    reading: "Where everything fits the cache, a cascading wheel of linked lists takes less than ours, which pays \
-        for its rings at a hundred timers and moves tickets ahead of time, so that no tick pays for an outer \
-        slot. Cascades chase timers through cold memory once there are many. Ours was built for shards that \
-        jump from one occupied tick to the next, and for cancels from other threads, which none of the \
-        others can take; a loop on one thread with bounded deadlines is served well by the bounded wheel.",
+        Checked: counts, checksums, and the precision that each structure states. The column \"latest\" is \
+        by design: the Linux wheel fires up to an eighth of the delay late.",
+    reading: "If all timers fit the cache, a cascading wheel of linked lists takes less than ours. Ours pays \
+        for its rings at a hundred timers, and moves tickets ahead of time, so that no tick pays for an \
+        outer slot. With many timers, cascades chase timers through cold memory. Ours was built for shards \
+        that jump from one occupied tick to the next, and for cancels from other threads, which no other \
+        structure here allows. For a loop on one thread with bounded deadlines, the bounded wheel is a good \
+        choice.",
     cases,
     columns: |_| {
         vec![

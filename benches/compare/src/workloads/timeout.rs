@@ -20,8 +20,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "timeout",
     what: "limit a ready future to 5 s, poll and drop (ns a timeout and thread)",
     family: Family::Tasks,
-    about: "Checked: the futures' outputs; a limit on a future that is never ready ends in time.",
-    reading: "Ours reads the clock when the limit is made, and a future that is ready never meets a timer. \
+    about: "Checked: the outputs of the futures; a limit on a future that is never ready ends in time.",
+    reading: "Ours reads the clock when the limit is made; a future that is ready never reaches a timer. \
         async-io does not read a clock before the future is pending. tokio's takes a handle to its runtime, \
         whose count all threads write.",
     cases,

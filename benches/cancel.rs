@@ -1,7 +1,7 @@
-//! What one cancel costs while others are pending, from one thread.
+//! The cost of one cancel while other timers are pending, from one thread.
 //!
-//! Random timers are cancelled, measured, and replaced, unmeasured; time stands still. A structure that
-//! cannot hold such timers says so and is left out.
+//! The bench cancels random timers, measured, and replaces them, unmeasured; time stands still. A structure that cannot
+//! hold such timers prints that and is left out.
 
 mod baselines;
 mod common;

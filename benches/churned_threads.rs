@@ -1,17 +1,17 @@
-//! What threads that came and went leave behind: the processor time of a process that fires a timer a millisecond, on a
-//! fresh engine and on one that thousands of threads had used at the same time.
+//! The remains of threads that have ended: the processor time of a process that fires a timer a millisecond, on a fresh
+//! engine and on an engine that thousands of threads had used at the same time.
 //!
-//! Rounds on both engines alternate, and the least of each counts. Run as a bench, it fails when the used engine costs a
-//! tenth more than the fresh one; run as a test, it only runs.
+//! Rounds on both engines alternate, and the least time of each engine counts. Run as a bench, it fails if the used
+//! engine takes a tenth more than the fresh one; run as a test, it only runs.
 
-#![expect(clippy::print_stdout, reason = "the figures are for the person who runs it")]
+#![expect(clippy::print_stdout, reason = "the program prints its figures")]
 
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Engine};
 
-/// A thread that only schedules a timer needs no more.
+/// The stack of a thread that only schedules a timer.
 const STACK: usize = 64 << 10;
 
 struct Sizes {
@@ -46,7 +46,7 @@ fn engine() -> Engine<()> {
     Builder::new().shards(1).inline().build(|_| {}).expect("an engine")
 }
 
-/// As many threads use the engine at the same time, and end.
+/// Lets `threads` threads use the engine at the same time, and end.
 fn come_and_go(engine: &Engine<()>, threads: usize) {
     let all_have_scheduled = Barrier::new(threads);
     thread::scope(|scope| {
@@ -79,7 +79,7 @@ fn processor_time_of(work: impl FnOnce()) -> Duration {
     so_far() - before
 }
 
-/// Where there is no such clock, the time that passes: no judgement rests on it.
+/// On systems without such a clock, the time that passes: no check rests on it.
 #[cfg(not(target_os = "linux"))]
 fn processor_time_of(work: impl FnOnce()) -> Duration {
     let start = Instant::now();

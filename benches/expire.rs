@@ -1,5 +1,5 @@
-//! What it costs to fire timers, half of whose like were cancelled, a tick of 1 ms at a time. A
-//! structure that cannot hold such timers says so and is left out.
+//! The cost of firing timers after as many others were cancelled, a tick of 1 ms at a time. A structure that cannot
+//! hold such timers prints that and is left out.
 
 mod baselines;
 mod common;
@@ -42,7 +42,7 @@ fn expire<T: Timers>(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// `count` timers, after as many others were cancelled in random order, and what they will fire.
+/// `count` timers, after as many others were cancelled in random order, and the timers that they will fire.
 fn half_cancelled<T: Timers>(count: usize) -> (T, Fired) {
     let mut timers = T::new();
     let mut chance = Chance::new(count as u64);

@@ -1,9 +1,10 @@
-//! A few keys that many threads change at once, more threads than cores: millions of calls a second, threads by keys.
+//! A few keys that many threads change at once, with more threads than cores: millions of calls a second, by threads
+//! and by keys.
 //!
-//! `cargo bench --features tasks --bench hot_keys`. A holder of a lock is preempted sooner or later, and a lock that spins wastes
-//! the processor until its holder runs again. So the program fails if eight threads do less than half of what two do. Under
-//! `cargo test --benches` each cell is run for a moment, and nothing is compared.
-#![expect(clippy::print_stdout, reason = "the numbers are for whoever runs this program")]
+//! `cargo bench --features tasks --bench hot_keys`. A thread that holds a lock is preempted sooner or later, and a lock
+//! that spins wastes the processor until its holder runs again. So the program fails if eight threads make less than
+//! half the calls of two. Under `cargo test --benches` each cell runs for a moment, and nothing is compared.
+#![expect(clippy::print_stdout, reason = "the program prints its figures")]
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -20,10 +21,10 @@ const THREADS: [usize; 4] = [1, 2, 4, 8];
 const KEYS: [u64; 4] = [1, 10, 50, 100_000];
 const MANY_KEYS: u64 = 1_000_000;
 
-/// What is done to a key.
+/// A call on a key, with its name.
 type Call<'a> = (&'a str, &'a (dyn Fn(u64) + Sync));
 
-/// Some key below `keys`, and another one each time.
+/// A sequence of keys below `keys`, another one each time.
 struct Keys {
     state: u64,
     keys: u64,
@@ -38,7 +39,7 @@ impl Keys {
     }
 }
 
-/// Calls a second from so many threads.
+/// Calls a second, from `threads` threads.
 fn rate(call: &(dyn Fn(u64) + Sync), threads: usize, keys: u64, span: Duration) -> f64 {
     let (start, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -71,7 +72,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Prints the row of so many keys. Whether eight threads do at least half of what two do.
+/// Prints the row of `keys` keys. Returns whether eight threads make at least half the calls of two.
 fn print_row(&(name, call): &Call<'_>, keys: u64, (rounds, span): (usize, Duration)) -> bool {
     let rates = THREADS.map(|threads| median((0..rounds).map(|_| rate(call, threads, keys, span)).collect()));
     print!("{name:<30}{keys:>9}");
@@ -81,7 +82,7 @@ fn print_row(&(name, call): &Call<'_>, keys: u64, (rounds, span): (usize, Durati
     eight >= two / 2.0
 }
 
-/// What a call costs one thread among many keys, in nanoseconds.
+/// Prints the cost of a call from one thread among many keys, in nanoseconds.
 fn print_cost(&(name, call): &Call<'_>, keys: u64) {
     (0..keys).for_each(call);
     let mut some = Keys { state: 7, keys };
@@ -90,7 +91,7 @@ fn print_cost(&(name, call): &Call<'_>, keys: u64) {
     println!("{name:<30}{keys:>9}{:>10.0} ns", begin.elapsed().as_secs_f64() * 1e9 / keys as f64);
 }
 
-/// The longest of many inserts of new keys: what it costs that a table grows, in microseconds.
+/// Prints the longest of many inserts of new keys, in microseconds: the cost of a growing table.
 fn print_longest(&(name, call): &Call<'_>, keys: u64) {
     let longest = (keys..2 * keys).map(|key| {
         let begin = Instant::now();
@@ -140,7 +141,7 @@ fn main() -> ExitCode {
     if is_well || is_test {
         ExitCode::SUCCESS
     } else {
-        println!("eight threads do less than half of what two do");
+        println!("eight threads make less than half the calls of two");
         ExitCode::FAILURE
     }
 }

@@ -1,6 +1,6 @@
-//! What one push to a shard costs its producer, from 1, 2 and 4 threads, while a consumer drains every 0.9 ms.
+//! The cost of one push to a shard for its producer, from 1, 2 and 4 threads, while a consumer drains every 0.9 ms.
 //!
-//! Our lanes are no public thing: this bench is built from their source.
+//! Our lanes are not public: this bench is built from their source.
 
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "the sources serve the whole crate")]
 
@@ -27,19 +27,19 @@ use std::time::{Duration, Instant};
 use ticket::Posting;
 
 const DRAIN_INTERVAL: Duration = Duration::from_micros(900);
-/// Pushes between two looks at how far the consumer is.
+/// The number of pushes between two checks of the consumer's progress.
 const BURST: u64 = 16_384;
-/// Pushes that a producer may be ahead, as far as with the engine's default.
+/// The number of pushes by which a producer may be ahead: the engine's default.
 const LANE_CAPACITY: u64 = 65_536;
 
-/// A way from many producers to one consumer.
+/// A queue from many producers to one consumer.
 trait Queue: Sync {
     const NAME: &'static str;
     type Writer: Writer + Send;
 
     fn new() -> Self;
     fn writer(&self) -> Self::Writer;
-    /// Takes what is there. One thread at a time may call it.
+    /// Takes all entries. One thread at a time may call it.
     fn drain(&self, each: impl FnMut(Posting));
 }
 
@@ -75,7 +75,7 @@ impl Queue for Lanes {
 impl Writer for inbox::LaneWriter {
     #[inline]
     fn push(&mut self, posting: Posting) {
-        // Room is looked for first, as the engine does.
+        // The check for room comes first, as in the engine.
         assert!(self.has_room());
         let _ = self.push(posting);
     }
@@ -159,7 +159,7 @@ fn posting(number: u64) -> Posting {
     Posting { deadline: tick::Timestamp::from_nanos(number), index: 1, stamp: 2 }
 }
 
-/// The mean over the producers of the time that `pushes` of them took.
+/// The mean over the producers of the time of `pushes` pushes.
 fn measure<Q: Queue>(producers: u64, pushes: u64) -> Duration {
     let queue = Q::new();
     let drained = AtomicU64::new(0);
@@ -180,7 +180,7 @@ fn measure<Q: Queue>(producers: u64, pushes: u64) -> Duration {
     })
 }
 
-/// Sums up what was pushed.
+/// Adds up the entries that were pushed.
 fn consume(queue: &impl Queue, drained: &AtomicU64, is_over: &AtomicBool) -> u64 {
     let (mut sum, mut count) = (0u64, 0);
     loop {
@@ -197,7 +197,7 @@ fn consume(queue: &impl Queue, drained: &AtomicU64, is_over: &AtomicBool) -> u64
     }
 }
 
-/// The time that `pushes` took, without the waits for a consumer that is behind.
+/// The time of `pushes` pushes, without waits for a consumer that is behind.
 fn produce(
     writer: &mut impl Writer,
     pushes: u64,
@@ -216,7 +216,7 @@ fn produce(
         }
         time += start.elapsed();
         pushed += burst;
-        // The others push about as much.
+        // The other producers push about as much.
         while pushed * producers > drained.load(Ordering::Relaxed) + LANE_CAPACITY * producers {
             thread::sleep(DRAIN_INTERVAL / 4);
         }

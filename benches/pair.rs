@@ -1,7 +1,7 @@
-//! What it costs to schedule a timer and cancel it at once, while others are pending: the life of most timeouts.
+//! The cost of scheduling a timer and cancelling it at once, while others are pending: the life of most timeouts.
 //!
-//! First for one thread and no clock, then from 1, 2 and 8 threads at once, clock read included, as the mean time of a
-//! pair in its thread. The others pending have delays of 1 to 60 s too, so a few of them fire meanwhile.
+//! First from one thread without a clock; then from 1, 2 and 8 threads at once, clock read included, as the mean time
+//! of a pair in its thread. The other pending timers have delays of 1 to 60 s too, so a few of them fire meanwhile.
 
 mod baselines;
 mod common;

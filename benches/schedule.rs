@@ -1,7 +1,7 @@
-//! What one schedule costs while others are pending, from one thread.
+//! The cost of one schedule while other timers are pending, from one thread.
 //!
-//! Random timers are cancelled, unmeasured, and replaced, measured; time stands still. A structure that
-//! cannot hold such timers says so and is left out.
+//! The bench cancels random timers, unmeasured, and replaces them, measured; time stands still. A structure that cannot
+//! hold such timers prints that and is left out.
 
 mod baselines;
 mod common;

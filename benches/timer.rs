@@ -1,6 +1,6 @@
-//! The cost of an owned timer: made and dropped for each request, or kept and armed and disarmed for each.
+//! The cost of an owned timer: made and dropped for each request, or kept, and armed and disarmed for each request.
 //!
-//! From one thread and from two at once, as the mean time in its thread. No clock is read.
+//! From one thread and from two at once, as the mean time in the thread. No clock is read.
 
 mod common;
 
@@ -48,7 +48,7 @@ fn far(handle: &Handle<u64>) -> Timestamp {
     handle.now() + Duration::from_secs(60)
 }
 
-/// Measures `work`, which does something a number of times and says how long that took.
+/// Measures `work`, which runs an operation a number of times and returns the time.
 fn from_threads(
     criterion: &mut Criterion,
     what: &str,

@@ -1,8 +1,8 @@
-//! What the ready-made uses cost beside the timers that they are made of: nanoseconds for each call, the medians of rounds
-//! that take turns, on one thread.
+//! The cost of the ready-made uses beside that of the timers that they consist of: nanoseconds for each call, the
+//! medians of rounds that take turns, on one thread.
 //!
-//! `cargo bench --features tasks --bench uses`. Under `cargo test --benches` each row is run once, to see that it works.
-#![expect(clippy::print_stdout, reason = "the numbers are for whoever runs this program")]
+//! `cargo bench --features tasks --bench uses`. Under `cargo test --benches` each row runs once, to show that it works.
+#![expect(clippy::print_stdout, reason = "the program prints its figures")]
 
 use std::fmt::Debug;
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use tourbillon::{Builder, Engine, Timer, TimerId, Timestamp};
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A row: what is called, and how often in a round.
+/// A row: the call, and how often it is made in a round.
 struct Row<'a> {
     name: String,
     round: Box<dyn FnMut() -> f64 + 'a>,
@@ -30,7 +30,7 @@ fn row<'a>(name: impl Into<String>, calls: usize, mut call: impl FnMut(usize) + 
     Row { name: name.into(), round: Box::new(round), nanos: Vec::new() }
 }
 
-/// Runs the rows in turns, and prints each one's median, and its ratio to the first one's of the same round.
+/// Runs the rows in turns. Prints for each row its median, and its ratio to the first row of the same round.
 fn compare(title: &str, mut rows: Vec<Row<'_>>, rounds: usize) {
     for _ in 0..rounds {
         for row in &mut rows {
@@ -51,7 +51,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// An order in which `count` things are visited, over and over.
+/// An order in which `count` items are visited, over and over.
 fn shuffled(count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
@@ -85,7 +85,7 @@ fn main() {
     queues(&sizes);
 }
 
-/// What a server has for each of its connections, the same size whatever watches over it.
+/// The data of a server for each of its connections, of the same size for every kind of timer.
 #[repr(align(128))]
 struct Peer<T>(T);
 

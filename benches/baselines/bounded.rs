@@ -1,11 +1,12 @@
 //! The simple wheel without rounds: one ring with a slot for every tick that a timer may be ahead.
 //!
-//! Scheme 4 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987). The best that a wheel can do
-//! where the longest delay is known and short.
+//! Scheme 4 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987). No wheel is better if the
+//! longest delay is known and short.
 //!
-//! Complexity: insert, cancel and expiry O(1); a tick is a look at one slot.
+//! Complexity: insert, cancel and expiry O(1); a tick reads one slot.
 //!
-//! Known limits: nothing further ahead than the ring is long, here 65,536 ticks, and 8 bytes a slot even if it is empty.
+//! Known limits: no timer can be further ahead than the ring is long, here 65,536 ticks; a slot takes 8 bytes even if
+//! it is empty.
 
 use super::lists::Lists;
 use super::slots::SlotId;

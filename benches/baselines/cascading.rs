@@ -1,14 +1,14 @@
 //! The hierarchical wheel with cascades: levels of 64 slots, each slot of a level as long as the whole level below it.
 //!
-//! Scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), the way of Linux before 4.8 and,
-//! with this radix, one occupancy word a level and the level taken from the highest bit in which deadline and position
-//! differ, that of tokio. Timers are linked by index in one slab.
+//! Scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), which Linux used before 4.8.
+//! tokio uses it too, with this radix, one occupancy word a level, and the level taken from the highest bit in which
+//! deadline and position differ. Timers are linked by index in one slab.
 //!
 //! Complexity: insert and cancel O(1); a timer is moved at most once a level; empty time is skipped by the occupancy
 //! words.
 //!
-//! Known limits: none of span or precision. When a coarse slot begins, all of its timers are moved at once, through cold
-//! memory; [`step`](CascadingWheel::step) lets a caller do that in parts.
+//! Known limits: none in span or precision. When a coarse slot begins, all of its timers are moved at once, through
+//! cold memory; [`step`](CascadingWheel::step) lets a caller do that in parts.
 
 use super::lists::Lists;
 use super::slots::SlotId;
@@ -21,30 +21,30 @@ const LEVELS: u32 = u64::BITS.div_ceil(BITS);
 pub(crate) struct CascadingWheel {
     position: u64,
     wheel: Lists<u64>,
-    /// A bit for each slot of a level that has timers.
+    /// A bit for each slot of a level, set if the slot has timers.
     occupied: [u64; LEVELS as usize],
     /// The coarse slot that is being emptied. It begins at `position`.
     open: Option<u32>,
 }
 
-/// What there was to do.
+/// The work of one step.
 pub(crate) enum Step {
     Fire(Payload),
     /// A timer went to a finer level.
     Move,
-    /// All is done up to the given tick.
+    /// No work is left up to the given tick.
     Settled,
 }
 
 impl CascadingWheel {
-    /// Where a timer belongs: its digit at the level of the first digit that tells it from the position.
+    /// The slot of a timer: its digit at the level of the highest digit in which it differs from the position.
     #[inline]
     fn list_for(&self, tick: u64) -> u32 {
         let level = ((tick ^ self.position) | u64::from(SLOTS - 1)).ilog2() / BITS;
         level * SLOTS + digit(tick, level)
     }
 
-    /// The first occupied slot and when it begins: those of a fine level are before those of all coarser ones.
+    /// The first occupied slot, and its beginning: the slots of a fine level begin before those of all coarser levels.
     #[inline]
     fn next_slot(&self) -> Option<(u32, u64)> {
         let levels = self.occupied.iter().zip(0..);
@@ -55,12 +55,13 @@ impl CascadingWheel {
         Some((level * SLOTS + slot, revolution | u64::from(slot) << (level * BITS)))
     }
 
-    /// When to call [`step`](Self::step) again: at the first timer, or before it to move some.
+    /// The tick at which to call [`step`](Self::step) again: that of the first timer, or an earlier one if timers have
+    /// to be moved.
     pub(crate) fn next_step(&self) -> Option<u64> {
         if self.open.is_some() { Some(self.position) } else { self.next_slot().map(|(_, begin)| begin) }
     }
 
-    /// Does one thing that is due at tick `to`.
+    /// Does one step of the work that is due at tick `to`.
     #[inline]
     pub(crate) fn step(&mut self, to: u64) -> Step {
         if let Some(list) = self.open {

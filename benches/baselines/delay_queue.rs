@@ -1,15 +1,16 @@
-//! The hierarchical wheel that a delay queue of its slots drives: Kafka's way (`TimingWheel`, `SystemTimer`).
+//! The hierarchical wheel that a delay queue of its slots drives, as in Kafka (`TimingWheel`, `SystemTimer`).
 //!
-//! A level is as far ahead as its ring is long; a timer goes to the finest that reaches it. A slot that gets its first
-//! timer enters a priority queue by its beginning, and time goes from one of these to the next: fine slots fire, coarse
-//! ones put their timers in again. Levels come into being when used. Rings are of 64, as in the cascading wheel beside
-//! it; Kafka's 20 would cascade once more within a minute.
+//! A level reaches as far ahead as its ring is long; a timer goes to the finest level that reaches its deadline. A slot
+//! that gets its first timer enters a priority queue by its beginning, and time goes from one beginning to the next:
+//! fine slots fire, and the timers of coarse slots are inserted again. A level is made when it is first used. Rings
+//! have 64 slots, as in the cascading wheel of this folder; with the 20 of Kafka there would be one cascade more within
+//! a minute.
 //!
-//! Complexity: insert O(1), or O(log slots) for the first of a slot; cancel O(1); a timer is moved at most once a level.
-//! Empty time costs nothing.
+//! Complexity: insert O(1), or O(log slots) for the first timer of a slot; cancel O(1); a timer is moved at most once a
+//! level. Empty time costs nothing.
 //!
-//! Known limits: none of span or precision. A slot emptied by cancels still comes up in the queue; a coarse one is moved
-//! at once.
+//! Known limits: none in span or precision. A slot emptied by cancels still comes up in the queue. All timers of a
+//! coarse slot are moved at once.
 
 use super::lists::{Lists, NIL};
 use super::slots::SlotId;
@@ -23,13 +24,13 @@ const SLOTS: u32 = 1 << BITS;
 pub(crate) struct DelayQueueWheel {
     position: u64,
     wheel: Lists<u64>,
-    /// When each slot begins that is in the queue.
+    /// The beginning of each slot that is in the queue.
     begins: Vec<Option<u64>>,
     queue: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl DelayQueueWheel {
-    /// The slot for a timer, in the queue if it was not.
+    /// The slot for a timer. Puts the slot into the queue if it was not there.
     #[inline]
     fn slot_for(&mut self, tick: u64) -> u32 {
         let number_at = |level: u32| tick >> (level * BITS);
@@ -53,7 +54,7 @@ impl DelayQueueWheel {
         self.begins.resize(lists, None);
     }
 
-    /// Fires the timers of a slot that begins now, or puts them in again.
+    /// Fires the timers of a slot that begins now, or inserts them again.
     fn flush(&mut self, list: u32, fire: &mut impl FnMut(Payload)) {
         if list < SLOTS {
             return self.wheel.drain(list, fire);

@@ -1,14 +1,14 @@
 //! A first-in-first-out list for each duration: timers of one duration expire in the order in which they came.
 //!
-//! The way of libevent's common timeouts, of Envoy's and many servers' per-timeout lists, and of Lawn (2019). The
-//! deadlines of the lists' first timers are in an array of their own, which an expiry reads through, and the earliest
+//! This is the structure of libevent's common timeouts, of the per-timeout lists of Envoy and many servers, and of Lawn
+//! (2019). The deadlines of the lists' first timers are in an array of their own, which an expiry scans. The earliest
 //! of them is kept, so that most ticks read nothing.
 //!
-//! Complexity: insert O(1) and a look-up by duration; cancel O(1); expiry O(1), and O(durations) for a tick in which
-//! something is due.
+//! Complexity: insert O(1) and a look-up by duration; cancel O(1); expiry O(1), and O(durations) for a tick in which a
+//! timer is due.
 //!
-//! Known limits: few durations, here 256 as in libevent, counted over its whole life: a list is never taken away. Delays
-//! taken at random from a range are not what it is for.
+//! Known limits: few durations, here 256 as in libevent, counted over its whole life: a list is never removed. It is
+//! not meant for random delays from a range.
 
 use super::keys::KeyMap;
 use super::lists::{Lists, NIL};
@@ -24,7 +24,7 @@ pub(crate) struct DurationFifos {
     by_duration: KeyMap<u32>,
     /// The deadline of the first timer of each list.
     firsts: Vec<u64>,
-    /// Nothing is due before.
+    /// No timer is due before this tick.
     earliest: u64,
 }
 

@@ -1,6 +1,6 @@
 //! A binary heap of deadlines over a slab of payloads, with lazy cancel.
 //!
-//! A cancel ends the slot's generation and leaves the heap's entry behind. Once more than half of the entries are dead
+//! A cancel ends the slot's generation and leaves the heap's entry behind. Once more than half of the entries are dead,
 //! the heap is rebuilt without them.
 //!
 //! Known limits: popping walks the whole depth of the heap through cold memory; a rebuild is a pause of O(n).
@@ -17,7 +17,7 @@ pub(crate) struct LazyHeap {
     dead: usize,
 }
 
-/// Names a slot at a generation; the greatest is the earliest.
+/// A slot at a generation, with its deadline; the greatest entry is the earliest.
 #[derive(Clone, Copy)]
 struct Entry {
     at: u64,

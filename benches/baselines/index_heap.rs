@@ -1,9 +1,9 @@
-//! A heap of deadlines with eager cancel: each timer knows its place in the heap, so that a cancel takes it out.
+//! A heap of deadlines with eager cancel: each timer knows its place in the heap, so a cancel removes it.
 //!
-//! The way of libevent's and libuv's heaps (two children) and of Go's timers (four: half the depth, and siblings share a
-//! line). The places are in an array of their own, since every move in the heap writes one.
+//! This is the structure of libevent's and libuv's heaps (two children) and of Go's timers (four children: half the
+//! depth, and siblings share a line). The places are in an array of their own, since every move in the heap writes one.
 //!
-//! Complexity: insert, cancel and expiry O(log n); nothing dead is kept.
+//! Complexity: insert, cancel and expiry O(log n); no dead entry is kept.
 //!
 //! Known limits: an entry that moves writes its place, one cold line a level.
 
@@ -13,7 +13,7 @@ use crate::common::{Payload, Timers};
 
 pub(crate) struct IndexHeap<const ARITY: usize> {
     heap: Vec<Entry>,
-    /// Where in the heap each timer is, by its slot.
+    /// The place of each timer in the heap, by its slot.
     places: Vec<u32>,
     slots: Slots,
 }
@@ -31,7 +31,7 @@ impl<const ARITY: usize> IndexHeap<ARITY> {
         self.places[entry.id.index as usize] = place as u32;
     }
 
-    /// Puts `entry` at `place`, where there is room, or above it.
+    /// Puts `entry` at `place`, which is free, or above it.
     #[inline]
     fn sift_up(&mut self, mut place: usize, entry: Entry) {
         while place > 0 {
@@ -45,7 +45,7 @@ impl<const ARITY: usize> IndexHeap<ARITY> {
         self.set(place, entry);
     }
 
-    /// Puts `entry` at `place`, where there is room, or below it.
+    /// Puts `entry` at `place`, which is free, or below it.
     #[inline]
     fn sift_down(&mut self, mut place: usize, entry: Entry) {
         while let Some(child) = self.least_child(place)

@@ -1,11 +1,12 @@
-//! A map from numbers that nobody chooses to harm us: the standard one with a hash of one multiplication.
+//! A map from numbers that no attacker chooses: the standard map with a hash of one multiplication.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 pub(super) type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
 
-/// Fibonacci hashing, its high bits folded onto its low ones: the table takes its place from these, its tag from those.
+/// Fibonacci hashing, with the high bits folded onto the low ones: the table takes the place from the low bits and the
+/// tag from the high ones.
 #[derive(Clone, Copy, Default)]
 pub(super) struct KeyHasher(u64);
 

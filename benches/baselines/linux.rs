@@ -1,15 +1,15 @@
-//! The non-cascading wheel: the way of Linux since 4.8 (`kernel/time/timer.c`), with its nine levels of 64 slots, each
-//! level eight times as coarse as the one before.
+//! The non-cascading wheel of Linux since 4.8 (`kernel/time/timer.c`), with its nine levels of 64 slots. The slots of
+//! each level are eight times as coarse as those of the level before.
 //!
-//! A timer is put at the level that its delay chooses, its deadline rounded up to that level's slots, and stays there
-//! until it fires. The kernel adds a whole slot where this rounds up, since its tick may be partly over; ours are not,
-//! so this is the kinder of the two.
+//! A timer goes to the level that its delay selects, with its deadline rounded up to that level's slots, and stays
+//! there until it fires. The kernel adds a whole slot to the rounding, since its tick may be partly over. Ours adds
+//! none, so it is less late than the kernel's.
 //!
-//! Complexity: insert, cancel and expiry O(1) without a second touch; slots that have timers are found by a bit each,
-//! in a word a level.
+//! Complexity: insert, cancel and expiry O(1), and a timer is never moved; a bit for each slot, in a word for each
+//! level, finds the slots with timers.
 //!
-//! Known limits: up to 8/63 of the delay late, and nothing further ahead than 1,056,964,608 ticks (12 days of 1 ms); the
-//! kernel fires such timers early.
+//! Known limits: a timer is late by up to 8/63 of its delay, and cannot be further ahead than 1,056,964,608 ticks (12
+//! days of 1 ms); the kernel fires such timers early.
 
 use super::lists::Lists;
 use super::slots::SlotId;
@@ -17,11 +17,11 @@ use crate::common::{Limits, Payload, Timers};
 
 const LEVELS: u32 = 9;
 const SLOTS: u32 = 64;
-/// By which a level is coarser than the one before it.
+/// The shift by which a level is coarser than the one before it.
 const SHIFT: u32 = 3;
 
 pub(crate) struct LinuxWheel {
-    /// The tick that is looked at next, one after the position.
+    /// The tick that is checked next, one after the position.
     clock: u64,
     wheel: Lists<()>,
     occupied: [u64; LEVELS as usize],
@@ -29,7 +29,8 @@ pub(crate) struct LinuxWheel {
     next: u64,
 }
 
-/// The level for a delay counted from `clock`: one slot less than the ring has, since rounding up may take one more.
+/// The level for a delay counted from `clock`. A level reaches one slot less than its ring has, since rounding up may
+/// take one more.
 #[inline]
 fn level_for(delta: u64) -> u32 {
     (0..LEVELS).find(|level| delta < reach(*level)).expect("within the span")
@@ -55,7 +56,7 @@ impl LinuxWheel {
         (0..LEVELS).zip(&self.occupied).filter_map(first_of).min().unwrap_or(u64::MAX)
     }
 
-    /// Empties the slots that begin with `clock`, at most one a level.
+    /// Empties the slots that begin with `clock`, at most one for each level.
     fn fire_slots(&mut self, fire: &mut impl FnMut(Payload)) {
         for level in 0..LEVELS {
             let number = self.clock >> (level * SHIFT);

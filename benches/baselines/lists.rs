@@ -1,15 +1,15 @@
-//! Doubly linked lists of timers in one slab, linked by index: what the wheels and lists here are made of.
+//! Doubly linked lists of timers in one slab, linked by index: the wheels and lists of this folder consist of them.
 //!
-//! A node knows its neighbours and its list, so that a cancel unlinks it where it is. A timer comes in at the end of a
-//! list, except in a sorted one.
+//! A node knows its neighbours and its list, so that a cancel unlinks it in its place. A new timer goes to the end of a
+//! list, except in a sorted list.
 
 use super::slots::SlotId;
 use crate::common::Payload;
 
-/// No node.
+/// The index that stands for no node.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// `K` is what a structure keeps beside the payload: a deadline, or nothing.
+/// Lists of timers. `K` is the data that a structure keeps beside the payload: a deadline, or nothing.
 pub(super) struct Lists<K> {
     nodes: Vec<Node<K>>,
     lists: Vec<Ends>,
@@ -35,7 +35,7 @@ struct Ends {
 
 const EMPTY: Ends = Ends { first: NIL, last: NIL };
 
-/// A timer that is in no list any more.
+/// A timer that was removed from its list.
 pub(super) struct Removed<K> {
     pub(super) payload: Payload,
     pub(super) key: K,
@@ -139,8 +139,8 @@ impl<K: Copy> Lists<K> {
         self.link_last(to, first);
     }
 
-    /// Empties a list. Its timers still hold together by their links, and are still live: `fire_detached` or
-    /// `link_last` is what comes next for each.
+    /// Empties a list. Its timers stay linked to each other, and are still live: the caller must call `fire_detached`
+    /// or `link_last` for each.
     #[inline]
     pub(super) fn detach(&mut self, list: u32) -> u32 {
         std::mem::replace(&mut self.lists[list as usize], EMPTY).first
@@ -176,7 +176,7 @@ impl<K: Copy> Lists<K> {
         (node.prev, node.next, node.list) = (prev, NIL, list);
     }
 
-    /// Tells two neighbours, or the ends of their list, what comes after the one and before the other.
+    /// Links two neighbours, or the ends of their list: sets the successor of the one and the predecessor of the other.
     #[inline]
     fn set_neighbours(&mut self, list: u32, prev: u32, next: u32, (after_prev, before_next): (u32, u32)) {
         let ends = &mut self.lists[list as usize];

@@ -1,10 +1,10 @@
 //! A queue behind a mutex, with a thread that sleeps until the first deadline and runs the handlers.
 //!
-//! Deadlines are nanoseconds since the start, read off [`Instant::now`] at each schedule. The thread is notified only
-//! of a deadline earlier than the one that it sleeps until; it fires in batches, the lock released.
+//! Deadlines are nanoseconds since the start, by a read of [`Instant::now`] at each schedule. The thread is notified
+//! only of a deadline earlier than the one until which it sleeps. It fires in batches, with the lock released.
 //!
 //! Known limits: one lock for all callers and the timer thread; handlers run one after the other; a cancel does not
-//! put a wake-up off.
+//! postpone a wake-up.
 
 use super::Queue;
 use crate::common::{Caller, Payload, Service};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Timers that are taken under one lock.
+/// The number of timers that are taken in one critical section.
 const BATCH: usize = 256;
 
 pub(crate) struct Locked<Q: Queue> {
@@ -28,7 +28,7 @@ struct Shared<Q> {
 
 struct State<Q> {
     queue: Q,
-    /// Until when the thread sleeps; 0 while it is awake.
+    /// The moment until which the thread sleeps; 0 while it is awake.
     wake_at: u64,
     stopping: bool,
 }
@@ -46,7 +46,7 @@ impl<Q: Queue> Shared<Q> {
         self.insert(self.lock(), at, payload)
     }
 
-    /// Under one lock.
+    /// Cancels and schedules in one critical section.
     fn reschedule_at(&self, id: Q::Id, at: u64, payload: Payload) -> Q::Id {
         let mut state = self.lock();
         state.queue.remove(id);
@@ -108,7 +108,7 @@ impl<Q: Queue> Locked<Q> {
         self.shared.now()
     }
 
-    /// A clock that shows what [`now`](Self::now) does.
+    /// A clock with the same time as [`now`](Self::now).
     pub(crate) fn clock(&self) -> impl Fn() -> u64 + Send + Sync + use<Q> {
         let origin = self.shared.origin;
         move || nanos(origin.elapsed())

@@ -1,4 +1,4 @@
-//! The structures that ours are compared with.
+//! The classic structures with which ours are compared.
 #![allow(dead_code, unused_imports, unused_macros, reason = "each bench takes what it needs")]
 #![allow(clippy::cast_possible_truncation, reason = "indices of 32 bits, digits of ticks")]
 
@@ -41,7 +41,7 @@ pub(crate) trait Queue: Send + 'static {
     fn empty() -> Self;
     fn insert(&mut self, at: u64, payload: Payload) -> Self::Id;
     fn remove(&mut self, id: Self::Id) -> Option<Payload>;
-    /// The moment of the first timer.
+    /// The deadline of the first timer.
     fn first(&mut self) -> Option<u64>;
     /// Takes a timer that is due at `now`.
     fn pop_due(&mut self, now: u64) -> Option<Payload>;
@@ -54,7 +54,7 @@ fn fire_all(queue: &mut impl Queue, now: u64, mut fire: impl FnMut(Payload)) {
     }
 }
 
-/// An array of `$function::<T>` for `T` each structure for one thread, ours first.
+/// An array of `$function::<T>`, with each structure for one thread as `T`, ours first.
 macro_rules! for_each_structure {
     ($function:ident) => {
         [

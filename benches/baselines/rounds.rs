@@ -1,14 +1,15 @@
-//! The simple wheel with rounds: one ring of slots, and for each timer the number of revolutions that it sits out.
+//! The simple wheel with rounds: one ring of slots, and for each timer the number of revolutions for which it waits.
 //!
-//! Scheme 6 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), with the map from key to timer
-//! that many tutorials and go-zero's `TimingWheel` have beside it; Netty's `HashedWheelTimer` is the same ring, without
-//! the map. Netty's default is 512 slots of 100 ms; with ticks of 1 ms that would be revolutions of half a second, so
-//! here are 4,096.
+//! Scheme 6 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), with a map from key to timer as
+//! in many tutorials and in go-zero's `TimingWheel`. Netty's `HashedWheelTimer` is the same ring, without the map.
+//! Netty's default is 512 slots of 100 ms. With ticks of 1 ms a revolution of 512 slots would last half a second, so
+//! this ring has 4,096.
 //!
-//! Complexity: insert and cancel O(1) and a look-up in the map; a tick walks all timers of its slot, those of later
-//! revolutions too: O(n / slots), so that each timer is looked at once a revolution until it fires.
+//! Complexity: insert and cancel O(1) and a look-up in the map. A tick walks all timers of its slot, those of later
+//! revolutions too: O(n / slots), so each timer is visited once a revolution until it fires.
 //!
-//! Known limits: none of span or precision. A tick of which nothing is due is not free, and the map is half of the memory.
+//! Known limits: none in span or precision. A tick without due timers is not free, and the map takes half of the
+//! memory.
 
 use super::keys::KeyMap;
 use super::lists::{Lists, NIL};
@@ -24,7 +25,7 @@ pub(crate) struct RoundsWheel<const SLOTS: u64 = 4_096> {
 #[derive(Clone, Copy)]
 struct Entry {
     key: u64,
-    /// Times that the hand passes before it fires.
+    /// How often the hand passes before the timer fires.
     rounds: u64,
 }
 
@@ -33,7 +34,7 @@ impl<const SLOTS: u64> RoundsWheel<SLOTS> {
         (tick % SLOTS) as u32
     }
 
-    /// The hand passes a slot so many times.
+    /// Lets the hand pass a slot `times` times.
     fn pass(&mut self, slot: u32, times: u64, fire: &mut impl FnMut(Payload)) {
         let mut node = self.ring.first(slot);
         while node != NIL {
@@ -82,7 +83,7 @@ impl<const SLOTS: u64> Timers for RoundsWheel<SLOTS> {
             return;
         }
         let passed = if self.ring.len() == 0 { 0 } else { to - self.position };
-        // However far it is, each slot is walked once.
+        // Each slot is walked once, however far the hand moves.
         for tick in self.position + 1..=self.position + passed.min(SLOTS) {
             self.pass(Self::slot(tick), (to - tick) / SLOTS + 1, &mut fire);
         }

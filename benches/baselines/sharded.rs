@@ -1,13 +1,13 @@
-//! A plain wheel behind a mutex, once for each shard: what a short critical section can do.
+//! A plain wheel behind a mutex, once for each shard: it shows the limit of short critical sections.
 //!
-//! The way of tokio's sharded timer driver (its #6534) and of Linux's timer base for each processor: every shard has a
-//! lock, a cascading wheel with ticks of 1 ms, and a thread that sleeps until the wheel's next step and runs the
-//! handlers. A caller has a home shard, given in turn, and schedules there; a cancel goes to the timer's shard. The lock
-//! is held for one insert, one cancel, or a bounded number of steps of the wheel: a coarse slot is moved in parts, so
-//! that nobody waits for all of it.
+//! This is the structure of tokio's sharded timer driver (its #6534) and of Linux's timer base for each processor.
+//! Every shard has a lock, a cascading wheel with ticks of 1 ms, and a thread that sleeps until the wheel's next step
+//! and runs the handlers. A caller has a home shard, assigned in turn, and schedules there; a cancel goes to the
+//! timer's shard. The lock is held for one insert, one cancel, or a bounded number of steps of the wheel. A coarse slot
+//! is moved in parts, so that no caller waits for the whole of it.
 //!
-//! Known limits: deadlines are rounded up to a tick; cancels from other threads and the shard's thread still meet at its
-//! lock; handlers of a shard run one after the other.
+//! Known limits: deadlines are rounded up to a tick; cancels from other threads still contend for a shard's lock with
+//! the shard's thread; handlers of a shard run one after the other.
 
 use super::cascading::{CascadingWheel, Step};
 use super::slots::SlotId;
@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const TICK: u64 = 1_000_000;
-/// Timers that are fired or moved under one lock.
+/// The number of timers that are fired or moved in one critical section.
 const BATCH: usize = 256;
 
 const UNHARMED: &str = "nobody panics with the lock held";
@@ -34,7 +34,7 @@ struct Shared {
     shards: Box<[Shard]>,
 }
 
-/// On lines of its own, prefetched ones included.
+/// A shard, on cache lines of its own, prefetched ones included.
 #[repr(align(128))]
 struct Shard {
     state: Mutex<State>,
@@ -43,7 +43,7 @@ struct Shard {
 
 struct State {
     wheel: CascadingWheel,
-    /// Until which tick the thread sleeps; 0 while it is awake.
+    /// The tick until which the thread sleeps; 0 while it is awake.
     wake_at: u64,
     wakes: u64,
     stopping: bool,
@@ -72,7 +72,7 @@ impl Shared {
 }
 
 impl State {
-    /// Takes some of what is due at tick `to`. True if nothing is left to do, and nothing was taken.
+    /// Takes some of the timers that are due at tick `to`. Returns true if no work is left and no timer was taken.
     fn turn(&mut self, to: u64, due: &mut Vec<Payload>) -> bool {
         for _ in 0..BATCH {
             match self.wheel.step(to) {
@@ -114,7 +114,7 @@ impl Shard {
         self.insert(self.lock(), tick, payload)
     }
 
-    /// Under one lock.
+    /// Cancels and schedules in one critical section.
     fn reschedule(&self, id: SlotId, tick: u64, payload: Payload) -> SlotId {
         let mut state = self.lock();
         state.wheel.cancel(id);
@@ -141,7 +141,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl ShardedWheel {
-    /// With so many shards, and time counted from `origin`.
+    /// Starts a service with `shards` shards, with time counted from `origin`.
     pub(crate) fn start_from(
         origin: Instant,
         shards: usize,
@@ -200,7 +200,7 @@ pub(crate) struct ShardedCaller {
 }
 
 impl ShardedCaller {
-    /// Arms a timer for so many nanoseconds after the origin.
+    /// Arms a timer for `at`, in nanoseconds after the origin.
     #[inline]
     pub(crate) fn schedule_at(&mut self, at: u64, payload: Payload) -> (usize, SlotId) {
         (self.home, self.shared.shards[self.home].schedule(at.div_ceil(TICK), payload))
@@ -221,7 +221,7 @@ impl Caller for ShardedCaller {
         self.shared.shards[shard].lock().wheel.cancel(id)
     }
 
-    /// It stays in its shard.
+    /// Moves a timer. The timer stays in its shard.
     #[inline]
     fn reschedule(
         &mut self,

@@ -2,7 +2,7 @@
 
 use crate::common::Payload;
 
-/// Names a place at a generation, so that a stale one is known.
+/// A place at a generation; a stale id is recognised by the generation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotId {
     pub(super) index: u32,

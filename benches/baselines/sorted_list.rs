@@ -1,11 +1,11 @@
 //! The sorted list: one doubly linked list in the order of deadlines.
 //!
-//! Scheme 2 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), as VMS and early Unix had it. An
-//! insert searches from the end, which is best where delays are alike.
+//! Scheme 2 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), as in VMS and early Unix. An
+//! insert searches from the end, which is best if delays are alike.
 //!
 //! Complexity: insert O(n), cancel and expiry O(1).
 //!
-//! Known limits: an insert walks past all that are later; beyond 10,000 pending nobody waits for a bench of it.
+//! Known limits: an insert walks past all later timers; a bench with more than 10,000 pending would take too long.
 
 use super::lists::{Lists, NIL};
 use super::slots::SlotId;

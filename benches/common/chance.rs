@@ -1,4 +1,4 @@
-//! Seeded chance: the same for all contestants.
+//! Random numbers from seeds: the same for all contestants.
 
 use std::ops::Range;
 

@@ -3,20 +3,21 @@
 use super::{Chance, Payload, TICKS, Timers, payload};
 use std::time::{Duration, Instant};
 
-/// Timers cancelled and scheduled in one go, so that reading the clock costs nothing by comparison.
+/// The number of timers that are cancelled and scheduled at a time, so that the read of the clock costs nothing by
+/// comparison.
 const BATCH: usize = 1_024;
 
 /// `pending` timers, of which a batch at a time is cancelled and replaced; time stands still.
 pub(crate) struct Churn<T: Timers> {
     timers: T,
     held: Vec<(T::Id, Payload)>,
-    /// The order in which the held ones are cancelled, over and over.
+    /// The order in which the held timers are cancelled, over and over.
     order: Vec<u32>,
     cursor: usize,
     chance: Chance,
 }
 
-/// What the two halves of a churn took.
+/// The times of the two halves of a churn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChurnTime {
     pub(crate) schedule: Duration,
@@ -24,7 +25,7 @@ pub(crate) struct ChurnTime {
 }
 
 impl<T: Timers> Churn<T> {
-    /// With nobody pending, batches come into and leave an empty structure.
+    /// Makes a population. With `pending` 0, batches come into an empty structure and leave it.
     pub(crate) fn new(pending: usize) -> Self {
         let population = pending.max(BATCH);
         let mut chance = Chance::new(pending as u64);
@@ -55,7 +56,7 @@ impl<T: Timers> Churn<T> {
         }
         let chosen = &self.order[self.cursor..self.cursor + batch];
         self.cursor += batch;
-        // Gathered beforehand, so that what is timed reads its input in sequence.
+        // The ids are gathered beforehand, so that the timed code reads its input in sequence.
         let outgoing: Vec<_> = chosen.iter().map(|&at| self.held[at as usize]).collect();
         let incoming: Vec<_> =
             outgoing.iter().map(|&(_, payload)| (self.chance.within(&TICKS), payload)).collect();

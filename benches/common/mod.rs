@@ -1,7 +1,7 @@
-//! What the benches share: the two traits that contestants implement, seeded chance, and sizes.
+//! Shared parts of the benches: the two traits that contestants implement, random numbers from seeds, and sizes.
 //!
-//! Like is compared with like: every contestant holds the same 16-byte payloads, gives them back on cancel, and gets
-//! the same delays, uniform between 1 and 60 s, from the same seed.
+//! Like is compared with like: every contestant holds the same 16-byte payloads, returns them on cancel, and gets the
+//! same delays, uniform between 1 and 60 s, from the same seed.
 #![allow(dead_code, unused_imports, reason = "each bench takes what it needs")]
 
 mod chance;
@@ -37,17 +37,17 @@ pub(crate) trait Timers {
     const LIMITS: Limits = Limits::NONE;
     type Id: Copy;
 
-    /// An empty one, at tick 0.
+    /// An empty structure, at tick 0.
     fn new() -> Self;
     /// Arms a timer that is within the limits. A tick that is not after the position fires with the next tick at the
     /// latest.
     fn schedule(&mut self, tick: u64, payload: Payload) -> Self::Id;
     fn cancel(&mut self, id: Self::Id) -> Option<Payload>;
-    /// Moves to tick `to` and takes out what is due, none of it early, in whatever order.
+    /// Moves to tick `to` and takes the due timers out, none of them early, in any order.
     fn expire(&mut self, to: u64, fire: impl FnMut(Payload));
     fn len(&self) -> usize;
 
-    /// Fires what is due at tick `to` or before.
+    /// Fires the timers that are due at tick `to` or before.
     fn advance(&mut self, to: u64) -> Fired {
         let mut fired = Fired::default();
         self.expire(to, |payload| fired.add(payload));
@@ -55,7 +55,7 @@ pub(crate) trait Timers {
     }
 }
 
-/// What an advance fired, in whatever order.
+/// The timers that an advance fired, in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fired {
     pub(crate) count: u64,
@@ -90,20 +90,20 @@ pub(crate) trait Service: Send + Sync + Sized + 'static {
     type Caller: Caller + Send + 'static;
 
     fn start(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self;
-    /// The calling thread's way in.
+    /// A [`Caller`] for the calling thread.
     fn caller(&self) -> Self::Caller;
     fn pending(&self) -> usize;
-    /// Times that its threads slept and woke, if it counts them.
+    /// How often the service's threads slept and woke, if it counts that.
     fn wakes(&self) -> Option<u64> {
         None
     }
 }
 
-/// One thread's way into a [`Service`].
+/// The calls of one thread to a [`Service`].
 pub(crate) trait Caller {
     type Id: Copy + Send + 'static;
 
-    /// Arms a timer for `delay` from now; reads a clock to know when that is.
+    /// Arms a timer for `delay` from now, by a read of the clock.
     fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id;
     fn cancel(&mut self, id: Self::Id) -> Option<Payload>;
 
@@ -128,12 +128,12 @@ pub(crate) fn is_smoke_test() -> bool {
     !measures
 }
 
-/// What Criterion asks for, or in a test enough to see every part at work.
+/// The iterations that Criterion asks for; in a test, enough to run every part.
 pub(crate) fn at_least_some(iterations: u64) -> u64 {
     if is_smoke_test() { iterations.max(3_000) } else { iterations }
 }
 
-/// How many timers are pending, with names for them.
+/// Numbers of pending timers, with names for them.
 pub(crate) fn populations() -> &'static [(&'static str, usize)] {
     if is_smoke_test() { &[("0", 0), ("tiny", 200)] } else { &[("0", 0), ("10k", 10_000), ("1M", 1_000_000)] }
 }

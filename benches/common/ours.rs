@@ -40,7 +40,7 @@ fn engine(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Engine<Payload> 
     Builder::new().build(move |timer| on_fire(timer.payload)).expect("the system gives us threads")
 }
 
-/// Declares an engine that is called in one of its ways.
+/// Declares an engine with one of its ways to be called.
 macro_rules! way_in {
     ($(#[$doc:meta])* $service:ident, $name:literal, $caller:ty, $make:expr) => {
         $(#[$doc])*
@@ -71,7 +71,7 @@ macro_rules! way_in {
 }
 
 way_in!(
-    /// The engine through a handle: a thread-local look-up a call.
+    /// The engine through a handle: a thread-local look-up for each call.
     ThroughHandle,
     "engine, Handle",
     Handle<Payload>,
@@ -85,14 +85,14 @@ way_in!(
     Handle::producer
 );
 way_in!(
-    /// The engine through a producer, with a `now` that the caller reads once an iteration of its loop.
+    /// The engine through a producer, with a `now` that the caller reads once for each iteration of its loop.
     OwnNow,
     "engine, Producer, caller's now",
     OwnNowCaller,
     OwnNowCaller::new
 );
 
-const MUST: &str = "there is room, and nobody shuts the engine down";
+const MUST: &str = "there is room, and the engine is not shut down";
 
 impl Caller for Handle<Payload> {
     type Id = TimerId;

@@ -7,27 +7,27 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long each thread goes on.
+/// The time or the number of pairs for which each thread goes on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Length {
     Pairs(u64),
     Time(Duration),
 }
 
-/// Pairs between two looks at the clock.
+/// The number of pairs between two reads of the clock.
 const BURST: u64 = 256;
-/// Pairs of each thread that are not measured.
+/// The number of pairs of each thread that are not measured.
 const WARM_UP: u64 = 1_024;
 
-/// What the threads did.
+/// The results of the threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PairRun {
     pub(crate) pairs: u64,
-    /// The time of all threads, added up, over all pairs: a thread that is kept waiting weighs by its time.
+    /// The time of all threads, added up, over all pairs: a thread that has to wait counts by its time.
     pub(crate) nanos_per_pair: f64,
 }
 
-/// Counts what fires.
+/// Counts the timers that fire.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FireCount(Arc<AtomicU64>);
 
@@ -40,7 +40,7 @@ impl FireCount {
         }
     }
 
-    /// Checks that of `scheduled` timers that nobody cancelled each has fired or is pending.
+    /// Checks that each of `scheduled` timers that were not cancelled has fired or is pending.
     pub(crate) fn check(&self, service: &impl Service, scheduled: usize) {
         let start = Instant::now();
         loop {
@@ -49,7 +49,7 @@ impl FireCount {
             if accounted == scheduled {
                 return;
             }
-            // A timer that is just firing is in neither count, or in both.
+            // A timer that fires at this moment is in neither count, or in both.
             assert!(start.elapsed() < Duration::from_secs(5), "{accounted} timers of {scheduled}");
             thread::sleep(Duration::from_micros(100));
         }

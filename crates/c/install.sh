@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the C library: needs cargo and a shell. Without cargo, --from takes libraries that were built before.
+# Installs the C library. Needs cargo and a shell. With --from, which takes libraries that were built before, a shell is
+# enough.
 set -eu
 
 usage() {
@@ -11,8 +12,8 @@ Builds the release libraries and installs them with header, pkg-config and CMake
   --prefix DIR      where to install; by default /usr/local
   --libdir DIR      by default PREFIX/lib
   --includedir DIR  by default PREFIX/include
-  --destdir DIR     put in front of each path while copying, for packagers
-  --from DIR        take libtourbillon_c.so and libtourbillon_c.a from there, and build nothing
+  --destdir DIR     a prefix of each path while copying, for packagers
+  --from DIR        take libtourbillon_c.so and libtourbillon_c.a from DIR, and build nothing
 END
 }
 
@@ -51,7 +52,7 @@ soname=libtourbillon.so.${version%%.*}
 
 if [ -z "$from" ]; then
     cargo build --release --manifest-path "$crate/Cargo.toml"
-    # Where cargo was told to build.
+    # The folder in which cargo builds.
     target=$(cargo metadata --format-version 1 --no-deps --manifest-path "$crate/Cargo.toml" |
         sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
     from=$target/release

@@ -118,7 +118,9 @@ impl<T: Send + 'static> Core<T> {
         changed.notify_all();
     }
 
-    /// Takes every armed timer. The parkers are closed, so no more timers are armed behind the eviction's back (F2).
+    /// Evicts every slot that is still armed. Returns the timers that had not fired, and shuts owned timers. The
+    /// parkers are closed: a scheduler that arms a slot after the eviction has passed it finds its parker closed, and
+    /// takes the timer back (F2).
     pub(crate) fn evict(&self, right: EvictionRight) -> Vec<Unfired<T>> {
         let Evicted { unfired, remains } = self.take_armed();
         self.returned.add(unfired.len() as u64);

@@ -14,7 +14,8 @@ pub(crate) enum Wall {
 }
 
 impl Wall {
-    /// The time of day at the engine's `now`. If the system's type cannot represent that time, the origin.
+    /// The wall-clock time at `now`. With [`Wall::System`] it is the present wall-clock time, whatever `now` is. With
+    /// [`Wall::Since`] it is the origin plus `now`, or the origin itself if the sum exceeds the range of `SystemTime`.
     pub(crate) fn at(self, now: Timestamp) -> SystemTime {
         match self {
             Self::System => system_time(),

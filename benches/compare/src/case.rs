@@ -1,41 +1,41 @@
-//! What one turn is asked to do; a child process, or a foreign program, gets it as JSON.
+//! The task of one turn. A child process or a foreign program gets it as JSON.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A case of a workload: how many, how long, from how many threads. A workload uses what it needs.
+/// A case of a workload: numbers of timers and threads, and times. A workload uses the fields that it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Case {
-    /// As in a table's heading.
+    /// The name in the heading of the table.
     pub(crate) name: String,
-    /// Pending, or coming due, or a thread's connections.
+    /// The number of timers that are pending or come due, or of a thread's connections.
     pub(crate) timers: usize,
-    /// Populations that grow out of each other.
+    /// Numbers of pending timers, one after the other; each population grows out of the one before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) sizes: Vec<usize>,
-    /// How many threads call, one measurement after the other.
+    /// Numbers of threads that call, one measurement after the other.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) threads: Vec<usize>,
-    /// How many different delays there are; 0 for any.
+    /// The number of different delays; 0 for any.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) durations: usize,
-    /// Of ours and of the sharded wheel.
+    /// The number of shards, of our engine and of the sharded wheel.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) shards: usize,
-    /// At most.
+    /// The most operations.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) operations: usize,
     /// Operations a second.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) rate: u64,
-    /// How long it is measured, or over how long timers come due.
+    /// The time of the measurement, or the time over which timers come due.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) time_ms: u64,
-    /// From the first insert to the first deadline.
+    /// The time from the first insert to the first deadline.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) lead_ms: u64,
-    /// For the contestant to bring what was scheduled to where it waits.
+    /// The time for the contestant to bring scheduled timers to their places.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) settle_ms: u64,
 }
@@ -62,7 +62,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A count as people write it.
+/// A count with a comma for each thousand.
 pub(crate) fn thousands(count: usize) -> String {
     let digits = count.to_string();
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The versions of what is compared, off the lock file.
+//! The versions of the compared crates, from the lock file.
 
 use std::collections::BTreeMap;
 

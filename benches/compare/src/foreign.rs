@@ -1,4 +1,5 @@
-//! Contestants that are no Rust: programs in Java and Go that speak the same protocol, where the machine has what they need.
+//! Contestants in other languages: programs in Java and Go that use the same protocol. They take part if the machine
+//! has their tools.
 
 use crate::contestants::Clock;
 use crate::workload::{Entrant, Scale};
@@ -13,25 +14,25 @@ use std::sync::LazyLock;
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    /// What it calls the contestant.
+    /// The program's name for the contestant.
     pub(crate) contestant: &'static str,
     pub(crate) clock: Clock,
     built: &'static LazyLock<Built>,
 }
 
-/// How a program is started, or why it cannot be built here.
+/// The start of a program, or the reason why it cannot be built here.
 type Built = Result<Start, String>;
 
 #[derive(Debug)]
 struct Start {
     program: PathBuf,
     flags: Vec<OsString>,
-    /// Where the figures mean little.
+    /// Flags for runs whose figures mean little.
     quick_flags: Vec<OsString>,
-    /// Where they mean nothing.
+    /// Flags for runs whose figures mean nothing.
     hasty_flags: Vec<OsString>,
     arguments: Vec<OsString>,
-    /// Of its language, and of what it measures.
+    /// The versions of its language and of the contestant.
     versions: BTreeMap<String, String>,
 }
 
@@ -41,16 +42,16 @@ static PROGRAMS: [Program; 3] = [
     Program { name: "Go, runtime timers", contestant: "go", clock: Clock::Go, built: &GO },
 ];
 
-// Built when they are first asked for, which is before a turn and not in it.
+// A program is built when it is first needed, before a turn and not in it.
 static JAVA: LazyLock<Built> = LazyLock::new(build_java);
 static GO: LazyLock<Built> = LazyLock::new(build_go);
 
-/// All of them, for a workload that they know.
+/// All programs, as entrants of a workload that they know.
 pub(crate) fn entrants() -> Vec<Entrant> {
     PROGRAMS.iter().map(Entrant::foreign).collect()
 }
 
-/// The versions of those that can be built here; for the others, a line that says why not.
+/// The versions of the programs that can be built here; for each other program, a line with the reason.
 pub(crate) fn versions() -> BTreeMap<String, String> {
     let versions = |(language, built): (&str, &LazyLock<Built>)| match &**built {
         Ok(start) => start.versions.clone(),
@@ -60,7 +61,7 @@ pub(crate) fn versions() -> BTreeMap<String, String> {
 }
 
 impl Program {
-    /// What starts it, or why it cannot be started here.
+    /// The command that starts the program, or the reason why it cannot be started here.
     pub(crate) fn command(&self, scale: Scale) -> Result<Command, String> {
         let start = self.built.as_ref().map_err(Clone::clone)?;
         let mut command = Command::new(&start.program);
@@ -69,9 +70,9 @@ impl Program {
     }
 }
 
-/// Where Debian has Netty.
+/// The folder of Netty on Debian.
 const JARS: &str = "/usr/share/java";
-/// Another place may be named by this variable, the jars as one class path.
+/// The variable that names another place, with the jars as one class path.
 const NETTY_CLASS_PATH: &str = "NETTY_CLASS_PATH";
 
 fn build_java() -> Built {
@@ -119,7 +120,7 @@ fn netty() -> Result<OsString, String> {
     jar.map(PathBuf::into_os_string).ok_or_else(|| "no Netty here".to_owned())
 }
 
-/// The name of a jar's file, in which its version is.
+/// The name of a jar's file, which contains its version.
 fn version_of_jar(path: &str) -> String {
     Path::new(path).file_stem().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
 }
@@ -144,7 +145,7 @@ fn source(language: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("foreign").join(language)
 }
 
-/// A folder beside this program for what is built.
+/// A folder beside this program for built files.
 fn made(language: &str) -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = program.with_file_name(format!("foreign-{language}"));
@@ -152,7 +153,7 @@ fn made(language: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// What a command prints, if it succeeds.
+/// The output of a command, if it succeeds.
 fn output(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|_| format!("no {program} here"))?;

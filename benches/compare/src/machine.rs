@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! The machine of the measurement.
 
 use serde_json::{Value, json};
 use std::fs;

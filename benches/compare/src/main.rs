@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release                        # all of it, on a quiet machine; writes ../results/book.json
-//! cargo run --release -- --quick             # about three minutes: that it works, and a first impression
+//! cargo run --release -- --quick             # about three minutes: shows that it works, gives a first impression
 //! cargo run --release -- --filter rearm      # the workload, case or contestant of that name, or with that in its name
 //! cargo run --release -- publish             # BENCHMARKS.md, all tables and plots, from the results
 //! ```
@@ -53,18 +53,18 @@ struct Run {
     /// How much is measured
     #[arg(long, value_enum, default_value = "full", hide = true)]
     scale: Scale,
-    /// Only workloads, cases or contestants of this name or, if nothing is called so, those whose name contains this
+    /// Only workloads, cases or contestants of this name or, if there are none, those whose name contains it
     #[arg(long, value_name = "NAME", default_value = "")]
     filter: String,
-    /// Measure only the workloads or cases of this name or, if nothing is called so, those whose name contains this, in full
-    /// size, and put them in the published results in place of what these had of them
+    /// Measure only the workloads or cases of this name or, if there are none, those whose name contains it, in full
+    /// size, and replace their part of the published results
     #[arg(long, value_name = "NAME", conflicts_with_all = ["filter", "quick", "scale", "json"])]
     again: Option<String>,
-    /// Rounds in which the contestants take turns, instead of some for each workload
+    /// Rounds in which the contestants take turns, instead of the number of each workload
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Where the raw results go; by default ../results/book.json for a whole run of full size, and the system's folder for
-    /// temporary files otherwise
+    /// The file of the raw results; by default ../results/book.json for a whole run of full size, and a file in the
+    /// system's folder for temporary files otherwise
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
 }
@@ -73,7 +73,7 @@ struct Run {
 enum Other {
     /// Make the blocks of ../../BENCHMARKS.md, the tables in ../results and the plots in ../../docs/plots from the raw results
     Publish {
-        /// Only say whether that would change anything
+        /// Change nothing, and fail if that would change anything
         #[arg(long)]
         check: bool,
     },
@@ -106,13 +106,13 @@ fn run(options: &Run) -> Result<(), Box<dyn Error>> {
         contests.retain(rounds::Contest::is_whole);
     }
     if contests.is_empty() {
-        return Err("no workload, no case and no contestant is called so, or has that in its name".into());
+        return Err("no workload, no case and no contestant has that name, or has it in its name".into());
     }
     let path = options.json.clone().unwrap_or_else(|| match options.again {
         Some(_) => published(),
         None => default_path(scale, filter),
     });
-    // Before the figures: a file that cannot be written should not cost a run.
+    // The file is opened before the figures are taken: a file that cannot be written should not cost a run.
     std::fs::OpenOptions::new()
         .append(true)
         .create(true)
@@ -140,7 +140,7 @@ fn run(options: &Run) -> Result<(), Box<dyn Error>> {
     if failures.is_empty() { Ok(()) } else { Err(format!("failed:\n{}", failures.join("\n")).into()) }
 }
 
-/// Only a whole run of full size writes to where the published results are.
+/// The file of the results: only a whole run of full size writes to that of the published results.
 fn default_path(scale: Scale, filter: &str) -> PathBuf {
     if scale == Scale::Full && filter.is_empty() {
         published()

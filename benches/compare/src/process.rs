@@ -1,4 +1,4 @@
-//! What the operating system knows of this process.
+//! Figures of this process from the operating system.
 
 use std::fs;
 use std::time::Duration;
@@ -8,7 +8,7 @@ pub(crate) fn resident() -> Option<u64> {
     status_bytes("VmRSS:")
 }
 
-/// The most memory that ever was resident, in bytes.
+/// The largest resident memory so far, in bytes.
 pub(crate) fn peak_resident() -> Option<u64> {
     status_bytes("VmHWM:")
 }
@@ -22,7 +22,7 @@ fn field(status: &str, key: &str) -> Option<u64> {
     line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// How often the threads other than the main one have gone to sleep.
+/// The number of times that the threads other than the main one have gone to sleep.
 pub(crate) fn sleeps_of_other_threads() -> Option<u64> {
     let main = std::process::id().to_string();
     let mut sleeps = 0;
@@ -44,7 +44,7 @@ pub(crate) fn cpu_time() -> Option<Duration> {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()
 }
 
-/// Elsewhere it is not measured.
+/// Other systems: not measured.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn cpu_time() -> Option<Duration> {
     None

@@ -1,4 +1,4 @@
-//! The raw results: what a run writes, and all that the tables and plots are made of.
+//! The raw results: a run writes them, and all tables and plots are made from them.
 
 use crate::case::Case;
 use serde::{Deserialize, Serialize};
@@ -13,33 +13,33 @@ use std::{fs, io};
 pub(crate) struct Results {
     /// Processor, kernel, toolchain, commit.
     pub(crate) machine: Value,
-    /// Of the other crates, of the JVM and the like.
+    /// The versions of the other crates, of the JVM and the like.
     pub(crate) versions: BTreeMap<String, String>,
     /// `full`, or sizes too small to mean anything.
     pub(crate) scale: String,
-    /// How long it took.
+    /// The duration of the run.
     pub(crate) seconds: u64,
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// What one workload came to in one of its cases.
+/// The results of one workload in one of its cases.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) workload: String,
-    /// What is done, and which figure is taken.
+    /// The operation, and the figure that is taken.
     pub(crate) what: String,
     pub(crate) case: Case,
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Row>,
-    /// The commit that it was measured at, if not with the whole run.
+    /// The commit at which the workload was measured, if not with the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) commit: Option<String>,
 }
 
-/// A figure that each contestant is asked for.
+/// A figure that is taken of each contestant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Column {
-    /// In [`Row::numbers`].
+    /// The key in [`Row::numbers`].
     pub(crate) key: String,
     pub(crate) heading: String,
     pub(crate) unit: String,
@@ -49,18 +49,18 @@ pub(crate) struct Column {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) contestant: String,
-    /// Which clock is read inside the timed region, and how often.
+    /// The clock that is read inside the timed region, and how often.
     pub(crate) clock: String,
     pub(crate) is_ours: bool,
-    /// Why there are no figures, or fewer than rounds.
+    /// The reason why there are no figures, or fewer than rounds.
     pub(crate) note: Option<String>,
-    /// One a round, by column.
+    /// Figures by column, one for each round.
     pub(crate) numbers: BTreeMap<String, Vec<f64>>,
-    /// One a round: figures by part of the time, or by quantile.
+    /// Figures by part of the time or by quantile, one list for each round.
     pub(crate) series: BTreeMap<String, Vec<Vec<f64>>>,
 }
 
-/// What one turn of a contestant found. Foreign programs print it too.
+/// The figures of one turn of a contestant. Foreign programs print them too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) numbers: BTreeMap<String, f64>,
@@ -98,7 +98,7 @@ impl Row {
         }
     }
 
-    /// The figures of a column, one a round.
+    /// The figures of a column, one for each round.
     pub(crate) fn samples(&self, key: &str) -> Option<Samples> {
         let samples = self.numbers.get(key)?;
         (!samples.is_empty()).then(|| Samples::new(samples))
@@ -111,7 +111,7 @@ impl Results {
         Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?)
     }
 
-    /// These results, with what a later run has measured in place of what they had of it.
+    /// These results, in which the results of a later run replace those of the same workloads and cases.
     pub(crate) fn updated_by(mut self, later: Self) -> Self {
         let commit = later.machine["commit"].as_str().map(str::to_owned);
         self.versions.extend(later.versions);
@@ -134,12 +134,12 @@ impl Results {
     }
 }
 
-/// Figures of one contestant, one a round; at least one.
+/// The figures of one contestant, one for each round; at least one.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples(Vec<f64>);
 
 impl Samples {
-    /// Figures further apart than this part of their median are called disturbed.
+    /// If the figures are further apart than this part of their median, they are called disturbed.
     pub(crate) const MOST_SPREAD: f64 = 0.25;
 
     pub(crate) fn new(samples: &[f64]) -> Self {

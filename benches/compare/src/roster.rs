@@ -1,6 +1,6 @@
-//! The contestants of each workload: workloads that ask for the same abilities have the same entrants.
+//! The contestants of each workload: workloads that need the same abilities have the same entrants.
 
-/// What the lists below are made of.
+/// The names in the lists below.
 pub(crate) mod names {
     pub(crate) use crate::baselines::{LazyHeap, Locked, ShardedWheel, Tree};
     pub(crate) use crate::common::{OwnNow, ThroughHandle, ThroughProducer};
@@ -16,7 +16,7 @@ macro_rules! entrants {
     };
 }
 
-/// Those whose timers are scheduled and cancelled, and stay pending: nothing has to happen when one fires.
+/// Contestants whose timers are scheduled and cancelled, and stay pending. No action is needed when a timer fires.
 macro_rules! schedule_and_cancel {
     ($turn:ident) => {{
         use $crate::roster::names::*;
@@ -42,7 +42,8 @@ macro_rules! schedule_and_cancel {
     }};
 }
 
-/// Those that call a handler with what fires. `$pingora` is the entrant whose timers may be early, where that is no failure.
+/// Contestants that call a handler for each timer that fires. `$pingora` is the entrant whose timers may be early, for
+/// workloads in which that is not a failure.
 macro_rules! fire {
     ($turn:ident) => {
         $crate::roster::fire!($turn, $crate::roster::entrants![$turn: Tasks<PingoraSleeps>])
@@ -74,7 +75,8 @@ macro_rules! fire {
     }};
 }
 
-/// Those with a timer for each connection, in the loops of a server that reads the clock each time and of one that does not.
+/// Contestants with a timer for each connection, in the loop of a server that reads the clock each time, and in the
+/// loop of one that does not.
 macro_rules! rearm {
     ($turn:ident) => {{
         use $crate::roster::names::*;
@@ -105,7 +107,7 @@ macro_rules! rearm {
     }};
 }
 
-/// Those whose pending timers can be moved.
+/// Contestants whose pending timers can be moved.
 macro_rules! refresh {
     ($turn:ident) => {{
         use $crate::roster::names::*;

@@ -1,4 +1,4 @@
-//! The rounds: in each, all contestants take their turns, so that noise hits all alike.
+//! The rounds: in each, all contestants take their turns, so that noise affects all of them alike.
 
 use crate::case::Case;
 use crate::results::{Outcome, Row};
@@ -6,7 +6,7 @@ use crate::turn::{self, Ending};
 use crate::workload::{Entrant, Scale, Turn, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// One workload in one case, and how far it has come.
+/// One workload in one case, with its progress.
 pub(crate) struct Contest {
     scale: Scale,
     rounds: usize,
@@ -17,8 +17,8 @@ pub(crate) struct Contest {
     pub(crate) outcome: Outcome,
 }
 
-/// What is to be measured: the workloads, cases or contestants called `filter`, or, if nothing is called so, those whose
-/// names contain it; in so many `rounds` or as many as the workloads have.
+/// Selects the workloads, cases or contestants with the name `filter`; if there is none, those whose names contain it.
+/// Each runs for `rounds` rounds, or for as many as the workload has.
 pub(crate) fn select(
     workloads: &[Workload],
     scale: Scale,
@@ -86,7 +86,7 @@ impl Contest {
         self.rounds * self.entrants.len()
     }
 
-    /// One more figure for each row. Each round begins with another contestant. Returns what went wrong.
+    /// Plays one round: one more figure for each row. Each round begins with another contestant. Returns the failures.
     fn play(&mut self, round: usize, progress: &ProgressBar) -> Vec<String> {
         let mut failures = Vec::new();
         for turn in 0..self.entrants.len() {
@@ -118,10 +118,10 @@ fn take(entrant: &Entrant, workload: &str, case: &Case, scale: Scale) -> Ending 
     }
 }
 
-/// Plays all rounds of all contests, the first round of each first. Returns what went wrong.
+/// Plays all rounds of all contests, the first round of each first. Returns the failures.
 pub(crate) fn run(contests: &mut [Contest]) -> Vec<String> {
     let turns: usize = contests.iter().map(Contest::turns).sum();
-    // Drawn between turns only: a thread of its own would run beside the contestants.
+    // The bar is drawn only between turns: a thread of its own would run beside the contestants.
     let progress = ProgressBar::new(turns as u64).with_style(style());
     let rounds = contests.iter().map(|contest| contest.rounds).max().unwrap_or(0);
     let mut failures = Vec::new();

@@ -1,7 +1,7 @@
-//! One turn of one contestant, in a process of its own: threads, memory and CPU time of others have no part in it.
+//! One turn of one contestant, in a process of its own: threads, memory and CPU time of other contestants do not count.
 //!
-//! The process gets the workload, the contestant's name and the case as JSON, and prints its [`Figures`] as JSON. What it
-//! finds wrong it says on standard error, and fails.
+//! The process gets the workload, the contestant's name and the case as JSON, and prints its [`Figures`] as JSON. If a
+//! check fails, the process prints the reason on standard error, and fails.
 
 use crate::case::Case;
 use crate::foreign::Program;
@@ -16,19 +16,19 @@ use std::time::{Duration, Instant};
 /// The first argument of a process that is to take a turn.
 pub(crate) const COMMAND: &str = "turn";
 
-/// How a turn ended.
+/// The ending of a turn.
 pub(crate) enum Ending {
     Figures(Figures),
     Cannot(String),
     Failed(String),
 }
 
-/// The status with which a program says that it cannot do what it was asked for.
+/// The exit status of a program that cannot do what it was asked for.
 const CANNOT: i32 = 3;
-/// A process that takes longer hangs.
+/// The time after which a process counts as hanging.
 const LONGEST: Duration = Duration::from_secs(180);
 
-/// Has this program take the turn.
+/// Starts this program again to take the turn.
 pub(crate) fn here(workload: &str, contestant: &str, case: &Case) -> Ending {
     match std::env::current_exe() {
         Ok(program) => run(Command::new(program), workload, contestant, case),
@@ -64,7 +64,7 @@ fn try_run(
     command.args([COMMAND, workload, contestant, &serde_json::to_string(case)?]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let status = wait(&mut child)?;
-    // It has ended, and said less than a pipe holds.
+    // The process has ended, and its output fits into a pipe.
     let mut texts = [String::new(), String::new()];
     child.stdout.take().ok_or("no output")?.read_to_string(&mut texts[0])?;
     child.stderr.take().ok_or("no errors")?.read_to_string(&mut texts[1])?;
@@ -87,7 +87,7 @@ fn wait(child: &mut Child) -> Result<ExitStatus, Box<dyn Error>> {
     }
 }
 
-/// Ends the process, as one that cannot do what it was asked for.
+/// Ends the process with the status for a program that cannot do what it was asked for.
 pub(crate) fn cannot(why: &str) -> ! {
     eprintln!("{why}");
     process::exit(CANNOT)

@@ -1,4 +1,4 @@
-//! Workloads, their cases and their contestants.
+//! Workloads, their cases, and the contestants that take part.
 
 use crate::case::Case;
 use crate::contestants::{Contestant, Reads};
@@ -6,14 +6,14 @@ use crate::foreign::Program;
 use crate::results::{Column, Figures};
 use clap::ValueEnum;
 
-/// How much is measured.
+/// The size of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scale {
-    /// What is published
+    /// Sizes of the published results
     Full,
-    /// A few minutes: that it works, and a first impression
+    /// A few minutes: shows that the book works, and gives a first impression
     Quick,
-    /// Seconds: that it runs at all
+    /// Seconds: shows that the book runs at all
     Smoke,
 }
 
@@ -39,16 +39,16 @@ pub(crate) enum Family {
     Memory,
     Tasks,
     Structures,
-    /// Workloads of old results that the book has no more.
+    /// Workloads of old results that the book no longer has.
     Former,
 }
 
 impl Family {
-    /// In the order of the page.
+    /// All families, in the order of the page.
     pub(crate) const ALL: [Self; 6] =
         [Self::Arming, Self::Firing, Self::Memory, Self::Tasks, Self::Structures, Self::Former];
 
-    /// The file's name, in the folder of the results.
+    /// The name of the file, in the folder of the results.
     pub(crate) fn file(self) -> &'static str {
         match self {
             Self::Arming => "arming.md",
@@ -72,19 +72,19 @@ impl Family {
     }
 }
 
-/// The same work for all its entrants.
+/// A workload: the same operations for all its entrants.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// What is done, and which figure is taken.
+    /// The operation, and the figure that is taken.
     pub(crate) what: &'static str,
     pub(crate) family: Family,
-    /// What is checked, and what to know of the contestants: Markdown, above the tables.
+    /// The checks, and notes on the contestants: Markdown, above the tables.
     pub(crate) about: &'static str,
-    /// What limits the figures: Markdown, below the tables, with places for figures (`publish::text`).
+    /// The limits of the figures: Markdown, below the tables, with places for figures (`publish::text`).
     pub(crate) reading: &'static str,
     pub(crate) cases: fn(Scale) -> Vec<Case>,
     pub(crate) columns: fn(&Case) -> Vec<Column>,
-    /// Rounds in which the entrants take turns.
+    /// The number of rounds in which the entrants take turns.
     pub(crate) rounds: fn(Scale, &Case) -> usize,
     pub(crate) entrants: fn() -> Vec<Entrant>,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Workload {
 /// A contestant in a workload.
 pub(crate) struct Entrant {
     pub(crate) name: String,
-    /// Which clock is read inside the timed region, and how often.
+    /// The clock that is read inside the timed region, and how often.
     pub(crate) clock: String,
     pub(crate) is_ours: bool,
     pub(crate) turn: Turn,
@@ -100,10 +100,10 @@ pub(crate) struct Entrant {
 
 /// How a contestant takes a turn, always in a process of its own.
 pub(crate) enum Turn {
-    /// This program, started again. It checks its own result, and panics.
+    /// This program, started again. It checks its own result, and panics if a check fails.
     Here(fn(&Case) -> Figures),
     Foreign(&'static Program),
-    /// Why it cannot.
+    /// The contestant cannot take part, for this reason.
     Never(&'static str),
 }
 
@@ -113,7 +113,7 @@ impl Entrant {
         Self { name: C::NAME.to_owned(), clock: C::READS.to_string(), is_ours: C::IS_OURS, turn }
     }
 
-    /// One that only this workload knows.
+    /// An entrant of this workload only.
     pub(crate) fn here(name: &str, is_ours: bool, turn: fn(&Case) -> Figures) -> Self {
         Self { name: name.to_owned(), clock: String::new(), is_ours, turn: Turn::Here(turn) }
     }

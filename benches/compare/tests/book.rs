@@ -1,4 +1,4 @@
-//! The whole book at a tiny size: every contestant in every workload, each in its process.
+//! Runs the whole book at a tiny size: every contestant in every workload, each in its process.
 
 use serde_json::Value;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-// What a call costs each thread, from one thread and from two at once: pairs of schedule and cancel, and of arm and disarm, each
-// way of delivery. Two threads need two cores, and a machine that does nothing else.
+// The cost of calls, for one thread and for each of two threads at once: pairs of schedule and cancel, and of arm and
+// disarm, with each way of delivery. Two threads need two cores, and a machine that does nothing else.
 
 #include <pthread.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static void must(tb_status status) {
     }
 }
 
-// The thread's own time, so that other programs on the machine count less.
+// CPU time of this thread, so that other programs on the machine count less.
 static double now_ns(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -61,7 +61,7 @@ static double arm_at_and_disarm(tb_engine *engine, tb_timer *timer) {
     return (now_ns() - begin) / PAIRS;
 }
 
-// What one thread measures, the least of all rounds.
+// The figures of one thread, each the least of all rounds.
 struct worker {
     tb_engine *engine;
     pthread_barrier_t *start;

@@ -1,5 +1,5 @@
-// An echo server on epoll that closes idle connections. One thread: what is due comes through a descriptor in the same epoll
-// set as the sockets.
+// An echo server on epoll that closes idle connections. It has one thread: expired timeouts come through a descriptor
+// in the same epoll set as the sockets.
 //
 //   cargo build --release -p tourbillon-c
 //   cd crates/c
@@ -22,9 +22,9 @@
 
 struct connection {
     int socket;
-    tb_timer *timer;         // Armed anew whenever bytes come or go.
-    size_t begin, end;       // What is to be sent.
-    struct connection *next; // Of those that were closed in this turn.
+    tb_timer *timer;         // Armed anew after each read and write.
+    size_t begin, end;       // The bytes that are to be sent.
+    struct connection *next; // The next connection that was closed in this turn.
     int is_closed;
     char buffer[BUFFER];
 };
@@ -33,7 +33,7 @@ struct server {
     int epoll, listener, event_fd;
     uint64_t idle_ns;
     tb_engine *engine;
-    // Freed at the end of the turn: its batches of events may still name them.
+    // Connections that are freed at the end of the turn: its batches of events may still refer to them.
     struct connection *closed;
     unsigned long accepted, bytes, closed_idle, closed_by_peer;
 };
@@ -77,7 +77,7 @@ static void accept_all(struct server *server) {
     for (;;) {
         int socket = accept4(server->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (socket < 0) {
-            return; // None is left, or the system has no room now: the listener stays readable.
+            return; // No connection is left, or no resources are: then the listener stays readable.
         }
         struct connection *connection = calloc(1, sizeof *connection);
         if (connection == NULL) {
@@ -91,7 +91,7 @@ static void accept_all(struct server *server) {
     }
 }
 
-// Sends what it holds, then reads. While something is unsent, nothing is read.
+// Sends the bytes in the buffer, then reads. While bytes are unsent, it does not read.
 static void serve(struct server *server, struct connection *connection) {
     ssize_t moved;
     if (connection->begin == connection->end) {
@@ -149,7 +149,7 @@ static void turn(struct server *server) {
             serve(server, ready[i].data.ptr);
         }
     }
-    // Last, so that a connection that has just talked is not closed.
+    // Expired timeouts come last, so that a connection that has just sent something is not closed.
     if (is_due) {
         close_idle_ones(server);
     }
@@ -187,7 +187,7 @@ int main(int argc, char **argv) {
     tb_options options = TB_OPTIONS_INIT;
     options.delivery = TB_POLLED;
     options.shards = 1;
-    // The engine's threads have the mask of the thread that makes it: signals come to this one.
+    // The engine's threads have the mask of the thread that creates the engine: only this thread gets signals.
     sigset_t signals, before;
     sigfillset(&signals);
     pthread_sigmask(SIG_BLOCK, &signals, &before);

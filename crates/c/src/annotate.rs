@@ -1,17 +1,18 @@
-//! What ThreadSanitizer is to know.
+//! Annotations that tell ThreadSanitizer of hand-overs.
 //!
-//! A program that is built with `-fsanitize=thread` has its own memory accesses watched, and not the atomics of this library. So
-//! the sanitizer sees one thread write what `user` points to and another read it, and nothing in between. With `TB_TSAN` the
-//! header gives the two functions of the sanitizer to the library. From then on each hand-over is a release of the sanitizer's
-//! before the call that schedules, and an acquire before the callback or after the poll.
+//! In a program that is built with `-fsanitize=thread`, the sanitizer watches the memory accesses of the program, and
+//! not the atomics of this library. So the sanitizer sees one thread write to the memory behind `user` and another
+//! thread read it, and no synchronisation between the two. With `TB_TSAN` the header hands two functions of the
+//! sanitizer to the library. From then on the library calls the sanitizer's release before each call that schedules,
+//! and its acquire before each callback and after each poll.
 //!
-//! The header adds the releases to the four calls that have to be fast, so that programs without a sanitizer pay nothing for
-//! them. The other calls look here each time.
+//! The header itself adds the releases to the four calls that have to be fast, so that programs without a sanitizer pay
+//! nothing for them. The other calls check each time whether there are functions to call.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
-/// A function of the sanitizer's.
+/// A function of ThreadSanitizer.
 pub type tb_annotation = Option<unsafe extern "C" fn(address: *mut c_void)>;
 
 type Annotation = unsafe extern "C" fn(address: *mut c_void);
@@ -25,11 +26,11 @@ static ANNOTATIONS: OnceLock<Annotations> = OnceLock::new();
 
 const PLACES: usize = 4_096;
 
-/// What stands for a `user`: an address that the sanitizer can look at, since a `user` may be a number.
+/// Stand-ins for each `user`: addresses that the sanitizer may access, since a `user` may be a number.
 static USERS: [u8; PLACES] = [0; PLACES];
-/// What stands for all one-shots that were moved: a move names no `user`.
+/// The stand-in for all one-shots that were moved: a move names no `user`.
 static MOVED: u8 = 0;
-/// What stands for all callbacks that have returned: a wait for one names no `user`.
+/// The stand-in for all callbacks that have returned: a wait for a callback names no `user`.
 static RETURNED: u8 = 0;
 
 fn place_of(user: *mut c_void) -> *const u8 {
@@ -39,7 +40,7 @@ fn place_of(user: *mut c_void) -> *const u8 {
 
 fn acquire(place: *const u8) {
     if let Some(annotations) = ANNOTATIONS.get() {
-        // SAFETY: the contract of `tb_annotate_with`; the sanitizer does not write there.
+        // SAFETY: the contract of `tb_annotate_with`; the sanitizer does not write to the address.
         unsafe { (annotations.acquire)(place.cast_mut().cast()) };
     }
 }
@@ -51,38 +52,38 @@ fn release(place: *const u8) {
     }
 }
 
-/// `user` goes to whichever thread fires.
+/// Annotates that the next call hands `user` over to the thread that fires.
 pub(crate) fn handed_over(user: *mut c_void) {
     release(place_of(user));
 }
 
-/// `user` was handed over, and has arrived at this thread.
+/// Annotates that `user` was handed over and has arrived at this thread.
 pub(crate) fn arrived(user: *mut c_void) {
     acquire(place_of(user));
     acquire(&raw const MOVED);
 }
 
-/// A one-shot was moved.
+/// Annotates that the next call moves a one-shot.
 pub(crate) fn moved() {
     release(&raw const MOVED);
 }
 
-/// A callback has returned.
+/// Annotates that a callback has returned.
 pub(crate) fn callback_returned() {
     release(&raw const RETURNED);
 }
 
-/// Callbacks were waited for.
+/// Annotates that this thread has waited for callbacks.
 pub(crate) fn waited_for_callbacks() {
     acquire(&raw const RETURNED);
 }
 
-/// Used by this header under ThreadSanitizer, with `TB_TSAN`: the functions that the library annotates hand-overs with. The
-/// first call of a process counts.
+/// Gives the library the functions by which it annotates hand-overs. This header calls it under ThreadSanitizer, with
+/// `TB_TSAN`. The first call of a process counts.
 ///
 /// # Safety
 ///
-/// The [contract](crate#contract): they may be called with any address, on any thread.
+/// The [contract](crate#contract): the functions may be called with any address, on any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tb_annotate_with(acquire: tb_annotation, release: tb_annotation) {
     if let (Some(acquire), Some(release)) = (acquire, release) {
@@ -90,7 +91,7 @@ pub unsafe extern "C" fn tb_annotate_with(acquire: tb_annotation, release: tb_an
     }
 }
 
-/// Used by this header under ThreadSanitizer, with `TB_TSAN`: annotates that `user` is handed over by the call that follows.
+/// Annotates that the call that follows hands `user` over. This header calls it under ThreadSanitizer, with `TB_TSAN`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tb_hand_over(user: *mut c_void) {
     handed_over(user);

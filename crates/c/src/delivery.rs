@@ -1,4 +1,4 @@
-//! What becomes of a timer that is due: a call, or an event to be polled.
+//! The delivery of a due timer: a callback, or an event to be polled.
 
 use crate::annotate;
 use crate::events::{Entry, Events};
@@ -11,35 +11,37 @@ use std::time::Duration;
 use tourbillon::task::Moment;
 use tourbillon::{TimerId, Timestamp};
 
-/// What is called when a timer is due: with the `user` that it was given, and an event that lives as long as the call.
+/// The function that is called when a timer is due, with the timer's `user` and an event that lives as long as the
+/// call.
 pub type tb_callback = Option<unsafe extern "C" fn(user: *mut c_void, event: *const tb_event)>;
 
-/// A timer that is due. Events lie in the caller's arrays, so this struct keeps its size: what later versions add takes the
-/// place of reserved words.
+/// A timer that is due. Events lie in the caller's arrays, so this struct keeps its size: fields of later versions take
+/// the place of reserved words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tb_event {
-    /// What was given with it. The library does not call it for polled events; the polling thread may.
+    /// The callback that was given with the timer. The library does not call it for polled events; the polling thread
+    /// may.
     pub callback: tb_callback,
-    /// What was given with it.
+    /// The `user` that was given with the timer.
     pub user: *mut c_void,
-    /// Of a one-shot, the id that `tb_schedule` gave. 0 of what has a handle or a key.
+    /// For a one-shot, the id from `tb_schedule`. 0 for a timer or task with a handle, and for a one-shot with a key.
     pub id: u64,
-    /// The moment that it was for, on the engine's clock.
+    /// The deadline, on the engine's clock.
     pub deadline_ns: u64,
-    /// How long after that the callback began, or the event was polled.
+    /// The time from the deadline to the start of the callback, or to the poll.
     pub lateness_ns: u64,
-    /// The instants of a periodic task that it stands for: more than 1 when some were missed, or not polled in time. Of
-    /// everything else 1.
+    /// The number of instants of a periodic task that this event stands for: more than 1 if instants were missed, or
+    /// were not polled in time. 1 for everything else.
     pub count: u64,
-    /// The key of a one-shot that was scheduled by one; otherwise NULL. It lives as long as the call that shows the event. In a
-    /// polled event it lives until the thread that polled it calls `tb_poll` again, for whichever engine.
+    /// The key of a one-shot that was scheduled by key; otherwise NULL. In a callback the key lives as long as the
+    /// call. In a polled event it lives until the thread that polled it calls `tb_poll` again, for any engine.
     pub key: *const c_char,
-    /// 0. Later versions may give a meaning to them, in which 0 says nothing.
+    /// All 0. Later versions may give the words a meaning, in which 0 means "not given".
     pub reserved: [u64; 5],
 }
 
-/// A callback and what it gets.
+/// A callback and its `user`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) callback: tb_callback,
@@ -66,7 +68,7 @@ impl Target {
     pub(crate) fn call(self, event: &tb_event) {
         if let Some(callback) = self.callback {
             annotate::arrived(self.user);
-            // SAFETY: the contract: it is a callback, and the event lives as long as the call.
+            // SAFETY: the contract: the pointer is a callback, and the event lives as long as the call.
             unsafe { callback(self.user, event) };
             annotate::callback_returned();
         }
@@ -83,17 +85,17 @@ pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// An engine's way with what is due.
+/// How an engine delivers due timers.
 #[derive(Clone, Debug)]
 pub(crate) enum Delivery {
-    /// The callback, on the thread where the engine is.
+    /// Calls the callback on the thread of the engine that fires.
     Call,
-    /// An entry of this queue.
+    /// Pushes an entry into this queue.
     Queue(Arc<Events>),
 }
 
 impl Delivery {
-    /// A target, if it is one for this engine.
+    /// The target of a timer. Fails if the engine calls back and the callback is null.
     pub(crate) fn target(&self, callback: tb_callback, user: *mut c_void) -> Result<Target, Failure> {
         match self {
             Self::Call if callback.is_none() => Err(Failure::null("callback")),
@@ -109,11 +111,12 @@ impl Delivery {
     }
 }
 
-/// A queue that outlives its holders, without a count of references: each one-shot would write to it, from all threads.
+/// A queue that outlives the holder of this value. It takes no reference count: each one-shot would write to the count,
+/// from all threads.
 #[derive(Clone, Copy)]
 struct Lent(NonNull<Events>);
 
-// SAFETY: it is a reference to what is `Sync`.
+// SAFETY: a `Lent` is a shared reference, and `Events` is `Sync`.
 unsafe impl Send for Lent {}
 
 impl Lent {
@@ -121,13 +124,13 @@ impl Lent {
     ///
     /// The engine of this queue has not been freed.
     unsafe fn push(self, entry: Entry) {
-        // SAFETY: the engine has the queue.
+        // SAFETY: the engine owns the queue, and was not freed.
         unsafe { self.0.as_ref() }.push(entry);
     }
 }
 
 thread_local! {
-    /// The target of the one-shot that this thread has just got back.
+    /// The target of the one-shot that was just returned to this thread.
     static RETURNED: Cell<Option<Target>> = const { Cell::new(None) };
 }
 
@@ -142,27 +145,28 @@ pub(crate) fn one_shot(
         (Some(moment), None) => target.call(&tb_event { id: id_of(moment.id), ..target.event_of(moment) }),
         (Some(&Moment { id, deadline, .. }), Some(queue)) => {
             let entry = Entry::Shot { target, id: id_of(id), deadline };
-            // SAFETY: freeing an engine shuts it down first, and that waits for what it fires: on an engine that is polled
-            // nothing of C's runs in there, so the call that frees is not made from within.
+            // SAFETY: `tb_engine_free` shuts the engine down first, and the shutdown waits for timers that are being
+            // fired. On an engine that is polled no code of the program runs within that firing, so no call that frees
+            // the engine comes from there.
             unsafe { queue.push(entry) };
         }
     }
 }
 
-/// The target of a one-shot that came back; none of another closure.
+/// The target of a one-shot whose closure a shutdown returned; `None` for any other closure.
 pub(crate) fn returned(call: impl FnOnce()) -> Option<Target> {
     RETURNED.set(None);
     call();
     RETURNED.take()
 }
 
-/// An id as C has it: never 0.
+/// The id that C gets for a timer: never 0.
 pub(crate) fn id_of(timer: TimerId) -> u64 {
     // No slot has the last index, so this does not wrap.
     timer.to_bits() + 1
 }
 
-/// The timer of an id; `None` of 0.
+/// The timer of an id from C; `None` for 0.
 pub(crate) fn timer_of(id: u64) -> Option<TimerId> {
     Some(TimerId::from_bits(id.checked_sub(1)?))
 }

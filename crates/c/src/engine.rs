@@ -1,4 +1,4 @@
-//! Engines: made, driven, shut down and freed.
+//! Engines: creating, advancing, shutting down and freeing them.
 
 use crate::annotate;
 use crate::delivery::{Delivery, Target, id_of, returned, tb_callback, tb_event};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tourbillon::Unfired;
 use tourbillon::task::{DrivenTasks, TaskEngine, Tasks};
 
-/// An engine: its wheels, its threads, and what is scheduled on them.
+/// An engine: its wheels, its threads, and everything scheduled on them.
 #[derive(Debug)]
 pub struct tb_engine {
     tasks: Tasks,
@@ -21,7 +21,7 @@ pub struct tb_engine {
     owner: Owner,
 }
 
-/// The one-shots that a shutdown gives back.
+/// The one-shots that a shutdown returns.
 struct Returned {
     by_id: Vec<tb_event>,
     by_key: Vec<Unkeyed>,
@@ -32,16 +32,16 @@ impl Returned {
         self.by_id.len() + self.by_key.len()
     }
 
-    /// The events; those of keys are shown while their keys live.
+    /// All events. The keys of keyed events live as long as this value.
     fn events(&self) -> impl Iterator<Item = &tb_event> {
         self.by_id.iter().chain(self.by_key.iter().map(|(event, _)| event))
     }
 }
 
-/// What has the engine run.
+/// The owner of the engine, which makes it run.
 #[derive(Debug)]
 enum Owner {
-    /// Its own threads, until this is dropped.
+    /// The engine's own threads, until this value is dropped.
     Threads(#[expect(dead_code, reason = "only to be dropped")] TaskEngine),
     /// `tb_engine_advance`.
     Driven(Mutex<Driver>),
@@ -49,16 +49,17 @@ enum Owner {
 
 struct Driver(DrivenTasks);
 
-/// What became of what was to be cancelled.
+/// The outcome of a cancel, a disarm or a stop.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum tb_outcome {
-    /// It was pending: its callback has not begun and does not, and no event of it is polled.
+    /// The one-shot, timer or task was pending: its callback has not begun and will not begin, and no event of it is
+    /// polled.
     TB_CANCELLED = 1,
-    /// Its callback has begun and may not have returned. Never where events are polled.
+    /// Its callback has begun and may not have returned. An engine whose events are polled never returns this.
     TB_RUNNING = 2,
-    /// It was not pending. Of a one-shot: it has fired, or was cancelled before; where events are polled its event was polled,
-    /// or will be. Of a timer or a task: it was at rest or had ended, and no callback of it runs.
+    /// Nothing was pending. A one-shot has fired, or was cancelled before; on an engine whose events are polled, its
+    /// event was polled or will be. A timer or a task was at rest or had ended, and no callback of it runs.
     TB_GONE = 3,
 }
 
@@ -89,17 +90,17 @@ impl tb_engine {
         self.delivery.events().ok_or_else(none)
     }
 
-    /// Ends it: what one-shots would have had that have not fired.
+    /// Shuts the engine down. Returns the events of the one-shots that had not fired.
     fn shut_down(&self) -> Returned {
         let event = |Unfired { id, deadline, payload }| {
             Some(returned(payload)?.event(id_of(id), deadline, Duration::ZERO, 1))
         };
         let by_id = self.tasks.shutdown().into_iter().filter_map(event).collect();
-        // The engine refuses by now, so that a schedule by key either was before this, or is refused.
+        // The engine refuses by now: a schedule by key either came before this call, or is refused.
         Returned { by_id, by_key: self.keys.close() }
     }
 
-    /// The driver, unless it is at work.
+    /// The driver of a driven engine; `None` for an engine with threads. Fails if another call is advancing the engine.
     fn driver(&self) -> Result<Option<MutexGuard<'_, Driver>>, Failure> {
         let Owner::Driven(driver) = &self.owner else { return Ok(None) };
         match driver.try_lock() {
@@ -116,7 +117,7 @@ impl Drop for tb_engine {
     fn drop(&mut self) {
         drop(self.shut_down());
         if let Some(events) = self.delivery.events() {
-            events.clear();
+            events.drop_all();
         }
     }
 }
@@ -156,7 +157,8 @@ unsafe fn create(options: *const tb_options, engine: *mut *mut tb_engine, is_dri
     })
 }
 
-/// Makes an engine and starts its threads, which have the calling thread's signal mask. NULL for all defaults.
+/// Creates an engine and starts its threads, which get the calling thread's signal mask. With NULL options every option
+/// has its default.
 ///
 /// # Safety
 ///
@@ -170,8 +172,8 @@ pub unsafe extern "C" fn tb_engine_create(
     unsafe { create(options, engine, false) }
 }
 
-/// Makes an engine without threads on a clock of its own, which begins at 0 and moves with `tb_engine_advance`: for tests.
-/// Callbacks run in that call.
+/// Creates an engine without threads, for tests. Its clock starts at 0 and moves with `tb_engine_advance`. Callbacks
+/// run within that call.
 ///
 /// # Safety
 ///
@@ -185,7 +187,7 @@ pub unsafe extern "C" fn tb_engine_create_driven(
     unsafe { create(options, engine, true) }
 }
 
-/// Moves the time of a driven engine on, stopping at each tick at which something is due.
+/// Advances the clock of a driven engine, and stops at each tick at which a timer is due.
 ///
 /// # Safety
 ///
@@ -195,15 +197,16 @@ pub unsafe extern "C" fn tb_engine_advance(engine: *const tb_engine, by_ns: u64)
     guard(|| {
         // SAFETY: the contract.
         let engine = unsafe { handles::lend(engine) }?;
-        let not_driven = || Failure::new(tb_status::TB_WRONG_MODE, "the engine has a clock of the system's");
+        let not_driven =
+            || Failure::new(tb_status::TB_WRONG_MODE, "the engine runs on a clock of the system");
         let mut driver = engine.driver()?.ok_or_else(not_driven)?;
         driver.0.advance(Duration::from_nanos(by_ns));
         Ok(())
     })
 }
 
-/// The present moment on the engine's clock. It counts from one origin for all engines of the process; that of a driven
-/// engine starts at 0.
+/// Reads the engine's clock. The clock has one origin for all engines of the process; the clock of a driven engine
+/// starts at 0.
 ///
 /// # Safety
 ///
@@ -219,11 +222,11 @@ pub unsafe extern "C" fn tb_now(engine: *const tb_engine, now_ns: *mut u64) -> t
     })
 }
 
-/// Ends an engine: refuses what is new, waits for callbacks that run, and gives back each one-shot that has not fired, keyed
-/// ones included, to `unfired`, which is called here with its `user` and an event with its callback. `unfired` may be NULL, and
-/// so may `count`, which gets their number. Timers and tasks are at rest, their handles are to be freed as ever; events that
-/// wait may be polled. A second shutdown waits for the first and gives nothing back. In a callback of this engine nothing is
-/// waited for.
+/// Shuts an engine down: refuses new timers, waits for running callbacks, and returns each one-shot that has not fired,
+/// keyed ones included. For each of them it calls `unfired`, on this thread, with the one-shot's `user` and an event
+/// that has its callback. `unfired` may be NULL. `count` gets the number of these one-shots, and may be NULL. Timers
+/// and tasks are at rest afterwards; their handles are still to be freed. Events that wait may be polled. A second
+/// shutdown waits for the first and returns nothing. In a callback of this engine the shutdown does not wait.
 ///
 /// # Safety
 ///
@@ -248,9 +251,10 @@ pub unsafe extern "C" fn tb_engine_shutdown(
     })
 }
 
-/// Shuts an engine down, if that has not been done, and frees it; events that were not polled are dropped, and its descriptor is
-/// closed once its timers are freed too. Not to be called while another thread uses the engine, nor in a callback of
-/// `tb_engine_advance`. Its timers and tasks may be freed afterwards. In a child process nothing is freed.
+/// Shuts an engine down, if it was not shut down before, and frees it. Events that were not polled are dropped. The
+/// descriptor is closed once the engine's timers are freed too. Must not be called while another thread uses the
+/// engine, nor in a callback of `tb_engine_advance`. Timers and tasks of the engine may be freed afterwards. In a child
+/// process nothing is freed.
 ///
 /// # Safety
 ///

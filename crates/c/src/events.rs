@@ -1,9 +1,9 @@
-//! What is polled: a queue of events, and of things to be looked at.
+//! The queue of events that `tb_poll` takes.
 //!
-//! A one-shot is over when it fires, so its event goes into the queue and comes out of it. A timer and a periodic task live on:
-//! they may be armed, disarmed or freed while their event waits, and then it must not come out any more. So the queue has only
-//! a *look* at them, at most one each, and their own word says whether there is an event in it, as a ticket and a timer's word
-//! do in the engine.
+//! A one-shot has ended when it fires, so the queue holds its event itself. A timer and a periodic task live on: a
+//! program may arm, disarm or free them while their event waits, and then that event must not be polled any more. So
+//! the queue holds only a *check* for each of them, at most one at a time: a request to read the word of the timer or
+//! task. The word says whether there is an event, as a timer's word decides about a ticket in the engine.
 //!
 //! # The word of a timer
 //! ```text
@@ -14,41 +14,47 @@
 //!    ▲    disarm, free      ▼             arm                 │
 //!    └────────────────────────────────────────────────────────┘ disarm, free
 //! ```
-//! *fire* is the handler of the engine's timer, on the shard's thread; *poll* is a `tb_poll`. Arm, disarm and free hold the
-//! timer's lock, so that the engine's timer gets them in the order in which the word does. Fire and poll do not: a shard
-//! never waits for a caller, and an arm that waits for room in a lane does not keep it from making some.
+//! *fire* is the handler of the engine's timer, on the shard's thread; *poll* is a `tb_poll`. Arm, disarm and free
+//! hold the timer's lock, so that the word and the engine's timer take their calls in one order. Fire and poll do not
+//! hold the lock: a shard never waits for a caller, and an arm that waits for room in a lane does not keep the shard
+//! from making room.
 //!
 //! # Invariants
-//! P1. An event is polled only out of `due`, and each leaves it by one CAS: after an arm, a disarm or a free has returned, no
-//!     event of an earlier arming is polled.
-//! P2. A word that is `armed(d)` has an arming of the engine for `d`, or an arm that is about to give it one.
-//! P3. A word that is `due` has a look in the queue, or somebody is about to put it there or has just taken it out.
+//! P1. An event is polled only out of `due`, and each leaves `due` by one CAS: after an arm, a disarm or a free has
+//!     returned, no event of an earlier arming is polled.
+//! P2. If a word is `armed(d)`, the engine's timer is armed for `d`, or an arm is about to arm it for `d`.
+//! P3. If a word is `due`, its check is in the queue, or a thread is about to put the check there or has just taken it
+//!     out.
 //!
 //! # Races and their legal endings
-//! - arm x fire of an earlier deadline: (a) the fire is first: the arm overwrites `due`. (b) The arm is first: the fire finds a
-//!   word whose deadline has not come, and goes; or one that has come, and makes that one due: the fire of its own, which
-//!   follows, finds nothing armed. An arming is polled once.
-//! - disarm x fire: (a) `due` is withdrawn; (b) the fire finds `idle`. The disarm says "cancelled" both times.
-//! - disarm x poll: one CAS wins. (a) The event is withdrawn; (b) it was polled and the disarm says "gone".
-//! - fire x poll of a look that is out: the poll clears `queued` before it reads the word, the fire writes the word before it
-//!   sets `queued`. Either the poll sees `due`, or the fire puts in a look of its own, which may find nothing.
-//! - arm x arm: the one that holds the lock last is in force. Without the lock the word could be one's and the engine's timer the
-//!   other's, whose fire would find a deadline that has not come.
+//! - arm x fire of an earlier deadline: (a) The fire is first: the arm overwrites `due`. (b) The arm is first, and the
+//!   deadline in the word has not come: the fire returns without a change. (c) The arm is first, and its deadline has
+//!   come too: the fire makes the word `due` for that deadline, and the new arming's own fire, which follows, finds
+//!   nothing armed. An arming is polled once.
+//! - disarm x fire: (a) The disarm withdraws `due`. (b) The fire finds `idle`. Both times the disarm returns
+//!   `TB_CANCELLED`.
+//! - disarm x poll: one CAS wins. (a) The event is withdrawn. (b) The event was polled, and the disarm returns
+//!   `TB_GONE`.
+//! - fire x poll of a check that was taken out: the poll clears `queued` before it reads the word, and the fire writes
+//!   the word before it sets `queued`. Either the poll sees `due`, or the fire queues a check of its own, which may
+//!   find nothing.
+//! - arm x arm: the arm that holds the lock last is in force. Without the lock the word could have the deadline of one
+//!   arm and the engine's timer that of the other. The fire would then find a deadline that has not come.
 //!
-//! `tests` goes through all interleavings of two callers, the shard and two polls, and finds an arming lost where the order of
-//! the flag and the word is another, and without the lock.
+//! `tests` explores all interleavings of two callers, the shard and two polls. It finds an arming lost if the order of
+//! flag and word is reversed, and if the lock is missing.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over |
-//! | P2   | arm: the word, then the engine's deadline (a release store) | fire: an acquire fence after the engine has read it | `armed(d)` |
-//! | P3   | fire: `queued` | poll: `queued`       | `due(d)`, where no look is pushed |
+//! | P2   | arm: the word, then the engine's deadline (a release store) | fire: an acquire fence after the engine has read the deadline | `armed(d)` |
+//! | P3   | fire: `queued` | poll: `queued`       | `due(d)`, where no check is pushed |
 //!
 //! # Progress and cost
-//! push and poll are lock-free, O(1) an entry. Nothing bounds the events of one-shots that are not polled.
+//! push and poll are lock-free, O(1) an entry. The number of one-shots' events that wait to be polled is not bounded.
 
 use crate::annotate;
-use crate::bell::Bell;
 use crate::delivery::{Target, nanos, tb_event};
+use crate::notifier::Notifier;
 use crossbeam_queue::SegQueue;
 use std::cell::RefCell;
 use std::ffi::CStr;
@@ -63,16 +69,16 @@ use tourbillon::Timestamp;
 /// The queue of an engine that is polled.
 pub(crate) struct Events {
     queue: SegQueue<Entry>,
-    bell: Bell,
+    notifier: Notifier,
 }
 
 pub(crate) enum Entry {
-    /// The event of a one-shot, which is over.
+    /// The event of a one-shot, which has ended.
     Shot { target: Target, id: u64, deadline: Timestamp },
     /// The event of a one-shot with a key.
     Keyed { target: Target, deadline: Timestamp, key: Arc<CStr> },
-    /// A look at what lives on.
-    Look(Arc<dyn Source>),
+    /// The check of a timer or a task, which lives on.
+    Check(Arc<dyn Source>),
 }
 
 thread_local! {
@@ -80,39 +86,40 @@ thread_local! {
     static POLLED_KEYS: RefCell<Vec<Arc<CStr>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps the key of an event until this thread polls again; false at the very end of a thread, where it has no place any more.
+/// Keeps the key of an event until this thread polls again. Returns false if the thread is ending: its thread-local
+/// storage is gone by then.
 fn keep(key: Arc<CStr>) -> bool {
     POLLED_KEYS.try_with(|keys| keys.borrow_mut().push(key)).is_ok()
 }
 
-/// What may have an event.
+/// A timer or a task that may have an event.
 pub(crate) trait Source: Send + Sync {
-    /// Whether a look at it is in the queue.
+    /// Whether a check of this source is in the queue.
     fn queued(&self) -> &AtomicBool;
 
-    /// Takes its event.
+    /// Takes the event of this source, if it has one.
     fn claim(&self) -> Option<tb_event>;
 }
 
 impl Events {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { queue: SegQueue::new(), bell: Bell::new()? })
+        Ok(Self { queue: SegQueue::new(), notifier: Notifier::new()? })
     }
 
     pub(crate) fn push(&self, entry: Entry) {
         self.queue.push(entry);
-        self.bell.ring();
+        self.notifier.signal();
     }
 
-    /// Has `source` looked at, which has an event by now.
-    pub(crate) fn look_at(&self, source: Arc<dyn Source>) {
+    /// Queues a check of `source`, which has an event by now. Does nothing if a check is in the queue already.
+    pub(crate) fn queue_check(&self, source: Arc<dyn Source>) {
         // Ordering: AcqRel [P3].
         if !source.queued().swap(true, Ordering::AcqRel) {
-            self.push(Entry::Look(source));
+            self.push(Entry::Check(source));
         }
     }
 
-    /// Fills `room` with events; how many there were.
+    /// Fills `room` with events. Returns the number of events.
     pub(crate) fn poll(&self, room: &mut [MaybeUninit<tb_event>], now: Timestamp) -> usize {
         let mut filled = 0;
         let _ = POLLED_KEYS.try_with(|keys| keys.borrow_mut().clear());
@@ -127,19 +134,20 @@ impl Events {
             }
         }
         if self.queue.is_empty() {
-            self.bell.hush(|| self.queue.is_empty());
+            self.notifier.clear(|| self.queue.is_empty());
         }
         filled
     }
 
-    /// Drops what is in the queue. What is looked at has the queue, which must not have it for ever.
-    pub(crate) fn clear(&self) {
+    /// Drops all entries. A source refers to the queue, and its check refers back: the cycle must not keep both for
+    /// ever.
+    pub(crate) fn drop_all(&self) {
         while self.queue.pop().is_some() {}
-        self.bell.hush(|| self.queue.is_empty());
+        self.notifier.clear(|| self.queue.is_empty());
     }
 
     pub(crate) fn descriptor(&self) -> Option<i32> {
-        self.bell.descriptor()
+        self.notifier.descriptor()
     }
 }
 
@@ -152,7 +160,7 @@ impl Entry {
                 let keyed = event.with_key(&key);
                 Some(if keep(key) { keyed } else { event })
             }
-            Self::Look(source) => {
+            Self::Check(source) => {
                 // Ordering: AcqRel [P3].
                 source.queued().swap(false, Ordering::AcqRel);
                 source.claim()
@@ -163,13 +171,14 @@ impl Entry {
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("len", &self.queue.len()).field("bell", &self.bell).finish()
+        f.debug_struct("Events").field("len", &self.queue.len()).field("notifier", &self.notifier).finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! The word of a timer, the flag of its look and the engine's timer, as a machine whose interleavings are all gone through.
+    //! The word of a timer, the flag of its check and the engine's timer as a state machine, whose interleavings are
+    //! all explored.
 
     use crate::interleavings::explore;
 
@@ -178,7 +187,7 @@ mod tests {
     enum Variant {
         Right,
         ClaimedBeforeCleared,
-        LookBeforeDue,
+        CheckBeforeDue,
         NotLocked,
     }
 
@@ -191,10 +200,10 @@ mod tests {
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     enum Step {
-        // Of a caller, who arms for one deadline after the other; 0 is a disarm.
+        // Of a caller, which arms for one deadline after the other; 0 is a disarm.
         Lock,
         Store(u8),
-        Tell(u8),
+        ArmEngine(u8),
         // Of the shard.
         Begin,
         Publish(u8),
@@ -210,9 +219,9 @@ mod tests {
     struct World {
         word: Word,
         queued: bool,
-        looks: u8,
+        checks: u8,
         is_locked: bool,
-        /// What the engine's timer is armed for.
+        /// The deadline for which the engine's timer is armed.
         engine: Option<u8>,
         polled: Vec<u8>,
         threads: [Step; 5],
@@ -224,8 +233,8 @@ mod tests {
     fn step(world: &mut World, thread: usize, variant: Variant) -> bool {
         use Step::*;
         let at = world.threads[thread];
-        let (claimed_first, look_first) =
-            (variant == Variant::ClaimedBeforeCleared, variant == Variant::LookBeforeDue);
+        let (claimed_first, check_first) =
+            (variant == Variant::ClaimedBeforeCleared, variant == Variant::CheckBeforeDue);
         world.threads[thread] = match at {
             Lock if world.is_locked => return false,
             Lock => match world.deadlines[thread].pop() {
@@ -237,27 +246,27 @@ mod tests {
             },
             Store(deadline) => {
                 world.word = if deadline == 0 { Word::Idle } else { Word::Armed(deadline) };
-                Tell(deadline)
+                ArmEngine(deadline)
             }
-            Tell(deadline) => {
+            ArmEngine(deadline) => {
                 world.engine = (deadline > 0).then_some(deadline);
                 world.is_locked = false;
                 Lock
             }
             Begin => match world.engine.take() {
                 None => return false,
-                Some(_) if look_first => Flag,
+                Some(_) if check_first => Flag,
                 Some(deadline) => Publish(deadline),
             },
             Publish(now) => match world.word {
                 Word::Armed(deadline) if deadline <= now => {
                     world.word = Word::Due(deadline);
-                    if look_first { Begin } else { Flag }
+                    if check_first { Begin } else { Flag }
                 }
                 _ => Begin,
             },
             Flag if std::mem::replace(&mut world.queued, true) => {
-                if look_first {
+                if check_first {
                     Publish(9)
                 } else {
                     Begin
@@ -265,12 +274,12 @@ mod tests {
             }
             Flag => Push,
             Push => {
-                world.looks += 1;
-                if look_first { Publish(9) } else { Begin }
+                world.checks += 1;
+                if check_first { Publish(9) } else { Begin }
             }
-            Pop if world.looks == 0 => return false,
+            Pop if world.checks == 0 => return false,
             Pop => {
-                world.looks -= 1;
+                world.checks -= 1;
                 if claimed_first { Claim } else { Clear }
             }
             Clear => {
@@ -288,13 +297,13 @@ mod tests {
         true
     }
 
-    /// Whether an arming that was not withdrawn is never polled, in some ending. Each deadline is armed for once.
+    /// Whether in some ending an arming that was not withdrawn is never polled. Each deadline is used by one arming.
     fn loses(variant: Variant) -> bool {
         use Step::*;
         let start = World {
             word: Word::Idle,
             queued: false,
-            looks: 0,
+            checks: 0,
             is_locked: false,
             engine: None,
             polled: Vec::new(),
@@ -324,9 +333,9 @@ mod tests {
     }
 
     #[test]
-    fn the_wrong_protocols_are_found_out() {
+    fn the_wrong_protocols_are_caught() {
         assert!(loses(Variant::ClaimedBeforeCleared));
-        assert!(loses(Variant::LookBeforeDue));
+        assert!(loses(Variant::CheckBeforeDue));
         assert!(loses(Variant::NotLocked));
     }
 }

@@ -1,9 +1,9 @@
 //! The boxes that C holds.
 //!
-//! In debug builds a register has those that live. A handle that was freed keeps its memory, empty, so that its address is never
-//! given again: a later use of it stays distinguishable from that of a living handle as long as the process lives. The price is
-//! a lock for each call, and the memory. Release builds have neither: there, as everywhere in C, the use of a freed handle is
-//! undefined.
+//! In debug builds a register knows the live handles. A handle that was freed keeps its memory, empty, so that its
+//! address is never given out again: for as long as the process lives, a later use of the freed handle is recognised.
+//! The price is a lock for each call, and the memory. Release builds have neither register nor check: there, as
+//! everywhere in C, the use of a freed handle is undefined.
 
 use crate::fork;
 use crate::status::{Failure, tb_status};
@@ -11,26 +11,27 @@ use std::mem::MaybeUninit;
 
 /// A type whose handles C holds.
 pub(crate) trait Handle: Sync + Send {
-    /// What C calls it.
+    /// The name of the type in C.
     const NAME: &'static str;
 }
 
-/// What a handle points to.
-struct Held<T> {
+/// The box that a handle points to.
+struct Boxed<T> {
     value: T,
-    /// How many forks lie before it.
+    /// The number of forks before this handle was made.
     forks: u32,
 }
 
-/// Gives `value` to C.
+/// Gives `value` to C. Returns its handle.
 pub(crate) fn give<T: Handle>(value: T) -> *mut T {
     fork::watch();
-    let handle = Box::into_raw(Box::new(Held { value, forks: fork::count() }));
+    let handle = Box::into_raw(Box::new(Boxed { value, forks: fork::count() }));
     register::insert(handle.addr(), T::NAME);
     handle.cast()
 }
 
-/// What a handle stands for. Fails in a child process: it has the memory of the handle's engine, and not its threads.
+/// The value of a handle. Fails in a child process: the child has the memory of the handle's engine, and not its
+/// threads.
 ///
 /// # Safety
 ///
@@ -40,16 +41,16 @@ pub(crate) unsafe fn lend<'a, T: Handle>(handle: *const T) -> Result<&'a T, Fail
         return Err(Failure::null(T::NAME));
     }
     register::check(handle.addr(), T::NAME)?;
-    // SAFETY: the caller's handle is one that `give` made, and nobody frees it meanwhile.
-    let held = unsafe { &*handle.cast::<Held<T>>() };
-    if held.forks != fork::count() {
+    // SAFETY: `give` made the caller's handle, and no thread frees it meanwhile.
+    let boxed = unsafe { &*handle.cast::<Boxed<T>>() };
+    if boxed.forks != fork::count() {
         let message = "the engine was made before a fork, and its threads are in the parent process";
         return Err(Failure::new(tb_status::TB_FORKED, message));
     }
-    Ok(&held.value)
+    Ok(&boxed.value)
 }
 
-/// Takes a handle back from C: what it stands for; `None` in a child process, where that is left alone.
+/// Takes a handle back from C, and returns its value. Returns `None` in a child process, where the value is left alone.
 ///
 /// # Safety
 ///
@@ -59,23 +60,23 @@ pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Result<Option<T>, Failur
         return Err(Failure::null(T::NAME));
     }
     register::remove(handle.addr(), T::NAME)?;
-    let handle = handle.cast::<Held<T>>();
-    // SAFETY: it is one that `give` made, and nobody else uses it.
+    let handle = handle.cast::<Boxed<T>>();
+    // SAFETY: `give` made the handle, and no other thread uses it.
     if unsafe { &*handle }.forks != fork::count() {
         return Ok(None);
     }
     #[cfg(debug_assertions)]
     {
-        // SAFETY: it is one that `give` made, it lived until now, and what it held is not looked at again.
-        let held = unsafe { handle.read() };
-        // So that a leak checker finds nothing through it.
-        // SAFETY: it has room for a `Held`, and holds none any more.
+        // SAFETY: `give` made the handle, the handle was live until now, and its box is not read again.
+        let boxed = unsafe { handle.read() };
+        // Without pointers in it, the memory leads a leak checker nowhere.
+        // SAFETY: the memory has room for a `Boxed`, whose value was moved out.
         unsafe { handle.write_bytes(0, 1) };
-        Ok(Some(held.value))
+        Ok(Some(boxed.value))
     }
     #[cfg(not(debug_assertions))]
     {
-        // SAFETY: it is one that `give` made, and the caller's to free.
+        // SAFETY: `give` made the handle, and the caller may free it.
         Ok(Some(unsafe { Box::from_raw(handle) }.value))
     }
 }
@@ -92,7 +93,7 @@ pub(crate) mod register {
         lives: bool,
     }
 
-    /// All handles that there ever were, by their addresses: leak checkers find them here.
+    /// All handles that there ever were, by their addresses. Leak checkers find the freed ones through this map.
     static HANDLES: Mutex<BTreeMap<usize, Entry>> = Mutex::new(BTreeMap::new());
 
     fn handles() -> MutexGuard<'static, BTreeMap<usize, Entry>> {
@@ -100,19 +101,19 @@ pub(crate) mod register {
     }
 
     thread_local! {
-        /// The register, in the hands of a thread that forks.
-        static HELD: Cell<Option<MutexGuard<'static, BTreeMap<usize, Entry>>>> = const { Cell::new(None) };
+        /// The lock of the register, held by a thread that forks.
+        static GUARD: Cell<Option<MutexGuard<'static, BTreeMap<usize, Entry>>>> = const { Cell::new(None) };
     }
 
-    /// Locks the register, so that no other thread has it in the instant of a fork.
-    pub(crate) extern "C" fn hold() {
-        let _ = HELD.try_with(|held| held.set(Some(handles())));
+    /// Locks the register, so that no other thread holds the lock at the moment of a fork.
+    pub(crate) extern "C" fn lock() {
+        let _ = GUARD.try_with(|guard| guard.set(Some(handles())));
     }
 
-    /// After a fork, in either process.
-    pub(crate) extern "C" fn let_go() {
-        // It fails at the very end of a thread, where nothing was held.
-        drop(HELD.try_with(Cell::take));
+    /// Unlocks the register after a fork, in either process.
+    pub(crate) extern "C" fn unlock() {
+        // The access fails if the thread is ending; then `lock` failed too.
+        drop(GUARD.try_with(Cell::take));
     }
 
     pub(super) fn insert(address: usize, name: &'static str) {
@@ -148,9 +149,9 @@ pub(crate) mod register {
 pub(crate) mod register {
     use crate::status::Failure;
 
-    pub(crate) extern "C" fn hold() {}
+    pub(crate) extern "C" fn lock() {}
 
-    pub(crate) extern "C" fn let_go() {}
+    pub(crate) extern "C" fn unlock() {}
 
     pub(super) fn insert(_: usize, _: &'static str) {}
 
@@ -163,24 +164,24 @@ pub(crate) mod register {
     }
 }
 
-/// Where C wants a result, if it does.
+/// The place for a required result. Fails if the pointer is null.
 ///
 /// # Safety
 ///
 /// The [contract](crate#contract).
 pub(crate) unsafe fn place<'a, T>(place: *mut T, name: &str) -> Result<&'a mut MaybeUninit<T>, Failure> {
-    // SAFETY: it is null, or there is room for a `T`, as the caller says.
+    // SAFETY: the contract: the pointer is null, or has room for a `T`.
     let place = unsafe { place.cast::<MaybeUninit<T>>().as_mut() };
     place.ok_or_else(|| Failure::null(name))
 }
 
-/// As [`place`], for a result that need not be wanted.
+/// Writes an optional result: does nothing if the pointer is null.
 ///
 /// # Safety
 ///
 /// The [contract](crate#contract).
 pub(crate) unsafe fn put_if_wanted<T>(place: *mut T, value: T) {
-    // SAFETY: it is null, or there is room for a `T`, as the caller says.
+    // SAFETY: the contract: the pointer is null, or has room for a `T`.
     if let Some(place) = unsafe { place.cast::<MaybeUninit<T>>().as_mut() } {
         place.write(value);
     }

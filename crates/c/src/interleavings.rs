@@ -1,10 +1,11 @@
-//! All interleavings of a few threads' steps, for small machines that stand for a protocol.
+//! Explores all interleavings of a few threads' steps, for small state machines that model a protocol.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// Goes through every world that `threads` threads get to, one step of one of them at a time, and shows those to `at_rest` in
-/// which none can take another. `step` says whether it did. How many worlds there were.
+/// Explores every world that `threads` threads reach, one step of one thread at a time. Calls `at_rest` with each world
+/// in which no thread can take another step. `step` returns whether the thread took a step. Returns the number of
+/// worlds.
 pub(crate) fn explore<W: Clone + Eq + Hash>(
     start: W,
     threads: usize,

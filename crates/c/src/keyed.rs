@@ -10,11 +10,11 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::time::Duration;
 
-/// A key as C gives it.
+/// Reads a key from C.
 ///
 /// # Safety
 ///
-/// The [contract](crate#contract): it is null, or ends with a NUL.
+/// The [contract](crate#contract): the pointer is null, or the key ends with a NUL.
 unsafe fn key<'a>(key: *const c_char) -> Result<&'a CStr, Failure> {
     if key.is_null() {
         return Err(Failure::null("key"));
@@ -25,8 +25,9 @@ unsafe fn key<'a>(key: *const c_char) -> Result<&'a CStr, Failure> {
     key.to_str().map(|_| key).map_err(not_utf8)
 }
 
-/// Schedules a one-shot under a key: UTF-8, ended by a NUL, copied. One that the key has is replaced, and its `user` is put into
-/// `replaced`, which may be NULL and otherwise gets NULL if there was none.
+/// Schedules a one-shot under a key. The key is UTF-8, ends with a NUL, and is copied. A one-shot that is pending under
+/// the key is replaced, and its `user` is put into `replaced`; without one, `replaced` gets NULL. `replaced` may be
+/// NULL.
 ///
 /// # Safety
 ///
@@ -57,8 +58,8 @@ pub unsafe extern "C" fn tb_schedule_keyed(
     })
 }
 
-/// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` when the key has none. With any
-/// other failure the one-shot is as it was.
+/// Moves the pending one-shot of a key to `delay_ns` from now. Fails with `TB_NOT_PENDING` if the key has none. After
+/// any other failure the one-shot is as it was.
 ///
 /// # Safety
 ///
@@ -80,9 +81,10 @@ pub unsafe extern "C" fn tb_reschedule_keyed(
     })
 }
 
-/// Cancels the one-shot of a key. `TB_CANCELLED`: it was pending, and its `user` is put into `user`. Otherwise `user` gets NULL:
-/// `TB_RUNNING` while a callback of the key runs, and `TB_GONE` when the key has none, or its event was or will be polled. A key
-/// that was scheduled again while its callback runs has one that is pending. `outcome` and `user` may be NULL.
+/// Cancels the one-shot of a key. `TB_CANCELLED`: the one-shot was pending, and its `user` is put into `user`.
+/// Otherwise `user` gets NULL: `TB_RUNNING` if a callback of the key runs, and `TB_GONE` if the key has no one-shot, or
+/// the event of its one-shot was or will be polled. A key that was scheduled again while its callback runs has a
+/// pending one-shot. `outcome` and `user` may be NULL.
 ///
 /// # Safety
 ///
@@ -98,9 +100,9 @@ pub unsafe extern "C" fn tb_cancel_keyed(
     unsafe { cancel(engine, key, (outcome, user), false) }
 }
 
-/// As `tb_cancel_keyed`, but waits until the callbacks of the key that have begun have returned, also when it says
-/// `TB_CANCELLED`. It never says `TB_RUNNING`, except in a callback of this engine, where it does not wait for fear of waiting
-/// for itself.
+/// As `tb_cancel_keyed`, but waits until the callbacks of the key that have begun have returned, also before it returns
+/// `TB_CANCELLED`. It never returns `TB_RUNNING`, except in a callback of this engine: there it does not wait, since
+/// the callback would wait for itself.
 ///
 /// # Safety
 ///

@@ -1,21 +1,23 @@
-//! The one-shots that have keys.
+//! The one-shots of an engine that have keys.
 //!
-//! The map decides: an entry names the timer that is its own, and a timer that is due takes the entry out only if it is named. The
-//! engine's own `Keyed` works so, too. This one is for C: it knows which callbacks run, and it closes.
+//! The map decides: an entry names its timer, and a timer that is due takes the entry out only if the entry names that
+//! timer. The engine's own `Keyed` works so, too. This map is for C: it knows the callbacks that run, and it can be
+//! closed.
 //!
 //! # Invariants
-//! K1. An entry's target leaves the map once: by its timer, a replacing or cancelling call, or the shutdown; each holds the
-//!     stripe's lock.
-//! K2. A timer is scheduled and named by its entry under one hold of the lock, so none is due before its entry names it.
-//! K3. Nothing is put into a closed stripe. The shutdown closes each stripe and empties it under one hold of the lock, after the
-//!     engine has ended: what was placed before comes back, and what comes later is refused.
+//! K1. An entry's target leaves the map once: by its timer, by a call that replaces or cancels, or by the shutdown.
+//!     Each of them holds the stripe's lock.
+//! K2. A timer is scheduled, and named by its entry, within one critical section, so a timer that is due finds its
+//!     entry.
+//! K3. Nothing is put into a closed stripe. After the engine has ended, the shutdown closes and empties each stripe
+//!     within one critical section: it returns the targets that were placed before, and later schedules are refused.
 //!
-//! Nothing waits under the lock, neither for room in a lane nor for a callback: a shard's thread may be in a callback that wants
+//! No call waits under the lock, neither for room in a lane nor for a callback: a callback on a shard's thread may want
 //! the lock.
 //!
 //! # Progress and cost
-//! O(1): the lock of one of 64 stripes, a timer, and an allocation for the key and one for the timer's closure. The count of
-//! references that each one-shot takes lies beside the lock that it takes anyway.
+//! O(1): the lock of one of 64 stripes, a timer, an allocation for the key and one for the timer's closure. The
+//! reference count that each one-shot takes lies beside the lock, which the call takes anyway.
 
 use crate::delivery::{Delivery, Target, tb_event};
 use crate::events::Entry;
@@ -49,7 +51,7 @@ struct Table {
     entries: HashMap<Arc<CStr>, Entries>,
 }
 
-/// What a key has.
+/// The pending one-shot of a key, and its callbacks that run.
 #[derive(Debug, Default)]
 struct Entries {
     pending: Option<Pending>,
@@ -64,15 +66,15 @@ struct Pending {
     target: Target,
 }
 
-/// What a cancel of a key found.
+/// The findings of a cancel by key.
 pub(crate) struct Found {
-    /// What was pending, and is the caller's again.
+    /// The target that was pending. It is the caller's again.
     pub(crate) cancelled: Option<Target>,
     /// Whether a callback of the key runs.
     pub(crate) is_running: bool,
 }
 
-/// What the shutdown gives back: the event that there would have been, and its key.
+/// A keyed one-shot that the shutdown returns: the event that the one-shot would have had, and its key.
 pub(crate) type Unkeyed = (tb_event, Arc<CStr>);
 
 impl Keys {
@@ -86,7 +88,7 @@ impl Keys {
         &self.stripes[usize::try_from(hash % STRIPES as u64).unwrap_or_default()]
     }
 
-    /// Schedules `target` under `key`: the target that it replaces.
+    /// Schedules `target` under `key`. Returns the target that it replaces.
     pub(crate) fn schedule(
         &self,
         tasks: &Tasks,
@@ -97,28 +99,28 @@ impl Keys {
         let (stripe, key) = (self.stripe(key), Arc::from(key));
         let replaced = with_room(tasks, || stripe.place(tasks, &key, deadline, target))?;
         Ok(replaced.map(|old| {
-            let_go(tasks, old.timer);
+            abandon(tasks, old.timer);
             old.target
         }))
     }
 
-    /// Moves what is pending under `key`.
+    /// Moves the one-shot that is pending under `key`.
     pub(crate) fn reschedule(&self, tasks: &Tasks, key: &CStr, deadline: Timestamp) -> Result<(), Failure> {
         let stripe = self.stripe(key);
         match with_room(tasks, || stripe.move_to(tasks, key, deadline))? {
             Some(superseded) => {
-                let_go(tasks, superseded);
+                abandon(tasks, superseded);
                 Ok(())
             }
             None => Err(Failure::new(tb_status::TB_NOT_PENDING, "the key has no pending one-shot")),
         }
     }
 
-    /// Takes back what is pending under `key`; waits for its callbacks that run if `and_wait`.
+    /// Takes back the target that is pending under `key`. With `and_wait` it waits for the key's callbacks that run.
     pub(crate) fn cancel(&self, tasks: &Tasks, key: &CStr, and_wait: bool) -> Found {
         let (pending, running) = self.stripe(key).take(key);
         let is_running = if and_wait {
-            // In a callback of this engine it does not wait and says so.
+            // In a callback of this engine the wait returns `Running` at once.
             running
                 .into_iter()
                 .fold(false, |runs, timer| runs | matches!(tasks.cancel_and_wait(timer), Cancel::Running))
@@ -126,24 +128,25 @@ impl Keys {
             !running.is_empty()
         };
         let cancelled = pending.map(|pending| {
-            let_go(tasks, pending.timer);
+            abandon(tasks, pending.timer);
             pending.target
         });
         Found { cancelled, is_running }
     }
 
-    /// Refuses what comes from now on: what was pending. The engine has ended.
+    /// Refuses every later call, and returns the one-shots that were pending. The engine has ended.
     pub(crate) fn close(&self) -> Vec<Unkeyed> {
         self.stripes.iter().flat_map(|stripe| stripe.close()).collect()
     }
 }
 
-/// Lets go of a timer that no entry names. If it is due already it finds that out.
-fn let_go(tasks: &Tasks, timer: TimerId) {
+/// Cancels a timer that no entry names any more. If the timer is due already, it finds that no entry names it.
+fn abandon(tasks: &Tasks, timer: TimerId) {
     drop(tasks.cancel(timer));
 }
 
-/// Has room made in the lane to the shard for as long as `attempt` finds it full, where that may be waited for.
+/// Repeats `attempt` while the lane to the shard is full, and waits for room in between. Fails as `attempt` does if
+/// this thread may not wait.
 fn with_room<T>(
     tasks: &Tasks,
     mut attempt: impl FnMut() -> Result<T, ScheduleErrorKind>,
@@ -178,7 +181,8 @@ impl Stripe {
         Ok(entries.pending.replace(Pending { timer, deadline, target }))
     }
 
-    /// The timer that it had before; `None` if nothing is pending.
+    /// Moves the pending one-shot of a key to a new timer. Returns the timer that the one-shot had before; `None` if
+    /// nothing is pending.
     fn move_to(
         self: &Arc<Self>,
         tasks: &Tasks,
@@ -207,7 +211,7 @@ impl Stripe {
     ) -> Result<TimerId, ScheduleErrorKind> {
         let (stripe, key) = (Arc::clone(self), Arc::clone(key));
         let fire = move |moment: Option<&Moment>| {
-            // One that the shutdown returns is nothing: its entry has the target.
+            // The closure of a timer that the shutdown returns does nothing: the entry has the target.
             if let Some(moment) = moment {
                 stripe.fire(key, moment);
             }
@@ -230,7 +234,7 @@ impl Stripe {
         }
     }
 
-    /// The target of an entry whose timer is due, unless the entry has another one by now.
+    /// Takes the target of an entry whose timer is due, unless the entry names another timer by now.
     fn take_due(&self, key: &CStr, timer: TimerId, runs: bool) -> Option<Target> {
         let mut table = self.lock();
         let entries = table.entries.get_mut(key)?;
@@ -250,7 +254,7 @@ impl Stripe {
         table.forget_if_empty(key);
     }
 
-    /// What is pending, and the timers whose callbacks run.
+    /// Takes the pending one-shot of a key. Returns it with the timers whose callbacks run.
     fn take(&self, key: &CStr) -> (Option<Pending>, Vec<TimerId>) {
         let mut table = self.lock();
         let Some(entries) = table.entries.get_mut(key) else { return (None, Vec::new()) };

@@ -1,37 +1,36 @@
-//! The C interface of [`tourbillon`]: handles, one-shots, timers, periodic tasks and keys, with callbacks or with events that
-//! are polled.
+//! The C interface of [`tourbillon`]: engines, one-shots by id or by key, timers and periodic tasks, with callbacks or
+//! with events that the program polls.
 //!
-//! C programs read `include/tourbillon.h`, which is generated from this crate: what is said there of threads and pointers is
-//! the contract of every function here. Rust programs use [`tourbillon`] itself.
+//! C programs read `include/tourbillon.h`, which is generated from this crate: the rules on threads and pointers there
+//! are the contract of every function here. Rust programs use [`tourbillon`] itself.
 //!
 //! # Contract
 //!
-//! - A handle is one that the interface gave and that was not freed, and no thread frees it while another uses it.
-//! - Any other pointer is null, or points to what its type says: to be read, or written where the interface returns something,
-//!   for as long as the call lasts.
-//! - A callback is a function of the given type that does not unwind. It, and the `user` that it gets, may be used on any
-//!   thread for as long as it can be called.
+//! - A handle came from this interface and was not freed, and no thread frees it while another uses it.
+//! - Any other pointer is null or points to a value of its type. The value may be read, or written where the interface
+//!   returns something, for as long as the call lasts.
+//! - A callback is a function of the given type that does not unwind. The callback and its `user` may be used on any
+//!   thread for as long as the callback can be called.
 //!
-//! A null is recognised and never followed.
+//! Null is recognised and never followed.
 //!
 //! # Layout
 //! ```text
-//!  options  engine  timer  task  keyed  stats      what C calls: one function each, through `status::guard`
+//!  options  engine  timer  task  keyed  stats      the functions that C calls, each through `status::guard`
 //!     │       │       │      │     │      │
-//!  handles    └───────┴──┬───┴── keys             boxes that C holds; in debug builds, which of them live
-//!                     delivery                     an event becomes a call here, or an entry there
+//!  handles    └───────┴──┬───┴── keys             the boxes that C holds; in debug builds, a register of them
+//!                     delivery                     an event becomes a call, or an entry of the queue
 //!                        │
-//!                     events ── bell               the queue that is polled, and the descriptor that says so
+//!                     events ── notifier           the queue that is polled, and its descriptor
 //! ```
 //!
 //! # Not here
 //!
-//! Calendars, parallel runs and futures: their types do not cross the border.
+//! Calendars, parallel runs and futures: C has no counterpart of their types.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![expect(non_camel_case_types, reason = "the names of a C header")]
 
 mod annotate;
-mod bell;
 mod delivery;
 mod engine;
 mod events;
@@ -41,6 +40,7 @@ mod handles;
 mod interleavings;
 mod keyed;
 mod keys;
+mod notifier;
 mod options;
 mod poll;
 mod shot;

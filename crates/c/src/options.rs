@@ -1,65 +1,67 @@
-//! How an engine is to be, as C says it.
+//! The options of an engine, as C gives them.
 
 use crate::status::{Failure, tb_status};
 use std::time::Duration;
 use tourbillon::{Builder, SystemClock};
 
-/// Where a callback runs.
+/// Where callbacks run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum tb_delivery {
     /// On one of the engine's threads.
     TB_POOL = 0,
-    /// On the thread of the shard: for callbacks that only wake or enqueue something. A slow one holds up its whole shard.
+    /// On the thread of the shard, for callbacks that only wake a thread or enqueue an item. A slow callback delays its
+    /// whole shard.
     TB_INLINE = 1,
-    /// Nowhere: what is due becomes an event for `tb_poll`.
+    /// Nowhere: each due timer becomes an event for `tb_poll`.
     TB_POLLED = 2,
 }
 
-/// What becomes of the shards' threads.
+/// Whether the shards' threads are pinned to cores.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum tb_pinning {
-    /// Each is pinned to a core that the process may use.
+    /// Each thread is pinned to a core that the process may use.
     TB_PINNED = 0,
-    /// They are left to the system's scheduler.
+    /// The system's scheduler places the threads.
     TB_UNPINNED = 1,
 }
 
-/// The clock that deadlines are read on.
+/// The clock by which deadlines are measured.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum tb_clock {
     /// The system's monotonic clock (`CLOCK_MONOTONIC`), read in the cheapest way that the machine has.
     TB_CLOCK_MONOTONIC = 0,
-    /// The system's monotonic clock, asked for each time.
+    /// The system's monotonic clock, read by a call to the system each time.
     TB_CLOCK_SYSTEM = 1,
-    /// `CLOCK_BOOTTIME`, which goes on while the machine is suspended: what came due meanwhile fires within a second of the
-    /// resume. Linux only: elsewhere `TB_UNSUPPORTED`.
+    /// `CLOCK_BOOTTIME`, which counts the time of a suspend. A timer that became due during a suspend fires within a
+    /// second of the resume. Linux only: elsewhere `TB_UNSUPPORTED`.
     TB_CLOCK_BOOT = 2,
 }
 
-/// How an engine is to be. 0 is the default of every field but `size`; begin with `TB_OPTIONS_INIT`.
+/// The options of an engine. 0 means the default in every field but `size`; start with `TB_OPTIONS_INIT`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tb_options {
     /// `sizeof(tb_options)`: later versions may add fields.
     pub size: usize,
-    /// The length of a tick, the resolution of deadlines: 1 us to 1 h, by default 1 ms.
+    /// The length of a tick in nanoseconds, which is the resolution of deadlines: 1 us to 1 h; by default 1 ms.
     pub tick_ns: u64,
-    /// How many timers a thread may be ahead of its shard before it waits or is refused: 64 to 2^32, by default 65,536.
+    /// The number of timers by which a thread may be ahead of a shard before it waits or is refused: 64 to 2^32; by
+    /// default 65,536.
     pub lane_capacity: u64,
-    /// How many shards: wheels, each with a thread of its own. 1 to 1,024, by default one for each core.
+    /// The number of shards, each of them a wheel with a thread of its own: 1 to 1,024; by default one for each core.
     pub shards: u32,
-    /// How many workers `TB_POOL` has: 1 to 1,024, by default as many as shards.
+    /// The number of workers for `TB_POOL`: 1 to 1,024; by default as many as shards.
     pub workers: u32,
-    /// How many timers may be pending: by default 16,777,216.
+    /// The number of timers that may be pending; by default 16,777,216.
     pub capacity: u32,
     /// A `tb_delivery`.
     pub delivery: u32,
     /// A `tb_pinning`.
     pub pinning: u32,
-    /// A `tb_clock`. A driven engine has a clock of its own instead.
+    /// A `tb_clock`. A driven engine ignores it and has a clock of its own.
     pub clock: u32,
 }
 
@@ -80,11 +82,11 @@ fn invalid<T>(what: impl Into<std::borrow::Cow<'static, str>>) -> Result<T, Fail
 }
 
 impl tb_options {
-    /// What C says; all defaults if it says nothing.
+    /// Reads options from C. Null means all defaults.
     ///
     /// # Safety
     ///
-    /// The [contract](crate#contract): as many bytes may be read as the struct itself says.
+    /// The [contract](crate#contract): as many bytes may be read as `size` in the struct says.
     pub(crate) unsafe fn read(options: *const Self) -> Result<Self, Failure> {
         if options.is_null() {
             return Ok(DEFAULTS);

@@ -7,8 +7,9 @@ use crate::status::{Failure, guard, tb_status};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-/// Takes up to `n` events, and puts their number into `count`. Fewer than `n` means that no more were there; there may be none
-/// although the descriptor was readable. It does not wait. It may be called from several threads: each event goes to one.
+/// Takes up to `n` events into `events`, and puts their number into `count`. Fewer than `n` means that no more were
+/// waiting. There may be none although the descriptor was readable. The call does not wait. Several threads may call
+/// it: each event goes to one of them.
 ///
 /// # Safety
 ///
@@ -35,9 +36,9 @@ pub unsafe extern "C" fn tb_poll(
     })
 }
 
-/// A descriptor that is readable while there is something to poll, for `poll`, `epoll` and the like. It is the engine's: not to
-/// be read, written or closed. Level-triggered; with `EPOLLET`, poll until fewer than `n` events come. Linux only: elsewhere
-/// `TB_UNSUPPORTED`.
+/// Gets a descriptor that is readable while events wait, for `poll`, `epoll` and the like. The descriptor belongs to
+/// the engine: do not read, write or close it. It is level-triggered; with `EPOLLET`, poll until fewer than `n` events
+/// come. Linux only: elsewhere `TB_UNSUPPORTED`.
 ///
 /// # Safety
 ///

@@ -40,8 +40,9 @@ unsafe fn schedule(
     })
 }
 
-/// Has `callback` called with `user`, once, `delay_ns` from now or later; never earlier. 0 is due when the present tick ends,
-/// and `UINT64_MAX` never. `id` may be NULL; ids are never 0. What is refused is not called.
+/// Schedules a one-shot: `callback` is called with `user` once, `delay_ns` from now or later, and never earlier. A
+/// delay of 0 is due when the present tick ends, and `UINT64_MAX` is never due. `id` may be NULL; ids are never 0. The
+/// callback of a one-shot that is refused is not called.
 ///
 /// # Safety
 ///
@@ -59,7 +60,8 @@ pub unsafe extern "C" fn tb_schedule(
     unsafe { schedule(engine, deadline, (callback, user), id) }
 }
 
-/// As `tb_schedule`, for a moment on the engine's clock, which is not read: for a loop that knows the time by `tb_now`.
+/// As `tb_schedule`, for a moment on the engine's clock. The call does not read the clock: it is for loops that have
+/// the time from `tb_now`.
 ///
 /// # Safety
 ///
@@ -77,7 +79,7 @@ pub unsafe extern "C" fn tb_schedule_at(
     unsafe { schedule(engine, deadline, (callback, user), id) }
 }
 
-/// Takes a one-shot back. `outcome` may be NULL. After `TB_CANCELLED`, `user` is the caller's again.
+/// Cancels a one-shot. `outcome` may be NULL. After `TB_CANCELLED`, `user` is the caller's again.
 ///
 /// # Safety
 ///
@@ -88,8 +90,8 @@ pub unsafe extern "C" fn tb_cancel(engine: *const tb_engine, id: u64, outcome: *
     unsafe { cancel(engine, id, outcome, false) }
 }
 
-/// As `tb_cancel`, but waits until a callback that has begun has returned: it never says `TB_RUNNING`, except in a callback of
-/// this engine, where it does not wait for fear of waiting for itself.
+/// As `tb_cancel`, but waits until a callback that has begun has returned. It never returns `TB_RUNNING`, except in a
+/// callback of this engine: there it does not wait, since the callback would wait for itself.
 ///
 /// # Safety
 ///
@@ -116,7 +118,7 @@ unsafe fn cancel(engine: *const tb_engine, id: u64, outcome: *mut tb_outcome, an
             None => Cancel::Gone,
             Some(id) => match engine.tasks().cancel(id) {
                 Cancel::Running if and_wait => engine.tasks().cancel_and_wait(id),
-                // Its event is on its way into the queue.
+                // The event of the one-shot is on its way into the queue.
                 Cancel::Running if is_polled => Cancel::Gone,
                 outcome => outcome,
             },
@@ -130,8 +132,9 @@ unsafe fn cancel(engine: *const tb_engine, id: u64, outcome: *mut tb_outcome, an
     })
 }
 
-/// Moves a pending one-shot to `delay_ns` from now, under a new id, put into `new_id`; the old one is stale. With
-/// `TB_SHUT_DOWN` it was cancelled, and with any other failure it is as it was.
+/// Moves a pending one-shot to `delay_ns` from now. The one-shot gets a new id, which is put into `new_id`; the old id
+/// is stale. If the call fails with `TB_SHUT_DOWN`, the one-shot was cancelled; after any other failure it is as it
+/// was.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! An engine's counters.
+//! The counters of an engine.
 
 use crate::delivery::nanos;
 use crate::engine::tb_engine;
@@ -6,14 +6,14 @@ use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use tourbillon::Stats;
 
-/// A snapshot of an engine's counters. Counters are read one after the other while the engine goes on, so they may disagree by
-/// what happened meanwhile. At rest they are exact: scheduled = cancelled + fired + returned + pending.
+/// A snapshot of an engine's counters. The counters are read one after the other while the engine runs, so they may
+/// differ by the events in between. At rest they are exact: scheduled = cancelled + fired + returned + pending.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tb_stats {
     /// `sizeof(tb_stats)`, set by the caller: later versions may add fields.
     pub size: usize,
-    /// One-shots scheduled, rescheduled ones again; those by key among them.
+    /// One-shots scheduled, by id or by key. A rescheduled one-shot counts again.
     pub scheduled: u64,
     /// One-shots cancelled, rescheduled and replaced ones included.
     pub cancelled: u64,
@@ -23,25 +23,26 @@ pub struct tb_stats {
     pub returned: u64,
     /// One-shots that wait for their deadline or for a worker.
     pub pending: u64,
-    /// Timers and periodic tasks that there are.
+    /// Timers and periodic tasks that exist.
     pub timers_alive: u64,
-    /// How often they fired.
+    /// Firings of timers and periodic tasks.
     pub timers_fired: u64,
     /// Armings that posted a ticket to a shard.
     pub timers_posted: u64,
     /// Tickets in the wheels, those of ended timers included.
     pub tickets: u64,
-    /// Times that a shard slept and woke.
+    /// How often a shard slept and woke.
     pub wakes: u64,
-    /// Chunks of due timers that no worker has begun: grows when workers fall behind.
+    /// Chunks of due timers that no worker has begun. The number grows when workers fall behind.
     pub queued_chunks: u64,
-    /// How long after their deadlines half of the callbacks began, or events were queued.
+    /// The lateness that half of the callbacks or events do not exceed: the time from the deadline to the start of the
+    /// callback, or to the queueing of the event.
     pub lateness_p50_ns: u64,
-    /// 99 of 100.
+    /// The lateness that 99 of 100 do not exceed.
     pub lateness_p99_ns: u64,
-    /// 999 of 1,000.
+    /// The lateness that 999 of 1,000 do not exceed.
     pub lateness_p999_ns: u64,
-    /// All of them.
+    /// The largest lateness.
     pub lateness_max_ns: u64,
 }
 
@@ -69,7 +70,8 @@ impl tb_stats {
     }
 }
 
-/// Fills `stats`, whose `size` the caller has set; what this version does not know is left as it was.
+/// Fills `stats`, whose `size` the caller has set. Bytes beyond the fields that this version knows are left as they
+/// were.
 ///
 /// # Safety
 ///
@@ -90,7 +92,7 @@ pub unsafe extern "C" fn tb_engine_stats(engine: *const tb_engine, stats: *mut t
         }
         let snapshot = tb_stats::of(&engine.tasks().stats(), size);
         let known = size.min(size_of::<tb_stats>());
-        // SAFETY: the contract: there is room for `size` bytes, and a snapshot has as many as are known.
+        // SAFETY: the contract: `stats` has room for `size` bytes, and the snapshot has at least `known` bytes.
         unsafe { stats.cast::<u8>().copy_from_nonoverlapping((&raw const snapshot).cast::<u8>(), known) };
         Ok(())
     })

@@ -1,4 +1,5 @@
-//! How a call ended: its code, the message that goes with it, and the border that no panic crosses.
+//! The result of a call: its status, the message of a failure, and the guard that keeps panics from leaving the
+//! library.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -8,38 +9,41 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tourbillon::task::RepeatErrorKind;
 use tourbillon::{ArmError, BuildError, RescheduleError, ScheduleErrorKind};
 
-/// How a call ended. The numbers are stable; later versions may add some.
+/// The result of a call. The numbers are stable; later versions may add more.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum tb_status {
-    /// It did what it is for.
+    /// The call succeeded.
     TB_OK = 0,
-    /// A pointer is null that must not be.
+    /// A pointer is null that must not be null.
     TB_NULL = -1,
     /// An argument is out of its bounds; the message says which.
     TB_INVALID = -2,
     /// A key is not UTF-8.
     TB_NOT_UTF8 = -3,
-    /// The engine's capacity of timers is used up.
+    /// The engine's capacity for timers is used up.
     TB_FULL = -4,
-    /// The call would have had to wait where it might wait for itself: in a callback that runs inline, or on a driven engine,
-    /// with the lane to the shard full; or in a callback of the `tb_engine_advance` that it would start again.
+    /// The call would have had to wait where a wait could be for the caller itself: the lane to the shard is full, and
+    /// the call comes from a callback that runs inline, or from a program that drives the engine. Or the engine is
+    /// being advanced, and the call would advance or free it.
     TB_BUSY = -5,
     /// The engine was shut down.
     TB_SHUT_DOWN = -6,
     /// The one-shot is not pending: it has fired, its callback runs, or it was cancelled.
     TB_NOT_PENDING = -7,
-    /// A handle was freed before, or never was one. Debug builds of the library return this; in others such a call is undefined.
+    /// A handle was freed before, or never was one. Only libraries with debug assertions detect this; otherwise such a
+    /// call is undefined.
     TB_STALE = -8,
-    /// The engine delivers otherwise: there is nothing to poll, or nothing to advance.
+    /// The engine has another way of delivery, and nothing to poll; or it is not driven, and cannot be advanced.
     TB_WRONG_MODE = -9,
-    /// This system has no such thing.
+    /// This system does not have what the call needs.
     TB_UNSUPPORTED = -10,
     /// The system refused a thread or a descriptor.
     TB_SYSTEM = -11,
-    /// A bug of the library: a panic was caught. The engine may be used no further than to be freed.
+    /// A panic was caught: a bug of the library. The engine may only be freed.
     TB_PANIC = -12,
-    /// The engine was made before a fork, and this is the child: the engine's threads are in the parent process.
+    /// The engine was made before a fork, and this process is the child: the engine's threads are in the parent
+    /// process.
     TB_FORKED = -13,
 }
 
@@ -115,11 +119,11 @@ impl From<BuildError> for Failure {
 }
 
 thread_local! {
-    /// Why the last call of this thread that failed did.
+    /// The message of the last call of this thread that failed.
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Where every call from C comes through: what fails leaves its message, and what panics stays here.
+/// Runs a call from C. A failure leaves its message, and a panic ends here.
 pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> tb_status {
     let failure = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => return tb_status::TB_OK,
@@ -129,7 +133,7 @@ pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> tb_status {
     let mut bytes = failure.message.into_owned().into_bytes();
     bytes.retain(|&byte| byte != 0);
     let message = CString::new(bytes).unwrap_or_default();
-    // At the very end of a thread there is no place for it any more.
+    // A thread that is ending has no thread-local storage any more, and keeps no message.
     drop(MESSAGE.try_with(|last| last.replace(message)));
     failure.status
 }
@@ -140,14 +144,14 @@ fn what_it_says(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("of something else than a text")
 }
 
-/// The message of the last call of this thread that failed: UTF-8, valid until the next call of this thread. Empty if none
-/// has.
+/// The message of the last call of this thread that failed: UTF-8, valid until the next call of this thread. Empty if
+/// no call has failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn tb_last_error() -> *const c_char {
     MESSAGE.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The name of a status, as in this header: a constant.
+/// The name of a status, as in this header. The string is a constant.
 #[unsafe(no_mangle)]
 pub extern "C" fn tb_status_name(status: i32) -> *const c_char {
     name_of(status).as_ptr()

@@ -45,7 +45,7 @@ impl tb_task {
                 let announce = move |run: &Run| {
                     if ran.count(run) {
                         let source: Arc<dyn Source> = Arc::clone(&ran) as _;
-                        events.look_at(source);
+                        events.queue_check(source);
                     }
                 };
                 (tasks.repeat(plan, announce).map_err(|error| error.kind)?, Some(polled))
@@ -61,7 +61,7 @@ impl tb_task {
         // Ordering: AcqRel. One CAS or swap takes an event out of the word.
         let unpolled = polled.unpolled.swap(STOPPED, Ordering::AcqRel);
         match self.task.stop() {
-            // What is under way finds the word stopped.
+            // A run that has begun finds the word stopped.
             Stopped::Stopped | Stopped::Running => tb_outcome::TB_CANCELLED,
             Stopped::Gone if unpolled != 0 && unpolled != STOPPED => tb_outcome::TB_CANCELLED,
             Stopped::Gone => tb_outcome::TB_GONE,
@@ -83,22 +83,22 @@ fn instants(run: &Run) -> u64 {
     run.missed.saturating_add(1)
 }
 
-/// Nothing is polled any more.
+/// The value of a word whose task was stopped: no event is polled any more.
 const STOPPED: u64 = u64::MAX;
 
 /// A task whose events are polled: see [`crate::events`].
 #[derive(Debug)]
 struct Polled {
-    /// Instants that have come and were not polled, or `STOPPED`.
+    /// The number of instants that have come and were not polled, or `STOPPED`.
     unpolled: AtomicU64,
-    /// The latest of them.
+    /// The latest instant, in nanoseconds.
     last: AtomicU64,
     queued: AtomicBool,
     target: Target,
 }
 
 impl Polled {
-    /// Counts a run, unless it was stopped.
+    /// Counts the instants of a run. Returns false if the task was stopped.
     fn count(&self, run: &Run) -> bool {
         self.last.store(run.scheduled.as_nanos(), Ordering::Relaxed);
         let add = |unpolled: u64| match unpolled {
@@ -117,16 +117,17 @@ impl Source for Polled {
 
     fn claim(&self) -> Option<tb_event> {
         let take = |unpolled: u64| (unpolled != 0 && unpolled != STOPPED).then_some(0);
-        // Ordering: Acquire. The instant of the last run that is counted in it, or of a later one.
+        // Ordering: Acquire. `last` is read after it: the instant of the last run that the count includes, or of a
+        // later run.
         let count = self.unpolled.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).ok()?;
         let last = Timestamp::from_nanos(self.last.load(Ordering::Relaxed));
         Some(self.target.event(0, last, Duration::ZERO, count))
     }
 }
 
-/// Starts a task that is due every `period_ns`, first one period from now, at a fixed rate: instants that were missed have
-/// no run of their own, but are counted in the next one's event, and so are those that nobody polled in time. With a NULL
-/// `task` it goes on until the shutdown.
+/// Starts a task that is due every `period_ns`, for the first time one period from now, at a fixed rate. An instant
+/// that was missed has no run of its own: the next event counts it. The same holds for instants that were not polled in
+/// time. If `task` is NULL, the task goes on until the shutdown.
 ///
 /// # Safety
 ///
@@ -153,7 +154,7 @@ pub unsafe extern "C" fn tb_every(
     })
 }
 
-/// Ends a task: no run of it begins any more, and no event of it is polled. `outcome` may be NULL.
+/// Stops a task: no run of it begins any more, and no event of it is polled. `outcome` may be NULL.
 ///
 /// # Safety
 ///
@@ -164,8 +165,8 @@ pub unsafe extern "C" fn tb_task_stop(task: *const tb_task, outcome: *mut tb_out
     unsafe { stop(task, outcome, false) }
 }
 
-/// As `tb_task_stop`, but waits until a run that has begun has returned: it never says `TB_RUNNING`, except in a callback of
-/// this engine.
+/// As `tb_task_stop`, but waits until a run that has begun has returned. It never returns `TB_RUNNING`, except in a
+/// callback of this engine, where it does not wait.
 ///
 /// # Safety
 ///
@@ -192,7 +193,7 @@ unsafe fn stop(task: *const tb_task, outcome: *mut tb_outcome, and_wait: bool) -
     })
 }
 
-/// Ends a task as `tb_task_stop` does, and frees its handle, before or after the engine.
+/// Stops a task as `tb_task_stop` does, and frees its handle, before or after the engine.
 ///
 /// # Safety
 ///

@@ -14,7 +14,8 @@ use std::time::Duration;
 use tourbillon::task::{Moment, TaskTimer, Tasks};
 use tourbillon::{Disarm, Timestamp};
 
-/// An owned timer, armed and disarmed any number of times: one for each connection, re-armed with each message.
+/// A timer that its handle owns, armed and disarmed any number of times: for example one for each connection, armed
+/// anew with each message.
 pub struct tb_timer {
     kind: Kind,
     user: *mut c_void,
@@ -87,11 +88,11 @@ impl From<Disarm> for tb_outcome {
     }
 }
 
-/// Neither armed nor due.
+/// The word of a timer that is neither armed nor due.
 const IDLE: u64 = u64::MAX;
-/// Of a deadline that has come and was not polled.
+/// The bit in the word for a deadline that has come and was not polled.
 const DUE: u64 = 1 << 63;
-/// 292 years after the clock's origin.
+/// The latest deadline: 292 years after the clock's origin.
 const LATEST: u64 = DUE - 2;
 
 /// A timer whose events are polled: see [`crate::events`].
@@ -99,7 +100,7 @@ struct Polled {
     /// `IDLE`, a deadline, or `DUE` and a deadline.
     word: AtomicU64,
     queued: AtomicBool,
-    /// The engine's, until it is freed: it has this one.
+    /// The engine's timer, until this timer is freed. Its handler refers back to this value.
     timer: Mutex<Option<TaskTimer>>,
     tasks: Tasks,
     events: Arc<Events>,
@@ -157,17 +158,17 @@ impl Polled {
         drop(timer);
     }
 
-    /// The engine's timer is due, for the deadline that is in the word, or for one before it.
+    /// The handler of the engine's timer. The timer is due for the deadline in the word, or for an earlier one.
     fn fire(polled: &Arc<Self>, moment: &Moment) {
         let now = moment.deadline + moment.lateness;
         // Ordering: Acquire [P2]. The engine has read the deadline.
         fence(Ordering::Acquire);
         let has_come = |word: u64| (word <= now.as_nanos()).then_some(word | DUE);
-        // Ordering: AcqRel. Publishes nothing but the word; reads the latest.
+        // Ordering: AcqRel. The update publishes nothing but the word, and reads the latest one.
         let fired = polled.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, has_come);
         if fired.is_ok() {
             let source: Arc<dyn Source> = Arc::clone(polled) as _;
-            polled.events.look_at(source);
+            polled.events.queue_check(source);
         }
     }
 }
@@ -179,7 +180,7 @@ impl Source for Polled {
 
     fn claim(&self) -> Option<tb_event> {
         let is_due = |word: u64| (word != IDLE && word & DUE != 0).then_some(IDLE);
-        // Ordering: AcqRel (P1). The look that was taken out has the word before it (P3).
+        // Ordering: AcqRel (P1). The word was written before its check was queued (P3).
         let word = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, is_due).ok()?;
         Some(self.target.event(0, Timestamp::from_nanos(word & !DUE), Duration::ZERO, 1))
     }
@@ -194,7 +195,7 @@ impl fmt::Debug for tb_timer {
     }
 }
 
-/// Makes a timer, which is not armed. `tb_timer_free` frees it, before or after the engine.
+/// Creates a timer, which is not armed. `tb_timer_free` frees it, before or after the engine.
 ///
 /// # Safety
 ///
@@ -217,7 +218,7 @@ pub unsafe extern "C" fn tb_timer_create(
     })
 }
 
-/// What `tb_timer_create` was given as `user`.
+/// Gets the `user` that was given to `tb_timer_create`.
 ///
 /// # Safety
 ///
@@ -233,9 +234,9 @@ pub unsafe extern "C" fn tb_timer_user(timer: *const tb_timer, user: *mut *mut c
     })
 }
 
-/// Arms a timer: it is due `delay_ns` from now, or later; never earlier. One that is armed gets the new deadline instead of
-/// the old one, and of one that is due and was not polled the event is withdrawn. A callback for an earlier deadline may have
-/// begun; the timer is due again once it has returned. Fails after a shutdown.
+/// Arms a timer: it is due `delay_ns` from now or later, and never earlier. A timer that is armed gets the new deadline
+/// in place of the old one. If a timer is due and was not polled, its event is withdrawn. A callback for an earlier
+/// deadline may have begun; the timer is then due again once that callback has returned. Fails after a shutdown.
 ///
 /// # Safety
 ///
@@ -246,7 +247,8 @@ pub unsafe extern "C" fn tb_timer_arm(timer: *const tb_timer, delay_ns: u64) -> 
     guard(|| unsafe { handles::lend(timer) }?.arm(Duration::from_nanos(delay_ns)))
 }
 
-/// As `tb_timer_arm`, for a moment on the engine's clock, which is not read: for a loop that knows the time by `tb_now`.
+/// As `tb_timer_arm`, for a moment on the engine's clock. The call does not read the clock: it is for loops that have
+/// the time from `tb_now`.
 ///
 /// # Safety
 ///
@@ -257,7 +259,7 @@ pub unsafe extern "C" fn tb_timer_arm_at(timer: *const tb_timer, deadline_ns: u6
     guard(|| unsafe { handles::lend(timer) }?.arm_at(Timestamp::from_nanos(deadline_ns)))
 }
 
-/// Disarms a timer; it may be armed again. `outcome` may be NULL.
+/// Disarms a timer. The timer may be armed again. `outcome` may be NULL.
 ///
 /// # Safety
 ///
@@ -268,8 +270,8 @@ pub unsafe extern "C" fn tb_timer_disarm(timer: *const tb_timer, outcome: *mut t
     unsafe { disarm(timer, outcome, false) }
 }
 
-/// As `tb_timer_disarm`, but waits until a callback that has begun has returned: it never says `TB_RUNNING`, except in a
-/// callback of this engine, where it does not wait for fear of waiting for itself.
+/// As `tb_timer_disarm`, but waits until a callback that has begun has returned. It never returns `TB_RUNNING`, except
+/// in a callback of this engine: there it does not wait, since the callback would wait for itself.
 ///
 /// # Safety
 ///
@@ -299,8 +301,9 @@ unsafe fn disarm(timer: *const tb_timer, outcome: *mut tb_outcome, and_wait: boo
     })
 }
 
-/// Disarms a timer and frees it. It may be called in the timer's own callback. One that runs elsewhere is not waited for: to
-/// free what `user` points to, call `tb_timer_disarm_and_wait` before. No event of it is polled afterwards.
+/// Disarms a timer and frees it. The timer's own callback may call it. A callback that runs on another thread is not
+/// waited for: before you free the memory behind `user`, call `tb_timer_disarm_and_wait`. No event of the timer is
+/// polled afterwards.
 ///
 /// # Safety
 ///

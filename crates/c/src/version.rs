@@ -1,4 +1,4 @@
-//! Which version this is.
+//! The version of the library.
 
 use std::ffi::{CStr, c_char};
 
@@ -7,7 +7,8 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
     Err(_) => panic!("a version has no NUL"),
 };
 
-/// The version of the library that the program runs with, such as "0.1.0"; `TB_VERSION` is that of the header. A constant.
+/// The version of the library that the program runs with, such as "0.1.0". The string is a constant. `TB_VERSION` is
+/// the version of the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn tb_version() -> *const c_char {
     VERSION.as_ptr()

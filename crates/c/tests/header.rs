@@ -1,4 +1,4 @@
-//! The header that is checked in is the one that the sources give.
+//! The header that is checked in is the header that the sources generate.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ fn with_version(header: &str) -> String {
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
 }
 
-/// Drops the sections that tell Rust programmers what the head of the header tells those in C.
+/// Drops the sections on safety for Rust programmers: the head of the header has the rules for C.
 fn without_safety(header: &str) -> String {
     let (mut kept, mut is_safety) = (Vec::new(), false);
     for line in header.lines() {
@@ -44,7 +44,7 @@ fn without_safety(header: &str) -> String {
             kept.push(line.trim_end());
         }
     }
-    // What cbindgen puts at the end belongs within the guard.
+    // Text that cbindgen puts after the guard belongs within it.
     let mut text = kept.join("\n");
     const END: &str = "\n#endif  /* TOURBILLON_H */\n";
     if let Some((before, after)) = text.split_once(END).filter(|(_, after)| !after.trim().is_empty()) {
@@ -75,7 +75,7 @@ fn every_source_with_a_function_is_in_the_header() {
     }
 }
 
-/// What goes around `guard` would let panics out.
+/// A function without `guard` would let panics out.
 #[test]
 fn every_function_goes_through_the_guard() {
     const WITHOUT: [&str; 5] =
@@ -87,7 +87,7 @@ fn every_function_goes_through_the_guard() {
             let name = function.split_once("fn ").unwrap().1.split('(').next().unwrap();
             let body = function.split_once("{\n").unwrap().1.split("\n}").next().unwrap();
             let last = body.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<String>();
-            // Of the shared ones, `create` and the like, the text below the exported function tells as well.
+            // Exported functions that call a shared one, such as `create`, are guarded if the shared one is.
             let shared = ["create(", "schedule(", "cancel(", "disarm(", "stop("];
             let calls_shared = shared.iter().find(|call| last.contains(&format!("unsafe {{ {call}")));
             let is_guarded = last.contains("guard(")

@@ -1,4 +1,4 @@
-//! The library as programs find it once it is installed: by pkg-config and by CMake, shared and static.
+//! The installed library: programs find it by pkg-config and by CMake, shared and static.
 
 #![cfg(target_os = "linux")]
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::*;
 
-/// A prefix with nothing in it.
+/// An empty prefix.
 fn fresh_prefix(name: &str) -> PathBuf {
     let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if prefix.exists() {
@@ -17,7 +17,7 @@ fn fresh_prefix(name: &str) -> PathBuf {
     prefix
 }
 
-/// Installs what cargo built for the tests into a fresh prefix of its own.
+/// Installs the libraries that cargo built for the tests into a fresh prefix.
 fn install(name: &str, arguments: &[&str]) -> PathBuf {
     let prefix = fresh_prefix(name);
     let mut script = Command::new("sh");
@@ -48,7 +48,7 @@ fn the_files_have_the_names_that_linkers_look_for() {
     assert_eq!(target("libtourbillon.so"), Path::new(&soname));
     assert_eq!(target(&soname), PathBuf::from(format!("libtourbillon.so.{version}")));
     assert!(libdir.join("libtourbillon.a").exists());
-    // Packagers put the destination in front while copying: no file has it in its text.
+    // The destination is a prefix for copying only: no file has it in its text.
     let pc = std::fs::read_to_string(libdir.join("pkgconfig/tourbillon.pc")).unwrap();
     assert!(
         pc.contains("\nlibdir=/usr/lib/elsewhere\n") && pc.contains(&format!("\nVersion: {version}\n")),
@@ -70,7 +70,7 @@ fn the_script_refuses_what_it_does_not_know() {
     assert_eq!(status(&["--prefix", "/tmp/none", "--from", "/nowhere"]), Some(1));
 }
 
-/// The commands of the README's block for a shell that contains `mark`, a line each.
+/// The commands of the README's shell block that contains `mark`, a line each.
 fn commands_of_the_readme(mark: &str) -> Vec<String> {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let mut blocks = readme.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
@@ -78,7 +78,7 @@ fn commands_of_the_readme(mark: &str) -> Vec<String> {
     block.replace("\\\n", " ").lines().map(str::to_owned).collect()
 }
 
-/// Builds programs as the README says, against what is installed under a prefix, and runs them.
+/// Builds programs by the README's commands, against the library that is installed under a prefix, and runs them.
 fn assert_programs_are_built_as_the_readme_says(prefix: &Path) {
     let commands = commands_of_the_readme("pkg-config --variable=archive");
     let [for_shared, for_static] = &commands[..] else { panic!("{commands:?}") };
@@ -93,7 +93,7 @@ fn assert_programs_are_built_as_the_readme_says(prefix: &Path) {
             run(shell.arg("-ec").arg(command));
             let program = prefix.join("a.out");
             assert_runs(&program, library_path.as_deref(), &expected);
-            // The next command must make its own.
+            // The next command must make its own program.
             std::fs::remove_file(program).unwrap();
         }
     }
@@ -112,8 +112,8 @@ fn pkg_config_finds_it() {
     assert_programs_are_built_as_the_readme_says(&prefix);
 }
 
-/// What a user does, from the README's first command on: the release libraries are built and installed, programs are built
-/// against them, and one unloads the shared library under its threads.
+/// Follows the README as a user does, from its first command on: builds and installs the release libraries, builds
+/// programs against them, and unloads the shared library while its threads run.
 #[test]
 #[ignore = "builds the release libraries; a step of .ci/run"]
 fn the_release_is_installed_as_the_readme_says() {
@@ -122,7 +122,7 @@ fn the_release_is_installed_as_the_readme_says() {
     let commands = commands_of_the_readme("install.sh --prefix");
     let [command] = &commands[..] else { panic!("{commands:?}") };
     let command = command.replace("/usr/local", prefix.to_str().unwrap());
-    // From where the README's path leads to it.
+    // The folder from which the README's path is right.
     run(Command::new("sh").current_dir(root().join("../..")).arg("-ec").arg(command));
     assert_programs_are_built_as_the_readme_says(&prefix);
     assert_stays_loaded(&prefix.join("lib/libtourbillon.so"));

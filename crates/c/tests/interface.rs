@@ -18,10 +18,10 @@ const MS: u64 = 1_000_000;
 
 // --- Null ---
 
-/// A call with a null where none may be.
+/// A call with a null where a null is not allowed.
 type Call<'a> = Box<dyn Fn() -> tb_status + 'a>;
 
-/// For each function, calls that have nothing but one pointer wrong; none for those that take no pointer.
+/// For each function, the calls with exactly one pointer wrong; none for functions without a required pointer.
 fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
     let World { engine, polled, .. } = *world;
     let (none, user) = (null::<tb_engine>(), null_mut::<c_void>());
@@ -88,7 +88,7 @@ fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
 }
 
 #[test]
-fn every_function_tells_a_null() {
+fn every_function_detects_a_null() {
     let world = World::new();
     for (name, calls) in null_calls(&world) {
         for (index, call) in calls.iter().enumerate() {
@@ -98,7 +98,7 @@ fn every_function_tells_a_null() {
     }
 }
 
-/// A new function goes into the table above, too.
+/// A new function must be added to the table above.
 #[test]
 fn every_function_of_the_header_is_in_the_table_of_nulls() {
     let world = World::new();
@@ -148,7 +148,8 @@ fn the_version_of_header_and_library_is_that_of_the_crate() {
     assert_eq!(parts.join("."), version.split('-').next().unwrap());
 }
 
-/// Programs have arrays of events: a later version may give a meaning to a reserved word, and must not move the others.
+/// Programs have arrays of events: a later version may give a meaning to a reserved word, and must not move the other
+/// fields.
 #[test]
 fn an_event_keeps_its_layout() {
     assert_eq!(size_of::<tb_event>(), 3 * size_of::<usize>() + 9 * 8);
@@ -190,7 +191,8 @@ fn an_engine_runs_on_the_clock_that_was_chosen() {
             }
             assert_eq!(tb_now(engine, &mut after), TB_OK);
             assert!(after - before >= 20 * MS, "{clock:?}");
-            // By `Instant`, which is CLOCK_MONOTONIC. The boot-time clock parts from that while the machine is suspended.
+            // Measured by `Instant`, which is CLOCK_MONOTONIC. The boot-time clock differs from it by the time of each
+            // suspend.
             let slept = sleeper.slept.load(Ordering::Acquire);
             assert!(clock == tb_clock::TB_CLOCK_BOOT || slept >= 20 * MS, "{clock:?}: {slept} ns");
             assert_eq!(tb_engine_free(engine), TB_OK);
@@ -233,7 +235,7 @@ fn errors_have_a_code_and_a_message() {
 }
 
 #[test]
-fn a_full_engine_says_so() {
+fn a_full_engine_refuses() {
     let options = tb_options { capacity: 1, ..options(tb_delivery::TB_INLINE) };
     let driven = Driven::with(&options);
     unsafe {
@@ -263,7 +265,7 @@ fn a_key_must_be_utf8() {
 
 #[cfg(debug_assertions)]
 #[test]
-fn a_handle_that_was_freed_is_told_in_debug_builds() {
+fn a_handle_that_was_freed_is_detected_in_debug_builds() {
     let driven = Driven::new(tb_delivery::TB_INLINE);
     unsafe {
         let (mut timer, mut task, mut engine) = (null_mut(), null_mut(), null_mut());
@@ -273,7 +275,7 @@ fn a_handle_that_was_freed_is_told_in_debug_builds() {
         assert_eq!(tb_timer_free(timer), TB_OK);
         assert_eq!(tb_task_free(task), TB_OK);
         assert_eq!(tb_engine_free(engine), TB_OK);
-        // Others of the same size, which a heap would put there.
+        // Other timers of the same size, which an allocator would put at the freed address.
         let others: Vec<*mut tb_timer> = (0..100)
             .map(|_| {
                 let mut other = null_mut();
@@ -456,7 +458,7 @@ struct FreesItsEngine {
 unsafe extern "C" fn free_engine(user: *mut c_void, _: *const tb_event) {
     unsafe {
         let this = &*user.cast::<FreesItsEngine>();
-        // Until the call that scheduled this has returned.
+        // Wait until the call that scheduled this callback has returned.
         while this.engine.load(Ordering::Acquire).is_null() {
             thread::yield_now();
         }
@@ -487,7 +489,7 @@ fn a_callback_on_a_thread_may_free_its_engine() {
 // --- Shutdown ---
 
 #[test]
-fn what_has_not_fired_comes_back_and_nothing_is_taken_any_more() {
+fn a_shutdown_returns_unfired_one_shots_and_later_calls_are_refused() {
     for delivery in [tb_delivery::TB_POOL, tb_delivery::TB_INLINE, tb_delivery::TB_POLLED] {
         let mut engine = null_mut();
         let (log, returned) = (Log::default(), Log::default());

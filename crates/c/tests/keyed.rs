@@ -61,7 +61,7 @@ fn a_key_is_moved() {
     assert_eq!((stats.fired, stats.cancelled, stats.pending), (1, 2, 0));
 }
 
-/// What the callback below found.
+/// The key that the callback below found.
 static SEEN_KEY: Mutex<Option<CString>> = Mutex::new(None);
 
 unsafe extern "C" fn see_key(_: *mut c_void, event: *const tb_event) {
@@ -96,7 +96,7 @@ fn an_event_has_its_key() {
 }
 
 #[test]
-fn a_shutdown_refuses_keys_and_leaves_what_was_scheduled_to_be_given_back() {
+fn a_shutdown_returns_keyed_one_shots_and_later_calls_are_refused() {
     let driven = Driven::new(tb_delivery::TB_INLINE);
     let (log, mut count) = (Log::default(), 0);
     unsafe {
@@ -136,7 +136,7 @@ impl Gate {
 
 unsafe extern "C" fn pass_gate(user: *mut c_void, event: *const tb_event) {
     let gate = unsafe { &*user.cast::<Gate>() };
-    // In the callback itself it does not wait.
+    // In the callback itself the call does not wait.
     assert_eq!(cancel_and_wait(gate.engine, unsafe { CStr::from_ptr((*event).key) }), TB_RUNNING);
     gate.has_begun.store(true, Ordering::Release);
     while !gate.may_end.load(Ordering::Acquire) {
@@ -146,7 +146,7 @@ unsafe extern "C" fn pass_gate(user: *mut c_void, event: *const tb_event) {
 }
 
 #[test]
-fn a_keyed_callback_that_runs_is_said_to_and_can_be_waited_for() {
+fn a_cancel_returns_running_for_a_keyed_callback_that_runs_and_can_wait_for_it() {
     for delivery in [tb_delivery::TB_POOL, tb_delivery::TB_INLINE] {
         let (mut engine, key) = (null_mut(), c"order 17");
         assert_eq!(unsafe { tb_engine_create(&options(delivery), &mut engine) }, TB_OK);
@@ -167,7 +167,7 @@ fn a_keyed_callback_that_runs_is_said_to_and_can_be_waited_for() {
         gate.await_begin();
         assert_eq!(cancel(engine, key), (TB_RUNNING, null_mut()));
         assert_eq!(unsafe { tb_reschedule_keyed(engine, key.as_ptr(), 0) }, TB_NOT_PENDING);
-        // Scheduled again meanwhile, it is pending.
+        // Scheduled again meanwhile, the key has a pending one-shot.
         schedule(HOUR);
         assert_eq!(cancel(engine, key), (TB_CANCELLED, user));
         assert_eq!(cancel(engine, key), (TB_RUNNING, null_mut()));
@@ -179,7 +179,7 @@ fn a_keyed_callback_that_runs_is_said_to_and_can_be_waited_for() {
                 gate.may_end.store(true, Ordering::Release);
             });
             assert_eq!(cancel_and_wait(gate.engine, key), TB_CANCELLED);
-            assert!(gate.has_ended.load(Ordering::Acquire), "it was not waited for");
+            assert!(gate.has_ended.load(Ordering::Acquire), "the cancel did not wait");
         });
         assert_eq!(cancel_and_wait(engine, key), TB_GONE);
         assert_eq!(cancel(engine, key), (TB_GONE, null_mut()));
@@ -191,10 +191,10 @@ fn a_keyed_callback_that_runs_is_said_to_and_can_be_waited_for() {
 
 const SCHEDULERS: usize = 2;
 const ROUNDS: usize = 400;
-/// As many tokens as a scheduler may use in a round.
+/// The most tokens that a scheduler may use in a round.
 const MOST: usize = 2_000;
 
-/// How often each token has ended. Token 0 is nobody's: it is `NULL`.
+/// How often each token has ended. Token 0 is `NULL`, and no scheduler uses it.
 static ENDS: [AtomicU8; SCHEDULERS * MOST * ROUNDS + 1] =
     [const { AtomicU8::new(0) }; SCHEDULERS * MOST * ROUNDS + 1];
 
@@ -206,7 +206,8 @@ unsafe extern "C" fn end_unfired(user: *mut c_void, _: *const tb_event) {
     end(user);
 }
 
-/// Schedules tokens under keys that the other scheduler uses too, until the engine refuses one. How many it used.
+/// Schedules tokens under keys that the other scheduler uses too, until the engine refuses one. Returns the number of
+/// tokens used.
 fn schedule_until_the_shutdown(
     engine: *const tb_engine,
     tokens: Range<usize>,
@@ -230,9 +231,9 @@ fn schedule_until_the_shutdown(
     MOST
 }
 
-/// Goal: a `user` that is scheduled by key ends in exactly one way while the engine is shut down: it is replaced, given back by
-/// the shutdown, or refused. Method: two threads replace each other's tokens under three keys while a third shuts the engine
-/// down; each token's endings are counted.
+/// Goal: a `user` that is scheduled by key ends in exactly one way while the engine is shut down: it is replaced,
+/// returned by the shutdown, or refused. Method: two threads replace each other's tokens under three keys while a third
+/// thread shuts the engine down; the test counts the endings of each token.
 #[test]
 fn a_keyed_user_ends_once_when_schedules_race_with_the_shutdown() {
     let mut endings = [0; 3];

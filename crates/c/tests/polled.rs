@@ -1,4 +1,4 @@
-//! What a poll may see after a cancel, and what the descriptor says.
+//! The events that a poll may return after a cancel, and the state of the descriptor.
 
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the tests keep the contract, as C has to")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
@@ -35,7 +35,7 @@ fn cancel(engine: *const tb_engine, id: u64) -> tb_outcome {
     outcome
 }
 
-/// A timer, freed when it is dropped.
+/// A timer that is freed when it is dropped.
 struct Timer(*mut tb_timer);
 
 // SAFETY: timers may be used on any thread.
@@ -74,26 +74,26 @@ impl Drop for Timer {
 #[test]
 fn the_descriptor_is_readable_while_there_is_something_to_poll() {
     let driven = Driven::new(tb_delivery::TB_POLLED);
-    assert!(!driven.is_rung());
+    assert!(!driven.is_signalled());
     for number in 0..5 {
         schedule(driven.engine, MS, number);
     }
-    assert!(!driven.is_rung());
+    assert!(!driven.is_signalled());
     driven.advance(5 * MS);
-    assert!(driven.is_rung());
+    assert!(driven.is_signalled());
     assert_eq!(driven.poll(0).len(), 0);
     assert_eq!(driven.poll(3).len(), 3);
-    assert!(driven.is_rung());
+    assert!(driven.is_signalled());
     assert_eq!(driven.poll(2).len(), 2);
-    assert!(!driven.is_rung());
+    assert!(!driven.is_signalled());
     assert_eq!(driven.poll(2).len(), 0);
     schedule(driven.engine, MS, 5);
     driven.advance(5 * MS);
-    assert!(driven.is_rung());
+    assert!(driven.is_signalled());
     let event = driven.poll(2)[0];
     assert_eq!((event.user, event.count, event.deadline_ns), (user(5), 1, 6 * MS));
-    assert_eq!(event.lateness_ns, 4 * MS, "as it was polled");
-    assert!(!driven.is_rung());
+    assert_eq!(event.lateness_ns, 4 * MS, "at the time of the poll");
+    assert!(!driven.is_signalled());
 }
 
 #[test]
@@ -122,13 +122,13 @@ fn no_event_of_an_earlier_arming_is_polled() {
     let fire = || {
         timer.arm(MS);
         driven.advance(5 * MS);
-        assert!(driven.is_rung());
+        assert!(driven.is_signalled());
     };
     fire();
     assert_eq!(timer.disarm(), TB_CANCELLED);
     assert_eq!(timer.disarm(), TB_GONE);
     assert_eq!(driven.poll(9).len(), 0);
-    assert!(!driven.is_rung());
+    assert!(!driven.is_signalled());
 
     fire();
     timer.arm(10 * MS);
@@ -136,14 +136,14 @@ fn no_event_of_an_earlier_arming_is_polled() {
     driven.advance(20 * MS);
     assert_eq!(driven.poll(9).len(), 1);
 
-    // Armed anew while the look at the earlier arming is in the queue: one event.
+    // Armed anew while the check of the earlier arming is in the queue: one event.
     fire();
     timer.arm(MS);
     let deadline = driven.now() + MS;
     driven.advance(5 * MS);
     assert_eq!(driven.poll(9).iter().map(|event| event.deadline_ns).collect::<Vec<_>>(), [deadline]);
 
-    // The very same deadline, which has come.
+    // The same deadline again, which has come.
     let deadline = driven.now();
     timer.arm_at(deadline);
     driven.advance(5 * MS);
@@ -160,12 +160,12 @@ fn no_event_of_an_earlier_arming_is_polled() {
     drop(timer);
     assert_eq!(driven.poll(9).len(), 0);
     driven.advance(50 * MS);
-    assert!(!driven.is_rung());
+    assert!(!driven.is_signalled());
     assert_eq!(driven.stats().timers_alive, 0);
 }
 
 #[test]
-fn what_is_withdrawn_takes_no_room_from_others() {
+fn withdrawn_events_take_no_room_from_others() {
     let driven = Driven::new(tb_delivery::TB_POLLED);
     let timers: Vec<Timer> = (0..10).map(|number| Timer::new(driven.engine, number)).collect();
     timers.iter().for_each(|timer| timer.arm(MS));
@@ -174,7 +174,7 @@ fn what_is_withdrawn_takes_no_room_from_others() {
     let mut polled: Vec<usize> = driven.poll(5).iter().map(|event| event.user.addr()).collect();
     polled.sort_unstable();
     assert_eq!(polled, [1, 3, 5, 7, 9]);
-    assert!(!driven.is_rung());
+    assert!(!driven.is_signalled());
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn events_that_wait_may_be_polled_after_a_shutdown() {
     assert_eq!(unsafe { tb_engine_shutdown(driven.engine, None, &mut count) }, TB_OK);
     assert_eq!(count, 0);
     assert_eq!(driven.poll(9).len(), 2);
-    // And an engine may be freed with events that wait, and before its timer.
+    // An engine may also be freed while events wait, and before its timer.
     let other = Driven::new(tb_delivery::TB_POLLED);
     let its_timer = Timer::new(other.engine, 1);
     its_timer.arm(MS);
@@ -237,8 +237,8 @@ fn threads(shards: u32) -> *mut tb_engine {
     engine
 }
 
-/// Goal: every one-shot is cancelled or polled, once, and nothing that is polled is left unsaid. Method: two threads schedule
-/// and cancel while two poll, which sleep on the descriptor only.
+/// Goal: every one-shot is cancelled or polled, once, and the descriptor is readable while an event waits. Method: two
+/// threads schedule and cancel; two more poll, and sleep only on the descriptor.
 #[test]
 fn of_one_shots_that_race_with_polls_none_is_lost_and_none_comes_twice() {
     const EACH: usize = 40_000;
@@ -276,7 +276,7 @@ fn of_one_shots_that_race_with_polls_none_is_lost_and_none_comes_twice() {
                     if is_readable(fd, Duration::from_secs(2)) {
                         poll(engine_here(), 16).iter().for_each(|event| end(event.user.addr()));
                     } else {
-                        // Whatever is left was unsaid.
+                        // An event that is left now had no signal.
                         assert_eq!(total.load(Ordering::Relaxed), 2 * EACH as u64);
                     }
                     if total.load(Ordering::Relaxed) == 2 * EACH as u64 {
@@ -292,13 +292,14 @@ fn of_one_shots_that_race_with_polls_none_is_lost_and_none_comes_twice() {
     assert_eq!(unsafe { tb_engine_free(engine) }, TB_OK);
 }
 
-/// Goal: an event that is polled is of the last arming, not early, and not of a timer that was disarmed; each arming that
-/// stands has one. Method: one loop arms and disarms at random while the shard fires, and polls in between.
+/// Goal: each polled event belongs to the last arming, is not early, and is not of a timer that was disarmed; each
+/// arming that is not withdrawn has one event. Method: one loop arms and disarms at random while the shard fires, and
+/// polls in between.
 #[test]
 fn of_timers_that_race_with_the_shard_only_the_last_arming_is_polled_and_once() {
     let engine = threads(1);
     let timers: Vec<Timer> = (0..16).map(|number| Timer::new(engine, number)).collect();
-    // The deadline of each that is armed and was not polled.
+    // The deadline of each timer that is armed and was not polled.
     let mut expected: HashMap<usize, u64> = HashMap::new();
     let (mut seed, mut polled, mut withdrawn, mut now) = (7_u64, 0, 0, 0);
     let mut random = |bound: usize| {
@@ -348,7 +349,7 @@ fn of_timers_that_race_with_the_shard_only_the_last_arming_is_polled_and_once() 
     assert_eq!(unsafe { tb_engine_free(engine) }, TB_OK);
 }
 
-/// Goal: threads that arm one timer at the same time leave it armed for a deadline that one of them gave, and it is polled.
+/// Goal: if threads arm one timer at the same time, it is armed for a deadline of one of these calls, and is polled.
 #[test]
 fn of_threads_that_arm_one_timer_one_wins() {
     let engine = threads(1);

@@ -1,4 +1,4 @@
-//! Programs in C: compiled with all warnings, linked both ways, and run, also under valgrind.
+//! Programs in C, compiled with all warnings, linked both ways, and run, also under valgrind.
 
 #![cfg(target_os = "linux")]
 
@@ -48,7 +48,7 @@ fn run_once(program: &Path, arguments: &[&OsStr]) -> String {
     String::from_utf8(run(Command::new(program).args(arguments)).stdout).unwrap()
 }
 
-/// Every call of a child process with its parent's handles is refused, and ends; engines of its own run.
+/// Every call of a child process with its parent's handles returns, and is refused; engines of the child's own run.
 #[test]
 fn forked() {
     if has("cc") {
@@ -65,7 +65,7 @@ fn unloaded() {
     }
 }
 
-/// Whether programs under the sanitizer run here; says so if they do not.
+/// Whether programs under the sanitizer run here; prints a line if they do not.
 fn has_thread_sanitizer() -> bool {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nothing.c");
     std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
@@ -75,18 +75,18 @@ fn has_thread_sanitizer() -> bool {
     let succeeds = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
     let has = succeeds(&mut compiler) && succeeds(&mut Command::new(&program));
     if !has {
-        eprintln!("ThreadSanitizer does not run here: what needs it is not tested");
+        eprintln!("ThreadSanitizer does not run here: some tests are skipped");
     }
     has
 }
 
 #[test]
-fn thread_sanitizer_knows_of_hand_overs_that_are_annotated_and_only_of_these() {
+fn thread_sanitizer_reports_a_hand_over_unless_it_is_annotated() {
     if !has("cc") || !has_thread_sanitizer() {
         return;
     }
     let source = root().join("tests/c/handed_over.c");
-    // As `TB_TSAN` has it: of what the library allocates itself nothing is reported.
+    // The suppression of `TB_TSAN`: nothing that the library allocates itself is reported.
     let suppressions = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tsan-suppressions");
     std::fs::write(&suppressions, "called_from_lib:libtourbillon.so\n").unwrap();
     let output = |compiler, name, options: &str| {
@@ -117,7 +117,7 @@ fn the_program_in_the_header_runs_in_c_and_cpp() {
 }
 
 #[test]
-fn the_header_is_good_c_and_cpp() {
+fn the_header_compiles_as_c_and_cpp() {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("includes.c");
     let program = "#include <tourbillon.h>\n#include <tourbillon.h>\n\
                    tb_options options = TB_OPTIONS_INIT;\n\
@@ -167,7 +167,7 @@ impl Server {
         stream
     }
 
-    /// Waits until it stops by itself: what it printed since its address.
+    /// Waits until the server stops by itself. Returns the output after its address.
     fn finish(mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -179,7 +179,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It fails when the process has ended already.
+        // `kill` fails if the process has ended already.
         self.child.kill().unwrap_or_default();
         self.child.wait().unwrap();
     }
@@ -193,7 +193,8 @@ fn echo(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Talks for five idle timeouts. `None` when this thread slept for so long that the server was free to close.
+/// Sends messages for five idle timeouts. Returns `None` if this thread slept for so long that the server was free to
+/// close.
 fn talk(server: &Server, idle: Duration) -> Option<(TcpStream, Instant)> {
     let stream = server.connect();
     let mut before = Instant::now();
@@ -226,7 +227,7 @@ fn serve_and_close(command: Command, idle: Duration) {
                 assert!(before.elapsed() >= idle, "closed early");
             });
         }
-        // More than its buffer holds.
+        // More bytes than the server's buffer holds.
         let shout = scope.spawn(|| {
             let (stream, before) = (server.connect(), Instant::now());
             let bytes: Vec<u8> = (0..200_000_u32).map(|i| i.to_le_bytes()[0]).collect();

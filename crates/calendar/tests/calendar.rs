@@ -1,5 +1,5 @@
-//! Calendars, seen from outside: when they run, through changes of clocks, short months and leap years, and what they
-//! refuse.
+//! Tests of the public interface of calendars: runs through changes of clocks, short months and leap years, and
+//! refusals.
 
 use jiff::civil::{Date, DateTime, Weekday, date, time};
 use jiff::tz::TimeZone;
@@ -38,7 +38,7 @@ fn assert_runs(calendar: &Calendar, from: &str, to: &str, expected: &[&str]) {
 
 // --- Clocks are changed ---
 
-/// What runs about a change of clocks, after `from` up to `to`: days and times of one month, with offsets.
+/// The runs around a change of clocks, after `from` up to `to`: days and times of one month, with offsets.
 struct Change {
     zone: &'static str,
     month: &'static str,
@@ -231,7 +231,7 @@ fn clocks_are_changed() {
     }
 }
 
-/// Fixed runs of two days that come to one instant are one; those of the next day are not taken for them.
+/// Fixed runs of two days that come to one instant are one run; a run of the next day is not merged with them.
 #[test]
 fn a_skipped_day_is_run_once() {
     let (from, to) = ("2011-12-29T00:00-10", "2012-01-01T00:00+14");
@@ -245,7 +245,7 @@ fn a_skipped_day_is_run_once() {
     assert_runs(&noon, from, to, &["2011-12-29T12:00-10", "2011-12-31T12:00+14"]);
 }
 
-/// The edges of a gap, to the nanosecond.
+/// Tests the edges of a gap, to the nanosecond.
 #[test]
 fn a_gap_ends_once() {
     let end = at("2024-03-31T03:00+02");
@@ -260,7 +260,7 @@ fn a_gap_ends_once() {
     assert_eq!(skipping.next_after(end - NANOSECOND), Some(next));
 }
 
-/// As Vixie's cron has it: a list of hours names times of the day.
+/// As in Vixie's cron, a list of hours names times of the day.
 #[test]
 fn a_list_of_hours_is_fixed() {
     let listed = cron("30 2,14 * * *", "Europe/Berlin");
@@ -275,7 +275,7 @@ fn a_list_of_hours_is_fixed() {
     assert_runs(&listed, autumn.0, autumn.1, &["2024-10-27T02:30+02", "2024-10-27T14:30+01"]);
     let skipping = listed.with_dst(DstPolicy::SkipGap);
     assert_runs(&skipping, spring.0, spring.1, &["2024-03-30T14:30+01", "2024-03-31T14:30+02"]);
-    // A range names its hours, too; runs that come to one instant are one.
+    // A range names its hours, too; runs that come to one instant are one run.
     let range = cron("0 1-3 * * *", "Europe/Berlin");
     assert_runs(
         &range,
@@ -295,7 +295,7 @@ fn a_range_from_sunday_to_sunday_is_a_sunday() {
     }
     let all = cron("0 0 * * 0-7", "UTC");
     assert_runs(&all, "2024-01-01T00:00Z", "2024-01-02T12:00Z", &["2024-01-02T00:00Z"]);
-    // Either the day or the weekday, though the day begins with `*`; both with `+`.
+    // Without `+` a day matches by the day or the weekday, although the day begins with `*`; with `+` by both.
     let either = cron("0 0 */2 * MON", "UTC");
     assert_runs(
         &either,
@@ -307,7 +307,7 @@ fn a_range_from_sunday_to_sunday_is_a_sunday() {
     assert_runs(&both, "2024-01-07T00:00Z", "2024-01-15T12:00Z", &["2024-01-15T00:00Z"]);
 }
 
-/// From each half of an overlap, also where the calendar ends in it.
+/// Searches from each half of an overlap, also if the calendar ends in it.
 #[test]
 fn an_overlap_has_two_halves() {
     let fixed = cron("30 2 * * *", "Europe/Berlin");
@@ -392,7 +392,7 @@ fn a_hundred_years_of_months() {
     assert_eq!(count(31, ShortMonth::LastDay), 1200);
 }
 
-/// Every day of 400 years, after which all days repeat, against the words for each sign.
+/// Compares every day of 400 years, after which all days repeat, with the description of each sign.
 #[test]
 fn signs_of_days() {
     let workday = |day: Date| !matches!(day.weekday(), Weekday::Saturday | Weekday::Sunday);
@@ -454,7 +454,8 @@ fn once_is_once() {
     assert_eq!((once.expression(), once.zone()), ("2030-01-01T00:00:00.5Z", "UTC"));
 }
 
-/// Strictly after, to the nanosecond, on both sides of 1970 and of the year 1, and beyond where croner ends.
+/// A run is strictly after the instant, to the nanosecond: on both sides of 1970 and of the year 1, and after the end
+/// of croner's own search.
 #[test]
 fn instants_far_and_fine() {
     for (from, expected) in [
@@ -505,7 +506,7 @@ fn years_that_are_listed() {
     let all = cron("0 0 0 1 1 * 1-5000", "UTC");
     assert_eq!(all.next_after(Timestamp::MIN), Some(at("0001-01-01T00:00Z")));
     assert_eq!(all.next_after(at("5000-01-01T00:00Z")), None);
-    // In the gap of each year, for ever.
+    // The time is in the gap of each year, so the calendar never runs.
     for expression in ["30 2 * 3 0L", "*/30 2 * 3 0L"] {
         let never = cron(expression, "Europe/Berlin").with_dst(DstPolicy::SkipGap);
         assert_eq!(never.next_after(at("2024-01-01T00:00Z")), None);
@@ -546,7 +547,7 @@ fn refusals_name_what_is_wrong() {
     }
 }
 
-/// All that croner would take for something, or search for a long time.
+/// Expressions that croner would accept with another meaning, or search for a long time.
 #[test]
 fn what_is_no_expression() {
     for expression in [
@@ -652,7 +653,7 @@ fn equal_are_those_made_alike() {
 
 // --- Any ---
 
-/// Lists of numbers; `None` is `*`.
+/// Lists of the numbers of each field; `None` is `*`.
 #[derive(Clone, Debug)]
 struct Fields {
     minutes: Option<BTreeSet<i8>>,
@@ -687,7 +688,7 @@ impl Fields {
             && (day && weekday || either && (day || weekday))
     }
 
-    /// The runs after `from` up to `to`, found by looking at a clock each minute from two days before.
+    /// The runs after `from` up to `to`, by a check of the clock each minute from two days before.
     fn runs(&self, zone: &TimeZone, policy: DstPolicy, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
         let mut minute = Timestamp::from_second(from.as_second().div_euclid(60) * 60).unwrap()
             - SignedDuration::from_hours(48);
@@ -749,7 +750,7 @@ const ZONES: [&str; 12] = [
     "Asia/Gaza",
 ];
 
-/// Somewhere in the years from 2000 to 2060, mostly two days before a change of clocks at most.
+/// An instant in the years from 2000 to 2060, mostly two days at most before a change of clocks.
 fn somewhere(zone: &TimeZone, second: i64, before: i64, nanos: i32) -> Timestamp {
     let about = Timestamp::from_second(second).unwrap();
     let change = zone.following(about).next().map_or(about, |change| change.timestamp());
@@ -776,7 +777,7 @@ proptest! {
         let calendar = match Calendar::cron(&expression, zone) {
             Ok(calendar) => calendar.with_dst(policy),
             Err(error) => {
-                // Days that none of the months has.
+                // An expression with days that none of the months has.
                 prop_assert!(matches!(error, CalendarError::NeverFires { .. }), "{}", error);
                 return Ok(());
             }
@@ -794,7 +795,7 @@ proptest! {
     }
 }
 
-/// Mostly an expression.
+/// A text that is mostly a valid expression.
 fn plausible() -> impl Strategy<Value = String> {
     let small = "(\\*|[0-5]?[0-9]|\\*/[1-9]|[0-4]-[5-9]|[0-9],1[0-9])";
     let hour = "(\\*|1?[0-9]|\\*/[0-9]{1,5}|[0-4]-[5-9]/2|1,2)";

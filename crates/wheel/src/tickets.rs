@@ -69,9 +69,9 @@ pub(crate) const FIRST_LOOKS: usize = 256;
 
 /// A small value that stands in a [`TicketWheel`] until its tick. Its meaning: "look at that timer then".
 ///
-/// A ticket names a timer that is kept elsewhere, for example by its place in a table, and usually carries a stamp by which
-/// the table recognises tickets of timers that have ended. The wheel copies tickets and never looks at the timers. 16 bytes
-/// or fewer are a good size.
+/// A ticket names a timer that is kept elsewhere, for example by its place in a table, and usually carries a stamp by
+/// which the table recognises tickets of timers that have ended. The wheel copies tickets and never looks at the
+/// timers. 16 bytes or fewer are a good size.
 ///
 /// [`tick`](Self::tick) must return the same tick on each call. A ticket whose tick changes may be handed out at any
 /// time or never, and it may make a call of the wheel panic.
@@ -134,8 +134,8 @@ struct SweepCursor {
 ///
 /// # Panics
 ///
-/// The calls do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost, or stay
-/// twice, and [`len`](Self::len) is wrong from then on; everything else stays as it was.
+/// The calls do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost, or
+/// stay twice, and [`len`](Self::len) is wrong from then on; everything else stays as it was.
 ///
 /// # Examples
 ///
@@ -219,8 +219,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     ///
     /// # Time complexity
     ///
-    /// O(1), amortised over the growth of the slots. The first ticket of a level allocates the level's ring: 28 KiB with a
-    /// radix of 256.
+    /// O(1), amortised over the growth of the slots. The first ticket of a level allocates the level's ring: 28 KiB
+    /// with a radix of 256.
     #[inline]
     pub fn insert(&mut self, ticket: T) {
         self.len += 1;
@@ -337,8 +337,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     ///
     /// # Time complexity
     ///
-    /// O(1) for each ticket handed out or moved, at most once per level, and O(levels) for each occupied slot passed; empty
-    /// time costs nothing.
+    /// O(1) for each ticket handed out or moved, at most once per level, and O(levels) for each occupied slot passed;
+    /// empty time costs nothing.
     pub fn advance(
         &mut self,
         to: Tick,

@@ -1,7 +1,8 @@
-//! The wheel against a sorted list that does the same, one operation after the other.
+//! Compares the wheel with a sorted list, one operation after the other.
 //!
-//! After each operation: every fired timer was pending, is due, and fires once; a settled advance leaves nothing due;
-//! `next_expiry` is never after the first timer; lengths agree; stale tickets stay within their bound.
+//! After each operation the test checks that every fired timer was pending, is due, and fires once; that a settled
+//! advance leaves no due timer; that `next_expiry` is never after the first timer; that lengths agree; and that stale
+//! tickets stay within their bound.
 
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
@@ -9,12 +10,12 @@ use std::env;
 use std::thread;
 use tourbillon_wheel::{Expired, Progress, Tick, TimerId, Wheel};
 
-/// What a wheel must do, done simply.
+/// A simple model of a wheel.
 #[derive(Default)]
 struct Reference {
     pending: HashMap<TimerId, (Tick, u64)>,
     by_tick: BTreeSet<(Tick, TimerId)>,
-    /// Every id there ever was, most of them stale.
+    /// All ids that were ever made, most of them stale.
     ids: Vec<TimerId>,
     payloads: u64,
 }
@@ -37,7 +38,7 @@ impl Reference {
         Some(taken)
     }
 
-    /// Whether there was one to move.
+    /// Moves a timer. Returns whether it was pending.
     fn reschedule(&mut self, id: TimerId, tick: Tick) -> bool {
         let Some((before, payload)) = self.pending.get(&id).copied() else { return false };
         assert!(self.by_tick.remove(&(before, id)));
@@ -56,16 +57,16 @@ impl Reference {
     }
 }
 
-/// What the fire closure does besides looking on.
+/// The operation that the fire closure does besides recording.
 #[derive(Clone, Copy, Debug)]
 enum Callback {
     Nothing,
-    /// Arms a timer this long after the one that fired, the first few times.
+    /// Arms a timer this long after the timer that fired, the first few times.
     Rearm(u64),
     /// Arms a timer this long after the wheel's position, the first few times.
     Arm(u64),
     Cancel(u64),
-    /// Moves a timer to so long after the wheel's position.
+    /// Moves a timer to this long after the wheel's position.
     Reschedule(u64, u64),
 }
 
@@ -185,7 +186,7 @@ impl<const BITS: u32> Model<BITS> {
                         let tick = wheel.position().saturating_add(after);
                         let is_pending = reference.reschedule(id, tick);
                         assert_eq!(wheel.reschedule(id, tick), is_pending, "{id:?}");
-                        // It waits for the next advance, even if it was due in this one.
+                        // A moved timer waits for the next advance, even if it was due in this one.
                         armed.extend(is_pending.then_some(id));
                     }
                     return;
@@ -212,7 +213,7 @@ impl<const BITS: u32> Model<BITS> {
         progress
     }
 
-    /// Calls again as long as the budget is spent, which must not be for ever.
+    /// Calls `advance` again while the budget is spent. Checks that this ends.
     fn settle(&mut self, to: Tick, budget: usize) {
         let enough = (self.wheel.tickets() * Self::LEVELS).div_ceil(budget) + 1;
         let mut calls = 0;
@@ -223,7 +224,7 @@ impl<const BITS: u32> Model<BITS> {
         }
     }
 
-    /// Lives from one `next_expiry` to the next until nothing is pending.
+    /// Advances from one `next_expiry` to the next until no timer is pending.
     fn finish(&mut self) {
         let enough = self.wheel.tickets() * Self::LEVELS + 1;
         let mut calls = 0;
@@ -256,7 +257,7 @@ impl<const BITS: u32> Model<BITS> {
 
 const STARTS: [u64; 6] = [0, 1 << 30, 1 << 36, 1 << 63, u64::MAX - 1_000, u64::MAX];
 
-/// Distances where a wheel could go wrong: around the edges of slots, revolutions and rings, and beyond all of them.
+/// Distances at which a wheel could fail: around the edges of slots, revolutions and rings, and beyond all of them.
 const EDGES: [u64; 14] =
     [0, 1, 32, 64, 256, 512, 1 << 10, 1 << 16, 2 << 16, 1 << 24, 1 << 32, 1 << 36, 1 << 56, u64::MAX - 1];
 
@@ -325,7 +326,7 @@ proptest! {
     }
 }
 
-/// splitmix64.
+/// The generator splitmix64.
 struct Random(u64);
 
 impl Random {
@@ -368,7 +369,7 @@ impl Random {
         }
     }
 
-    /// `hasty` is how many of 1,000 operations let more than a little time pass.
+    /// A random operation. In `hasty` of 1,000 operations, more than a little time passes.
     fn op(&mut self, hasty: u64) -> Op {
         let by = if self.below(1_000) < hasty { self.distance() } else { self.below(40) };
         match self.below(1_000) {
@@ -394,7 +395,7 @@ impl Random {
     }
 }
 
-/// Says how to have the same run again, should the test end in a panic.
+/// Prints the seed that repeats this run, if the test panics.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -408,7 +409,7 @@ impl Drop for Seed {
 fn long_run<const BITS: u32>(seed: u64) {
     let mut random = Random(seed);
     let start = STARTS[usize::try_from(random.below(4)).unwrap()];
-    // Some lives are long and quiet, in others time leaps.
+    // Some lives are long with small steps of time; in others time leaps.
     let hasty = [0, 5, 100][usize::try_from(random.below(3)).unwrap()];
     let mut model = Model::<BITS>::new(start);
     for _ in 0..10_000 {
@@ -417,7 +418,7 @@ fn long_run<const BITS: u32>(seed: u64) {
     model.finish();
 }
 
-/// Tens of thousands of timers at a time, where the other test has dozens. Set `TOURBILLON_SEED` to repeat one run.
+/// Tests tens of thousands of timers at a time; the other test has dozens. Set `TOURBILLON_SEED` to repeat one run.
 #[test]
 fn a_long_life_is_the_same_for_the_wheel_and_the_list() {
     let seeds = match env::var("TOURBILLON_SEED") {

@@ -12,7 +12,8 @@ const (
 	patience = 60 * time.Second
 )
 
-// arrivals are timers that do fire, and how late each was. Their callbacks run in parallel, each in a goroutine of its own.
+// arrivals are timers that fire, with the lateness of each. Their callbacks run in parallel, each in a goroutine of its
+// own.
 type arrivals struct {
 	deadlines []int64
 	late      []int64
@@ -35,7 +36,7 @@ func (a *arrivals) callback(at int) func() {
 	}
 }
 
-// wait returns when all have fired but those that excused says need not.
+// wait returns when all timers have fired, except those that excused allows to be missing.
 func (a *arrivals) wait(excused func(at int) bool) error {
 	giveUp := now() + int64(patience)
 	for at := range a.late {
@@ -49,10 +50,10 @@ func (a *arrivals) wait(excused func(at int) bool) error {
 	return nil
 }
 
-// lateness is of those that fired, in the order of their numbers, when none can fire any more.
+// lateness is that of the timers that fired, in the order of their numbers, once no more can fire.
 func (a *arrivals) lateness() ([]int64, error) { return a.latenessFrom(0) }
 
-// latenessFrom is of those that fired whose number is at least first.
+// latenessFrom is the lateness of the timers that fired and whose number is at least first.
 func (a *arrivals) latenessFrom(first int) ([]int64, error) {
 	if count := a.twice.Load(); count != 0 {
 		return nil, fmt.Errorf("%d timers fired twice", count)

@@ -2,7 +2,7 @@ package main
 
 import "time"
 
-// testCase is what to measure. Fields that a workload does not use are absent.
+// testCase is the task of a turn. Fields that a workload does not use are absent.
 type testCase struct {
 	Timers     int   `json:"timers"`
 	Threads    []int `json:"threads"`
@@ -15,7 +15,7 @@ type testCase struct {
 	Seed       int64 `json:"seed"`
 }
 
-// time in nanoseconds, as lead.
+// time is the time of the measurement in nanoseconds, and so is lead.
 func (of *testCase) time() int64 { return of.TimeMs * int64(time.Millisecond) }
 
 func (of *testCase) lead() int64 { return of.LeadMs * int64(time.Millisecond) }

@@ -18,13 +18,13 @@ func (c *chance) next() uint64 {
 	return mixed ^ (mixed >> 31)
 }
 
-// within gives a number from from on, below to.
+// within returns a number from from up to, and not including, to.
 func (c *chance) within(from, to int64) int64 {
 	high, _ := bits.Mul64(c.next(), uint64(to-from))
 	return from + int64(high)
 }
 
-// farDelay is that of a timer that is not due in a turn.
+// farDelay is the delay of a timer that is not due in a turn.
 func (c *chance) farDelay() time.Duration {
 	return time.Duration(c.within(int64(10*time.Second), int64(60*time.Second)))
 }

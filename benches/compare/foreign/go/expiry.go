@@ -18,7 +18,7 @@ type window struct {
 	cpuSeconds  float64
 }
 
-// runWindow is given the deadlines as offsets from the window's start, lead after the first insert.
+// runWindow takes the deadlines as offsets from the start of the window, which is lead after the first insert.
 func runWindow(offsets []int64, lead int64) (window, error) {
 	a := newArrivals(len(offsets))
 	start := now()
@@ -53,7 +53,7 @@ func runWindow(offsets []int64, lead int64) (window, error) {
 	if err != nil {
 		return window{}, err
 	}
-	// One that fires twice has some time to do so.
+	// A timer that fires twice has some time to do so.
 	time.Sleep(20 * time.Millisecond)
 	lateness, err := a.lateness()
 	return window{
@@ -95,7 +95,7 @@ func expiry(of testCase) (outcome, error) {
 	return out, nil
 }
 
-// byPart leaves out the parts that no timer is in.
+// byPart leaves out the parts without timers.
 func byPart(out *outcome, offsets, lateness []int64, nanos int64) {
 	samples := make([][]int64, parts)
 	for at, offset := range offsets {

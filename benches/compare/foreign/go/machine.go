@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// roomyHeap is what the timed workloads run with.
+// roomyHeap is the limit of the heap in the timed workloads.
 const roomyHeap = 8 << 30
 
-// touchedHeap is more than what a measured stretch allocates.
+// touchedHeap is more than a measured stretch allocates.
 const touchedHeap = 2 << 30
 
-// useRoomyHeap lets the collector wait for as much memory as the Java contestants get, instead of running whenever the heap
-// has doubled. Not for workloads that look at resident memory.
+// useRoomyHeap lets the collector wait for as much memory as the Java contestants get, instead of running each time the
+// heap has doubled. Workloads that measure resident memory do not call it.
 func useRoomyHeap() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(roomyHeap)
-	// Page faults are taken here, and not in what is measured.
+	// Page faults are taken here, and not in the measurement.
 	touched := make([]byte, touchedHeap)
 	for at := 0; at < len(touched); at += os.Getpagesize() {
 		touched[at] = 1
@@ -36,16 +36,16 @@ func useRoomyHeap() {
 
 var began = time.Now()
 
-// now is in nanoseconds, monotonic. Since reads one clock, where Now reads two.
+// now is the monotonic time in nanoseconds. Since reads one clock, where Now reads two.
 func now() int64 { return int64(time.Since(began)) }
 
-// settle leaves no garbage of before behind.
+// settle collects the earlier garbage.
 func settle(millis int64) {
 	runtime.GC()
 	time.Sleep(time.Duration(millis) * time.Millisecond)
 }
 
-// cpuNanos is user and system, of all threads.
+// cpuNanos is the user and system time of all threads.
 func cpuNanos() (int64, error) {
 	var usage syscall.Rusage
 	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)

@@ -12,14 +12,14 @@ const (
 	stormLook = 1024
 )
 
-// residentAtRest has no garbage in it, nor pages that the runtime keeps in reserve.
+// residentAtRest is the resident memory without garbage and without pages that the runtime keeps in reserve.
 func residentAtRest() (int64, error) {
 	runtime.GC()
 	debug.FreeOSMemory()
 	return resident()
 }
 
-// fillAnHourAhead keeps no handles: the runtime has the timers.
+// fillAnHourAhead schedules timers and keeps no handles: the runtime has the timers.
 func fillAnHourAhead(count int) {
 	c := newChance(int64(count))
 	for at := 0; at < count; at++ {
@@ -47,7 +47,7 @@ func memory(of testCase) (outcome, error) {
 	return out, checkNoneFired()
 }
 
-// storm cancels timers long before they are due, and looks at what is left of them.
+// storm cancels timers long before they are due, and measures the memory that remains.
 func storm(of testCase) (outcome, error) {
 	out := newOutcome()
 	if of.Operations < 1 {
@@ -85,7 +85,7 @@ func storm(of testCase) (outcome, error) {
 	return out, checkNoneFired()
 }
 
-// stormPairs does as many, or until the clock says so, and tells how many.
+// stormPairs makes count pairs, or as many as the time allows, and returns their number.
 func stormPairs(count int, until int64) (int, error) {
 	done := 0
 	for done < count && now() < until {
@@ -103,7 +103,8 @@ func stormPairs(count int, until int64) (int, error) {
 }
 
 func idle(of testCase) (outcome, error) {
-	// The first thread waits here and does nothing else, so that all that the runtime does is in the others' figures.
+	// The first thread waits here and does nothing else, so that the figures of the other threads include all work of the
+	// runtime.
 	runtime.LockOSThread()
 	out := newOutcome()
 	fillAnHourAhead(of.Timers)

@@ -18,11 +18,11 @@ type operation struct {
 	what int
 }
 
-// plan is what happens when, from the start on.
+// plan is the list of operations with their moments, counted from the start.
 type plan struct {
 	deadlines  []int64
 	operations []operation
-	// Operations and timers of the warm-up.
+	// The numbers of operations and of timers in the warm-up.
 	warmUpOperations, warmUpTimers int
 }
 
@@ -50,14 +50,14 @@ func newPlan(rate, nanos int64) plan {
 	return p
 }
 
-// drive is an open loop: operations come when their time has come, whether the timers keep up or not.
+// drive is an open loop: operations come at their planned moments, whether or not the timers keep up.
 type drive struct {
 	arrivals  *arrivals
 	timers    []*time.Timer
 	cancelled []bool
 	latency   []int64
 	missed    int
-	// The processor time when the warm-up had ended.
+	// The processor time at the end of the warm-up.
 	cpu int64
 }
 
@@ -68,7 +68,7 @@ func newDrive(p *plan) *drive {
 		cancelled: make([]bool, len(p.deadlines)),
 		latency:   make([]int64, len(p.operations)),
 	}
-	// Pages are there before they are needed.
+	// The pages are touched before they are needed.
 	for at := range d.latency {
 		d.latency[at] = unset
 	}
@@ -130,7 +130,7 @@ func mixed(of testCase) (outcome, error) {
 	if err != nil {
 		return out, err
 	}
-	// One that fires twice, or though cancelled, has the longest delay's time to do so.
+	// A timer that fires twice, or after its cancel, has the time of the longest delay to do so.
 	time.Sleep(220 * time.Millisecond)
 	lateness, err := d.arrivals.lateness()
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 const (
 	pairDelays = 1024
 	pairWarmUp = 1024
-	// Pairs from one look at the clock to the next.
+	// The number of pairs from one read of the clock to the next.
 	pairLook = 256
-	// Generously, for a timer, its callback and its place in the heap.
+	// A generous size for a timer, its callback and its place in the heap.
 	bytesATimer = 300
-	// Ten million timers take their time to be scheduled and collected, and the first would be due. Those of the pairs are
+	// Ten million timers take long to be scheduled and collected, and the first would be due. The delays of the pairs are
 	// longer by as much, so that the order of deadlines is the same.
 	growthFurther = time.Minute
 )
@@ -59,7 +59,7 @@ func (p *pairs) during(nanos int64) share {
 	}
 }
 
-// measurePairs gives nanoseconds a pair and goroutine. Delays are so much longer than those of the table.
+// measurePairs returns nanoseconds for a pair and goroutine. Its delays are longer than those of the table by further.
 func measurePairs(threads int, further time.Duration, nanos int64) (float64, error) {
 	return together(threads, func(thread int, start func()) share {
 		p := newPairs(thread, further)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What fired of the timers that are far ahead, which must be nothing, and what they carried.
+// The number of timers far ahead that fired, which must be zero, and the sum of their payloads.
 var fired, carried atomic.Int64
 
 // payload is a small object of its own, which the callback reads.
@@ -17,8 +17,8 @@ func payload(number int64) func() {
 	}
 }
 
-// pending are timers that pend while something else is measured. The runtime does not tell how many it has: stopping them
-// one by one does.
+// pending are timers that are pending while another operation is measured. The runtime does not report their number;
+// stopping them one by one does.
 type pending struct{ timers []*time.Timer }
 
 func (p *pending) schedule(count int, delays *chance, further time.Duration) {
@@ -27,7 +27,7 @@ func (p *pending) schedule(count int, delays *chance, further time.Duration) {
 	}
 }
 
-// check ends them.
+// check stops all of them, and checks that each was pending.
 func (p *pending) check() error {
 	for at, timer := range p.timers {
 		if !timer.Stop() {

@@ -5,7 +5,8 @@ import (
 	"sort"
 )
 
-// quantiles of a sample are by nearest rank: the smallest value that at least so many are not above.
+// quantiles are the quantiles of a sample by nearest rank: the smallest value that at least this part of all values
+// does not exceed.
 type quantiles struct{ sorted []int64 }
 
 func newQuantiles(sample []int64) quantiles {
@@ -14,7 +15,7 @@ func newQuantiles(sample []int64) quantiles {
 	return quantiles{sorted}
 }
 
-// at is in units of so many nanoseconds.
+// at returns a quantile in units of so many nanoseconds.
 func (q quantiles) at(quantile, unit float64) float64 {
 	rank := int(math.Ceil(quantile * float64(len(q.sorted))))
 	if rank < 1 {
@@ -23,7 +24,7 @@ func (q quantiles) at(quantile, unit float64) float64 {
 	return float64(q.sorted[rank-1]) / unit
 }
 
-// seriesQuantiles are those of a distribution's series.
+// seriesQuantiles are the quantiles in the series of a distribution.
 var seriesQuantiles = []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 1}
 
 func (q quantiles) series(unit float64) []float64 {

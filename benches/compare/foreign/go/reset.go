@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// refresh moves random ones of many pending timers.
+// refresh moves random timers of many pending ones.
 func refresh(of testCase) (outcome, error) {
 	useRoomyHeap()
 	out := newOutcome()
@@ -37,13 +37,13 @@ func refresh(of testCase) (outcome, error) {
 
 const (
 	rearmTimeout = 5 * time.Second
-	// Requests from one look at whether another goroutine is done to the next.
+	// The number of requests from one check whether another goroutine is done to the next.
 	rearmLook = 1024
 )
 
 var errDisarmed = errors.New("a timer armed could not be disarmed")
 
-// rearm arms and disarms a connection's timer per request.
+// rearm arms and disarms the timer of a connection for each request.
 func rearm(of testCase) (outcome, error) {
 	useRoomyHeap()
 	out := newOutcome()
@@ -53,7 +53,7 @@ func rearm(of testCase) (outcome, error) {
 		nanos, err := together(threads, func(thread int, start func()) share {
 			connections := make([]*time.Timer, of.Timers)
 			for at := range connections {
-				// The first request of each, which makes the timer.
+				// The first request of each connection, which makes the timer.
 				connections[at] = time.AfterFunc(rearmTimeout, payload(int64(at)))
 				if !connections[at].Stop() {
 					return share{err: errDisarmed}

@@ -2,15 +2,15 @@ package main
 
 import "sync"
 
-// share is how many operations a goroutine did in how much time.
+// share is the number of operations of a goroutine, and their time.
 type share struct {
 	operations int
 	nanos      int64
 	err        error
 }
 
-// together runs goroutines: each prepares, calls start, which waits for the others, and measures. It gives nanoseconds an
-// operation and goroutine.
+// together runs goroutines: each prepares, calls start, which waits for the others, and measures. together returns
+// nanoseconds for an operation and goroutine.
 func together(count int, work func(at int, start func()) share) (float64, error) {
 	shares := make([]share, count)
 	var ready, done sync.WaitGroup
@@ -21,7 +21,7 @@ func together(count int, work func(at int, start func()) share) (float64, error)
 			defer done.Done()
 			var once sync.Once
 			arrive := func() { once.Do(ready.Done) }
-			// The others would wait for ever for one that failed before.
+			// The other goroutines would wait for ever for one that failed before.
 			defer arrive()
 			shares[at] = work(at, func() {
 				arrive()

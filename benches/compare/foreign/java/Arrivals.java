@@ -2,7 +2,7 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.util.Arrays;
 
-/** Timers that do fire, and how late each was. Both contestants fire from one thread. */
+/** Timers that fire, with the lateness of each. Both contestants fire from one thread. */
 final class Arrivals {
     private static final long UNSET = Long.MIN_VALUE;
     private static final long PATIENCE = 60_000_000_000L;
@@ -17,15 +17,15 @@ final class Arrivals {
     }
 
     private final long[] deadlines;
-    /** Numbers of timers in the order in which they fired, and when. */
+    /** The numbers of the timers in the order in which they fired, and the moments. */
     private final int[] numbers;
     private final long[] times;
-    /** Written by the firing thread only, released after what it counts. */
+    /** The number of firings. Only the firing thread writes it, with a release after the entries that it counts. */
     private int fired;
 
     Arrivals(long[] deadlines) {
         this.deadlines = deadlines;
-        // One more, so that a timer that fires twice is counted and not an exception in its thread.
+        // One entry more, so that a timer that fires twice is counted and throws no exception in its thread.
         numbers = new int[deadlines.length + 1];
         times = new long[deadlines.length + 1];
     }
@@ -38,7 +38,7 @@ final class Arrivals {
         return (int) FIRED.getAcquire(this);
     }
 
-    /** Waits until so many have fired. */
+    /** Waits until {@code count} timers have fired. */
     void expect(int count) {
         long giveUp = System.nanoTime() + PATIENCE;
         while (fired() < count && System.nanoTime() < giveUp) {
@@ -47,12 +47,12 @@ final class Arrivals {
         Broken.unlessEqual(fired(), count, "timers that fired");
     }
 
-    /** Of those that fired, in the order of their numbers. */
+    /** The lateness of the timers that fired, in the order of their numbers. */
     long[] lateness() {
         return latenessFrom(0);
     }
 
-    /** Of those that fired whose number is at least {@code first}, in the order of their numbers. */
+    /** The lateness of the timers that fired and whose number is at least {@code first}, in the order of their numbers. */
     long[] latenessFrom(int first) {
         long[] lateness = new long[deadlines.length];
         Arrays.fill(lateness, UNSET);

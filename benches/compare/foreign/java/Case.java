@@ -3,7 +3,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/** What to measure: one flat JSON object of integers, strings and arrays of integers. */
+/** The task of a turn: one flat JSON object of integers, strings and arrays of integers. */
 final class Case {
     private final Map<String, Object> fields;
 
@@ -41,7 +41,7 @@ final class Case {
         throw new Malformed("the case has no array \"" + field + "\"");
     }
 
-    /** A duration, given in milliseconds, in nanoseconds. */
+    /** A duration that is given in milliseconds, in nanoseconds. */
     long nanos(String field) {
         return Math.multiplyExact(number(field), 1_000_000L);
     }

@@ -14,7 +14,7 @@ final class Chance {
         return mixed ^ (mixed >>> 31);
     }
 
-    /** From {@code from} on, below {@code to}. */
+    /** A number from {@code from} on, below {@code to}. */
     long within(long from, long to) {
         return from + unsignedMultiplyHigh(next(), to - from);
     }
@@ -24,7 +24,10 @@ final class Chance {
         return within(10_000_000_000L, 60_000_000_000L);
     }
 
-    /** {@link Math} has it from 18 on: a negative factor counts for 2^64 less, which the correction adds again. */
+    /**
+     * The upper half of an unsigned product, which {@link Math} has from 18 on. A negative factor counts for 2^64 less, which
+     * the correction adds again.
+     */
     private static long unsignedMultiplyHigh(long one, long other) {
         return Math.multiplyHigh(one, other) + ((one >> 63) & other) + ((other >> 63) & one);
     }

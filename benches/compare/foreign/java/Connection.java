@@ -1,4 +1,7 @@
-/** Has one timeout at a time, and is what that runs, so that moving it makes no new task. */
+/**
+ * A connection with one timeout at a time. It is the task of that timeout itself, so that moving the timeout makes no new
+ * task.
+ */
 final class Connection extends Payload {
     private Object timeout;
 

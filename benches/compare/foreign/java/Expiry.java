@@ -37,7 +37,7 @@ final class Expiry implements Workload {
         return offsets;
     }
 
-    /** Parts that no timer is in are left out. */
+    /** Leaves out the parts without timers. */
     private static void parts(Outcome outcome, long[] offsets, long[] lateness, long time) {
         long[][] byPart = new long[PARTS][];
         int[] counts = new int[PARTS];

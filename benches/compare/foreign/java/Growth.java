@@ -1,12 +1,12 @@
 import java.util.function.Supplier;
 
 final class Growth implements Workload {
-    /** Generously, for a timer, its payload and its place in a queue or a heap. */
+    /** A generous size for a timer, its payload and its place in a queue or a heap. */
     private static final long BYTES_A_TIMER = 200;
 
     /**
-     * Collections with ten million timers on the heap take seconds, and what was scheduled first would be due. All delays are
-     * longer by as much, those of the pairs as well, so that the order of deadlines is the same.
+     * With ten million timers on the heap, collections take seconds, and the first timers would be due. All delays are longer by
+     * as much, those of the pairs as well, so that the order of deadlines is the same.
      */
     private static final long FURTHER = 60_000_000_000L;
 

@@ -8,7 +8,7 @@ final class Idle implements Workload {
         try (Timers timers = contestant.get()) {
             Memory.fill(timers, count);
             Pending.settle(timers, of.number("settle_ms", 0));
-            // Run once beforehand, so that reading costs as much at both ends.
+            // A read beforehand, so that both reads cost the same.
             Machine.switches();
             long switches = Machine.switches();
             long cpu = Machine.cpuNanos();

@@ -7,7 +7,7 @@ final class JdkTimers implements Timers {
     private final ScheduledThreadPoolExecutor pool = new ScheduledThreadPoolExecutor(1, Timers.daemons());
 
     JdkTimers() {
-        // Without it what was cancelled stays in the heap until it is due.
+        // Without it a cancelled timer stays in the heap until it is due.
         pool.setRemoveOnCancelPolicy(true);
         pool.prestartCoreThread();
     }
@@ -27,7 +27,7 @@ final class JdkTimers implements Timers {
         return pool.getQueue().size();
     }
 
-    /** Scheduling puts it in its place itself. */
+    /** Does nothing: scheduling puts a timer in its place at once. */
     @Override
     public void settle() {}
 

@@ -10,20 +10,20 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Set;
 
-/** What the system and the virtual machine say of this process. */
+/** Figures of this process from the system and from the virtual machine. */
 final class Machine {
     private static final Path SELF = Path.of("/proc/self");
 
     private Machine() {}
 
-    /** User and system, of all threads, the collector's and the compiler's among them. In steps of 10 ms on Linux. */
+    /** User and system time of all threads, the collector's and the compiler's among them. In steps of 10 ms on Linux. */
     static long cpuNanos() {
         return ((OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
     }
 
     /**
-     * What is live on the heap: resident memory would be the heap's configured size. As the collector left it, since the buffer
-     * that a thread takes from the heap thereafter counts as used, and may be tens of megabytes.
+     * The live part of the heap; resident memory would be the heap's configured size. It is the size after a collection, since
+     * the buffer that a thread takes from the heap thereafter counts as used, and may be tens of megabytes.
      */
     static long heapInUse() {
         System.gc();
@@ -34,7 +34,7 @@ final class Machine {
                 .sum();
     }
 
-    /** Voluntary context switches of all threads but the first one, which waits for the virtual machine, and this one. */
+    /** Voluntary context switches of all threads but this one and the first one, which waits for the virtual machine. */
     static long switches() {
         try {
             Path process = SELF.toRealPath();

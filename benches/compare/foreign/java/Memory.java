@@ -1,6 +1,6 @@
 import java.util.function.Supplier;
 
-/** The heap in use, instead of resident memory. */
+/** Measures the heap in use, instead of resident memory. */
 final class Memory implements Workload {
     static final long HOUR = 3_600_000_000_000L;
 
@@ -21,7 +21,7 @@ final class Memory implements Workload {
         }
     }
 
-    /** An hour ahead, and up to a minute more. */
+    /** A delay of an hour, and up to a minute more. */
     static void fill(Timers timers, int count) {
         Chance chance = new Chance(count);
         for (int at = 0; at < count; at++) {

@@ -4,7 +4,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.function.Supplier;
 
-/** An open loop: operations come when their time has come, whether the timer keeps up or not. */
+/** An open loop: operations come at their planned moments, whether or not the timer keeps up. */
 final class Mixed implements Workload {
     private static final double MS = 1e6;
     private static final double US = 1e3;
@@ -50,8 +50,8 @@ final class Mixed implements Workload {
     }
 
     /**
-     * What happens when, from the start on. An operation is a timer's number where it schedules, its complement where it
-     * cancels.
+     * The plan: operations and their moments, from the start on. An operation that schedules is its timer's number, one that
+     * cancels is the complement of the number.
      */
     private static final class Plan {
         private static final double OPERATIONS_A_TIMER = 1.95;
@@ -97,7 +97,7 @@ final class Mixed implements Workload {
         final long[] latency;
         final Arrivals arrivals;
         int missed;
-        /** The processor time when the warm-up had ended. */
+        /** The processor time at the end of the warm-up. */
         long cpu;
         private int cancelled;
 
@@ -107,7 +107,7 @@ final class Mixed implements Workload {
             deadlines = plan.deadlines.clone();
             handles = new Object[deadlines.length];
             latency = new long[plan.operations.length];
-            // Touched, as are the other arrays.
+            // Touched beforehand, like the other arrays.
             Arrays.fill(latency, 1);
             arrivals = new Arrivals(deadlines);
         }
@@ -128,7 +128,7 @@ final class Mixed implements Workload {
             arrivals.expect(deadlines.length - cancelled);
         }
 
-        /** From when it should have begun to its end. */
+        /** The time of each operation from its planned moment to its end. */
         private long operate(int operation, long planned) {
             long now = System.nanoTime();
             while (now < planned) {
@@ -144,7 +144,7 @@ final class Mixed implements Workload {
             return System.nanoTime() - planned;
         }
 
-        /** How late the last operation ended. */
+        /** The delay of the last operation. */
         long behind() {
             return latency[latency.length - 1];
         }

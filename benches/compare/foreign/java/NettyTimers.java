@@ -10,8 +10,8 @@ final class NettyTimers implements Timers {
 
     /**
      * The default is 512, with the advice to take a larger wheel "if you are going to schedule a lot of timeouts": every tick
-     * walks through its whole bucket, whatever the round. At 65,536, which is 65.5 s a round, timers of 10 to 60 s are walked
-     * through once, when they are due; a million of them make 15 a bucket, where 512 buckets would have 2,000 in each.
+     * walks through its whole bucket, timers of all rounds included. With 65,536 buckets, which is 65.5 s a round, a tick walks
+     * through a timer of 10 to 60 s once, when it is due. A million timers make 15 a bucket; 512 buckets would have 2,000 each.
      */
     private static final int TICKS_PER_WHEEL = 65_536;
 
@@ -37,8 +37,8 @@ final class NettyTimers implements Timers {
     }
 
     /**
-     * The queue of new timeouts is first in, first out, and a tick takes 100,000 at most: when this one fires, none is before
-     * it.
+     * The queue of new timeouts is first in, first out, and a tick takes 100,000 at most: when this timeout fires, no earlier
+     * one is in the queue.
      */
     @Override
     public void settle() {

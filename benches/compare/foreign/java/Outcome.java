@@ -4,7 +4,7 @@ import java.util.Map;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
-/** The figures of a turn; as a string, its JSON object. Names are ours and need no escapes. */
+/** The figures of a turn; as a string, a JSON object. The names are ours and need no escapes. */
 final class Outcome {
     private final Map<String, Double> numbers = new LinkedHashMap<>();
     private final Map<String, double[]> series = new LinkedHashMap<>();

@@ -1,9 +1,9 @@
 import java.util.function.Supplier;
 
-/** A timer scheduled and cancelled at once, over and over. */
+/** Schedules a timer and cancels it at once, over and over. */
 final class Pairs {
     private static final int DELAYS = 1024;
-    /** Pairs from one look at the clock to the next. */
+    /** The number of pairs from one read of the clock to the next. */
     private static final int LOOK = 256;
     private static final int WARM_UP = 1024;
     private static final int WARM_UP_COMPILED = 200_000;
@@ -22,7 +22,7 @@ final class Pairs {
         }
     }
 
-    /** Beside a few pending timers, on an instance of its own. */
+    /** Warms up beside a few pending timers, on an instance of its own. */
     static void warmUp(Supplier<Timers> contestant) {
         try (Timers timers = contestant.get()) {
             Pending.schedule(timers, WARM_UP_PENDING, new Chance(WARM_UP_PENDING));
@@ -35,8 +35,8 @@ final class Pairs {
     }
 
     /**
-     * Nanoseconds a pair and thread. As many threads as are measured warm up first, since what the compiler assumed of a lock
-     * changes when there is contention. Delays are so much longer than those of the table.
+     * Returns nanoseconds for a pair and thread. As many threads as are measured warm up first, since contention changes the
+     * compiler's assumptions on a lock. Delays are longer than those of the table by {@code further}.
      */
     static double measure(Timers timers, int threads, long further, long nanos, long settleMillis) {
         Together.run(threads, (thread, start) -> {
@@ -44,7 +44,7 @@ final class Pairs {
             start.run();
             return pairs.several(WARM_UP_COMPILED);
         });
-        // What the timer's thread has still to do for the warm-up would slow down what is measured.
+        // The remaining work of the timer's thread for the warm-up would slow down the measurement.
         Pending.settle(timers, settleMillis);
         return Together.run(threads, (thread, start) -> {
             Pairs pairs = new Pairs(timers, thread, further);

@@ -1,6 +1,6 @@
 import java.util.concurrent.atomic.AtomicLong;
 
-/** A small payload, and a count of what fired, which is nothing where timers are far ahead. */
+/** A small payload, and a count of the timers that fired, which is zero if all timers are far ahead. */
 class Payload extends Task {
     private static final AtomicLong FIRED = new AtomicLong();
     private static final AtomicLong SUM = new AtomicLong();

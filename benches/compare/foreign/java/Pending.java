@@ -1,4 +1,4 @@
-/** Timers that pend while something else is measured. */
+/** Timers that are pending while another operation is measured. */
 final class Pending {
     private static final long PATIENCE_MILLIS = 30_000;
 
@@ -8,14 +8,17 @@ final class Pending {
         schedule(timers, count, chance, 0);
     }
 
-    /** All of them so much further ahead. */
+    /** The time that is added to all delays. */
     static void schedule(Timers timers, int count, Chance chance, long further) {
         for (int at = 0; at < count; at++) {
             timers.schedule(chance.farDelay() + further, new Payload(at));
         }
     }
 
-    /** Everything in its place, what lives long in the old generation, and no garbage of before. */
+    /**
+     * Waits until all timers are in their places, moves long-lived objects to the old generation, and collects the earlier
+     * garbage.
+     */
     static void settle(Timers timers, long millis) {
         timers.settle();
         System.gc();
@@ -23,7 +26,7 @@ final class Pending {
         timers.settle();
     }
 
-    /** Waits for cancels that the timer's thread has still to see; no counted timer may have fired. */
+    /** Waits for cancels that the timer's thread has not seen yet. Checks that no counted timer has fired. */
     static void expect(Timers timers, long count) {
         for (long waited = 0; timers.pending() != count && waited < PATIENCE_MILLIS; waited++) {
             Payload.expectNoneFired();

@@ -1,8 +1,8 @@
 import java.util.Arrays;
 
-/** Of a sample, by nearest rank: the smallest value that at least so many are not above. */
+/** The quantiles of a sample by nearest rank: the smallest value that at least this part of all values does not exceed. */
 final class Quantiles {
-    /** Those of a distribution's series. */
+    /** The quantiles in the series of a distribution. */
     static final double[] OF_SERIES = {0.5, 0.9, 0.99, 0.999, 0.9999, 1};
 
     private final long[] sorted;
@@ -16,7 +16,7 @@ final class Quantiles {
         return sorted.length == 0;
     }
 
-    /** In units of so many nanoseconds. */
+    /** A quantile, in units of so many nanoseconds. */
     double at(double quantile, double unit) {
         int rank = (int) Math.ceil(quantile * sorted.length);
         return sorted[Math.max(rank, 1) - 1] / unit;

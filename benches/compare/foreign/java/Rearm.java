@@ -4,7 +4,7 @@ import java.util.function.Supplier;
 
 final class Rearm implements Workload {
     private static final long TIMEOUT = 5_000_000_000L;
-    /** Requests from one look at whether another thread is done to the next. */
+    /** The number of requests from one check whether another thread is done to the next. */
     private static final int LOOK = 1024;
     private static final int WARM_UP_REQUESTS = 50_000;
     private static final int WARM_UP_COMPILED = 200_000;
@@ -55,7 +55,7 @@ final class Rearm implements Workload {
             }
         }
 
-        /** Each connection once at least. */
+        /** Arms and disarms each connection at least once. */
         Together.Share warmUp() {
             int done = 0;
             long start = System.nanoTime();

@@ -50,7 +50,7 @@ final class Refresh implements Workload {
             }
         }
 
-        /** Nanoseconds a move. */
+        /** Returns nanoseconds for a move. */
         double run(Timers timers) {
             long start = System.nanoTime();
             for (int at = 0; at < which.length; at++) {

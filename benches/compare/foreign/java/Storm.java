@@ -1,6 +1,9 @@
 import java.util.function.Supplier;
 
-/** The heap in use after collections, instead of resident memory: what the timer holds on to, not how seldom is collected. */
+/**
+ * Measures the heap in use after collections, instead of resident memory: the objects that the timer keeps, whatever the rate
+ * of collections.
+ */
 final class Storm implements Workload {
     private static final int LOOK = 1024;
     private static final int PARTS = 100;
@@ -43,7 +46,7 @@ final class Storm implements Workload {
         }
     }
 
-    /** As many, or until the clock says so; gives how many. */
+    /** Makes a number of pairs, or as many as the time allows; returns their number. */
     private static long pairs(Timers timers, long count, long until) {
         long done = 0;
         while (done < count && System.nanoTime() < until) {

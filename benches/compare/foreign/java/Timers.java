@@ -1,17 +1,17 @@
 import java.util.concurrent.ThreadFactory;
 
-/** What a workload asks of a contestant. */
+/** A contestant, as a workload uses it. */
 interface Timers extends AutoCloseable {
-    /** Gives a handle to cancel it with. */
+    /** Schedules a timer. Returns a handle by which to cancel it. */
     Object schedule(long delayNanos, Task task);
 
-    /** Whether it was cancelled: not when it has fired, or was cancelled before. */
+    /** Cancels a timer. Returns false if it has fired, or was cancelled before. */
     boolean cancel(Object handle);
 
-    /** How many neither fired nor were cancelled; a cancel may take a moment to show here. */
+    /** The number of timers that neither fired nor were cancelled; a cancel may take a moment to show here. */
     long pending();
 
-    /** Waits until what was handed over to the timer's thread so far has been put in its place. */
+    /** Waits until the timer's thread has put all earlier timers in their places. */
     void settle();
 
     @Override

@@ -9,17 +9,17 @@ import java.util.concurrent.Future;
 
 /** Threads that start together. */
 final class Together {
-    /** How many operations a thread did in how much time. */
+    /** The number of operations of a thread, and their time. */
     record Share(long operations, long nanos) {}
 
-    /** What a thread does: prepare, wait for the others, measure. */
+    /** The work of a thread: it prepares, waits for the others, and measures. */
     interface Work {
         Share run(int thread, Runnable start);
     }
 
     private Together() {}
 
-    /** Nanoseconds an operation and thread. */
+    /** Returns nanoseconds for an operation and thread. */
     static double run(int threads, Work work) {
         CyclicBarrier barrier = new CyclicBarrier(threads);
         Runnable start = () -> await(barrier);
@@ -32,7 +32,7 @@ final class Together {
                     try {
                         return work.run(thread, start);
                     } catch (Throwable broken) {
-                        // The others would wait for ever.
+                        // The other threads would wait for ever.
                         barrier.reset();
                         throw broken;
                     }

@@ -1,9 +1,9 @@
 import java.lang.management.CompilationMXBean;
 import java.lang.management.ManagementFactory;
 
-/** Runs short rounds of a workload until the just-in-time compiler has nothing more to do for them. */
+/** Runs short rounds of a workload until the just-in-time compiler has no more work for them. */
 final class WarmUp {
-    /** Less where the figures mean nothing anyway. */
+    /** The time, which is shorter for runs whose figures mean nothing. */
     private static final long LEAST = Long.getLong("warmUpMillis", 1_000) * 1_000_000L;
     private static final long MOST = 4 * LEAST;
     private static final long QUIET = 300_000_000L;

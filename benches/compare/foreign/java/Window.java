@@ -2,8 +2,8 @@ import java.util.Arrays;
 import java.util.function.Supplier;
 
 /**
- * Timers that are all inserted before the first is due. Deadlines are offsets from the window's start, {@code lead} after the
- * first insert.
+ * Timers that are all inserted before the first is due. Deadlines are offsets from the window's start, which is {@code lead}
+ * after the first insert.
  */
 final class Window {
     private static final long WARM_UP_LEAD = 30_000_000L;
@@ -18,7 +18,7 @@ final class Window {
         this.cpuSeconds = cpuSeconds;
     }
 
-    /** With a few such timers, over and over, on an instance of its own; whether these are inserted in time does not matter. */
+    /** Warms up with a few such timers, over and over, on an instance of its own. These need not be inserted in time. */
     static void warmUp(Supplier<Timers> contestant, long[] offsets) {
         try (Timers timers = contestant.get()) {
             WarmUp.untilCompiled(() -> run(timers, offsets, WARM_UP_LEAD, false));

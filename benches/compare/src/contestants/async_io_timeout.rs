@@ -1,7 +1,8 @@
-//! A future or async-io's `Timer`, whichever is ready first, as its documentation limits one; in async-io's `block_on`.
+//! A future or async-io's `Timer`, whichever is ready first: the way of its documentation to limit a future, in
+//! async-io's `block_on`.
 //!
-//! The timer is made by the first poll of its side, after that of the future: one that is ready costs no timer and no look
-//! at a clock.
+//! The timer is made by the first poll of its side, after the poll of the future: a future that is ready costs no timer
+//! and no read of a clock.
 
 use super::{Contestant, OnFire, Reads, Timeouts};
 use async_io::Timer;

@@ -1,11 +1,13 @@
-//! async-io's `Timer`: made, polled once and dropped, or one for each connection, set and cleared.
+//! async-io's `Timer`: made, polled once and dropped; or one for each connection, set and cleared.
 //!
-//! A timer is registered by its first poll, and from then on by `set_after`, which keeps the waker. Each of these puts an
-//! operation into a queue of a thousand for the whole process, and wakes the thread "async-io"; that thread, or a caller
-//! that finds the queue full, brings them into one map behind a mutex. Nobody waits for that to happen.
+//! A timer is registered by its first poll, and later by `set_after`, which keeps the waker. Each registration puts an
+//! operation into a queue of a thousand for the whole process, and wakes the thread "async-io". That thread, or a
+//! caller that finds the queue full, moves the operations into one map behind a mutex. The caller does not wait for
+//! that.
 //!
-//! A `Timer` is ready when it is polled after its time, whatever thread fired it: only wakes show what the reactor did, so
-//! they are counted where the workloads ask what is pending. A drop says nothing of whether the timer was.
+//! A `Timer` is ready if it is polled after its time, whether or not the reactor has fired it. Only wakes show what the
+//! reactor did, so wakes are counted where a workload needs the number of pending timers. A drop does not show whether
+//! the timer was pending.
 
 use super::{Caller, Clock, Connections, Contestant, OnFire, OneShots, Owned, Reads};
 use crate::common::Payload;
@@ -77,7 +79,7 @@ impl Owned for AsyncIo {
 
 pub(crate) struct Timers {
     timers: Vec<Timer>,
-    /// Of which timers the wakes are counted.
+    /// The timers whose wakes are counted.
     is_counted: Vec<bool>,
     wakes: Arc<Wakes>,
 }
@@ -95,7 +97,7 @@ impl Wake for Wakes {
 impl Timers {
     const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-    /// Registered once, so that to set one is enough.
+    /// The timers are registered once, so that a `set_after` arms them.
     fn new(count: usize) -> Self {
         let timers = (0..count).map(|_| {
             let mut timer = Timer::after(Self::FAR);
@@ -106,8 +108,8 @@ impl Timers {
         Self { timers: timers.collect(), is_counted: vec![false; count], wakes: Arc::default() }
     }
 
-    /// Those armed and not fired since. A timer that is armed when it is first asked about is registered with a waker that
-    /// counts, and keeps it.
+    /// The timers that were armed and have not fired since. A timer that is armed when the count is first asked for is
+    /// registered with a waker that counts, and keeps it.
     fn pending(&mut self) -> usize {
         let waker = Waker::from(Arc::clone(&self.wakes));
         let mut armed = 0;

@@ -1,6 +1,6 @@
-//! Timers of connections where each arm schedules one anew and each disarm cancels it.
+//! Timers of connections, by id: each arm schedules a new timer and each disarm cancels it.
 //!
-//! An arm of a timer that is pending moves it, where the contestant can: a locked queue under one turn of its lock.
+//! An arm of a pending timer moves it, if the contestant can: a locked queue does so within one critical section.
 
 use super::{Caller, Connections, Contestant, OnFire, OneShots, Owned, Reads};
 use crate::common::payload;
@@ -82,13 +82,13 @@ impl<C: Caller> Ids<C> {
         self.0[at as usize] = Some(id);
     }
 
-    /// Of a timer that may be pending; it may have fired as well.
+    /// The id of a timer that may be pending; it may have fired as well.
     #[inline]
     pub(super) fn take(&mut self, at: u32) -> Option<C::Id> {
         self.0[at as usize].take()
     }
 
-    /// Cancels what was armed just now.
+    /// Cancels the timer that was armed just now.
     #[inline]
     pub(super) fn disarm(&mut self, at: u32, caller: &mut C) {
         let id = self.take(at).expect("it was armed");

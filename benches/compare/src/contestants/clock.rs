@@ -1,4 +1,4 @@
-//! Which clock a contestant reads, how often, and a clock of the same kind for its handlers.
+//! The clock that a contestant reads, how often, and a clock of the same kind for its handlers.
 
 use std::fmt;
 use std::time::Instant;
@@ -6,11 +6,12 @@ use std::time::Instant;
 /// The clock reads inside the timed region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// One for each arm.
+    /// One read for each arm.
     EachArm(Clock),
-    /// One for each iteration of an event loop, [`PER_ITERATION`] requests; the deadlines are counted from it.
+    /// One read for each iteration of an event loop, which is [`PER_ITERATION`] requests; the deadlines are counted
+    /// from it.
     EachIteration(Clock),
-    /// None at all.
+    /// No read.
     Never,
 }
 
@@ -18,7 +19,7 @@ pub(crate) enum Reads {
 pub(crate) enum Clock {
     /// `std::time::Instant::now`
     Instant,
-    /// The engine's default, the processor's counter where that is usable
+    /// The engine's default: the processor's counter, if it is usable
     Tsc,
     /// `System.nanoTime`
     Java,
@@ -54,7 +55,7 @@ impl fmt::Display for Reads {
     }
 }
 
-/// Nanoseconds since it was made, by the caller's own clock: what a contestant believes has no part in what is measured.
+/// Nanoseconds since its creation, by the caller's own clock: the contestant's idea of the time does not count.
 #[derive(Clone, Debug)]
 pub(crate) struct Stopwatch(Instant);
 

@@ -1,12 +1,12 @@
-//! tokio-util's `DelayQueue`, one for each job: it is for one owner, who inserts, removes and resets, and polls it for what
-//! has expired. With several threads each has its own.
+//! tokio-util's `DelayQueue`, one for each job. A queue has one owner, which inserts, removes and resets, and polls it
+//! for expired items. With several threads each has its own.
 //!
-//! The earliest deadline is a `Sleep` of the runtime that the job runs on. What expires is handled by the owner, on its own
-//! thread, while it lets time pass. In an open loop it polls in between without waiting, and a spare worker of the runtime
-//! turns the driver. A queue that nobody polls waits for nothing.
+//! The earliest deadline is a `Sleep` of the runtime on which the job runs. The owner handles expired items on its own
+//! thread, while it lets time pass. In an open loop the owner polls in between without waiting, and a spare worker of
+//! the runtime turns the driver. A queue that is not polled waits for nothing.
 //!
-//! Keys are used anew after what they stood for has expired. As in its documentation's example, the owner has to know what
-//! is still there; here it looks whether what it removed is what it meant.
+//! Keys are reused after their items have expired. As in the documentation's example, the owner has to know its
+//! remaining items; here it checks whether the item that it removed is the one that it meant.
 
 use super::tokio_runtime::TokioRuntime;
 use super::{Caller, Clock, Connections, Contestant, OnFire, OneShots, Owned, Reads};
@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::{Expired, Key};
 
-/// `SPARE`: with a worker more than jobs.
+/// `SPARE`: the runtime has one worker more than jobs.
 pub(crate) struct DelayQueues<const SPARE: bool> {
     runtime: TokioRuntime,
     on_fire: Arc<dyn Fn(Payload) + Send + Sync>,
@@ -64,16 +64,16 @@ impl Owner {
         }
     }
 
-    /// Puts back what had the key after what was meant.
+    /// Puts back another item that had the key of the one that was meant.
     #[cold]
     fn put_back(&mut self, other: &Expired<Payload>) {
         let key = self.queue.insert_at(*other.get_ref(), other.deadline());
-        assert_eq!(key, other.key(), "the key that became free last is the first to be used");
+        assert_eq!(key, other.key(), "the key that was freed last is reused first");
     }
 }
 
 impl Caller for Owner {
-    /// And the number in the payload.
+    /// The key, and the number in the payload.
     type Id = (Key, u64);
 
     #[inline]
@@ -127,7 +127,7 @@ pub(crate) struct KeyEach {
     queue: DelayQueue<Payload>,
     keys: Vec<Option<Key>>,
     runtime: Handle,
-    /// Whether it is no longer called from a job, in the runtime's context.
+    /// Whether the call comes from outside of a job, without the runtime's context.
     is_outside: bool,
 }
 

@@ -1,6 +1,6 @@
-//! futures-timer's `Delay`, one for each connection, and reset: it cannot be disarmed.
+//! futures-timer's `Delay`, one for each connection, and reset. It cannot be disarmed.
 //!
-//! One helper thread for the whole process has the heap; a reset posts the timer to it.
+//! One helper thread for the whole process owns the heap; a reset posts the timer to that thread.
 
 use super::{Clock, Connections, Contestant, OnFire, Owned, Reads, wait_for};
 use futures_timer::Delay;
@@ -43,7 +43,7 @@ impl Drop for FuturesDelay {
     }
 }
 
-/// Waits until the helper thread, which outlives the contestant, has got through all that was dropped before.
+/// Waits until the helper thread, which outlives the contestant, has handled all earlier drops.
 pub(super) fn flush() {
     wait_for(Delay::new(Duration::from_millis(1)));
 }

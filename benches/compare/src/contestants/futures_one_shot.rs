@@ -1,8 +1,9 @@
 //! futures-timer's `Delay` as a timer that is made, polled once and dropped.
 //!
-//! Making it posts it to the one helper thread of the process, which has the heap; dropping it posts it again, to be taken
-//! out. The caller does not wait for either: what the helper thread has to do is only in the figure as far as it takes the
-//! processor away. It says nothing of what is pending, and a drop nothing of whether it was.
+//! A new `Delay` is posted to the one helper thread of the process, which owns the heap; a drop posts it again for
+//! removal. The caller does not wait for either, so the figure includes the helper thread's work only as far as that
+//! thread takes processor time away. The number of pending timers is not known, and a drop does not show whether the
+//! timer was pending.
 
 use super::futures_delay::flush;
 use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
@@ -32,7 +33,7 @@ impl Contestant for FuturesOneShot {
 impl OneShots for FuturesOneShot {
     type Caller = Maker;
 
-    /// Nobody begins while the helper thread is behind.
+    /// Waits for the helper thread: no job begins while it is behind.
     fn caller(&self) -> Maker {
         flush();
         Maker

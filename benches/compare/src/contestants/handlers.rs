@@ -1,11 +1,11 @@
-//! Handlers for contestants that do not say how many timers they have: each timer's closure has a reference to the
-//! handler, as it would have without being counted, and loses it when it is dropped.
+//! Counts timers of contestants that do not count them: each timer's closure has a reference to the handler, which it
+//! would have without the count, and gives it up when it is dropped.
 
 use super::OnFire;
 use crate::common::Payload;
 use std::sync::Arc;
 
-/// The handler for what fires. Clones are for callers, and are not counted.
+/// The handler of timers that fire. Clones are for callers, and are not counted.
 #[derive(Clone)]
 pub(super) struct Handlers(Arc<Counted>);
 
@@ -13,7 +13,7 @@ struct Counted {
     on_fire: Handler,
 }
 
-/// A timer's.
+/// The reference of a timer to the handler.
 pub(super) type Handler = Arc<dyn Fn(Payload) + Send + Sync>;
 
 impl Handlers {
@@ -26,7 +26,8 @@ impl Handlers {
         Arc::clone(&self.0.on_fire)
     }
 
-    /// Timers that have not been dropped: what fires has its handler until that has returned.
+    /// The number of timers that have not been dropped: a timer that fires has its handler until the handler has
+    /// returned.
     pub(super) fn timers(&self) -> usize {
         Arc::strong_count(&self.0.on_fire) - 1
     }

@@ -1,16 +1,16 @@
-//! hierarchical_hash_wheel_timer's timer with a thread of its own, which calls closures. Ids are counted, which is cheaper
-//! than the UUIDs of its example.
+//! hierarchical_hash_wheel_timer's timer with a thread of its own, which calls closures. Ids are consecutive numbers,
+//! which are cheaper than the UUIDs of its example.
 //!
-//! Schedules and cancels are messages in an unbounded channel, which the thread takes one by one: the caller does not wait
-//! for it, and pays for it only as far as it takes the processor away. No clock is read to schedule: a delay counts from
-//! when the thread takes its message. A cancel says nothing of whether the timer was pending. What is, is known by the
-//! closures that there are, once the thread has got through all that was sent before.
+//! Schedules and cancels are messages in an unbounded channel, which the thread takes one by one. The caller does not
+//! wait for the thread, and pays for it only as far as the thread takes processor time away. Scheduling reads no clock:
+//! a delay counts from the moment at which the thread takes its message. A cancel does not show whether the timer was
+//! pending. The number of pending timers is the number of closures, once the thread has handled all earlier messages.
 //!
-//! A cancel drops the closure, and leaves an entry in the wheel until that is due: a storm of them fills the memory, and
-//! the contestant gives up before it is the machine's.
+//! A cancel drops the closure, and leaves an entry in the wheel until its deadline. A storm of cancels fills the
+//! memory, and the contestant gives up before it uses up that of the machine.
 //!
-//! A delay loses what it has beyond whole milliseconds, and is counted from the wheel's last tick: handed over as it is, a
-//! timer fires up to 2 ms early, against what the documentation says. So it is rounded up here, and a tick is added.
+//! A delay is cut to whole milliseconds, and is counted from the wheel's last tick: without correction a timer fires up
+//! to 2 ms early, contrary to the documentation. So the delay is rounded up here, and a tick is added.
 
 use super::handlers::Handlers;
 use super::{Caller, Contestant, OnFire, OneShots, Reads};
@@ -34,10 +34,10 @@ pub(crate) struct HashWheelTimer {
 }
 
 impl HashWheelTimer {
-    /// Waits until the thread has got through all that was sent before.
+    /// Waits until the thread has handled all earlier messages.
     fn flush(&self) {
         let (done, wait) = mpsc::channel();
-        // Without a delay it is called at once, and its id is not looked at.
+        // Without a delay the closure is called at once, and its id is not used.
         self.timer.timer_ref().schedule_action_once(u64::MAX, Duration::ZERO, move |_| {
             done.send(()).expect("it is waited for");
         });
@@ -63,7 +63,7 @@ impl Contestant for HashWheelTimer {
 impl OneShots for HashWheelTimer {
     type Caller = Sender;
 
-    /// Nobody begins while the thread is behind.
+    /// Waits for the thread: no job begins while it is behind.
     fn caller(&self) -> Sender {
         self.flush();
         let caller = self.callers.fetch_add(1, Ordering::Relaxed);
@@ -92,18 +92,18 @@ pub(crate) struct Sender {
     next_id: u64,
 }
 
-/// The least number of its ticks that is not early, however far the current one has come.
+/// The least delay in ticks that is not early, however far the present tick has come.
 #[inline]
 fn not_early(delay: Duration) -> Duration {
     const NEARLY_TWO_TICKS: Duration = Duration::from_nanos(1_999_999);
     delay + NEARLY_TWO_TICKS
 }
 
-/// The lower bits of an id count the timers of a caller, the others the callers.
+/// The lower bits of an id count the timers of a caller; the other bits count the callers.
 const COUNT_BITS: u32 = 48;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 
-/// Gives up when so many bytes are resident; looks after so many timers.
+/// The resident bytes at which the contestant gives up, and the number of timers between two checks.
 const MOST_RESIDENT: u64 = 12_000_000_000;
 const LOOK_AFTER: u64 = 1 << 18;
 

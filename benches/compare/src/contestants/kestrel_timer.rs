@@ -1,12 +1,12 @@
 //! kestrel-timer's `TimerWheel` on tokio's default runtime: a callback registered for each timer and cancelled by its
 //! handle, or postponed.
 //!
-//! Its wheels are behind one mutex, and turned by a task with tokio's `interval`; what is due gets a task each. The default
-//! tick is 10 ms, and 5 ms in its "high precision" example; here it is 1 ms as that of the others, with slots for 8 s, as
-//! the default has them for 5 s. A timer further ahead than that waits in the upper level in slots of a second, as by
+//! Its wheels are behind one mutex, and a task with tokio's `interval` turns them; each due timer gets a task. The
+//! default tick is 10 ms, and 5 ms in its "high precision" example. Here the tick is 1 ms as for the others, with slots
+//! for 8 s; the default has slots for 5 s. A timer further ahead waits in the upper level in slots of a second, as by
 //! default, and may fire up to a second late. A schedule takes the mutex twice.
 //!
-//! The caller is none of the runtime's threads.
+//! The caller is not a thread of the runtime.
 
 use super::handlers::Handlers;
 use super::{Caller, Clock, Connections, Contestant, OnFire, OneShots, Owned, Reads};
@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 
 pub(crate) struct KestrelTimer {
     caller: Registrar,
-    /// For the wheel's task and the callbacks.
+    /// The runtime of the wheel's task and of the callbacks.
     _runtime: Runtime,
 }
 
@@ -51,7 +51,7 @@ impl OneShots for KestrelTimer {
         self.caller.clone()
     }
 
-    /// What has fired is dropped a little later: waits while it becomes less.
+    /// A timer that has fired is dropped a little later: waits while the number falls.
     fn pending(&self) -> Option<usize> {
         const A_WHILE: Duration = Duration::from_millis(20);
         let mut pending = self.caller.handlers.timers();

@@ -11,7 +11,7 @@ pub(crate) struct LockedOwnNow<Q: Queue> {
     service: Arc<Locked<Q>>,
 }
 
-/// What a row of it is called.
+/// The name of its row.
 pub(crate) trait OwnNowName: Queue {
     const OWN_NOW_NAME: &'static str;
 }
@@ -51,7 +51,7 @@ impl<Q: OwnNowName> Owned for LockedOwnNow<Q> {
 pub(crate) struct IdEach<Q: Queue> {
     service: Arc<Locked<Q>>,
     caller: <Locked<Q> as Service>::Caller,
-    /// In ns since the service's start.
+    /// The caller's `now`, in ns since the service's start.
     now: u64,
     ids: Ids<<Locked<Q> as Service>::Caller>,
 }

@@ -58,18 +58,19 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-/// A way to have timers, and the threads that it has for them.
+/// A way to have timers, with its threads.
 pub(crate) trait Contestant: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     const READS: Reads;
-    /// Whether others are compared with it.
+    /// Whether the other contestants are compared with this one.
     const IS_OURS: bool = false;
-    /// Why it takes no turn.
+    /// The reason why it takes no turn.
     const WHY_NOT: Option<&'static str> = None;
-    /// Whether jobs yield to it between two bursts of operations: it gets behind otherwise.
+    /// Whether jobs yield between two bursts of operations: the contestant would fall behind otherwise.
     const YIELDS: bool = false;
 
-    /// One that is called from `threads` threads, and calls `on_fire` where it calls something.
+    /// Starts a contestant for calls from `threads` threads. It calls `on_fire` for timers that fire, if it calls
+    /// anything.
     fn start(threads: usize, on_fire: impl OnFire) -> Self;
 
     /// Runs all jobs at once, each on a thread of its own.
@@ -78,41 +79,41 @@ pub(crate) trait Contestant: Send + Sync + Sized + 'static {
         threads.into_iter().map(|thread| thread.join().expect("a job's own checks hold")).collect()
     }
 
-    /// Lets it bring timers to where they wait.
+    /// Gives the contestant time to bring timers to their places.
     fn settle(&self, time: Duration) {
         thread::sleep(time);
     }
 }
 
-/// What is called with each timer that fires.
+/// The handler of each timer that fires.
 pub(crate) trait OnFire: Fn(Payload) + Send + Sync + 'static {}
 
 impl<F: Fn(Payload) + Send + Sync + 'static> OnFire for F {}
 
-/// One whose timers are scheduled anew each time, and most of them cancelled.
+/// A contestant whose timers are scheduled anew each time, and are mostly cancelled.
 pub(crate) trait OneShots: Contestant {
     type Caller: Caller;
 
-    /// The way in of the job that asks.
+    /// A [`Caller`] for the present job.
     fn caller(&self) -> Self::Caller;
 
-    /// How many are pending, of one that counts them.
+    /// The number of pending timers, if the contestant counts them.
     fn pending(&self) -> Option<usize> {
         None
     }
 }
 
-/// One job's way into a [`OneShots`].
+/// The calls of one job to a [`OneShots`].
 pub(crate) trait Caller: Send + 'static {
-    /// What is kept to cancel by.
+    /// The value by which a timer is cancelled.
     type Id: Send + 'static;
-    /// Whether a timer that fired can be distinguished from a cancelled one while the two calls race.
+    /// Whether the contestant can distinguish a timer that fired from a timer that was cancelled, if both race.
     const KNOWS_WHO_WON: bool = true;
 
-    /// Arms a timer for `delay` from now; reads a clock to know when that is.
+    /// Arms a timer for `delay` from now, by a read of the clock.
     fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id;
 
-    /// Whether it was pending, and is no more.
+    /// Cancels a timer. Returns whether it was pending.
     fn cancel(&mut self, id: Self::Id) -> bool;
 
     /// Gives a timer another deadline, and schedules it anew if it has fired.
@@ -122,58 +123,58 @@ pub(crate) trait Caller: Send + 'static {
         self.schedule(delay, payload)
     }
 
-    /// Both at once, where there is a cheaper way than one after the other.
+    /// Schedules a timer and cancels it, by a cheaper way than both calls if there is one.
     #[inline]
     fn schedule_and_cancel(&mut self, delay: Duration, payload: Payload) -> bool {
         let id = self.schedule(delay, payload);
         self.cancel(id)
     }
 
-    /// Does what is due, if that is done on the caller's own thread, and does not wait.
+    /// Fires due timers, if the contestant fires on the caller's own thread. Does not wait.
     #[inline]
     fn turn(&mut self) {}
 
-    /// Lets time pass; one that fires on the caller's own thread does so here.
+    /// Lets time pass. A contestant that fires on the caller's own thread fires here.
     fn pass(&mut self, time: Duration) -> impl Future<Output = ()> + Send {
         async move { thread::sleep(time) }
     }
 }
 
-/// One whose timers stay and are armed over and over.
+/// A contestant whose timers stay and are armed over and over.
 pub(crate) trait Owned: Contestant {
     type Connections: Connections;
 
-    /// Whether [`Connections::disarm`] leaves nothing pending.
+    /// Whether [`Connections::disarm`] leaves no timer pending.
     const DISARMS: bool;
 
-    /// Connections of the calling job, their timers not armed, or far ahead.
+    /// Creates connections of the calling job. Their timers are not armed, or are far ahead.
     fn connect(&self, count: usize) -> Self::Connections;
 
-    /// How many of the timers of `all` its connections are pending, and fires what is due; may be called from outside of
-    /// a job.
+    /// Fires due timers, and returns how many of the timers of `all` connections are pending. May be called from
+    /// outside of a job.
     fn pending(&self, all: &mut [Self::Connections]) -> usize;
 }
 
-/// One thread's connections, a timer each.
+/// The connections of one thread, with a timer each.
 pub(crate) trait Connections: Send + 'static {
-    /// What a connection keeps to reach its timer by.
+    /// The size of a connection's handle to its timer.
     const BYTES_OF_HANDLE: usize;
 
-    /// An iteration of the event loop begins.
+    /// Begins an iteration of the event loop.
     #[inline]
     fn begin_iteration(&mut self) {}
 
     /// Gives connection `at` a deadline, `delay` from now, whether or not it has one.
     fn arm(&mut self, at: u32, delay: Duration);
 
-    /// Takes the deadline away, if the contestant can.
+    /// Disarms the timer, if the contestant can.
     fn disarm(&mut self, at: u32);
 }
 
-/// One that limits how long a future may take.
+/// A contestant that limits the time of a future.
 pub(crate) trait Timeouts: Contestant {
     type Elapsed: fmt::Debug + Send + 'static;
-    /// How early it may be by design.
+    /// The time by which a limit may be early by design.
     const EARLY: Duration = Duration::ZERO;
 
     /// The output of `future`, unless `delay` passes first.
@@ -184,7 +185,7 @@ pub(crate) trait Timeouts: Contestant {
     ) -> impl Future<Output = Result<F::Output, Self::Elapsed>> + Send;
 }
 
-/// Counts what a contestant calls its handler with.
+/// Counts the calls of a contestant to its handler.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fires(Arc<AtomicU64>);
 
@@ -202,7 +203,7 @@ impl Fires {
     }
 }
 
-/// Polls until it is ready; for futures that their contestant does not drive.
+/// Polls a future until it is ready, for futures that their contestant does not drive.
 fn wait_for<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

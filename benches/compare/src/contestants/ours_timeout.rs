@@ -1,4 +1,4 @@
-//! `tourbillon::future::timeout`. It makes its timer only when the future was polled and is not ready.
+//! `tourbillon::future::timeout`. It makes its timer only if the future was polled and is not ready.
 
 use super::{Clock, Contestant, OnFire, Reads, Timeouts};
 use std::time::Duration;

@@ -9,7 +9,7 @@ pub(crate) struct OursTimer<const OWN_NOW: bool> {
     engine: Engine<Payload>,
 }
 
-const MUST: &str = "there is room, and nobody shuts the engine down";
+const MUST: &str = "there is room, and the engine is not shut down";
 
 impl<const OWN_NOW: bool> Contestant for OursTimer<OWN_NOW> {
     const NAME: &'static str = if OWN_NOW { "engine, Timer, caller's now" } else { "engine, Timer" };

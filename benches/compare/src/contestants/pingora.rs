@@ -1,13 +1,13 @@
 //! pingora-timeout: its `timeout` beside a future, its `sleep` as a timer, and tasks that sleep by it.
 //!
-//! A tree for each thread, with an entry for each 10 ms in which something is due, that all timers of these 10 ms share; one
-//! thread looks into all trees every 10 ms. Deadlines are cut to milliseconds before they are rounded up to 10 ms: a timer
-//! may be early by less than one.
+//! Each thread has a tree, with an entry for each 10 ms that have deadlines; all timers of these 10 ms share the entry.
+//! One thread checks all trees every 10 ms. Deadlines are cut to milliseconds before they are rounded up to 10 ms: a
+//! timer may be early by less than a millisecond.
 //!
-//! A dropped future is no longer woken, but nothing is cancelled: the entry stays until its deadline, with what it shares
-//! with those to come. For timeouts above 15 minutes `timeout` takes tokio's timer for that; `sleep` never does, so that
-//! what is measured an hour ahead is pingora's own. Nothing can be reset. It takes delays, no deadlines: a task counts
-//! its delay anew when it begins.
+//! A dropped future is no longer woken, but nothing is cancelled: the entry stays until its deadline, and later timers
+//! share it. For timeouts above 15 minutes `timeout` uses tokio's timer. `sleep` never does, so that the figures for
+//! timers an hour ahead are pingora's own. A timer cannot be reset. The crate takes delays, not deadlines: a task
+//! counts its delay from its own start.
 
 use super::tasks::Sleeps;
 use super::tokio_one_shots::poll_once;
@@ -60,7 +60,7 @@ impl OneShots for Pingora {
     }
 }
 
-/// Boxes each sleep and polls it once so that it is registered; the pair of both at once pins it to the stack.
+/// Boxes each sleep and polls it once, which registers it. A pair of schedule and cancel pins the sleep to the stack.
 pub(crate) struct Sleeper;
 
 impl Caller for Sleeper {
@@ -85,7 +85,7 @@ impl Caller for Sleeper {
     }
 }
 
-/// For tasks.
+/// Sleeps for tasks.
 pub(crate) struct PingoraSleeps;
 
 impl Sleeps for PingoraSleeps {

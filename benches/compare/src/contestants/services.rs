@@ -9,7 +9,7 @@ use tourbillon::{Builder, Clock as _, Engine, Handle, MonotonicClock, SystemCloc
 /// A [`Service`], as a contestant of the book.
 pub(crate) struct Of<S>(S);
 
-/// A contestant that runs with any number of shards.
+/// A service with any number of shards.
 pub(crate) trait Sharded: OneShots {
     fn with_shards(shards: usize, on_fire: impl OnFire) -> Self;
 }
@@ -26,7 +26,7 @@ impl Sharded for Of<OwnWorkers> {
     }
 }
 
-/// Of a service: how often it reads which clock.
+/// The clock that a service reads, and how often.
 pub(crate) trait ReadsClock: Service {
     const READS: Reads;
     const IS_OURS: bool = false;
@@ -40,7 +40,7 @@ impl ReadsClock for ShardedWheel {
     const READS: Reads = Reads::EachArm(Clock::Instant);
 }
 
-/// Says it of one of the engine's ways.
+/// Declares the clock reads of the engine's ways.
 macro_rules! ours {
     ($($service:ty: $reads:expr;)*) => {
         $(impl ReadsClock for $service {
@@ -139,7 +139,7 @@ macro_rules! dispatch {
 }
 
 dispatch!(
-    /// Shards hand what is due to a pool of workers.
+    /// Shards hand due timers to a pool of workers.
     OwnWorkers,
     "engine, own workers",
     Builder::new()
@@ -163,13 +163,13 @@ dispatch!(
     Builder::new().tick(TENTH_OF_A_MILLI).inline()
 );
 dispatch!(
-    /// With the system's clock, as one that reads `Instant::now` for each arming.
+    /// With the system's clock: it calls `Instant::now` for each arming.
     ThroughHandleOnInstant,
     "engine, Handle, Instant::now",
     Builder::new().clock(SystemClock::new())
 );
 dispatch!(
-    /// With the scheduler slice that the system gives to everybody.
+    /// With the scheduler slice that the system gives to every thread.
     DefaultSlice,
     "engine, own workers, the system's slice",
     Builder::new().slice(None)
@@ -187,7 +187,7 @@ dispatch!(
     Builder::new().unpinned().inline()
 );
 dispatch!(
-    /// Four seconds after its start its wheels turn over their third level's boundary.
+    /// Four seconds after its start, its wheels cross a boundary of their third level.
     AcrossBoundary,
     "engine, own workers, across tick 65,536",
     Builder::new().clock(Ahead::by(Duration::from_millis(65_536 - 4_000)))
@@ -195,7 +195,7 @@ dispatch!(
 
 const TENTH_OF_A_MILLI: Duration = Duration::from_micros(100);
 
-/// The default clock, started so long ago.
+/// The default clock, with a start in the past.
 struct Ahead {
     clock: MonotonicClock,
     origin: Duration,

@@ -1,12 +1,12 @@
-//! Timers without a runtime of their own where something is to happen when they fire: a task of smol's executor for each.
+//! Timers without a runtime of their own, for actions when they fire: each timer is a task of smol's executor.
 //!
-//! As smol's documentation has it, an `Executor` that a thread for each core runs; the same one for both kinds of timer, so
-//! that they differ in nothing else. Those of async-io run in its own `block_on`, in which a thread that has nothing to do
-//! waits for the timers itself; futures-timer's wake it from their helper thread. The threads stay until the process ends,
-//! as those of smol's global executor do.
+//! As in smol's documentation, a thread for each core runs an `Executor`. Both kinds of timer use the same one, so that
+//! they differ in nothing else. async-io's timers run in its own `block_on`, in which an idle thread waits for the
+//! timers itself; futures-timer's helper thread wakes the executor. The threads stay until the process ends, as those
+//! of smol's global executor do.
 //!
-//! The deadline is counted from when the caller asks. A cancel drops the task, which a thread of the executor notices
-//! later; that it fired just before is not always known then.
+//! The deadline counts from the call. A cancel drops the task, which a thread of the executor notices later; if the
+//! timer fired just before, that is not always known.
 
 use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
 use crate::common::Payload;
@@ -27,7 +27,7 @@ pub(crate) struct SmolTasks<S> {
 pub(crate) trait Sleep: Send + Sync + 'static {
     const NAME: &'static str;
 
-    /// Ready so long after the call.
+    /// A future that is ready `delay` after the call.
     fn sleep(delay: Duration) -> impl Future<Output = ()> + Send + 'static;
 
     /// Runs an executor's future on this thread, without end.

@@ -1,7 +1,7 @@
-//! Timers where something is to happen when they fire, as tasks of a tokio runtime, which sleep first.
+//! Timers for actions when they fire, as tasks of a tokio runtime, which sleep first.
 //!
-//! The caller is no thread of the runtime. A cancel aborts the task,
-//! which its worker notices later; that it fired just before is not always known then.
+//! The caller is not a thread of the runtime. A cancel aborts the task, which its worker notices later; if the timer
+//! fired just before, that is not always known.
 
 use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
 use crate::common::Payload;
@@ -18,7 +18,7 @@ pub(crate) struct Tasks<S> {
     sleeps: PhantomData<fn() -> S>,
 }
 
-/// How a task sleeps, and where.
+/// The way in which a task sleeps, and its runtime.
 pub(crate) trait Sleeps: 'static {
     const NAME: &'static str;
     const WHY_NOT: Option<&'static str> = None;
@@ -28,7 +28,7 @@ pub(crate) trait Sleeps: 'static {
     fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send + 'static;
 }
 
-/// tokio's own, in its default runtime: a worker for each core.
+/// tokio's own sleep, in its default runtime: a worker for each core.
 pub(crate) struct TokioSleeps;
 
 impl Sleeps for TokioSleeps {

@@ -1,12 +1,12 @@
-//! tokio's alternative timer: a wheel for each worker, instead of one for all behind a lock.
+//! tokio's alternative timer: a wheel for each worker, instead of one wheel for all workers behind a lock.
 //!
-//! An option of the multi-thread runtime that needs `--cfg tokio_unstable`, as in `.cargo/config.toml`. What is said of
-//! tokio's own contestants holds for those here: they are the same, on another runtime. Their sleeps are polled by tasks,
-//! on workers, so that a new one costs no lock but its own.
+//! It is an option of the multi-thread runtime that needs `--cfg tokio_unstable`, as in `.cargo/config.toml`. The notes
+//! on tokio's own contestants hold here too: these are the same contestants on another runtime. Tasks on workers poll
+//! their sleeps, so that a new sleep takes no lock but its own.
 //!
-//! A worker brings new timers into its wheel, and takes cancelled ones out of it, when its task yields. So the jobs do,
-//! between two bursts of operations: all timers would stay in memory otherwise. A reset is another timer, and the drop of
-//! the one before.
+//! A worker puts new timers into its wheel, and takes cancelled ones out, when its task yields. So the jobs yield
+//! between two bursts of operations: all timers would stay in memory otherwise. A reset is a new timer, and a drop of
+//! the old one.
 
 use super::tasks::Sleeps;
 use super::tokio_runtime::TokioRuntime;
@@ -17,11 +17,11 @@ use tokio::time::{Instant, sleep_until};
 /// A contestant whose jobs run on a runtime with the alternative timer.
 pub(crate) struct Alternative<C> {
     runtime: TokioRuntime,
-    /// Its own runtime has no part in it.
+    /// The contestant. Its own runtime is not used.
     contestant: C,
 }
 
-/// One whose timers are those of the runtime that its job runs on.
+/// A contestant whose timers belong to the runtime on which its job runs.
 pub(crate) trait OnAnyRuntime: Contestant {
     const ALTERNATIVE_NAME: &'static str;
 }
@@ -40,7 +40,7 @@ impl OnAnyRuntime for TokioFar<false> {
 
 const WHY_NOT: Option<&str> = if cfg!(tokio_unstable) { None } else { Some("built without tokio_unstable") };
 
-/// With so many workers, or one for each core.
+/// A runtime with this number of workers, or with one for each core.
 fn runtime(workers: Option<usize>) -> Runtime {
     let mut builder = Builder::new_multi_thread();
     if let Some(workers) = workers {
@@ -88,7 +88,7 @@ impl<C: OnAnyRuntime + Owned> Owned for Alternative<C> {
     }
 }
 
-/// For tasks.
+/// Sleeps for tasks.
 pub(crate) struct AlternativeSleeps;
 
 impl Sleeps for AlternativeSleeps {

@@ -1,8 +1,8 @@
-//! tokio's `Sleep` as a timer that is scheduled once: boxed, polled once so that it is registered, dropped to cancel it.
+//! tokio's `Sleep` as a timer that is scheduled once: boxed, polled once for its registration, dropped for a cancel.
 //!
-//! A pair of both at once pins it to the stack, as in a `select!` beside what it limits. It carries no payload: what is to
-//! happen is up to the task that waits for it. Nothing yields to the runtime in the timed region, so that it does not
-//! include the driver's turns.
+//! A pair of schedule and cancel pins it to the stack, as in a `select!` beside the future that it limits. It carries
+//! no payload: the action is in the task that waits for it. No task yields to the runtime in the timed region, so the
+//! figures do not include the driver's turns.
 
 use super::tokio_runtime::TokioRuntime;
 use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
@@ -39,7 +39,7 @@ impl OneShots for TokioOneShots {
     }
 }
 
-/// Its timers are those of the runtime that it is called in.
+/// The timers belong to the runtime in which they are made.
 pub(crate) struct Sleeper;
 
 impl Caller for Sleeper {
@@ -48,7 +48,7 @@ impl Caller for Sleeper {
     #[inline]
     fn schedule(&mut self, delay: Duration, _payload: Payload) -> Self::Id {
         let mut sleep = Box::pin(sleep(delay));
-        // That registers it; if it has elapsed, the cancel says so.
+        // The poll registers it. If it has elapsed, the cancel shows that.
         _ = poll_once(sleep.as_mut());
         sleep
     }

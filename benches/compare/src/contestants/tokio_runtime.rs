@@ -1,4 +1,4 @@
-//! A tokio runtime in which jobs run: of the calling thread for one job, with a worker for each one otherwise.
+//! A tokio runtime for jobs: on the calling thread for one job, with a worker for each job otherwise.
 
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -23,7 +23,7 @@ impl TokioRuntime {
 
     /// Runs each job as a task.
     ///
-    /// Without a budget: a `Sleep` whose task has none left is not registered by its first poll.
+    /// The tasks run without a budget: the first poll of a `Sleep` does not register it if its task has no budget left.
     pub(super) fn run<R: Send + 'static>(
         &self,
         jobs: Vec<impl Future<Output = R> + Send + 'static>,

@@ -1,9 +1,10 @@
 //! tokio's `Sleep`, one for each connection, pinned and registered, and reset.
 //!
-//! It cannot be disarmed. Either a reset is all there is to a request ([`TokioSleep`]), or a reset to far away stands for
-//! the disarm ([`TokioFar`]): such a timer is not pending soon, and the next arm is earlier than what it has.
+//! A `Sleep` cannot be disarmed. Either a reset is the whole of a request ([`TokioSleep`]), or a reset to a far
+//! deadline takes the place of the disarm ([`TokioFar`]): such a timer is not pending soon, and the next arm moves it
+//! to an earlier deadline.
 //!
-//! Nothing yields to the runtime in the timed region, so that it does not include the driver's turns.
+//! No task yields to the runtime in the timed region, so the figures do not include the driver's turns.
 
 use super::tokio_runtime::TokioRuntime;
 use super::{Clock, Connections, Contestant, OnFire, Owned, Reads};
@@ -14,16 +15,16 @@ use tokio::time::{Instant, Sleep};
 
 const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// A reset is a request.
+/// A reset is the whole of a request.
 pub(crate) struct TokioSleep<const OWN_NOW: bool>(TokioRuntime);
-/// A reset to far away is the disarm.
+/// A reset to a far deadline is the disarm.
 pub(crate) struct TokioFar<const OWN_NOW: bool>(TokioRuntime);
 
 const fn reads(own_now: bool) -> Reads {
     if own_now { Reads::EachIteration(Clock::Instant) } else { Reads::EachArm(Clock::Instant) }
 }
 
-/// Declares one of the two, as they differ in names and in the disarm.
+/// Declares one of the two, which differ in name and in the disarm.
 macro_rules! contestant {
     ($contestant:ident, $name:literal, $own_now_name:literal, far: $far:literal) => {
         impl<const OWN_NOW: bool> Contestant for $contestant<OWN_NOW> {

@@ -1,4 +1,4 @@
-//! `tokio::time::timeout`. It registers its timer only when the future was polled and is not ready.
+//! `tokio::time::timeout`. It registers its timer only if the future was polled and is not ready.
 
 use super::tokio_runtime::TokioRuntime;
 use super::{Clock, Contestant, OnFire, Reads, Timeouts};

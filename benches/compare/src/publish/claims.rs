@@ -1,11 +1,11 @@
-//! What the figures have to show, and whether they do.
+//! The goals for the figures, and whether they are met.
 
 use super::figure::figure;
 use super::tables::{escaped, markdown};
 use crate::results::{Outcome, Results, Row};
 use std::fmt;
 
-/// A figure of ours, and what it must come to.
+/// A figure of ours, and its goal.
 struct Claim {
     place: Place,
     column: &'static str,
@@ -18,15 +18,15 @@ struct Claim {
 struct Place(&'static str, &'static str);
 
 enum Wanted {
-    /// The best other that reads its clock as often takes so many times ours.
+    /// The best other contestant that reads its clock as often takes at least this many times ours.
     BestTimes(f64),
-    /// A contestant takes so many times ours.
+    /// A contestant takes at least this many times ours.
     Times(&'static str, f64),
     AtMost(f64),
     Below(f64),
-    /// Ours is less than so many times ours in another column.
+    /// Ours is below this many times our figure in another column.
     BelowTimes(&'static str, f64),
-    /// Ours is at most so many times what these take together.
+    /// Ours is at most this many times the sum of these contestants' figures.
     WithinSum(f64, &'static [&'static str]),
 }
 use Wanted::{AtMost, Below, BelowTimes, BestTimes, Times, WithinSum};
@@ -97,7 +97,7 @@ const CLAIMS: &[Claim] = &[
     claim(STEADY, "p99", FINE, Below(0.3)),
     claim(MEMORY, "bytes", HANDLE, AtMost(50.0)),
     claim(MEMORY, "bytes", HANDLE, Times(TREE, 1.0)),
-    // 48 and the payload.
+    // 48 bytes and the payload.
     claim(MEMORY, "bytes", TIMER, Below(64.0)),
     claim(STORM, "grown", HANDLE, Below(4.0)),
     claim(IDLE, "switches", OWN_WORKERS, AtMost(0.0)),
@@ -135,7 +135,7 @@ pub(crate) fn table(results: &Results) -> String {
     format!("{table}\n\n{met} of {} are met.", CLAIMS.len())
 }
 
-/// A median, and how the table names it.
+/// A median, and its name in the table.
 struct Figure {
     median: f64,
     text: String,
@@ -145,7 +145,7 @@ impl Figure {
     fn of(row: &Row, column: &str) -> Option<Self> {
         let samples = row.samples(column)?;
         let median = samples.median();
-        // A caller without a time at hand sees another figure.
+        // A caller without the time at hand has another figure.
         let clock = if row.has_callers_now() { " (clock read each 64)" } else { "" };
         let text = format!("{}{clock}: {}{}", row.contestant, figure(median), samples.mark());
         Some(Self { median, text: escaped(&text) })
@@ -194,7 +194,7 @@ impl Claim {
         }
     }
 
-    /// The ratio, where there is one, and whether the claim is met.
+    /// The ratio, if there is one, and whether the claim is met.
     fn judge(&self, ours: f64, beside: Option<&Figure>) -> Option<(Option<f64>, bool)> {
         Some(match self.wanted {
             BestTimes(times) | Times(_, times) => {

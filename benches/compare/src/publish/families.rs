@@ -6,7 +6,7 @@ use crate::results::{Outcome, Results};
 use crate::workload::{Family, Workload};
 use crate::workloads::WORKLOADS;
 
-/// A plot that stands above a workload's tables: workload, file in docs/plots, what it shows.
+/// A plot above a workload's tables: the workload, the file in docs/plots, and the title.
 const PLOTS: [(&str, &str, &str); 7] = [
     ("pair", "pair", "Schedule and cancel with a million pending, by contestant and threads"),
     ("rearm", "rearm", "Arm and disarm a timeout, by contestant and threads"),
@@ -21,7 +21,7 @@ const PLOTS: [(&str, &str, &str); 7] = [
 pub(super) struct File {
     pub(super) name: &'static str,
     title: &'static str,
-    /// Its sections, each with the sentence that the index shows.
+    /// Its sections, each with its sentence in the index.
     sections: Vec<(String, String)>,
     pub(super) text: String,
 }
@@ -45,7 +45,7 @@ pub(super) fn index(results: &Results) -> String {
     lines.join("\n")
 }
 
-/// Where the files are, from the page.
+/// The path from the page to the files.
 const DIRECTORY: &str = "benches/results";
 
 fn of_family(family: Family, results: &Results) -> File {
@@ -81,7 +81,7 @@ pub(super) fn family_of(name: &str) -> Family {
     known(name).map_or(Family::Former, |workload| workload.family)
 }
 
-/// What is done and what to know of it; plots; a table for each case; how to read them.
+/// The section of a workload: the operation, notes, plots, a table for each case, and how to read them.
 fn section(name: &str, cases: &[&Outcome], results: &Results) -> String {
     let (about, reading) = known(name).map_or(("", ""), |workload| (workload.about, workload.reading));
     let mut parts = vec![format!("## {name}")];

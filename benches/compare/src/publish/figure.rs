@@ -10,7 +10,7 @@ impl Column {
 }
 
 impl Samples {
-    /// What they lie between, if that is not one figure, as `text` writes a figure.
+    /// The range of the figures, unless they are one figure, each written by `text`.
     pub(crate) fn range(&self, text: impl Fn(f64) -> String) -> String {
         if self.min() == self.max() {
             return String::new();

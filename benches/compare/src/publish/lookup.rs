@@ -17,17 +17,17 @@ impl Outcome {
         self.rows.iter().find(|row| row.contestant == contestant)
     }
 
-    /// The one with the smallest median that is not ours.
+    /// The row with the smallest median that is not ours.
     pub(crate) fn best_other(&self, column: &str) -> Option<&Row> {
         self.best(column, |row| !row.is_ours)
     }
 
-    /// As [`best_other`](Self::best_other), among those that read their clock as often as `ours`.
+    /// As [`best_other`](Self::best_other), among rows that read their clock as often as `ours`.
     pub(crate) fn best_like(&self, ours: &Row, column: &str) -> Option<&Row> {
         self.best(column, |row| !row.is_ours && row.is_like(ours))
     }
 
-    /// The one with the smallest median among those that are eligible.
+    /// The row with the smallest median among those that are eligible.
     pub(crate) fn best(&self, column: &str, is_eligible: impl Fn(&Row) -> bool) -> Option<&Row> {
         let eligible = self.rows.iter().filter(|row| is_eligible(row));
         let medians = eligible.filter_map(|row| Some((row, row.samples(column)?.median())));
@@ -42,17 +42,17 @@ impl Outcome {
 }
 
 impl Row {
-    /// Whether it reads the clock once an iteration of an event loop, and counts deadlines from that.
+    /// Whether the contestant reads the clock once for an iteration of an event loop, and counts deadlines from that.
     pub(crate) fn has_callers_now(&self) -> bool {
         self.clock.contains("each 64")
     }
 
-    /// Whether it reads its clock as often.
+    /// Whether both read their clocks equally often.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.has_callers_now() == other.has_callers_now()
     }
 
-    /// The medians over the rounds of what stands at the same place in a series.
+    /// The medians over the rounds, for each place of a series.
     pub(crate) fn medians(&self, series: &str) -> Option<Vec<f64>> {
         let rounds = self.series.get(series)?;
         let length = rounds.iter().map(Vec::len).min()?;

@@ -20,18 +20,18 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What makes the page, the tables and the plots anew.
+/// The command that makes the page, the tables and the plots anew.
 const COMMAND: &str = "cargo run --release -- publish";
 
-/// Where what is published goes.
+/// The places of the published files.
 pub(crate) struct Places {
     pub(crate) page: PathBuf,
-    /// A folder with no other Markdown files.
+    /// The folder of the tables, which has no other Markdown files.
     pub(crate) tables: PathBuf,
     pub(crate) plots: PathBuf,
 }
 
-/// Fills the page's blocks, writes the files of tables and draws the plots; or, with `is_check`, fails if that would change
+/// Fills the page's blocks, writes the files of tables and draws the plots. With `is_check`, fails if that would change
 /// anything.
 pub(crate) fn publish(results: &Results, places: &Places, is_check: bool) -> Result<(), Box<dyn Error>> {
     let Places { page, tables, plots } = places;
@@ -65,7 +65,7 @@ pub(crate) fn publish(results: &Results, places: &Places, is_check: bool) -> Res
     Ok(())
 }
 
-/// A Markdown file in the folder of tables that is none of `files`.
+/// A Markdown file in the folder of tables that is not one of `files`.
 fn stray(tables: &Path, files: &[(PathBuf, String)]) -> Option<PathBuf> {
     let present = fs::read_dir(tables).ok()?.flatten().map(|entry| entry.path());
     let mut pages = present.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
@@ -76,7 +76,7 @@ fn stray(tables: &Path, files: &[(PathBuf, String)]) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// A folder that is gone with the test.
+    /// A folder that is removed with the test.
     struct Scratch(PathBuf);
 
     impl Scratch {

@@ -1,15 +1,15 @@
-//! The page: written by hand, but for what stands between `<!-- begin name -->` and `<!-- end name -->`.
+//! The page: written by hand, except for the blocks between `<!-- begin name -->` and `<!-- end name -->`.
 
 use super::{families, prose, questions, tables};
 use crate::results::Results;
 
-/// Lines that a reader has time for.
+/// The most lines of the page: a reader has no time for more.
 const LONGEST: usize = 200;
 
-/// A name, and what makes the text.
+/// The name of a block, and the function that makes its text.
 type Block = (&'static str, fn(&Results) -> String);
 
-/// The page's blocks; each stands on it.
+/// The blocks of the page. Each must be in it.
 const BLOCKS: [Block; 4] = [
     ("machine", tables::in_a_line),
     ("questions", questions::table),
@@ -17,7 +17,8 @@ const BLOCKS: [Block; 4] = [
     ("index", families::index),
 ];
 
-/// The page with its blocks made anew. Fails if it becomes too long, or has figures that are not made from the results.
+/// The page with its blocks made anew. Fails if the page becomes too long, or has figures that are not made from the
+/// results.
 pub(super) fn fill(page: &str, results: &Results) -> Result<String, String> {
     let mut filled = String::new();
     let mut blocks = Vec::new();

@@ -1,12 +1,12 @@
-//! Prose has no figures of its own: what is measured comes from the results.
+//! Checks that prose has no figures of its own: measured figures come from the results.
 
-/// What a number in front of it makes a figure.
+/// The units: a number before one of them is a figure.
 const UNITS: [&str; 22] = [
     "ns", "us", "µs", "ms", "s", "seconds", "min", "minutes", "h", "%", "percent", "times", "x", "×", "byte",
     "bytes", "KB", "kB", "KiB", "MB", "MiB", "CPU",
 ];
 
-/// Parameters of workloads and of contestants: nothing that was measured.
+/// Parameters of workloads and of contestants, which were not measured.
 const PARAMETERS: [&str; 10] =
     ["10 to 60 s", "50 to 200 ms", "200 ms", "40 ms", "95 %", "5 s", "1 ms", "0.1 ms", "30 days", "16 bytes"];
 

@@ -1,4 +1,4 @@
-//! The questions that a user has, and what the results answer.
+//! The questions of a user, and their answers from the results.
 
 use super::families::family_of;
 use super::figure::figure;
@@ -17,12 +17,12 @@ struct Question {
     column: &'static str,
     ours: &'static str,
     against: Against,
-    /// Why ours loses, where it does; with places for figures. Empty if that is not known.
+    /// The reason why ours loses, if it does, with places for figures. Empty if the reason is not known.
     why: &'static str,
 }
 
 enum Against {
-    /// The best that is not ours and reads its clock as often.
+    /// The best contestant that is not ours and reads its clock as often.
     Best,
     /// The one contestant that does the same; the others of the workload are parts of it.
     Only(&'static str),
@@ -273,7 +273,7 @@ const fn ask(
     Question { text, workload, case, column, ours, against, why }
 }
 
-/// How many questions are won and lost, and the table of all of them, by the families of their workloads.
+/// The number of questions that are won and lost, and the table of all questions, by the families of their workloads.
 pub(super) fn table(results: &Results) -> String {
     let answers: Vec<_> = QUESTIONS.iter().map(|question| (question, question.answer(results))).collect();
     let mut table = markdown(["question", "verdict", "ours", "best other", "other / ours", "best of tokio"]);
@@ -294,7 +294,7 @@ pub(super) fn table(results: &Results) -> String {
     format!("**Of {} questions: {count}.**\n\n{table}", answers.len())
 }
 
-/// How often there was which verdict.
+/// The number of questions with each verdict.
 #[derive(Default)]
 struct Count {
     won: usize,
@@ -329,7 +329,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// A paragraph for each reason why ours loses.
+/// The losses: a paragraph for each reason why ours loses.
 pub(super) fn losses(results: &Results) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for question in QUESTIONS {
@@ -352,7 +352,7 @@ pub(super) fn losses(results: &Results) -> String {
     reasons.into_iter().map(paragraph).collect::<Vec<_>>().join("\n")
 }
 
-/// What the results answer a question.
+/// The answer of the results to a question.
 struct Answer<'a> {
     outcome: &'a Outcome,
     ours: Samples,
@@ -385,10 +385,10 @@ impl Answer<'_> {
         let ratio = self.others.median() / self.ours.median();
         let both = [&self.ours, &self.others];
         let doubt = if both.iter().any(|samples| samples.count() == 1) {
-            // No spread is known of it.
+            // Its spread is not known.
             ", one round"
         } else if self.verdict == Verdict::Level && both.iter().any(|samples| samples.is_disturbed()) {
-            // Not as good as the other, but too far apart to decide.
+            // Level only because the rounds are too far apart to decide.
             " ~"
         } else {
             ""
@@ -407,7 +407,7 @@ impl Answer<'_> {
         ]
     }
 
-    /// What part of ours the other takes, as `41.2 %`.
+    /// The other's figure as a part of ours, such as `41.2 %`.
     fn share(&self) -> String {
         format!("{} %", figure(self.others.median() / self.ours.median() * 100.0))
     }

@@ -1,4 +1,4 @@
-//! Results nobody measured, to try the publishing with.
+//! Results that were not measured, for tests of the publishing.
 
 use crate::case::{Case, thousands};
 use crate::results::{Column, Outcome, Results, Row};
@@ -37,7 +37,7 @@ const EXPIRING: [&str; 12] = [
 ];
 const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
-/// An outcome with a column or more, in which a contestant has the same figures in each.
+/// An outcome with one or more columns, in which a contestant has the same figures in each.
 pub(crate) fn outcome(workload: &str, case: &str, columns: &[&str], rows: &[(&str, &[f64])]) -> Outcome {
     let row = |&(name, figures): &(&str, &[f64])| {
         let numbers = columns.iter().map(|&key| (key.to_owned(), figures.to_vec()));
@@ -68,7 +68,7 @@ pub(crate) fn column(key: &str) -> Column {
     }
 }
 
-/// All workloads, at the names and about the figures of a real run.
+/// All workloads, with the names and the approximate figures of a real run.
 pub(crate) fn results() -> Results {
     let cases = [
         timed("pair", "nothing pending", &["t1", "t2", "t8"], 20.0),
@@ -92,7 +92,7 @@ pub(crate) fn results() -> Results {
     }
 }
 
-/// A page with all blocks, which are empty.
+/// A page with all blocks, each of them empty.
 pub(crate) fn page() -> String {
     let block = |name: &str| format!("## {name}\n\n<!-- begin {name} -->\n<!-- end {name} -->\n");
     ["machine", "questions", "losses", "index"].map(block).concat()
@@ -173,7 +173,7 @@ fn mixed(rate: usize) -> Outcome {
     outcome
 }
 
-/// A figure a quantile.
+/// A figure for each quantile.
 fn rising(least: f64) -> Vec<f64> {
     [1.0, 1.3, 2.2, 4.0, 9.0, 22.0].map(|part| part * least).into()
 }

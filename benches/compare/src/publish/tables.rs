@@ -5,10 +5,10 @@ use crate::results::{Column, Outcome, Results, Row, Samples};
 use comfy_table::{Table, presets};
 use serde_json::Value;
 
-/// Units of what happened, rather than of what it cost.
+/// Units of figures that count events and are not costs.
 const COUNTS: [&str; 2] = ["", "times"];
 
-/// What was measured on, and what.
+/// The machine and the versions of the contestants.
 pub(crate) fn machine(results: &Results) -> String {
     let mut table = markdown(["machine", ""]);
     for (key, value) in results.machine.as_object().into_iter().flatten() {
@@ -65,7 +65,7 @@ pub(crate) fn in_a_line(results: &Results) -> String {
     line
 }
 
-/// A contestant a row, in the order of the results; below, what is to be said of them.
+/// The table of an outcome: a row for each contestant, in the order of the results, and notes below it.
 pub(crate) fn outcome(outcome: &Outcome) -> String {
     let has_clocks = outcome.rows.iter().any(|row| !row.clock.is_empty());
     let line = |contestant: &str, clock: &str, cells: Vec<String>| {
@@ -97,7 +97,7 @@ pub(crate) fn markdown<T: Into<String>>(header: impl IntoIterator<Item = T>) -> 
     table
 }
 
-/// Neither HTML nor the end of a cell.
+/// The text of a cell, without HTML and without the character that ends a cell.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('<', "\\<").replace('|', "\\|").replace('\n', " ")
 }
@@ -126,7 +126,7 @@ fn cell(column: &Column, samples: &Samples, best: Option<f64>) -> String {
     format!("{median}{}{}", samples.range(text), samples.mark())
 }
 
-/// The smallest median, where less is better.
+/// The smallest median, if less is better.
 fn best(outcome: &Outcome, column: &Column) -> Option<f64> {
     if COUNTS.contains(&column.unit.as_str()) {
         return None;

@@ -1,4 +1,4 @@
-//! Texts that get their figures from the results.
+//! Texts whose figures come from the results.
 //!
 //! `{workload; case; contestant; column}` stands for a median with its unit, `{workload; case; contestant / other; column}`
 //! for the ratio of two medians.
@@ -6,20 +6,20 @@
 use super::figure::{count, figure};
 use crate::results::{Outcome, Results};
 
-/// What takes the place of a figure that the results do not have.
+/// The text in place of a figure that the results do not have.
 pub(super) const NOT_MEASURED: &str = "(not measured)";
 
-/// The parts between braces of a text.
+/// The parts of a place for a figure, which are between braces in a text.
 pub(super) struct Place<'a> {
     pub(super) workload: &'a str,
     pub(super) case: &'a str,
     pub(super) contestant: &'a str,
-    /// The contestant whose figure is divided by, of a ratio.
+    /// For a ratio, the contestant by whose figure the other is divided.
     pub(super) divisor: Option<&'a str>,
     pub(super) column: &'a str,
 }
 
-/// Either a part of a text as it is, or a place for a figure.
+/// A part of a text: words, or a place for a figure.
 pub(super) enum Piece<'a> {
     Words(&'a str),
     Place(Place<'a>),
@@ -34,7 +34,7 @@ pub(super) fn fill_in(text: &str, results: &Results) -> String {
     pieces(text).map(piece).collect()
 }
 
-/// The parts of `text`, in order. Braces that enclose no place are words.
+/// The parts of `text`, in order. Braces that do not enclose a place are words.
 pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     text.split_inclusive('}').flat_map(|part| {
         let enclosed = part.strip_suffix('}').and_then(|rest| rest.rsplit_once('{'));
@@ -67,7 +67,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// As `12.3 ns`; a count without a unit.
+/// A figure with its unit, such as `12.3 ns`; a count without a unit.
 pub(super) fn with_unit(value: f64, outcome: &Outcome, column: &str) -> String {
     let unit = outcome.columns.iter().find(|known| known.key == column).map_or("", |column| &column.unit);
     match unit.split(' ').next().unwrap_or("") {

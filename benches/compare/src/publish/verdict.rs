@@ -3,12 +3,12 @@
 use crate::results::Samples;
 use std::fmt;
 
-/// What a comparison of ours with another contestant comes to.
+/// The result of a comparison of ours with another contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// All of our rounds are below all of the other's.
     Won,
-    /// Some round of the one lies among the rounds of the other.
+    /// Some round of one lies among the rounds of the other.
     Level,
     /// All of our rounds are above all of the other's.
     Lost,

@@ -1,4 +1,4 @@
-//! Timers that are all due at one instant: how long it takes until the last of them has fired.
+//! Timers that are all due at one instant: the time until the last of them has fired.
 
 use super::shots::Volley;
 use crate::case::{Case, thousands};
@@ -11,10 +11,10 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "burst",
     what: "timers due at one instant, inserted before it: when their handlers are called",
     family: Family::Firing,
-    about: "Checked: each timer fires once. Early ones are counted.",
-    reading: "Ours hands a tick's timers to its workers in chunks, and each timer is claimed by a compare-and-swap \
-        before its handler runs, because any thread may cancel it at that moment. Netty runs the handlers \
-        one after the other on its one thread. Go starts a goroutine for each callback.",
+    about: "Checked: each timer fires once. Timers that fire early are counted.",
+    reading: "Our shards hand the timers of a tick to their workers in chunks. Each timer is claimed by a \
+        compare-and-swap before its handler runs, because any thread may cancel it at that moment. Netty \
+        runs the handlers one after the other on its one thread. Go starts a goroutine for each callback.",
     cases,
     columns: |_| {
         vec![

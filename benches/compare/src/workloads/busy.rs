@@ -1,7 +1,7 @@
 //! Timers that come due while the program's own threads fill the cores.
 //!
-//! The default pins each shard to a core, whose thread runs what is due; beside it stand the modes that a shared machine may
-//! ask for, and the default without the short scheduler slice.
+//! The default pins each shard to a core, and the shard's thread runs due handlers. Other rows measure the modes for a
+//! shared machine, and the default without the short scheduler slice.
 
 use super::expiry;
 use crate::case::{Case, thousands};
@@ -18,10 +18,11 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "busy",
     what: "timers due at random moments of a window, while other threads of the process burn their cores: how late their handlers are called",
     family: Family::Firing,
-    about: "The default pins each shard's thread to a core, which runs what is due, and asks the scheduler \
-        for short slices. Beside it stand the default without the short slices, and shards that the \
-        scheduler may move. Checked: each timer fires once. Early ones are counted.",
-    reading: "A shard's thread that wakes may wait until a computing thread has used up its slice.",
+    about: "The default pins each shard's thread to a core, lets that thread run due handlers, and asks the \
+        scheduler for short slices. Other rows have the default without the short slices, and shards that \
+        the scheduler may move. Checked: each timer fires once. Timers that fire early are counted.",
+    reading: "When a shard's thread wakes, it may have to wait until a computing thread has used up its \
+        slice.",
     cases,
     columns: |_| {
         vec![

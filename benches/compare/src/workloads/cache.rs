@@ -1,4 +1,4 @@
-//! Maps whose entries expire: what it costs to read and to replace one.
+//! Maps whose entries expire: the cost of a read and of a replacement.
 
 use super::below;
 use crate::case::{Case, thousands};
@@ -13,9 +13,9 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "cache",
     what: "a random entry of 16 bytes, which lives for a minute, is read, or replaced (ns each)",
     family: Family::Tasks,
-    about: "Not quite like with like: moka also bounds its size by a policy that sees each read, and keeps its \
-        entries in order for that. It removes what has expired when somebody calls it; entries of ours go \
-        when their timer fires. Checked: each value as it was inserted, and the count.",
+    about: "The two maps do not do quite the same. moka also bounds its size by a policy that sees each \
+        read, and keeps its entries in order for that. moka removes expired entries when a thread calls it; \
+        our entries go when their timers fire. Checked: each value that was inserted, and the count.",
     reading: "",
     cases,
     columns: |_| vec![Column::new("get", "read", "ns"), Column::new("insert", "replaced", "ns")],

@@ -1,4 +1,4 @@
-//! Closures that are to run later, and are cancelled: what they cost beside a payload of the engine.
+//! Closures that are to run later, and are cancelled: their cost beside that of an engine's payload.
 
 use super::LONG;
 use crate::case::{Case, thousands};
@@ -16,10 +16,11 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "closures",
     what: "a closure of 16 bytes that is to run in 10 to 60 s, and its cancel, among others that stay (ns both)",
     family: Family::Tasks,
-    about: "Beside the closures stand what they are made of: a payload of the engine, and an allocation. tokio's \
-        task is aborted before it was polled, so that its timer is never registered: the least that it can \
-        cost. Checked: what stays is pending.",
-    reading: "A closure costs its allocation beside the engine's payload, which is a pointer to it.",
+    about: "Rows beside the closures have the parts that a closure is made of: a payload of the engine, and \
+        an allocation. tokio's task is aborted before it was polled, so its timer is never registered: that \
+        is the least that the task can cost. Checked: the timers that stay are pending.",
+    reading: "A closure costs an allocation more than an engine's payload; the payload is a pointer to the \
+        closure.",
     cases,
     columns: |_| vec![Column::new("t1", "1 thread", "ns")],
     rounds: |scale, _| scale.pick(7, 1, 1),
@@ -43,7 +44,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, settle_ms, ..Case::named(name) }]
 }
 
-/// Schedules what stays by `fill`, and times `pair`.
+/// Schedules the timers that stay by `fill`, and times `pair`.
 fn time(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(u64, Duration)) -> Figures {
     let mut chance = Chance::new(1);
     let mut delay = || Duration::from_nanos(chance.within(&LONG));
@@ -77,7 +78,7 @@ fn allocate(case: &Case) -> Figures {
     time(case, |_, _| {}, |number, _| drop(black_box(Box::new(payload(number)))))
 }
 
-/// What a closure keeps: as much as the engine's payload.
+/// The data of a closure: as large as the engine's payload.
 fn closure(number: u64) -> impl FnOnce() + Send + 'static {
     let kept = payload(number);
     move || {
@@ -117,7 +118,7 @@ fn tokio_tasks(case: &Case) -> Figures {
             case,
             |number, delay| handles.push(spawn(number, delay)),
             |number, delay| {
-                // Never polled, so that its timer is not even registered: the least that it can cost.
+                // The task is never polled, so its timer is not even registered: the least that it can cost.
                 spawn(number, delay).abort();
             },
         );

@@ -1,7 +1,7 @@
-//! Many timers due over some seconds: how late they fire, and at what cost in CPU time.
+//! Many timers due over some seconds: their lateness, and their cost in CPU time.
 //!
-//! An open loop: the deadlines are fixed beforehand, so that nothing is left out when a contestant falls behind. Handlers
-//! note what they see and do nothing else.
+//! An open loop: the deadlines are fixed beforehand, so that no timer is left out if a contestant falls behind.
+//! Handlers record their time and do nothing else.
 
 use super::shots::{QUANTILES, Sorted, Volley};
 use crate::case::{Case, thousands};
@@ -15,16 +15,15 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "expiry",
     what: "timers due at random moments of a window, inserted before it: how late their handlers are called",
     family: Family::Firing,
-    about: "The deadlines are fixed beforehand, so that nothing is left out when a contestant falls behind. \
-        Lateness is read off a clock of the contestant's kind when its handler is called, less the deadline \
-        that was asked for. Checked: each timer fires once. Early ones are counted.\n\n\
-        Contestants with \"tasks\" in their names hold a task for each timer: that is how one has something \
-        happen with these engines. kestrel-timer has ticks of 1 ms here, instead of ten times as much by \
-        default.",
-    reading: "A deadline is rounded up to a tick of 1 ms: half of that is in the median of each wheel, all of it \
-        in the tail. Structures whose thread wakes for each deadline by itself are earlier after it, and \
-        take more processor time. Rows with ticks of 0.1 ms show what ours gives and takes for less \
-        lateness. A row across tick 65,536 has the boundary of a level of our wheel in its window.",
+    about: "The deadlines are fixed beforehand, so that no timer is left out if a contestant falls behind. \
+        Lateness is the time at which a handler is called, by a clock of the contestant's kind, less the \
+        deadline that was asked for. Checked: each timer fires once. Timers that fire early are counted.\n\n\
+        Contestants with \"tasks\" in their names have a task for each timer: with these engines an action \
+        needs one. kestrel-timer has ticks of 1 ms here; its default is ten times as long.",
+    reading: "A deadline is rounded up to a tick of 1 ms: half a tick is in the median of each wheel, and a \
+        whole tick in the tail. A structure whose thread wakes for each deadline is less late, and takes \
+        more processor time. The rows with ticks of 0.1 ms show the lower lateness of ours, and its price. A \
+        row across tick 65,536 has the boundary of a level of our wheel in its window.",
     cases,
     columns: |_| {
         vec![
@@ -41,7 +40,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants,
 };
 
-/// Parts of the window that are looked at by themselves.
+/// The number of parts of the window with figures of their own.
 const PARTS: u64 = 100;
 
 fn entrants() -> Vec<Entrant> {
@@ -62,14 +61,14 @@ fn cases(scale: Scale) -> Vec<Case> {
     )
 }
 
-/// Moments of the window, in ns from its start.
+/// Random moments of the window, in ns from its start.
 fn offsets(case: &Case) -> Vec<u64> {
     let window = case.time_ms * 1_000_000;
     let mut chance = Chance::new(1);
     (0..case.timers).map(|_| chance.within(&(0..window))).collect()
 }
 
-/// The timers of `case`, fired.
+/// Schedules the timers of `case` and waits until they have fired.
 pub(super) fn volley<C: OneShots>(case: &Case) -> Volley {
     Volley::fire::<C>(case, offsets(case))
 }

@@ -1,4 +1,4 @@
-//! What no timer can be cheaper than: single steps of the machine, from which an operation is made.
+//! Single steps of the machine, which make up each operation: no timer can be cheaper.
 
 use crate::case::Case;
 use crate::common::Chance;
@@ -16,8 +16,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "single steps of the machine (ns each)",
     family: Family::Structures,
     about: "Checked: counts.",
-    reading: "A pair of ours is made of one read of the clock, one compare-and-swap alone on its line, no \
-        allocation and no mutex.",
+    reading: "A pair of ours takes one read of the clock and one compare-and-swap on a line of its own; it \
+        takes no allocation and no mutex.",
     cases: |scale| {
         vec![Case { operations: scale.pick(10_000_000, 200_000, 1_000), ..Case::named("one step") }]
     },
@@ -104,7 +104,7 @@ fn engine_clock(case: &Case) -> Figures {
     })
 }
 
-/// Each line says which one is next, so that no two reads overlap.
+/// Each line has the index of the next one, so that no two reads overlap.
 fn cold_miss(case: &Case) -> Figures {
     const WORDS_OF_A_LINE: usize = 8;
     const LINES: usize = (256 << 20) / 64;

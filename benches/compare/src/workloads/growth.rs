@@ -1,4 +1,4 @@
-//! What a pair costs as ever more timers are pending: from a cache's worth to gigabytes.
+//! The cost of a pair as ever more timers are pending: from as many as a cache holds to gigabytes.
 
 use super::LONG;
 use super::pairs::Pairs;
@@ -13,16 +13,18 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "growth",
     what: "schedule a timer and cancel it from one thread, with ever more pending (ns a pair)",
     family: Family::Arming,
-    about: "One process for all numbers, which grow out of each other. Checked as in `pair`.",
-    reading: "Nothing in a pair of ours depends on how many others are pending, nor does it in the other wheels. A \
-        balanced tree, which async-io has too, grows with their number and leaves the cache.",
+    about: "One process measures all numbers of pending timers: it adds timers from one number to the next. \
+        Checked as in `pair`.",
+    reading: "The cost of our pair does not depend on the number of pending timers, nor does that of the \
+        other wheels. A balanced tree, which async-io has too, grows deeper with the number and leaves the \
+        cache.",
     cases,
     columns,
     rounds: |scale, _| scale.pick(2, 1, 1),
     entrants: || schedule_and_cancel!(turn),
 };
 
-/// To arm ten million takes some of the delays' time.
+/// Added to the delays: the time in which ten million timers are armed.
 const MINUTE: u64 = 60_000_000_000;
 
 fn cases(scale: Scale) -> Vec<Case> {

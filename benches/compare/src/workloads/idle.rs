@@ -1,4 +1,4 @@
-//! Timers pending and none due: what the threads that wait for them cost.
+//! Pending timers, none of which is due: the cost of the threads that wait for them.
 
 use super::pairs::Pairs;
 use super::{HOUR, LONG};
@@ -15,8 +15,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "timers an hour ahead, and nothing to do",
     family: Family::Memory,
     about: "Checked as in `pair`.",
-    reading: "A thread that sleeps until the next deadline does not wake before it. Netty and kestrel-timer tick, \
-        idle or not.",
+    reading: "A thread that sleeps until the next deadline does not wake before it. Netty and kestrel-timer \
+        tick even if no timer is due.",
     cases,
     columns: |_| {
         vec![Column::new("cpu_ms", "CPU", "ms"), Column::new("switches", "threads went to sleep", "times")]

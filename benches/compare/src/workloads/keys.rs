@@ -1,4 +1,4 @@
-//! Timers by key: each is replaced again and again, by a key that the caller has.
+//! Timers by key: a caller replaces the timer of a key again and again.
 
 use super::{LONG, below};
 use crate::case::{Case, thousands};
@@ -18,13 +18,13 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "keys",
     what: "a random key's timer replaced by one in 10 to 60 s (ns each)",
     family: Family::Tasks,
-    about: "Beside `Keyed` stand what it is made of: the map alone, and the engine alone with ids in a plain \
-        table. The queue behind a mutex is how people do it with tokio. Checked: counts after each number of \
-        threads, and that nothing has fired.",
-    reading: "With a million keys each step misses the cache: the bucket, the old timer's slot, the new one's, and \
-        what the old one had allocated. A pair that is cancelled at once has all of that in the cache. The \
-        queue moves a timer in its wheel and keeps its entry, which is less work, until two threads want its \
-        lock.",
+    about: "Rows beside `Keyed` have the parts that it is made of: the map alone, and the engine alone with \
+        ids in a plain table. The queue behind a mutex is the usual way with tokio. Checked: counts after \
+        each number of threads, and that no timer has fired.",
+    reading: "With a million keys each step misses the cache: the bucket, the slot of the old timer, the \
+        slot of the new one, and the allocation of the old one. A pair that is cancelled at once has all of \
+        that in the cache. The queue moves a timer in its wheel and keeps its entry, which is less work \
+        until two threads want its lock.",
     cases,
     columns: columns_by_threads,
     rounds: |scale, _| scale.pick(5, 1, 1),
@@ -51,9 +51,9 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, settle_ms, threads: vec![1, 2], ..Case::named(name) }]
 }
 
-/// Something that has a timer for each of many keys.
+/// A contestant that has a timer for each of many keys.
 trait Keys: Sync {
-    /// Gives a key that has none its timer.
+    /// Gives a timer to a key that has none.
     fn insert(&mut self, key: u64, delay: Duration);
     fn replace(&self, key: u64, delay: Duration);
     fn count(&self) -> usize;
@@ -74,7 +74,7 @@ fn time(case: &Case, mut keys: impl Keys) -> Figures {
     figures
 }
 
-/// The slowest thread's ns an operation.
+/// The time of the slowest thread, in ns for an operation.
 fn replace_by_threads(case: &Case, keys: &impl Keys, threads: usize) -> f64 {
     let barrier = Barrier::new(threads);
     let run = |thread: usize| {
@@ -143,7 +143,7 @@ impl Keys for HashMap<u64, [u64; 4]> {
     }
 }
 
-/// Ids in a plain table: what the engine costs without a map.
+/// Ids in a plain table: the cost of the engine without a map.
 struct Ids {
     engine: Engine<Payload>,
     ids: Vec<Mutex<TimerId>>,
@@ -185,14 +185,14 @@ impl Keys for Ids {
     }
 }
 
-/// As people do it with tokio: a queue of delays, and a map to find them in.
+/// The usual way with tokio: a queue of delays, and a map that finds them.
 #[derive(Default)]
 struct Queue(Mutex<(std::collections::HashMap<u64, delay_queue::Key>, DelayQueue<u64>)>);
 
 fn delay_queue(case: &Case) -> Figures {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().build().expect("the system gives us a timer");
-    // A wait for the queue reads the clock of a runtime. Nothing waits here, since nothing is due.
+    // A thread that waits for the queue reads the clock of a runtime. No thread waits here, since no timer is due.
     let _guard = runtime.enter();
     time(case, Queue::default())
 }

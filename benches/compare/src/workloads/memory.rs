@@ -1,4 +1,5 @@
-//! Resident memory for each pending timer, its 16-byte payload included; what its owner cancels it by is not.
+//! Resident memory for each pending timer. It includes the payload of 16 bytes, and not the handle or id with which the
+//! owner cancels the timer.
 
 use super::owned::Armed;
 use super::pairs::Pairs;
@@ -15,11 +16,12 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "memory",
     what: "resident memory that pending timers add, by their number (bytes a timer)",
     family: Family::Memory,
-    about: "What an owner holds its timer by is not counted; the payload of 16 bytes is, for those that have \
-        one. Timers that are futures and no tasks carry none. The figures of Java are what is in use on the \
-        heap after collections. Checked: all are pending, nothing fires.",
-    reading: "The intrusive wheel behind a mutex keeps its links in the timer. Ours has a word for each timer, on \
-        which threads race, its payload, and a ticket in a wheel; an owned timer has a few words more.",
+    about: "The handle or id with which an owner refers to its timer is not counted. The payload of 16 bytes \
+        is counted, for timers that have one; timers that are futures without a task have none. The figures \
+        of Java are the heap in use after collections. Checked: all timers are pending, and none fires.",
+    reading: "The intrusive wheel behind a mutex keeps its links in the timer. Ours has a word for each \
+        timer, on which threads race, its payload, and a ticket in a wheel; an owned timer has a few words \
+        more.",
     cases,
     columns: |_| vec![Column::new("bytes", "a pending timer", "bytes")],
     rounds: |scale, _| scale.pick(3, 1, 1),

@@ -1,7 +1,7 @@
 //! A server's load in an open loop: arrivals and deadlines are fixed beforehand, nineteen timers of twenty are cancelled.
 //!
-//! One thread plays the plan; when it falls behind it goes on at once, and an operation's latency counts from when it was
-//! planned: what a stall holds up is not left out.
+//! One thread plays the plan. If it falls behind, it plays the next operation at once. An operation's latency counts
+//! from its planned moment, so that the delays of a stall are not left out.
 
 use super::shots::{QUANTILES, Shots, Sorted};
 use crate::case::{Case, thousands};
@@ -19,14 +19,15 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "mixed",
     what: "timers scheduled and 95 % of them cancelled as planned: how long an operation takes from its planned moment, and how late handlers are called",
     family: Family::Firing,
-    about: "An open loop: one thread plays a plan of timers of 50 to 200 ms, of which 95 % are cancelled within \
-        40 ms, and spins in between, so that one core is busy all the time. The plan's first 200 ms warm \
-        the process up: its threads start and its memory is touched for the first time, and no figure \
-        counts them. An operation's latency counts from its planned moment. Checked: what was scheduled has fired or was cancelled; none did both, none \
-        fired twice, none early. pingora-timeout does not take part, as it fires early by its arithmetic.",
-    reading: "The thread that plays the plan is off its core for up to a scheduler slice while others run. With \
-        one thread that schedules, a mutex is free whenever it is asked for, and its price does not show \
-        here.",
+    about: "An open loop: one thread plays a plan of timers of 50 to 200 ms, of which 95 % are cancelled \
+        within 40 ms. The thread spins in between, so that one core is busy all the time. The plan's first \
+        200 ms warm the process up: its threads start and its memory is touched for the first time, and no \
+        figure counts them. An operation's latency counts from its planned moment. Checked: each timer that \
+        was scheduled has fired or was cancelled; no timer did both, fired twice or fired early. \
+        pingora-timeout does not take part, as it fires early by its arithmetic.",
+    reading: "The thread that plays the plan is off its core for up to a scheduler slice while other threads \
+        run. Only one thread schedules, so a mutex is always free for it, and the price of the mutex does \
+        not show here.",
     cases,
     columns: |_| {
         vec![
@@ -47,14 +48,14 @@ pub(super) const WORKLOAD: Workload = Workload {
 };
 
 const MILLI: u64 = 1_000_000;
-/// Of a hundred timers.
+/// The number of timers that are cancelled, of a hundred.
 const CANCELLED: u64 = 95;
 const OPERATIONS_A_TIMER: f64 = 1.95;
-/// The time from the beginning of a plan in which operations, lateness and processor time are not recorded.
+/// The warm-up: the time from the start of a plan in which operations, lateness and processor time are not recorded.
 const WARM_UP: u64 = 200 * MILLI;
 
 fn cases(scale: Scale) -> Vec<Case> {
-    // One stall of a millisecond decides a second's p99.9; several seconds have a p99.9 of their own.
+    // In a single second, one stall of a millisecond would decide the p99.9; in several seconds it does not.
     let time = |rate| if rate < 1_000_000 { 3_000 } else { 1_000 };
     let case = |rate| Case {
         rate,
@@ -68,7 +69,7 @@ fn cases(scale: Scale) -> Vec<Case> {
         .collect()
 }
 
-/// Moments in ns after the beginning.
+/// The plan; moments are in ns after its start.
 struct Plan {
     operations: Vec<Operation>,
     deadlines: Vec<u64>,
@@ -119,14 +120,14 @@ impl Plan {
     }
 }
 
-/// What playing a plan came to.
+/// The record of a plan that was played.
 struct Played {
     latencies: Vec<u64>,
-    /// What was cancelled in time, as far as the contestant knows.
+    /// Whether each timer was cancelled in time, as far as the contestant knows.
     was_cancelled: Vec<bool>,
-    /// When each fired, if it did.
+    /// The moment at which each timer fired, if it did.
     fired_at: Vec<Option<u64>>,
-    /// When the plan began.
+    /// The start of the plan.
     begin: u64,
     behind: u64,
     cpu: Option<Duration>,
@@ -163,7 +164,7 @@ async fn play<C: OneShots>(service: Arc<C>, plan: Arc<Plan>, shots: Shots) -> Pl
     let mut ids: Vec<_> = (0..timers).map(|_| None).collect();
     let mut was_cancelled = vec![false; timers];
     let warm_up = plan.operations.partition_point(|operation| operation.at < WARM_UP);
-    // The pages of a vector of zeros would be touched for the first time while the plan is played.
+    // A vector of zeros would be touched for the first time while the plan is played.
     let mut latencies = vec![u64::MAX; plan.operations.len()];
     let (clock, mut cpu) = (&shots.clock, None);
     let begin = clock.nanos() + MILLI;
@@ -197,8 +198,8 @@ async fn play<C: OneShots>(service: Arc<C>, plan: Arc<Plan>, shots: Shots) -> Pl
     Played { latencies, was_cancelled, fired_at, begin, behind, cpu }
 }
 
-/// Of those that fired: all that nobody cancelled in time, none else, and none early. Timers of the warm-up are checked,
-/// not recorded.
+/// The lateness of the timers that fired. Checks that every timer that was not cancelled in time has fired, that no
+/// other timer has, and that none was early. Timers of the warm-up are checked, not recorded.
 fn lateness<C: OneShots>(plan: &Plan, played: &Played) -> Vec<u64> {
     let mut lateness = Vec::new();
     for (timer, deadline) in plan.deadlines.iter().enumerate() {

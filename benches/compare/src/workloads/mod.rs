@@ -1,4 +1,4 @@
-//! What is measured: a file for each workload, with the contestants that take part in it.
+//! The workloads: a file for each, with the contestants that take part in it.
 
 mod burst;
 mod busy;
@@ -31,7 +31,7 @@ use crate::common::Chance;
 use crate::workload::Workload;
 use std::ops::Range;
 
-/// All, in the order of the page.
+/// All workloads, in the order of the page.
 pub(crate) const WORKLOADS: &[Workload] = &[
     pair::WORKLOAD,
     rearm::WORKLOAD,
@@ -66,7 +66,7 @@ fn below(chance: &mut Chance, count: usize) -> u32 {
     u32::try_from(chance.within(&(0..count as u64))).expect("fewer than 2^32 timers")
 }
 
-/// Whether a table of the full size has that figure.
+/// Whether a table of the full size has this figure.
 #[cfg(test)]
 pub(crate) fn measures(workload: &str, case: &str, contestant: &str, column: &str) -> bool {
     use crate::workload::Scale;

@@ -1,4 +1,4 @@
-//! What the workloads over timers that stay have in common: how they run, and what must hold after it.
+//! The common parts of the workloads over timers that stay: how they run, and the checks after them.
 
 use super::start::{Lap, Limit, Start, nanos_each};
 use crate::case::Case;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What one thread does to its connections. Nothing of it comes due before a turn is over.
+/// The operations of one thread on its connections. No timer comes due before the turn is over.
 pub(super) trait Work: Send + Sync + Sized + 'static {
     /// Whether each arm is followed by its disarm.
     const DISARMS: bool;
 
     /// The work of thread number `thread`: the same for all contestants.
     fn plan(case: &Case, thread: usize) -> Self;
-    /// Once, before the contestant settles.
+    /// Runs once, before the contestant settles.
     fn prepare(&self, connections: &mut impl Connections);
-    /// On the thread that is timed, just before.
+    /// Runs on the thread that is timed, just before the measurement.
     fn warm_up(&self, _connections: &mut impl Connections) {}
-    /// Part of the operations, while the time is taken.
+    /// Runs a part of the operations, while the time is taken.
     fn run(&self, part: Range<usize>, connections: &mut impl Connections);
 }
 
@@ -39,7 +39,7 @@ pub(super) fn in_iterations<C: Connections, T: Copy>(
     }
 }
 
-/// The work of so many threads at once: ns an operation and thread.
+/// Runs the work on `threads` threads at once. Returns ns for an operation and thread.
 pub(super) fn measure<C: Owned, W: Work>(case: &Case, threads: usize) -> f64 {
     let works: Vec<Arc<W>> = (0..threads).map(|thread| Arc::new(W::plan(case, thread))).collect();
     let fires = Fires::default();
@@ -76,7 +76,7 @@ async fn time<C: Owned, W: Work>(
     (lap, connections)
 }
 
-/// A contestant of whose timers so many are `left` armed.
+/// A contestant, and the number of its timers that are `left` armed.
 pub(super) struct Armed<C: Owned> {
     service: Arc<C>,
     fires: Fires,
@@ -85,13 +85,13 @@ pub(super) struct Armed<C: Owned> {
 }
 
 impl<C: Owned> Armed<C> {
-    /// Timers that are looked at in each thread's connections.
+    /// The number of timers that are checked in each thread's connections.
     const PROBES: u32 = 50;
     const LATER: Duration = Duration::from_secs(300);
     const SOON: Duration = Duration::from_millis(3);
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// So many connections of one job, all armed.
+    /// The connections of one job, all armed.
     pub(super) fn new(timers: usize, delays: &Range<u64>, settle: Duration) -> Self {
         let fires = Fires::default();
         let service = Arc::new(C::start(1, fires.handler()));
@@ -114,13 +114,13 @@ impl<C: Owned> Armed<C> {
         self.service.pending(&mut self.connections)
     }
 
-    /// No timer is lost, none is pending that was disarmed, and none has fired.
+    /// Checks that no timer is lost, that none is pending that was disarmed, and that none has fired.
     pub(super) fn check(&mut self) {
         assert_eq!(self.fires.count(), 0, "{}: nothing was due", C::NAME);
         assert_eq!(self.pending(), self.left, "{}: pending", C::NAME);
     }
 
-    /// Some of the timers, after all that was done to them, still fire when they are due and not before.
+    /// Checks that some of the timers, after all these operations, still fire when they are due and not before.
     fn probe(&mut self, timers: usize) {
         self.arm_probes(timers, Self::LATER);
         let before = self.pending();

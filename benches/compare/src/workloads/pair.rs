@@ -1,4 +1,4 @@
-//! A timeout's whole life when nothing goes wrong: scheduled and cancelled, while others are pending.
+//! The whole life of a timeout in the usual case: scheduled and cancelled, while others are pending.
 
 use super::LONG;
 use super::pairs::Pairs;
@@ -12,20 +12,20 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "pair",
     what: "schedule a timer 10 to 60 s ahead and cancel it (ns a pair and thread)",
     family: Family::Arming,
-    about: "Checked: each cancel finds its timer, nothing fires, nothing else is pending at the end.\n\n\
-        The wheel behind a mutex for each core, the heap and the tree are no libraries: they are what one \
-        would write with locks, and each caller of the wheel stays at one of its shards. In eight threads' \
-        figures an operation's time has the time in which its thread waits for a core. \
-        hierarchical_hash_wheel_timer sends a message for each call, and the messages are waited for outside \
-        of the time. pingora-timeout shares one entry among all timers of a slot, and cancels nothing. \
-        tokio's alternative timer takes cancelled timers out when its task yields, so its jobs yield now and \
-        then, within the time.",
-    reading: "Of a pair through a handle ({pair; 1,000,000 pending; engine, Handle; t1} from one thread with a \
-        million pending) the read of the clock is {floor; one step; the engine's clock; ns}, which the row \
-        with the caller's own `now` saves, and the compare-and-swap of the cancel is about {floor; one step; \
-        atomic add, alone; ns}; a lane, a magazine and some dependent loads are the rest. `Instant::now` \
-        takes {floor; one step; Instant::now; ns}: the row of that name is ours on the clock that the others \
-        read.",
+    about: "Checked: each cancel finds its timer, no timer fires, and no other timer is pending at the end.\n\n\
+        The wheel behind a mutex for each core, the heap and the tree are not libraries: they are structures \
+        that one would write with locks. Each caller of the wheel stays at one of its shards. With eight \
+        threads, the time of an operation includes the time in which its thread waits for a core. \
+        hierarchical_hash_wheel_timer sends a message for each call; the wait for its thread to handle the \
+        messages is outside of the measured time. pingora-timeout shares one entry among all timers of a \
+        slot, and cancels nothing. tokio's alternative timer takes cancelled timers out when its task \
+        yields, so its jobs yield now and then, within the measured time.",
+    reading: "In a pair through a handle ({pair; 1,000,000 pending; engine, Handle; t1} from one thread with \
+        a million pending), the read of the clock takes {floor; one step; the engine's clock; ns}, which the \
+        row with the caller's own `now` saves. The compare-and-swap of the cancel takes about {floor; one \
+        step; atomic add, alone; ns}. A lane, a magazine and some dependent loads are the rest. \
+        `Instant::now` takes {floor; one step; Instant::now; ns}: the row of that name is ours on the clock \
+        that the others read.",
     cases,
     columns: columns_by_threads,
     rounds: |scale, _| scale.pick(3, 1, 1),

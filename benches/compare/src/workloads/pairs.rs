@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A contestant with timers pending, none of which is due before the end.
+/// A contestant with pending timers, none of which is due before the end of the turn.
 pub(super) struct Pairs<C: OneShots> {
     pub(super) service: Arc<C>,
     fires: Fires,
@@ -18,19 +18,20 @@ pub(super) struct Pairs<C: OneShots> {
     held: Option<Held<C>>,
 }
 
-/// The way in through which timers were scheduled, and what they are cancelled by: dropped, some would go as well.
+/// The caller that scheduled the timers, and their ids. With some contestants, dropping the ids would drop the timers
+/// too.
 struct Held<C: OneShots> {
     caller: C::Caller,
     ids: Vec<<C::Caller as Caller>::Id>,
 }
 
-/// Different delays of a thread's pairs.
+/// The number of different delays in a thread's pairs.
 const DELAYS: usize = 1_024;
-/// Pairs of each thread before the time is taken.
+/// The number of pairs of each thread before the time is taken.
 const WARM_UP: usize = 1_024;
 
 impl<C: OneShots> Pairs<C> {
-    /// Nothing pending; called from at most so many threads.
+    /// Starts a contestant without pending timers, for calls from `threads` threads at most.
     pub(super) fn new(threads: usize, delays: Range<u64>) -> Self {
         let fires = Fires::default();
         Self::of(C::start(threads, fires.handler()), fires, delays)
@@ -48,12 +49,12 @@ impl<C: OneShots> Pairs<C> {
         self.held.as_ref().map_or(0, |held| held.ids.len())
     }
 
-    /// Bytes that the caller spends on the ids of what is pending.
+    /// The bytes that the caller needs for the ids of the pending timers.
     pub(super) fn bytes_of_ids(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.ids.capacity() * size_of::<<C::Caller as Caller>::Id>())
     }
 
-    /// Schedules from one thread until so many are pending, and lets the contestant settle.
+    /// Schedules from one thread until `count` timers are pending, and lets the contestant settle.
     pub(super) fn fill(&mut self, pending: usize, settle: Duration) {
         let mut held = self.held.take().expect("put back by each job");
         let delays = self.delays.clone();
@@ -71,7 +72,7 @@ impl<C: OneShots> Pairs<C> {
         self.service.settle(settle);
     }
 
-    /// Pairs from so many threads at once: ns a pair and thread, and how many there were.
+    /// Runs pairs on `threads` threads at once. Returns ns for a pair and thread, and the number of pairs.
     pub(super) fn run(&mut self, threads: usize, limit: Limit) -> (f64, usize) {
         let start = Arc::new(Start::new(threads));
         let mut first = self.held.take();
@@ -91,7 +92,7 @@ impl<C: OneShots> Pairs<C> {
         (nanos_each(&laps), count)
     }
 
-    /// Pairs from each number of threads of the case, one after the other, as long as it says.
+    /// Runs pairs for each number of threads of the case, one after the other, for the time that the case states.
     pub(super) fn run_by_threads(&mut self, case: &Case) -> Figures {
         case.threads.iter().fold(Figures::default(), |figures, &threads| {
             let (nanos, _) = self.run(threads, Limit::time(case.time()));
@@ -99,7 +100,7 @@ impl<C: OneShots> Pairs<C> {
         })
     }
 
-    /// Nothing fired, and nothing is pending but what was to be.
+    /// Checks that no timer fired, and that no timer is pending except those that should be.
     pub(super) fn check(&self) {
         assert_eq!(self.fires.count(), 0, "{}: nothing was due", C::NAME);
         let pending = self.service.pending();
@@ -116,6 +117,6 @@ fn delays(seed: u64, range: &Range<u64>) -> Vec<Duration> {
 fn pairs(caller: &mut impl Caller, delays: &[Duration], numbers: Range<usize>) {
     for n in numbers {
         let was_pending = caller.schedule_and_cancel(delays[n % DELAYS], payload(n as u64));
-        assert!(was_pending, "scheduled just now, and not pending");
+        assert!(was_pending, "a timer scheduled just now is not pending");
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks that repeat: how late they run, and at what cost in CPU time.
+//! Tasks that repeat: their lateness, and their cost in CPU time.
 
 use crate::case::{Case, thousands};
 use crate::process::cpu_time;
@@ -18,9 +18,9 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "tasks with a period, their phases spread evenly over it: how late they run",
     family: Family::Tasks,
     about: "Checked: no task has a run too many or too few.",
-    reading: "A repeating task of ours is an owned timer, and its lateness is the tick's and the workers'; each \
-        run takes a lock and a guard against panics. tokio's is a task that awaits. Our own interval on \
-        tokio wakes a task from another thread at each tick.",
+    reading: "A repeating task of ours is an owned timer, and its lateness is that of the tick and of the \
+        workers; each run takes a lock and a guard against panics. tokio's is a task that awaits. Our own \
+        interval on tokio wakes a task from another thread at each tick.",
     cases,
     columns: |_| {
         vec![
@@ -45,7 +45,7 @@ fn entrants() -> Vec<Entrant> {
     ]
 }
 
-/// Runs of each task that are noted.
+/// The number of runs of each task that are recorded.
 const NOTED: usize = 8;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -55,13 +55,13 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, lead_ms: period_ms, time_ms: period_ms * periods, ..Case::named(name) }]
 }
 
-/// How late each run of each task was.
+/// The lateness of each run of each task.
 #[derive(Clone)]
 struct Notes(Arc<Shared>);
 
 struct Shared {
     counts: Vec<AtomicUsize>,
-    /// In 100 ns, one more so that zero is none.
+    /// The lateness in units of 100 ns, plus one: zero means that the run has not come.
     lateness: Vec<AtomicU32>,
 }
 
@@ -80,13 +80,13 @@ impl Notes {
         }
     }
 
-    /// The phase of a task: they are spread over the period.
+    /// The phase of a task. The phases are spread over the period.
     fn phase(case: &Case, task: usize) -> Duration {
         case.lead() * u32::try_from(task).expect("fewer than 2^32")
             / u32::try_from(case.timers).expect("fewer than 2^32")
     }
 
-    /// Waits for the runs of the measured time, after a period for the start.
+    /// Waits for a period for the start, and then for the runs of the measured time.
     fn figures(&self, case: &Case, begun: Instant) -> Figures {
         thread::sleep((case.lead() * 2).saturating_sub(begun.elapsed()));
         let (cpu, start) = (cpu_time(), begun.elapsed());
@@ -108,12 +108,12 @@ impl Notes {
             .number("cpu", cpu.map(|cpu| cpu / seconds))
     }
 
-    /// No run is left out, and there is none too many.
+    /// Checks that no run is missing and that there is none too many.
     fn check(&self, case: &Case, elapsed: Duration) {
         for (task, count) in self.0.counts.iter().enumerate() {
             let due = (elapsed.saturating_sub(Self::phase(case, task))).as_nanos() / case.lead().as_nanos();
             let runs = count.load(Ordering::Relaxed) as u128;
-            // At the moment of looking one may be under way, or late.
+            // At the moment of the check, one run may be in progress, or late.
             assert!(runs <= due + 1 && runs + 2 >= due, "task {task} ran {runs} times of {due}");
         }
     }

@@ -1,4 +1,4 @@
-//! Queues whose items are received when they are due: what it costs to push one and take it back, and to receive many.
+//! Queues whose items are received when they are due: the cost of a push with its removal, and of receiving many.
 
 use super::LONG;
 use crate::case::{Case, thousands};
@@ -17,10 +17,11 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "an item is pushed and taken back, among others that stay; then as many items, due at one instant, are received \
         by one thread that waits for them",
     family: Family::Tasks,
-    about: "tokio-util's queue has one owner, who pushes, takes back and receives; behind a mutex several threads could \
-        share it, as they can ours. Checked: each item comes back or is received, none before it is due.",
-    reading: "An item of ours has a key, a timer and a place in the list of what is due, and any thread may push or \
-        receive. Workers move due items to that list while the thread receives.",
+    about: "tokio-util's queue has one owner, which pushes, removes and receives. Behind a mutex several \
+        threads could share it, as they can share ours. Checked: each item is removed or received, and none \
+        before it is due.",
+    reading: "An item of ours has a key, a timer and a place in the list of due items, and any thread may \
+        push or receive. Workers move due items to that list while the thread receives.",
     cases,
     columns: |_| {
         vec![
@@ -45,7 +46,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, lead_ms, ..Case::named(format!("{} items", thousands(timers))) }]
 }
 
-/// Pushes what stays by `fill`, and times `pair`.
+/// Pushes the items that stay by `fill`, and times `pair`.
 fn pairs(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(u64, Duration)) -> f64 {
     let mut chance = Chance::new(1);
     let mut delay = || Duration::from_nanos(chance.within(&LONG));
@@ -81,7 +82,7 @@ impl Due {
         assert!(!std::mem::replace(&mut self.is_received[index], true), "item {number} was received twice");
     }
 
-    /// ms from the instant until now, when all have been received.
+    /// The time from the instant until now, in ms, when all items have been received.
     fn end(&self) -> f64 {
         assert!(self.is_received.iter().all(|is_received| *is_received));
         let now = Instant::now();

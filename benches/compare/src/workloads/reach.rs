@@ -1,4 +1,5 @@
-//! How many arms of our owned timers reach a shard. No timing: the engine runs on a manual clock, and counts.
+//! The number of tickets that arms of our owned timers cost. No time is measured: the engine runs on a manual clock,
+//! and counts.
 
 use crate::case::{Case, thousands};
 use crate::common::{Payload, payload};
@@ -11,9 +12,9 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "reach",
     what: "connections armed over and over: how many of our arms cost a ticket. No timing: it counts, on a manual clock",
     family: Family::Arming,
-    about: "Checked: what was left armed fires.",
-    reading: "A ticket that is under way serves all later deadlines: when it comes due, the shard posts it again \
-        for the deadline that holds then.",
+    about: "Checked: the timers that were left armed fire.",
+    reading: "A ticket in a lane or in the wheel serves all later deadlines: when it comes due, the shard \
+        posts it again for the deadline that holds then.",
     cases,
     columns: |_| {
         vec![
@@ -27,11 +28,11 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants,
 };
 
-/// What connections do, over and over.
+/// The operations of the connections, over and over.
 struct Pattern {
     arms: &'static [Duration],
     disarms: bool,
-    /// Tickets that a connection may cost in a timeout.
+    /// The number of tickets that a connection may cost in a timeout.
     most_tickets: u64,
 }
 
@@ -40,7 +41,7 @@ const IDLE: Duration = Duration::from_secs(60);
 
 const PUT_OFF: Pattern = Pattern { arms: &[TIMEOUT], disarms: false, most_tickets: 1 };
 const DISARMED: Pattern = Pattern { arms: &[TIMEOUT], disarms: true, most_tickets: 1 };
-/// A ticket that comes due in the idle phase goes out for that; then the next request needs one of its own.
+/// A ticket that comes due in the idle phase serves the idle deadline; the next request then needs a ticket of its own.
 const IN_TURNS: Pattern = Pattern { arms: &[TIMEOUT, IDLE], disarms: false, most_tickets: 2 };
 
 fn entrants() -> Vec<Entrant> {
@@ -63,7 +64,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations: arms, ..Case::named(name) }]
 }
 
-/// Timeouts that pass.
+/// The number of timeouts that pass.
 const TIMEOUTS: u32 = 10;
 
 fn run(case: &Case, pattern: &Pattern) -> Figures {

@@ -1,4 +1,5 @@
-//! A request's timeout: armed when it comes and disarmed when it is answered, over connections in random order.
+//! A request's timeout: armed when the request comes and disarmed when it is answered, over connections in random
+//! order.
 
 use super::below;
 use super::owned::{self, Work, in_iterations};
@@ -15,16 +16,16 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "rearm",
     what: "arm a timeout of 5 s and disarm it, connections in random order (ns a request and thread)",
     family: Family::Arming,
-    about: "Each thread has its own connections. Checked: nothing fires, nothing stays armed that was disarmed; \
-        some timers are armed once more and fire when due, not before.\n\n\
+    about: "Each thread has its own connections. Checked: no timer fires, and no timer that was disarmed is \
+        still armed; some timers are armed once more, and fire when due, not before.\n\n\
         tokio cannot disarm a `Sleep` that stays: \"tokio, Sleep\" has one reset for a request and nothing \
-        for the answer, futures-timer likewise; \"reset to far to disarm\" moves the timer 30 days ahead \
-        with the answer. Nothing else runs on tokio's runtime, and its driver is not turned within the time, \
-        which leaves out work that our shards do beside it. DelayQueue has one owner: with several threads \
-        each has its own queue, and no lock. Rows with the caller's own `now` read the clock once for an \
-        iteration of an event loop, and are compared with each other.",
-    reading: "Most of an arming is the read of the clock; two stores and two loads remain with the caller's own \
-        `now`.",
+        for the answer, and so has futures-timer; \"reset to far to disarm\" moves the timer 30 days ahead \
+        with the answer. No other task runs on tokio's runtime, and its driver is not turned within the \
+        measured time; our shards do the corresponding work beside it. DelayQueue has one owner: with \
+        several threads each has its own queue, and no lock. Rows with the caller's own `now` read the clock \
+        once for an iteration of an event loop, and are compared with each other.",
+    reading: "Most of the cost of an arming is the read of the clock. With the caller's own `now`, two \
+        stores and two loads remain.",
     cases,
     columns: columns_by_threads,
     rounds: |scale, _| scale.pick(5, 1, 1),

@@ -1,4 +1,4 @@
-//! A random one of many pending timers gets a new deadline, over and over, from one thread.
+//! A new deadline for a random one of many pending timers, over and over, from one thread.
 
 use super::owned::{self, Work, in_iterations};
 use super::{LONG, below};
@@ -15,10 +15,10 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "refresh",
     what: "move a random pending timer to 10 to 60 s from now (ns a move)",
     family: Family::Arming,
-    about: "Checked: all stay pending; some fire when due, not before.",
-    reading: "A deadline drawn at random is now and then before the ticket that is under way, and then costs \
-        another ticket. The rest are two misses of the cache, on the handle and on the timer's slot. A \
-        timeout that only moves ahead, as a connection's does, is `rearm`.",
+    about: "Checked: all timers stay pending; some fire when due, not before.",
+    reading: "A random deadline is now and then before the timer's present ticket, and then costs another \
+        ticket. The rest is two cache misses, on the handle and on the timer's slot. A timeout that only \
+        moves ahead, as a connection's does, is measured in `rearm`.",
     cases,
     columns: columns_by_threads,
     rounds: |scale, _| scale.pick(3, 1, 1),
@@ -48,7 +48,7 @@ struct Refreshes {
     order: Vec<Refresh>,
 }
 
-/// A timer, and how far ahead it goes.
+/// A timer, and the delay of its new deadline.
 type Refresh = (u32, Duration);
 
 impl Work for Refreshes {

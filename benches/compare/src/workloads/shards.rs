@@ -1,4 +1,4 @@
-//! Shards and producers, from one of each to twice the cores: what more of either brings.
+//! Shards and producers, from one of each to twice the cores: the gain from more of either.
 
 use super::LONG;
 use super::pairs::Pairs;
@@ -15,8 +15,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "schedule a timer and cancel it, by shards and by threads that do so (ns a pair and thread)",
     family: Family::Arming,
     about: "Checked as in `pair`.",
-    reading: "Threads that schedule meet nowhere in our engine, so that one shard serves as many as there are. A \
-        wheel behind a mutex needs a shard for each of them.",
+    reading: "Threads that schedule share no line in our engine, so one shard serves any number of threads. \
+        A wheel behind a mutex needs a shard for each of them.",
     cases,
     columns: columns_by_threads,
     rounds: |scale, _| scale.pick(5, 1, 1),

@@ -1,4 +1,4 @@
-//! Timers that come due while everybody watches: when each was due, when its handler was called, and what that says.
+//! Timers that come due in a turn: their deadlines, the moments at which their handlers were called, and the lateness.
 
 use crate::case::Case;
 use crate::common::payload;
@@ -8,8 +8,8 @@ use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What handlers noted: a page for each thread that calls them, as what two threads write is not written fast. Clones
-/// share it.
+/// The record of the handlers: a page for each thread that calls them, since a line that two threads write is slow.
+/// Clones share the record.
 #[derive(Clone, Debug)]
 pub(super) struct Shots {
     pub(super) clock: Stopwatch,
@@ -17,24 +17,24 @@ pub(super) struct Shots {
     pages: Arc<Mutex<Vec<Page>>>,
 }
 
-/// Numbers of timers, and when their handlers were called, in ns.
+/// The numbers of timers, and the moments at which their handlers were called, in ns.
 type Page = Arc<Mutex<Vec<(u64, u64)>>>;
 
 thread_local! {
-    /// Where this thread's handlers write. A process takes one turn, and has no more than one of them.
+    /// The page of this thread's handlers. A process takes one turn, and has one record at most.
     static PAGE: OnceCell<Page> = const { OnceCell::new() };
 }
 
-/// How timers went that were all scheduled before the first was due.
+/// The results of timers that were all scheduled before the first was due.
 pub(super) struct Volley {
-    /// Late by so much, in ns, in the order of scheduling; negative if early.
+    /// The lateness of each timer, in ns, in the order of scheduling; negative if early.
     pub(super) lateness: Vec<i64>,
     pub(super) nanos_per_insert: f64,
-    /// From the last insert to the last handler.
+    /// The time from the last insert to the last handler.
     pub(super) cpu: Option<Duration>,
 }
 
-/// What is not done by then was lost.
+/// A timer that has not fired after this time is lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Shots {
@@ -62,7 +62,7 @@ impl Shots {
         lock(&self.pages).iter().map(|page| lock(page).len()).sum()
     }
 
-    /// By number, when each that has fired did so. None did twice.
+    /// For each number, the moment at which its timer fired, if it did. Checks that none fired twice.
     fn fired_at(&self) -> Vec<Option<u64>> {
         let mut fired_at = vec![None; self.timers];
         for page in lock(&self.pages).iter() {
@@ -74,7 +74,7 @@ impl Shots {
         fired_at
     }
 
-    /// Waits until so many have fired.
+    /// Waits until `count` timers have fired.
     pub(super) async fn wait_for_count<C: Caller>(&self, caller: &mut C, count: usize) {
         let start = self.clock.nanos();
         while self.count() < count {
@@ -84,7 +84,8 @@ impl Shots {
         }
     }
 
-    /// Waits until all have fired that `must`; by number, when each that has fired did so.
+    /// Waits until all timers have fired that `must`. Returns for each number the moment at which its timer fired, if
+    /// it did.
     pub(super) async fn wait_for<C: Caller>(
         &self,
         caller: &mut C,
@@ -99,7 +100,7 @@ impl Shots {
             if missing == 0 {
                 return fired_at;
             }
-            // Others fired in their stead, which raced with their cancels.
+            // Other timers were counted in their place: timers that raced with their cancels.
             count = fired_at.iter().flatten().count() + missing;
         }
     }
@@ -150,16 +151,16 @@ impl Volley {
         self.lateness.iter().filter(|&&lateness| lateness < 0).count() as f64
     }
 
-    /// In ns, the early as if on time, in ascending order.
+    /// The lateness in ns, in ascending order; an early timer counts as on time.
     pub(super) fn sorted(&self) -> Sorted {
         Sorted::new(self.lateness.iter().map(|&lateness| u64::try_from(lateness).unwrap_or(0)).collect())
     }
 }
 
-/// Times in ns, of which quantiles are taken.
+/// Times in ns, sorted, for quantiles.
 pub(super) struct Sorted(Vec<u64>);
 
-/// For the tables, and the plots; 1 is the maximum, and is not called a percentile.
+/// The quantiles of the tables and plots. 1 is the maximum, and is not called a percentile.
 pub(super) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
 impl Sorted {
@@ -168,7 +169,7 @@ impl Sorted {
         Self(times)
     }
 
-    /// The least that this part of all are not above, in ns; none of nothing.
+    /// The least value that this part of all values does not exceed, in ns; `None` without values.
     pub(super) fn quantile(&self, quantile: f64) -> Option<f64> {
         #[expect(
             clippy::cast_possible_truncation,

@@ -1,5 +1,5 @@
-//! Threads that start together, and stop when the first of them is done or the time is over: while it is taken, all are at
-//! work.
+//! Threads that start together, and stop when the first of them is done or the time is over: all are at work while the
+//! time is taken.
 
 use crate::contestants::Contestant;
 use std::future::poll_fn;
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 pub(super) struct Start {
     missing: Mutex<usize>,
     complete: Condvar,
-    /// Those that have not been woken yet.
+    /// The number of threads that have not been woken yet.
     asleep: AtomicUsize,
     start: OnceLock<Instant>,
     is_over: AtomicBool,
 }
 
-/// When threads stop, whichever comes first.
+/// The limits at which threads stop, whichever comes first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     pub(super) operations: usize,
@@ -37,20 +37,20 @@ impl Limit {
     }
 }
 
-/// What one thread did in which time.
+/// The operations of one thread, and their time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lap {
     pub(super) time: Duration,
     pub(super) operations: usize,
 }
 
-/// Operations between two looks at whether another thread is done: whole iterations of an event loop.
+/// The number of operations between two checks whether another thread is done: whole iterations of an event loop.
 const BURST: usize = 256;
 
 impl Start {
-    /// How long a thread waits for the others before it lets its runtime do something else.
+    /// The time that a thread waits for the others before it lets its runtime run another task.
     const MEETING: Duration = Duration::from_millis(10);
-    /// A thread that has not come by then has failed.
+    /// A thread that has not come after this time has failed.
     const LONGEST: Duration = Duration::from_secs(30);
 
     pub(super) fn new(threads: usize) -> Self {
@@ -82,14 +82,15 @@ impl Start {
         }
     }
 
-    /// The moment from which all count their time: where threads share a core, their waiting for it is in it.
+    /// The moment from which all threads count their time. If threads share a core, the time includes their wait for
+    /// the core.
     async fn wait(&self) -> Instant {
         let begun = Instant::now();
         while !self.meet() {
             assert!(begun.elapsed() < Self::LONGEST, "not all threads have come");
             yield_once().await;
         }
-        // Waking takes as long as thousands of operations.
+        // A wake-up takes as long as thousands of operations.
         self.asleep.fetch_sub(1, Ordering::Relaxed);
         while self.asleep.load(Ordering::Relaxed) > 0 {
             thread::yield_now();
@@ -97,8 +98,8 @@ impl Start {
         *self.start.get_or_init(Instant::now)
     }
 
-    /// Whether all jobs are here now. It blocks the thread, a runtime's worker too, so that each job has one to itself:
-    /// two that wait in the same worker's queue do not meet.
+    /// Whether all jobs have come. The call blocks the thread, even a runtime's worker, so that each job has a thread
+    /// of its own: two jobs in the queue of one worker never meet.
     fn meet(&self) -> bool {
         const HELD: &str = "nobody panics with the lock held";
         let mut missing = self.missing.lock().expect(HELD);
@@ -129,7 +130,7 @@ async fn yield_once() {
     .await;
 }
 
-/// The time of all threads, added up, over all operations: a thread that is kept waiting weighs by its time.
+/// The time of all threads, added up, over all operations: a thread that has to wait counts by its time.
 pub(super) fn nanos_each(laps: &[Lap]) -> f64 {
     let time: Duration = laps.iter().map(|lap| lap.time).sum();
     let operations: usize = laps.iter().map(|lap| lap.operations).sum();

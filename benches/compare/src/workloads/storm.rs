@@ -1,4 +1,4 @@
-//! Schedule + cancel without end, with deadlines an hour ahead: what cancelled timers leave behind.
+//! Schedule + cancel without end, with deadlines an hour ahead: the memory that cancelled timers leave.
 
 use super::pairs::Pairs;
 use super::start::Limit;
@@ -23,7 +23,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants: || schedule_and_cancel!(turn),
 };
 
-/// The first look at the memory comes after so small a part of the pairs.
+/// The part of the pairs after which the memory is read for the first time.
 const WARM_UP: usize = 100;
 const MEGABYTE: f64 = 1e6;
 

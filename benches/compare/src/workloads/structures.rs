@@ -1,10 +1,11 @@
-//! The table that texts on timing wheels print as O-notation, measured: wheels, heaps, a tree, lists, from one thread.
+//! The table of timing structures that textbooks give in O-notation, measured: wheels, heaps, a tree and lists, from
+//! one thread.
 //!
-//! Time goes on while the timers come in, some ticks for all of them, so that timers of one duration do not all end in one
-//! tick. Then a random half is cancelled and replaced, ticks pass in which nothing is due, and the rest expires: a tick
-//! at a time, as a ticking thread would have it, and once more in steps in which one timer is due on average, as one that
-//! sleeps in between would. What a phase reads is gathered beforehand, and calls that only let time pass are not in the
-//! time of inserts.
+//! Time goes on while the timers come in, by some ticks in all, so that timers of one duration do not all end in one
+//! tick. Then a random half is cancelled and replaced, ticks pass in which no timer is due, and the rest expires. It
+//! expires once a tick at a time, as with a thread that ticks, and once in steps in which one timer is due on average,
+//! as with a thread that sleeps in between. The input of a phase is gathered beforehand. Calls that only let time pass
+//! are not in the time of inserts.
 
 use crate::baselines::for_each_structure;
 use crate::case::{Case, thousands};
@@ -21,13 +22,14 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "one thread, ticks of 1 ms: half of the timers are cancelled in random order and replaced, all expire",
     family: Family::Structures,
     about: "Ours is \"wheel, radix 256\", the wheel of each shard; radix 64 is the same with smaller levels. \
-        Checked: counts, checksums, and the precision that each structure states: \"latest\" is by design, \
-        and the Linux wheel fires up to an eighth of the delay late.",
-    reading: "Where everything fits the cache, a cascading wheel of linked lists takes less than ours, which pays \
-        for its rings at a hundred timers and moves tickets ahead of time, so that no tick pays for an outer \
-        slot. Cascades chase timers through cold memory once there are many. Ours was built for shards that \
-        jump from one occupied tick to the next, and for cancels from other threads, which none of the \
-        others can take; a loop on one thread with bounded deadlines is served well by the bounded wheel.",
+        Checked: counts, checksums, and the precision that each structure states. The column \"latest\" is \
+        by design: the Linux wheel fires up to an eighth of the delay late.",
+    reading: "If all timers fit the cache, a cascading wheel of linked lists takes less than ours. Ours pays \
+        for its rings at a hundred timers, and moves tickets ahead of time, so that no tick pays for an \
+        outer slot. With many timers, cascades chase timers through cold memory. Ours was built for shards \
+        that jump from one occupied tick to the next, and for cancels from other threads, which no other \
+        structure here allows. For a loop on one thread with bounded deadlines, the bounded wheel is a good \
+        choice.",
     cases,
     columns: |_| {
         vec![
@@ -58,7 +60,7 @@ fn entrants() -> Vec<Entrant> {
     entrants.iter().map(|make| make()).collect()
 }
 
-/// So many take minutes, and nobody's figures differ much.
+/// A size that takes minutes, and at which the figures of the rounds hardly differ.
 const HUGE: usize = 10_000_000;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -75,7 +77,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     )
 }
 
-/// Delays in ticks that servers have, where they are not uniform.
+/// Delays of servers, in ticks, for the cases that are not uniform.
 const TIMEOUTS: [u64; 8] = [1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 45_000, 60_000];
 const LONGEST: u64 = TICKS.end;
 
@@ -98,22 +100,22 @@ fn turn<T: Timers>(case: &Case) -> Figures {
     if let Some(why) = T::LIMITS.refuses(&demand(case)) {
         turn::cannot(&why);
     }
-    // Small ones are too short to be measured alone.
+    // A small structure is too short to be measured alone.
     let repeats = (ENOUGH / case.timers).clamp(1, 100);
-    // First, while nothing was freed that would be used again.
+    // The memory is measured first: later, freed memory would be used again.
     let bytes = bytes_each::<T>(case, repeats);
     time::<T>(case, repeats).number("bytes", bytes)
 }
 
-/// Timers in all structures together.
+/// The number of timers in all structures together.
 const ENOUGH: usize = 100_000;
 
-/// Ticks that pass while the timers come in, at most: none of them is due yet, and as many again pass idle.
+/// The most ticks that pass while the timers come in: no timer is due yet. As many ticks pass idle afterwards.
 const FILL_TICKS: usize = 500;
-/// Fewer timers than these are not worth a look at the clock.
+/// With fewer timers than this, a read of the clock would be too large a part.
 const LEAST_BATCH: usize = 64;
 
-/// Timers to come: deadline and number, and how many come in a tick.
+/// The timers to come, with deadline and number, and how many of them come in a tick.
 struct Arrivals {
     timers: Vec<Payload>,
     batch: usize,
@@ -126,7 +128,7 @@ impl Arrivals {
         Self { timers: (0..case.timers).map(timer).collect(), batch }
     }
 
-    /// The tick in which the last come in.
+    /// The tick in which the last timers come in.
     fn end(&self) -> u64 {
         ((self.timers.len() - 1) / self.batch) as u64
     }
@@ -146,7 +148,7 @@ impl Arrivals {
     }
 }
 
-/// What the phases took, and how often they did what.
+/// The time of each phase, and the number of its operations.
 #[derive(Default)]
 struct Totals {
     fill: Phase,
@@ -155,7 +157,7 @@ struct Totals {
     tick: Phase,
     expire: Phase,
     expire_in_steps: Phase,
-    /// In ticks.
+    /// The greatest lateness, in ticks.
     latest: u64,
 }
 
@@ -199,7 +201,7 @@ fn time<T: Timers>(case: &Case, repeats: usize) -> Figures {
         .number("latest", totals.latest as f64)
 }
 
-/// The life of one structure, at whose end time goes on in steps of so many ticks.
+/// Runs the life of one structure. At its end, time goes on in steps of `step` ticks.
 fn live<T: Timers>(case: &Case, step: u64, chance: &mut Chance, totals: &mut Totals) {
     let mut timers = T::new();
     let expected = arm_and_cancel(&mut timers, case, chance, totals);
@@ -213,7 +215,8 @@ fn live<T: Timers>(case: &Case, step: u64, chance: &mut Chance, totals: &mut Tot
     }
 }
 
-/// Fills, cancels a random half, and replaces it; lets idle ticks pass. What is to be fired after that.
+/// Fills a structure, cancels a random half and replaces it, and lets idle ticks pass. Returns the timers that are to
+/// fire after that.
 fn arm_and_cancel<T: Timers>(timers: &mut T, case: &Case, chance: &mut Chance, totals: &mut Totals) -> Fired {
     let arrivals = Arrivals::new(case, chance);
     let mut ids = Vec::with_capacity(case.timers);
@@ -249,7 +252,7 @@ fn arm_and_cancel<T: Timers>(timers: &mut T, case: &Case, chance: &mut Chance, t
     kept.chain(incoming).collect()
 }
 
-/// Fires all: what that was, by how many ticks the latest was late, and the time that it took.
+/// Fires all timers. Returns their checksum, the greatest lateness in ticks, and the time.
 fn expire<T: Timers>(timers: &mut T, step: u64) -> (Fired, u64, Duration) {
     let longest = LONGEST;
     let last = FILL_TICKS as u64 + longest + (T::LIMITS.lateness)(longest);
@@ -261,14 +264,14 @@ fn expire<T: Timers>(timers: &mut T, step: u64) -> (Fired, u64, Duration) {
         position += step;
         timers.expire(position, |timer| {
             fired.add(timer);
-            // An early one wraps, and is found out by that.
+            // For an early timer the difference wraps, and a check fails.
             latest = latest.max(position.wrapping_sub(timer[0]));
         });
     }
     (fired, latest, start.elapsed())
 }
 
-/// Resident bytes for each timer, and what the structure takes by itself spread over them.
+/// Resident bytes for each timer; the memory of the structure itself is spread over its timers.
 fn bytes_each<T: Timers>(case: &Case, repeats: usize) -> Option<f64> {
     let arrivals = Arrivals::new(case, &mut Chance::new(case.timers as u64));
     let mut structures = Vec::with_capacity(repeats);

@@ -20,8 +20,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     name: "timeout",
     what: "limit a ready future to 5 s, poll and drop (ns a timeout and thread)",
     family: Family::Tasks,
-    about: "Checked: the futures' outputs; a limit on a future that is never ready ends in time.",
-    reading: "Ours reads the clock when the limit is made, and a future that is ready never meets a timer. \
+    about: "Checked: the outputs of the futures; a limit on a future that is never ready ends in time.",
+    reading: "Ours reads the clock when the limit is made; a future that is ready never reaches a timer. \
         async-io does not read a clock before the future is pending. tokio's takes a handle to its runtime, \
         whose count all threads write.",
     cases,
@@ -37,7 +37,7 @@ pub(super) const WORKLOAD: Workload = Workload {
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
-/// Of each thread, before the time is taken.
+/// The operations of each thread before the time is taken.
 const WARM_UP: usize = 1_000;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -86,7 +86,7 @@ fn sum_of(numbers: Range<usize>) -> usize {
     numbers.sum()
 }
 
-/// A future that is never ready ends with its time, and not before.
+/// Checks that the limit on a future that is never ready ends at its time, and not before.
 fn check_that_it_limits<C: Timeouts>(service: &Arc<C>) {
     const SOON: Duration = Duration::from_millis(3);
     let on_job = Arc::clone(service);

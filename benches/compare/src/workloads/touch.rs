@@ -1,4 +1,4 @@
-//! Touches of connections: the cost of a touch beside that of arming a timer, which a touch does.
+//! Connections that receive data: the cost of a touch beside the arming that it consists of.
 
 use crate::case::{Case, thousands};
 use crate::common::Chance;
@@ -13,8 +13,9 @@ pub(super) const WORKLOAD: Workload = Workload {
     what: "a random connection is touched: its idle timeout of 30 s starts again (ns each)",
     family: Family::Tasks,
     about: "Checked: none has expired.",
-    reading: "A touch reads two lines of memory more than an arming: the connection's own with its limits, and the \
-        word that says whether it has ended. By its id a look-up in a map comes on top.",
+    reading: "A touch reads two lines of memory more than an arming: the connection's own line with its \
+        limits, and the word that says whether the connection has ended. A touch by id also takes a look-up \
+        in a map.",
     cases,
     columns: |_| vec![Column::new("t1", "1 thread", "ns")],
     rounds: |scale, _| scale.pick(7, 1, 1),

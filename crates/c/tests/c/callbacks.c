@@ -1,4 +1,5 @@
-// Callbacks on an engine's workers: every one-shot is called, cancelled or given back, and timers and tasks end when they are freed or stopped.
+// Callbacks on an engine's workers: every one-shot is called, cancelled or returned, and timers and tasks end when they
+// are stopped.
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 static atomic_int called;
 static int returned;
 
-// The `user` of a one-shot is memory of its own: a leak checker finds the one that nobody got back.
+// The `user` of a one-shot is memory of its own: a leak checker finds each `user` that was lost.
 static void one_shot(void *user, const tb_event *event) {
     CHECK(event->user == user && event->id != 0 && event->count == 1);
     free(user);

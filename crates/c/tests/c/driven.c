@@ -1,4 +1,4 @@
-// An engine on a clock of its own: what happens is known to the nanosecond.
+// A driven engine: the time of each callback is known to the nanosecond.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,12 +48,12 @@ int main(void) {
     CHECK(strcmp(tb_last_error(), "tb_engine is null") == 0);
     CHECK(tb_every(log.engine, 0, note, &log, NULL) == TB_INVALID);
     CHECK(tb_timer_free(timer) == TB_OK);
-#ifdef TELLS_STALE
+#ifdef DETECTS_STALE
     CHECK(tb_timer_free(timer) == TB_STALE);
     CHECK(tb_timer_arm(timer, 0) == TB_STALE);
 #endif
     CHECK(tb_engine_free(log.engine) == TB_OK);
-#ifdef TELLS_STALE
+#ifdef DETECTS_STALE
     CHECK(tb_engine_free(log.engine) == TB_STALE);
 #endif
     printf("driven: ok\n");

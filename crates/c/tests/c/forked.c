@@ -1,4 +1,5 @@
-// Forks while other threads use engines: a child is refused what its parent made, and nothing of it hangs.
+// Forks while other threads use engines: the calls of a child with its parent's handles are refused, and none of them
+// hangs.
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,7 +32,7 @@ static void count(void *user, const tb_event *event) {
     atomic_fetch_add((atomic_int *)user, 1);
 }
 
-// An engine of this process, from its first callback to its end.
+// Uses an engine of this process, from its first callback to its end.
 static void use_an_engine(void) {
     atomic_int calls = 0;
     tb_engine *engine;
@@ -45,7 +46,7 @@ static void use_an_engine(void) {
 }
 
 static void in_the_child(void) {
-    // The default action ends the child where it hangs.
+    // If the child hangs, the default action of the signal ends it.
     alarm(30);
     uint64_t number;
     size_t n;
@@ -93,7 +94,7 @@ static void in_the_child(void) {
     _exit(0);
 }
 
-// Keeps locks busy and threads between calls.
+// Keeps locks busy, and a thread between calls, while the process forks.
 static void *hurry(void *unused) {
     (void)unused;
     while (!atomic_load(&is_over)) {

@@ -1,4 +1,4 @@
-// Memory that goes to callbacks and polls, and comes back: under ThreadSanitizer.
+// Memory that is handed to callbacks and polls, and back, under ThreadSanitizer.
 
 #include <pthread.h>
 #include <stdio.h>

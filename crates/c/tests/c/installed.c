@@ -1,4 +1,4 @@
-// What an installed library is tried with.
+// A program that tries an installed library.
 
 #include <stdio.h>
 #include <string.h>

@@ -23,7 +23,7 @@ struct connection {
 
 static int one_shots, ticks, closed;
 
-// Nothing here runs on another thread: plain counters will do.
+// No code here runs on another thread: plain counters are enough.
 static void one_shot(void *user, const tb_event *event) {
     (void)event;
     free(user);
@@ -82,7 +82,8 @@ int main(void) {
     while (one_shots < expected || closed + left_early < CONNECTIONS || ticks < 5) {
         struct epoll_event ready;
         CHECK(epoll_wait(epoll, &ready, 1, 20000) == 1);
-        // What is freed between two polls has no event in the second: one at a time, for each frees what it likes.
+        // A timer that is freed between two polls has no event in the second: the program polls one event at a time,
+        // since each callback may free any timer.
         tb_event event;
         size_t count;
         CHECK(tb_poll(engine, &event, 1, &count) == TB_OK);
@@ -94,7 +95,7 @@ int main(void) {
             }
             event.callback(event.user, &event);
         }
-        // A client leaves: of its timer, which may be due by now, nothing must come any more.
+        // A client leaves: its timer may be due by now, but no event of it must come any more.
         while (next < CONNECTIONS && open[next] == NULL) {
             next += 3;
         }
@@ -108,7 +109,7 @@ int main(void) {
     }
     CHECK(tb_task_free(task) == TB_OK);
 
-    // An engine is freed with events that wait, and before a timer.
+    // Frees an engine while events wait, and before a timer.
     tb_timer *timer;
     struct epoll_event ready;
     tb_event rest[16];

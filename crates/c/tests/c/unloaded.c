@@ -1,4 +1,4 @@
-// The library is closed while a thread of an engine, which was freed in its own callback, is still on its way out.
+// Closes the library while a thread of an engine, which was freed in its own callback, has not ended yet.
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@
         }                                                                          \
     } while (0)
 
-// What the program uses of the library.
+// The functions of the library that the program calls.
 static tb_status (*create)(const tb_options *, tb_engine **);
 static tb_status (*schedule)(const tb_engine *, uint64_t, tb_callback, void *, uint64_t *);
 static tb_status (*free_engine)(tb_engine *);
@@ -47,12 +47,12 @@ static void nap(long nanoseconds) {
     nanosleep(&time, NULL);
 }
 
-// On a thread of its own: one that has used the library keeps it loaded until it ends.
+// Runs on a thread of its own: a thread that has used the library keeps it loaded until it ends.
 static void *make_and_schedule(void *user) {
     tb_options options = TB_OPTIONS_INIT;
     options.shards = 4;
     options.workers = 16;
-    // So short that some threads have not begun when the callback runs.
+    // A tick so short that some threads have not begun when the callback runs.
     options.tick_ns = 1000;
     options.pinning = TB_UNPINNED;
     options.delivery = *(int *)user % 4 == 0 ? TB_INLINE : TB_POOL;

@@ -1,5 +1,5 @@
-//! What the tests share: engines that are freed, callbacks that log, and the tools that C programs need.
-#![allow(dead_code, reason = "each test file takes what it needs")]
+//! Shared parts of the tests: engines that are freed, callbacks that log, and the tools for C programs.
+#![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the tests keep the contract, as C has to")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
 
@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 use tourbillon_c::*;
 
-/// How long a test waits for what must happen before it calls it lost.
+/// The time after which a test fails if an expected event has not happened.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn root() -> &'static Path {
@@ -38,12 +38,12 @@ pub(crate) fn options(delivery: tb_delivery) -> tb_options {
 }
 
 pub(crate) fn no_event() -> tb_event {
-    // SAFETY: it is nothing but numbers and pointers, which may be null.
+    // SAFETY: the struct has only numbers and pointers, which may be null.
     unsafe { std::mem::zeroed() }
 }
 
 pub(crate) fn no_stats() -> tb_stats {
-    // SAFETY: it is nothing but numbers.
+    // SAFETY: the struct has only numbers.
     let mut stats: tb_stats = unsafe { std::mem::zeroed() };
     stats.size = size_of::<tb_stats>();
     stats
@@ -51,7 +51,7 @@ pub(crate) fn no_stats() -> tb_stats {
 
 pub(crate) unsafe extern "C" fn count_call(_: *mut c_void, _: *const tb_event) {}
 
-/// What callbacks with this `user` were given.
+/// The events that callbacks with this `user` got.
 #[derive(Default)]
 pub(crate) struct Log(Mutex<Vec<tb_event>>);
 
@@ -70,7 +70,7 @@ impl Log {
 }
 
 pub(crate) unsafe extern "C" fn log_call(user: *mut c_void, event: *const tb_event) {
-    // SAFETY: `user` is a log's, and the event lives.
+    // SAFETY: `user` points to a log, and the event is live.
     unsafe { (*user.cast::<Log>()).0.lock().unwrap().push(*event) };
 }
 
@@ -103,7 +103,7 @@ impl Drop for World {
     }
 }
 
-/// An engine on a clock of its own.
+/// A driven engine.
 pub(crate) struct Driven {
     pub(crate) engine: *mut tb_engine,
 }
@@ -141,7 +141,7 @@ impl Driven {
 
     /// Whether the descriptor is readable.
     #[cfg(target_os = "linux")]
-    pub(crate) fn is_rung(&self) -> bool {
+    pub(crate) fn is_signalled(&self) -> bool {
         is_readable(event_fd(self.engine), Duration::ZERO)
     }
 }
@@ -167,11 +167,11 @@ pub(crate) fn event_fd(engine: *const tb_engine) -> i32 {
     fd
 }
 
-/// Waits until a descriptor is readable; false if it is not within `patience`.
+/// Waits until a descriptor is readable. Returns false if it is not within `patience`.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_readable(fd: i32, patience: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    // SAFETY: the engine that has it lives.
+    // SAFETY: the engine that owns the descriptor is live.
     let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
     let patience =
         Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
@@ -180,24 +180,24 @@ pub(crate) fn is_readable(fd: i32, patience: Duration) -> bool {
 
 // --- Tools ---
 
-/// Whether a tool is installed; says so if it is not.
+/// Whether a tool is installed; prints a line if it is not.
 pub(crate) fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let has = found.is_ok_and(|status| status.success());
     if !has {
-        eprintln!("{tool} is not installed: what needs it is not tested");
+        eprintln!("{tool} is not installed: some tests are skipped");
     }
     has
 }
 
-/// How a program gets the library.
+/// How a program is linked with the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Static,
     Shared,
 }
 
-/// Where cargo put the libraries: beside this test.
+/// The folder of the libraries that cargo built, which is the folder of this test.
 pub(crate) fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().expect("in target/<profile>/deps").to_owned();
@@ -218,7 +218,7 @@ pub(crate) fn run(command: &mut Command) -> Output {
     output
 }
 
-/// A folder with the shared library under the names that an installed one has.
+/// A folder with the shared library under the file names of an installation.
 fn shared_library() -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
@@ -227,7 +227,7 @@ fn shared_library() -> PathBuf {
         for name in
             ["libtourbillon.so".to_owned(), format!("libtourbillon.so.{}", env!("CARGO_PKG_VERSION_MAJOR"))]
         {
-            // Another test may have made it.
+            // Another test may have made the link.
             drop(std::os::unix::fs::symlink(libraries().join("libtourbillon_c.so"), folder.join(name)));
         }
         folder
@@ -259,11 +259,11 @@ pub(crate) fn compile_by(
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{link:?}"));
     let mut command = Command::new(compiler);
     if cfg!(debug_assertions) {
-        command.arg("-DTELLS_STALE");
+        command.arg("-DDETECTS_STALE");
     }
     command.args(*language).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-O1"]);
     command.arg("-I").arg(root().join("include")).arg("-o").arg(&program).arg(source);
-    // The libraries are no sources.
+    // Files that follow are libraries, not sources.
     command.arg("-xnone");
     match link {
         Link::Static => {
@@ -279,7 +279,7 @@ pub(crate) fn compile_by(
     program
 }
 
-/// A program under valgrind, which ends it with 99 for an error or a leak.
+/// A program under valgrind, which exits with 99 after an error or a leak.
 pub(crate) fn under_valgrind(program: &Path) -> Command {
     let mut command = Command::new("valgrind");
     command.args(["--quiet", "--error-exitcode=99", "--leak-check=full"]);
@@ -287,7 +287,7 @@ pub(crate) fn under_valgrind(program: &Path) -> Command {
     command
 }
 
-/// Runs a program, and again under valgrind: what it printed each time.
+/// Runs a program, and again under valgrind. Returns the output of each run.
 pub(crate) fn run_twice(program: &Path, arguments: &[&OsStr]) -> Vec<String> {
     let mut commands = vec![Command::new(program)];
     if has("valgrind") {
@@ -304,8 +304,8 @@ pub(crate) fn program_in_the_header() -> String {
     text.lines().map(|line| line.strip_prefix(" *   ").unwrap_or_default().to_owned() + "\n").collect()
 }
 
-/// Closes this shared library again and again, each time while threads of an engine that was freed in a callback are still
-/// in it.
+/// Closes this shared library again and again, each time while threads of an engine that was freed in a callback are
+/// still in it.
 pub(crate) fn assert_stays_loaded(library: &Path) {
     let program = compile(&root().join("tests/c/unloaded.c"), "unloaded", Link::Static);
     let output = run(Command::new(program).arg(library)).stdout;

@@ -1,11 +1,11 @@
-//! Axes: where a value stands, and where the ticks are.
+//! Axes: the positions of values and of ticks.
 
 use crate::publish::figure::figure;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use std::ops::Range;
 
-/// A tick's value and text; without a text it is a line only.
+/// The value and the text of a tick; a tick without a text is only a line.
 type Tick = (f64, String);
 
 /// Texts side by side have room for two decades, one above the other for three.
@@ -20,8 +20,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// From one of 1, 2, 5, 10, .. to another; over more than `dense` times, only the powers of ten have a text. What
-    /// is not above zero stands at the lower end.
+    /// A logarithmic axis from one of 1, 2, 5, 10, .. to another. Over more than `dense` times, only the powers of ten
+    /// have a text. Values that are not above zero are at the lower end.
     pub(crate) fn log(dense: f64, values: impl Iterator<Item = f64>) -> Self {
         let (least, most) = ends(values.filter(|value| *value > 0.0));
         let (below, above) = (least.log10().floor(), most.log10().ceil() + 1.0);
@@ -37,7 +37,7 @@ impl Axis {
         Self { is_log: true, range: first..last, ticks: ticks.collect() }
     }
 
-    /// From zero.
+    /// A linear axis from zero.
     pub(crate) fn linear(values: impl Iterator<Item = f64>) -> Self {
         let (_, most) = ends(values);
         let power = 10_f64.powf(most.log10().floor());
@@ -49,7 +49,7 @@ impl Axis {
         Self { is_log: false, range: 0.0..end, ticks }
     }
 
-    /// Quantiles at the same distance from each other; they stand at 0, 1, ..
+    /// Quantiles at equal distances, at positions 0, 1, ..
     pub(crate) fn quantiles(quantiles: &[f64]) -> Self {
         let text = |quantile: &f64| short(format!("{:.4}", quantile * 100.0));
         let ticks: Vec<Tick> = (0..).map(f64::from).zip(quantiles.iter().map(text)).collect();
@@ -57,7 +57,7 @@ impl Axis {
         Self { is_log: false, range: 0.0..last, ticks }
     }
 
-    /// Rows from the top down: the first one is at 0.
+    /// Rows from the top down: the first row is at 0.
     pub(crate) fn rows(count: usize) -> Self {
         let count = u32::try_from(count).map_or(f64::MAX, f64::from);
         Self { is_log: false, range: count - 0.5..-0.5, ticks: Vec::new() }
@@ -71,7 +71,7 @@ impl Axis {
         self.range.end
     }
 
-    /// What a logarithmic axis is linear in.
+    /// The quantity in which a logarithmic axis is linear.
     fn at(&self, value: f64) -> f64 {
         if self.is_log { value.max(self.range.start).log10() } else { value }
     }
@@ -107,12 +107,12 @@ fn tick(value: f64) -> Tick {
     (value, short(figure(value)))
 }
 
-/// Without zeros at the end of a fraction.
+/// A number without zeros at the end of its fraction.
 fn short(text: String) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// The smallest and the largest; 1 and 1 if there are none.
+/// The smallest and the largest value; 1 and 1 if there are none.
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let ends = |(least, most): (f64, f64), value: f64| (least.min(value), most.max(value));
     values.map(|value| (value, value)).reduce(|all, (value, _)| ends(all, value)).unwrap_or((1.0, 1.0))

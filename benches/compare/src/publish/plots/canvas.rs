@@ -1,4 +1,5 @@
-//! What all plots share: size, colours, text. The ground is transparent, and all colours do on white and on black.
+//! The common parts of all plots: size, colours, text. The ground is transparent, and all colours are readable on white
+//! and on black.
 
 use super::axis::Axis;
 use plotters::chart::ChartContext;
@@ -23,14 +24,14 @@ pub(crate) const OURS: [RGBColor; 4] = [
     RGBColor(0x5f, 0x66, 0xe0),
     RGBColor(0x8f, 0x95, 0xf2),
 ];
-/// From a little to much: a thread or more, a quantile or a higher one.
+/// Colours from few to many: of numbers of threads, or of quantiles.
 pub(crate) const STEPS: [RGBColor; 3] =
     [RGBColor(0x2f, 0x97, 0xd8), RGBColor(0xcc, 0x8a, 0x00), RGBColor(0xc6, 0x45, 0x11)];
 
 type Plane = Cartesian2d<Axis, Axis>;
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) type Chart<'c, 'a> = ChartContext<'c, SVGBackend<'a>, Plane>;
-/// Inside of the axes.
+/// The area inside of the axes.
 pub(crate) type Plotting<'a> = DrawingArea<SVGBackend<'a>, Plane>;
 pub(crate) type Drawn = Result<(), Box<dyn Error>>;
 
@@ -51,7 +52,7 @@ impl Pen {
     }
 }
 
-/// A picture with a title; `paint` does what is below it.
+/// A picture with a title; `paint` draws the part below it.
 pub(crate) fn draw(
     title: &str,
     height: u32,
@@ -69,7 +70,7 @@ pub(crate) fn draw(
     Ok(svg)
 }
 
-/// Axes, and a line at each tick.
+/// Draws axes, and a line at each tick.
 pub(crate) fn mesh(chart: &mut Chart<'_, '_>, x_title: &str) -> Drawn {
     let mut mesh = chart.configure_mesh();
     mesh.axis_style(INK.mix(0.6)).bold_line_style(INK.mix(0.25)).light_line_style(INK.mix(0.1));
@@ -78,7 +79,7 @@ pub(crate) fn mesh(chart: &mut Chart<'_, '_>, x_title: &str) -> Drawn {
     Ok(())
 }
 
-/// Text so many pixels from a point of a plot.
+/// Draws a text at a distance in pixels from a point of a plot.
 pub(crate) fn label(
     area: &Plotting<'_>,
     at: (f64, f64),
@@ -90,7 +91,7 @@ pub(crate) fn label(
     Ok(())
 }
 
-/// Text at, or before, or behind a point.
+/// The style of a text at, before or behind a point.
 pub(crate) fn text(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
     styled(FontStyle::Normal, pixels, colour, place)
 }
@@ -99,19 +100,19 @@ pub(crate) fn bold(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'sta
     styled(FontStyle::Bold, pixels, colour, place)
 }
 
-/// A contestant's name; ours stand out.
+/// The style of a contestant's name; our names are bold.
 pub(crate) fn name(is_ours: bool, place: HPos) -> TextStyle<'static> {
     if is_ours { bold(12.0, OURS[0], place) } else { text(12.0, INK, place) }
 }
 
 fn styled(style: FontStyle, pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
-    // The backend divides by as much.
+    // The backend divides by the same factor.
     FontDesc::new(FontFamily::Name(FONT), pixels * 1.24, style)
         .color(&colour)
         .pos(Pos::new(place, VPos::Center))
 }
 
-/// For sizes of a picture: counts are small.
+/// Converts a count for the size of a picture: counts are small.
 pub(crate) fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Which contestants a plot with a line each shows: with all of them it could not be read.
+//! The contestants in a plot with a line for each: with all of them it could not be read.
 
 use super::canvas::{INK, OURS, Pen};
 use crate::results::Row;
@@ -14,7 +14,8 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0x2a, 0xa8, 0xb8),
 ];
 
-/// Those which readers know best, a colour each; where one does not take part, another has its colour.
+/// The contestants that readers know best, with a colour each. If one of them does not take part, another contestant
+/// has its colour.
 const KNOWN: [&[&str]; COLOURS.len()] = [
     &["tokio, Sleep", "tokio, tasks"],
     &["Mutex<BinaryHeap>"],
@@ -25,7 +26,7 @@ const KNOWN: [&[&str]; COLOURS.len()] = [
     &["Go, runtime timers"],
 ];
 
-/// Ours, then as many others as there are colours: the best, those known, and the first of the rest.
+/// Our contestants, then as many others as there are colours: the best, the known ones, and the first of the rest.
 pub(crate) fn chosen<'a>(rows: impl Iterator<Item = &'a Row>, best: Option<&Row>) -> Vec<(&'a Row, Pen)> {
     let (ours, mut others): (Vec<&Row>, Vec<&Row>) = rows.partition(|row| row.is_ours);
     let is_best = |row: &Row| best.is_some_and(|best| best.contestant == row.contestant);

@@ -79,7 +79,7 @@ impl Panel {
         canvas::mesh(&mut chart, self.x_title)?;
         let corner = (self.x.start(), self.y.end());
         label(chart.plotting_area(), corner, (-4, -14), &self.y_title, text(12.0, INK, HPos::Left))?;
-        // Ours, the first, on top.
+        // Our line, the first one, is drawn on top.
         for line in self.lines.iter().rev() {
             let radius = if has_names { line.pen.width + 1 } else { 0 };
             let points = line.points.iter().copied();
@@ -91,7 +91,7 @@ impl Panel {
         Ok(())
     }
 
-    /// Each at the height of its line's end, but none over another.
+    /// The names, each at the height of its line's end, moved so that none overlaps another.
     fn draw_names(&self, area: &Plotting<'_>) -> Drawn {
         let mut ends: Vec<(&Line, (f64, f64))> =
             self.lines.iter().filter_map(|line| Some((line, *line.points.last()?))).collect();

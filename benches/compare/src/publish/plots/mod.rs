@@ -1,7 +1,8 @@
 //! The plots, as SVG.
 //!
-//! By plotters, which leaves each mark's place to its caller: poloto lays out legends and axes itself, charming needs a
-//! JavaScript engine. The axes are our own: its logarithmic ones may lose their labels (plotters-rs/plotters#654).
+//! They are drawn with plotters, which leaves the place of each mark to its caller: poloto lays out legends and axes
+//! itself, and charming needs a JavaScript engine. The axes are our own, since logarithmic axes of plotters may lose
+//! their labels (plotters-rs/plotters#654).
 
 mod axis;
 mod canvas;
@@ -16,15 +17,15 @@ use chosen::chosen;
 use lines::{Line, Panel};
 use std::error::Error;
 
-/// What lateness by due time is drawn of, beside the best other.
+/// The contestants in the plot of lateness by due time, beside the best other.
 const BY_DUE_TIME: [&str; 3] = [ACROSS_BOUNDARY, "engine, own workers", "engine, inline"];
-/// Drawn by due time only: otherwise it is as with own workers.
+/// This contestant is drawn by due time only: in the other plots its line would be that of our own workers.
 const ACROSS_BOUNDARY: &str = "engine, own workers, across tick 65,536";
 
-/// None without figures to draw.
+/// The plot; `None` without figures to draw.
 type Plot = Result<Option<String>, Box<dyn Error>>;
 
-/// Names and contents of the files; always the same ones from the same results.
+/// The names and the contents of the files; the same results always give the same files.
 pub(crate) fn draw(results: &Results) -> Result<Vec<(&'static str, String)>, Box<dyn Error>> {
     let plots = [
         ("pair", pair(results)?),
@@ -92,7 +93,7 @@ fn expiry(results: &Results) -> Plot {
     lines::labelled(&format!("Lateness, {}", outcome.case.name), &panel)
 }
 
-/// Some of ours and the best other, a panel each.
+/// Some of our contestants and the best other, with a panel for each.
 fn lateness_by_due_time(results: &Results) -> Plot {
     const PARTS: [(&str, &str); 3] = [("part_p50", "50 %"), ("part_p99", "99 %"), ("part_max", "the latest")];
     let Some(outcome) = largest(results, "expiry") else { return Ok(None) };
@@ -121,7 +122,7 @@ fn lateness_by_due_time(results: &Results) -> Plot {
     lines::grid(&format!("Lateness by due time, {}", outcome.case.name), 1, &panels)
 }
 
-/// How long calls take, and how late timers fire; an offered rate a row.
+/// The latency of calls and the lateness of timers, with a row for each offered rate.
 fn mixed(results: &Results) -> Plot {
     const SERIES: [(&str, &str, &str); 2] = [
         ("op_us", "an operation takes (µs)", "part of the operations (%)"),

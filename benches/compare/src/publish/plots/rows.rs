@@ -1,4 +1,4 @@
-//! Plots with a row a contestant, the smallest figure first.
+//! Plots with a row for each contestant, the smallest figure first.
 
 use super::Plot;
 use super::axis::{ACROSS, Axis};
@@ -15,8 +15,8 @@ const NAMES_WIDTH: u32 = 268;
 const FIGURE_WIDTH: i32 = 78;
 const ROW_HEIGHT: u32 = 25;
 
-/// A dot a column, as a bar's length would mean nothing on a logarithmic axis. A line is what the rounds lie between;
-/// the medians stand on the right.
+/// A dot for each column, since the length of a bar would mean nothing on a logarithmic axis. A line shows the range of
+/// the rounds; the medians are on the right.
 pub(crate) fn dots(title: &str, unit: &str, outcome: &Outcome) -> Plot {
     let columns: Vec<(&Column, RGBColor)> = outcome.columns.iter().zip(STEPS).collect();
     let keys: Vec<&str> = columns.iter().map(|(column, _)| column.key.as_str()).collect();
@@ -55,7 +55,8 @@ pub(crate) fn bars(title: &str, unit: &str, outcome: &Outcome, column: &str) -> 
     })
 }
 
-/// Names, a band behind ours, and what `paint` adds; on the right, room for so many figures.
+/// Draws the names, a band behind ours, and the marks of `paint`, with room for `figures` columns of figures on the
+/// right.
 fn draw(
     title: &str,
     unit: &str,
@@ -87,7 +88,7 @@ fn draw(
     svg.map(Some)
 }
 
-/// Those with a figure in any of the columns, by the first.
+/// The rows with a figure in any of the columns, ordered by the first column.
 fn ranked<'a>(outcome: &'a Outcome, columns: &[&str]) -> Vec<&'a Row> {
     let median = |row: &Row, column: &str| row.samples(column).map(|samples| samples.median());
     let rank = |row: &Row| columns.first().and_then(|first| median(row, first)).unwrap_or(f64::INFINITY);

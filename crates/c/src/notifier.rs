@@ -1,0 +1,293 @@
+//! The descriptor that is readable while events wait.
+//!
+//! An `eventfd`. A write for each event would cost a system call each. So only the first push into a queue that a poll
+//! had found empty signals the descriptor, and a poll that empties the queue clears the descriptor.
+//!
+//! # Steps
+//! ```text
+//!  signal, after an entry was pushed          clear, after the queue was found empty
+//!  s1  was signalled? swap(signalled, true)   c1  read the descriptor: it is not readable
+//!  s2  if it was not: write                   c2  swap(signalled, false)
+//!                                             c3  if the queue is not empty: signal
+//! ```
+//!
+//! # Invariants
+//! B1. While an entry is in the queue, the descriptor is readable, or a thread is between its push and s2, or between
+//!     c1 and c3.
+//!
+//! # Races and their legal endings
+//! - signal x clear: (a) s1 is before c2: c2 reads the flag that s1 wrote, c3 sees the entry, and the clear signals.
+//!   (b) s1 is after c2: s1 finds the flag unset, and the signal writes after c1, so c1 does not consume that write.
+//! - clear x clear: the c1 of one clear may consume the write for an entry that was pushed after the c2 of the other.
+//!   The c3 of the first clear still follows, finds the entry and signals.
+//! - a write at s2 after the entry was polled: the descriptor is readable once although nothing waits. The next poll
+//!   finds the queue empty and clears the descriptor. A poll may thus find nothing, but no entry stays without a
+//!   signal.
+//!
+//! With c2 before c1, an entry pushed between the two steps would stay without a signal. So would an entry pushed
+//! between c1 and c2, if there were no c3. `tests` explores all interleavings and finds both faults.
+//!
+//! # Synchronisation
+//! | pair | release side | acquire side | what is handed over |
+//! | B1   | s1           | c2           | the entry pushed before s1, to the check at c3 |
+//!
+//! # Progress and cost
+//! signal: wait-free; one swap, and a system call if the queue had been polled empty. clear: a system call and a swap.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Signals a descriptor while the queue is not empty.
+#[derive(Debug)]
+pub(crate) struct Notifier {
+    event_fd: EventFd,
+    /// Whether a thread has written to the descriptor, or is about to, since the last clear.
+    is_signalled: AtomicBool,
+}
+
+impl Notifier {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { event_fd: EventFd::new()?, is_signalled: AtomicBool::new(false) })
+    }
+
+    /// Makes the descriptor readable. The caller has pushed an entry before.
+    pub(crate) fn signal(&self) {
+        // Ordering: AcqRel [B1]. Each swap is in the release sequence of the swaps before it.
+        if !self.is_signalled.swap(true, Ordering::AcqRel) {
+            self.event_fd.write();
+        }
+    }
+
+    /// Makes the descriptor unreadable, unless an entry was pushed meanwhile. The caller has found the queue empty.
+    pub(crate) fn clear(&self, is_empty: impl FnOnce() -> bool) {
+        self.event_fd.read();
+        // Ordering: AcqRel [B1].
+        self.is_signalled.swap(false, Ordering::AcqRel);
+        if !is_empty() {
+            self.signal();
+        }
+    }
+
+    /// The descriptor; `None` on systems without `eventfd`.
+    pub(crate) fn descriptor(&self) -> Option<i32> {
+        self.event_fd.descriptor()
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod event_fd {
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::io;
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    #[derive(Debug)]
+    pub(super) struct EventFd(pub(super) OwnedFd);
+
+    impl EventFd {
+        pub(super) fn new() -> io::Result<Self> {
+            Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        }
+
+        pub(super) fn write(&self) {
+            // The write would fail at 2^64 - 1 unread writes.
+            let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        }
+
+        pub(super) fn read(&self) {
+            // The read fails if nothing was written: then the descriptor is not readable either.
+            let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        }
+
+        pub(super) fn descriptor(&self) -> Option<i32> {
+            Some(self.0.as_raw_fd())
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod event_fd {
+    use std::io;
+
+    #[derive(Debug)]
+    pub(super) struct EventFd;
+
+    impl EventFd {
+        pub(super) fn new() -> io::Result<Self> {
+            Ok(Self)
+        }
+
+        pub(super) fn write(&self) {}
+
+        pub(super) fn read(&self) {}
+
+        pub(super) fn descriptor(&self) -> Option<i32> {
+            None
+        }
+    }
+}
+
+use event_fd::EventFd;
+
+#[cfg(test)]
+mod tests {
+    //! The steps above as a state machine, whose interleavings are all explored, and their effect on the descriptor.
+
+    use super::Notifier;
+    use crate::interleavings::explore;
+
+    #[cfg(target_os = "linux")]
+    fn is_readable(notifier: &Notifier) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let super::EventFd(fd) = &notifier.event_fd;
+        poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() > 0
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_entry_that_is_pushed_during_a_clear_is_signalled() {
+        let notifier = Notifier::new().unwrap();
+        notifier.signal();
+        assert!(is_readable(&notifier));
+        notifier.clear(|| true);
+        assert!(!is_readable(&notifier));
+        // An entry pushed before c2: its signal found the flag set.
+        notifier.signal();
+        notifier.clear(|| false);
+        assert!(is_readable(&notifier));
+        // An entry pushed after c2: its signal finds the flag unset, and writes.
+        notifier.clear(|| {
+            notifier.signal();
+            true
+        });
+        assert!(is_readable(&notifier));
+    }
+
+    /// The protocol, and ways to get it wrong.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Variant {
+        Right,
+        FlagBeforeRead,
+        NoRecheck,
+        NoRead,
+    }
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct World {
+        queue: u8,
+        is_signalled: bool,
+        readable: bool,
+        threads: Vec<Thread>,
+    }
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Thread {
+        at: Step,
+        /// The operations after the present one, the last one first.
+        rest: Vec<Operation>,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    enum Operation {
+        Push,
+        Poll,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    enum Step {
+        Idle,
+        SetFlag,
+        Write,
+        Pop,
+        Read,
+        UnsetFlag,
+        Recheck,
+    }
+
+    fn step(world: &mut World, index: usize, variant: Variant) -> bool {
+        use Step::*;
+        let thread = &mut world.threads[index];
+        thread.at = match thread.at {
+            Idle => match thread.rest.pop() {
+                None => return false,
+                Some(Operation::Push) => {
+                    world.queue += 1;
+                    SetFlag
+                }
+                Some(Operation::Poll) => Pop,
+            },
+            SetFlag => {
+                if std::mem::replace(&mut world.is_signalled, true) {
+                    Idle
+                } else {
+                    Write
+                }
+            }
+            Write => {
+                world.readable = true;
+                Idle
+            }
+            Pop if world.queue > 0 => {
+                world.queue -= 1;
+                Pop
+            }
+            Pop if variant == Variant::FlagBeforeRead => UnsetFlag,
+            Pop => Read,
+            Read => {
+                world.readable &= variant == Variant::NoRead;
+                if variant == Variant::FlagBeforeRead { Recheck } else { UnsetFlag }
+            }
+            UnsetFlag => {
+                world.is_signalled = false;
+                match variant {
+                    Variant::FlagBeforeRead => Read,
+                    Variant::NoRecheck => Idle,
+                    Variant::Right | Variant::NoRead => Recheck,
+                }
+            }
+            Recheck if world.queue > 0 => SetFlag,
+            Recheck => Idle,
+        };
+        true
+    }
+
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Endings {
+        /// A world at rest has entries, and its descriptor is not readable.
+        unsignalled: bool,
+        /// A world at rest has no entries, and its descriptor is readable, although a poll came last.
+        stuck: bool,
+        worlds: usize,
+    }
+
+    /// Explores all worlds that two producers and two pollers reach. Then one more poll runs, alone.
+    fn endings(variant: Variant) -> Endings {
+        use Operation::*;
+        let thread = |rest: &[Operation]| Thread { at: Step::Idle, rest: rest.to_vec() };
+        let threads = vec![thread(&[Push, Push]), thread(&[Push]), thread(&[Poll, Poll]), thread(&[Poll])];
+        let start = World { queue: 0, is_signalled: false, readable: false, threads };
+        let mut endings = Endings::default();
+        let step = |world: &mut World, thread| step(world, thread, variant);
+        endings.worlds = explore(start, 4, step, |mut world| {
+            endings.unsignalled |= world.queue > 0 && !world.readable;
+            world.threads[0].rest = vec![Poll];
+            while step(&mut world, 0) {}
+            endings.stuck |= world.queue == 0 && world.readable;
+        });
+        endings
+    }
+
+    #[test]
+    fn no_entry_is_left_without_a_signal_in_any_interleaving() {
+        let endings = endings(Variant::Right);
+        assert!(endings.worlds > 10_000, "{endings:?}");
+        assert!(!endings.unsignalled && !endings.stuck, "{endings:?}");
+    }
+
+    #[test]
+    fn the_wrong_protocols_are_caught() {
+        assert!(endings(Variant::NoRecheck).unsignalled);
+        assert!(endings(Variant::NoRead).stuck);
+        let wrong_order = endings(Variant::FlagBeforeRead);
+        assert!(wrong_order.unsignalled, "{wrong_order:?}");
+    }
+}

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{Gate, HOUR, Log, MS, PATIENCE, assert_settled, lock, wait_until, within_patience};
-use tourbillon::{BuildError, Builder, Cancel, DrivenShards, Engine, Fired, ScheduleErrorKind, Shards};
+use tourbillon::{BuildError, Builder, Cancel, DrivenShards, Engine, Fired, Job, ScheduleErrorKind, Shards};
 
 fn small() -> Builder {
     Builder::new().shards(2).workers(2)
@@ -414,4 +414,41 @@ fn a_future_that_another_thread_completes_is_awaited_in_real_time() {
         Poll::Pending
     }));
     assert_eq!(calls.into_inner(), 2);
+}
+
+/// An executor that runs its jobs at once, on the thread that leads the shard.
+fn on_the_spot(job: Job) {
+    job.run();
+}
+
+/// Nothing makes room in a lane while its shard's own thread waits in an executor.
+#[test]
+fn a_handler_of_an_executor_on_the_shards_thread_does_not_wait_for_room() {
+    within_patience(|| {
+        let (sender, refused) = mpsc::channel();
+        let engine = Builder::new().shards(1).lane_capacity(64).executor(on_the_spot);
+        let engine = engine.build(move |timer: Fired<'_, u64>| {
+            let refused = (0..1_000).find_map(|n| timer.engine().schedule(HOUR, n).err());
+            sender.send(refused.map(|error| error.kind)).expect("heard");
+        });
+        let engine = engine.expect("an engine");
+        engine.handle().schedule(MS, 0).expect("room");
+        assert_eq!(refused.recv_timeout(PATIENCE), Ok(Some(ScheduleErrorKind::LaneFull)));
+    });
+}
+
+#[test]
+fn a_handler_of_an_executor_on_the_shards_thread_may_end_another_engine() {
+    within_patience(|| {
+        let shards = Builder::new().shards(1).workers(1).start_shards().expect("shards");
+        let (victim, _) = logging(&shards);
+        victim.handle().schedule(HOUR, 1).expect("room");
+        let (sender, returned) = mpsc::channel();
+        let engine = shards.engine().executor(on_the_spot).build(move |_: Fired<'_, u64>| {
+            sender.send(victim.handle().shutdown().len()).expect("heard");
+        });
+        let engine = engine.expect("an engine");
+        engine.handle().schedule(MS, 0).expect("room");
+        assert_eq!(returned.recv_timeout(PATIENCE), Ok(1));
+    });
 }

@@ -67,7 +67,8 @@ pub(crate) struct Crew {
 struct Firing {
     engine: u64,
     crew: u64,
-    is_inline: bool,
+    /// Whether the crew's workers run the engine's handlers: a leader lets go of its shard for them.
+    is_on_workers: bool,
 }
 
 thread_local! {
@@ -77,8 +78,10 @@ thread_local! {
     static THREAD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-fn any_firing(condition: impl Fn(&Firing) -> bool) -> bool {
-    FIRING.try_with(|firing| firing.borrow().iter().any(condition)).unwrap_or(false)
+/// The outermost handler on this thread's stack for which `condition` holds.
+fn first_firing(condition: impl Fn(&Firing) -> bool) -> Option<Firing> {
+    let first = |firing: &RefCell<Vec<Firing>>| firing.borrow().iter().copied().find(condition);
+    FIRING.try_with(first).ok().flatten()
 }
 
 /// The number of the next engine or crew of this process.
@@ -153,8 +156,8 @@ impl Crew {
     }
 
     /// Notes that the calling thread runs handlers of `engine` from now on, until [`end_firing`](Self::end_firing).
-    pub(crate) fn begin_firing(&self, engine: u64, is_inline: bool) {
-        let firing = Firing { engine, crew: self.id, is_inline };
+    pub(crate) fn begin_firing(&self, engine: u64, is_on_workers: bool) {
+        let firing = Firing { engine, crew: self.id, is_on_workers };
         let _ = FIRING.try_with(|all| all.borrow_mut().push(firing));
     }
 
@@ -164,7 +167,7 @@ impl Crew {
 
     /// Whether a handler of `engine` is on the calling thread's stack.
     pub(crate) fn is_firing_here(engine: u64) -> bool {
-        any_firing(|firing| firing.engine == engine)
+        first_firing(|firing| firing.engine == engine).is_some()
     }
 
     fn is_own_thread(&self) -> bool {
@@ -172,14 +175,16 @@ impl Crew {
     }
 
     /// Whether the calling thread may wait for a shard: not if it leads one, nor if no thread leads one. Inside a
-    /// handler that workers run, the thread leads no shard: another thread takes over its shard.
+    /// handler that workers run, the thread leads no shard: another thread takes over its shard. The outermost handler
+    /// decides: further ones begin inside it.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
-        let is_own = |firing: &Firing| firing.crew == self.id;
-        self.has_threads()
-            && (!self.is_own_thread() || (any_firing(is_own) && !any_firing(|f| is_own(f) && f.is_inline)))
+        let has_let_go =
+            || first_firing(|firing| firing.crew == self.id).is_some_and(|first| first.is_on_workers);
+        self.has_threads() && (!self.is_own_thread() || has_let_go())
     }
 
-    /// Whether the calling thread leads a shard of this crew, or may: it runs no handler, or one that runs inline.
+    /// Whether the calling thread leads a shard of this crew, or may: it runs no handler, or one that runs inline or in
+    /// an executor's `execute`.
     pub(crate) fn is_led_here(&self) -> bool {
         self.is_own_thread() && !self.may_wait_for_shards()
     }
@@ -451,7 +456,7 @@ impl Owner {
         let crew = &self.crew;
         crew.has_threads()
             && !crew.is_own_thread()
-            && !any_firing(|firing| firing.crew == crew.id)
+            && first_firing(|firing| firing.crew == crew.id).is_none()
             && !crew.settings.dispatcher.is_worker_here()
     }
 

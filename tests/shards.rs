@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -450,5 +451,58 @@ fn a_handler_of_an_executor_on_the_shards_thread_may_end_another_engine() {
         let engine = engine.expect("an engine");
         engine.handle().schedule(MS, 0).expect("room");
         assert_eq!(returned.recv_timeout(PATIENCE), Ok(1));
+    });
+}
+
+/// A thread-local that takes its time to end, and counts the ends.
+struct SlowEnd(Arc<AtomicU64>);
+
+impl Drop for SlowEnd {
+    fn drop(&mut self) {
+        thread::sleep(100 * MS);
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+thread_local! {
+    static SLOW_END: RefCell<Option<SlowEnd>> = const { RefCell::new(None) };
+}
+
+/// The threads' code may be unloaded when the drop has returned.
+#[test]
+fn a_drop_waits_for_threads_that_a_shutdown_inside_a_handler_ended() {
+    let ends = Arc::new(AtomicU64::new(0));
+    let (sender, ended) = mpsc::channel();
+    let noted = Arc::clone(&ends);
+    let engine = Builder::new().shards(1).workers(1).build(move |timer: Fired<'_, ()>| {
+        SLOW_END.set(Some(SlowEnd(Arc::clone(&noted))));
+        sender.send(timer.engine().shutdown().len()).expect("heard");
+    });
+    let engine = engine.expect("an engine");
+    engine.handle().schedule(MS, ()).expect("room");
+    assert_eq!(ended.recv_timeout(PATIENCE), Ok(0));
+    drop(engine);
+    assert_eq!(ends.load(Ordering::SeqCst), 1, "a thread of the engine outlives the drop");
+}
+
+#[test]
+fn of_two_shutdowns_both_wait_for_the_threads() {
+    let ends = Arc::new(AtomicU64::new(0));
+    let log = Log::new();
+    let (noted, fired) = (Arc::clone(&ends), log.clone());
+    let engine = Builder::new().shards(1).workers(1).build(move |_: Fired<'_, ()>| {
+        SLOW_END.set(Some(SlowEnd(Arc::clone(&noted))));
+        fired.push(());
+    });
+    let engine = engine.expect("an engine");
+    engine.handle().schedule(MS, ()).expect("room");
+    wait_until("the handler has run", || log.len() == 1);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                assert!(engine.handle().shutdown().is_empty());
+                assert_eq!(ends.load(Ordering::SeqCst), 1, "a thread outlives a shutdown");
+            });
+        }
     });
 }

@@ -57,6 +57,8 @@ pub(crate) struct Crew {
     shards: Box<[Shard]>,
     settings: CrewSettings,
     refusals: SchedulingRefusals,
+    /// The threads that were not awaited yet.
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
     /// Whether this process is the child of a fork, where the crew has no threads.
     forked: AtomicBool,
     forks: OnceLock<Watch>,
@@ -107,6 +109,7 @@ impl Crew {
             shards,
             settings,
             refusals: SchedulingRefusals::default(),
+            threads: Mutex::new(Vec::new()),
             forked: AtomicBool::new(false),
             forks: OnceLock::new(),
         })
@@ -344,6 +347,27 @@ impl Crew {
         }
     }
 
+    /// Waits until the threads have ended, if the crew was closed. Does not wait where a thread of the crew may wait for
+    /// the caller: on one of these threads, and inside a handler.
+    pub(crate) fn await_end(&self) {
+        let is_closed = self.shards.iter().all(|shard| shard.parker.is_closed());
+        let may_wait = self.has_threads()
+            && !self.is_own_thread()
+            && first_firing(|firing| firing.crew == self.id).is_none()
+            && !self.settings.dispatcher.is_worker_here();
+        if is_closed && may_wait {
+            // The lock is held until the threads have ended: a second caller waits, too.
+            for thread in self.lock_threads().drain(..) {
+                // The panic of a user's clock was reported when it was raised.
+                let _panic = thread.join();
+            }
+        }
+    }
+
+    fn lock_threads(&self) -> crate::sync::MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notes that the crew has no threads, in the child of a fork. Uses atomics only, since locks may be held by threads
     /// that do not exist in the child.
     fn enter_child(&self) {
@@ -406,13 +430,12 @@ impl Sleep for Rest<'_> {
 #[derive(Debug)]
 pub(crate) struct Owner {
     crew: StdArc<Crew>,
-    threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 impl Owner {
     /// Starts a thread for each shard and each worker, unless the crew is driven.
     pub(crate) fn start(settings: CrewSettings) -> io::Result<StdArc<Self>> {
-        let owner = Self { crew: Crew::new(settings), threads: Mutex::new(Vec::new()) };
+        let owner = Self { crew: Crew::new(settings) };
         if !owner.crew.settings.is_driven {
             owner.start_threads()?;
         }
@@ -435,7 +458,7 @@ impl Owner {
             };
             let crew = StdArc::clone(&self.crew);
             let thread = thread::Builder::new().name(name).spawn(move || crew.serve(me))?;
-            self.lock_threads().push(thread);
+            self.crew.lock_threads().push(thread);
         }
         let crew = StdArc::downgrade(&self.crew);
         self.crew.settings.clock.as_dyn().subscribe(Box::new(move || {
@@ -449,20 +472,6 @@ impl Owner {
     pub(crate) fn crew(&self) -> &StdArc<Crew> {
         &self.crew
     }
-
-    /// Whether the calling thread may wait for the crew's threads to end: not if it is one of them, nor if it runs a
-    /// handler, for which one of them may wait.
-    fn may_join(&self) -> bool {
-        let crew = &self.crew;
-        crew.has_threads()
-            && !crew.is_own_thread()
-            && first_firing(|firing| firing.crew == crew.id).is_none()
-            && !crew.settings.dispatcher.is_worker_here()
-    }
-
-    fn lock_threads(&self) -> crate::sync::MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Owner {
@@ -471,12 +480,6 @@ impl Drop for Owner {
             return;
         }
         self.crew.close();
-        let threads = core::mem::take(&mut *self.lock_threads());
-        if self.may_join() {
-            for thread in threads {
-                // The panic of a user's clock was reported when it was raised.
-                let _panic = thread.join();
-            }
-        }
+        self.crew.await_end();
     }
 }

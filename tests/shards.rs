@@ -3,12 +3,14 @@
 mod support;
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{Gate, HOUR, Log, MS, PATIENCE, assert_settled, lock, wait_until, within_patience};
-use tourbillon::{BuildError, Builder, Cancel, DrivenShards, Engine, Fired, Job, ScheduleErrorKind, Shards};
+use tourbillon::{
+    BuildError, Builder, Cancel, Clock, DrivenShards, Engine, Fired, Job, ScheduleErrorKind, Shards,
+};
 
 fn small() -> Builder {
     Builder::new().shards(2).workers(2)
@@ -505,4 +507,61 @@ fn of_two_shutdowns_both_wait_for_the_threads() {
             });
         }
     });
+}
+
+#[test]
+fn a_driven_timer_sees_its_own_time_while_other_threads_end_engines() {
+    let mut driven = driven();
+    let log = Log::new();
+    let (sink, clock) = (log.clone(), driven.clock().clone());
+    let engine = driven.shards().engine().build(move |timer: Fired<'_, u64>| {
+        sink.push(clock.now() == timer.deadline);
+        timer.engine().schedule(MS, 0).expect("room");
+    });
+    let engine = engine.expect("an engine");
+    engine.handle().schedule(MS, 0).expect("room");
+    let is_over = AtomicBool::new(false);
+    let shards = driven.shards().clone();
+    let mut ticks = 0;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..1_000 {
+                drop(logging(&shards));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        while !is_over.load(Ordering::Relaxed) {
+            driven.advance(100 * MS);
+            ticks += 100;
+        }
+    });
+    let on_time = log.take();
+    assert_eq!(
+        (on_time.len(), on_time.iter().filter(|&&on_time| !on_time).count()),
+        (ticks, 0),
+        "firings in all, and firings at another time than the timer's own"
+    );
+}
+
+/// The handler ends its own engine, which is the last one that the set knows of, and leaves a newcomer behind.
+#[test]
+fn a_driven_set_keeps_nothing_of_engines_that_ended_in_a_handler() {
+    let mut driven = driven();
+    let shards = driven.shards().clone();
+    let (witness, count) = witness();
+    let own: Arc<Mutex<Option<Engine<u64>>>> = Arc::default();
+    let slot = Arc::clone(&own);
+    let engine = driven.shards().engine().build(move |_: Fired<'_, u64>| {
+        let witness = Arc::clone(&witness);
+        drop(shards.engine().build(move |_: Fired<'_, u64>| drop(Arc::clone(&witness))));
+        drop(lock(&slot).take());
+    });
+    let engine = engine.expect("an engine");
+    engine.handle().schedule(MS, 0).expect("room");
+    *lock(&own) = Some(engine);
+    driven.clock().advance(MS);
+    driven.turn();
+    assert!(lock(&own).is_none(), "the handler has not run");
+    drop(driven);
+    assert_eq!(count(), 0, "an engine is kept");
 }

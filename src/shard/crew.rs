@@ -150,11 +150,20 @@ impl Crew {
     pub(crate) fn dismiss_if_driven(&self) {
         if self.settings.is_driven {
             // A shard that is being turned dismisses at the end of the turn.
-            for shard in &self.shards {
-                if let Some(mut led) = shard.try_lead() {
-                    shard.admit_and_dismiss(&mut led);
-                }
-            }
+            self.dismiss(Shard::try_lead);
+        }
+    }
+
+    /// Drops the stations of engines that were shut down, at the shards that `lead` leads. They are dropped where the
+    /// calling thread leads no shard: a station's drop may drop a handler, and a thread that turns the shards waits for
+    /// the lock.
+    fn dismiss(&self, lead: impl Fn(&Shard) -> Option<Leading<'_>>) {
+        for shard in &self.shards {
+            let closed = lead(shard).map(|mut led| {
+                shard.admit(&mut led);
+                led.take_closed()
+            });
+            drop(closed);
         }
     }
 
@@ -480,6 +489,10 @@ impl Drop for Owner {
             return;
         }
         self.crew.close();
+        if self.crew.settings.is_driven {
+            // All engines have ended, and no thread turns the shards any more: the last stations go.
+            self.crew.dismiss(Shard::lead);
+        }
         self.crew.await_end();
     }
 }

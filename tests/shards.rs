@@ -2,14 +2,14 @@
 
 mod support;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{Gate, HOUR, Log, MS, PATIENCE, assert_settled, lock, wait_until, within_patience};
 use tourbillon::{
-    BuildError, Builder, Cancel, Clock, DrivenShards, Engine, Fired, Job, ScheduleErrorKind, Shards,
+    BuildError, Builder, Cancel, Clock, DrivenShards, Engine, Entered, Fired, Job, ScheduleErrorKind, Shards,
 };
 
 fn small() -> Builder {
@@ -564,4 +564,47 @@ fn a_driven_set_keeps_nothing_of_engines_that_ended_in_a_handler() {
     assert!(lock(&own).is_none(), "the handler has not run");
     drop(driven);
     assert_eq!(count(), 0, "an engine is kept");
+}
+
+#[test]
+fn scopes_that_end_in_another_order_leave_the_other_scope() {
+    let [one, other] = [2, 3].map(|ms| Builder::new().tick(ms * MS).driven_shards().expect("a driven set"));
+    let [one, other] = [one.shards().enter(), other.shards().enter()];
+    drop(one);
+    assert_eq!(Shards::current().expect("entered").tick(), 3 * MS, "the wrong scope ended");
+    drop(other);
+    assert_eq!(Shards::current().expect("the process's own").tick(), MS);
+}
+
+/// In a process of its own: a panic in the destructor of a thread-local ends the process.
+#[test]
+fn a_thread_that_ends_inside_a_scope_may_ask_for_the_current_shards() {
+    support::alone("a_thread_that_ends_inside_a_scope_may_ask_for_the_current_shards", || {
+        struct Late(Cell<Option<Entered>>);
+
+        impl Drop for Late {
+            fn drop(&mut self) {
+                let shards = Shards::current().expect("they start");
+                drop((self.0.take(), shards.enter()));
+            }
+        }
+
+        thread_local! {
+            static LATE: Late = const { Late(Cell::new(None)) };
+        }
+
+        thread::spawn(|| {
+            LATE.with(|_| {});
+            let scope = driven().shards().enter();
+            LATE.with(|late| late.0.set(Some(scope)));
+        })
+        .join()
+        .expect("the thread ends");
+        thread::spawn(|| {
+            let scope = driven().shards().enter();
+            LATE.with(|late| late.0.set(Some(scope)));
+        })
+        .join()
+        .expect("the thread ends");
+    });
 }

@@ -608,3 +608,59 @@ fn a_thread_that_ends_inside_a_scope_may_ask_for_the_current_shards() {
         .expect("the thread ends");
     });
 }
+
+/// The future waits for a timer whose moment has come: nothing is left to wait for.
+#[test]
+#[cfg(feature = "async")]
+fn a_timer_that_is_due_already_moves_no_time() {
+    use std::task::{Poll, Waker};
+    use tourbillon::Timestamp;
+
+    let mut driven = driven();
+    driven.advance(HOUR);
+    let (waker, log) = (Arc::new(Mutex::new(None::<Waker>)), Log::new());
+    let (woken, fired) = (Arc::clone(&waker), log.clone());
+    let engine = driven.shards().engine().build(move |_: Fired<'_, ()>| {
+        fired.push(());
+        lock(&woken).take().expect("the future waits").wake();
+    });
+    let engine = engine.expect("an engine");
+    engine.handle().schedule_at(Timestamp::ZERO, ()).expect("room");
+    driven.block_on(std::future::poll_fn(|cx| {
+        *lock(&waker) = Some(cx.waker().clone());
+        if log.len() > 0 { Poll::Ready(()) } else { Poll::Pending }
+    }));
+    assert_eq!(driven.clock().now() - Timestamp::ZERO, HOUR);
+}
+
+/// The timer is armed while the future waits: by a thread that has no part in the clock.
+#[test]
+#[cfg(feature = "async")]
+fn a_timer_that_another_thread_arms_moves_the_time_of_a_future_that_waits() {
+    within_patience(|| {
+        let mut driven = driven();
+        let waker = Arc::new(Mutex::new(None::<std::task::Waker>));
+        let (fired, woken) = (Arc::new(AtomicBool::new(false)), Arc::clone(&waker));
+        let has_fired = Arc::clone(&fired);
+        let engine = driven.shards().engine().build(move |_: Fired<'_, ()>| {
+            has_fired.store(true, Ordering::SeqCst);
+            lock(&woken).take().expect("the future waits").wake();
+        });
+        let handle = engine.as_ref().expect("an engine").handle().clone();
+        let mut is_begun = false;
+        driven.block_on(std::future::poll_fn(|cx| {
+            if fired.load(Ordering::SeqCst) {
+                return std::task::Poll::Ready(());
+            }
+            *lock(&waker) = Some(cx.waker().clone());
+            if !std::mem::replace(&mut is_begun, true) {
+                let handle = handle.clone();
+                thread::spawn(move || {
+                    thread::sleep(20 * MS);
+                    handle.schedule(HOUR, ()).expect("room");
+                });
+            }
+            std::task::Poll::Pending
+        }));
+    });
+}

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::{Gate, HOUR, Log, MS, PATIENCE, assert_settled, lock, wait_until, within_patience};
 use tourbillon::{
-    BuildError, Builder, Cancel, Clock, DrivenShards, Engine, Entered, Fired, Job, ScheduleErrorKind, Shards,
+    BuildError, Builder, Cancel, Clock, Condition, DrivenShards, Engine, Entered, Fired, Job,
+    ScheduleErrorKind, Shards,
 };
 
 fn small() -> Builder {
@@ -607,6 +608,21 @@ fn a_thread_that_ends_inside_a_scope_may_ask_for_the_current_shards() {
         .join()
         .expect("the thread ends");
     });
+}
+
+#[test]
+fn the_health_of_an_engine_names_another_engines_handler_as_a_cause() {
+    let shards = Builder::new().shards(1).workers(1).stall_after(MS).start_shards().expect("shards");
+    let gate = Gate::new();
+    let at_gate = gate.clone();
+    let (engine, _) = logging(&shards);
+    let inline = shards.engine().inline().build(move |_: Fired<'_, ()>| at_gate.pass()).expect("an engine");
+    inline.handle().schedule(MS, ()).expect("room");
+    gate.await_arrival();
+    wait_until("the shard is late", || engine.handle().health().condition == Condition::Late);
+    let why = engine.handle().health().why;
+    gate.open();
+    assert!(why.contains("a handler holds it up"), "{why}");
 }
 
 /// The future waits for a timer whose moment has come: nothing is left to wait for.

@@ -59,6 +59,8 @@ pub(crate) struct Crew {
     refusals: SchedulingRefusals,
     /// The threads that were not awaited yet.
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    /// Whether an engine's handlers run inline: then a handler may hold a leader up.
+    runs_inline: AtomicBool,
     /// Whether this process is the child of a fork, where the crew has no threads.
     forked: AtomicBool,
     forks: OnceLock<Watch>,
@@ -110,6 +112,7 @@ impl Crew {
             settings,
             refusals: SchedulingRefusals::default(),
             threads: Mutex::new(Vec::new()),
+            runs_inline: AtomicBool::new(false),
             forked: AtomicBool::new(false),
             forks: OnceLock::new(),
         })
@@ -137,6 +140,18 @@ impl Crew {
     /// Whether threads turn the shards.
     pub(crate) fn has_threads(&self) -> bool {
         !self.settings.is_driven && !self.is_forked()
+    }
+
+    /// Whether handlers of an engine run inline, or of one that has ended.
+    pub(crate) fn runs_inline(&self) -> bool {
+        // Ordering: Relaxed. A hint for a person.
+        self.runs_inline.load(Ordering::Relaxed)
+    }
+
+    /// Notes that handlers of an engine run inline.
+    pub(crate) fn note_inline_handlers(&self) {
+        // Ordering: Relaxed. See `runs_inline`.
+        self.runs_inline.store(true, Ordering::Relaxed);
     }
 
     /// Adds the stations of an engine, one for each shard.

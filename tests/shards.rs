@@ -288,7 +288,8 @@ fn engines_and_futures_share_the_threads_of_a_set_and_the_last_one_ends_them() {
         drop(words);
         assert_eq!(engine_threads(), 5, "a handle to the set keeps the threads");
         drop(shards);
-        assert_eq!(engine_threads(), 0, "threads are left when the last engine and the last handle are gone");
+        // The system lists a thread for a moment after it was joined.
+        wait_until("no thread is left without an engine and a handle", || engine_threads() == 0);
     });
 }
 

@@ -2,7 +2,7 @@
 
 use crate::clock::{Clock, ManualClock};
 use crate::handle::{Engine, Handle};
-use crate::shard::Leading;
+use crate::shard::Led;
 use crate::shards::Shards;
 use crate::tick::Timestamp;
 use core::time::Duration;
@@ -76,13 +76,13 @@ impl DrivenShards {
     /// Fires the timers that are due now, without moving the time.
     pub fn turn(&mut self) {
         let now = self.clock.now();
-        self.lead_each(|mut led| led.work(now)).for_each(drop);
+        self.lead_each(|led| led.work(now)).for_each(drop);
     }
 
     /// The moment at which a timer is due next, or an earlier moment where many timers have to be moved ahead of their
     /// time.
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
-        self.lead_each(|mut led| led.next_due()).flatten().min()
+        self.lead_each(Led::next_due).flatten().min()
     }
 
     /// The next moment after the present one at which to turn.
@@ -93,13 +93,17 @@ impl DrivenShards {
     }
 
     /// Calls `lead` with each shard in turn.
-    fn lead_each<R>(&mut self, lead: impl Fn(Leading<'_>) -> R) -> impl Iterator<Item = R> {
+    fn lead_each<R>(&mut self, lead: impl Fn(&mut Led) -> R) -> impl Iterator<Item = R> {
         let shards = self.shards.owner().crew().shards().iter();
         shards.filter_map(move |shard| {
-            // Taken only inside a handler that turns the shards in turn, which has no effect.
-            let mut led = shard.try_lead()?;
+            // Another thread that ends an engine has the shard for a moment. No handler gets here, since the caller
+            // borrows the shards exclusively.
+            let mut led = shard.lead()?;
             shard.admit_and_dismiss(&mut led);
-            Some(lead(led))
+            let result = lead(&mut led);
+            // Engines that a handler has made or ended, and engines that ended on another thread meanwhile.
+            shard.admit_and_dismiss(&mut led);
+            Some(result)
         })
     }
 }

@@ -287,8 +287,9 @@ impl<T: Send + 'static> Handle<T> {
     }
 
     /// Like [`cancel`](Self::cancel), but if the handler has begun, the call waits until the handler has ended. It
-    /// never returns [`Cancel::Running`], except inside a handler of this engine and on the threads of its rayon pool:
-    /// there it does not wait, since it might wait for itself. Work that a handler hands to another thread and waits
+    /// never returns [`Cancel::Running`], except inside a handler of this engine, inside a handler that runs inline on
+    /// the engine's shards, whichever engine it is of, and on the threads of the engine's rayon pool: there it does not
+    /// wait, since it might wait for itself. Work that a handler hands to another thread and waits
     /// for must not call this method.
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<T> {
         let outcome = self.cancel(id);
@@ -406,8 +407,11 @@ impl<T: Send + 'static> Handle<T> {
     /// had not fired. Afterwards `fired + cancelled + returned = scheduled`.
     ///
     /// If another call races with the shutdown, either its timer is accounted for or the call returns the payload. A
-    /// second shutdown waits for the first and returns nothing. Inside a handler of this engine, and on the threads of
-    /// its rayon pool, the shutdown does not wait: running handlers end by themselves, and no further handler begins.
+    /// second shutdown waits for the first and returns nothing. Inside a handler of this engine, inside a handler that
+    /// runs inline on the engine's shards, and on the threads of the engine's rayon pool, the shutdown does not wait:
+    /// running handlers end by themselves, and no further handler begins. Elsewhere it waits until each shard has
+    /// dropped the engine, so that the caller must hold no lock that a handler takes which runs inline on these shards,
+    /// a waker included.
     /// Work that a handler hands to another thread and waits for must not call this method.
     #[must_use = "the payloads of timers that had not fired"]
     pub fn shutdown(&self) -> Vec<Unfired<T>> {

@@ -117,8 +117,11 @@ fn late<T: Send + 'static>(core: &Core<T>) -> Option<String> {
     let shards = core.crew().shards();
     let (shard, behind) = worst(core, shards.iter().map(|shard| shard.counters.behind(now)))?;
     let ticks = core.tick().whole_ticks(behind);
-    let cause =
-        if core.is_inline() { "a handler holds it up, or its core is busy" } else { "its core is busy" };
+    let cause = if core.crew().runs_inline() {
+        "a handler holds it up, or its core is busy"
+    } else {
+        "its core is busy"
+    };
     Some(format!("shard {shard} is {behind:.1?} behind, {ticks} ticks: {cause}"))
 }
 

@@ -1,6 +1,6 @@
 //! Shards that several engines share: the process's own, and others.
 
-use crate::shard::Owner;
+use crate::shard::{Owner, next_id};
 #[cfg(feature = "async")]
 use crate::sync::OnceLock;
 use crate::sync::StdArc;
@@ -67,8 +67,8 @@ pub(crate) type Layer = dyn Any + Send + Sync;
 thread_local! {
     /// Whether `ENTERED` is not empty: an access to it is a load.
     static HAS_ENTERED: Cell<bool> = const { Cell::new(false) };
-    /// The shards that the calling thread has entered, outermost first.
-    static ENTERED: RefCell<Vec<Shards>> = const { RefCell::new(Vec::new()) };
+    /// The shards that the calling thread has entered, outermost first, with the numbers of the scopes.
+    static ENTERED: RefCell<Vec<(u64, Shards)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Shards {
@@ -83,10 +83,12 @@ impl Shards {
     }
 
     /// Makes these shards the [current](Self::current) ones of the calling thread, until the returned guard is dropped.
+    /// Has no effect on a thread whose thread-locals were destroyed.
     pub fn enter(&self) -> Entered {
-        ENTERED.with_borrow_mut(|entered| entered.push(self.clone()));
-        HAS_ENTERED.set(true);
-        Entered { is_of_its_thread: PhantomData }
+        let scope = next_id();
+        let begun = ENTERED.try_with(|entered| entered.borrow_mut().push((scope, self.clone())));
+        HAS_ENTERED.set(begun.is_ok());
+        Entered { scope, is_of_its_thread: PhantomData }
     }
 
     /// The number of shards.
@@ -115,7 +117,13 @@ impl Shards {
 /// The shards that the calling thread entered last.
 #[inline]
 pub(crate) fn entered() -> Option<Shards> {
-    if HAS_ENTERED.get() { ENTERED.with_borrow(|entered| entered.last().cloned()) } else { None }
+    if HAS_ENTERED.get() { innermost() } else { None }
+}
+
+/// The shards of the innermost scope; `None` on a thread whose thread-locals were destroyed.
+fn innermost() -> Option<Shards> {
+    let last = |entered: &RefCell<Vec<(u64, Shards)>>| Some(entered.borrow().last()?.1.clone());
+    ENTERED.try_with(last).ok().flatten()
 }
 
 impl fmt::Debug for Shards {
@@ -127,11 +135,13 @@ impl fmt::Debug for Shards {
     }
 }
 
-/// A scope in which the calling thread's new engines are on given shards: see [`Shards::enter`]. Scopes end in the
-/// opposite order of their beginnings.
+/// A scope in which the calling thread's new engines are on given shards: see [`Shards::enter`]. Of scopes that overlap,
+/// the one that began last counts. Scopes may end in any order.
 #[derive(Debug)]
 #[must_use = "the scope ends when this is dropped"]
 pub struct Entered {
+    /// The number of the scope.
+    scope: u64,
     /// A guard that moved to another thread would end that thread's scope.
     is_of_its_thread: PhantomData<*const ()>,
 }
@@ -140,9 +150,10 @@ impl Drop for Entered {
     fn drop(&mut self) {
         let left = ENTERED.try_with(|entered| {
             let mut entered = entered.borrow_mut();
-            let left = entered.pop();
+            let at = entered.iter().rposition(|&(scope, _)| scope == self.scope)?;
+            let left = entered.remove(at);
             HAS_ENTERED.set(!entered.is_empty());
-            left
+            Some(left)
         });
         // Outside of the borrow: the last handle to a set ends its threads.
         drop(left);

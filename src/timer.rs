@@ -184,8 +184,9 @@ impl<T: Send + 'static> Timer<T> {
     /// the timer was disarmed before. There is one exception: if the call meets the very end of a handler that armed
     /// the timer, it may return [`Disarm::Idle`] for that arming.
     ///
-    /// The call never returns [`Disarm::Running`], except inside a handler of this engine and on the threads of its
-    /// rayon pool: there it does not wait, since it might wait for itself.
+    /// The call never returns [`Disarm::Running`], except inside a handler of this engine, inside a handler that runs
+    /// inline on the engine's shards, whichever engine it is of, and on the threads of the engine's rayon pool: there it
+    /// does not wait, since it might wait for itself.
     ///
     /// # Examples
     ///

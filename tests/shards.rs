@@ -2,12 +2,16 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{Gate, HOUR, Log, MS, PATIENCE, assert_settled, lock, wait_until, within_patience};
-use tourbillon::{BuildError, Builder, Cancel, DrivenShards, Engine, Fired, ScheduleErrorKind, Shards};
+use tourbillon::{
+    BuildError, Builder, Cancel, Clock, Condition, DrivenShards, Engine, Entered, Fired, Job,
+    ScheduleErrorKind, Shards,
+};
 
 fn small() -> Builder {
     Builder::new().shards(2).workers(2)
@@ -284,7 +288,8 @@ fn engines_and_futures_share_the_threads_of_a_set_and_the_last_one_ends_them() {
         drop(words);
         assert_eq!(engine_threads(), 5, "a handle to the set keeps the threads");
         drop(shards);
-        assert_eq!(engine_threads(), 0, "threads are left when the last engine and the last handle are gone");
+        // The system lists a thread for a moment after it was joined.
+        wait_until("no thread is left without an engine and a handle", || engine_threads() == 0);
     });
 }
 
@@ -414,4 +419,265 @@ fn a_future_that_another_thread_completes_is_awaited_in_real_time() {
         Poll::Pending
     }));
     assert_eq!(calls.into_inner(), 2);
+}
+
+/// An executor that runs its jobs at once, on the thread that leads the shard.
+fn on_the_spot(job: Job) {
+    job.run();
+}
+
+/// Nothing makes room in a lane while its shard's own thread waits in an executor.
+#[test]
+fn a_handler_of_an_executor_on_the_shards_thread_does_not_wait_for_room() {
+    within_patience(|| {
+        let (sender, refused) = mpsc::channel();
+        let engine = Builder::new().shards(1).lane_capacity(64).executor(on_the_spot);
+        let engine = engine.build(move |timer: Fired<'_, u64>| {
+            let refused = (0..1_000).find_map(|n| timer.engine().schedule(HOUR, n).err());
+            sender.send(refused.map(|error| error.kind)).expect("heard");
+        });
+        let engine = engine.expect("an engine");
+        engine.handle().schedule(MS, 0).expect("room");
+        assert_eq!(refused.recv_timeout(PATIENCE), Ok(Some(ScheduleErrorKind::LaneFull)));
+    });
+}
+
+#[test]
+fn a_handler_of_an_executor_on_the_shards_thread_may_end_another_engine() {
+    within_patience(|| {
+        let shards = Builder::new().shards(1).workers(1).start_shards().expect("shards");
+        let (victim, _) = logging(&shards);
+        victim.handle().schedule(HOUR, 1).expect("room");
+        let (sender, returned) = mpsc::channel();
+        let engine = shards.engine().executor(on_the_spot).build(move |_: Fired<'_, u64>| {
+            sender.send(victim.handle().shutdown().len()).expect("heard");
+        });
+        let engine = engine.expect("an engine");
+        engine.handle().schedule(MS, 0).expect("room");
+        assert_eq!(returned.recv_timeout(PATIENCE), Ok(1));
+    });
+}
+
+/// A thread-local that takes its time to end, and counts the ends.
+struct SlowEnd(Arc<AtomicU64>);
+
+impl Drop for SlowEnd {
+    fn drop(&mut self) {
+        thread::sleep(100 * MS);
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+thread_local! {
+    static SLOW_END: RefCell<Option<SlowEnd>> = const { RefCell::new(None) };
+}
+
+/// The threads' code may be unloaded when the drop has returned.
+#[test]
+fn a_drop_waits_for_threads_that_a_shutdown_inside_a_handler_ended() {
+    let ends = Arc::new(AtomicU64::new(0));
+    let (sender, ended) = mpsc::channel();
+    let noted = Arc::clone(&ends);
+    let engine = Builder::new().shards(1).workers(1).build(move |timer: Fired<'_, ()>| {
+        SLOW_END.set(Some(SlowEnd(Arc::clone(&noted))));
+        sender.send(timer.engine().shutdown().len()).expect("heard");
+    });
+    let engine = engine.expect("an engine");
+    engine.handle().schedule(MS, ()).expect("room");
+    assert_eq!(ended.recv_timeout(PATIENCE), Ok(0));
+    drop(engine);
+    assert_eq!(ends.load(Ordering::SeqCst), 1, "a thread of the engine outlives the drop");
+}
+
+#[test]
+fn of_two_shutdowns_both_wait_for_the_threads() {
+    let ends = Arc::new(AtomicU64::new(0));
+    let log = Log::new();
+    let (noted, fired) = (Arc::clone(&ends), log.clone());
+    let engine = Builder::new().shards(1).workers(1).build(move |_: Fired<'_, ()>| {
+        SLOW_END.set(Some(SlowEnd(Arc::clone(&noted))));
+        fired.push(());
+    });
+    let engine = engine.expect("an engine");
+    engine.handle().schedule(MS, ()).expect("room");
+    wait_until("the handler has run", || log.len() == 1);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                assert!(engine.handle().shutdown().is_empty());
+                assert_eq!(ends.load(Ordering::SeqCst), 1, "a thread outlives a shutdown");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_driven_timer_sees_its_own_time_while_other_threads_end_engines() {
+    let mut driven = driven();
+    let log = Log::new();
+    let (sink, clock) = (log.clone(), driven.clock().clone());
+    let engine = driven.shards().engine().build(move |timer: Fired<'_, u64>| {
+        sink.push(clock.now() == timer.deadline);
+        timer.engine().schedule(MS, 0).expect("room");
+    });
+    let engine = engine.expect("an engine");
+    engine.handle().schedule(MS, 0).expect("room");
+    let is_over = AtomicBool::new(false);
+    let shards = driven.shards().clone();
+    let mut ticks = 0;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..1_000 {
+                drop(logging(&shards));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        while !is_over.load(Ordering::Relaxed) {
+            driven.advance(100 * MS);
+            ticks += 100;
+        }
+    });
+    let on_time = log.take();
+    assert_eq!(
+        (on_time.len(), on_time.iter().filter(|&&on_time| !on_time).count()),
+        (ticks, 0),
+        "firings in all, and firings at another time than the timer's own"
+    );
+}
+
+/// The handler ends its own engine, which is the last one that the set knows of, and leaves a newcomer behind.
+#[test]
+fn a_driven_set_keeps_nothing_of_engines_that_ended_in_a_handler() {
+    let mut driven = driven();
+    let shards = driven.shards().clone();
+    let (witness, count) = witness();
+    let own: Arc<Mutex<Option<Engine<u64>>>> = Arc::default();
+    let slot = Arc::clone(&own);
+    let engine = driven.shards().engine().build(move |_: Fired<'_, u64>| {
+        let witness = Arc::clone(&witness);
+        drop(shards.engine().build(move |_: Fired<'_, u64>| drop(Arc::clone(&witness))));
+        drop(lock(&slot).take());
+    });
+    let engine = engine.expect("an engine");
+    engine.handle().schedule(MS, 0).expect("room");
+    *lock(&own) = Some(engine);
+    driven.clock().advance(MS);
+    driven.turn();
+    assert!(lock(&own).is_none(), "the handler has not run");
+    drop(driven);
+    assert_eq!(count(), 0, "an engine is kept");
+}
+
+#[test]
+fn scopes_that_end_in_another_order_leave_the_other_scope() {
+    let [one, other] = [2, 3].map(|ms| Builder::new().tick(ms * MS).driven_shards().expect("a driven set"));
+    let [one, other] = [one.shards().enter(), other.shards().enter()];
+    drop(one);
+    assert_eq!(Shards::current().expect("entered").tick(), 3 * MS, "the wrong scope ended");
+    drop(other);
+    assert_eq!(Shards::current().expect("the process's own").tick(), MS);
+}
+
+/// In a process of its own: a panic in the destructor of a thread-local ends the process.
+#[test]
+fn a_thread_that_ends_inside_a_scope_may_ask_for_the_current_shards() {
+    support::alone("a_thread_that_ends_inside_a_scope_may_ask_for_the_current_shards", || {
+        struct Late(Cell<Option<Entered>>);
+
+        impl Drop for Late {
+            fn drop(&mut self) {
+                let shards = Shards::current().expect("they start");
+                drop((self.0.take(), shards.enter()));
+            }
+        }
+
+        thread_local! {
+            static LATE: Late = const { Late(Cell::new(None)) };
+        }
+
+        thread::spawn(|| {
+            LATE.with(|_| {});
+            let scope = driven().shards().enter();
+            LATE.with(|late| late.0.set(Some(scope)));
+        })
+        .join()
+        .expect("the thread ends");
+        thread::spawn(|| {
+            let scope = driven().shards().enter();
+            LATE.with(|late| late.0.set(Some(scope)));
+        })
+        .join()
+        .expect("the thread ends");
+    });
+}
+
+#[test]
+fn the_health_of_an_engine_names_another_engines_handler_as_a_cause() {
+    let shards = Builder::new().shards(1).workers(1).stall_after(MS).start_shards().expect("shards");
+    let gate = Gate::new();
+    let at_gate = gate.clone();
+    let (engine, _) = logging(&shards);
+    let inline = shards.engine().inline().build(move |_: Fired<'_, ()>| at_gate.pass()).expect("an engine");
+    inline.handle().schedule(MS, ()).expect("room");
+    gate.await_arrival();
+    wait_until("the shard is late", || engine.handle().health().condition == Condition::Late);
+    let why = engine.handle().health().why;
+    gate.open();
+    assert!(why.contains("a handler holds it up"), "{why}");
+}
+
+/// The future waits for a timer whose moment has come: nothing is left to wait for.
+#[test]
+#[cfg(feature = "async")]
+fn a_timer_that_is_due_already_moves_no_time() {
+    use std::task::{Poll, Waker};
+    use tourbillon::Timestamp;
+
+    let mut driven = driven();
+    driven.advance(HOUR);
+    let (waker, log) = (Arc::new(Mutex::new(None::<Waker>)), Log::new());
+    let (woken, fired) = (Arc::clone(&waker), log.clone());
+    let engine = driven.shards().engine().build(move |_: Fired<'_, ()>| {
+        fired.push(());
+        lock(&woken).take().expect("the future waits").wake();
+    });
+    let engine = engine.expect("an engine");
+    engine.handle().schedule_at(Timestamp::ZERO, ()).expect("room");
+    driven.block_on(std::future::poll_fn(|cx| {
+        *lock(&waker) = Some(cx.waker().clone());
+        if log.len() > 0 { Poll::Ready(()) } else { Poll::Pending }
+    }));
+    assert_eq!(driven.clock().now() - Timestamp::ZERO, HOUR);
+}
+
+/// The timer is armed while the future waits: by a thread that has no part in the clock.
+#[test]
+#[cfg(feature = "async")]
+fn a_timer_that_another_thread_arms_moves_the_time_of_a_future_that_waits() {
+    within_patience(|| {
+        let mut driven = driven();
+        let waker = Arc::new(Mutex::new(None::<std::task::Waker>));
+        let (fired, woken) = (Arc::new(AtomicBool::new(false)), Arc::clone(&waker));
+        let has_fired = Arc::clone(&fired);
+        let engine = driven.shards().engine().build(move |_: Fired<'_, ()>| {
+            has_fired.store(true, Ordering::SeqCst);
+            lock(&woken).take().expect("the future waits").wake();
+        });
+        let handle = engine.as_ref().expect("an engine").handle().clone();
+        let mut is_begun = false;
+        driven.block_on(std::future::poll_fn(|cx| {
+            if fired.load(Ordering::SeqCst) {
+                return std::task::Poll::Ready(());
+            }
+            *lock(&waker) = Some(cx.waker().clone());
+            if !std::mem::replace(&mut is_begun, true) {
+                let handle = handle.clone();
+                thread::spawn(move || {
+                    thread::sleep(20 * MS);
+                    handle.schedule(HOUR, ()).expect("room");
+                });
+            }
+            std::task::Poll::Pending
+        }));
+    });
 }

@@ -21,7 +21,7 @@ struct Session<'a, T: Send + 'static> {
 impl<'a, T: Send + 'static> Session<'a, T> {
     fn begin(core: &'a Core<T>) -> Self {
         core.sessions.begin();
-        core.crew.begin_firing(core.id, core.dispatcher.is_inline());
+        core.crew.begin_firing(core.id, core.dispatcher.own_workers().is_some());
         Self { core, vacated: Magazine::new() }
     }
 }

@@ -200,6 +200,9 @@ impl<T: Send + 'static> Core<T> {
             let action = move || drop(child.upgrade().inspect(|core| core.enter_child()));
             core.forks.get_or_init(|| forks::watch(Box::new(action)));
         }
+        if core.dispatcher.is_inline() {
+            core.crew.note_inline_handlers();
+        }
         core.crew.join(core.make_stations());
         if core.crew.is_forked() {
             core.enter_child();
@@ -288,11 +291,6 @@ impl<T: Send + 'static> Core<T> {
     /// The number of workers that run handlers; zero where the shards run them, or where the number is unknown.
     pub(crate) fn workers(&self) -> usize {
         self.dispatcher.workers()
-    }
-
-    /// Whether the shards' own threads run handlers.
-    pub(crate) fn is_inline(&self) -> bool {
-        self.dispatcher.is_inline()
     }
 
     pub(crate) fn capacity(&self) -> u32 {

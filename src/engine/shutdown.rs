@@ -64,12 +64,18 @@ impl<T: Send + 'static> Core<T> {
         unfired
     }
 
-    /// Gives up the engine's share in the crew. If it was the last one, the crew's threads end; a caller that may wait
-    /// returns when they have ended.
+    /// Gives up the engine's share in the crew. If it was the last one, the crew's threads end. A caller that may wait
+    /// returns when they have ended, whichever call ended them: the program may unload their code then.
     fn leave_crew(&self, may_wait: bool) {
         let owner =
             if may_wait { Some(ignore_poison(self.owner.lock())) } else { self.owner.try_lock().ok() };
-        drop(owner.and_then(|mut owner| owner.take()));
+        if let Some(mut owner) = owner {
+            // Under the lock, so that a second call finds the crew closed.
+            drop(owner.take());
+        }
+        if may_wait {
+            self.crew.await_end();
+        }
     }
 
     /// Stops the workers and refuses schedulers. The first call gets the right to evict.

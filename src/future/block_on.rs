@@ -4,14 +4,18 @@ use crate::driven::DrivenShards;
 use crate::sync::{Condvar, Mutex, PoisonError, StdArc};
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
+use core::time::Duration;
 use std::task::Wake;
+
+/// The time after which a future that waits without a timer looks whether another thread has armed one.
+const LOOK_AFTER: Duration = Duration::from_millis(1);
 
 impl DrivenShards {
     /// Runs a future to its end on the calling thread, and moves time on, to the next timer, whenever the future waits
     /// and nothing has woken it. The functions of `tourbillon::future`, called inside the future, use these shards.
     ///
-    /// If no timer is pending, the call waits until another thread wakes the future. Time passes also while other
-    /// threads work for the future: they have no part in this clock.
+    /// If no timer is pending, the call waits until another thread wakes the future or arms a timer; it looks for a timer
+    /// once a millisecond. Time passes also while other threads work for the future: they have no part in this clock.
     ///
     /// # Examples
     ///
@@ -39,10 +43,12 @@ impl DrivenShards {
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return output;
             }
+            // A timer whose deadline has passed takes no time.
+            self.turn();
             while !woken.take() {
                 match self.next_step() {
                     Some(moment) => self.advance_to(moment),
-                    None => woken.wait(),
+                    None => woken.wait_for(LOOK_AFTER),
                 }
             }
         }
@@ -61,9 +67,9 @@ impl Woken {
         core::mem::take(&mut *self.is_set.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn wait(&self) {
+    fn wait_for(&self, time: Duration) {
         let is_set = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.changed.wait_while(is_set, |is_set| !*is_set));
+        drop(self.changed.wait_timeout_while(is_set, time, |is_set| !*is_set));
     }
 }
 

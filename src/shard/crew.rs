@@ -57,6 +57,10 @@ pub(crate) struct Crew {
     shards: Box<[Shard]>,
     settings: CrewSettings,
     refusals: SchedulingRefusals,
+    /// The threads that were not awaited yet.
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    /// Whether an engine's handlers run inline: then a handler may hold a leader up.
+    runs_inline: AtomicBool,
     /// Whether this process is the child of a fork, where the crew has no threads.
     forked: AtomicBool,
     forks: OnceLock<Watch>,
@@ -67,7 +71,8 @@ pub(crate) struct Crew {
 struct Firing {
     engine: u64,
     crew: u64,
-    is_inline: bool,
+    /// Whether the crew's workers run the engine's handlers: a leader lets go of its shard for them.
+    is_on_workers: bool,
 }
 
 thread_local! {
@@ -77,8 +82,10 @@ thread_local! {
     static THREAD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-fn any_firing(condition: impl Fn(&Firing) -> bool) -> bool {
-    FIRING.try_with(|firing| firing.borrow().iter().any(condition)).unwrap_or(false)
+/// The outermost handler on this thread's stack for which `condition` holds.
+fn first_firing(condition: impl Fn(&Firing) -> bool) -> Option<Firing> {
+    let first = |firing: &RefCell<Vec<Firing>>| firing.borrow().iter().copied().find(condition);
+    FIRING.try_with(first).ok().flatten()
 }
 
 /// The number of the next engine or crew of this process.
@@ -104,6 +111,8 @@ impl Crew {
             shards,
             settings,
             refusals: SchedulingRefusals::default(),
+            threads: Mutex::new(Vec::new()),
+            runs_inline: AtomicBool::new(false),
             forked: AtomicBool::new(false),
             forks: OnceLock::new(),
         })
@@ -133,6 +142,18 @@ impl Crew {
         !self.settings.is_driven && !self.is_forked()
     }
 
+    /// Whether handlers of an engine run inline, or of one that has ended.
+    pub(crate) fn runs_inline(&self) -> bool {
+        // Ordering: Relaxed. A hint for a person.
+        self.runs_inline.load(Ordering::Relaxed)
+    }
+
+    /// Notes that handlers of an engine run inline.
+    pub(crate) fn note_inline_handlers(&self) {
+        // Ordering: Relaxed. See `runs_inline`.
+        self.runs_inline.store(true, Ordering::Relaxed);
+    }
+
     /// Adds the stations of an engine, one for each shard.
     pub(crate) fn join(&self, stations: Vec<Station>) {
         for (shard, station) in self.shards.iter().zip(stations) {
@@ -144,17 +165,26 @@ impl Crew {
     pub(crate) fn dismiss_if_driven(&self) {
         if self.settings.is_driven {
             // A shard that is being turned dismisses at the end of the turn.
-            for shard in &self.shards {
-                if let Some(mut led) = shard.try_lead() {
-                    shard.admit_and_dismiss(&mut led);
-                }
-            }
+            self.dismiss(Shard::try_lead);
+        }
+    }
+
+    /// Drops the stations of engines that were shut down, at the shards that `lead` leads. They are dropped where the
+    /// calling thread leads no shard: a station's drop may drop a handler, and a thread that turns the shards waits for
+    /// the lock.
+    fn dismiss(&self, lead: impl Fn(&Shard) -> Option<Leading<'_>>) {
+        for shard in &self.shards {
+            let closed = lead(shard).map(|mut led| {
+                shard.admit(&mut led);
+                led.take_closed()
+            });
+            drop(closed);
         }
     }
 
     /// Notes that the calling thread runs handlers of `engine` from now on, until [`end_firing`](Self::end_firing).
-    pub(crate) fn begin_firing(&self, engine: u64, is_inline: bool) {
-        let firing = Firing { engine, crew: self.id, is_inline };
+    pub(crate) fn begin_firing(&self, engine: u64, is_on_workers: bool) {
+        let firing = Firing { engine, crew: self.id, is_on_workers };
         let _ = FIRING.try_with(|all| all.borrow_mut().push(firing));
     }
 
@@ -164,7 +194,7 @@ impl Crew {
 
     /// Whether a handler of `engine` is on the calling thread's stack.
     pub(crate) fn is_firing_here(engine: u64) -> bool {
-        any_firing(|firing| firing.engine == engine)
+        first_firing(|firing| firing.engine == engine).is_some()
     }
 
     fn is_own_thread(&self) -> bool {
@@ -172,14 +202,16 @@ impl Crew {
     }
 
     /// Whether the calling thread may wait for a shard: not if it leads one, nor if no thread leads one. Inside a
-    /// handler that workers run, the thread leads no shard: another thread takes over its shard.
+    /// handler that workers run, the thread leads no shard: another thread takes over its shard. The outermost handler
+    /// decides: further ones begin inside it.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
-        let is_own = |firing: &Firing| firing.crew == self.id;
-        self.has_threads()
-            && (!self.is_own_thread() || (any_firing(is_own) && !any_firing(|f| is_own(f) && f.is_inline)))
+        let has_let_go =
+            || first_firing(|firing| firing.crew == self.id).is_some_and(|first| first.is_on_workers);
+        self.has_threads() && (!self.is_own_thread() || has_let_go())
     }
 
-    /// Whether the calling thread leads a shard of this crew, or may: it runs no handler, or one that runs inline.
+    /// Whether the calling thread leads a shard of this crew, or may: it runs no handler, or one that runs inline or in
+    /// an executor's `execute`.
     pub(crate) fn is_led_here(&self) -> bool {
         self.is_own_thread() && !self.may_wait_for_shards()
     }
@@ -339,6 +371,27 @@ impl Crew {
         }
     }
 
+    /// Waits until the threads have ended, if the crew was closed. Does not wait where a thread of the crew may wait for
+    /// the caller: on one of these threads, and inside a handler.
+    pub(crate) fn await_end(&self) {
+        let is_closed = self.shards.iter().all(|shard| shard.parker.is_closed());
+        let may_wait = self.has_threads()
+            && !self.is_own_thread()
+            && first_firing(|firing| firing.crew == self.id).is_none()
+            && !self.settings.dispatcher.is_worker_here();
+        if is_closed && may_wait {
+            // The lock is held until the threads have ended: a second caller waits, too.
+            for thread in self.lock_threads().drain(..) {
+                // The panic of a user's clock was reported when it was raised.
+                let _panic = thread.join();
+            }
+        }
+    }
+
+    fn lock_threads(&self) -> crate::sync::MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notes that the crew has no threads, in the child of a fork. Uses atomics only, since locks may be held by threads
     /// that do not exist in the child.
     fn enter_child(&self) {
@@ -401,13 +454,12 @@ impl Sleep for Rest<'_> {
 #[derive(Debug)]
 pub(crate) struct Owner {
     crew: StdArc<Crew>,
-    threads: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 impl Owner {
     /// Starts a thread for each shard and each worker, unless the crew is driven.
     pub(crate) fn start(settings: CrewSettings) -> io::Result<StdArc<Self>> {
-        let owner = Self { crew: Crew::new(settings), threads: Mutex::new(Vec::new()) };
+        let owner = Self { crew: Crew::new(settings) };
         if !owner.crew.settings.is_driven {
             owner.start_threads()?;
         }
@@ -430,7 +482,7 @@ impl Owner {
             };
             let crew = StdArc::clone(&self.crew);
             let thread = thread::Builder::new().name(name).spawn(move || crew.serve(me))?;
-            self.lock_threads().push(thread);
+            self.crew.lock_threads().push(thread);
         }
         let crew = StdArc::downgrade(&self.crew);
         self.crew.settings.clock.as_dyn().subscribe(Box::new(move || {
@@ -444,20 +496,6 @@ impl Owner {
     pub(crate) fn crew(&self) -> &StdArc<Crew> {
         &self.crew
     }
-
-    /// Whether the calling thread may wait for the crew's threads to end: not if it is one of them, nor if it runs a
-    /// handler, for which one of them may wait.
-    fn may_join(&self) -> bool {
-        let crew = &self.crew;
-        crew.has_threads()
-            && !crew.is_own_thread()
-            && !any_firing(|firing| firing.crew == crew.id)
-            && !crew.settings.dispatcher.is_worker_here()
-    }
-
-    fn lock_threads(&self) -> crate::sync::MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Owner {
@@ -466,12 +504,10 @@ impl Drop for Owner {
             return;
         }
         self.crew.close();
-        let threads = core::mem::take(&mut *self.lock_threads());
-        if self.may_join() {
-            for thread in threads {
-                // The panic of a user's clock was reported when it was raised.
-                let _panic = thread.join();
-            }
+        if self.crew.settings.is_driven {
+            // All engines have ended, and no thread turns the shards any more: the last stations go.
+            self.crew.dismiss(Shard::lead);
         }
+        self.crew.await_end();
     }
 }

@@ -26,6 +26,11 @@ impl Led {
         }
     }
 
+    /// Takes out the stations of engines that were shut down.
+    pub(super) fn take_closed(&mut self) -> Vec<Station> {
+        self.stations.extract_if(.., |station| station.is_closed()).collect()
+    }
+
     /// A turn of each station.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
         let turns = self.stations.iter_mut().map(|station| station.turn(now, out));
@@ -39,7 +44,6 @@ impl Led {
             station.drain();
             while station.work(now, &mut Outlet::default()) == Next::Turn {}
         }
-        self.drop_closed();
     }
 
     /// The moment at which a timer is due next, or an earlier moment where many timers have to be moved ahead of their

@@ -23,7 +23,7 @@
 //! L3. A newcomer is admitted before the shard sleeps, or the shard is woken for it: the flag `has_newcomers` is looked
 //!     at between the announcement and the sleep, as a lane is (F1 of `parker`).
 //! L4. Each station is dropped: by a leader, or, if a leader panicked and no thread leads the shard any more, by the
-//!     thread that found that.
+//!     thread that found that. At a shard without a thread, the end of its engine, a turn or the end of the set drops it.
 //!
 //! # Races and their legal endings
 //! - The handlers return x the watcher takes over: one of the two threads gets the lock and leads; the other stands by.
@@ -53,6 +53,7 @@ mod tests;
 pub(crate) use crew::{Crew, CrewSettings, Owner, next_id};
 #[cfg(all(test, tourbillon_loom))]
 pub(crate) use held::keep_due;
+pub(crate) use led::Led;
 pub(crate) use station::{Presence, Station, StationShared};
 
 use crate::counters::ShardCounters;
@@ -61,7 +62,6 @@ use crate::roster::Roster;
 use crate::sync::{
     AtomicBool, ModelledMutex, ModelledMutexGuard, Ordering, PoisonError, StdArc, TryLockError,
 };
-use led::Led;
 use pulse::Pulse;
 
 /// A shard, which one thread leads.
@@ -103,6 +103,12 @@ impl Shard {
         self.led.try_lock().ok()
     }
 
+    /// Makes the calling thread the leader, and waits for another thread that leads the shard. For a shard without a
+    /// thread, outside of its handlers.
+    pub(crate) fn lead(&self) -> Option<Leading<'_>> {
+        self.led.lock().ok()
+    }
+
     /// Adds a station, which the leader will find. Drops the station if no thread will lead the shard any more.
     pub(crate) fn join(&self, station: Station) {
         let surplus = match &mut *self.lock_newcomers() {
@@ -126,12 +132,16 @@ impl Shard {
 
     /// Makes the leader's stations those of the engines that are not shut down.
     pub(crate) fn admit_and_dismiss(&self, led: &mut Led) {
+        self.admit(led);
+        led.drop_closed();
+    }
+
+    fn admit(&self, led: &mut Led) {
         if self.has_newcomers() {
             // Ordering: Relaxed. Cleared before the look: a station that joins during the look sets the flag again.
             self.has_newcomers.store(false, Ordering::Relaxed);
             led.stations.extend(self.lock_newcomers().iter_mut().flat_map(|newcomers| newcomers.drain(..)));
         }
-        led.drop_closed();
     }
 
     /// Drops all stations if a leader panicked. No thread can lead the shard any more.

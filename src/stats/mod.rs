@@ -41,10 +41,10 @@ pub struct Stats {
     pub lane_full: u64,
     /// The delay beyond which a shard counts as stalled: see [`Builder::stall_after`](crate::Builder::stall_after).
     pub stall_after: Duration,
-    /// Threads of the engine, shards and workers, that asked for a short slice and did not get it: on Linux before
+    /// Threads of the engine's shards and workers that asked for a short slice and did not get it: on Linux before
     /// 6.12, and on other systems.
     pub slices_refused: u64,
-    /// Threads of the engine that did not get the nice value or the real-time priority that the builder asked for.
+    /// Threads of the engine's shards and workers that did not get the nice value or the real-time priority that the builder asked for.
     pub priorities_refused: u64,
     /// The engine's clock, and how far off the true time it was seen.
     pub clock: ClockReport,
@@ -71,7 +71,11 @@ pub struct OwnedStats {
     pub put_off: u64,
 }
 
-/// The counters of one shard.
+/// The counters of one engine at one shard.
+///
+/// Where engines share the shard, [`wakes`](Self::wakes), [`takeovers`](Self::takeovers), [`stalls`](Self::stalls),
+/// [`worst_stall`](Self::worst_stall), [`behind`](Self::behind) and [`pins_refused`](Self::pins_refused) are the shard's,
+/// for all engines and since the shard was started: a sum over engines counts them several times.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardStats {

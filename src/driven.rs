@@ -75,6 +75,8 @@ impl DrivenShards {
 
     /// Fires the timers that are due now, without moving the time.
     pub fn turn(&mut self) {
+        // Engines that handlers make are on these shards.
+        let _scope = self.shards.enter();
         let now = self.clock.now();
         self.lead_each(|led| led.work(now)).for_each(drop);
     }

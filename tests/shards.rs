@@ -681,3 +681,20 @@ fn a_timer_that_another_thread_arms_moves_the_time_of_a_future_that_waits() {
         }));
     });
 }
+
+#[test]
+fn an_engine_that_a_handler_makes_inside_a_turn_is_on_the_driven_shards() {
+    let mut shards = driven();
+    let made = Arc::new(Mutex::new(None));
+    let engine = shards.shards().engine().build({
+        let place = Arc::clone(&made);
+        move |_: Fired<'_, u64>| *lock(&place) = Some(Engine::new(|_: Fired<'_, u64>| {}).expect("an engine"))
+    });
+    let engine = engine.expect("an engine");
+    engine.handle().schedule(MS, 0).expect("room");
+    shards.advance(2 * MS);
+    let made = lock(&made).take().expect("the handler made an engine");
+    made.handle().schedule(MS, 1).expect("room");
+    shards.advance(2 * MS);
+    assert_eq!(made.handle().stats().fired, 1, "the engine is on other shards");
+}

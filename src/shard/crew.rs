@@ -231,14 +231,6 @@ impl Crew {
         self.settings.roster.enter_current_thread(me);
         self.settings.scheduling.apply_here(&self.refusals);
         affinity::tighten_timer_slack();
-        // A leader unwinds only if the user's clock does.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.lead_and_stand_by(me))) {
-            self.shards.iter().for_each(Shard::bury_if_its_leader_panicked);
-            resume_unwind(panic);
-        }
-    }
-
-    fn lead_and_stand_by(&self, me: usize) {
         let freedom = Freedom::of_current_thread();
         if let Some(leading) = self.shards.get(me).and_then(Shard::try_lead) {
             self.lead(me, me, leading);
@@ -257,8 +249,17 @@ impl Crew {
         workers.drop_jobs();
     }
 
-    /// Leads `shard` until another thread does, or the crew is closed.
-    fn lead<'s>(&'s self, me: usize, index: usize, mut leading: Leading<'s>) {
+    /// Leads shard `index` until another thread does, or the crew is closed.
+    fn lead<'s>(&'s self, me: usize, index: usize, leading: Leading<'s>) {
+        // A leader unwinds only if the user's clock does.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.turn_and_sleep(me, index, leading)));
+        if let Err(panic) = outcome {
+            self.shards[index].bury_if_its_leader_panicked();
+            resume_unwind(panic);
+        }
+    }
+
+    fn turn_and_sleep<'s>(&'s self, me: usize, index: usize, mut leading: Leading<'s>) {
         let shard = &self.shards[index];
         if let Some(core) = shard.core
             && affinity::pin_current_thread(core) == Pin::Refused

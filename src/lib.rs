@@ -32,7 +32,7 @@
 //! ```
 //! [`Engine`] runs this pipeline on threads of its own. [`DrivenEngine`] runs it on a manual clock and one thread.
 //! [`wheel`] is the wheel alone. A [`Timer`] keeps a slot of its own; a program arms and disarms it any number of
-//! times, by a store and a load each.
+//! times, by a store and a load each. [`extend`] is the seam for crates that build a layer on the engine.
 //!
 //! # Guarantees
 //!
@@ -140,6 +140,7 @@ mod producer;
 mod timer;
 
 // Floor 7: modules that are built on the public interface.
+pub mod extend;
 #[cfg(feature = "calendar")]
 pub mod calendar;
 #[cfg(feature = "tasks")]

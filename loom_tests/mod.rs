@@ -8,13 +8,10 @@ use crate::sync::AtomicU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+mod after_run;
 mod barrier;
 mod canary;
-#[cfg(feature = "tasks")]
-mod delay_queue;
 mod handover;
-#[cfg(feature = "tasks")]
-mod idle;
 mod inbox;
 #[cfg(feature = "async")]
 mod last_run;

@@ -327,8 +327,8 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Errors
     ///
-    /// Fails as [`reschedule`](Self::reschedule) does. Fails with [`LaneFull`](RescheduleError::LaneFull) if the lane is
-    /// full; the timer is then unchanged.
+    /// Fails as [`reschedule`](Self::reschedule) does. Fails with [`LaneFull`](RescheduleError::LaneFull) if the lane
+    /// is full; the timer is then unchanged.
     pub fn try_reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
         moved(&self.core, self.core.reschedule(&mut lend(&self.core), id, deadline))
     }

@@ -42,9 +42,9 @@ use crate::tick::{TickLength, Timestamp};
 use crate::ticket::{Posting, TimerId};
 use crate::trace;
 use anchor::Anchors;
-use hooks::Hooks;
 use core::task::Waker;
 use core::time::Duration;
+use hooks::Hooks;
 
 /// The number of stale tickets that may stay in the wheels, however few timers live: 1 MiB of tickets.
 const STALE_SLACK: u64 = 65_536;

@@ -2,7 +2,7 @@
 //! are polled.
 //!
 //! C programs read `include/tourbillon.h`, which is generated from this crate: what is said there of threads and pointers is
-//! the contract of every function here. Rust programs use [`tourbillon`] itself.
+//! the contract of every function here. Rust programs use [`tourbillon`] and [`tourbillon_tasks`] themselves.
 //!
 //! # Contract
 //!

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tourbillon::task::RepeatErrorKind;
 use tourbillon::{ArmError, BuildError, RescheduleError, ScheduleErrorKind};
+use tourbillon_tasks::RepeatErrorKind;
 
 /// How a call ended. The numbers are stable; later versions may add some.
 #[repr(C)]

@@ -87,6 +87,7 @@
 
 // Floor 0: basic types, and the doors to threads, atomics and tracing.
 mod limits;
+mod missed;
 mod sync;
 mod tick;
 mod ticket;
@@ -151,6 +152,7 @@ pub use self::{
     error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind},
     handle::{Engine, Fired, Handle},
     health::{Condition, Health},
+    missed::Missed,
     producer::Producer,
     stats::{Lateness, OwnedStats, Prometheus, ShardStats, Stats},
     timer::{ArmError, Armed, Disarm, Timer, TimerRef},

@@ -61,9 +61,11 @@ pub mod uses;
 #[cfg(feature = "calendar")]
 pub use tourbillon_calendar as calendar;
 
+pub use tourbillon::Missed;
+
 pub use task::{
-    Call, DrivenTasks, First, IfPresent, Key, Missed, Moment, NamedError, NamedErrorKind, NamedTasks,
-    OnPanic, Overlap, Repeat, RepeatError, RepeatErrorKind, Report, Run, Started, Stopped, Task, TaskEngine,
+    Call, DrivenTasks, First, IfPresent, Key, Moment, NamedError, NamedErrorKind, NamedTasks, OnPanic,
+    Overlap, Repeat, RepeatError, RepeatErrorKind, Report, Run, Started, Stopped, Task, TaskEngine,
     TaskTimer, Tasks,
 };
 

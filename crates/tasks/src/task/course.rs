@@ -1,13 +1,13 @@
 //! The course of a repeating task: its instants, and the policy for those that have no run. This is arithmetic only,
 //! without a timer or a lock; the caller passes the present moment in.
 
-use super::repeat::{Missed, Overlap};
+use super::repeat::Overlap;
 use super::run::Report;
 use super::wall::Wall;
 #[cfg(feature = "calendar")]
 use crate::calendar::{Calendar, jiff};
 use core::time::Duration;
-use tourbillon::Timestamp;
+use tourbillon::{Missed, Timestamp};
 
 /// Nanoseconds. For a period or a pause they count from the origin of the engine's clock, for a calendar from 1970.
 pub(super) type Instant = i128;

@@ -17,7 +17,7 @@ pub use error::{RepeatError, RepeatErrorKind};
 pub use job::{Call, Moment};
 pub use key::{IfPresent, Key};
 pub use named::{NamedError, NamedErrorKind, NamedTasks, Started};
-pub use repeat::{First, Missed, OnPanic, Overlap, Repeat};
+pub use repeat::{First, OnPanic, Overlap, Repeat};
 pub use repeating::{Stopped, Task};
 pub use run::{Report, Run};
 pub use tasks::{DrivenTasks, TaskEngine, Tasks};

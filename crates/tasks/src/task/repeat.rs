@@ -9,7 +9,7 @@ use core::hash::{Hash, Hasher};
 use core::time::Duration;
 use std::hash::DefaultHasher;
 use std::time::SystemTime;
-use tourbillon::Timestamp;
+use tourbillon::{Missed, Timestamp};
 
 /// The plan of a repeating task: its instants, the number of its runs, and its policies for late and long runs. Taken
 /// by [`Tasks::repeat`](super::Tasks::repeat).
@@ -52,21 +52,6 @@ pub enum First {
     InStepWith(SystemTime),
 }
 
-/// The policy for instants that came before a run of another instant began, because the engine or its workers were
-/// late.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Missed {
-    /// Each has its run, one after the other, as fast as possible. Instants that come meanwhile join the burst,
-    /// whatever [`Overlap`] says.
-    Burst,
-    /// They have no run, and the next run is a whole period after the late run began. For a calendar: as `Skip`.
-    Delay,
-    /// They have no run; the next run is at the next instant, in step with the earlier ones.
-    #[default]
-    Skip,
-}
-
 /// The policy for instants that come while a run lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -95,7 +80,7 @@ impl Repeat {
             pace,
             first: First::default(),
             times: None,
-            missed: Missed::default(),
+            missed: Missed::Skip,
             overlap: Overlap::default(),
             on_panic: OnPanic::default(),
         }
@@ -142,7 +127,9 @@ impl Repeat {
         self
     }
 
-    /// Sets the policy for missed instants; the default skips them.
+    /// Sets the policy for missed instants, those that came before a run of another instant began, because the engine
+    /// or its workers were late; the default skips them. With [`Missed::Burst`] instants that come meanwhile join the
+    /// burst, whatever [`Overlap`] says. For a calendar, which has no period, [`Missed::Delay`] is [`Missed::Skip`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self

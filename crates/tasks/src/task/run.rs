@@ -55,7 +55,7 @@ pub struct Report {
     pub runs: u64,
     /// Runs that panicked.
     pub panics: u64,
-    /// Instants that came, beside a run's own, before that run began. [`Missed`](super::Missed) decides whether
+    /// Instants that came, beside a run's own, before that run began. [`Missed`](tourbillon::Missed) decides whether
     /// they run.
     pub missed: u64,
     /// Instants that came while a run lasted. [`Overlap`](super::Overlap) decides whether they run.

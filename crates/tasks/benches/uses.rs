@@ -10,7 +10,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tourbillon::{Engine, Timer, TimerId, Timestamp};
 use tourbillon_tasks::keyed::Keyed;
-use tourbillon_tasks::uses::{Connection, DelayQueue, Delayed, ExpiryMap, IdleTimeouts, Lifetime, Limits};
+use tourbillon_tasks::uses::{
+    Acquired, Connection, DelayQueue, Delayed, ExpiryMap, IdleTimeouts, Lifetime, Limits, Rate,
+};
 use tourbillon_tasks::{TaskEngine, TaskTimer};
 
 const LONG: Duration = Duration::from_secs(3_600);
@@ -168,4 +170,12 @@ fn queues(sizes: &Sizes) {
         row("DelayQueue::remove", count, |_| _ = queue.remove(items.borrow_mut().pop().unwrap()).unwrap()),
     ];
     compare("queues", rows, sizes.rounds);
+    let limiter = tasks.handle().rate_limiter(Rate::every(Duration::ZERO));
+    let exhausted = tasks.handle().rate_limiter(Rate::every(LONG));
+    let _the_only_one = exhausted.acquire();
+    let rows = vec![
+        row("RateLimiter::acquire", sizes.calls, |_| assert_eq!(limiter.acquire(), Acquired::Now)),
+        row("RateLimiter::acquire, in vain", sizes.calls, |_| assert_ne!(exhausted.acquire(), Acquired::Now)),
+    ];
+    compare("permits", rows, sizes.rounds);
 }

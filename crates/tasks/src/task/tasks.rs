@@ -191,6 +191,20 @@ impl Tasks {
         self.handle().schedule_at(deadline, job).map_err(|error| error.map(give_back))
     }
 
+    /// As [`at`](Self::at), but never waits: for callers that hold a lock. [`await_room`](Self::await_room) waits once
+    /// the lock is released.
+    ///
+    /// # Errors
+    ///
+    /// See [`Handle::try_schedule_at`]; the error returns the closure.
+    pub fn try_at(
+        &self,
+        deadline: Timestamp,
+        f: impl FnOnce() + Send + 'static,
+    ) -> Result<TimerId, ScheduleError<Call>> {
+        self.try_shoot(deadline, Box::new(Plain(f))).map_err(|error| error.map(give_back))
+    }
+
     /// Cancels a one-shot; its closure is dropped.
     ///
     /// # Cancellation
@@ -306,7 +320,7 @@ impl Tasks {
     }
 
     /// The moment that decides whether a deadline has come.
-    pub(super) fn true_now(&self) -> Timestamp {
+    pub(crate) fn true_now(&self) -> Timestamp {
         self.shared.base.true_now()
     }
 
@@ -378,8 +392,8 @@ impl Tasks {
         self.handle().try_reschedule_at(id, deadline)
     }
 
-    /// Waits a little, and longer in later `rounds`, for room in the lane that [`try_at_told`](Self::try_at_told) found
-    /// full. Returns false at once where the caller would wait for itself.
+    /// Waits a little, and longer in later `rounds`, for room in the lane that [`try_at`](Self::try_at) found full.
+    /// Returns false at once where the caller would wait for itself.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         self.shared.base.await_room(rounds)
     }

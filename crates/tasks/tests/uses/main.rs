@@ -1,4 +1,4 @@
-//! Idle timeouts, maps whose entries expire, delay queues: on a clock that moves when it is told to,
+//! Idle timeouts, maps whose entries expire, delay queues, rate limiters: on a clock that moves when it is told to,
 //! and, where names say so, in races of real threads, which account for each entry.
 
 #[path = "../../../../tests/support/mod.rs"]
@@ -14,6 +14,8 @@ mod map_on_time;
 mod map_races;
 mod polling;
 mod queue_races;
+mod rate_limiter;
+mod rate_races;
 
 use std::time::Duration;
 use tourbillon::{Builder, Stats};

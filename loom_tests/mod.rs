@@ -16,13 +16,10 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+mod after_run;
 mod barrier;
 mod canary;
-#[cfg(feature = "tasks")]
-mod delay_queue;
 mod handover;
-#[cfg(feature = "tasks")]
-mod idle;
 mod inbox;
 #[cfg(feature = "async")]
 mod last_run;

@@ -320,6 +320,16 @@ impl<T: Send + 'static> Handle<T> {
         move_when_there_is_room(&self.core, || self.core.reschedule(&mut lend(&self.core), id, deadline))
     }
 
+    /// Like [`reschedule_at`](Self::reschedule_at), but never waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`reschedule`](Self::reschedule) does. Fails with [`LaneFull`](RescheduleError::LaneFull) if the lane
+    /// is full; the timer is then unchanged.
+    pub fn try_reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
+        moved(&self.core, self.core.reschedule(&mut lend(&self.core), id, deadline))
+    }
+
     /// The deadline of a pending timer; `None` if the timer is not pending.
     #[must_use]
     pub fn deadline(&self, id: TimerId) -> Option<Timestamp> {
@@ -540,18 +550,25 @@ pub(crate) fn move_when_there_is_room<T: Send + 'static>(
 ) -> Result<TimerId, RescheduleError<T>> {
     let mut rounds = 0;
     loop {
-        match attempt() {
-            Moved::To(id) => return Ok(id),
-            Moved::Running => return Err(RescheduleError::Running),
-            Moved::Gone => return Err(RescheduleError::Gone),
-            Moved::CutOff(payload) if core.is_forked() => return Err(RescheduleError::Forked(payload)),
-            Moved::CutOff(payload) => return Err(RescheduleError::ShutDown(payload)),
-            // A shutdown is under way, and returns the timer.
-            Moved::Not(Refusal::ShutDown) => return Err(RescheduleError::Gone),
-            Moved::Not(_) if !core.may_wait_for_shards() => return Err(RescheduleError::LaneFull),
-            Moved::Not(_) => {}
+        match moved(core, attempt()) {
+            Err(RescheduleError::LaneFull) if core.may_wait_for_shards() => {}
+            outcome => return outcome,
         }
         back_off(core, rounds);
         rounds += 1;
+    }
+}
+
+/// The outcome of one attempt to move a timer, as its caller gets it.
+fn moved<T: Send + 'static>(core: &Core<T>, outcome: Moved<T>) -> Result<TimerId, RescheduleError<T>> {
+    match outcome {
+        Moved::To(id) => Ok(id),
+        Moved::Running => Err(RescheduleError::Running),
+        Moved::Gone => Err(RescheduleError::Gone),
+        Moved::CutOff(payload) if core.is_forked() => Err(RescheduleError::Forked(payload)),
+        Moved::CutOff(payload) => Err(RescheduleError::ShutDown(payload)),
+        // A shutdown is under way, and returns the timer.
+        Moved::Not(Refusal::ShutDown) => Err(RescheduleError::Gone),
+        Moved::Not(_) => Err(RescheduleError::LaneFull),
     }
 }

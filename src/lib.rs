@@ -33,7 +33,7 @@
 //! [`Engine`]s, of any payloads, run this pipeline on the threads of a set of [`Shards`], which they share. Each engine has
 //! lanes and wheels of its own. [`DrivenShards`] run it on a manual clock and the caller's thread.
 //! [`wheel`] is the wheel alone. A [`Timer`] keeps a slot of its own; a program arms and disarms it any number of
-//! times, by a store and a load each.
+//! times, by a store and a load each. [`extend`] is the seam for crates that build a layer on the engine.
 //!
 //! # Guarantees
 //!
@@ -72,13 +72,10 @@
 //! # Features
 //!
 //! No feature is on by default. The engine needs the standard library; the crate [`tourbillon-wheel`](tourbillon_wheel)
-//! is the wheel alone, on `core` and `alloc`.
+//! is the wheel alone, on `core` and `alloc`. The crate `tourbillon-tasks` has closures, repeating tasks, timers by
+//! key, idle timeouts, expiring maps and delay queues, all on one engine.
 //!
 //! - `async`: `sleep`, `timeout` and `interval` for any executor, in the module `future`.
-//! - `tasks`: closures, repeating tasks and timers by key on one engine, in the modules `task` and `keyed`; idle
-//!   timeouts, a map whose entries expire and a delay queue, in the module `uses`.
-//! - `calendar`: cron expressions and days of the month, in the module `calendar`; tasks can repeat by them. The crate
-//!   `tourbillon-calendar` offers the same without the engine.
 //! - `rayon`: `Builder::rayon_pool` runs handlers on the caller's rayon pool.
 //! - `metrics`: `Stats::record` publishes [`Stats`] to the `metrics` facade. [`Stats::prometheus`] needs no feature.
 //! - `tracing`: events with the target `tourbillon` when an engine starts and stops, when a shard stalls and when it
@@ -91,6 +88,7 @@
 
 // Floor 0: basic types, and the doors to threads, atomics and tracing.
 mod limits;
+mod missed;
 mod sync;
 mod tick;
 mod ticket;
@@ -143,16 +141,7 @@ mod shards;
 mod timer;
 
 // Floor 7: modules that are built on the public interface.
-#[cfg(feature = "calendar")]
-pub mod calendar;
-#[cfg(feature = "tasks")]
-pub mod keyed;
-#[cfg(feature = "tasks")]
-mod map;
-#[cfg(feature = "tasks")]
-pub mod task;
-#[cfg(feature = "tasks")]
-pub mod uses;
+pub mod extend;
 
 pub use tick::{Tick, Timestamp};
 pub use ticket::TimerId;
@@ -166,6 +155,7 @@ pub use self::{
     error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind},
     handle::{Engine, Fired, Handle},
     health::{Condition, Health},
+    missed::Missed,
     producer::Producer,
     shards::{Entered, Shards},
     stats::{Lateness, OwnedStats, Prometheus, ShardStats, Stats},
@@ -174,11 +164,6 @@ pub use self::{
 
 #[cfg(target_os = "linux")]
 pub use clock::BootClock;
-
-/// The README's examples, as tests.
-#[cfg(all(doctest, feature = "async", feature = "tasks", feature = "calendar"))]
-#[doc = include_str!("../README.md")]
-struct Readme;
 
 #[cfg(all(test, tourbillon_loom))]
 #[path = "../loom_tests/mod.rs"]

@@ -64,7 +64,5 @@ mod imp {
 pub(crate) use imp::*;
 /// An `Arc` that models do not track: for objects that users and executors share.
 pub(crate) use std::sync::Arc as StdArc;
-/// Locks for the rare paths only: start, stop, waiting for a handler. Also the locks of the maps. No model enters them.
+/// Locks for the rare paths only: start, stop, waiting for a handler. No model enters them.
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
-#[cfg(feature = "tasks")]
-pub(crate) use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -146,10 +146,22 @@ impl<T: Send + 'static> Timer<T> {
     /// compare-and-swap and a posting.
     #[inline]
     pub fn arm_at(&self, deadline: Timestamp) -> Result<Armed, ArmError> {
-        if engine::put_off(self.anchor.slots(), self.slot.index(), deadline) {
+        if self.put_off(deadline) {
             return Ok(Armed::Pending);
         }
         self.by_ref().arm_slowly(deadline)
+    }
+
+    /// Arms the timer if the ticket that is out suffices for the deadline. Otherwise the caller is to call
+    /// [`list`](Self::list).
+    #[inline(always)]
+    pub(crate) fn put_off(&self, deadline: Timestamp) -> bool {
+        engine::put_off(self.anchor.slots(), self.slot.index(), deadline)
+    }
+
+    /// The rest of an arming that never waits: see [`Core::list`].
+    pub(crate) fn list(&self, deadline: Timestamp, insist: bool) -> Rearmed {
+        self.core().list(self.slot.index(), deadline, insist)
     }
 
     /// Whether the engine is shut down and will not fire the timer any more.

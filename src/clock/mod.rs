@@ -20,8 +20,6 @@ pub use monotonic::MonotonicClock;
 #[cfg(target_os = "linux")]
 pub use system::BootClock;
 pub use system::SystemClock;
-#[cfg(feature = "tasks")]
-pub(crate) use system::system_time;
 #[cfg(all(test, tourbillon_loom))]
 pub(crate) use upper::{AHEAD_NANOS, Source, UpperClock};
 

@@ -40,7 +40,7 @@ pub(super) fn true_now() -> Timestamp {
 }
 
 /// The time of day by the system's clock, which may be set.
-pub(crate) fn system_time() -> SystemTime {
+fn system_time() -> SystemTime {
     SystemTime::now()
 }
 

@@ -13,6 +13,7 @@
 
 mod anchor;
 mod fire;
+mod hooks;
 mod local;
 mod owned;
 mod shutdown;
@@ -39,24 +40,30 @@ use crate::trace;
 use anchor::Anchors;
 use core::task::Waker;
 use core::time::Duration;
+use hooks::Hooks;
 
 /// The number of stale tickets that may stay in the wheels, however few timers live: 1 MiB of tickets.
 const STALE_SLACK: u64 = 65_536;
 /// A thread checks whether a sweep is due after this many cancels of its own.
 const CANCELS_PER_CHECK: u64 = 4_096;
 
-/// A timer that a worker fires.
+/// A timer that fires, as the handler of a layer gets it.
 #[derive(Debug)]
-pub(crate) struct Due<'a, T> {
-    pub(crate) id: TimerId,
-    pub(crate) deadline: Timestamp,
-    pub(crate) lateness: Duration,
-    pub(crate) payload: Payload<'a, T>,
+#[non_exhaustive]
+pub struct Due<'a, T> {
+    /// The timer's id. The id of a one-shot is stale once the handler has returned.
+    pub id: TimerId,
+    /// The moment for which the timer was armed.
+    pub deadline: Timestamp,
+    /// How long after the deadline the handler began.
+    pub lateness: Duration,
+    /// The payload that was scheduled with the timer.
+    pub payload: Payload<'a, T>,
 }
 
-/// The payload as a handler gets it.
+/// The payload of a timer that fires.
 #[derive(Debug)]
-pub(crate) enum Payload<'a, T> {
+pub enum Payload<'a, T> {
     /// The payload itself: the timer has ended.
     Taken(T),
     /// A reference to the payload, which stays with its owned timer.
@@ -162,6 +169,8 @@ pub(crate) struct Core<T> {
     /// The function that takes the waker of a waiting task out of the payload of an owned timer, if payloads have
     /// wakers.
     waker_of: OnceLock<fn(&T) -> Option<Waker>>,
+    /// The functions to call at the end.
+    hooks: Hooks,
     /// The anchors by which the owned timers of each thread hold the core.
     anchors: StdArc<Anchors>,
     /// Whether this process is the child of a fork, where no thread serves the engine.
@@ -231,6 +240,7 @@ impl<T: Send + 'static> Core<T> {
             returned: Counter::new(),
             clone_payload: OnceLock::new(),
             waker_of: OnceLock::new(),
+            hooks: Hooks::new(),
             anchors: Anchors::new(),
             forked: AtomicBool::new(false),
             forks: OnceLock::new(),
@@ -254,7 +264,6 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// The present moment that decides whether a deadline has come.
-    #[cfg(feature = "tasks")]
     pub(crate) fn true_now(&self) -> Timestamp {
         self.clock.true_now()
     }

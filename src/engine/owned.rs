@@ -114,17 +114,6 @@ impl<T: Send + 'static> Core<T> {
         Ok((self.anchor(&mut local), OwnedSlot(index)))
     }
 
-    /// Arms a timer; a timer that is armed gets another deadline.
-    #[cfg(feature = "tasks")]
-    #[inline(always)]
-    pub(crate) fn rearm(&self, index: u32, deadline: Timestamp) -> Rearmed {
-        if put_off(self.slots(), index, deadline) {
-            Rearmed::Pending
-        } else {
-            self.list(index, deadline, false)
-        }
-    }
-
     /// The rest of an arming for which the ticket that is out does not suffice. With `insist` the ticket is posted
     /// beyond the lane's capacity if need be.
     #[cold]

@@ -6,6 +6,7 @@
 //! 3. The first shutdown evicts every slot that is still armed, and returns the payloads. Owned timers are shut: they
 //!    stay with their handles, and are armed no more. Tasks that wait for owned timers are woken, and find the timers
 //!    shut. A later shutdown waits for the eviction, and evicts nothing (`sessions`, E1).
+//! 4. The first shutdown runs the hooks of layers.
 //!
 //! A scheduler that races with the shutdown either sees its parker closed and takes its timer back, or has armed the
 //! timer before the eviction looks at it (`parker`, F2). If both see the timer, one CAS decides. A scheduler that loses
@@ -114,6 +115,7 @@ impl<T: Send + 'static> Core<T> {
             let totals = self.totals();
             trace::stopped(self.id, totals.fired, totals.cancelled, totals.returned);
         }
+        self.run_hooks();
         unfired
     }
 

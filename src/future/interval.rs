@@ -1,6 +1,7 @@
 //! Ticks at a fixed period.
 
 use super::sleep::{ShutDown, Sleep, unless_shut_down};
+use crate::missed::Missed;
 use crate::tick::Timestamp;
 use core::fmt;
 use core::future::poll_fn;
@@ -11,41 +12,18 @@ use core::time::Duration;
 /// engine's tick is the limit.
 const IN_TIME: Duration = Duration::from_millis(5);
 
-/// What an [`Interval`] does about missed ticks. A tick is missed if it is taken more than 5 ms late. The limit is a
-/// tick of the engine if that is longer, or a period if that is shorter.
-///
-/// With a period of 50, and a tick at 100 that is taken at 230:
-///
-/// | behaviour | ticks after it |
-/// |-----------|----------------|
-/// | [`Burst`](Self::Burst) | 150 and 200 at once, 250, 300 |
-/// | [`Delay`](Self::Delay) | 280, 330, 380 |
-/// | [`Skip`](Self::Skip)   | 250, 300, 350 |
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MissedTickBehavior {
-    /// The interval makes up for all missed ticks, without a pause.
-    #[default]
-    Burst,
-    /// The next tick comes a period after the late tick was taken.
-    Delay,
-    /// The next tick comes at the next multiple of the period that is still ahead.
-    Skip,
-}
-
-impl MissedTickBehavior {
-    /// The tick after a tick for `due` that is taken at `now`.
-    fn next(self, due: Timestamp, now: Timestamp, period: Duration, tick: Duration) -> Timestamp {
-        if now - due <= IN_TIME.max(tick).min(period) {
-            return due + period;
-        }
-        match self {
-            Self::Burst => due + period,
-            Self::Delay => now + period,
-            Self::Skip => {
-                let into = (now - due).as_nanos() % period.as_nanos();
-                // `into` is less than the period, which is a `Duration`.
-                now + (period - Duration::from_nanos(u64::try_from(into).unwrap_or(u64::MAX)))
-            }
+/// The tick after a tick for `due` that is taken at `now`.
+fn next(missed: Missed, due: Timestamp, now: Timestamp, period: Duration, tick: Duration) -> Timestamp {
+    if now - due <= IN_TIME.max(tick).min(period) {
+        return due + period;
+    }
+    match missed {
+        Missed::Burst => due + period,
+        Missed::Delay => now + period,
+        Missed::Skip => {
+            let into = (now - due).as_nanos() % period.as_nanos();
+            // `into` is less than the period, which is a `Duration`.
+            now + (period - Duration::from_nanos(u64::try_from(into).unwrap_or(u64::MAX)))
         }
     }
 }
@@ -65,7 +43,11 @@ impl std::error::Error for ZeroPeriod {}
 /// Ticks at its start, and every period from then on.
 ///
 /// An interval does not drift: a tick that is taken late does not move the following ticks, except with
-/// [`MissedTickBehavior::Delay`].
+/// [`Missed::Delay`].
+///
+/// A tick is missed if it is taken more than 5 ms late. The limit is a tick of the engine if that is longer, or a period
+/// if that is shorter. Missed ticks are made up for ([`Missed::Burst`]) unless [`set_missed`](Self::set_missed) sets
+/// another policy.
 ///
 /// # Examples
 ///
@@ -88,7 +70,7 @@ impl std::error::Error for ZeroPeriod {}
 pub struct Interval {
     sleep: Sleep,
     period: Duration,
-    behavior: MissedTickBehavior,
+    missed: Missed,
 }
 
 impl Interval {
@@ -96,7 +78,7 @@ impl Interval {
         if period.is_zero() {
             return Err(ZeroPeriod(()));
         }
-        Ok(Self { sleep, period, behavior: MissedTickBehavior::default() })
+        Ok(Self { sleep, period, missed: Missed::Burst })
     }
 
     /// Completes at the next tick, and returns the moment for which that tick was due.
@@ -136,7 +118,7 @@ impl Interval {
             return Poll::Ready(Err(shut_down));
         }
         let due = self.sleep.deadline();
-        self.sleep.put(self.behavior.next(due, self.sleep.now(), self.period, self.sleep.tick()));
+        self.sleep.put(next(self.missed, due, self.sleep.now(), self.period, self.sleep.tick()));
         Poll::Ready(Ok(due))
     }
 
@@ -160,15 +142,15 @@ impl Interval {
         self.sleep.reset(deadline);
     }
 
-    /// What the interval does about missed ticks.
+    /// The policy for missed ticks.
     #[must_use]
-    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
-        self.behavior
+    pub fn missed(&self) -> Missed {
+        self.missed
     }
 
-    /// Sets what the interval does about missed ticks.
-    pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
-        self.behavior = behavior;
+    /// Sets the policy for missed ticks; the default is [`Missed::Burst`].
+    pub fn set_missed(&mut self, missed: Missed) {
+        self.missed = missed;
     }
 
     /// The time from one tick to the next.

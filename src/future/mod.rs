@@ -61,7 +61,7 @@ mod interval;
 mod sleep;
 mod timeout;
 
-pub use interval::{Interval, MissedTickBehavior, ZeroPeriod};
+pub use interval::{Interval, ZeroPeriod};
 pub use sleep::{ShutDown, Sleep};
 pub use timeout::{Elapsed, ReusableTimeout, Timeout, Within};
 

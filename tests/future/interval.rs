@@ -6,12 +6,11 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
-use tourbillon::future::{Interval, MissedTickBehavior, Wakeup, ZeroPeriod};
-use tourbillon::{Builder, DrivenEngine, Timestamp};
+use tourbillon::future::{Interval, Wakeup, ZeroPeriod};
+use tourbillon::{Builder, DrivenEngine, Missed, Timestamp};
 
 const NANO: Duration = Duration::from_nanos(1);
-const ALL: [MissedTickBehavior; 3] =
-    [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip];
+const ALL: [Missed; 3] = [Missed::Burst, Missed::Delay, Missed::Skip];
 
 impl Task<Interval> {
     fn tick(&mut self) -> Poll<Timestamp> {
@@ -50,11 +49,11 @@ struct Forty {
 }
 
 impl Forty {
-    fn new(behavior: MissedTickBehavior) -> Self {
+    fn new(behavior: Missed) -> Self {
         let mut engine = driven();
         engine.advance(3 * MS);
         let mut task = every(&engine, 40 * MS);
-        task.future.set_missed_tick_behavior(behavior);
+        task.future.set_missed(behavior);
         Self { engine, task }
     }
 
@@ -98,7 +97,7 @@ fn the_first_tick_is_at_the_start() {
 /// Row P15, here and in the next two: what comes after a stall.
 #[test]
 fn burst_makes_up_for_missed_ticks_at_once() {
-    let mut forty = Forty::new(MissedTickBehavior::Burst);
+    let mut forty = Forty::new(Missed::Burst);
     assert_eq!(forty.after(0), [0]);
     assert_eq!(forty.after(15), []);
     assert_eq!(forty.after(25), [40]);
@@ -111,7 +110,7 @@ fn burst_makes_up_for_missed_ticks_at_once() {
 
 #[test]
 fn delay_begins_anew_when_a_late_tick_was_taken() {
-    let mut forty = Forty::new(MissedTickBehavior::Delay);
+    let mut forty = Forty::new(Missed::Delay);
     assert_eq!(forty.after(0), [0]);
     assert_eq!(forty.after(40), [40]);
     assert_eq!(forty.after(95), [80]);
@@ -125,7 +124,7 @@ fn delay_begins_anew_when_a_late_tick_was_taken() {
 
 #[test]
 fn skip_leaves_missed_ticks_out_and_keeps_step() {
-    let mut forty = Forty::new(MissedTickBehavior::Skip);
+    let mut forty = Forty::new(Missed::Skip);
     assert_eq!(forty.after(0), [0]);
     assert_eq!(forty.after(40), [40]);
     assert_eq!(forty.after(95), [80]);
@@ -141,7 +140,7 @@ fn skip_leaves_missed_ticks_out_and_keeps_step() {
 
 #[test]
 fn a_reset_ticks_next_after_a_period() {
-    let mut forty = Forty::new(MissedTickBehavior::Burst);
+    let mut forty = Forty::new(Missed::Burst);
     assert_eq!(forty.after(0), [0]);
     assert_eq!(forty.after(40), [40]);
     assert_eq!(forty.after(15), []);
@@ -153,7 +152,7 @@ fn a_reset_ticks_next_after_a_period() {
 
 #[test]
 fn a_reset_for_at_once_ticks_with_the_next_poll() {
-    let mut forty = Forty::new(MissedTickBehavior::Burst);
+    let mut forty = Forty::new(Missed::Burst);
     assert_eq!(forty.after(40), [0, 40]);
     forty.task.future.reset_immediately();
     assert_eq!(forty.task.ticks(), [Timestamp::ZERO + 43 * MS]);
@@ -168,7 +167,7 @@ fn a_reset_for_at_once_ticks_with_the_next_poll() {
 #[test]
 fn a_reset_after_a_delay_ticks_after_that() {
     for (delay, first) in [(0, 55), (7, 62), (40, 95), (300, 355)] {
-        let mut forty = Forty::new(MissedTickBehavior::Burst);
+        let mut forty = Forty::new(Missed::Burst);
         assert_eq!(forty.after(40), [0, 40]);
         assert_eq!(forty.after(15), []);
         forty.task.future.reset_after(delay * MS);
@@ -191,11 +190,11 @@ fn a_reset_after_a_delay_ticks_after_that() {
 fn a_reset_to_a_moment_ticks_then_and_every_period_from_then_on() {
     // Sooner, later than a period, and in the past, which counts as missed.
     for (behavior, at, expected) in [
-        (MissedTickBehavior::Skip, 60, vec![60, 100, 140]),
-        (MissedTickBehavior::Skip, 1_000, vec![1_000, 1_040, 1_080]),
-        (MissedTickBehavior::Burst, 7, vec![7, 47, 87]),
-        (MissedTickBehavior::Skip, 7, vec![7, 87, 127]),
-        (MissedTickBehavior::Delay, 7, vec![7, 95, 135]),
+        (Missed::Skip, 60, vec![60, 100, 140]),
+        (Missed::Skip, 1_000, vec![1_000, 1_040, 1_080]),
+        (Missed::Burst, 7, vec![7, 47, 87]),
+        (Missed::Skip, 7, vec![7, 87, 127]),
+        (Missed::Delay, 7, vec![7, 95, 135]),
     ] {
         let mut forty = Forty::new(behavior);
         assert_eq!(forty.after(0), [0]);
@@ -209,7 +208,7 @@ fn a_reset_to_a_moment_ticks_then_and_every_period_from_then_on() {
         }
         ticks.truncate(3);
         // Taken 1 ms after the reset, where it was to the past.
-        let late = u128::from(behavior == MissedTickBehavior::Delay);
+        let late = u128::from(behavior == Missed::Delay);
         let expected: Vec<u128> =
             expected.into_iter().enumerate().map(|(n, tick)| tick + if n > 0 { late } else { 0 }).collect();
         assert_eq!(ticks, expected, "{behavior:?} {at}");
@@ -250,7 +249,7 @@ fn the_longest_period_ticks_once() {
         let mut engine = driven();
         engine.advance(SECOND);
         let mut task = every(&engine, Duration::MAX);
-        task.future.set_missed_tick_behavior(behavior);
+        task.future.set_missed(behavior);
         assert_eq!(task.future.period(), Duration::MAX);
         assert_eq!(task.ticks(), [Timestamp::ZERO + SECOND]);
         engine.advance(500 * YEAR);
@@ -269,7 +268,7 @@ fn a_period_of_a_century_is_kept() {
     for behavior in ALL {
         let mut engine = driven();
         let mut task = every(&engine, 100 * YEAR);
-        task.future.set_missed_tick_behavior(behavior);
+        task.future.set_missed(behavior);
         for n in 0..5 {
             assert_eq!(task.next(&mut engine), Timestamp::ZERO + n * 100 * YEAR);
             assert_eq!(engine.handle().now(), Timestamp::ZERO + n * 100 * YEAR);
@@ -291,12 +290,12 @@ fn ten_thousand_ticks_do_not_drift() {
     }
 }
 
-fn no_drift(period: Duration, phase: Duration, behavior: MissedTickBehavior) {
+fn no_drift(period: Duration, phase: Duration, behavior: Missed) {
     let mut engine = driven();
     engine.advance(phase);
     let start = engine.handle().now();
     let mut task = every(&engine, period);
-    task.future.set_missed_tick_behavior(behavior);
+    task.future.set_missed(behavior);
     let mut due = start;
     for tick in 0..10_000 {
         assert_eq!(task.next(&mut engine), due, "tick {tick} of {period:?} from {phase:?}, {behavior:?}");
@@ -312,7 +311,7 @@ fn delay_does_not_drift_by_what_is_not_a_stall() {
     for behavior in ALL {
         let mut engine = driven();
         let mut task = every(&engine, 50 * MS);
-        task.future.set_missed_tick_behavior(behavior);
+        task.future.set_missed(behavior);
         for n in 0..10_000 {
             let due = Timestamp::ZERO + n * 50 * MS;
             if task.tick().is_pending() {
@@ -329,7 +328,7 @@ fn delay_does_not_drift_by_what_is_not_a_stall() {
 fn delay_does_not_drift_by_what_the_engine_rounds_up() {
     let mut engine = driven_with(Builder::new().tick(10 * MS));
     let mut task = every(&engine, 51 * MS);
-    task.future.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    task.future.set_missed(Missed::Delay);
     for n in 0..100 {
         assert_eq!(task.next(&mut engine), Timestamp::ZERO + n * 51 * MS);
     }
@@ -347,7 +346,7 @@ fn ticks_that_are_shorter_than_the_engines_come_in_bunches() {
         assert_eq!((task.ticks().len(), task.take_wakes()), (10, 0));
     }
     // Skipping, there is one tick for each wake.
-    task.future.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    task.future.set_missed(Missed::Skip);
     task.run_until_woken(&mut engine);
     assert_eq!(task.ticks().len(), 1);
     task.run_until_woken(&mut engine);
@@ -363,18 +362,18 @@ fn a_nanosecond_is_a_period() {
     // Nobody is woken within an engine's tick, however many of its own have come.
     assert_eq!(task.take_wakes(), 0);
     task.run_until_woken(&mut engine);
-    task.future.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    task.future.set_missed(Missed::Skip);
     assert_eq!(task.ticks(), [Timestamp::ZERO + NANO]);
 }
 
 // --- Stalls ---
 
-/// What the table in `MissedTickBehavior` says, counted up one by one.
-fn next_by_the_book(behavior: MissedTickBehavior, due: u64, now: u64, period: u64) -> u64 {
+/// What the table in `Missed` says, counted up one by one.
+fn next_by_the_book(behavior: Missed, due: u64, now: u64, period: u64) -> u64 {
     let is_missed = now - due > period.min(5_000_000);
     match behavior {
-        MissedTickBehavior::Delay if is_missed => now + period,
-        MissedTickBehavior::Skip if is_missed => {
+        Missed::Delay if is_missed => now + period,
+        Missed::Skip if is_missed => {
             let mut next = due;
             while next <= now {
                 next += period;
@@ -398,8 +397,8 @@ fn stalls_of_all_lengths_end_by_the_book() {
         engine.advance(rng.nanos_below(3 * MS));
         let mut due = engine.handle().now();
         let mut task = every(&engine, Duration::from_nanos(period));
-        task.future.set_missed_tick_behavior(behavior);
-        assert_eq!(task.future.missed_tick_behavior(), behavior);
+        task.future.set_missed(behavior);
+        assert_eq!(task.future.missed(), behavior);
         // Whether the shard knows of the tick: it may take until its own next tick. Ticks that have come before are there.
         let mut is_armed = false;
         for _ in 0..200 {
@@ -427,13 +426,19 @@ fn stalls_of_all_lengths_end_by_the_book() {
 
 #[test]
 fn what_is_done_about_missed_ticks_may_be_changed_at_any_time() {
-    let mut forty = Forty::new(MissedTickBehavior::default());
-    assert_eq!(forty.task.future.missed_tick_behavior(), MissedTickBehavior::Burst);
+    let mut forty = Forty::new(Missed::Burst);
+    assert_eq!(forty.task.future.missed(), Missed::Burst);
     assert_eq!(forty.after(100), [0, 40, 80]);
     forty.engine.advance(200 * MS);
-    forty.task.future.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    forty.task.future.set_missed(Missed::Skip);
     assert_eq!(forty.after(0), [120]);
     assert_eq!(forty.after(20), [320]);
+}
+
+#[test]
+fn an_interval_makes_up_for_missed_ticks_by_default() {
+    let engine = driven();
+    assert_eq!(engine.handle().interval(MS).unwrap().missed(), Missed::Burst);
 }
 
 // --- Cancellation ---

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
-use tourbillon::future::{self, MissedTickBehavior, Sleep, Wakeup};
-use tourbillon::{Builder, Engine, Timestamp};
+use tourbillon::future::{self, Sleep, Wakeup};
+use tourbillon::{Builder, Engine, Missed, Timestamp};
 
 /// What no wait of some ms takes, on however slow a machine.
 const LONG: Duration = Duration::from_secs(10);
@@ -158,11 +158,11 @@ fn a_thousand_sleeps_over_several_threads_end_in_time() {
 fn an_interval_is_never_early_and_keeps_step() {
     within_patience(|| {
         block_on(async {
-            for behavior in [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip] {
+            for behavior in [Missed::Burst, Missed::Delay, Missed::Skip] {
                 let begin = Instant::now();
                 let start = future::now();
                 let mut interval = future::interval_at(start, 5 * MS).unwrap();
-                interval.set_missed_tick_behavior(behavior);
+                interval.set_missed(behavior);
                 let mut before = None;
                 for n in 0..10 {
                     let tick = interval.tick().await;
@@ -170,7 +170,7 @@ fn an_interval_is_never_early_and_keeps_step() {
                     assert!(
                         tick >= start + n * 5 * MS && before.is_none_or(|before| tick >= before + 5 * MS)
                     );
-                    if behavior == MissedTickBehavior::Burst {
+                    if behavior == Missed::Burst {
                         assert_eq!(tick, start + n * 5 * MS);
                     }
                     before = Some(tick);

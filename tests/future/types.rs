@@ -7,10 +7,9 @@ use std::future::Ready;
 use std::marker::{PhantomData, PhantomPinned};
 use std::rc::Rc;
 use tourbillon::future::{
-    Elapsed, Interval, MissedTickBehavior, ReusableTimeout, ShutDown, Sleep, Timeout, Wakeup, Within,
-    ZeroPeriod,
+    Elapsed, Interval, ReusableTimeout, ShutDown, Sleep, Timeout, Wakeup, Within, ZeroPeriod,
 };
-use tourbillon::{DrivenEngine, Engine, Handle};
+use tourbillon::{DrivenEngine, Engine, Handle, Missed};
 
 /// Asks whether a type has a trait, which a generic function cannot.
 struct Is<T>(PhantomData<T>);
@@ -67,8 +66,8 @@ fn errors_are_errors_and_values() {
     error::<Elapsed>();
     error::<ShutDown>();
     error::<ZeroPeriod>();
-    fn value<T: Copy + Eq + Default + Debug + Send + Sync + 'static>() {}
-    value::<MissedTickBehavior>();
+    fn value<T: Copy + Eq + Debug + Send + Sync + 'static>() {}
+    value::<Missed>();
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The architecture, enforced on the text of `src/`: its doors, its floors, and where unsafe code may be; and on that of the
-//! crates that stand alone. `circles` checks the uses among files, `words` the phrases of the prose. The style of code is not
+//! crates that stand alone, and of the layer. `circles` checks the uses among files, `words` the phrases of the prose. The style of code is not
 //! looked at.
 
 mod circles;
@@ -11,26 +11,25 @@ use std::fs;
 use std::path::Path;
 use tokens::{Token, is_within, paths, tokens};
 
-/// Where the outside world comes in: paths that no other file may name.
-const DOORS: [(&str, &[&str]); 4] = [
-    (
-        "sync.rs",
-        &[
-            "std::sync",
-            "core::sync",
-            "std::thread",
-            "std::cell::UnsafeCell",
-            "core::cell::UnsafeCell",
-            "loom",
-        ],
-    ),
-    (
-        "clock/system.rs",
-        &["std::time::Instant::now", "std::time::SystemTime::now", "Instant::now", "SystemTime::now"],
-    ),
+/// A door: a file where the outside world comes in, and the paths that no other file may name.
+type Door = (&'static str, &'static [&'static str]);
+
+const ATOMICS_AND_THREADS: &[&str] =
+    &["std::sync", "core::sync", "std::thread", "std::cell::UnsafeCell", "core::cell::UnsafeCell", "loom"];
+const THE_SYSTEMS_TIME: &[&str] =
+    &["std::time::Instant::now", "std::time::SystemTime::now", "Instant::now", "SystemTime::now"];
+
+/// The doors of the engine.
+const DOORS: [Door; 4] = [
+    ("sync.rs", ATOMICS_AND_THREADS),
+    ("clock/system.rs", THE_SYSTEMS_TIME),
     ("trace.rs", &["tracing"]),
     ("stats/facade.rs", &["metrics"]),
 ];
+
+/// The layer: a crate on the engine's public face, with doors of its own.
+const LAYER: &str = "crates/tasks/src";
+const DOORS_OF_THE_LAYER: [Door; 2] = [("sync.rs", ATOMICS_AND_THREADS), ("task/wall.rs", THE_SYSTEMS_TIME)];
 
 /// What passes beside the doors: file, path, reason.
 const BESIDE_THE_DOORS: [(&str, &str, &str); 5] = [
@@ -71,13 +70,16 @@ const ALONE: [(&str, &[&str]); 2] = [
     ("calendar", &["std::sync", "core::sync", "std::thread", "std::time", "Timestamp::now", "jiff::Zoned"]),
 ];
 
+/// Whether only a door that is not this file may name a path.
+fn is_behind(doors: &[Door], file: &str, path: &str) -> bool {
+    doors.iter().any(|&(door, places)| door != file && places.iter().any(|place| is_within(path, place)))
+}
+
 /// Paths that only a door may name.
 fn past_the_doors(file: &str, source: &str, used: &mut BTreeSet<usize>) -> Vec<String> {
     let mut found = Vec::new();
     for path in paths(&tokens(source)) {
-        let forbidden = DOORS
-            .iter()
-            .any(|&(door, places)| door != file && places.iter().any(|place| is_within(&path, place)));
+        let forbidden = is_behind(&DOORS, file, &path);
         let exception =
             BESIDE_THE_DOORS.iter().position(|&(other, place, _)| other == file && is_within(&path, place));
         match exception {
@@ -248,6 +250,18 @@ fn leans(file: &str, source: &str, without: &[&str]) -> Vec<String> {
     found
 }
 
+/// What a file of the layer has although it may not: a path past the doors, an item that is hidden, and what it leaves
+/// unfinished.
+fn strays(file: &str, source: &str) -> Vec<String> {
+    let mut found = unfinished(file, source);
+    let past = paths(&tokens(source)).into_iter().filter(|path| is_behind(&DOORS_OF_THE_LAYER, file, path));
+    found.extend(past.map(|path| format!("{file} names {path}")));
+    if source.contains("doc(hidden)") {
+        found.push(format!("{file} has a door that its documentation does not show"));
+    }
+    found
+}
+
 fn our_floors() -> BTreeMap<String, usize> {
     floors(&fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).unwrap())
 }
@@ -326,6 +340,31 @@ fn the_crates_that_stand_alone_name_neither_the_engine_nor_what_they_do_without(
     }
 }
 
+#[test]
+fn the_layer_has_its_doors_and_no_unsafe_code_and_the_seam_hides_nothing() {
+    let files = sources_in(LAYER);
+    assert!(files.len() > 20, "{LAYER}");
+    let found: Vec<String> = files.iter().flat_map(|(file, source)| strays(file, source)).collect();
+    assert!(found.is_empty(), "{LAYER}: {found:#?}");
+    for (door, _) in DOORS_OF_THE_LAYER {
+        assert!(files.iter().any(|(file, _)| file == door), "{LAYER}/{door} is a door no more");
+    }
+    let lib = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(LAYER).join("lib.rs")).unwrap();
+    assert!(lib.contains("\n#![forbid(unsafe_code)]\n"), "{LAYER}/lib.rs allows unsafe code");
+    let explained: BTreeSet<String> = files.iter().flat_map(|(_, source)| tags(source)).collect();
+    for (file, source) in &files {
+        let unknown: Vec<_> = cited(source).into_iter().filter(|tag| !explained.contains(tag)).collect();
+        assert!(unknown.is_empty(), "{LAYER}/{file} cites {unknown:?}, which no table explains");
+    }
+    // A layer can reach nothing that the engine's documentation does not show.
+    let hidden: Vec<String> = sources()
+        .into_iter()
+        .filter(|(_, source)| source.contains("doc(hidden)"))
+        .map(|(file, _)| file)
+        .collect();
+    assert!(hidden.is_empty(), "{hidden:#?}");
+}
+
 // --- The checks themselves ---
 
 #[test]
@@ -368,6 +407,15 @@ fn leaning_is_seen() {
     assert_eq!(check("use tourbillon::Timestamp; fn f() -> tourbillon::Cancel { todo!() }"), 3);
     assert_eq!(check("use tourbillon_wheel::Tick; use core::fmt; // std::sync"), 0);
     assert_eq!(check("#[doc(hidden)] pub fn f() {}"), 1);
+}
+
+#[test]
+fn straying_is_seen() {
+    let check = |file, source| strays(file, source).len();
+    assert_eq!(check("keyed/mod.rs", "use std::sync::Arc; use crate::sync::StdArc; SystemTime::now()"), 2);
+    assert_eq!(check("sync.rs", "use std::sync::Arc; use loom::thread; SystemTime::now()"), 1);
+    assert_eq!(check("task/wall.rs", "SystemTime::now(); std::thread::park();"), 1);
+    assert_eq!(check("map.rs", "#[doc(hidden)] pub fn f() { todo!() }"), 2);
 }
 
 #[test]

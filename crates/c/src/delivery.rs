@@ -8,8 +8,8 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
-use tourbillon::task::Moment;
 use tourbillon::{TimerId, Timestamp};
+use tourbillon_tasks::Moment;
 
 /// The function that is called when a timer is due, with the timer's `user` and an event that lives as long as the
 /// call.

@@ -10,7 +10,7 @@ use crate::status::{Failure, guard, tb_status};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 use tourbillon::Unfired;
-use tourbillon::task::{DrivenTasks, TaskEngine, Tasks};
+use tourbillon_tasks::{DrivenTasks, TaskEngine, Tasks};
 
 /// An engine: its wheels, its threads, and everything scheduled on them.
 #[derive(Debug)]
@@ -146,10 +146,10 @@ unsafe fn create(options: *const tb_options, engine: *mut *mut tb_engine, is_dri
             }
         };
         let (tasks, owner) = if is_driven {
-            let driven = builder.build_driven_tasks()?;
+            let driven = DrivenTasks::build(builder)?;
             (Tasks::clone(driven.handle()), Owner::Driven(Mutex::new(Driver(driven))))
         } else {
-            let engine = builder.build_tasks()?;
+            let engine = TaskEngine::build(builder)?;
             (Tasks::clone(engine.handle()), Owner::Threads(engine))
         };
         place.write(handles::give(tb_engine::new(tasks, owner, delivery)));

@@ -28,8 +28,8 @@ use std::ffi::CStr;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tourbillon::task::{Moment, Tasks};
 use tourbillon::{Cancel, ScheduleErrorKind, TimerId, Timestamp};
+use tourbillon_tasks::{Moment, Tasks};
 
 const STRIPES: usize = 64;
 

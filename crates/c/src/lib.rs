@@ -2,7 +2,7 @@
 //! with events that the program polls.
 //!
 //! C programs read `include/tourbillon.h`, which is generated from this crate: the rules on threads and pointers there
-//! are the contract of every function here. Rust programs use [`tourbillon`] itself.
+//! are the contract of every function here. Rust programs use [`tourbillon`] and [`tourbillon_tasks`] themselves.
 //!
 //! # Contract
 //!

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tourbillon::task::RepeatErrorKind;
 use tourbillon::{ArmError, BuildError, RescheduleError, ScheduleErrorKind};
+use tourbillon_tasks::RepeatErrorKind;
 
 /// The result of a call. The numbers are stable; later versions may add more.
 #[repr(C)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tourbillon::Timestamp;
-use tourbillon::task::{Repeat, Run, Stopped, Task};
+use tourbillon_tasks::{Repeat, Run, Stopped, Task};
 
 /// A periodic task.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tourbillon::task::{Moment, TaskTimer, Tasks};
 use tourbillon::{Disarm, Timestamp};
+use tourbillon_tasks::{Moment, TaskTimer, Tasks};
 
 /// A timer that its handle owns, armed and disarmed any number of times: for example one for each connection, armed
 /// anew with each message.

@@ -6,8 +6,8 @@ use crate::common::{Chance, payload};
 use crate::results::{Column, Figures};
 use crate::workload::{Entrant, Family, Scale, Workload};
 use std::time::{Duration, Instant};
-use tourbillon::Builder;
-use tourbillon::uses::Lifetime;
+use tourbillon_tasks::TaskEngine;
+use tourbillon_tasks::uses::Lifetime;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "cache",
@@ -60,7 +60,7 @@ fn time(case: &Case, mut insert: impl FnMut(u64), mut get: impl FnMut(u64)) -> F
 }
 
 fn ours(case: &Case, lifetime: Lifetime) -> Figures {
-    let tasks = Builder::new().build_tasks().expect("the system gives us threads");
+    let tasks = TaskEngine::new().expect("the system gives us threads");
     let map = tasks.handle().expiry_map(lifetime);
     let figures = time(
         case,

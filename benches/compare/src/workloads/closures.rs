@@ -9,8 +9,8 @@ use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime;
-use tourbillon::task::TaskEngine;
-use tourbillon::{Builder, Cancel, Engine};
+use tourbillon::{Cancel, Engine};
+use tourbillon_tasks::TaskEngine;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "closures",
@@ -87,7 +87,7 @@ fn closure(number: u64) -> impl FnOnce() + Send + 'static {
 }
 
 fn tasks(case: &Case) -> Figures {
-    let tasks: TaskEngine = Builder::new().build_tasks().expect("the system gives us threads");
+    let tasks: TaskEngine = TaskEngine::new().expect("the system gives us threads");
     let figures = time(
         case,
         |number, delay| {

@@ -10,9 +10,9 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio_util::time::{DelayQueue, delay_queue};
-use tourbillon::keyed::Keyed;
-use tourbillon::task::TaskEngine;
-use tourbillon::{Builder, Engine, TimerId};
+use tourbillon::{Engine, TimerId};
+use tourbillon_tasks::TaskEngine;
+use tourbillon_tasks::keyed::Keyed;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "keys",
@@ -102,7 +102,7 @@ struct Ours {
 }
 
 fn keyed(case: &Case) -> Figures {
-    let tasks = Builder::new().build_tasks().expect("the system gives us threads");
+    let tasks = TaskEngine::new().expect("the system gives us threads");
     let keyed = tasks.handle().keyed(|_| {});
     time(case, Ours { keyed, tasks })
 }

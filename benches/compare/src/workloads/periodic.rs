@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::Builder;
-use tourbillon::task::{First, Repeat, TaskEngine};
+use tourbillon_tasks::{First, Repeat, TaskEngine};
 
 use super::shots::Sorted;
 
@@ -120,7 +120,7 @@ impl Notes {
 }
 
 fn ours(case: &Case, builder: Builder) -> Figures {
-    let tasks: TaskEngine = builder.build_tasks().expect("the system gives us threads");
+    let tasks: TaskEngine = TaskEngine::build(builder).expect("the system gives us threads");
     let notes = Notes::new(case);
     let begun = Instant::now();
     let start = tasks.handle().now();
@@ -128,7 +128,7 @@ fn ours(case: &Case, builder: Builder) -> Figures {
         let notes = notes.clone();
         let first = First::After((start + case.lead() + Notes::phase(case, task)) - tasks.handle().now());
         let clock = Clone::clone(tasks.handle());
-        let run = move |run: &tourbillon::task::Run| notes.note(task, clock.now() - run.scheduled);
+        let run = move |run: &tourbillon_tasks::Run| notes.note(task, clock.now() - run.scheduled);
         tasks.handle().repeat(Repeat::every(case.lead()).first(first), run).expect("there is room");
     }
     notes.figures(case, begun)

@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio_util::time::DelayQueue;
-use tourbillon::Builder;
+use tourbillon_tasks::TaskEngine;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "queue",
@@ -96,7 +96,7 @@ fn figures(pair: f64, due: &Due) -> Figures {
 }
 
 fn ours(case: &Case) -> Figures {
-    let tasks = Builder::new().build_tasks().expect("the system gives us threads");
+    let tasks = TaskEngine::new().expect("the system gives us threads");
     let queue = tasks.handle().delay_queue();
     let pair = pairs(
         case,

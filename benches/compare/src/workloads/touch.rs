@@ -5,8 +5,9 @@ use crate::common::Chance;
 use crate::results::{Column, Figures};
 use crate::workload::{Entrant, Family, Scale, Workload};
 use std::time::{Duration, Instant};
-use tourbillon::uses::{Connection, Limits};
-use tourbillon::{Armed, Builder, Engine, Timer};
+use tourbillon::{Armed, Engine, Timer};
+use tourbillon_tasks::TaskEngine;
+use tourbillon_tasks::uses::{Connection, Limits};
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "touch",
@@ -57,7 +58,7 @@ fn timers(case: &Case) -> Figures {
 }
 
 fn connections(case: &Case, by_id: bool) -> Figures {
-    let tasks = Builder::new().build_tasks().expect("the system gives us threads");
+    let tasks = TaskEngine::new().expect("the system gives us threads");
     let timeouts = tasks.handle().idle_timeouts(Limits::idle(IDLE), |_| {});
     let connections: Vec<Connection<u64>> =
         (0..case.timers as u64).map(|id| timeouts.insert(id).expect("there is room")).collect();

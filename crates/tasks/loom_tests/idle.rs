@@ -1,0 +1,147 @@
+//! Races of an idle connection's touches, its expiry and its removal: the timer, the lock of the map, and the word that
+//! contains the state of the connection.
+//!
+//! | weakened | models that go red |
+//! |----------|--------------------|
+//! | L1: `is_live_after_arming` without its fence | `a_touch_races_with_the_expiry`, `two_touches_race_with_the_expiry` |
+//! | `expire` does nothing | `a_touch_races_with_the_expiry` |
+//! | `may_be_removed` is always true | `a_touch_races_with_the_expiry` |
+//! | `is_touched` expires nothing | `a_touch_races_with_the_expiry` |
+//! | `is_touched` does not look | `a_touch_races_with_the_expiry`, `two_touches_race_with_the_expiry` |
+//! | `take_out` ends nothing | the same two |
+//!
+//! The decisions of a touch and of a removal are made by the shipped `Life`. The timer is a word that promises as much
+//! as `Base::try_arm_at` and `Timer::arm_at` document, and no more: an arming that comes after a run has read what the
+//! end of that run wrote. The engine's own models show that the shipped timer keeps the promise (`after_run`). The map
+//! is a lock around one place: the shipped map sleeps on a lock of the system, which loom does not have.
+//!
+//! A look at the deadline has no model. It has a test,
+//! `a_connection_that_has_no_deadline_any_more_cannot_be_removed`.
+
+use super::model;
+use crate::sync::{AtomicU64, ModelledMutex, Ordering, StdArc, thread};
+use crate::uses::idle::life::Life;
+use tourbillon::Armed;
+
+/// Armed for the deadline that comes.
+const DUE: u64 = 1;
+/// Armed for a later deadline.
+const LATER: u64 = 2;
+const AT_REST: u64 = 3;
+const RUNNING: u64 = 4;
+/// Armed for the later deadline while the handler runs.
+const RUNNING_LATER: u64 = 5;
+
+/// What an engine promises of an owned timer.
+struct Timer(AtomicU64);
+
+impl Timer {
+    fn arm_later(&self) -> Armed {
+        let mut state = self.0.load(Ordering::Relaxed);
+        loop {
+            let (next, armed) = match state {
+                RUNNING | RUNNING_LATER => (RUNNING_LATER, Armed::Running),
+                // The ticket that is out suffices: an arming changes nothing.
+                LATER => return Armed::Pending,
+                _ => (LATER, Armed::Pending),
+            };
+            match self.0.compare_exchange(state, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return armed,
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    fn disarm(&self) {
+        let disarmed = |state| Some(if state >= RUNNING { RUNNING } else { AT_REST });
+        let _ = self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, disarmed);
+    }
+
+    /// Begins the run for the first deadline, unless the timer was put off or disarmed.
+    fn begin(&self) -> bool {
+        self.0.compare_exchange(DUE, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    fn end(&self) {
+        let ended = |state| Some(if state == RUNNING_LATER { LATER } else { AT_REST });
+        let _ = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, ended);
+    }
+}
+
+/// A connection whose timer is armed for [`DUE`].
+struct Connection {
+    timer: Timer,
+    /// Whether the connection is in the map.
+    map: ModelledMutex<bool>,
+    life: Life,
+}
+
+impl Connection {
+    fn live() -> StdArc<Self> {
+        let (timer, map) = (Timer(AtomicU64::new(DUE)), ModelledMutex::new(true));
+        let connection = Self { timer, map, life: Life::new() };
+        connection.life.join();
+        StdArc::new(connection)
+    }
+
+    /// Touches the connection as `Connection::touch_at` does.
+    fn touch(&self) -> bool {
+        self.life.is_touched(Ok(self.timer.arm_later()), || self.timer.disarm())
+    }
+
+    /// Takes the connection out as `Shared::take_out` does, from a map with one place.
+    fn take_out(&self, may_be: impl FnOnce(&Life) -> bool) -> bool {
+        let take = || {
+            let mut is_in = self.map.lock().unwrap();
+            (*is_in && may_be(&self.life)).then(|| *is_in = false)
+        };
+        self.life.take_out(take).is_some()
+    }
+
+    fn remove(&self) -> bool {
+        self.take_out(Life::may_be_removed)
+    }
+
+    /// Handles the first deadline as a worker does. Returns whether the callback ran.
+    fn expire(&self) -> bool {
+        if !self.timer.begin() {
+            return false;
+        }
+        let has_expired = self.take_out(|_| true);
+        self.timer.end();
+        has_expired
+    }
+}
+
+/// Legal endings: (a) the touch returns true, and the callback does not run at the old deadline; (b) the touch returns
+/// false, and the callback has run or runs, whatever a removal tries afterwards.
+#[test]
+fn a_touch_races_with_the_expiry() {
+    model("a_touch_races_with_the_expiry", || {
+        let connection = Connection::live();
+        let timer = StdArc::clone(&connection);
+        let expiry = thread::spawn(move || timer.expire());
+        let is_alive = connection.touch();
+        let is_removed = !is_alive && connection.remove();
+        let has_expired = expiry.join().unwrap();
+        assert_eq!((has_expired, is_removed), (!is_alive, false));
+    });
+}
+
+/// Two threads touch: the second one may find the timer armed by the first, and then needs no change of the timer's
+/// state.
+#[test]
+fn two_touches_race_with_the_expiry() {
+    model("two_touches_race_with_the_expiry", || {
+        let connection = Connection::live();
+        let (timer, other) = (StdArc::clone(&connection), StdArc::clone(&connection));
+        let expiry = thread::spawn(move || timer.expire());
+        let touch = thread::spawn(move || other.touch());
+        let is_alive = [connection.touch(), touch.join().unwrap()];
+        let has_expired = expiry.join().unwrap();
+        assert!(
+            !(has_expired && is_alive.contains(&true)),
+            "touched, and expired at the old deadline: {is_alive:?}"
+        );
+    });
+}

@@ -1,0 +1,414 @@
+//! Timers by key: at most one for each key, replaced, moved and cancelled by the key.
+//!
+//! An engine's timers are named by ids that the engine gives. Here they are named by keys that the user has anyway: a
+//! request's number, a session's name. A [`Keyed`] is one job for all its entries of a key and a value, on the threads
+//! of a [`TaskEngine`](crate::TaskEngine). If a value has a place of its own that the timer can live in, such as
+//! a connection, a [`Timer`](tourbillon::Timer) is better: it needs no map, and is armed for a tenth of the price.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tourbillon_tasks::DrivenTasks;
+//!
+//! let mut tasks = DrivenTasks::new()?;
+//! let orders = tasks.handle().keyed(|due| println!("{} was not paid: {}", due.key, due.value));
+//!
+//! assert_eq!(orders.schedule("order 17", Duration::from_secs(60), "2 books")?, None);
+//! assert_eq!(orders.schedule("order 17", Duration::from_secs(60), "3 books")?, Some("2 books"));
+//! assert_eq!(orders.remaining("order 17"), Some(Duration::from_secs(60)));
+//! assert_eq!(orders.cancel("order 17"), Some("3 books"));
+//!
+//! orders.schedule("order 18", Duration::from_secs(60), "a lamp")?;
+//! tasks.advance(Duration::from_secs(60));
+//! assert!(orders.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Which call wins
+//!
+//! The map decides, under the lock of the key's shard. The timer of an entry takes the entry out of the map before the
+//! job runs. The timer finds nothing where a replacing, moving or cancelling call came before, even a call that came
+//! after the engine had begun with the timer. So each generation of a key ends in exactly one way. Either its job runs,
+//! or the generation is replaced, cancelled or drained: then its value comes back, and its job has not begun and does
+//! not begin later. No entry outlives its timer.
+//!
+//! Hashing, comparing, cloning and dropping a key happen under that lock, so these operations must not call the same
+//! `Keyed`.
+
+mod error;
+
+pub use error::{KeyedError, KeyedErrorKind, MoveError};
+
+use crate::map::LockedMap;
+use crate::sync::{Mutex, StdArc, Weak, ignore_poison};
+use crate::task::{Call, IfPresent, Key, Moment, Shot, Tasks};
+use core::borrow::Borrow;
+use core::fmt;
+use core::hash::Hash;
+use core::time::Duration;
+use tourbillon::{RescheduleError, ScheduleErrorKind, TimerId, Timestamp};
+
+/// The outcome of scheduling a key.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "it may have a value"]
+pub enum Placed<V> {
+    /// The key had no entry, and has one now.
+    New,
+    /// The key has a new entry. This is the old entry's value, whose job does not run.
+    Replaced(V),
+    /// The key keeps the entry that it had. This is the new value.
+    Kept(V),
+}
+
+/// Timers by key. Clones share the keys. Dropping the last clone drops the entries, and their jobs do not run.
+pub struct Keyed<K: Key, V: Send + 'static> {
+    shared: StdArc<Shared<K, V>>,
+}
+
+/// An entry that is due, as its job receives it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct DueKey<'a, K: Key, V: Send + 'static> {
+    /// The entry's key, which has no entry any more, or already another one.
+    pub key: K,
+    /// The entry's value.
+    pub value: V,
+    /// The moment that the entry was scheduled for.
+    pub deadline: Timestamp,
+    /// The time from the deadline to the start of the job.
+    pub lateness: Duration,
+    /// The `Keyed` that had the entry, to schedule from the job. A job that holds a clone of its own `Keyed` keeps
+    /// itself alive for ever.
+    pub keyed: &'a Keyed<K, V>,
+}
+
+type Handler<K, V> = dyn Fn(DueKey<'_, K, V>) + Send + Sync;
+
+struct Shared<K: Key, V: Send + 'static> {
+    tasks: Tasks,
+    entries: LockedMap<K, Pending<V>>,
+    handler: Box<Handler<K, V>>,
+}
+
+/// The entry of a key.
+struct Pending<V> {
+    /// The generation of the key, named by its timer.
+    timer: TimerId,
+    deadline: Timestamp,
+    /// Never locked: the mutex is here only so that values need not be `Sync`.
+    value: Mutex<V>,
+}
+
+impl<V> Pending<V> {
+    fn into_value(self) -> V {
+        ignore_poison(self.value.into_inner())
+    }
+}
+
+impl Tasks {
+    /// Makes a set of timers by key on this engine; each timer calls `handler` when it is due.
+    #[must_use]
+    pub fn keyed<K: Key, V: Send + 'static>(
+        &self,
+        handler: impl Fn(DueKey<'_, K, V>) + Send + Sync + 'static,
+    ) -> Keyed<K, V> {
+        let shared = Shared { tasks: self.clone(), entries: LockedMap::new(), handler: Box::new(handler) };
+        Keyed { shared: StdArc::new(shared) }
+    }
+}
+
+impl<K: Key, V: Send + 'static> Keyed<K, V> {
+    /// Schedules `value` for `key`, `delay` from now. If the key has an entry, the new one replaces it: the old value
+    /// comes back, and its job does not run.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the engine is full or shut down, as [`Tasks::after`] does. The error returns the key and the value,
+    /// and the key's entry is unchanged.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1): an operation of the map, a timer and its allocation. If an entry is replaced, its timer moves, in its
+    /// slot.
+    pub fn schedule(&self, key: K, delay: Duration, value: V) -> Result<Option<V>, KeyedError<K, V>> {
+        let deadline = self.shared.tasks.now() + delay;
+        match self.schedule_at(IfPresent::Replace, key, deadline, value)? {
+            Placed::Replaced(value) => Ok(Some(value)),
+            Placed::New | Placed::Kept(_) => Ok(None),
+        }
+    }
+
+    /// Schedules `value` for `key` and `deadline`, in one of the [modes](IfPresent) for a key that has an entry.
+    ///
+    /// # Errors
+    ///
+    /// See [`schedule`](Self::schedule). Fails with [`Present`](KeyedErrorKind::Present), too, if the key has an entry
+    /// and the mode is [`IfPresent::Reject`].
+    pub fn schedule_at(
+        &self,
+        mode: IfPresent,
+        key: K,
+        deadline: Timestamp,
+        value: V,
+    ) -> Result<Placed<V>, KeyedError<K, V>> {
+        let (mut key, mut value, mut rounds) = (key, value, 0);
+        loop {
+            let error = match self.shared.try_schedule(mode, key, deadline, value) {
+                Ok(placed) => return Ok(placed),
+                Err(error) => error,
+            };
+            // The wait for room is outside the lock: the shard may be in a job that wants the lock.
+            let is_full = error.kind == KeyedErrorKind::Refused(ScheduleErrorKind::LaneFull);
+            if !is_full || !self.shared.tasks.await_room(&mut rounds) {
+                return Err(error);
+            }
+            (key, value) = (error.key, error.value);
+        }
+    }
+
+    /// Takes the entry of a key and returns its value. The entry's job has not begun and does not begin later. `None`
+    /// means that the key had no entry, or that its job has begun.
+    pub fn cancel<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let (_, pending) = self.shared.entries.remove_if(key, |_| true)?;
+        self.shared.drop_timer(pending.timer);
+        Some(pending.into_value())
+    }
+
+    /// Moves the entry of a key to `delay` from now. The job has not begun, and begins at the new moment.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the key has no entry, and when the engine is full or shut down. The entry is unchanged then.
+    pub fn reschedule<Q: Hash + Eq + ?Sized>(&self, key: &Q, delay: Duration) -> Result<(), MoveError>
+    where
+        K: Borrow<Q>,
+    {
+        self.reschedule_at(key, self.shared.tasks.now() + delay)
+    }
+
+    /// As [`reschedule`](Self::reschedule), to an absolute moment.
+    ///
+    /// # Errors
+    ///
+    /// See [`reschedule`](Self::reschedule).
+    pub fn reschedule_at<Q: Hash + Eq + ?Sized>(&self, key: &Q, deadline: Timestamp) -> Result<(), MoveError>
+    where
+        K: Borrow<Q>,
+    {
+        let mut rounds = 0;
+        loop {
+            match self.shared.try_move(key, deadline) {
+                Ok(()) => return Ok(()),
+                Err(MoveError::Refused(ScheduleErrorKind::LaneFull))
+                    if self.shared.tasks.await_room(&mut rounds) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether a key has an entry.
+    #[must_use]
+    pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.shared.entries.contains(key)
+    }
+
+    /// The deadline of a key's entry.
+    #[must_use]
+    pub fn deadline<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Timestamp>
+    where
+        K: Borrow<Q>,
+    {
+        self.shared.entries.read(key, |pending| pending.deadline)
+    }
+
+    /// The time that the entry of a key has left; zero when the entry is due and its job has not begun.
+    #[must_use]
+    pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
+    where
+        K: Borrow<Q>,
+    {
+        Some(self.deadline(key)? - self.shared.tasks.now())
+    }
+
+    /// The keys that have entries. A key that has an entry during the whole call is included once; keys whose entries
+    /// come or go meanwhile may be included.
+    ///
+    /// # Time complexity
+    ///
+    /// O(n). Other threads wait for one shard of the map at a time, not for the whole map.
+    #[must_use]
+    pub fn keys(&self) -> Vec<K> {
+        let mut keys = Vec::new();
+        self.shared.entries.for_each(|key, _| keys.push(key.clone()));
+        keys
+    }
+
+    /// The key whose entry is due first, and its deadline.
+    pub(crate) fn first(&self) -> Option<(K, Timestamp)> {
+        let mut first: Option<(K, Timestamp)> = None;
+        self.shared.entries.for_each(|key, pending| {
+            if first.as_ref().is_none_or(|(_, deadline)| pending.deadline < *deadline) {
+                first = Some((key.clone(), pending.deadline));
+            }
+        });
+        first
+    }
+
+    /// The number of keys that have entries.
+    ///
+    /// # Time complexity
+    ///
+    /// O(shards of the map), which are 256.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.entries.len()
+    }
+
+    /// Whether no key has an entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.entries.is_empty()
+    }
+
+    /// Takes all entries, as [`cancel`](Self::cancel) does for one key. This works after a shutdown of the engine, too,
+    /// when no job runs any more.
+    #[must_use = "the entries whose jobs did not run"]
+    pub fn drain(&self) -> Vec<(K, V)> {
+        self.shared.drain()
+    }
+}
+
+impl<K: Key, V: Send + 'static> Shared<K, V> {
+    fn try_schedule(
+        self: &StdArc<Self>,
+        mode: IfPresent,
+        key: K,
+        deadline: Timestamp,
+        value: V,
+    ) -> Result<Placed<V>, KeyedError<K, V>> {
+        let mut entry = self.entries.entry(&key);
+        let kind = match (entry.get(&key), mode) {
+            (None, _) => match self.arm(&key, deadline) {
+                Ok(timer) => {
+                    entry.insert(key, Pending { timer, deadline, value: Mutex::new(value) });
+                    return Ok(Placed::New);
+                }
+                Err(kind) => KeyedErrorKind::Refused(kind),
+            },
+            (Some(pending), IfPresent::Replace) => match self.move_timer(pending, &key, deadline) {
+                Ok(()) => {
+                    let old = core::mem::replace(&mut pending.value, Mutex::new(value));
+                    return Ok(Placed::Replaced(ignore_poison(old.into_inner())));
+                }
+                Err(kind) => KeyedErrorKind::Refused(kind),
+            },
+            (Some(_), IfPresent::Keep) => return Ok(Placed::Kept(value)),
+            (Some(_), IfPresent::Reject) => KeyedErrorKind::Present,
+        };
+        drop(entry);
+        Err(KeyedError { kind, key, value })
+    }
+
+    fn try_move<Q: Hash + Eq + ?Sized>(
+        self: &StdArc<Self>,
+        key: &Q,
+        deadline: Timestamp,
+    ) -> Result<(), MoveError>
+    where
+        K: Borrow<Q>,
+    {
+        let mut entry = self.entries.entry(key);
+        let (key, pending) = entry.get_with_key(key).ok_or(MoveError::Absent)?;
+        self.move_timer(pending, key, deadline).map_err(MoveError::Refused)
+    }
+
+    /// Moves the timer of an entry whose shard of the map is locked. The timer keeps its slot, so that a full engine
+    /// moves it, too. A timer that is due already will find that the entry belongs to another generation. Such a timer
+    /// is left alone, and the entry gets a new one.
+    fn move_timer(
+        self: &StdArc<Self>,
+        pending: &mut Pending<V>,
+        key: &K,
+        deadline: Timestamp,
+    ) -> Result<(), ScheduleErrorKind> {
+        pending.timer = match self.tasks.try_move(pending.timer, deadline) {
+            Ok(timer) => timer,
+            Err(RescheduleError::Running | RescheduleError::Gone) => self.arm(key, deadline)?,
+            Err(RescheduleError::LaneFull) => return Err(ScheduleErrorKind::LaneFull),
+            Err(RescheduleError::Forked(_)) => return Err(ScheduleErrorKind::Forked),
+            Err(_) => return Err(ScheduleErrorKind::ShutDown),
+        };
+        pending.deadline = deadline;
+        Ok(())
+    }
+
+    /// Makes a timer for the entry of a key whose shard of the map is locked. When the timer is due, it looks at the
+    /// key's entry of that moment.
+    fn arm(self: &StdArc<Self>, key: &K, deadline: Timestamp) -> Result<TimerId, ScheduleErrorKind> {
+        let shot = EntryIsDue { shared: StdArc::downgrade(self), key: key.clone() };
+        self.tasks.try_shoot(deadline, Box::new(shot)).map_err(|error| error.kind)
+    }
+
+    /// Cancels a timer whose entry has gone. A timer that is due already finds no entry.
+    fn drop_timer(&self, timer: TimerId) {
+        drop(self.tasks.cancel(timer));
+    }
+
+    fn drain(&self) -> Vec<(K, V)> {
+        let give_up = |(key, pending): (K, Pending<V>)| {
+            self.drop_timer(pending.timer);
+            (key, pending.into_value())
+        };
+        self.entries.take_all().into_iter().map(give_up).collect()
+    }
+}
+
+impl<K: Key, V: Send + 'static> Drop for Shared<K, V> {
+    fn drop(&mut self) {
+        drop(self.drain());
+    }
+}
+
+/// The job of an entry's timer.
+struct EntryIsDue<K: Key, V: Send + 'static> {
+    shared: Weak<Shared<K, V>>,
+    key: K,
+}
+
+impl<K: Key, V: Send + 'static> Shot for EntryIsDue<K, V> {
+    fn fire(self: Box<Self>, moment: &Moment) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let is_ours = |pending: &mut Pending<V>| pending.timer == moment.id;
+        let Some((key, pending)) = shared.entries.remove_if(&self.key, is_ours) else { return };
+        let keyed = Keyed { shared };
+        let &Moment { deadline, lateness, .. } = moment;
+        (keyed.shared.handler)(DueKey {
+            key,
+            value: pending.into_value(),
+            deadline,
+            lateness,
+            keyed: &keyed,
+        });
+    }
+
+    fn unfired(self: Box<Self>) -> Option<Call> {
+        None
+    }
+}
+
+impl<K: Key, V: Send + 'static> Clone for Keyed<K, V> {
+    fn clone(&self) -> Self {
+        Self { shared: StdArc::clone(&self.shared) }
+    }
+}
+
+impl<K: Key, V: Send + 'static> fmt::Debug for Keyed<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyed").field("tasks", &self.shared.tasks).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! Tasks on the timer engine [`tourbillon`]: closures that run once after a delay, that repeat, or that run on owned
+//! timers; timers by key; idle timeouts, maps whose entries expire and delay queues. All of them share one set of
+//! threads.
+//!
+//! An [`Engine`](tourbillon::Engine) delivers payloads of one type to one handler. A [`TaskEngine`] is an engine whose
+//! payloads carry the closure to run, so that a whole process can share one set of threads. A one-shot costs an
+//! engine's timer and an allocation. A [`TaskTimer`] is armed at the price of a [`Timer`](tourbillon::Timer), and a
+//! repeating task is such a timer. [`keyed`] and [`uses`] are built on a task engine.
+//!
+//! ```
+//! use std::sync::mpsc;
+//! use std::time::Duration;
+//! use tourbillon_tasks::{DrivenTasks, Missed, Repeat};
+//!
+//! let mut tasks = DrivenTasks::new()?;
+//! let (log, entries) = mpsc::channel();
+//!
+//! let once = log.clone();
+//! tasks.handle().after(Duration::from_secs(5), move || once.send("five seconds later").unwrap())?;
+//!
+//! let minutely = Repeat::every(Duration::from_secs(60)).times(2).missed(Missed::Skip);
+//! let ordinal = |number| if number == 1 { "first" } else { "second" };
+//! let task = tasks.handle().repeat(minutely, move |run| log.send(ordinal(run.number)).unwrap())?;
+//!
+//! tasks.advance(Duration::from_secs(600));
+//! assert_eq!(entries.try_iter().collect::<Vec<_>>(), ["five seconds later", "first", "second"]);
+//! assert_eq!(task.report().runs, 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # When a repeating task is late, or long
+//!
+//! A task that repeats at a fixed rate has an instant for each run. Two things can go wrong, and each has a policy:
+//!
+//! | an instant came due | it is | policy | counted in [`Report`] |
+//! |---|---|---|---|
+//! | before a run began: the engine or its workers were late | *missed* | [`Missed`]: run them all, go on from now, or leave them out | `missed`, `skipped` |
+//! | while a run lasted: it was longer than its period | *overlapped* | [`Overlap`]: leave them out, or queue one; [`Tasks::repeat_in_parallel`] runs them beside the long run | `overlapped`, `skipped` |
+//!
+//! With a fixed pause between runs, instants are neither missed nor overlapped.
+//!
+//! # Out of scope
+//!
+//! Tasks that survive a restart, and tasks that await: their future can sleep by itself (feature `async` of
+//! [`tourbillon`]).
+//!
+//! # Features
+//!
+//! - `calendar`: tasks repeat by cron expressions and days of the month, of the crate `tourbillon-calendar`, here the
+//!   module `calendar`.
+//! - `stream`: a receiver of a delay queue is a `Stream`.
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod keyed;
+mod map;
+mod sync;
+mod task;
+pub mod uses;
+
+#[cfg(feature = "calendar")]
+pub use tourbillon_calendar as calendar;
+
+pub use tourbillon::Missed;
+
+pub use task::{
+    Call, DrivenTasks, First, IfPresent, Key, Moment, NamedError, NamedErrorKind, NamedTasks, OnPanic,
+    Overlap, Repeat, RepeatError, RepeatErrorKind, Report, Run, Started, Stopped, Task, TaskEngine,
+    TaskTimer, Tasks,
+};
+
+/// The examples of the README files, as tests.
+#[cfg(all(doctest, feature = "calendar", feature = "stream"))]
+mod readme {
+    #[doc = include_str!("../README.md")]
+    struct Tasks;
+
+    #[doc = include_str!("../../../README.md")]
+    struct Engine;
+}
+
+#[cfg(all(test, tourbillon_loom))]
+#[path = "../loom_tests/mod.rs"]
+mod loom_tests;

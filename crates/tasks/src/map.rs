@@ -1,0 +1,203 @@
+//! A map that many threads change. It consists of shards, each a table behind a lock of its own.
+//!
+//! The locks sleep. A lock that spins does well until its holder is preempted. With a few keys and more threads than
+//! cores, a holder is always preempted. There are many shards, so that the growth of one table, which happens under its
+//! lock, is short: each table has a small part of the keys.
+//!
+//! # Under a lock
+//! Hashing, comparing and cloning a key, and the closures that are passed to a method, run under a lock. Entries that
+//! are taken out are returned, to be dropped where nothing is locked.
+//!
+//! # Synchronisation
+//! Each method takes the lock of the key's shard. A method of the whole map takes each lock in turn, an empty shard's
+//! lock, too. So a [`take_all`](LockedMap::take_all) that begins after an entry was inserted finds that entry. A thread
+//! that inserts an entry which a `take_all` missed sees everything that happened before that `take_all`.
+
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, ignore_poison};
+use core::borrow::Borrow;
+use core::hash::{BuildHasher, Hash};
+use hashbrown::HashTable;
+use std::hash::RandomState;
+
+/// The number of shards of a map that many threads change.
+const SHARDS: usize = 256;
+
+type Table<K, V> = HashTable<(K, V)>;
+
+/// A shard. It is on a cache line of its own, since each thread that enters writes its lock.
+#[repr(align(64))]
+struct Shard<K, V>(RwLock<Table<K, V>>);
+
+pub(crate) struct LockedMap<K, V> {
+    hasher: RandomState,
+    shards: Box<[Shard<K, V>]>,
+}
+
+/// The shard of a key, locked.
+pub(crate) struct Entry<'a, K, V> {
+    table: RwLockWriteGuard<'a, Table<K, V>>,
+    hasher: &'a RandomState,
+    hash: u64,
+}
+
+impl<K: Eq + Hash, V> LockedMap<K, V> {
+    pub(crate) fn new() -> Self {
+        Self::with_shards(SHARDS)
+    }
+
+    /// A map with `shards` shards, a power of two; few are enough for a map of little use.
+    pub(crate) fn with_shards(shards: usize) -> Self {
+        assert!(shards.is_power_of_two());
+        let shards = (0..shards).map(|_| Shard(RwLock::new(HashTable::new()))).collect();
+        Self { hasher: RandomState::new(), shards }
+    }
+
+    /// Locks the shard of a key, to look at the key's entry or to make one.
+    pub(crate) fn entry<Q: Hash + ?Sized>(&self, key: &Q) -> Entry<'_, K, V>
+    where
+        K: Borrow<Q>,
+    {
+        let hash = self.hasher.hash_one(key);
+        Entry { table: self.shard(hash).write(), hasher: &self.hasher, hash }
+    }
+
+    /// Calls `f` with the value of a key and returns its result. Other threads may read the entry meanwhile.
+    pub(crate) fn read<Q: Hash + Eq + ?Sized, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
+    where
+        K: Borrow<Q>,
+    {
+        let hash = self.hasher.hash_one(key);
+        let table = self.shard(hash).read();
+        table.find(hash, |(other, _)| other.borrow() == key).map(|(_, value)| f(value))
+    }
+
+    pub(crate) fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.read(key, |_| ()).is_some()
+    }
+
+    /// Takes the entry of a key out, if it `is_wanted`.
+    pub(crate) fn remove_if<Q: Hash + Eq + ?Sized>(
+        &self,
+        key: &Q,
+        is_wanted: impl FnOnce(&mut V) -> bool,
+    ) -> Option<(K, V)>
+    where
+        K: Borrow<Q>,
+    {
+        let Entry { mut table, hash, .. } = self.entry(key);
+        let mut found = table.find_entry(hash, |(other, _)| other.borrow() == key).ok()?;
+        is_wanted(&mut found.get_mut().1).then(|| found.remove().0)
+    }
+
+    /// Takes out all entries that are wanted.
+    pub(crate) fn extract_if(&self, mut is_wanted: impl FnMut(&K, &V) -> bool) -> Vec<(K, V)> {
+        let mut taken = Vec::new();
+        for shard in &self.shards {
+            taken.extend(shard.write().extract_if(|(key, value)| is_wanted(key, value)));
+        }
+        taken
+    }
+
+    /// Takes out all entries.
+    pub(crate) fn take_all(&self) -> Vec<(K, V)> {
+        let mut taken = Vec::new();
+        for shard in &self.shards {
+            let table = core::mem::take(&mut *shard.write());
+            taken.extend(table);
+        }
+        taken
+    }
+
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&K, &V)) {
+        for shard in &self.shards {
+            shard.read().iter().for_each(|(key, value)| f(key, value));
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.read().len()).sum()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.read().is_empty())
+    }
+
+    /// The shard of a hash, chosen by bits that no table looks at: a table takes the lowest, and the seven highest.
+    fn shard(&self, hash: u64) -> &Shard<K, V> {
+        &self.shards[(hash >> 48) as usize & (self.shards.len() - 1)]
+    }
+}
+
+impl<K: Eq + Hash, V> Entry<'_, K, V> {
+    /// The value, if the key has one.
+    pub(crate) fn get<Q: Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        self.get_with_key(key).map(|(_, value)| value)
+    }
+
+    /// The entry, if the key has one.
+    pub(crate) fn get_with_key<Q: Eq + ?Sized>(&mut self, key: &Q) -> Option<(&K, &mut V)>
+    where
+        K: Borrow<Q>,
+    {
+        let entry = self.table.find_mut(self.hash, |(other, _)| other.borrow() == key);
+        entry.map(|(key, value)| (&*key, value))
+    }
+
+    /// Makes the entry of a key that has none.
+    pub(crate) fn insert(mut self, key: K, value: V) {
+        let Self { table, hasher, hash } = &mut self;
+        table.insert_unique(*hash, (key, value), |(key, _)| hasher.hash_one(key));
+    }
+}
+
+impl<K, V> Shard<K, V> {
+    fn read(&self) -> RwLockReadGuard<'_, Table<K, V>> {
+        ignore_poison(self.0.read())
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table<K, V>> {
+        ignore_poison(self.0.write())
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    fn filled(count: u32) -> LockedMap<u32, u32> {
+        let map = LockedMap::new();
+        for key in 0..count {
+            let mut entry = map.entry(&key);
+            assert!(entry.get(&key).is_none());
+            entry.insert(key, key + 1);
+        }
+        map
+    }
+
+    #[test]
+    fn entries_are_found_changed_and_taken_out() {
+        let map = filled(10_000);
+        assert_eq!((map.len(), map.is_empty(), map.read(&7, |value| *value)), (10_000, false, Some(8)));
+        *map.entry(&7).get(&7).unwrap() = 70;
+        assert_eq!(map.remove_if(&7, |value| *value == 8), None);
+        assert_eq!(map.remove_if(&7, |value| *value == 70), Some((7, 70)));
+        assert!(!map.contains(&7) && map.contains(&8));
+        assert_eq!(map.extract_if(|key, _| key % 2 == 0).len(), 5_000);
+        let mut sum = 0;
+        map.for_each(|_, _| sum += 1);
+        assert_eq!((sum, map.take_all().len(), map.len(), map.is_empty()), (4_999, 4_999, 0, true));
+    }
+
+    #[test]
+    fn keys_are_spread_over_the_shards() {
+        let map = filled(100_000);
+        let largest = map.shards.iter().map(|shard| shard.read().len()).max();
+        assert!(largest < Some(2 * 100_000 / SHARDS), "{largest:?}");
+    }
+}

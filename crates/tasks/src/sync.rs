@@ -1,0 +1,39 @@
+//! The one door to atomics, locks and threads.
+//!
+//! In a build for a model (`--cfg tourbillon_loom`, library tests only) the same names are loom's, so that the models
+//! in `loom_tests/` explore the code that users run.
+
+#[cfg(all(test, tourbillon_loom))]
+mod imp {
+    pub(crate) use loom::sync::Mutex as ModelledMutex;
+    pub(crate) use loom::sync::MutexGuard as ModelledMutexGuard;
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use loom::thread;
+
+    /// A model has no time: a timed park waits for its unpark.
+    pub(crate) fn park_timeout(_: std::time::Duration) {
+        thread::park();
+    }
+}
+
+#[cfg(not(all(test, tourbillon_loom)))]
+mod imp {
+    /// A lock that models enter.
+    pub(crate) use std::sync::Mutex as ModelledMutex;
+    pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use std::thread::{self, park_timeout};
+}
+
+pub(crate) use imp::*;
+/// An `Arc` that models do not track: for objects that users and executors share.
+pub(crate) use std::sync::Arc as StdArc;
+/// Locks that no model enters: those of the maps, of a task's course, and of lists that change rarely.
+pub(crate) use std::sync::{
+    Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
+
+/// Ignores a lock's poison: no lock here guards data that a panic could leave half-changed.
+pub(crate) fn ignore_poison<G>(result: Result<G, std::sync::PoisonError<G>>) -> G {
+    result.unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,65 @@
+//! The description of a run that its closure receives, and the report of a task on its runs.
+
+use super::course::{Begun, Instant, Row, nanoseconds};
+#[cfg(feature = "calendar")]
+use crate::calendar::jiff;
+use core::cell::Cell;
+use core::time::Duration;
+use tourbillon::Timestamp;
+
+/// One run of a repeating task, as its closure sees it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Run {
+    /// The number of the run, counted from 1.
+    pub number: u64,
+    /// The instant that the run is for, on the engine's clock.
+    pub scheduled: Timestamp,
+    /// The time from the instant to the start of the run.
+    pub lateness: Duration,
+    /// The number of further instants that had come when the run began and were not counted before.
+    pub missed: u64,
+    /// The instant that the run is for, by the calendar; `None` for a task that has a period.
+    #[cfg(feature = "calendar")]
+    pub instant: Option<jiff::Timestamp>,
+    pub(super) is_last: Cell<bool>,
+}
+
+impl Run {
+    #[cfg_attr(not(feature = "calendar"), expect(unused_variables, reason = "of the calendar"))]
+    pub(super) fn new(begun: &Begun, row: &Row, present: Instant, now: Timestamp) -> Self {
+        let late = u128::try_from(present - begun.instant).unwrap_or(0);
+        let lateness = nanoseconds(late);
+        Self {
+            number: begun.number,
+            scheduled: Timestamp::ZERO + ((now - Timestamp::ZERO).saturating_sub(lateness)),
+            lateness,
+            missed: begun.missed,
+            #[cfg(feature = "calendar")]
+            instant: row.calendar_instant(begun.instant),
+            is_last: Cell::new(false),
+        }
+    }
+
+    /// Ends the task: no run follows this one.
+    pub fn stop(&self) {
+        self.is_last.set(true);
+    }
+}
+
+/// The counts of a repeating task so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Runs begun.
+    pub runs: u64,
+    /// Runs that panicked.
+    pub panics: u64,
+    /// Instants that came, beside a run's own, before that run began. [`Missed`](tourbillon::Missed) decides whether
+    /// they run.
+    pub missed: u64,
+    /// Instants that came while a run lasted. [`Overlap`](super::Overlap) decides whether they run.
+    pub overlapped: u64,
+    /// Missed and overlapped instants that have no run. For a calendar, at most 100,000 are counted at a time.
+    pub skipped: u64,
+}

@@ -1,0 +1,112 @@
+//! Owned timers that run a closure.
+
+use super::job::{Job, Moment, OnDue};
+use super::tasks::Tasks;
+use crate::sync::{StdArc, Weak};
+use core::fmt;
+use core::time::Duration;
+use tourbillon::{ArmError, Armed, Disarm, ScheduleError, ScheduleErrorKind, Timer, Timestamp};
+
+/// A [`Timer`] with a closure of its own, armed and disarmed any number of times at the price of a [`Timer`].
+///
+/// Made by [`Tasks::timer`]. Dropping the timer disarms it, even while its closure runs; the drop does not wait for the
+/// closure. The closure never runs twice at a time. A closure that owns its own timer keeps both alive for ever.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_tasks::DrivenTasks;
+///
+/// let mut tasks = DrivenTasks::new()?;
+/// let timeout = tasks.handle().timer(|| println!("no answer"))?;
+/// for _request in 0..1_000 {
+///     timeout.arm(Duration::from_secs(5))?;
+///     tasks.advance(Duration::from_millis(1));
+///     timeout.disarm();
+/// }
+/// assert_eq!(tasks.handle().stats().owned.posted, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropping a timer disarms it"]
+pub struct TaskTimer {
+    timer: Timer<Job>,
+    /// The closure, to which the timer has a weak reference.
+    _action: StdArc<dyn OnDue>,
+}
+
+impl TaskTimer {
+    pub(super) fn new<F: Fn() + Send + Sync + 'static>(
+        tasks: &Tasks,
+        action: F,
+    ) -> Result<Self, ScheduleError<F>> {
+        let action = StdArc::new(Action(action));
+        match tasks.own_timer(StdArc::downgrade(&action) as Weak<dyn OnDue>) {
+            Ok(timer) => Ok(Self { timer, _action: action }),
+            Err(kind) => {
+                let Action(payload) = StdArc::into_inner(action).expect("nothing else has it");
+                Err(ScheduleError { kind, payload })
+            }
+        }
+    }
+
+    /// Makes a timer that calls `action`.
+    pub(super) fn of(tasks: &Tasks, action: StdArc<dyn OnDue>) -> Result<Self, ScheduleErrorKind> {
+        let timer = tasks.own_timer(StdArc::downgrade(&action))?;
+        Ok(Self { timer, _action: action })
+    }
+
+    /// See [`Timer::arm`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Timer::arm`].
+    #[inline]
+    pub fn arm(&self, delay: Duration) -> Result<Armed, ArmError> {
+        self.timer.arm(delay)
+    }
+
+    /// See [`Timer::arm_at`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Timer::arm_at`].
+    #[inline]
+    pub fn arm_at(&self, deadline: Timestamp) -> Result<Armed, ArmError> {
+        self.timer.arm_at(deadline)
+    }
+
+    /// See [`Timer::disarm`].
+    #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
+    #[inline]
+    pub fn disarm(&self) -> Disarm {
+        self.timer.disarm()
+    }
+
+    /// See [`Timer::disarm_and_wait`].
+    #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
+    pub fn disarm_and_wait(&self) -> Disarm {
+        self.timer.disarm_and_wait()
+    }
+
+    /// See [`Timer::deadline`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.timer.deadline()
+    }
+}
+
+/// A closure that is called when its timer is due.
+struct Action<F>(F);
+
+impl<F: Fn() + Send + Sync> OnDue for Action<F> {
+    fn on_due(&self, _: &Moment) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for TaskTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskTimer").field("deadline", &self.deadline()).finish()
+    }
+}

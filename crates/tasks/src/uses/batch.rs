@@ -1,0 +1,82 @@
+//! Batches of expired connections, for an event loop that fetches them in its own turn.
+
+use super::idle::{Expired, IdleTimeouts, Limits};
+use crate::sync::{Mutex, StdArc, ignore_poison};
+use crate::task::Key;
+use crate::task::Tasks;
+use core::fmt;
+
+/// The connections of [`IdleTimeouts`] that have expired and have not been fetched yet.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_tasks::DrivenTasks;
+/// use tourbillon_tasks::uses::Limits;
+///
+/// let mut tasks = DrivenTasks::new()?;
+/// let (timeouts, batch) = tasks.handle().idle_batches(Limits::idle(Duration::from_secs(30)), || { /* wake the poll */ });
+/// let _connections = [timeouts.insert(1)?, timeouts.insert(2)?];
+/// tasks.advance(Duration::from_secs(30));
+///
+/// let mut expired = Vec::new();
+/// batch.drain(&mut expired);
+/// assert_eq!(expired.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct IdleBatch<I> {
+    /// The expired connections. While this is not empty, the loop was woken, or is about to be woken, and has not
+    /// drained the batch since.
+    expired: StdArc<Mutex<Vec<Expired<I>>>>,
+}
+
+impl Tasks {
+    /// As [`idle_timeouts`](Self::idle_timeouts), but expired connections are kept until the event loop fetches them.
+    /// `wake` runs when the first connection has expired since the batch was drained. It runs on a worker, or on the
+    /// shard's thread if handlers run inline.
+    #[must_use]
+    pub fn idle_batches<I: Key>(
+        &self,
+        limits: Limits,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> (IdleTimeouts<I>, IdleBatch<I>) {
+        let batch = StdArc::new(Mutex::new(Vec::new()));
+        let expired = StdArc::clone(&batch);
+        let timeouts = self.idle_timeouts(limits, move |connection| {
+            let is_first = {
+                let mut batch = ignore_poison(batch.lock());
+                batch.push(connection);
+                batch.len() == 1
+            };
+            if is_first {
+                wake();
+            }
+        });
+        (timeouts, IdleBatch { expired })
+    }
+}
+
+impl<I> IdleBatch<I> {
+    /// Appends the connections that have expired since the last call, in no order, and returns their number. A
+    /// connection that expires later wakes the loop again. The wake-up for connections that this call has fetched may
+    /// come after it.
+    pub fn drain(&self, into: &mut Vec<Expired<I>>) -> usize {
+        let mut expired = core::mem::take(&mut *ignore_poison(self.expired.lock()));
+        let count = expired.len();
+        into.append(&mut expired);
+        count
+    }
+
+    /// Whether no connection waits to be fetched.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        ignore_poison(self.expired.lock()).is_empty()
+    }
+}
+
+impl<I> fmt::Debug for IdleBatch<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdleBatch").field("expired", &ignore_poison(self.expired.lock()).len()).finish()
+    }
+}

@@ -1,0 +1,114 @@
+//! Receiving by polling.
+
+use super::line::Place;
+use super::{DelayQueue, DueItem};
+use crate::sync::{StdArc, park_timeout, thread};
+use core::fmt;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::task::Wake;
+
+/// A receiver of a [`DelayQueue`], for a task. Several receivers share the items.
+///
+/// A receiver that has returned [`Poll::Pending`] stands in line until it is polled again or dropped. An item that
+/// wakes its task meanwhile is left to it, unless another receiver takes the item first.
+///
+/// # Examples
+///
+/// ```
+/// use std::task::{Context, Poll, Waker};
+/// use std::time::Duration;
+/// use tourbillon_tasks::DrivenTasks;
+///
+/// let mut tasks = DrivenTasks::new()?;
+/// let queue = tasks.handle().delay_queue();
+/// let mut receiver = queue.receiver();
+/// let mut cx = Context::from_waker(Waker::noop());
+///
+/// queue.push(Duration::from_secs(1), "retry")?;
+/// assert!(receiver.poll_recv(&mut cx).is_pending());
+/// tasks.advance(Duration::from_secs(1));
+/// assert!(matches!(receiver.poll_recv(&mut cx), Poll::Ready(Some(due)) if due.item == "retry"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Receiver<T: Send + 'static> {
+    queue: DelayQueue<T>,
+    /// The place in line, while the receiver waits, or was woken and has not looked yet.
+    place: Option<Place>,
+}
+
+impl<T: Send + 'static> Receiver<T> {
+    pub(super) fn new(queue: DelayQueue<T>) -> Self {
+        Self { queue, place: None }
+    }
+
+    /// Receives the next item that is due, or `None` when the queue has ended. A pending receiver wakes the task that
+    /// polled it last.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<DueItem<T>>> {
+        match self.queue.shared.due.poll(&mut self.place, cx.waker()) {
+            Some(received) => Poll::Ready(received),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Waits on this thread, for as long as `left` returns a time that is not zero. `None` when the time is over.
+    pub(super) fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
+        let waker = Waker::from(StdArc::new(Unpark(thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        loop {
+            let left = left();
+            match self.poll_recv(&mut cx) {
+                Poll::Ready(outcome) => return Some(outcome),
+                Poll::Pending => match left {
+                    Some(Duration::ZERO) => return None,
+                    Some(left) => park_timeout(left),
+                    None => thread::park(),
+                },
+            }
+        }
+    }
+
+    /// The queue of this receiver.
+    #[must_use]
+    pub fn queue(&self) -> &DelayQueue<T> {
+        &self.queue
+    }
+}
+
+/// A waker that unparks a waiting thread.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: StdArc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl<T: Send + 'static> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.queue.shared.due.leave(place);
+        }
+    }
+}
+
+#[cfg(feature = "stream")]
+impl<T: Send + 'static> futures_core::Stream for Receiver<T> {
+    type Item = DueItem<T>;
+
+    fn poll_next(self: core::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<DueItem<T>>> {
+        self.get_mut().poll_recv(cx)
+    }
+}
+
+impl<T: Send + 'static> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        Self::new(self.queue.clone())
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}

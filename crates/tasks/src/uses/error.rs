@@ -1,0 +1,99 @@
+//! The reasons why a connection or an item was refused, with the value handed back, and why nothing was received.
+
+use core::fmt;
+use tourbillon::ScheduleErrorKind;
+
+/// The reason why a connection was not inserted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectErrorKind {
+    /// There is a connection with this id.
+    Present,
+    /// The engine refused the timer.
+    Refused(ScheduleErrorKind),
+}
+
+impl fmt::Display for ConnectErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Present => f.write_str("there is a connection with this id"),
+            Self::Refused(kind) => kind.fmt(f),
+        }
+    }
+}
+
+/// The error for a connection that was not inserted; it returns the id.
+pub struct ConnectError<I> {
+    /// The reason.
+    pub kind: ConnectErrorKind,
+    /// The id that would have been inserted.
+    pub id: I,
+}
+
+/// The reason why an item was not pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PushErrorKind {
+    /// The queue was closed.
+    Closed,
+    /// The engine refused the timer.
+    Refused(ScheduleErrorKind),
+}
+
+impl fmt::Display for PushErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the queue was closed"),
+            Self::Refused(kind) => kind.fmt(f),
+        }
+    }
+}
+
+/// The error for an item that was not pushed; it returns the item.
+pub struct PushError<T> {
+    /// The reason.
+    pub kind: PushErrorKind,
+    /// The item that would have been pushed.
+    pub item: T,
+}
+
+/// The reason why nothing was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoItem {
+    /// No item has come due, or none in time.
+    Yet,
+    /// The queue was closed, or its engine shut down, and all items that had come due were received.
+    Ever,
+}
+
+impl fmt::Display for NoItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Yet => "no item is due",
+            Self::Ever => "the queue has ended",
+        })
+    }
+}
+
+impl std::error::Error for NoItem {}
+
+// Errors can be printed whether or not their ids and items can be.
+macro_rules! of_its_kind {
+    ($($error:ident)*) => { $(
+        impl<T> fmt::Debug for $error<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($error)).field("kind", &self.kind).finish_non_exhaustive()
+            }
+        }
+
+        impl<T> fmt::Display for $error<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.kind.fmt(f)
+            }
+        }
+
+        impl<T> std::error::Error for $error<T> {}
+    )* };
+}
+
+of_its_kind!(ConnectError PushError);

@@ -1,0 +1,331 @@
+//! A concurrent map whose entries expire.
+//!
+//! An entry is not returned at or after its deadline, even if its timer is late: a reader looks at the clock as well,
+//! which costs about as much as the look-up itself. Nor is an entry hidden before its deadline: if the clock that
+//! deadlines are counted from says that a deadline has come, the true clock decides. The memory of an entry is freed
+//! when its timer fires, not with the next look-up.
+//!
+//! Each entry has an owned timer, while an entry of a [`Keyed`](crate::keyed) has a one-shot. A refresh arms the timer
+//! ([`Timer::arm`](tourbillon::Timer::arm)) under the shared lock of its shard, so that readers that refresh do not
+//! exclude each other; a one-shot would have to be scheduled anew, under the exclusive lock. The costs were measured on
+//! one thread (`benches/uses.rs`), relative to a `Keyed`. A refresh, and an insert that replaces, take two thirds of
+//! the time, and a million refreshes post one ticket. An insert of a new key takes one and a half times as much, a
+//! removal twice as much. For keys that are inserted once, and neither read nor refreshed, [`Keyed`](crate::keyed) is
+//! better.
+//!
+//! The map bounds the time of entries, not their number or weight. If the values live elsewhere anyway, such as in a
+//! connection, a [`Timer`](tourbillon::Timer) there is better.
+//!
+//! # Races and their endings
+//!
+//! The map decides, under the lock of the key's shard. Each inserted value ends in one way: it expires, is replaced, is
+//! taken by a removal, or is dropped by [`clear`](ExpiryMap::clear), by a `retain` or with the map.
+//!
+//! - insert x expiry: (a) the insert comes first, and the entry stays for as long as its new value may; (b) the old
+//!   value expires, and the insert finds no entry. If the insert finds an entry whose deadline has passed, it lets the
+//!   old value expire there and then.
+//! - refresh x expiry: (a) the refresh returns true, and the entry stays; (b) the refresh returns false: the deadline
+//!   has passed. A refresh that read the clock just before the deadline may bring back an entry that another thread
+//!   found expired.
+//! - remove x expiry: either the removal returns the value, or the listener gets it.
+
+mod entries;
+
+use crate::map::LockedMap;
+use crate::sync::StdArc;
+use crate::task::{Key, Tasks};
+use core::borrow::Borrow;
+use core::fmt;
+use core::hash::Hash;
+use core::time::Duration;
+use entries::{Inserted, Listener, Shared, Slot};
+use tourbillon::extend::WhenFull;
+use tourbillon::{ScheduleError, ScheduleErrorKind};
+
+/// The lifetime of the entries of an [`ExpiryMap`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    time_to_live: Duration,
+    is_refreshed: bool,
+}
+
+impl Lifetime {
+    /// An entry lives for `time_to_live` after it was inserted or refreshed.
+    #[must_use]
+    pub const fn of(time_to_live: Duration) -> Self {
+        Self { time_to_live, is_refreshed: false }
+    }
+
+    /// Each [`get`](ExpiryMap::get) and [`read`](ExpiryMap::read) refreshes the entry that it finds.
+    #[must_use]
+    pub const fn refreshed_on_access(self) -> Self {
+        Self { is_refreshed: true, ..self }
+    }
+}
+
+/// A concurrent map whose entries expire. Clones refer to the same map. Dropping the last clone drops the entries,
+/// without a call of the listener.
+///
+/// Hashing, comparing and cloning keys, cloning values, and the closures of [`read`](Self::read) and
+/// [`retain`](Self::retain) run under the lock of a shard of the map, so they must not call the same map.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_tasks::DrivenTasks;
+/// use tourbillon_tasks::uses::Lifetime;
+///
+/// let mut tasks = DrivenTasks::new()?;
+/// let half_an_hour = Duration::from_secs(1_800);
+/// let sessions = tasks.handle().expiry_map_telling(
+///     Lifetime::of(half_an_hour).refreshed_on_access(),
+///     |token, user| println!("{user} has gone, and so has {token}"),
+/// );
+///
+/// sessions.insert("f00d", "Ada")?;
+/// tasks.advance(half_an_hour / 2);
+/// assert_eq!(sessions.get("f00d"), Some("Ada"));
+/// assert_eq!(sessions.remaining("f00d"), Some(half_an_hour));
+/// tasks.advance(half_an_hour);
+/// assert_eq!(sessions.get("f00d"), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ExpiryMap<K: Key, V: Send + Sync + 'static> {
+    shared: StdArc<Shared<K, V>>,
+}
+
+impl Tasks {
+    /// Makes a map whose entries have this lifetime, on this engine.
+    #[must_use]
+    pub fn expiry_map<K: Key, V: Send + Sync + 'static>(&self, lifetime: Lifetime) -> ExpiryMap<K, V> {
+        ExpiryMap::new(self, lifetime, None)
+    }
+
+    /// As [`expiry_map`](Self::expiry_map); `on_expired` gets each entry that has expired. The listener runs on a
+    /// worker, and in an insert that finds an entry whose timer is late. No lock is held then, so the listener may use
+    /// the map.
+    ///
+    /// A listener that has a clone of the map keeps the map alive for ever.
+    #[must_use]
+    pub fn expiry_map_telling<K: Key, V: Send + Sync + 'static>(
+        &self,
+        lifetime: Lifetime,
+        on_expired: impl Fn(K, V) + Send + Sync + 'static,
+    ) -> ExpiryMap<K, V> {
+        ExpiryMap::new(self, lifetime, Some(Box::new(on_expired)))
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
+    fn new(tasks: &Tasks, lifetime: Lifetime, listener: Option<Box<Listener<K, V>>>) -> Self {
+        let (tasks, entries) = (tasks.clone(), LockedMap::new());
+        Self { shared: StdArc::new(Shared { tasks, lifetime, entries, listener }) }
+    }
+
+    /// Inserts an entry, for the map's time to live. Returns the value that it replaces.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the engine is full or shut down. The error returns key and value, and the key's entry is unchanged.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1): an operation of the map, and an arming. For a key without an entry, also an owned timer and its two
+    /// allocations.
+    pub fn insert(&self, key: K, value: V) -> Result<Option<V>, ScheduleError<(K, V)>> {
+        self.insert_for(key, value, self.shared.lifetime.time_to_live)
+    }
+
+    /// As [`insert`](Self::insert), for a time to live of this entry, which a refresh of the entry uses, too.
+    ///
+    /// # Errors
+    ///
+    /// See [`insert`](Self::insert).
+    pub fn insert_for(
+        &self,
+        key: K,
+        value: V,
+        time_to_live: Duration,
+    ) -> Result<Option<V>, ScheduleError<(K, V)>> {
+        let (shared, mut new, mut rounds, mut when_full) = (&self.shared, (key, value), 0, WhenFull::Fail);
+        loop {
+            match shared.try_insert(new, time_to_live, when_full) {
+                Ok(Inserted::New) => return Ok(None),
+                Ok(Inserted::Replaced(value)) => return Ok(Some(value)),
+                Ok(Inserted::Outlived(key, value)) => {
+                    shared.tell(key, value);
+                    return Ok(None);
+                }
+                // The wait for room is outside the lock: the shard may be about to expire an entry there.
+                Err(ScheduleError { kind: ScheduleErrorKind::LaneFull, payload })
+                    if when_full == WhenFull::Fail =>
+                {
+                    if !shared.tasks.await_room(&mut rounds) {
+                        when_full = WhenFull::Exceed;
+                    }
+                    new = payload;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The value of a key, unless it has expired.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1): the look-up and a clock read, and [`refresh`](Self::refresh) if accesses refresh.
+    #[must_use]
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        V: Clone,
+    {
+        self.read(key, V::clone)
+    }
+
+    /// Calls `f` with the value of a key, unless the value has expired, and returns the result of `f`. Readers do not
+    /// exclude each other.
+    pub fn read<Q: Hash + Eq + ?Sized, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
+    where
+        K: Borrow<Q>,
+    {
+        let Shared { tasks, lifetime, entries, .. } = &*self.shared;
+        let read = |slot: &Slot<K, V>| {
+            let now = tasks.now();
+            slot.is_alive(tasks, now).then(|| {
+                if lifetime.is_refreshed {
+                    slot.refresh(tasks, now);
+                }
+                f(&slot.value)
+            })
+        };
+        entries.read(key, read).flatten()
+    }
+
+    /// Starts the time to live of a key's entry anew. Returns false when the key has no entry, or an expired one, and
+    /// when the engine was shut down.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1): the look-up, a clock read and an arming.
+    pub fn refresh<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        let Shared { tasks, entries, .. } = &*self.shared;
+        let refresh = |slot: &Slot<K, V>| {
+            let now = tasks.now();
+            slot.is_alive(tasks, now) && slot.refresh(tasks, now)
+        };
+        entries.read(key, refresh).unwrap_or(false)
+    }
+
+    /// Takes the entry of a key, unless the entry has expired, and returns its value. The listener is not called for
+    /// it.
+    pub fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let Shared { tasks, entries, .. } = &*self.shared;
+        let (_, slot) = entries.remove_if(key, |slot| slot.is_alive(tasks, tasks.now()))?;
+        Some(slot.value)
+    }
+
+    /// Whether a key has an entry that has not expired. Refreshes nothing.
+    #[must_use]
+    pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        let Shared { tasks, entries, .. } = &*self.shared;
+        entries.read(key, |slot| slot.is_alive(tasks, tasks.now())).unwrap_or(false)
+    }
+
+    /// The time that the entry of a key has left; `None` when the key has no entry, or an expired one. In the last
+    /// microseconds of an entry the result is zero. Refreshes nothing.
+    #[must_use]
+    pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
+    where
+        K: Borrow<Q>,
+    {
+        let Shared { tasks, entries, .. } = &*self.shared;
+        let remaining = |slot: &Slot<K, V>| {
+            let now = tasks.now();
+            slot.is_alive(tasks, now).then(|| slot.deadline() - now)
+        };
+        entries.read(key, remaining).flatten()
+    }
+
+    /// The keys whose entries have not expired, each once. A key that has such an entry during the whole call is
+    /// included; keys whose entries come or go meanwhile may be included.
+    ///
+    /// # Time complexity
+    ///
+    /// O(n). Other threads wait for one shard of the map at a time, not for the whole map.
+    #[must_use]
+    pub fn keys(&self) -> Vec<K> {
+        let Shared { tasks, entries, .. } = &*self.shared;
+        let (mut keys, now) = (Vec::new(), tasks.now());
+        entries.for_each(|key, slot| {
+            if slot.is_alive(tasks, now) {
+                keys.push(key.clone());
+            }
+        });
+        keys
+    }
+
+    /// The number of entries, including those whose timers are late.
+    ///
+    /// # Time complexity
+    ///
+    /// O(shards of the map), which are 256.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.entries.len()
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.entries.is_empty()
+    }
+
+    /// Takes out the entries that have not expired and that `keep` rejects. The listener is not called for them.
+    ///
+    /// # Time complexity
+    ///
+    /// O(n), as for [`keys`](Self::keys).
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
+        let tasks = &self.shared.tasks;
+        let now = tasks.now();
+        self.take_out(|key, slot| slot.is_alive(tasks, now) && !keep(key, &slot.value));
+    }
+
+    /// Takes out all entries, expired or not. The listener is not called for them.
+    ///
+    /// # Time complexity
+    ///
+    /// O(n), as for [`keys`](Self::keys).
+    pub fn clear(&self) {
+        self.take_out(|_, _| true);
+    }
+
+    /// Takes entries out of the map, and drops them here, where nothing is locked.
+    fn take_out(&self, is_wanted: impl FnMut(&K, &Slot<K, V>) -> bool) {
+        drop(self.shared.entries.extract_if(is_wanted));
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Clone for ExpiryMap<K, V> {
+    fn clone(&self) -> Self {
+        Self { shared: StdArc::clone(&self.shared) }
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> fmt::Debug for ExpiryMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExpiryMap").field("lifetime", &self.shared.lifetime).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,30 @@
+//! Ready-made uses of timers: idle connections, maps whose entries expire, queues of delayed items, rate limits.
+//!
+//! Each use is made by a [`Tasks`](crate::Tasks) and lives on that engine's threads, so that a process has one
+//! set of threads, however many maps and queues it has.
+//!
+//! | | made by | for | alternative |
+//! |---|---|---|---|
+//! | [`IdleTimeouts`] | [`Tasks::idle_timeouts`](crate::Tasks::idle_timeouts) | connections that are closed when they are silent for too long, or when they are old | a [`Timer`](tourbillon::Timer) in each connection, if connections are not looked up by an id |
+//! | [`ExpiryMap`] | [`Tasks::expiry_map`](crate::Tasks::expiry_map) | sessions, caches, tokens | a [`Timer`](tourbillon::Timer) in each value, if the values live elsewhere anyway |
+//! | [`DelayQueue`] | [`Tasks::delay_queue`](crate::Tasks::delay_queue) | retries, reminders: items for the next receiver | [`Tasks::after`](crate::Tasks::after), if a closure can do it on a worker |
+//! | [`RateLimiter`] | [`Tasks::rate_limiter`](crate::Tasks::rate_limiter) | calls that must not come faster than a rate, with a closure for each that has to wait | a semaphore, if the number of calls under way is to be bounded, not their rate |
+//!
+//! # During and after a shutdown
+//!
+//! The uses behave as the engine does. Insertions, touches, refreshes and pushes are refused, and refused values come
+//! back. Nothing expires any more. The present entries can be looked at and taken out.
+
+mod batch;
+pub(crate) mod delay_queue;
+mod error;
+mod expiry_map;
+pub(crate) mod idle;
+mod rate_limiter;
+
+pub use batch::IdleBatch;
+pub use delay_queue::{DelayQueue, Delayed, DueItem, Receiver};
+pub use error::{ConnectError, ConnectErrorKind, NoItem, PushError, PushErrorKind};
+pub use expiry_map::{ExpiryMap, Lifetime};
+pub use idle::{Connection, Expired, IdleTimeouts, Limit, Limits};
+pub use rate_limiter::{Acquired, Rate, RateLimiter};

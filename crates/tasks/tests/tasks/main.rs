@@ -1,0 +1,125 @@
+//! Closures: once, again and again, by the calendar, stopped, panicking and shut down. Mostly on the threadless engine, whose
+//! time is exact; with threads where it takes threads.
+
+#[path = "../../../../tests/support/mod.rs"]
+mod support;
+
+mod errors;
+mod fast_clock;
+mod long_spans;
+mod once;
+mod panics;
+mod parallel;
+mod policies;
+mod repeat;
+mod shutdown;
+mod stops;
+mod timers;
+
+use std::sync::Arc;
+use std::time::Duration;
+use support::{Log, MS};
+use tourbillon::Timestamp;
+use tourbillon_tasks::{DrivenTasks, Repeat, Report, Run, Task, Tasks};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The moment so many milliseconds after the origin.
+fn ms(millis: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(millis)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).expect("a short one")
+}
+
+/// A run as its closure saw it, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    number: u64,
+    scheduled: u64,
+    lateness: u64,
+    missed: u64,
+}
+
+impl Seen {
+    fn of(run: &Run) -> Self {
+        Self {
+            number: run.number,
+            scheduled: millis(run.scheduled - Timestamp::ZERO),
+            lateness: millis(run.lateness),
+            missed: run.missed,
+        }
+    }
+}
+
+const fn seen(number: u64, scheduled: u64, lateness: u64, missed: u64) -> Seen {
+    Seen { number, scheduled, lateness, missed }
+}
+
+/// What a report says of instants: runs, missed, overlapped, skipped.
+fn counts(task: &Task) -> [u64; 4] {
+    let Report { runs, missed, overlapped, skipped, .. } = task.report();
+    [runs, missed, overlapped, skipped]
+}
+
+fn driven() -> DrivenTasks {
+    DrivenTasks::new().unwrap()
+}
+
+/// Starts a task that logs its runs.
+fn logged(tasks: &Tasks, plan: Repeat) -> (Task, Log<Seen>) {
+    let log = Log::new();
+    let sink = log.clone();
+    (tasks.repeat(plan, move |run| sink.push(Seen::of(run))).unwrap(), log)
+}
+
+/// As `logged`; each run lasts so many milliseconds, by its number.
+fn lasting(
+    tasks: &DrivenTasks,
+    plan: Repeat,
+    lasts: impl Fn(u64) -> u64 + Send + 'static,
+) -> (Task, Log<Seen>) {
+    let (log, clock) = (Log::new(), tasks.clock().clone());
+    let sink = log.clone();
+    let run = move |run: &Run| {
+        sink.push(Seen::of(run));
+        clock.advance(Duration::from_millis(lasts(run.number)));
+    };
+    (tasks.handle().repeat(plan, run).unwrap(), log)
+}
+
+/// Time passes, and nothing is done meanwhile; then one turn.
+fn stall(tasks: &mut DrivenTasks, by: Duration) {
+    tasks.clock().advance(by);
+    tasks.turn();
+}
+
+fn every(millis: u64) -> Repeat {
+    Repeat::every(Duration::from_millis(millis))
+}
+
+/// Something whose last clone shows that all others were dropped.
+fn token() -> Arc<()> {
+    Arc::new(())
+}
+
+/// How many clones of it there are beside it.
+fn clones(token: &Arc<()>) -> usize {
+    Arc::strong_count(token) - 1
+}
+
+/// For a closure: it has this, and does nothing with it.
+fn holds<T>(_: &T) {}
+
+#[test]
+fn a_task_says_what_it_is_about_to_do_and_has_done() {
+    let mut tasks = driven();
+    let (task, log) = logged(tasks.handle(), every(10));
+    assert_eq!(task.next(), Some(ms(10)));
+    assert_eq!(format!("{:?}", task.report()), format!("{:?}", Report::default()));
+    tasks.advance(25 * MS);
+    assert_eq!(log.take(), [seen(1, 10, 0, 0), seen(2, 20, 0, 0)]);
+    assert_eq!((task.next(), task.has_ended(), task.report().runs), (Some(ms(30)), false, 2));
+    assert!(format!("{task:?}").contains("runs: 2"));
+}

@@ -1,0 +1,386 @@
+//! Runs beside each other.
+
+use crate::support::{Gate, HOUR, Log, MS, lock, wait_until, within_patience};
+use crate::{SECOND, Seen, clones, counts, driven, every, holds, millis, ms, seen, stall, token};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+use tourbillon::{Builder, Clock, Job, ManualClock, Timestamp};
+use tourbillon_tasks::{DrivenTasks, First, Missed, Repeat, Run, Stopped, TaskEngine};
+
+/// Each run waits for another: one after the other they would wait for ever.
+#[test]
+fn runs_that_outlast_their_period_overlap() {
+    within_patience(|| {
+        let tasks = TaskEngine::build(Builder::new().shards(1).workers(3)).unwrap();
+        let (barrier, runs) = (Arc::new(Barrier::new(2)), Arc::new(AtomicU64::new(0)));
+        let (at_barrier, count) = (Arc::clone(&barrier), Arc::clone(&runs));
+        let run = move |_: &Run| {
+            at_barrier.wait();
+            count.fetch_add(1, Ordering::SeqCst);
+        };
+        let task = tasks.handle().repeat_in_parallel(every(5).times(8), run).unwrap();
+        wait_until("all have met", || runs.load(Ordering::SeqCst) == 8);
+        wait_until("the last has ended", || task.stop() == Stopped::Gone);
+        assert_eq!(task.report().runs, 8);
+        // The engine counts timers: the task's, and a one-shot for each run.
+        let stats = tasks.handle().stats();
+        assert_eq!((stats.owned.fired, stats.fired, stats.total.fired), (8, 8, 16));
+    });
+}
+
+/// Nothing is overlapped or skipped: each instant has its run.
+#[test]
+fn each_instant_has_its_run_however_long_they_take() {
+    within_patience(|| {
+        let clock = ManualClock::new();
+        let tasks = TaskEngine::build(Builder::new().clock(clock.clone()).shards(1).workers(4)).unwrap();
+        let (gate, log) = (Gate::new(), Log::new());
+        let (at_gate, sink) = (gate.clone(), log.clone());
+        let run = move |run: &Run| {
+            sink.push((run.number, run.scheduled));
+            at_gate.pass();
+        };
+        let task = tasks.handle().repeat_in_parallel(every(10), run).unwrap();
+        for runs in 1..=3 {
+            clock.advance(10 * MS);
+            wait_until("it has begun", || log.len() as u64 == runs);
+            assert_eq!(task.next(), Some(ms(10 * (runs + 1))));
+        }
+        assert_eq!((task.stop(), task.has_ended(), task.next()), (Stopped::Running, true, None));
+        gate.open();
+        let _ = task.stop_and_wait();
+        assert_eq!(log.take_sorted(), [(1, ms(10)), (2, ms(20)), (3, ms(30))]);
+        assert_eq!(counts(&task), [3, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn stop_and_wait_waits_for_all_of_them() {
+    within_patience(|| {
+        let tasks = TaskEngine::build(Builder::new().shards(1).workers(4)).unwrap();
+        let (gate, under_way, kept) = (Gate::new(), Arc::new(AtomicUsize::new(0)), token());
+        let (at_gate, count, held) = (gate.clone(), Arc::clone(&under_way), Arc::clone(&kept));
+        let run = move |_: &Run| {
+            let runs = count.fetch_add(1, Ordering::SeqCst);
+            at_gate.pass();
+            // They end one after the other.
+            thread::sleep(5 * MS * u32::try_from(runs).unwrap());
+            count.fetch_sub(1, Ordering::SeqCst);
+            holds(&held);
+        };
+        let task = tasks.handle().repeat_in_parallel(every(2), run).unwrap();
+        gate.await_arrivals(3);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| task.stop_and_wait());
+            wait_until("it is stopped", || task.has_ended());
+            assert_eq!(task.stop(), Stopped::Running);
+            gate.open();
+            assert_ne!(waiter.join().unwrap(), Stopped::Running);
+        });
+        assert_eq!((under_way.load(Ordering::SeqCst), task.stop()), (0, Stopped::Gone));
+        assert_eq!(clones(&kept), 0);
+    });
+}
+
+/// An engine with no slot left makes the run where it is.
+#[test]
+fn without_room_for_another_run_it_is_made_in_place() {
+    let mut tasks = DrivenTasks::build(Builder::new().capacity(1)).unwrap();
+    let log = Log::new();
+    let sink = log.clone();
+    let task =
+        tasks.handle().repeat_in_parallel(every(10).times(3), move |run| sink.push(Seen::of(run))).unwrap();
+    assert!(tasks.handle().after(MS, || {}).is_err(), "there is a slot left");
+    tasks.advance(SECOND);
+    assert_eq!(log.take(), [seen(1, 10, 0, 0), seen(2, 20, 0, 0), seen(3, 30, 0, 0)]);
+    assert_eq!((counts(&task), task.report().panics, task.has_ended()), ([3, 0, 0, 0], 0, true));
+    assert_eq!((task.stop(), tasks.handle().repeating().len()), (Stopped::Gone, 0));
+}
+
+/// The same with threads, where there would be another worker to make it on.
+#[test]
+fn without_room_for_another_run_it_is_made_by_the_worker_that_was_told() {
+    within_patience(|| {
+        let builder = Builder::new().capacity(1).shards(1).workers(2);
+        let tasks = TaskEngine::build(builder).unwrap();
+        let runs = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&runs);
+        let run = move |run: &Run| {
+            count.fetch_add(1, Ordering::SeqCst);
+            if run.number == 2 {
+                std::panic::resume_unwind(Box::new(run.number));
+            }
+        };
+        let task = tasks.handle().repeat_in_parallel(every(1).times(3).missed(Missed::Burst), run).unwrap();
+        assert!(tasks.handle().after(MS, || {}).is_err(), "there is a slot left");
+        wait_until("all are made", || runs.load(Ordering::SeqCst) == 3);
+        assert_ne!(task.stop_and_wait(), Stopped::Running);
+        assert_eq!((task.report().runs, task.report().panics), (3, 1));
+        wait_until("the engine has counted it", || tasks.handle().stats().total.panics == 1);
+    });
+}
+
+#[test]
+fn a_run_made_in_place_that_panics_is_counted_once() {
+    let mut tasks = DrivenTasks::build(Builder::new().capacity(1)).unwrap();
+    let task = tasks
+        .handle()
+        .repeat_in_parallel(every(10).times(2), |run| std::panic::resume_unwind(Box::new(run.number)))
+        .unwrap();
+    tasks.advance(SECOND);
+    assert_eq!((task.report().runs, task.report().panics, tasks.handle().stats().total.panics), (2, 2, 2));
+}
+
+/// What a run says of its lateness is how late it is, wherever it was made.
+#[test]
+fn a_run_says_when_it_began() {
+    for capacity in [1, 100] {
+        let mut tasks = DrivenTasks::build(Builder::new().capacity(capacity)).unwrap();
+        let (log, clock) = (Log::new(), tasks.clock().clone());
+        let sink = log.clone();
+        let run = move |run: &Run| {
+            assert_eq!(run.scheduled + run.lateness, clock.now(), "capacity {capacity}");
+            sink.push(millis(run.scheduled - Timestamp::ZERO));
+        };
+        let task = tasks.handle().repeat_in_parallel(every(10), run).unwrap();
+        tasks.advance(25 * MS);
+        stall(&mut tasks, 20 * MS);
+        tasks.advance(20 * MS);
+        assert_eq!(task.report().panics, 0);
+        assert_eq!(log.take(), [10, 20, 30, 50, 60]);
+    }
+}
+
+#[test]
+fn what_was_missed_is_dealt_with_as_in_turn() {
+    let run = |missed: Missed| {
+        let mut tasks = driven();
+        let log = Log::new();
+        let sink = log.clone();
+        let plan = every(10).missed(missed);
+        let task = tasks
+            .handle()
+            .repeat_in_parallel(plan, move |run| {
+                sink.push((run.number, millis(run.scheduled - Timestamp::ZERO), run.missed))
+            })
+            .unwrap();
+        stall(&mut tasks, 45 * MS);
+        for _ in 0..10 {
+            tasks.turn();
+        }
+        let next = task.next();
+        tasks.advance_to(ms(69));
+        (log.take(), next, counts(&task))
+    };
+    let skipped = vec![(1, 10, 3), (2, 50, 0), (3, 60, 0)];
+    assert_eq!(run(Missed::Skip), (skipped, Some(ms(50)), [3, 3, 0, 3]));
+    assert_eq!(run(Missed::Delay), (vec![(1, 10, 3), (2, 55, 0), (3, 65, 0)], Some(ms(55)), [3, 3, 0, 3]));
+    let burst = vec![(1, 10, 3), (2, 20, 0), (3, 30, 0), (4, 40, 0), (5, 50, 0), (6, 60, 0)];
+    assert_eq!(run(Missed::Burst), (burst, Some(ms(50)), [6, 3, 0, 0]));
+}
+
+/// A pause has no instants that could be missed: after a stall there is one run, not one for each pause.
+#[test]
+fn a_pause_is_from_run_to_run_and_is_not_made_up_for() {
+    let mut tasks = driven();
+    let log = Log::new();
+    let sink = log.clone();
+    let task = tasks
+        .handle()
+        .repeat_in_parallel(Repeat::pausing(10 * MS), move |run| sink.push(run.number))
+        .unwrap();
+    stall(&mut tasks, SECOND);
+    for _ in 0..100 {
+        tasks.turn();
+    }
+    assert!(log.len() <= 1, "{} runs at once", log.len());
+    assert_eq!(task.next(), Some(ms(1_010)));
+    tasks.advance(25 * MS);
+    assert_eq!(log.take(), [1, 2, 3]);
+}
+
+/// Each has exactly the runs that were said, though the last may begin while the one before it ends.
+#[test]
+fn the_last_run_is_made_while_the_one_before_it_ends() {
+    within_patience(|| {
+        let tasks =
+            TaskEngine::build(Builder::new().tick(Duration::from_micros(10)).shards(1).unpinned().workers(3))
+                .unwrap();
+        for round in 0..300 {
+            let (runs, kept) = (Arc::new(AtomicU64::new(0)), token());
+            let (count, held) = (Arc::clone(&runs), Arc::clone(&kept));
+            let run = move |_: &Run| {
+                count.fetch_add(1, Ordering::SeqCst);
+                holds(&held);
+            };
+            let plan =
+                Repeat::every(Duration::from_micros(10)).first(First::AtOnce).missed(Missed::Burst).times(20);
+            let task = tasks.handle().repeat_in_parallel(plan, run).unwrap();
+            wait_until("its last run has begun", || runs.load(Ordering::SeqCst) == 20);
+            assert_ne!(task.stop_and_wait(), Stopped::Running);
+            assert_eq!((runs.load(Ordering::SeqCst), task.report().runs), (20, 20), "round {round}");
+            assert_eq!(clones(&kept), 0);
+        }
+        assert_eq!((tasks.handle().repeating().len(), tasks.handle().stats().total.panics), (0, 0));
+    });
+}
+
+#[test]
+fn one_run_says_that_it_is_the_last_while_others_are_under_way() {
+    within_patience(|| {
+        let tasks = TaskEngine::build(Builder::new().shards(1).workers(4)).unwrap();
+        let (gate, runs) = (Gate::new(), Arc::new(AtomicU64::new(0)));
+        let (at_gate, count) = (gate.clone(), Arc::clone(&runs));
+        let run = move |run: &Run| {
+            count.fetch_add(1, Ordering::SeqCst);
+            if run.number == 3 {
+                run.stop();
+            } else if run.number < 3 {
+                at_gate.pass();
+            }
+        };
+        let task = tasks.handle().repeat_in_parallel(every(5), run).unwrap();
+        gate.await_arrivals(2);
+        wait_until("the third has ended", || task.has_ended());
+        assert_eq!((task.next(), task.stop()), (None, Stopped::Running));
+        gate.open();
+        let _ = task.stop_and_wait();
+        assert_eq!(task.stop(), Stopped::Gone);
+        assert_eq!(task.report().runs, runs.load(Ordering::SeqCst));
+    });
+}
+
+/// An engine whose jobs wait until they are called for: a run can be on its way, and has not begun.
+struct ByHand {
+    tasks: TaskEngine,
+    clock: ManualClock,
+    jobs: Arc<Mutex<Vec<Job>>>,
+}
+
+impl ByHand {
+    fn new() -> Self {
+        let (clock, jobs) = (ManualClock::new(), Arc::new(Mutex::new(Vec::new())));
+        let queue = Arc::clone(&jobs);
+        let executor = move |job: Job| lock(&queue).push(job);
+        let builder = Builder::new().clock(clock.clone()).shards(1).unpinned().executor(executor);
+        Self { tasks: TaskEngine::build(builder).unwrap(), clock, jobs }
+    }
+
+    /// Waits for jobs.
+    fn await_jobs(&self) {
+        wait_until("there is a job", || !lock(&self.jobs).is_empty());
+    }
+
+    fn run_jobs(&self) {
+        self.await_jobs();
+        let jobs = std::mem::take(&mut *lock(&self.jobs));
+        jobs.into_iter().for_each(Job::run);
+    }
+}
+
+/// A closure that counts its runs and holds a token.
+fn counting(runs: &Arc<AtomicU64>, kept: &Arc<()>) -> impl Fn(&Run) + Send + Sync + 'static {
+    let (count, held) = (Arc::clone(runs), Arc::clone(kept));
+    move |_: &Run| {
+        count.fetch_add(1, Ordering::SeqCst);
+        holds(&held);
+    }
+}
+
+/// Runs that wait for a worker when the engine ends are not made, not counted and not waited for.
+#[test]
+fn a_shutdown_drops_runs_that_have_not_begun() {
+    within_patience(|| {
+        let (engine, kept, runs) = (ByHand::new(), token(), Arc::new(AtomicU64::new(0)));
+        let task = engine.tasks.handle().repeat_in_parallel(every(10), counting(&runs, &kept)).unwrap();
+        engine.clock.advance(10 * MS);
+        engine.run_jobs();
+        engine.run_jobs();
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
+        engine.clock.advance(10 * MS);
+        engine.run_jobs();
+        // The second is on its way.
+        engine.await_jobs();
+        assert_eq!((task.report().runs, task.next()), (2, Some(ms(30))));
+        assert!(engine.tasks.handle().shutdown().is_empty());
+        assert_eq!((clones(&kept), task.stop_and_wait()), (0, Stopped::Gone));
+        engine.run_jobs();
+        assert_eq!((runs.load(Ordering::SeqCst), task.report().runs), (1, 1));
+    });
+}
+
+/// A stop from outside before a run that is on its way has begun.
+#[test]
+fn a_stop_keeps_a_run_that_is_on_its_way_from_beginning() {
+    within_patience(|| {
+        let (engine, kept, runs) = (ByHand::new(), token(), Arc::new(AtomicU64::new(0)));
+        let task = engine.tasks.handle().repeat_in_parallel(every(10), counting(&runs, &kept)).unwrap();
+        engine.clock.advance(10 * MS);
+        engine.run_jobs();
+        engine.await_jobs();
+        assert_eq!((task.stop(), task.has_ended()), (Stopped::Running, true));
+        engine.run_jobs();
+        assert_eq!((runs.load(Ordering::SeqCst), task.report().runs), (0, 0));
+        assert_eq!(
+            (task.stop(), clones(&kept), engine.tasks.handle().repeating().len()),
+            (Stopped::Gone, 0, 0)
+        );
+        engine.clock.advance(SECOND);
+        wait_until("nothing is pending", || engine.tasks.handle().stats().pending == 0);
+    });
+}
+
+/// However long a run waits for its worker: that is its lateness.
+#[test]
+fn a_run_that_waits_for_a_worker_is_late() {
+    within_patience(|| {
+        let (engine, log) = (ByHand::new(), Log::new());
+        let sink = log.clone();
+        let task =
+            engine.tasks.handle().repeat_in_parallel(every(10), move |run| sink.push(Seen::of(run))).unwrap();
+        engine.clock.advance(12 * MS);
+        engine.run_jobs();
+        engine.await_jobs();
+        engine.clock.advance(5 * MS);
+        engine.run_jobs();
+        assert_eq!((log.take(), counts(&task)), (vec![seen(1, 10, 7, 0)], [1, 0, 0, 0]));
+    });
+}
+
+/// Its instant is in the tick that has come: the shard hands it on at once, and not when that tick ends.
+#[test]
+fn a_run_does_not_wait_for_the_next_tick() {
+    within_patience(|| {
+        let clock = ManualClock::new();
+        let builder = Builder::new().clock(clock.clone()).shards(1).workers(2).tick(HOUR);
+        let tasks = TaskEngine::build(builder).unwrap();
+        let (log, inside) = (Log::new(), tasks.handle().clone());
+        let sink = log.clone();
+        let _task =
+            tasks.handle().repeat_in_parallel(Repeat::every(HOUR), move |_| sink.push(inside.now())).unwrap();
+        clock.advance(HOUR + SECOND);
+        wait_until("it has run", || log.len() == 1);
+        assert_eq!(log.take(), [Timestamp::ZERO + HOUR + SECOND]);
+    });
+}
+
+#[test]
+fn many_in_parallel_on_few_workers_all_run() {
+    within_patience(|| {
+        let tasks = TaskEngine::build(Builder::new().shards(2).workers(2).lane_capacity(64)).unwrap();
+        let runs = Arc::new(AtomicU64::new(0));
+        let started: Vec<_> = (0..200)
+            .map(|_| {
+                let count = Arc::clone(&runs);
+                let run = move |_: &Run| _ = count.fetch_add(1, Ordering::Relaxed);
+                tasks.handle().repeat_in_parallel(every(2).times(5).missed(Missed::Burst), run).unwrap()
+            })
+            .collect();
+        wait_until("all have run", || runs.load(Ordering::Relaxed) == 1_000);
+        wait_until("and ended", || started.iter().all(|task| task.stop() == Stopped::Gone));
+        assert!(started.iter().all(|task| task.report().runs == 5));
+        assert_eq!(tasks.handle().repeating().len(), 0);
+    });
+}

@@ -1,0 +1,207 @@
+//! Delayed items and their order, on the manual clock; and waiting for them, in real time.
+
+use crate::support::{MS, PATIENCE, within_patience};
+use crate::{SECOND, is_empty, item, threads};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon::{Builder, ScheduleErrorKind, Timestamp};
+use tourbillon_tasks::DrivenTasks;
+use tourbillon_tasks::keyed::MoveError;
+use tourbillon_tasks::uses::{DelayQueue, NoItem, PushErrorKind};
+
+fn driven() -> (DrivenTasks, DelayQueue<u64>) {
+    let tasks = DrivenTasks::build(Builder::new().tick(MS)).unwrap();
+    let queue = tasks.handle().delay_queue();
+    (tasks, queue)
+}
+
+fn all_due(queue: &DelayQueue<u64>) -> Vec<u64> {
+    std::iter::from_fn(|| queue.try_recv().ok().map(item)).collect()
+}
+
+#[test]
+fn items_are_received_by_their_deadlines_and_not_before() {
+    let (mut tasks, queue) = driven();
+    for delay in [3, 1, 2] {
+        queue.push(delay * SECOND, u64::from(delay)).unwrap();
+    }
+    queue.push_at(Timestamp::ZERO + 4 * SECOND, 4).unwrap();
+    tasks.advance(SECOND - MS);
+    assert_eq!((queue.try_recv().map(item), queue.len()), (Err(NoItem::Yet), 4));
+    tasks.advance(MS);
+    assert_eq!(
+        (queue.try_recv().map(item), queue.try_recv().map(item), queue.len()),
+        (Ok(1), Err(NoItem::Yet), 3)
+    );
+    tasks.advance(10 * SECOND);
+    assert_eq!((all_due(&queue), queue.len()), (vec![2, 3, 4], 0));
+    assert!(queue.is_empty() && is_empty(&tasks.handle().stats()));
+}
+
+#[test]
+fn an_item_is_taken_back_or_moved_until_it_is_due() {
+    let (mut tasks, queue) = driven();
+    let ids = [1_u32, 2, 3].map(|n| queue.push(n * SECOND, n.into()).unwrap());
+    assert_eq!(queue.deadline(ids[0]), Some(Timestamp::ZERO + SECOND));
+    assert_eq!((queue.remove(ids[1]), queue.remove(ids[1]), queue.len()), (Some(2), None, 2));
+    queue.reset(ids[0], 5 * SECOND).unwrap();
+    tasks.advance(4 * SECOND);
+    assert_eq!(all_due(&queue), [3]);
+    assert_eq!((queue.remove(ids[2]), queue.reset(ids[2], SECOND)), (None, Err(MoveError::Absent)));
+    tasks.advance(SECOND);
+    // Due, and not received: it is the receivers'.
+    assert_eq!((queue.remove(ids[0]), queue.deadline(ids[0]), queue.len()), (None, None, 1));
+    assert_eq!(queue.recv().map(item), Some(1));
+}
+
+#[test]
+fn delays_may_be_nothing_or_for_ever() {
+    let (mut tasks, queue) = driven();
+    let never = queue.push(Duration::MAX, 1).unwrap();
+    queue.push(Duration::ZERO, 2).unwrap();
+    tasks.advance(MS);
+    tasks.advance(Duration::from_secs(100 * 365 * 86_400));
+    assert_eq!((all_due(&queue), queue.remove(never)), (vec![2], Some(1)));
+}
+
+#[test]
+fn after_a_close_what_is_due_is_received_and_the_rest_comes_back() {
+    let (mut tasks, queue) = driven();
+    queue.push(SECOND, 1).unwrap();
+    queue.push(3 * SECOND, 3).unwrap();
+    queue.push(2 * SECOND, 2).unwrap();
+    tasks.advance(2 * SECOND);
+    assert_eq!(
+        (queue.is_closed(), queue.close(), queue.close(), queue.is_closed()),
+        (false, vec![3], vec![], true)
+    );
+    let refused = queue.push(SECOND, 4).unwrap_err();
+    assert_eq!((refused.kind, refused.item), (PushErrorKind::Closed, 4));
+    assert_eq!(
+        (
+            queue.recv().map(item),
+            queue.recv_timeout(SECOND).map(item),
+            queue.recv().map(item),
+            queue.try_recv().map(item)
+        ),
+        (Some(1), Ok(2), None, Err(NoItem::Ever))
+    );
+    assert_eq!(queue.recv_timeout(PATIENCE).map(item), Err(NoItem::Ever));
+    assert!(is_empty(&tasks.handle().stats()));
+}
+
+#[test]
+fn after_a_shutdown_it_is_as_after_a_close() {
+    let (mut tasks, queue) = driven();
+    queue.push(SECOND, 1).unwrap();
+    let id = queue.push(2 * SECOND, 2).unwrap();
+    tasks.advance(SECOND);
+    assert!(tasks.handle().shutdown().is_empty());
+    assert_eq!(
+        (queue.recv().map(item), queue.recv().map(item), queue.remove(id), queue.is_closed()),
+        (Some(1), None, None, true)
+    );
+    let refused = queue.push(SECOND, 3).unwrap_err();
+    assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(ScheduleErrorKind::ShutDown), 3));
+    assert_eq!(queue.close(), [2]);
+    // One that is made afterwards has ended already.
+    let late = tasks.handle().delay_queue::<u64>();
+    assert_eq!((late.recv().map(item), late.push(SECOND, 1).unwrap_err().item), (None, 1));
+}
+
+#[test]
+fn dropping_the_engine_ends_its_queues_too() {
+    let (tasks, queue) = driven();
+    queue.push(SECOND, 1).unwrap();
+    drop(tasks);
+    assert_eq!((queue.recv().map(item), queue.close()), (None, vec![1]));
+}
+
+#[test]
+fn items_go_with_the_last_handle() {
+    let tasks = DrivenTasks::new().unwrap();
+    let (queue, item) = (tasks.handle().delay_queue(), Arc::new(()));
+    queue.push(SECOND, Arc::clone(&item)).unwrap();
+    let receiver = queue.receiver();
+    drop(queue);
+    assert_eq!(Arc::strong_count(&item), 2);
+    drop(receiver);
+    assert_eq!(Arc::strong_count(&item), 1);
+    assert!(is_empty(&tasks.handle().stats()));
+}
+
+#[test]
+fn a_full_engine_refuses_and_gives_the_item_back() {
+    let tasks = DrivenTasks::build(Builder::new().lane_capacity(64)).unwrap();
+    let queue = tasks.handle().delay_queue();
+    let (count, refused) = (0..).find_map(|n| Some((n, queue.push(SECOND, n).err()?))).unwrap();
+    assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(ScheduleErrorKind::LaneFull), count));
+    assert_eq!(queue.len() as u64, count);
+    assert_eq!(queue.close().len() as u64, count);
+    assert_eq!(queue.recv().map(item), None);
+}
+
+#[test]
+fn an_item_comes_with_its_id_and_its_deadline() {
+    let (mut tasks, queue) = driven();
+    let [first, second] = [1_u32, 2].map(|n| queue.push(n * SECOND, n.into()).unwrap());
+    assert_eq!(queue.peek(), Some((first, Timestamp::ZERO + SECOND)));
+    let later = Timestamp::ZERO + 3 * SECOND;
+    queue.reset_at(first, later).unwrap();
+    assert_eq!(
+        (queue.peek(), queue.deadline(first)),
+        (Some((second, Timestamp::ZERO + 2 * SECOND)), Some(later))
+    );
+    tasks.advance(5 * SECOND);
+    let received = [(); 2].map(|()| queue.try_recv().map(|due| (due.item, due.id, due.deadline)));
+    assert_eq!(received, [Ok((2, second, Timestamp::ZERO + 2 * SECOND)), Ok((1, first, later))]);
+    assert_eq!((queue.peek(), queue.reset_at(first, later)), (None, Err(MoveError::Absent)));
+}
+
+// --- Waiting, in real time ---
+
+#[test]
+fn a_receiver_waits_for_what_comes_due() {
+    within_patience(|| {
+        let tasks = threads();
+        let queue = tasks.handle().delay_queue();
+        let begin = Instant::now();
+        queue.push(20 * MS, 7).unwrap();
+        assert_eq!(queue.recv_timeout(MS).map(item), Err(NoItem::Yet));
+        assert!(begin.elapsed() >= MS);
+        assert_eq!((queue.recv().map(item), begin.elapsed() >= 20 * MS), (Some(7), true));
+        queue.push(MS, 8).unwrap();
+        assert_eq!(queue.recv_timeout(Duration::MAX).map(item), Ok(8));
+        assert_eq!(
+            (queue.recv_timeout(Duration::ZERO).map(item), queue.try_recv().map(item)),
+            (Err(NoItem::Yet), Err(NoItem::Yet))
+        );
+    });
+}
+
+#[test]
+fn whoever_waits_hears_of_the_end() {
+    for ends_by_shutdown in [false, true] {
+        within_patience(move || {
+            let tasks = threads();
+            let queue = tasks.handle().delay_queue::<u64>();
+            queue.push(PATIENCE, 7).unwrap();
+            thread::scope(|scope| {
+                let waiters: Vec<_> = (0..3)
+                    .map(|_| scope.spawn(|| (queue.recv().map(item), queue.recv_timeout(PATIENCE).map(item))))
+                    .collect();
+                thread::sleep(5 * MS);
+                if ends_by_shutdown {
+                    assert!(tasks.handle().shutdown().is_empty());
+                } else {
+                    assert_eq!(queue.close(), [7]);
+                }
+                for waiter in waiters {
+                    assert_eq!(waiter.join().unwrap(), (None, Err(NoItem::Ever)));
+                }
+            });
+            assert_eq!(queue.close().len(), usize::from(ends_by_shutdown));
+        });
+    }
+}

@@ -1,0 +1,263 @@
+//! Receivers that are polled: which of them are woken, and by what.
+
+use crate::support::{Rng, wait_until, within_patience};
+use crate::{SECOND, item};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+use tourbillon_tasks::DrivenTasks;
+use tourbillon_tasks::uses::{DelayQueue, DueItem, Receiver};
+
+/// A waker that counts.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Bell {
+    fn rings(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A task: a receiver and a bell.
+struct Task {
+    receiver: Receiver<u64>,
+    bell: Arc<Bell>,
+}
+
+impl Task {
+    fn of(queue: &DelayQueue<u64>) -> Self {
+        Self { receiver: queue.receiver(), bell: Arc::default() }
+    }
+
+    fn poll(&mut self) -> Poll<Option<u64>> {
+        let waker = Waker::from(Arc::clone(&self.bell));
+        self.receiver.poll_recv(&mut Context::from_waker(&waker)).map(|due| due.map(item))
+    }
+}
+
+fn waiting<const N: usize>() -> (DrivenTasks, DelayQueue<u64>, [Task; N]) {
+    let tasks = DrivenTasks::new().unwrap();
+    let queue = tasks.handle().delay_queue();
+    let mut waiters = std::array::from_fn(|_| Task::of(&queue));
+    waiters.iter_mut().for_each(|task| assert_eq!(task.poll(), Poll::Pending));
+    (tasks, queue, waiters)
+}
+
+fn rings(waiters: &[Task]) -> Vec<usize> {
+    waiters.iter().map(|task| task.bell.rings()).collect()
+}
+
+#[test]
+fn each_item_wakes_one_waiter() {
+    let (mut tasks, queue, mut waiters) = waiting::<3>();
+    queue.push(SECOND, 1).unwrap();
+    queue.push(2 * SECOND, 2).unwrap();
+    tasks.advance(SECOND);
+    assert_eq!(rings(&waiters), [1, 0, 0]);
+    // The first has not looked yet: the second item is not for it.
+    tasks.advance(SECOND);
+    assert_eq!(rings(&waiters), [1, 1, 0]);
+    assert_eq!(waiters[1].poll(), Poll::Ready(Some(1)));
+    assert_eq!(waiters[0].poll(), Poll::Ready(Some(2)));
+    assert_eq!((waiters[2].poll(), rings(&waiters)), (Poll::Pending, vec![1, 1, 0]));
+}
+
+#[test]
+fn a_waiter_that_goes_passes_its_wake_up_on() {
+    let (mut tasks, queue, mut waiters) = waiting::<2>();
+    queue.push(SECOND, 1).unwrap();
+    tasks.advance(SECOND);
+    assert_eq!(rings(&waiters), [1, 0]);
+    waiters[0].receiver = queue.receiver();
+    assert_eq!(rings(&waiters), [1, 1]);
+    assert_eq!(waiters[1].poll(), Poll::Ready(Some(1)));
+}
+
+#[test]
+fn a_future_that_is_dropped_passes_its_wake_up_on_and_has_no_item() {
+    let (mut tasks, queue, _) = waiting::<0>();
+    let bells: [Arc<Bell>; 2] = std::array::from_fn(|_| Arc::default());
+    let wakers = bells.each_ref().map(|bell| Waker::from(Arc::clone(bell)));
+    let (mut first, mut second) = (Box::pin(queue.next()), pin!(queue.next()));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&wakers[0])).is_pending());
+    assert!(second.as_mut().poll(&mut Context::from_waker(&wakers[1])).is_pending());
+    queue.push(SECOND, 1).unwrap();
+    tasks.advance(SECOND);
+    assert_eq!((bells[0].rings(), bells[1].rings()), (1, 0));
+    drop(first);
+    assert_eq!((bells[0].rings(), bells[1].rings()), (1, 1));
+    let second = second.as_mut().poll(&mut Context::from_waker(&wakers[1]));
+    assert_eq!(second.map(|due| due.map(item)), Poll::Ready(Some(1)));
+}
+
+#[test]
+fn one_that_was_too_slow_waits_again() {
+    let (mut tasks, queue, mut waiters) = waiting::<1>();
+    queue.push(SECOND, 1).unwrap();
+    tasks.advance(SECOND);
+    assert_eq!((queue.recv().map(item), rings(&waiters)), (Some(1), vec![1]));
+    assert_eq!(waiters[0].poll(), Poll::Pending);
+    queue.push(SECOND, 2).unwrap();
+    tasks.advance(SECOND);
+    assert_eq!((rings(&waiters), waiters[0].poll()), (vec![2], Poll::Ready(Some(2))));
+}
+
+#[test]
+fn one_that_has_received_stands_in_line_no_more() {
+    let (mut tasks, queue, mut waiters) = waiting::<2>();
+    queue.push(SECOND, 1).unwrap();
+    queue.push(2 * SECOND, 2).unwrap();
+    tasks.advance(SECOND);
+    // The second was faster than the one that was woken, which waits again: the next item is for the woken receiver.
+    assert_eq!((waiters[1].poll(), waiters[0].poll()), (Poll::Ready(Some(1)), Poll::Pending));
+    tasks.advance(SECOND);
+    assert_eq!((rings(&waiters), waiters[0].poll()), (vec![2, 0], Poll::Ready(Some(2))));
+}
+
+#[test]
+fn the_task_that_polled_last_is_woken() {
+    let (mut tasks, queue, mut waiters) = waiting::<1>();
+    let old = std::mem::take(&mut waiters[0].bell);
+    assert_eq!(waiters[0].poll(), Poll::Pending);
+    queue.push(SECOND, 1).unwrap();
+    tasks.advance(SECOND);
+    assert_eq!((old.rings(), rings(&waiters)), (0, vec![1]));
+}
+
+#[test]
+fn the_end_wakes_all_who_wait() {
+    let (_tasks, queue, mut waiters) = waiting::<3>();
+    queue.close();
+    assert_eq!(rings(&waiters), [1, 1, 1]);
+    waiters.iter_mut().for_each(|task| assert_eq!(task.poll(), Poll::Ready(None)));
+    let (tasks, _queue, mut waiters) = waiting::<2>();
+    assert!(tasks.handle().shutdown().is_empty());
+    assert_eq!((rings(&waiters), waiters[1].poll()), (vec![1, 1], Poll::Ready(None)));
+}
+
+#[test]
+fn a_waker_that_panics_loses_no_item() {
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {
+            panic!("boom");
+        }
+    }
+    let (mut tasks, queue, _) = waiting::<0>();
+    let mut receiver = queue.receiver();
+    let waker = Waker::from(Arc::new(Bomb));
+    assert_eq!(receiver.poll_recv(&mut Context::from_waker(&waker)), Poll::Pending);
+    queue.push(SECOND, 1).unwrap();
+    tasks.advance(SECOND);
+    assert_eq!((tasks.handle().stats().total.panics, queue.try_recv().map(item)), (1, Ok(1)));
+}
+
+// --- With threads ---
+
+/// Runs a future on this thread, which is parked while nothing is to be done.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[test]
+fn tasks_that_await_and_threads_that_block_share_the_items() {
+    within_patience(|| {
+        const COUNT: u64 = 3_000;
+        let tasks = crate::threads();
+        let queue = tasks.handle().delay_queue::<u64>();
+        let mut received: Vec<u64> = thread::scope(|scope| {
+            let awaiting = (0..2).map(|_| scope.spawn(|| block_on(collect(|| queue.next()))));
+            let mut receivers: Vec<_> = awaiting.collect();
+            receivers.push(scope.spawn(|| std::iter::from_fn(|| queue.recv().map(item)).collect()));
+            let mut rng = Rng::new(7);
+            for n in 0..COUNT {
+                queue.push(rng.nanos_below(Duration::from_micros(300)), n).unwrap();
+            }
+            wait_until("all are received", || queue.is_empty());
+            assert!(queue.close().is_empty());
+            receivers.into_iter().flat_map(|receiver| receiver.join().unwrap()).collect()
+        });
+        received.sort_unstable();
+        assert_eq!(received, (0..COUNT).collect::<Vec<_>>());
+    });
+}
+
+async fn collect<F: Future<Output = Option<DueItem<u64>>>>(mut next: impl FnMut() -> F) -> Vec<u64> {
+    let mut items = Vec::new();
+    while let Some(item) = next().await {
+        items.push(item.item);
+    }
+    items
+}
+
+#[cfg(feature = "stream")]
+mod stream {
+    use super::*;
+    use futures_core::Stream;
+    use std::future::poll_fn;
+    use std::pin::Pin;
+
+    #[test]
+    fn a_receiver_is_a_stream() {
+        let (mut tasks, queue, _) = waiting::<0>();
+        let (mut receiver, bell) = (queue.receiver(), Arc::new(Bell::default()));
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut poll =
+            || Pin::new(&mut receiver).poll_next(&mut Context::from_waker(&waker)).map(|due| due.map(item));
+        assert_eq!(poll(), Poll::Pending);
+        queue.push(SECOND, 1).unwrap();
+        tasks.advance(SECOND);
+        assert_eq!((bell.rings(), poll(), poll()), (1, Poll::Ready(Some(1)), Poll::Pending));
+        queue.close();
+        assert_eq!((bell.rings(), poll()), (2, Poll::Ready(None)));
+    }
+
+    #[test]
+    fn a_stream_on_a_thread_brings_all_items() {
+        within_patience(|| {
+            let tasks = crate::threads();
+            let queue = tasks.handle().delay_queue::<u64>();
+            thread::scope(|scope| {
+                let stream = scope.spawn(|| {
+                    let mut receiver = queue.receiver();
+                    block_on(async {
+                        let mut items = Vec::new();
+                        while let Some(item) = poll_fn(|cx| Pin::new(&mut receiver).poll_next(cx)).await {
+                            items.push(item.item);
+                        }
+                        items
+                    })
+                });
+                for n in 0..1_000 {
+                    queue.push(Duration::from_micros(n % 300), n).unwrap();
+                }
+                wait_until("all are received", || queue.is_empty());
+                queue.close();
+                assert_eq!(stream.join().unwrap().len(), 1_000);
+            });
+        });
+    }
+}

@@ -1,0 +1,183 @@
+//! Races of pushes, removals, resets, receivers and the end, by real threads.
+#![expect(clippy::cast_possible_truncation, reason = "numbers are small")]
+
+use crate::support::{Gate, MS, Rng, wait_until, within_patience};
+use crate::{is_empty, item, threads};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+use tourbillon::{Builder, ScheduleErrorKind};
+use tourbillon_tasks::uses::{DelayQueue, Delayed, NoItem, PushErrorKind};
+use tourbillon_tasks::{TaskEngine, Tasks};
+
+const EACH: u64 = 8_000;
+const LONGEST: Duration = Duration::from_micros(400);
+
+/// How often each item was received.
+struct Book(Vec<AtomicUsize>);
+
+impl Book {
+    fn new(items: u64) -> Self {
+        Self((0..items).map(|_| AtomicUsize::new(0)).collect())
+    }
+
+    fn note(&self, item: u64) {
+        self.0[item as usize].fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn assert_each_once(&self) {
+        for (item, count) in self.0.iter().enumerate() {
+            assert_eq!(count.load(Ordering::SeqCst), 1, "item {item}");
+        }
+    }
+}
+
+/// Pushes items, and takes some back or moves them.
+fn push_and_meddle(queue: &DelayQueue<u64>, book: &Book, items: std::ops::Range<u64>) {
+    let mut rng = Rng::new(items.start + 1);
+    let mut ids: Vec<Delayed> = Vec::new();
+    for item in items {
+        ids.push(queue.push(rng.nanos_below(LONGEST), item).unwrap());
+        let id = ids[rng.index(ids.len())];
+        match rng.below(4) {
+            0 => queue.remove(id).into_iter().for_each(|item| book.note(item)),
+            1 => _ = queue.reset(id, rng.nanos_below(LONGEST)),
+            _ => {}
+        }
+        if ids.len() > 20 {
+            ids.clear();
+        }
+    }
+}
+
+fn receive_all(queue: &DelayQueue<u64>, book: &Book) {
+    loop {
+        match queue.recv_timeout(Duration::from_micros(100)).map(item) {
+            Ok(item) => book.note(item),
+            Err(NoItem::Yet) => queue.recv().map(item).into_iter().for_each(|item| book.note(item)),
+            Err(NoItem::Ever) => return,
+        }
+    }
+}
+
+#[test]
+fn each_item_is_received_or_taken_back_once() {
+    within_patience(|| {
+        let (tasks, book) = (threads(), Book::new(2 * EACH));
+        let queue = tasks.handle().delay_queue();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| receive_all(&queue, &book));
+            }
+            let pushers: Vec<_> = (0..2)
+                .map(|n| {
+                    let (queue, book) = (&queue, &book);
+                    scope.spawn(move || push_and_meddle(queue, book, n * EACH..(n + 1) * EACH))
+                })
+                .collect();
+            pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+            wait_until("all are received", || queue.is_empty());
+            assert!(queue.close().is_empty());
+        });
+        book.assert_each_once();
+        wait_until("the timers are gone", || is_empty(&tasks.handle().stats()));
+        assert_eq!(tasks.handle().stats().total.panics, 0);
+    });
+}
+
+/// Items are pushed, one after the other, and the queue ends in between.
+fn the_end_loses_nothing(
+    end: fn(&Tasks, &DelayQueue<u64>) -> Vec<u64>,
+    is_expected: fn(PushErrorKind) -> bool,
+) {
+    within_patience(move || {
+        for round in 0..40 {
+            let tasks = threads();
+            let (queue, book) = (tasks.handle().delay_queue(), Book::new(2_000));
+            thread::scope(|scope| {
+                let receiver = scope.spawn(|| {
+                    receive_all(&queue, &book);
+                    // The end is the end.
+                    thread::yield_now();
+                    assert_eq!(queue.try_recv().map(item), Err(NoItem::Ever));
+                });
+                let pusher = scope.spawn(|| {
+                    for item in 0..2_000 {
+                        if let Err(refused) = queue.push(Duration::from_micros(item % 100), item) {
+                            assert!(is_expected(refused.kind), "{:?}", refused.kind);
+                            book.note(refused.item);
+                        }
+                    }
+                });
+                thread::sleep(Duration::from_micros(25 * round));
+                end(tasks.handle(), &queue).into_iter().for_each(|item| book.note(item));
+                receiver.join().unwrap();
+                pusher.join().unwrap();
+            });
+            queue.close().into_iter().for_each(|item| book.note(item));
+            book.assert_each_once();
+            assert!(queue.is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_close_loses_nothing() {
+    the_end_loses_nothing(|_, queue| queue.close(), |kind| kind == PushErrorKind::Closed);
+}
+
+#[test]
+fn a_shutdown_loses_nothing() {
+    let shut_down = |tasks: &Tasks, _: &DelayQueue<u64>| {
+        assert!(tasks.shutdown().is_empty());
+        Vec::new()
+    };
+    the_end_loses_nothing(shut_down, |kind| kind == PushErrorKind::Refused(ScheduleErrorKind::ShutDown));
+}
+
+#[test]
+fn a_push_that_is_held_up_hears_of_the_close() {
+    within_patience(|| {
+        // The shard's thread waits in a closure, so that its lane fills, and the push waits for room.
+        let tasks =
+            TaskEngine::build(Builder::new().shards(1).unpinned().inline().lane_capacity(64)).unwrap();
+        let (queue, gate) = (tasks.handle().delay_queue(), Gate::new());
+        let pass = gate.clone();
+        tasks.handle().after(Duration::ZERO, move || pass.pass()).unwrap();
+        gate.await_arrival();
+        thread::scope(|scope| {
+            let pusher = scope.spawn(|| (0_u64..).find_map(|n| queue.push(Duration::MAX, n).err()).unwrap());
+            let mut before = queue.len();
+            loop {
+                thread::sleep(20 * MS);
+                match queue.len() {
+                    len if len > 0 && len == before => break,
+                    len => before = len,
+                }
+            }
+            let returned = queue.close();
+            gate.open();
+            let refused = pusher.join().unwrap();
+            assert_eq!((refused.kind, refused.item as usize), (PushErrorKind::Closed, returned.len()));
+        });
+        assert_eq!((queue.len(), queue.recv().map(item), queue.close().len()), (0, None, 0));
+    });
+}
+
+#[test]
+fn an_item_that_comes_while_somebody_sits_down_is_found() {
+    within_patience(|| {
+        let tasks = threads();
+        let queue = tasks.handle().delay_queue();
+        let mut rng = Rng::new(7);
+        for n in 0..3_000 {
+            queue.push(Duration::ZERO, n).unwrap();
+            // About when it comes due.
+            let until = tasks.handle().now() + rng.nanos_below(Duration::from_micros(150));
+            while tasks.handle().now() < until {
+                std::hint::spin_loop();
+            }
+            assert_eq!(queue.recv().map(item), Some(n));
+        }
+    });
+}

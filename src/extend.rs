@@ -1,0 +1,263 @@
+//! The seam for layers: the calls that a layer on the engine needs, and that a plain user does not.
+//!
+//! A *layer* brings payloads and a handler of its own to an engine, and offers something else to its users: closures,
+//! timers by key, queues. The crate `tourbillon-tasks` is a layer. A layer uses the public interface like every other
+//! program. Beyond that it needs the following, and the functions of [`Base`] give it:
+//!
+//! | need | function |
+//! |---|---|
+//! | a handler that looks at a payload where the payload is: owned timers whose payloads have no `Clone` | [`Base::build`], [`Base::build_driven`], [`Base::timer`] |
+//! | armings that never wait, for a layer that holds a lock of its own | [`Base::try_arm_at`]; for one-shots [`Handle::try_schedule_at`] and [`Handle::try_reschedule_at`] |
+//! | a wait for room, once that lock is released | [`Base::await_room`] |
+//! | the question whether the calling thread would wait for itself | [`Base::may_wait_for_shards`], [`Base::may_wait_for_handlers`] |
+//! | the clock by which a deadline has come | [`Base::true_now`] |
+//! | the end of the engine: waiting threads and tasks must be woken | [`Base::at_shutdown`] |
+//!
+//! # Examples
+//!
+//! A layer: switches that trip unless they are fed in time.
+//!
+//! ```
+//! use std::sync::{Arc, Mutex};
+//! use std::time::Duration;
+//! use tourbillon::extend::{Base, Due, Payload};
+//! use tourbillon::{BuildError, Builder, DrivenEngine, ScheduleError, Timer};
+//!
+//! /// The payload of a switch. It cannot be cloned.
+//! type Alarm = Box<dyn Fn() + Send>;
+//!
+//! /// A switch that trips when it was not fed for a while.
+//! struct Switch {
+//!     timer: Timer<Alarm>,
+//!     patience: Duration,
+//! }
+//!
+//! impl Switch {
+//!     /// Returns false if the switch can trip no more, because the engine was shut down.
+//!     fn feed(&self) -> bool {
+//!         self.timer.arm(self.patience).is_ok()
+//!     }
+//! }
+//!
+//! /// The layer: an engine for switches.
+//! struct Switches {
+//!     engine: DrivenEngine<Alarm>,
+//!     base: Base<Alarm>,
+//! }
+//!
+//! impl Switches {
+//!     fn new() -> Result<Self, BuildError> {
+//!         let trip = |due: Due<'_, Alarm>| match due.payload {
+//!             Payload::Kept(alarm) => alarm(),
+//!             Payload::Taken(_) => unreachable!("no switch is a one-shot"),
+//!         };
+//!         let (engine, base) = Base::build_driven(Builder::new(), trip)?;
+//!         Ok(Self { engine, base })
+//!     }
+//!
+//!     fn switch(&self, patience: Duration, alarm: Alarm) -> Result<Switch, ScheduleError<Alarm>> {
+//!         Ok(Switch { timer: self.base.timer(alarm)?, patience })
+//!     }
+//! }
+//!
+//! let log = Arc::new(Mutex::new(Vec::new()));
+//! let say = |what: &'static str| {
+//!     let log = Arc::clone(&log);
+//!     Box::new(move || log.lock().unwrap().push(what))
+//! };
+//!
+//! let mut switches = Switches::new()?;
+//! switches.base.at_shutdown(say("nobody watches any more"));
+//! let driver = switches.switch(Duration::from_secs(10), say("the driver sleeps"))?;
+//! for _ in 0..10 {
+//!     assert!(driver.feed());
+//!     switches.engine.advance(Duration::from_secs(9));
+//! }
+//! assert!(log.lock().unwrap().is_empty());
+//! switches.engine.advance(Duration::from_secs(1));
+//! drop(switches);
+//! assert!(!driver.feed());
+//! assert_eq!(*log.lock().unwrap(), ["the driver sleeps", "nobody watches any more"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::builder::Builder;
+use crate::driven::DrivenEngine;
+use crate::engine::{Handler, Rearmed};
+use crate::error::{BuildError, ScheduleError, ScheduleErrorKind};
+use crate::handle::{Engine, Handle, back_off};
+use crate::tick::Timestamp;
+use crate::timer::{Armed, Timer};
+use core::fmt;
+
+pub use crate::engine::{Due, Payload};
+
+/// The engine below a layer: a handle whose engine calls the layer's handler with payloads in place. Cloning is cheap;
+/// a base does not keep the engine running.
+pub struct Base<T: Send + 'static> {
+    handle: Handle<T>,
+}
+
+/// The course of an arming that needs a ticket while the lane of the calling thread is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The call fails. Until another arming succeeds, the timer may fire late for the new deadline, or not at all.
+    Fail,
+    /// The ticket goes beyond the lane's capacity: for a deadline that must be in force when the call returns.
+    Exceed,
+}
+
+impl<T: Send + 'static> Base<T> {
+    /// Starts an engine that calls `handler` for each timer that fires. The handler gets the payload of an owned timer
+    /// by reference.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Builder::build`] does.
+    pub fn build(
+        builder: Builder,
+        handler: impl Fn(Due<'_, T>) + Send + Sync + 'static,
+    ) -> Result<(Engine<T>, Self), BuildError> {
+        let engine = builder.build_with(in_place(handler))?;
+        let handle = engine.handle().clone();
+        Ok((engine, Self { handle }))
+    }
+
+    /// Makes an engine without threads, on a manual clock: see [`Builder::build_driven`]. The handler gets payloads as
+    /// with [`build`](Self::build).
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Builder::build_driven`] does.
+    pub fn build_driven(
+        builder: Builder,
+        handler: impl Fn(Due<'_, T>) + Send + Sync + 'static,
+    ) -> Result<(DrivenEngine<T>, Self), BuildError> {
+        let engine = builder.build_driven_with(in_place(handler))?;
+        let handle = engine.handle().clone();
+        Ok((engine, Self { handle }))
+    }
+
+    /// The handle of the engine.
+    #[inline]
+    #[must_use]
+    pub fn handle(&self) -> &Handle<T> {
+        &self.handle
+    }
+
+    /// Makes an owned timer, as [`Handle::timer`] does, for a payload that need not have a `Clone`.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Handle::timer`] does; the error returns the payload.
+    ///
+    /// # Time complexity
+    ///
+    /// That of [`Handle::timer`].
+    pub fn timer(&self, payload: T) -> Result<Timer<T>, ScheduleError<T>> {
+        Timer::new(self.handle.core(), payload)
+    }
+
+    /// Arms a timer as [`Timer::arm_at`] does, but never waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the engine is shut down, and with [`LaneFull`](ScheduleErrorKind::LaneFull) if the arming needs a
+    /// ticket, the lane is full and `when_full` is [`WhenFull::Fail`]. The caller then releases its locks, calls
+    /// [`await_room`](Self::await_room) and tries again.
+    ///
+    /// # Synchronisation
+    ///
+    /// An arming that comes after a run of the timer, and returns [`Armed::Pending`], has seen the end of that run: an
+    /// acquire fence after the call orders everything that the handler did before the caller's next step. The same
+    /// holds for [`Timer::arm_at`].
+    ///
+    /// # Time complexity
+    ///
+    /// That of [`Timer::arm_at`].
+    #[inline]
+    pub fn try_arm_at(
+        &self,
+        timer: &Timer<T>,
+        deadline: Timestamp,
+        when_full: WhenFull,
+    ) -> Result<Armed, ScheduleErrorKind> {
+        if timer.put_off(deadline) { Ok(Armed::Pending) } else { self.list(timer, deadline, when_full) }
+    }
+
+    #[cold]
+    fn list(
+        &self,
+        timer: &Timer<T>,
+        deadline: Timestamp,
+        when_full: WhenFull,
+    ) -> Result<Armed, ScheduleErrorKind> {
+        match timer.list(deadline, when_full == WhenFull::Exceed) {
+            Rearmed::Pending => Ok(Armed::Pending),
+            Rearmed::Running => Ok(Armed::Running),
+            Rearmed::NoRoom => Err(ScheduleErrorKind::LaneFull),
+            Rearmed::ShutDown | Rearmed::Dropped if self.handle.is_forked() => Err(ScheduleErrorKind::Forked),
+            Rearmed::ShutDown | Rearmed::Dropped => Err(ScheduleErrorKind::ShutDown),
+        }
+    }
+
+    /// Waits a little, and longer in later `rounds`, for the shards to make room in their lanes: after a call that has
+    /// failed with [`LaneFull`](ScheduleErrorKind::LaneFull). The caller starts with zero rounds and holds no lock that
+    /// a handler may want. Returns false at once where the calling thread would wait for itself.
+    pub fn await_room(&self, rounds: &mut u32) -> bool {
+        let may_wait = self.may_wait_for_shards();
+        if may_wait {
+            back_off(self.handle.core(), *rounds);
+            *rounds = rounds.saturating_add(1);
+        }
+        may_wait
+    }
+
+    /// Whether another thread fires the timers that the calling thread schedules here. False in a handler that runs
+    /// inline, in an engine without threads, and in the child of a fork.
+    #[must_use]
+    pub fn may_wait_for_shards(&self) -> bool {
+        self.handle.core().may_wait_for_shards()
+    }
+
+    /// Whether the calling thread may wait for the end of a handler. False inside a handler of this engine, on the
+    /// threads of its rayon pool, and in the child of a fork.
+    #[must_use]
+    pub fn may_wait_for_handlers(&self) -> bool {
+        !self.handle.core().must_not_wait_here()
+    }
+
+    /// The present moment that decides whether a deadline has come. It is never ahead, while [`Handle::now`] may be:
+    /// see [`Clock`](crate::Clock).
+    #[must_use]
+    pub fn true_now(&self) -> Timestamp {
+        self.handle.core().true_now()
+    }
+
+    /// Calls `hook` once when the engine has been shut down, by a call or by a drop: nothing can be armed any more, no
+    /// handler begins, and every pending timer has been taken out. If the engine is at its end already, or this process
+    /// is the child of a fork, `hook` runs at once. A panic of `hook` is caught and reported as a handler's panic is.
+    ///
+    /// A hook runs on the thread that shuts the engine down, and must not wait for a handler: if a handler shuts the
+    /// engine down, other handlers may still run. The engine keeps the hook until its end, so a hook should hold the
+    /// layer weakly.
+    pub fn at_shutdown(&self, hook: impl FnOnce() + Send + 'static) {
+        self.handle.core().at_shutdown(Box::new(hook));
+    }
+}
+
+fn in_place<T: Send + 'static>(handler: impl Fn(Due<'_, T>) + Send + Sync + 'static) -> Handler<T> {
+    Box::new(move |due: Due<'_, T>, _| handler(due))
+}
+
+impl<T: Send + 'static> Clone for Base<T> {
+    fn clone(&self) -> Self {
+        Self { handle: self.handle.clone() }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Base<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.fmt(f)
+    }
+}

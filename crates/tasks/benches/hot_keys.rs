@@ -47,7 +47,7 @@ fn rate(call: &(dyn Fn(u64) + Sync), threads: usize, keys: u64, span: Duration) 
             .map(|n| {
                 let (start, stop) = (&start, &stop);
                 scope.spawn(move || {
-                    let mut keys = Keys { state: n * 0x9e37_79b9_7f4a_7c15, keys };
+                    let mut keys = Keys { state: n.wrapping_mul(0x9e37_79b9_7f4a_7c15), keys };
                     let mut count = 0_u64;
                     start.wait();
                     while !stop.load(Ordering::Relaxed) {

@@ -1,9 +1,7 @@
 //! The engine as its users see it: the owner, the handles, and the argument of a handler.
 
-use crate::engine::{
-    self, BatchOutcome, Cancel, Core, Handler, Local, Moved, Payload, Refusal, Settings, Unfired, lend,
-};
-use crate::error::{BatchError, RescheduleError, ScheduleError, ScheduleErrorKind};
+use crate::engine::{self, Cancel, Core, Handler, Local, Payload, Settings, Unfired, lend};
+use crate::error::{BatchError, Refusal, RescheduleError, ScheduleError};
 use crate::health::Health;
 use crate::producer::Producer;
 use crate::shard::Owner;
@@ -188,7 +186,7 @@ impl<T: Send + 'static> Handle<T> {
     /// # Errors
     ///
     /// Fails if the engine is full or shut down; the error returns the payload. Fails with
-    /// [`LaneFull`](crate::ScheduleErrorKind::LaneFull) where the caller would wait for itself: in a handler that runs
+    /// [`LaneFull`](crate::Refusal::LaneFull) where the caller would wait for itself: in a handler that runs
     /// inline, and on an engine without threads. A handler that schedules into a full lane of another engine may wait
     /// for the other engine; where the handlers of two engines do so to each other, use
     /// [`try_schedule`](Self::try_schedule).
@@ -468,13 +466,13 @@ pub(crate) fn schedule<T: Send + 'static>(
 ) -> Result<TimerId, ScheduleError<T>> {
     match core.reserve(local) {
         Ok(slot) => core.schedule(local, slot, deadline, payload).map_err(|payload| refused(core, payload)),
-        Err(refusal) => Err(ScheduleError { kind: refusal.into(), payload }),
+        Err(refusal) => Err(ScheduleError { kind: refusal, payload }),
     }
 }
 
 #[cold]
 fn refused<T: Send + 'static>(core: &Core<T>, payload: T) -> ScheduleError<T> {
-    let kind = if core.is_forked() { ScheduleErrorKind::Forked } else { ScheduleErrorKind::ShutDown };
+    let kind = if core.is_forked() { Refusal::Forked } else { Refusal::ShutDown };
     ScheduleError { kind, payload }
 }
 
@@ -487,7 +485,7 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
     mut attempt: impl FnMut(T) -> Result<TimerId, ScheduleError<T>>,
 ) -> Result<TimerId, ScheduleError<T>> {
     let mut rounds = 0;
-    while error.kind == ScheduleErrorKind::LaneFull && core.may_wait_for_shards() {
+    while error.kind == Refusal::LaneFull && core.may_wait_for_shards() {
         back_off(core, rounds);
         rounds += 1;
         match attempt(error.payload) {
@@ -514,16 +512,16 @@ pub(crate) fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
 pub(crate) fn batch_result<T: Send + 'static>(
     core: &Core<T>,
     mut batch: Vec<(Timestamp, T)>,
-    mut attempt: impl FnMut(Vec<(Timestamp, T)>) -> BatchOutcome<T>,
+    mut attempt: impl FnMut(Vec<(Timestamp, T)>) -> Result<Vec<TimerId>, BatchError<T>>,
 ) -> Result<Vec<TimerId>, BatchError<T>> {
     let mut rounds = 0;
     loop {
         match attempt(batch) {
-            (ids, None) => return Ok(ids),
-            (_, Some((Refusal::LaneFull, refused))) if core.may_wait_for_shards() => batch = refused,
-            (scheduled, Some((refusal, refused))) => {
-                return Err(BatchError { kind: refusal.into(), scheduled, refused });
+            // A batch that finds no room is refused as a whole.
+            Err(error) if error.kind == Refusal::LaneFull && core.may_wait_for_shards() => {
+                batch = error.refused;
             }
+            outcome => return outcome,
         }
         back_off(core, rounds);
         rounds += 1;
@@ -532,20 +530,13 @@ pub(crate) fn batch_result<T: Send + 'static>(
 
 pub(crate) fn move_when_there_is_room<T: Send + 'static>(
     core: &Core<T>,
-    mut attempt: impl FnMut() -> Moved<T>,
+    mut attempt: impl FnMut() -> Result<TimerId, RescheduleError<T>>,
 ) -> Result<TimerId, RescheduleError<T>> {
     let mut rounds = 0;
     loop {
         match attempt() {
-            Moved::To(id) => return Ok(id),
-            Moved::Running => return Err(RescheduleError::Running),
-            Moved::Gone => return Err(RescheduleError::Gone),
-            Moved::CutOff(payload) if core.is_forked() => return Err(RescheduleError::Forked(payload)),
-            Moved::CutOff(payload) => return Err(RescheduleError::ShutDown(payload)),
-            // A shutdown is under way, and returns the timer.
-            Moved::Not(Refusal::ShutDown) => return Err(RescheduleError::Gone),
-            Moved::Not(_) if !core.may_wait_for_shards() => return Err(RescheduleError::LaneFull),
-            Moved::Not(_) => {}
+            Err(RescheduleError::LaneFull) if core.may_wait_for_shards() => {}
+            outcome => return outcome,
         }
         back_off(core, rounds);
         rounds += 1;

@@ -90,6 +90,7 @@
 // Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy.rs`).
 
 // Floor 0: basic types, and the doors to threads, atomics and tracing.
+mod error;
 mod limits;
 mod sync;
 mod tick;
@@ -133,7 +134,6 @@ mod stats;
 // Floor 6: the public interface.
 mod builder;
 mod driven;
-mod error;
 #[cfg(feature = "async")]
 pub mod future;
 mod global;
@@ -163,7 +163,7 @@ pub use self::{
     dispatch::{Executor, Job, PanicHook},
     driven::{DrivenEngine, DrivenShards},
     engine::{Cancel, Unfired},
-    error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind},
+    error::{BatchError, BuildError, Refusal, RescheduleError, ScheduleError},
     handle::{Engine, Fired, Handle},
     health::{Condition, Health},
     producer::Producer,

@@ -12,8 +12,8 @@ use support::{
     within_patience,
 };
 use tourbillon::{
-    BuildError, Builder, Cancel, Clock, Engine, Fired, Handle, Job, ManualClock, RescheduleError,
-    ScheduleErrorKind, SystemClock, Timestamp, Unfired,
+    BuildError, Builder, Cancel, Clock, Engine, Fired, Handle, Job, ManualClock, Refusal, RescheduleError,
+    SystemClock, Timestamp, Unfired,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -174,11 +174,11 @@ fn a_full_engine_hands_the_payload_back_until_there_is_room() {
     let id = engine.handle().schedule(MS, 0).unwrap();
     engine.handle().schedule(MS, 1).unwrap();
     let error = engine.handle().schedule(MS, 2).unwrap_err();
-    assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, 2));
+    assert_eq!((error.kind, error.payload), (Refusal::EngineFull, 2));
     assert_eq!(error.to_string(), "the engine's capacity of pending timers is used up");
     assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(0));
     let error = engine.handle().schedule_batch([(MS, 3), (MS, 4), (MS, 5)]).unwrap_err();
-    assert_eq!((error.kind, error.scheduled.len()), (ScheduleErrorKind::EngineFull, 1));
+    assert_eq!((error.kind, error.scheduled.len()), (Refusal::EngineFull, 1));
     assert_eq!(error.refused, [(at(MS), 4), (at(MS), 5)]);
     engine.advance(MS);
     assert_eq!(payloads(&log.take()), [1, 3]);
@@ -197,10 +197,10 @@ fn a_full_lane_of_a_driven_engine_hands_the_payload_back_until_the_next_turn() {
         }
     };
     assert!((64..=128).contains(&accepted), "{accepted}");
-    assert_eq!((error.kind, error.payload), (ScheduleErrorKind::LaneFull, accepted));
+    assert_eq!((error.kind, error.payload), (Refusal::LaneFull, accepted));
     assert_eq!(error.to_string(), "the lane to the shard is full");
     let error = engine.handle().schedule_batch([(MS, 1_000)]).unwrap_err();
-    assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::LaneFull, 1));
+    assert_eq!((error.kind, error.refused.len()), (Refusal::LaneFull, 1));
     engine.turn();
     engine.handle().schedule(MS, accepted).unwrap();
     engine.advance(MS);
@@ -233,7 +233,7 @@ fn with_full_lane() -> (Engine<u64>, Gate, Log<u64>, u64) {
         }
     };
     assert!((63..=128).contains(&accepted), "{accepted}");
-    assert_eq!((error.kind, error.payload), (ScheduleErrorKind::LaneFull, accepted + 1));
+    assert_eq!((error.kind, error.payload), (Refusal::LaneFull, accepted + 1));
     (engine, gate, log, accepted)
 }
 
@@ -286,9 +286,9 @@ fn a_shutdown_releases_those_who_wait_for_room() {
                 engine.handle().shutdown()
             });
             let error = engine.handle().schedule(MS, 1_000).unwrap_err();
-            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, 1_000));
+            assert_eq!((error.kind, error.payload), (Refusal::ShutDown, 1_000));
             let error = engine.handle().schedule_batch([(MS, 1_000)]).unwrap_err();
-            assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::ShutDown, 1));
+            assert_eq!((error.kind, error.refused.len()), (Refusal::ShutDown, 1));
             gate.open();
             assert_eq!(shutdown.join().unwrap().len() as u64, accepted);
         });
@@ -312,7 +312,7 @@ fn an_inline_handler_does_not_wait_for_its_own_shard() {
             })
             .unwrap();
         engine.handle().schedule(MS, 0).unwrap();
-        let full = ScheduleErrorKind::LaneFull;
+        let full = Refusal::LaneFull;
         assert_eq!(outcome.recv().unwrap(), (Some(full), Err(full)));
     });
 }
@@ -475,7 +475,7 @@ fn a_payloads_drop_may_use_the_engine_wherever_it_happens() {
                 OnDrop::new(move || {
                     let outcome = match handle.schedule(HOUR, OnDrop::nothing()) {
                         Ok(id) => matches!(handle.cancel(id), Cancel::Cancelled(_)).then_some(place),
-                        Err(error) => (error.kind == ScheduleErrorKind::ShutDown).then_some("shut down"),
+                        Err(error) => (error.kind == Refusal::ShutDown).then_some("shut down"),
                     };
                     sender.send(outcome).unwrap();
                 })
@@ -985,7 +985,7 @@ fn a_shutdown_waits_for_running_handlers() {
         let engine = Engine::new(move |timer: Fired<'_, ()>| {
             at_gate.pass();
             let error = timer.engine().schedule(MS, ()).unwrap_err();
-            assert_eq!(error.kind, ScheduleErrorKind::ShutDown);
+            assert_eq!(error.kind, Refusal::ShutDown);
             assert_eq!(timer.engine().cancel(timer.id), Cancel::Running);
             flag.store(true, Ordering::SeqCst);
         })

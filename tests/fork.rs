@@ -6,7 +6,7 @@
 fn main() {
     use std::time::Duration;
     use tourbillon::{
-        ArmError, BuildError, Builder, Cancel, Condition, Disarm, Fired, RescheduleError, ScheduleErrorKind,
+        ArmError, BuildError, Builder, Cancel, Condition, Disarm, Fired, Refusal, RescheduleError,
     };
 
     const HOUR: Duration = Duration::from_secs(3_600);
@@ -27,14 +27,11 @@ fn main() {
         // More than a lane has room for.
         for n in 0..200_000 {
             let error = engine.handle().schedule(HOUR, n).expect_err("nothing would fire it");
-            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::Forked, n));
+            assert_eq!((error.kind, error.payload), (Refusal::Forked, n));
         }
         let error = engine.handle().schedule_batch([(HOUR, 5)]).expect_err("nothing would fire it");
-        assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::Forked, 1));
-        assert_eq!(
-            engine.handle().timer(6).expect_err("nothing would fire it").kind,
-            ScheduleErrorKind::Forked
-        );
+        assert_eq!((error.kind, error.refused.len()), (Refusal::Forked, 1));
+        assert_eq!(engine.handle().timer(6).expect_err("nothing would fire it").kind, Refusal::Forked);
         assert_eq!(timer.arm(2 * HOUR), Err(ArmError::Forked));
         assert_ne!(timer.disarm_and_wait(), Disarm::Running);
         assert_eq!(engine.handle().cancel_and_wait(id), Cancel::Cancelled(1));

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use support::{Gate, HOUR, Log, MS, Rng, assert_settled, lock, wait_until, within_patience};
 use tourbillon::keyed::{DueKey, Keyed, KeyedErrorKind, MoveError, Placed};
 use tourbillon::task::{DrivenTasks, IfPresent, Key, TaskEngine, Tasks};
-use tourbillon::{Builder, ScheduleErrorKind, Timestamp};
+use tourbillon::{Builder, Refusal, Timestamp};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MICRO: Duration = Duration::from_micros(1);
@@ -334,13 +334,13 @@ fn after_a_shutdown_the_entries_can_be_taken_and_none_be_made() {
     tasks.advance(MS);
     assert!(tasks.handle().shutdown().is_empty(), "they come back by their keys");
     assert_eq!((keyed.len(), keyed.contains(&2), log.take().len()), (2, true, 1));
-    let refused = KeyedErrorKind::Refused(ScheduleErrorKind::ShutDown);
+    let refused = KeyedErrorKind::Refused(Refusal::ShutDown);
     for key in [2, 4] {
         let error = keyed.schedule(key, MS, 99).unwrap_err();
         assert_eq!((error.kind, error.key, error.value), (refused, key, 99));
     }
     assert_eq!(keyed.schedule_at(IfPresent::Keep, 2, ms(1), 99).unwrap(), Placed::Kept(99));
-    assert_eq!(keyed.reschedule(&2, MS), Err(MoveError::Refused(ScheduleErrorKind::ShutDown)));
+    assert_eq!(keyed.reschedule(&2, MS), Err(MoveError::Refused(Refusal::ShutDown)));
     assert_eq!(keyed.cancel(&2), Some(20));
     assert_eq!((keyed.drain(), keyed.len()), (vec![(3, 30)], 0));
     tasks.advance(SECOND);
@@ -372,7 +372,7 @@ fn on_a_full_engine_an_entry_is_replaced_and_moved_in_place() {
     let (keyed, log) = logged::<&str>(tasks.handle());
     keyed.schedule("a", MS, 1).unwrap();
     let error = keyed.schedule("new", MS, 9).unwrap_err();
-    assert_eq!(error.kind, KeyedErrorKind::Refused(ScheduleErrorKind::EngineFull));
+    assert_eq!(error.kind, KeyedErrorKind::Refused(Refusal::EngineFull));
     assert_eq!((error.key, error.value, keyed.len()), ("new", 9, 1));
     assert_eq!(keyed.schedule("a", 20 * MS, 2).unwrap(), Some(1));
     assert_eq!(
@@ -390,7 +390,7 @@ fn on_a_full_engine_an_entry_is_replaced_and_moved_in_place() {
 /// Refused: key and value come back, and the entry is as it was.
 #[test]
 fn what_is_refused_comes_back_and_leaves_the_entry_as_it_was() {
-    fn refuse(tasks: &Tasks, keyed: &Keyed<String, u64>, kind: ScheduleErrorKind) {
+    fn refuse(tasks: &Tasks, keyed: &Keyed<String, u64>, kind: Refusal) {
         let before = (keyed.deadline("a"), keyed.len(), tasks.stats().pending);
         for key in ["a", "new"] {
             let error = keyed.schedule(key.to_owned(), MS, 9).unwrap_err();
@@ -405,7 +405,7 @@ fn what_is_refused_comes_back_and_leaves_the_entry_as_it_was() {
     let (keyed, log) = logged::<String>(crowded.handle());
     keyed.schedule("a".to_owned(), 10 * MS, 1).unwrap();
     while crowded.handle().after(HOUR, || {}).is_ok() {}
-    refuse(crowded.handle(), &keyed, ScheduleErrorKind::LaneFull);
+    refuse(crowded.handle(), &keyed, Refusal::LaneFull);
     crowded.advance(SECOND);
     assert_eq!(log.take(), [(ms(10), "a".to_owned(), 1)]);
     keyed.schedule("a".to_owned(), 10 * MS, 2).unwrap();
@@ -677,7 +677,7 @@ fn stress(builder: Builder, generations: usize) {
                     Err(error) => {
                         assert_eq!((error.key, error.value), (key, token));
                         // Refused for want of room only where waiting would be for oneself.
-                        assert_ne!(error.kind, KeyedErrorKind::Refused(ScheduleErrorKind::EngineFull));
+                        assert_ne!(error.kind, KeyedErrorKind::Refused(Refusal::EngineFull));
                         fates.end(token, REFUSED);
                     }
                 }
@@ -801,7 +801,7 @@ fn entries_that_race_with_a_shutdown_are_all_accounted_for() {
                                     accepted.fetch_add(1, Ordering::Relaxed);
                                 }
                                 Err(error) => {
-                                    let refused = KeyedErrorKind::Refused(ScheduleErrorKind::ShutDown);
+                                    let refused = KeyedErrorKind::Refused(Refusal::ShutDown);
                                     assert_eq!(error.kind, refused);
                                     return;
                                 }

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::{Log, Shot, assert_settled, lock};
 use tourbillon::{
-    ArmError, Armed, BatchError, Builder, Cancel, Disarm, DrivenEngine, Fired, Producer, RescheduleError,
-    ScheduleError, ScheduleErrorKind, Timer, TimerId, Timestamp,
+    ArmError, Armed, BatchError, Builder, Cancel, Disarm, DrivenEngine, Fired, Producer, Refusal,
+    RescheduleError, ScheduleError, Timer, TimerId, Timestamp,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -205,10 +205,10 @@ impl Model {
     }
 
     /// A refusal must have its reason.
-    fn check_refusal(&self, who: usize, kind: ScheduleErrorKind) {
+    fn check_refusal(&self, who: usize, kind: Refusal) {
         match kind {
-            ScheduleErrorKind::LaneFull => assert!(self.in_lane(who) >= self.settings.lane_capacity),
-            ScheduleErrorKind::EngineFull => {
+            Refusal::LaneFull => assert!(self.in_lane(who) >= self.settings.lane_capacity),
+            Refusal::EngineFull => {
                 let in_hands = 2 * u64::from((self.settings.capacity / 64).max(1));
                 let unused = in_hands * self.posted.len() as u64;
                 let used = (self.pending.len() + self.owned.len()) as u64;
@@ -241,7 +241,7 @@ impl Model {
                 self.owned.insert(payload, Owned { timer, deadline: None });
             }
             Err(ScheduleError { kind, payload: back, .. }) => {
-                assert_eq!((kind, back), (ScheduleErrorKind::EngineFull, payload));
+                assert_eq!((kind, back), (Refusal::EngineFull, payload));
                 self.check_refusal(0, kind);
             }
         }
@@ -345,7 +345,7 @@ impl Model {
         let (ids, refused) = match result {
             Ok(ids) => (ids, Vec::new()),
             Err(BatchError { kind, scheduled, refused, .. }) => {
-                if kind == ScheduleErrorKind::LaneFull {
+                if kind == Refusal::LaneFull {
                     assert!(scheduled.is_empty());
                     self.check_refusal(who, kind);
                 }

@@ -13,8 +13,8 @@ use support::{
     within_patience,
 };
 use tourbillon::{
-    BuildError, Builder, Cancel, Clock, Engine, Fired, Handle, Job, ManualClock, RescheduleError,
-    ScheduleErrorKind, TimerId, Timestamp,
+    BuildError, Builder, Cancel, Clock, Engine, Fired, Handle, Job, ManualClock, Refusal, RescheduleError,
+    TimerId, Timestamp,
 };
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -77,7 +77,7 @@ fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
                     match engine.handle().schedule(rng.nanos_below(4 * MS), seed) {
                         Ok(_) => accepted.fetch_add(1, Ordering::Relaxed),
                         Err(error) => {
-                            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, seed));
+                            assert_eq!((error.kind, error.payload), (Refusal::ShutDown, seed));
                             return;
                         }
                     };
@@ -485,12 +485,12 @@ fn everything_answers_at_once_after_a_shutdown() {
         for n in 0..1_000 {
             for deadline in [0, 1, u64::MAX - 1, u64::MAX].map(Timestamp::from_nanos) {
                 let error = engine.handle().schedule_at(deadline, n).unwrap_err();
-                assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, n));
+                assert_eq!((error.kind, error.payload), (Refusal::ShutDown, n));
             }
             let error = engine.handle().try_schedule(Duration::MAX, n).unwrap_err();
-            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, n));
+            assert_eq!((error.kind, error.payload), (Refusal::ShutDown, n));
             let error = engine.handle().schedule_batch([(MS, n), (HOUR, n)]).unwrap_err();
-            assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::ShutDown, 2));
+            assert_eq!((error.kind, error.refused.len()), (Refusal::ShutDown, 2));
         }
         assert_eq!(engine.handle().cancel(id), Cancel::Gone);
         assert_eq!(engine.handle().cancel_and_wait(id), Cancel::Gone);
@@ -1058,7 +1058,7 @@ fn every_refusal_hands_its_payload_back() {
     let mut refused = 0;
     for n in 0..200 {
         if let Err(error) = engine.handle().schedule(HOUR, n) {
-            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, n));
+            assert_eq!((error.kind, error.payload), (Refusal::EngineFull, n));
             refused += 1;
         }
     }

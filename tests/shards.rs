@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{Gate, HOUR, Log, MS, PATIENCE, assert_settled, lock, wait_until, within_patience};
-use tourbillon::{BuildError, Builder, Cancel, DrivenShards, Engine, Fired, ScheduleErrorKind, Shards};
+use tourbillon::{BuildError, Builder, Cancel, DrivenShards, Engine, Fired, Refusal, Shards};
 
 fn small() -> Builder {
     Builder::new().shards(2).workers(2)
@@ -69,7 +69,7 @@ fn a_shutdown_returns_its_own_timers_and_leaves_the_others_running() {
     returned.sort_unstable();
     assert!(returned.into_iter().eq(0..1_000), "the shutdown returned other timers than its own");
     let refused = ended.handle().schedule(MS, 5).expect_err("it was shut down");
-    assert_eq!((refused.kind, refused.payload), (ScheduleErrorKind::ShutDown, 5));
+    assert_eq!((refused.kind, refused.payload), (Refusal::ShutDown, 5));
     wait_until("the other engine has fired", || log.len() == 1_000);
     other.handle().schedule(MS, 0).expect("the other engine goes on");
     wait_until("the other engine has fired again", || log.len() == 1_001);
@@ -183,7 +183,7 @@ fn an_engine_on_shards_takes_options_of_an_engine_and_refuses_those_of_shards() 
     let handler = |_: Fired<'_, u64>| {};
     let tiny = shards.shards().engine().capacity(1).build(handler).expect("an engine");
     tiny.handle().schedule(HOUR, 1).expect("room");
-    assert_eq!(tiny.handle().schedule(HOUR, 2).expect_err("no room").kind, ScheduleErrorKind::EngineFull);
+    assert_eq!(tiny.handle().schedule(HOUR, 2).expect_err("no room").kind, Refusal::EngineFull);
     for (option, builder) in [
         ("tick", shards.shards().engine().tick(MS)),
         ("shards", shards.shards().engine().shards(3)),
@@ -244,7 +244,7 @@ fn an_inline_handler_does_not_wait_for_room_on_its_own_set() {
         });
         let filling = filling.expect("an engine");
         filling.handle().schedule(MS, 0).expect("room");
-        assert_eq!(refused.recv_timeout(PATIENCE), Ok(Some(ScheduleErrorKind::LaneFull)));
+        assert_eq!(refused.recv_timeout(PATIENCE), Ok(Some(Refusal::LaneFull)));
     });
 }
 

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::{Rng, assert_settled, lock};
 use tourbillon::{
-    ArmError, Armed, Builder, Cancel, Disarm, Fired, Handle, RescheduleError, ScheduleErrorKind, Timer,
-    TimerId, TimerRef, Timestamp,
+    ArmError, Armed, Builder, Cancel, Disarm, Fired, Handle, Refusal, RescheduleError, Timer, TimerId,
+    TimerRef, Timestamp,
 };
 
 const STEPS: usize = 3_000;
@@ -113,7 +113,7 @@ impl World {
                 self.ids.push((id, payload));
             }
             Err(error) => {
-                assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, payload));
+                assert_eq!((error.kind, error.payload), (Refusal::EngineFull, payload));
                 self.payloads -= 1;
             }
         }
@@ -176,7 +176,7 @@ impl World {
                 self.owned.insert(payload, Owned { timer, deadline: None, since: Timestamp::ZERO });
             }
             Err(error) => {
-                assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, payload));
+                assert_eq!((error.kind, error.payload), (Refusal::EngineFull, payload));
             }
         }
     }

@@ -56,9 +56,7 @@ use tourbillon::keyed::{DueKey, Keyed, Placed};
 use tourbillon::task::{
     DrivenTasks, First, IfPresent, Missed, OnPanic, Repeat, RepeatErrorKind, Stopped, Tasks,
 };
-use tourbillon::{
-    ArmError, BuildError, Builder, Cancel, Clock, Disarm, ManualClock, ScheduleErrorKind, Timestamp,
-};
+use tourbillon::{ArmError, BuildError, Builder, Cancel, Clock, Disarm, ManualClock, Refusal, Timestamp};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -209,10 +207,10 @@ fn l5_o7_n7_k8_g6_t10_after_a_stop_every_call_answers() {
         let id = tasks.handle().after(HOUR, || {}).unwrap();
         assert_eq!(tasks.handle().shutdown().len(), 1);
         assert_eq!((tasks.handle().shutdown().len(), tasks.handle().is_shut_down()), (0, true));
-        assert_eq!(tasks.handle().after(MS, || {}).unwrap_err().kind, ScheduleErrorKind::ShutDown);
+        assert_eq!(tasks.handle().after(MS, || {}).unwrap_err().kind, Refusal::ShutDown);
         assert_eq!(
             tasks.handle().every(MS, || {}).unwrap_err().kind,
-            RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown)
+            RepeatErrorKind::Refused(Refusal::ShutDown)
         );
         assert!(keyed.schedule(2, MS, 20).is_err() && keyed.reschedule(&1, MS).is_err());
         assert_eq!((keyed.cancel(&1), keyed.cancel(&1)), (Some(10), None));

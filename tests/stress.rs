@@ -16,8 +16,8 @@ use std::thread;
 use std::time::Duration;
 use support::{MS, Rng, assert_settled, wait_until};
 use tourbillon::{
-    ArmError, Armed, Builder, Cancel, Disarm, Engine, Fired, RescheduleError, ScheduleError,
-    ScheduleErrorKind, Timer, TimerId, Timestamp,
+    ArmError, Armed, Builder, Cancel, Disarm, Engine, Fired, Refusal, RescheduleError, ScheduleError, Timer,
+    TimerId, Timestamp,
 };
 
 const PRODUCERS: usize = 4;
@@ -119,8 +119,8 @@ impl Ledger {
         self.seen[payload].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn refuse(&self, kind: ScheduleErrorKind, payload: &Load) {
-        assert_eq!(kind, ScheduleErrorKind::ShutDown);
+    fn refuse(&self, kind: Refusal, payload: &Load) {
+        assert_eq!(kind, Refusal::ShutDown);
         let Load::Once(payload) = *payload else { panic!("an owned timer's payload") };
         self.see(payload);
         self.refused.fetch_add(1, Ordering::Relaxed);
@@ -190,7 +190,7 @@ impl Owner<'_> {
                 Ok(())
             }
             Err(error) => {
-                assert_eq!(error.kind, ScheduleErrorKind::ShutDown);
+                assert_eq!(error.kind, Refusal::ShutDown);
                 Err(ArmError::ShutDown)
             }
         }
@@ -328,7 +328,7 @@ impl Producer<'_> {
             Ok(id) => self.memory[at] = id,
             Err(RescheduleError::ShutDown(payload)) => {
                 // Counted as cancelled, and refused as a timer that was never scheduled.
-                self.ledger.refuse(ScheduleErrorKind::ShutDown, &payload);
+                self.ledger.refuse(Refusal::ShutDown, &payload);
             }
             Err(_) => {}
         }

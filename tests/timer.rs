@@ -17,7 +17,7 @@ use support::{
 };
 use tourbillon::{
     ArmError, Armed, Builder, Cancel, Clock, Disarm, DrivenEngine, Engine, Fired, Handle, Job, ManualClock,
-    MonotonicClock, RescheduleError, ScheduleErrorKind, Timer, Timestamp,
+    MonotonicClock, Refusal, RescheduleError, Timer, Timestamp,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -1194,8 +1194,8 @@ fn a_refused_timer_hands_its_payload_back() {
     let timer = engine.handle().timer(1).unwrap();
     // Full of both kinds, for both kinds.
     let error = engine.handle().timer(2).unwrap_err();
-    assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, 2));
-    assert_eq!(engine.handle().schedule(HOUR, 2).unwrap_err().kind, ScheduleErrorKind::EngineFull);
+    assert_eq!((error.kind, error.payload), (Refusal::EngineFull, 2));
+    assert_eq!(engine.handle().schedule(HOUR, 2).unwrap_err().kind, Refusal::EngineFull);
     drop(timer);
     let timer = engine.handle().timer(3).unwrap();
     assert_eq!(engine.handle().cancel(scheduled), Cancel::Cancelled(0));
@@ -1204,7 +1204,7 @@ fn a_refused_timer_hands_its_payload_back() {
     assert_eq!(engine.handle().stats().owned.alive, 2);
     assert!(engine.handle().shutdown().is_empty());
     let error = engine.handle().timer(5).unwrap_err();
-    assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, 5));
+    assert_eq!((error.kind, error.payload), (Refusal::ShutDown, 5));
     let (tracked_engine, _) = counting();
     drop(tracked_engine.handle().shutdown());
     let (payload, book) = Tracked::new();
@@ -1750,7 +1750,7 @@ fn arming_waits_for_no_shard_where_that_would_be_for_itself() {
     for timer in &timers {
         assert_eq!(timer.arm(SECOND), Ok(Armed::Pending));
     }
-    assert_eq!(engine.handle().schedule(SECOND, 0).unwrap_err().kind, ScheduleErrorKind::LaneFull);
+    assert_eq!(engine.handle().schedule(SECOND, 0).unwrap_err().kind, Refusal::LaneFull);
     engine.advance(SECOND);
     assert_eq!(payloads(&log.take()), (0..1_024).collect::<Vec<u64>>());
     // Inside a handler that runs on the shard's own thread.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
-use tourbillon::{Producer, ScheduleErrorKind};
+use tourbillon::{Producer, Refusal};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// One in so many requests is not answered: its timeout is short, so that something fires.
@@ -26,7 +26,7 @@ pub(crate) fn run(mut engine: Producer<u64>, pending: usize) {
         match engine.try_schedule_at(engine.now() + if is_answered { TIMEOUT } else { SHORT_TIMEOUT }, number)
         {
             Ok(id) if is_answered => requests.push_back(id),
-            Err(error) if error.kind == ScheduleErrorKind::ShutDown => return,
+            Err(error) if error.kind == Refusal::ShutDown => return,
             // The engine counts refused requests.
             Ok(_) | Err(_) => {}
         }

@@ -1,7 +1,7 @@
 //! A future that completes at a deadline.
 
 use super::Wakeup;
-use crate::error::ScheduleErrorKind;
+use crate::error::Refusal;
 use crate::handle::Handle;
 use crate::tick::Timestamp;
 use crate::timer::Timer;
@@ -217,8 +217,7 @@ impl Sleep {
         if self.timer.is_none() {
             match Timer::new(self.source.handle().core(), Wakeup::new()) {
                 Ok(timer) => self.timer = Some(timer),
-                Err(error)
-                    if matches!(error.kind, ScheduleErrorKind::ShutDown | ScheduleErrorKind::Forked) => {}
+                Err(error) if matches!(error.kind, Refusal::ShutDown | Refusal::Forked) => {}
                 Err(_full) => {
                     self.is_ahead = false;
                     cx.waker().wake_by_ref();

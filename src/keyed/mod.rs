@@ -38,8 +38,8 @@ mod error;
 
 pub use error::{KeyedError, KeyedErrorKind, MoveError};
 
-use crate::engine::{Moved, ignore_poison};
-use crate::error::ScheduleErrorKind;
+use crate::engine::ignore_poison;
+use crate::error::{Refusal, RescheduleError};
 use crate::map::LockedMap;
 use crate::sync::{Mutex, StdArc, Weak};
 use crate::task::{Call, IfPresent, Key, Moment, Shot, Tasks};
@@ -160,7 +160,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
                 Err(error) => error,
             };
             // The wait for room is outside the lock: the shard may be in a job that wants the lock.
-            let is_full = error.kind == KeyedErrorKind::Refused(ScheduleErrorKind::LaneFull);
+            let is_full = error.kind == KeyedErrorKind::Refused(Refusal::LaneFull);
             if !is_full || !self.shared.tasks.wait_for_room(&mut rounds) {
                 return Err(error);
             }
@@ -204,7 +204,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         loop {
             match self.shared.try_move(key, deadline) {
                 Ok(()) => return Ok(()),
-                Err(MoveError::Refused(ScheduleErrorKind::LaneFull))
+                Err(MoveError::Refused(Refusal::LaneFull))
                     if self.shared.tasks.wait_for_room(&mut rounds) => {}
                 Err(error) => return Err(error),
             }
@@ -338,12 +338,13 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         pending: &mut Pending<V>,
         key: &K,
         deadline: Timestamp,
-    ) -> Result<(), ScheduleErrorKind> {
+    ) -> Result<(), Refusal> {
         pending.timer = match self.tasks.try_move(pending.timer, deadline) {
-            Moved::To(timer) => timer,
-            Moved::Running | Moved::Gone => self.arm(key, deadline)?,
-            Moved::CutOff(_) => return Err(ScheduleErrorKind::ShutDown),
-            Moved::Not(refusal) => return Err(refusal.into()),
+            Ok(timer) => timer,
+            Err(RescheduleError::Running | RescheduleError::Gone) => self.arm(key, deadline)?,
+            Err(RescheduleError::ShutDown(_)) => return Err(Refusal::ShutDown),
+            Err(RescheduleError::Forked(_)) => return Err(Refusal::Forked),
+            Err(RescheduleError::LaneFull) => return Err(Refusal::LaneFull),
         };
         pending.deadline = deadline;
         Ok(())
@@ -351,7 +352,7 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
 
     /// Makes a timer for the entry of a key whose shard of the map is locked. When the timer is due, it looks at the
     /// key's entry of that moment.
-    fn arm(self: &StdArc<Self>, key: &K, deadline: Timestamp) -> Result<TimerId, ScheduleErrorKind> {
+    fn arm(self: &StdArc<Self>, key: &K, deadline: Timestamp) -> Result<TimerId, Refusal> {
         let shot = EntryIsDue { shared: StdArc::downgrade(self), key: key.clone() };
         self.tasks.try_shoot(deadline, Box::new(shot)).map_err(|error| error.kind)
     }

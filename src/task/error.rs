@@ -1,6 +1,6 @@
 //! The reason why a repeating task was not started, with the closure handed back.
 
-use crate::error::ScheduleErrorKind;
+use crate::error::Refusal;
 use core::fmt;
 use core::time::Duration;
 
@@ -22,7 +22,7 @@ pub enum RepeatErrorKind {
     /// The calendar has no instant after the present one.
     NeverFires,
     /// The engine refused the timer.
-    Refused(ScheduleErrorKind),
+    Refused(Refusal),
 }
 
 impl fmt::Display for RepeatErrorKind {

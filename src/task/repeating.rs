@@ -11,7 +11,7 @@ use super::repeat::{OnPanic, Repeat};
 use super::run::{Report, Run};
 use super::tasks::Tasks;
 use crate::engine::ignore_poison;
-use crate::error::{ScheduleError, ScheduleErrorKind};
+use crate::error::{Refusal, ScheduleError};
 use crate::sync::{Condvar, Mutex, MutexGuard, OnceLock, StdArc, Weak};
 use crate::tick::Timestamp;
 use crate::timer::Timer;
@@ -167,7 +167,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
         // instant.
         match tasks.shoot(moment.deadline, beside) {
             Ok(_) => {}
-            Err(ScheduleError { kind: ScheduleErrorKind::ShutDown | ScheduleErrorKind::Forked, .. }) => {}
+            Err(ScheduleError { kind: Refusal::ShutDown | Refusal::Forked, .. }) => {}
             Err(ScheduleError { payload, .. }) => payload.fire(moment),
         }
     }
@@ -340,7 +340,7 @@ impl<B: Body> Repeating<B> {
             drop(self.tasks.forget(timer.id()));
             // A caller that stopped the task has taken the closure, too; the engine's end may not have.
             if let Some(task) = self.tasks.is_shut_down().then(|| self.body.take()).flatten() {
-                let kind = RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown);
+                let kind = RepeatErrorKind::Refused(Refusal::ShutDown);
                 return Err(RepeatError { kind, task });
             }
         }

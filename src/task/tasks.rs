@@ -11,8 +11,8 @@ use super::timer::TaskTimer;
 use super::wall::Wall;
 use crate::builder::Builder;
 use crate::driven::DrivenEngine;
-use crate::engine::{Cancel, Moved, Rearmed, Unfired, ignore_poison, lend};
-use crate::error::{BuildError, RescheduleError, ScheduleError, ScheduleErrorKind};
+use crate::engine::{Cancel, Rearmed, Unfired, ignore_poison, lend};
+use crate::error::{BuildError, Refusal, RescheduleError, ScheduleError};
 use crate::handle::{Engine, Handle, back_off};
 use crate::health::Health;
 use crate::stats::Stats;
@@ -370,7 +370,7 @@ impl Tasks {
 
     /// Moves a one-shot to another deadline, under a new id. The one-shot keeps its slot. Never waits.
     #[inline]
-    pub(crate) fn try_move(&self, id: TimerId, deadline: Timestamp) -> Moved<Job> {
+    pub(crate) fn try_move(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<Job>> {
         let core = self.shared.handle.core();
         core.reschedule(&mut lend(core), id, deadline)
     }
@@ -388,7 +388,7 @@ impl Tasks {
     }
 
     /// Makes an owned timer that calls `owner`.
-    pub(crate) fn own_timer(&self, owner: Weak<dyn OnDue>) -> Result<Timer<Job>, ScheduleErrorKind> {
+    pub(crate) fn own_timer(&self, owner: Weak<dyn OnDue>) -> Result<Timer<Job>, Refusal> {
         Timer::new(self.shared.handle.core(), Job::Owned(Box::new(owner))).map_err(|error| error.kind)
     }
 
@@ -398,7 +398,7 @@ impl Tasks {
     pub(crate) fn try_arm(&self, timer: TimerId, deadline: Timestamp, insist: bool) -> Rearmed {
         let (core, index) = (self.shared.handle.core(), timer.index());
         match core.rearm(index, deadline) {
-            Rearmed::NoRoom if insist => core.list(index, deadline, true),
+            Ok(None) if insist => core.list(index, deadline, true),
             other => other,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::job::{Job, Moment, OnDue};
 use super::tasks::Tasks;
-use crate::error::{ScheduleError, ScheduleErrorKind};
+use crate::error::{Refusal, ScheduleError};
 use crate::sync::{StdArc, Weak};
 use crate::tick::Timestamp;
 use crate::timer::{ArmError, Armed, Disarm, Timer};
@@ -53,7 +53,7 @@ impl TaskTimer {
     }
 
     /// Makes a timer that calls `action`.
-    pub(super) fn of(tasks: &Tasks, action: StdArc<dyn OnDue>) -> Result<Self, ScheduleErrorKind> {
+    pub(super) fn of(tasks: &Tasks, action: StdArc<dyn OnDue>) -> Result<Self, Refusal> {
         let timer = tasks.own_timer(StdArc::downgrade(&action))?;
         Ok(Self { timer, _action: action })
     }

@@ -3,7 +3,7 @@
 use super::job::{Call, Moment, OnDue, Shot};
 use super::tasks::{Tasks, give_back};
 use super::timer::TaskTimer;
-use crate::error::{ScheduleError, ScheduleErrorKind};
+use crate::error::{Refusal, ScheduleError};
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
@@ -47,10 +47,7 @@ impl Tasks {
     /// # Errors
     ///
     /// Fails when the engine is full or shut down.
-    pub fn timer_told(
-        &self,
-        f: impl Fn(&Moment) + Send + Sync + 'static,
-    ) -> Result<TaskTimer, ScheduleErrorKind> {
+    pub fn timer_told(&self, f: impl Fn(&Moment) + Send + Sync + 'static) -> Result<TaskTimer, Refusal> {
         TaskTimer::of(self, StdArc::new(Told(f)))
     }
 }

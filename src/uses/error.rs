@@ -1,6 +1,6 @@
 //! The reasons why a connection or an item was refused, with the value handed back, and why nothing was received.
 
-use crate::error::ScheduleErrorKind;
+use crate::error::Refusal;
 use core::fmt;
 
 /// The reason why a connection was not inserted.
@@ -10,7 +10,7 @@ pub enum ConnectErrorKind {
     /// There is a connection with this id.
     Present,
     /// The engine refused the timer.
-    Refused(ScheduleErrorKind),
+    Refused(Refusal),
 }
 
 impl fmt::Display for ConnectErrorKind {
@@ -37,7 +37,7 @@ pub enum PushErrorKind {
     /// The queue was closed.
     Closed,
     /// The engine refused the timer.
-    Refused(ScheduleErrorKind),
+    Refused(Refusal),
 }
 
 impl fmt::Display for PushErrorKind {

@@ -5,7 +5,7 @@ use crate::{clones, driven, every, holds, token};
 use std::sync::Arc;
 use std::time::Duration;
 use tourbillon::task::{First, Repeat, RepeatErrorKind, Tasks};
-use tourbillon::{Builder, ScheduleErrorKind};
+use tourbillon::{Builder, Refusal};
 
 /// Refuses a plan, in turn and in parallel, and calls the closure that comes back.
 fn refuse(tasks: &Tasks, plan: &Repeat, kind: &RepeatErrorKind) {
@@ -61,10 +61,10 @@ fn a_full_engine_refuses_and_takes_it_again_when_there_is_room() {
     let plan = every(1);
     let log = Log::new();
     let sink = log.clone();
-    let full = RepeatErrorKind::Refused(ScheduleErrorKind::EngineFull);
+    let full = RepeatErrorKind::Refused(Refusal::EngineFull);
     let error = tasks.handle().repeat(plan.clone(), move |_| sink.push(())).unwrap_err();
     assert_eq!(error.kind, full);
-    assert_eq!(tasks.handle().timer(|| {}).unwrap_err().kind, ScheduleErrorKind::EngineFull);
+    assert_eq!(tasks.handle().timer(|| {}).unwrap_err().kind, Refusal::EngineFull);
     let _ = first.stop();
     drop(first);
     let mut tasks = tasks;
@@ -77,7 +77,7 @@ fn a_full_engine_refuses_and_takes_it_again_when_there_is_room() {
 fn an_engine_that_was_shut_down_refuses() {
     let tasks = driven();
     drop(tasks.handle().shutdown());
-    refuse(tasks.handle(), &every(10), &RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown));
+    refuse(tasks.handle(), &every(10), &RepeatErrorKind::Refused(Refusal::ShutDown));
     let kept = token();
     let held = Arc::clone(&kept);
     let error = tasks.handle().timer(move || holds(&held)).unwrap_err();

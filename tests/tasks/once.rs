@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 use tourbillon::task::{Call, TaskEngine, Tasks};
-use tourbillon::{Builder, Cancel, Clock, RescheduleError, ScheduleErrorKind, Timestamp};
+use tourbillon::{Builder, Cancel, Clock, Refusal, RescheduleError, Timestamp};
 
 /// A closure that logs when it ran.
 fn note(log: &Log<Timestamp>, tasks: &tourbillon::task::DrivenTasks) -> impl FnOnce() + Send + 'static {
@@ -103,7 +103,7 @@ fn closures_give_their_engine_more_to_do() {
 /// Full lane, full engine, no engine: the closure that comes back does what it would have done.
 #[test]
 fn a_refused_one_comes_back_and_can_be_called() {
-    fn refuse(tasks: &Tasks, kind: ScheduleErrorKind) {
+    fn refuse(tasks: &Tasks, kind: Refusal) {
         let log = Log::new();
         let sink = log.clone();
         let error = tasks.after(HOUR, move || sink.push("called")).unwrap_err();
@@ -115,13 +115,13 @@ fn a_refused_one_comes_back_and_can_be_called() {
     }
     let lane = Builder::new().lane_capacity(64).build_driven_tasks().unwrap();
     while lane.handle().after(HOUR, || {}).is_ok() {}
-    refuse(lane.handle(), ScheduleErrorKind::LaneFull);
+    refuse(lane.handle(), Refusal::LaneFull);
     let capacity = Builder::new().capacity(1).build_driven_tasks().unwrap();
     capacity.handle().after(HOUR, || {}).unwrap();
-    refuse(capacity.handle(), ScheduleErrorKind::EngineFull);
+    refuse(capacity.handle(), Refusal::EngineFull);
     let gone = driven();
     assert!(gone.handle().shutdown().is_empty());
-    refuse(gone.handle(), ScheduleErrorKind::ShutDown);
+    refuse(gone.handle(), Refusal::ShutDown);
 }
 
 #[test]
@@ -170,6 +170,6 @@ fn a_handle_outlives_its_engine() {
     assert_eq!((handle.cancel(id), handle.cancel_and_wait(id)), (Cancel::Gone, Cancel::Gone));
     assert_eq!(handle.deadline(id), None);
     assert!(matches!(handle.reschedule(id, MS), Err(RescheduleError::Gone)));
-    assert_eq!(handle.after(MS, || {}).unwrap_err().kind, ScheduleErrorKind::ShutDown);
+    assert_eq!(handle.after(MS, || {}).unwrap_err().kind, Refusal::ShutDown);
     assert!(handle.shutdown().is_empty() && handle.repeating().is_empty());
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use tourbillon::task::{RepeatErrorKind, Run, Stopped, TaskEngine};
-use tourbillon::{Builder, ScheduleErrorKind};
+use tourbillon::{Builder, Refusal};
 
 #[test]
 fn one_shots_come_back_and_can_be_called() {
@@ -176,7 +176,7 @@ fn starts_and_stops_race_with_a_shutdown() {
                                 }
                                 Ok(task) => started.push(task),
                                 Err(kind) => {
-                                    let expected = RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown);
+                                    let expected = RepeatErrorKind::Refused(Refusal::ShutDown);
                                     assert_eq!(kind, expected);
                                     return started;
                                 }
@@ -208,6 +208,6 @@ fn what_is_asked_of_an_engine_that_has_gone_is_answered() {
     assert_eq!((task.next(), task.has_ended(), task.stop()), (None, true, Stopped::Gone));
     assert!(handle.repeating().is_empty() && handle.is_shut_down());
     let error = handle.every(MS, || {}).unwrap_err();
-    assert_eq!(error.kind, RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown));
+    assert_eq!(error.kind, RepeatErrorKind::Refused(Refusal::ShutDown));
     assert!(format!("{task:?} {handle:?}").contains("Task"));
 }

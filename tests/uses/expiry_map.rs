@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tourbillon::task::DrivenTasks;
 use tourbillon::uses::{ExpiryMap, Lifetime};
-use tourbillon::{Builder, Clock, ScheduleErrorKind};
+use tourbillon::{Builder, Clock, Refusal};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -228,7 +228,7 @@ fn a_full_engine_refuses_and_gives_key_and_value_back() {
             Err(refused) => break refused,
         }
     };
-    assert_eq!((refused.kind, refused.payload), (ScheduleErrorKind::EngineFull, (count, count)));
+    assert_eq!((refused.kind, refused.payload), (Refusal::EngineFull, (count, count)));
     // One that is there is replaced without another timer.
     assert_eq!((map.insert(0, 7).unwrap(), map.len()), (Some(0), count));
 }
@@ -263,7 +263,7 @@ fn after_a_shutdown_entries_can_be_read_until_their_deadlines() {
     map.insert("b", 2).unwrap();
     assert!(tasks.handle().shutdown().is_empty());
     let refused = map.insert("c", 3).unwrap_err();
-    assert_eq!((refused.kind, refused.payload), (ScheduleErrorKind::ShutDown, ("c", 3)));
+    assert_eq!((refused.kind, refused.payload), (Refusal::ShutDown, ("c", 3)));
     assert_eq!(map.insert("a", 4).unwrap_err().payload, ("a", 4));
     tasks.clock().advance(TTL - MS);
     assert_eq!((map.get("a"), map.refresh("a"), map.remaining("a")), (Some(1), false, Some(MS)));

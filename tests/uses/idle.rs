@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tourbillon::task::DrivenTasks;
 use tourbillon::uses::{ConnectErrorKind, Expired, IdleTimeouts, Limit, Limits};
-use tourbillon::{Builder, ScheduleErrorKind, Timestamp};
+use tourbillon::{Builder, Refusal, Timestamp};
 
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -293,7 +293,7 @@ fn a_full_engine_refuses_and_gives_the_id_back() {
             Err(refused) => break refused,
         }
     };
-    assert_eq!(refused.kind, ConnectErrorKind::Refused(ScheduleErrorKind::EngineFull));
+    assert_eq!(refused.kind, ConnectErrorKind::Refused(Refusal::EngineFull));
     assert_eq!((refused.id, timeouts.len()), (connections.len().to_string(), connections.len()));
     // An id that is there is the better answer.
     let refused = timeouts.insert("0".to_owned()).unwrap_err();
@@ -307,7 +307,7 @@ fn after_a_shutdown_nothing_expires_and_nothing_is_touched() {
     assert!(tasks.handle().shutdown().is_empty());
     assert!(!first.touch() && !timeouts.touch(&2) && first.deadline().is_none());
     let refused = timeouts.insert(3).unwrap_err();
-    assert_eq!((refused.kind, refused.id), (ConnectErrorKind::Refused(ScheduleErrorKind::ShutDown), 3));
+    assert_eq!((refused.kind, refused.id), (ConnectErrorKind::Refused(Refusal::ShutDown), 3));
     assert_eq!((timeouts.len(), timeouts.contains(&3)), (2, false));
     tasks.advance(IDLE);
     assert!(first.remove() && timeouts.remove(&2) && !second.remove());

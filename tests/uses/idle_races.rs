@@ -10,7 +10,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 use tourbillon::uses::{ConnectErrorKind, Connection, Expired, IdleTimeouts, Limits};
-use tourbillon::{ScheduleErrorKind, Timestamp};
+use tourbillon::{Refusal, Timestamp};
 
 const IDLE: Duration = Duration::from_micros(100);
 const THREADS: u64 = 2;
@@ -184,10 +184,7 @@ fn inserts_and_touches_race_with_a_shutdown() {
                             Ok(connection) => alive.push(connection),
                             Err(error) => {
                                 assert_eq!(error.id, id);
-                                assert_eq!(
-                                    error.kind,
-                                    ConnectErrorKind::Refused(ScheduleErrorKind::ShutDown)
-                                );
+                                assert_eq!(error.kind, ConnectErrorKind::Refused(Refusal::ShutDown));
                                 assert!(!timeouts.contains(&id));
                                 break;
                             }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::task::Tasks;
 use tourbillon::uses::{DelayQueue, Delayed, NoItem, PushErrorKind};
-use tourbillon::{Builder, ScheduleErrorKind};
+use tourbillon::{Builder, Refusal};
 
 const EACH: u64 = 8_000;
 const LONGEST: Duration = Duration::from_micros(400);
@@ -132,7 +132,7 @@ fn a_shutdown_loses_nothing() {
         assert!(tasks.shutdown().is_empty());
         Vec::new()
     };
-    the_end_loses_nothing(shut_down, |kind| kind == PushErrorKind::Refused(ScheduleErrorKind::ShutDown));
+    the_end_loses_nothing(shut_down, |kind| kind == PushErrorKind::Refused(Refusal::ShutDown));
 }
 
 #[test]

@@ -27,7 +27,7 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tourbillon::task::{Moment, Tasks};
-use tourbillon::{Cancel, ScheduleErrorKind, TimerId, Timestamp};
+use tourbillon::{Cancel, Refusal, TimerId, Timestamp};
 
 const STRIPES: usize = 64;
 
@@ -144,14 +144,11 @@ fn let_go(tasks: &Tasks, timer: TimerId) {
 }
 
 /// Has room made in the lane to the shard for as long as `attempt` finds it full, where that may be waited for.
-fn with_room<T>(
-    tasks: &Tasks,
-    mut attempt: impl FnMut() -> Result<T, ScheduleErrorKind>,
-) -> Result<T, Failure> {
+fn with_room<T>(tasks: &Tasks, mut attempt: impl FnMut() -> Result<T, Refusal>) -> Result<T, Failure> {
     let mut rounds = 0;
     loop {
         match attempt() {
-            Err(ScheduleErrorKind::LaneFull) if tasks.await_room(&mut rounds) => {}
+            Err(Refusal::LaneFull) if tasks.await_room(&mut rounds) => {}
             other => return other.map_err(Failure::from),
         }
     }
@@ -168,10 +165,10 @@ impl Stripe {
         key: &Arc<CStr>,
         deadline: Timestamp,
         target: Target,
-    ) -> Result<Option<Pending>, ScheduleErrorKind> {
+    ) -> Result<Option<Pending>, Refusal> {
         let mut table = self.lock();
         if table.is_closed {
-            return Err(ScheduleErrorKind::ShutDown);
+            return Err(Refusal::ShutDown);
         }
         let timer = self.start_timer(tasks, key, deadline)?;
         let entries = table.entries.entry(Arc::clone(key)).or_default();
@@ -184,10 +181,10 @@ impl Stripe {
         tasks: &Tasks,
         key: &CStr,
         deadline: Timestamp,
-    ) -> Result<Option<TimerId>, ScheduleErrorKind> {
+    ) -> Result<Option<TimerId>, Refusal> {
         let mut table = self.lock();
         if table.is_closed {
-            return Err(ScheduleErrorKind::ShutDown);
+            return Err(Refusal::ShutDown);
         }
         let Some((key, _)) = table.entries.get_key_value(key) else { return Ok(None) };
         let key = Arc::clone(key);
@@ -204,7 +201,7 @@ impl Stripe {
         tasks: &Tasks,
         key: &Arc<CStr>,
         deadline: Timestamp,
-    ) -> Result<TimerId, ScheduleErrorKind> {
+    ) -> Result<TimerId, Refusal> {
         let (stripe, key) = (Arc::clone(self), Arc::clone(key));
         let fire = move |moment: Option<&Moment>| {
             // One that the shutdown returns is nothing: its entry has the target.

@@ -41,7 +41,7 @@ pub use receiver::Receiver;
 use super::error::{NoItem, PushError, PushErrorKind};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::ignore_poison;
-use crate::error::ScheduleErrorKind;
+use crate::error::Refusal;
 use crate::keyed::{DueKey, Keyed, KeyedError, KeyedErrorKind, MoveError};
 use crate::sync::{Mutex, StdArc, Weak};
 use crate::task::IfPresent;
@@ -295,7 +295,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// The error kind that says how the queue ended.
     fn end_kind(&self) -> PushErrorKind {
         if self.shared.tasks.is_shut_down() {
-            PushErrorKind::Refused(ScheduleErrorKind::ShutDown)
+            PushErrorKind::Refused(Refusal::ShutDown)
         } else {
             PushErrorKind::Closed
         }

@@ -1,8 +1,7 @@
 //! The entries of a map, and their timers.
 
 use super::Lifetime;
-use crate::engine::Rearmed;
-use crate::error::{ScheduleError, ScheduleErrorKind};
+use crate::error::{Refusal, ScheduleError};
 use crate::map::LockedMap;
 use crate::sync::{AtomicU64, Ordering, StdArc, Weak};
 use crate::task::Key;
@@ -94,7 +93,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         key: &K,
         time_to_live: Duration,
         insist: bool,
-    ) -> Result<impl FnOnce(V) -> Slot<K, V> + use<K, V>, ScheduleErrorKind> {
+    ) -> Result<impl FnOnce(V) -> Slot<K, V> + use<K, V>, Refusal> {
         let end = StdArc::new(End { shared: StdArc::downgrade(self), key: key.clone() });
         let timer = self.tasks.own_timer(StdArc::downgrade(&end) as Weak<dyn OnDue>)?;
         let (timer_id, deadline) = (timer.id(), self.tasks.now() + time_to_live);
@@ -104,11 +103,11 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
     }
 
     /// Arms the timer of an entry whose shard is locked.
-    fn arm(&self, timer: TimerId, deadline: Timestamp, insist: bool) -> Result<(), ScheduleErrorKind> {
+    fn arm(&self, timer: TimerId, deadline: Timestamp, insist: bool) -> Result<(), Refusal> {
         match self.tasks.try_arm(timer, deadline, insist) {
-            Rearmed::Pending | Rearmed::Running => Ok(()),
-            Rearmed::NoRoom => Err(ScheduleErrorKind::LaneFull),
-            Rearmed::ShutDown | Rearmed::Dropped => Err(ScheduleErrorKind::ShutDown),
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(Refusal::LaneFull),
+            Err(_) => Err(Refusal::ShutDown),
         }
     }
 
@@ -139,7 +138,7 @@ impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
     pub(super) fn refresh(&self, tasks: &Tasks, now: Timestamp) -> bool {
         let deadline = now + self.time_to_live;
         let armed = tasks.try_arm(self.timer_id, deadline, true);
-        if !matches!(armed, Rearmed::Pending | Rearmed::Running) {
+        if !matches!(armed, Ok(Some(_))) {
             return false;
         }
         // Ordering: Relaxed. The reason is that of the load in `deadline`.

@@ -30,7 +30,7 @@
 
 mod entries;
 
-use crate::error::{ScheduleError, ScheduleErrorKind};
+use crate::error::{Refusal, ScheduleError};
 use crate::map::LockedMap;
 use crate::sync::StdArc;
 use crate::task::Key;
@@ -157,7 +157,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
                     return Ok(None);
                 }
                 // The wait for room is outside the lock: the shard may be about to expire an entry there.
-                Err(ScheduleError { kind: ScheduleErrorKind::LaneFull, payload }) if !insist => {
+                Err(ScheduleError { kind: Refusal::LaneFull, payload }) if !insist => {
                     insist = !shared.tasks.wait_for_room(&mut rounds);
                     new = payload;
                 }

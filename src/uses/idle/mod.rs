@@ -31,8 +31,8 @@ pub(crate) mod life;
 pub use connection::Connection;
 
 use super::error::{ConnectError, ConnectErrorKind};
-use crate::engine::Rearmed;
-use crate::error::ScheduleErrorKind;
+use crate::engine::Armed;
+use crate::error::Refusal;
 use crate::map::LockedMap;
 use crate::sync::{StdArc, Weak};
 use crate::task::Key;
@@ -191,7 +191,7 @@ impl<I: Key> IdleTimeouts<I> {
         let connection = Connection { timer, engine, course, end, shared, was_taken_out: false };
         match armed {
             Ok(_) => Ok(connection),
-            Err(_) => refused(ScheduleErrorKind::ShutDown, connection.id().clone()),
+            Err(_) => refused(Refusal::ShutDown, connection.id().clone()),
         }
     }
 
@@ -213,10 +213,10 @@ impl<I: Key> IdleTimeouts<I> {
                 return false;
             }
             let armed = tasks.try_arm(*timer, course.deadline(now), true);
-            if armed == Rearmed::Running {
+            if armed == Ok(Some(Armed::Running)) {
                 end.life.expire();
             }
-            armed == Rearmed::Pending
+            armed == Ok(Some(Armed::Pending))
         };
         connections.read(id, touch).unwrap_or(false)
     }

@@ -383,8 +383,8 @@ impl Builder {
     }
 
     /// Makes an engine without threads, on a manual clock that starts at zero. Handlers run inside
-    /// [`advance`](DrivenEngine::advance). The engine has one shard unless the builder sets another number; handles use
-    /// the first shard, and [`producer_on`](crate::Handle::producer_on) can use any shard. The builder's settings of
+    /// [`advance`](DrivenEngine::advance). The engine has one shard unless the builder sets another number; timers go to
+    /// the first shard, unless [`use_shard`](crate::Handle::use_shard) chooses another one. The builder's settings of
     /// clock, cores, workers and executor do not apply.
     ///
     /// # Errors

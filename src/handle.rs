@@ -3,7 +3,6 @@
 use crate::engine::{self, Cancel, Core, Handler, Local, Payload, Settings, Unfired, lend};
 use crate::error::{BatchError, Refusal, RescheduleError, ScheduleError};
 use crate::health::Health;
-use crate::producer::Producer;
 use crate::shard::Owner;
 use crate::stats::Stats;
 use crate::sync::{StdArc, thread};
@@ -18,7 +17,7 @@ use core::time::Duration;
 ///
 /// A program uses the engine through its [`handle`](Self::handle). Dropping the engine shuts it down and drops the
 /// payloads of timers that had not fired, however many handles there are. The handler itself and the workers are
-/// dropped with the last handle, producer or job.
+/// dropped with the last handle or job.
 ///
 /// # Examples
 ///
@@ -149,8 +148,8 @@ impl<T: Send + fmt::Debug + 'static> fmt::Debug for Fired<'_, T> {
 /// # Which shard
 ///
 /// A thread's timers go to one shard. The engine chooses the shard at the thread's first call: the shard that is pinned
-/// to the core on which the thread runs at that moment, if there is one. [`producer_on`](Self::producer_on) chooses a
-/// shard explicitly.
+/// to the core on which the thread runs at that moment, if there is one. [`use_shard`](Self::use_shard) chooses
+/// another shard.
 pub struct Handle<T: Send + 'static> {
     core: StdArc<Core<T>>,
 }
@@ -244,7 +243,19 @@ impl<T: Send + 'static> Handle<T> {
         batch: impl IntoIterator<Item = (Duration, T)>,
     ) -> Result<Vec<TimerId>, BatchError<T>> {
         let now = self.now();
-        let batch = batch.into_iter().map(|(delay, payload)| (now + delay, payload)).collect();
+        self.schedule_batch_at(batch.into_iter().map(|(delay, payload)| (now + delay, payload)))
+    }
+
+    /// Like [`schedule_batch`](Self::schedule_batch), but for absolute deadlines. Reads no clock.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`schedule_batch`](Self::schedule_batch) does.
+    pub fn schedule_batch_at(
+        &self,
+        batch: impl IntoIterator<Item = (Timestamp, T)>,
+    ) -> Result<Vec<TimerId>, BatchError<T>> {
+        let batch = batch.into_iter().collect();
         batch_result(&self.core, batch, |batch| self.core.schedule_batch(&mut lend(&self.core), batch))
     }
 
@@ -388,16 +399,40 @@ impl<T: Send + 'static> Handle<T> {
         self.core.stations().len()
     }
 
-    /// A producer for the calling thread's home shard. Its calls need no thread-local look-up.
-    #[must_use]
-    pub fn producer(&self) -> Producer<T> {
-        Producer::new(self.clone(), engine::home_of_current_thread(&self.core))
-    }
-
-    /// A producer for shard `shard`, counted modulo the number of shards.
-    #[must_use]
-    pub fn producer_on(&self, shard: usize) -> Producer<T> {
-        Producer::new(self.clone(), shard % self.shards())
+    /// Chooses the shard to which the calling thread's timers of this engine go from now on, counted modulo the number
+    /// of shards.
+    ///
+    /// Timers that were scheduled before stay on their shard. The choice holds until the thread chooses again or ends;
+    /// the choice is the calling thread's own, so it races with no other thread. A handler runs on one of the engine's
+    /// threads, and a handler's choice holds for the later handlers on that thread. The call cannot fail; after a
+    /// shutdown, and in the child of a fork, it has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Builder, Fired};
+    ///
+    /// let mut engine = Builder::new().shards(2).build_driven(|_: Fired<'_, u64>| {})?;
+    /// let timers = engine.handle();
+    /// for connection in 0..10 {
+    ///     timers.use_shard(connection as usize);
+    ///     timers.schedule(Duration::from_secs(30), connection)?;
+    /// }
+    /// engine.advance(Duration::from_secs(30));
+    /// let fired: Vec<u64> = engine.handle().stats().shards.iter().map(|shard| shard.fired).collect();
+    /// assert_eq!(fired, [5, 5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Time complexity
+    ///
+    /// O(1). If the shard is another one than before, the thread gives up its lane and registers for a lane of the new
+    /// shard. Both take a lock for a few instructions, which only such calls and starting and ending threads take.
+    pub fn use_shard(&self, shard: usize) {
+        if !self.core.is_shut_down() {
+            lend(&self.core).use_shard(&self.core, shard % self.shards());
+        }
     }
 
     /// Ends the engine: refuses new timers, stops the shards, waits for running handlers and returns every timer that

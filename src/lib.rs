@@ -138,7 +138,6 @@ mod driven;
 pub mod future;
 mod global;
 mod handle;
-mod producer;
 mod shards;
 mod timer;
 
@@ -166,7 +165,6 @@ pub use self::{
     error::{BatchError, BuildError, Refusal, RescheduleError, ScheduleError},
     handle::{Engine, Fired, Handle},
     health::{Condition, Health},
-    producer::Producer,
     shards::{Entered, Shards},
     stats::{Lateness, OwnedStats, Prometheus, ShardStats, Stats},
     timer::{ArmError, Armed, Disarm, Timer, TimerRef},

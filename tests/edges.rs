@@ -153,7 +153,8 @@ fn a_refused_pin_is_counted_and_nothing_else() {
         .build(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
     for shard in 0..2 {
-        engine.handle().producer_on(shard).schedule(MS, shard).unwrap();
+        engine.handle().use_shard(shard);
+        engine.handle().schedule(MS, shard).unwrap();
     }
     let mut order = [fired.recv_timeout(PATIENCE).unwrap(), fired.recv_timeout(PATIENCE).unwrap()];
     order.sort_unstable();
@@ -863,11 +864,11 @@ fn handlers_that_cancel_and_wait_for_each_other_do_not_deadlock() {
             })
             .unwrap();
         // A shard each, so that each has a worker.
-        let mut producers = [engine.handle().producer_on(0), engine.handle().producer_on(1)];
         {
             let mut ids = lock(&ids);
-            for (payload, producer) in producers.iter_mut().enumerate() {
-                ids.push(producer.schedule(MS, payload).unwrap());
+            for shard in 0..2 {
+                engine.handle().use_shard(shard);
+                ids.push(engine.handle().schedule(MS, shard).unwrap());
             }
         }
         assert_eq!(outcomes.into_iter().take(2).collect::<Vec<_>>(), [Cancel::Running, Cancel::Running]);
@@ -961,7 +962,8 @@ fn a_shutdown_returns_what_had_not_fired() {
     engine.advance(MS);
     let in_wheel = engine.handle().schedule(HOUR, 2).unwrap();
     engine.turn();
-    let in_lane = engine.handle().producer_on(1).schedule_at(Timestamp::MAX, 3).unwrap();
+    engine.handle().use_shard(1);
+    let in_lane = engine.handle().schedule_at(Timestamp::MAX, 3).unwrap();
     let mut unfired = engine.handle().shutdown();
     unfired.sort_unstable_by_key(|timer| timer.payload);
     assert_eq!(
@@ -1092,12 +1094,12 @@ fn dropping_the_engine_inside_a_handler_ends_it() {
 fn dropping_the_engine_leaves_handles_that_refuse() {
     let engine = Engine::new(|_: Fired<'_, u64>| {}).unwrap();
     let handle = Handle::clone(engine.handle());
-    let mut producer = engine.handle().producer();
     let id = engine.handle().schedule(HOUR, 1).unwrap();
     drop(engine);
     assert!(handle.is_shut_down());
     assert_eq!(handle.schedule(MS, 2).unwrap_err().payload, 2);
-    assert_eq!(producer.schedule(MS, 3).unwrap_err().payload, 3);
-    assert_eq!(producer.cancel(id), Cancel::Gone);
+    handle.use_shard(1);
+    assert_eq!(handle.schedule(MS, 3).unwrap_err().payload, 3);
+    assert_eq!(handle.cancel(id), Cancel::Gone);
     assert_settled(&handle.stats());
 }

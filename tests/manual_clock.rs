@@ -39,7 +39,8 @@ fn steps_fire_what_is_due_at_the_last(each: u32) {
     let clock = ManualClock::new();
     let (engine, fired) = counting(&clock);
     for shard in 0..SHARDS {
-        engine.handle().producer_on(shard).schedule_at(after_steps(each), ()).unwrap();
+        engine.handle().use_shard(shard);
+        engine.handle().schedule_at(after_steps(each), ()).unwrap();
     }
     step(&clock, each);
     assert_eq!(clock.now(), after_steps(each));

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{
-    Gate, HOUR, Log, MS, PATIENCE, Rng, Shot, assert_settled, lock, payloads, recording, wait_until,
-    within_patience,
+    Gate, HOUR, Log, MS, PATIENCE, Rng, Shot, assert_settled, lock, on_a_thread_that_stays, payloads,
+    recording, wait_until, within_patience,
 };
 use tourbillon::{
     BuildError, Builder, Cancel, Clock, Engine, Fired, Handle, Job, ManualClock, Refusal, RescheduleError,
@@ -209,10 +209,9 @@ fn timers_are_spread_over_the_shards() {
         .build(|_: Fired<'_, u64>| {})
         .unwrap();
     for shard in 0..4 {
-        let mut producer = engine.handle().producer_on(shard);
-        assert_eq!(producer.shard(), shard);
+        engine.handle().use_shard(shard);
         for n in 0..10 {
-            producer.schedule(MS, n).unwrap();
+            engine.handle().schedule(MS, n).unwrap();
         }
     }
     clock.advance(MS);
@@ -962,17 +961,17 @@ fn timers_fire_though_the_thread_that_armed_them_never_yields() {
 
 // R26
 #[test]
-fn a_timer_moved_by_another_shards_producer_fires_once_and_there() {
+fn a_timer_moved_to_another_shard_fires_once_and_there() {
     let (mut engine, log) = recording(Builder::new().shards(2));
-    let (mut one, mut other) = (engine.handle().producer_on(0), engine.handle().producer_on(1));
-    let id = one.schedule(10 * MS, 7).unwrap();
+    let id = engine.handle().schedule(10 * MS, 7).unwrap();
     engine.turn();
-    let id = other.reschedule_at(id, ticks(5, MS)).unwrap();
+    engine.handle().use_shard(1);
+    let id = engine.handle().reschedule_at(id, ticks(5, MS)).unwrap();
     engine.advance(20 * MS);
     assert_eq!(payloads(&log.take()), [7]);
     let stats = engine.handle().stats();
     assert_eq!([stats.shards[0].fired, stats.shards[1].fired], [0, 1]);
-    assert_eq!(one.cancel(id), Cancel::Gone);
+    assert_eq!(engine.handle().cancel(id), Cancel::Gone);
     assert_settled(&stats);
 }
 
@@ -1040,9 +1039,9 @@ fn an_engine_is_built_on_a_small_stack() {
     let built = thread::Builder::new().stack_size(64 << 10).spawn(|| {
         let (mut engine, log) = recording(Builder::new().shards(64));
         for shard in 0..64 {
-            let mut producer = engine.handle().producer_on(shard);
+            engine.handle().use_shard(shard);
             for power in 0..40 {
-                producer.schedule(Duration::from_micros(1 << power), 0).unwrap();
+                engine.handle().schedule(Duration::from_micros(1 << power), 0).unwrap();
             }
         }
         engine.advance(Duration::from_micros(1 << 40));
@@ -1077,22 +1076,26 @@ fn slots_that_fired_timers_vacate_are_not_hoarded() {
         engine.handle().schedule(MS, n).unwrap();
     }
     engine.advance(MS);
-    let mut pending = 0;
-    let mut producers: Vec<_> = (0..8).map(|_| engine.handle().producer()).collect();
-    for producer in &mut producers {
-        producer.schedule(HOUR, 0).unwrap();
-        pending += 1;
-    }
-    while engine.handle().schedule(HOUR, 0).is_ok() {
-        pending += 1;
-    }
-    assert!(pending >= 64 - 2 * 8, "{pending}");
+    let handle = engine.handle();
+    thread::scope(|scope| {
+        let one_each = || handle.schedule(HOUR, 0).unwrap();
+        let _staying: Vec<_> = (0..8).map(|_| on_a_thread_that_stays(scope, one_each)).collect();
+        let mut pending = 8;
+        while handle.schedule(HOUR, 0).is_ok() {
+            pending += 1;
+        }
+        assert!(pending >= 64 - 2 * 8, "{pending}");
+    });
 }
 
-/// As many threads as have a timer each, at the same time: each producer stands for one.
-fn producers_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u64) -> u64 {
-    let mut producers: Vec<_> = (0..threads).map(|_| engine.handle().producer()).collect();
-    producers.iter_mut().map(|producer| u64::from(producer.schedule(HOUR, 0).is_ok())).sum()
+/// The number of threads that have a timer each, at the same time.
+fn threads_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u64) -> u64 {
+    let handle = engine.handle();
+    thread::scope(|scope| {
+        let one_each = || u64::from(handle.schedule(HOUR, 0).is_ok());
+        let staying: Vec<_> = (0..threads).map(|_| on_a_thread_that_stays(scope, one_each)).collect();
+        staying.iter().map(|(scheduled, _)| scheduled).sum()
+    })
 }
 
 #[test]
@@ -1101,7 +1104,7 @@ fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
     for capacity in [4_096, 16_384] {
         for threads in [65, 300, 900] {
             let (engine, _) = recording(Builder::new().capacity(capacity));
-            assert_eq!(producers_with_a_timer_each(&engine, threads), threads, "of {capacity}");
+            assert_eq!(threads_with_a_timer_each(&engine, threads), threads, "of {capacity}");
         }
     }
 }
@@ -1111,14 +1114,12 @@ fn hundreds_of_threads_share_what_fired_timers_vacated() {
     // The same when each slot has been used before: they come back in whole magazines then.
     for capacity in [4_096, 16_384] {
         let (mut engine, _) = recording(Builder::new().capacity(capacity));
-        let mut producer = engine.handle().producer();
-        for n in 0..u64::from(capacity) {
-            producer.schedule(MS, n).unwrap();
-        }
-        drop(producer);
+        let handle = engine.handle();
+        let fill = || (0..u64::from(capacity)).for_each(|n| _ = handle.schedule(MS, n).unwrap());
+        thread::scope(|scope| scope.spawn(fill).join().unwrap());
         engine.advance(MS);
         assert_eq!(engine.handle().stats().fired, u64::from(capacity));
-        assert_eq!(producers_with_a_timer_each(&engine, 900), 900, "of {capacity}");
+        assert_eq!(threads_with_a_timer_each(&engine, 900), 900, "of {capacity}");
     }
 }
 
@@ -1128,10 +1129,10 @@ fn one_thread_has_every_slot() {
     for capacity in [1, 2, 63, 64, 129, 4_096] {
         let (mut engine, _) = recording(Builder::new().capacity(capacity));
         for _ in 0..3 {
-            let mut producer = engine.handle().producer();
-            let scheduled = (0..=capacity).take_while(|_| producer.schedule(MS, 0).is_ok()).count();
+            let handle = engine.handle();
+            let fill = || (0..=capacity).take_while(|_| handle.schedule(MS, 0).is_ok()).count();
+            let scheduled = thread::scope(|scope| scope.spawn(fill).join().unwrap());
             assert_eq!(scheduled, capacity as usize);
-            drop(producer);
             engine.advance(MS);
         }
     }

@@ -101,10 +101,12 @@ impl World {
         self.payloads += 1;
         let deadline = engine.now() + delay;
         let shard = self.rng.index(engine.shards());
-        let scheduled = match self.rng.below(4) {
-            0 => engine.producer_on(shard).schedule_at(deadline, payload),
-            1 => engine.producer_on(shard).schedule(delay, payload),
-            2 => engine.schedule_at(deadline, payload),
+        let way = self.rng.below(4);
+        if way < 2 {
+            engine.use_shard(shard);
+        }
+        let scheduled = match way {
+            0 | 2 => engine.schedule_at(deadline, payload),
             _ => engine.schedule(delay, payload),
         };
         match scheduled {
@@ -149,11 +151,10 @@ impl World {
         let Some((id, payload, is_live)) = self.any_id() else { return };
         let deadline = engine.now() + self.delay();
         let shard = self.rng.index(engine.shards());
-        let outcome = if self.rng.chance(50) {
-            engine.reschedule_at(id, deadline)
-        } else {
-            engine.producer_on(shard).reschedule_at(id, deadline)
-        };
+        if self.rng.chance(50) {
+            engine.use_shard(shard);
+        }
+        let outcome = engine.reschedule_at(id, deadline);
         match outcome {
             Ok(new) => {
                 assert!(is_live);

@@ -189,14 +189,15 @@ fn a_leader_that_leads_again_is_woken() {
 fn a_stuck_leader_is_followed_while_jobs_wait() {
     let engine = Builder::new().shards(2).workers(1).lane_capacity(64).build(act).unwrap();
     let handle = engine.handle();
-    let on = [0, 1].map(|shard| Mutex::new(handle.producer_on(shard)));
     let (gate, blocked) = mpsc::channel();
-    on[0].lock().unwrap().schedule(MS, Act::Block(blocked)).unwrap();
+    handle.use_shard(0);
+    handle.schedule(MS, Act::Block(blocked)).unwrap();
+    handle.use_shard(1);
     thread::sleep(MS / 2);
     let (sender, fired) = mpsc::channel();
     let end = Instant::now() + PATIENCE;
     while handle.stats().shards[0].takeovers == 0 && Instant::now() < end {
-        on[1].lock().unwrap().schedule(MS, Act::Report(sender.clone())).unwrap();
+        handle.schedule(MS, Act::Report(sender.clone())).unwrap();
         thread::sleep(MS);
     }
     assert_eq!(handle.stats().shards[0].takeovers, 1);

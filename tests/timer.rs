@@ -1834,7 +1834,7 @@ fn a_timers_id_is_good_for_nothing_that_takes_scheduled_timers() {
     let check = |engine: &Handle<u64>, id| {
         assert_eq!((engine.cancel(id), engine.cancel_and_wait(id)), (Cancel::Gone, Cancel::Gone));
         assert!(matches!(engine.reschedule(id, SECOND), Err(RescheduleError::Gone)));
-        assert!(matches!(engine.producer().reschedule_at(id, at(SECOND)), Err(RescheduleError::Gone)));
+        assert!(matches!(engine.reschedule_at(id, at(SECOND)), Err(RescheduleError::Gone)));
         assert_eq!((engine.deadline(id), engine.remaining(id)), (None, None));
     };
     let mut engine = Builder::new()
@@ -2047,7 +2047,6 @@ fn who_brings_the_time_along_reads_no_clock() {
     let engine = Builder::new().clock(Watched(MonotonicClock::new())).build(|_: Fired<'_, u64>| {}).unwrap();
     let now = engine.handle().now();
     let timer = engine.handle().timer(1).unwrap();
-    let mut producer = engine.handle().producer();
     READINGS.set(0);
     for n in 0..1_000 {
         let deadline = now + HOUR + n * MS;
@@ -2058,9 +2057,9 @@ fn who_brings_the_time_along_reads_no_clock() {
         let id = engine.handle().schedule_at(deadline, 2).unwrap();
         let id = engine.handle().reschedule_at(id, deadline + MS).unwrap();
         assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(2));
-        let id = producer.try_schedule_at(deadline, 3).unwrap();
-        let id = producer.reschedule_at(id, deadline + MS).unwrap();
-        assert_eq!(producer.cancel(id), Cancel::Cancelled(3));
+        let id = engine.handle().try_schedule_at(deadline, 3).unwrap();
+        assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(3));
+        engine.handle().schedule_batch_at([(deadline, 4)]).unwrap();
     }
     drop(timer);
     assert_eq!(READINGS.get(), 0);

@@ -18,7 +18,7 @@ mod owned;
 mod shutdown;
 
 pub(crate) use anchor::Anchor;
-pub(crate) use local::{Local, home_of_current_thread, lend};
+pub(crate) use local::{Local, lend};
 pub use owned::Armed;
 pub(crate) use owned::{OwnedSlot, Rearmed, disarm, put_off};
 pub use shutdown::Unfired;

@@ -16,7 +16,8 @@ pub(crate) fn inline_engine(builder: Builder) -> (Engine<()>, ManualClock, Gate)
 #[test]
 fn a_handler_that_hangs_inline_is_one_stall_of_its_shard() {
     let (engine, clock, gate) = inline_engine(Builder::new());
-    engine.handle().producer_on(1).schedule(MS, ()).unwrap();
+    engine.handle().use_shard(1);
+    engine.handle().schedule(MS, ()).unwrap();
     clock.advance(MS);
     gate.await_arrival();
     assert_eq!(engine.handle().stats().shards[1].behind, Duration::ZERO);
@@ -38,10 +39,9 @@ fn a_sleep_beyond_its_end_is_a_stall() {
     let clock = ManualClock::new();
     let builder = Builder::new().shards(1).unpinned().inline().stall_after(20 * MS).clock(clock.clone());
     let engine = builder.build(|_: Fired<'_, ()>| {}).unwrap();
-    let mut producer = engine.handle().producer();
     for (late, stalls) in [(0, 0), (10, 0), (500, 1), (10, 1), (400, 2)] {
         let fired = engine.handle().stats().fired;
-        producer.schedule(10 * MS, ()).unwrap();
+        engine.handle().schedule(10 * MS, ()).unwrap();
         wait_until("it is in the wheel", || engine.handle().stats().total.tickets == 1);
         // The shard sleeps, or is about to: in the turn under way it is late by 10 ms more.
         clock.advance((10 + late) * MS);
@@ -67,7 +67,7 @@ fn a_backlog_is_owed_since_its_tick() {
     });
     let engine = engine.unwrap();
     let due = engine.handle().now() + 2 * MS;
-    engine.handle().producer().schedule_batch_at((0..40_000).map(|_| (due, ()))).unwrap();
+    engine.handle().schedule_batch_at((0..40_000).map(|_| (due, ()))).unwrap();
     clock.advance(2 * MS);
     gates[0].await_arrival();
     clock.advance(50 * MS);

@@ -771,7 +771,7 @@ fn a_cancel_at_the_moment_of_firing_has_one_winner() {
         }
         match engine.handle().cancel(id) {
             Cancel::Cancelled(back) => cancelled.push(back),
-            Cancel::Running | Cancel::Gone => {}
+            outcome => assert!(matches!(outcome, Cancel::Running | Cancel::Gone)),
         }
     }
     let expected = 2_000 - cancelled.len();

@@ -200,10 +200,9 @@ impl Owner<'_> {
         let Own { timer, book } = &self.own[at];
         let deadline = self.engine.handle().now() + delay;
         let number = book.note(deadline);
-        match timer.arm_at(deadline)? {
+        if timer.arm_at(deadline)? == Armed::Pending {
             // Nothing fires any more for what it was armed for before.
-            Armed::Pending => book.void_before(number),
-            Armed::Running => {}
+            book.void_before(number);
         }
         Ok(())
     }

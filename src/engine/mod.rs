@@ -76,6 +76,7 @@ pub(crate) struct Slot(u32);
 /// The outcome of a cancel.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the outcome tells whether the handler runs, and carries the payload"]
+#[non_exhaustive]
 pub enum Cancel<T> {
     /// The handler does not run and has not begun. This is the timer's payload.
     Cancelled(T),

@@ -32,6 +32,7 @@ pub(crate) type Made<T> = (StdArc<Anchor<T>>, OwnedSlot);
 
 /// The outcome of an arming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Armed {
     /// The timer fires for this deadline, and not before it.
     Pending,

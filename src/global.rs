@@ -50,7 +50,7 @@ impl<T: Send + 'static> Engine<T> {
     ///
     /// Fails if the process's shards are not started yet and the system refuses a thread.
     pub fn new(handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static) -> Result<Self, BuildError> {
-        Shards::current()?.engine().build(handler)
+        Shards::current()?.engine().start(handler)
     }
 }
 

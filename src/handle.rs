@@ -55,7 +55,7 @@ impl<T: Send + 'static> Engine<T> {
     /// ```
     /// use tourbillon::{Builder, Fired};
     ///
-    /// let engine = Builder::new().build(|_: Fired<'_, u32>| {})?;
+    /// let engine = Builder::new().start(|_: Fired<'_, u32>| {})?;
     /// let timers = engine.handle().clone();
     /// drop(engine);
     /// assert!(timers.is_shut_down());
@@ -67,7 +67,7 @@ impl<T: Send + 'static> Engine<T> {
     ///
     /// ```compile_fail,E0599
     /// # use tourbillon::Builder;
-    /// let timers = Builder::new().build_async()?.clone();
+    /// let timers = Builder::new().start_futures()?.clone();
     /// # Ok::<(), tourbillon::BuildError>(())
     /// ```
     #[inline]
@@ -373,7 +373,7 @@ impl<T: Send + 'static> Handle<T> {
     /// use std::time::Duration;
     /// use tourbillon::{Builder, Condition};
     ///
-    /// let mut engine = Builder::new().capacity(4).build_driven(|_| {})?;
+    /// let mut engine = Builder::new().capacity(4).driven(|_| {})?;
     /// assert!(engine.handle().health().is_well());
     /// for _ in 0..4 {
     ///     engine.handle().schedule(Duration::from_secs(1), ())?;
@@ -413,7 +413,7 @@ impl<T: Send + 'static> Handle<T> {
     /// use std::time::Duration;
     /// use tourbillon::{Builder, Fired};
     ///
-    /// let mut engine = Builder::new().shards(2).build_driven(|_: Fired<'_, u64>| {})?;
+    /// let mut engine = Builder::new().shards(2).driven(|_: Fired<'_, u64>| {})?;
     /// let timers = engine.handle();
     /// for connection in 0..10 {
     ///     timers.use_shard(connection as usize);

@@ -37,7 +37,7 @@ pub use crate::state::owned::Disarm;
 /// use std::time::Duration;
 /// use tourbillon::{Armed, Builder, Disarm};
 ///
-/// let mut engine = Builder::new().build_driven(|timer| println!("close connection {}", timer.payload))?;
+/// let mut engine = Builder::new().driven(|timer| println!("close connection {}", timer.payload))?;
 /// let timeout = engine.handle().timer(17)?;
 ///
 /// for _request in 0..1_000 {
@@ -321,7 +321,7 @@ mod tests {
     use crate::sync::thread;
 
     fn engine() -> Engine<u32> {
-        Builder::new().shards(1).inline().unpinned().build(|_| ()).unwrap()
+        Builder::new().shards(1).inline().unpinned().start(|_| ()).unwrap()
     }
 
     /// The number of references to the engine's core.

@@ -78,7 +78,7 @@ fn a_turn_ends_though_every_timer_rearms_itself_at_once() {
     // More of them than one slice of work takes.
     let fired = within_patience(|| {
         let mut engine = Builder::new()
-            .build_driven(|timer: Fired<'_, u64>| {
+            .driven(|timer: Fired<'_, u64>| {
                 timer.engine().schedule(Duration::ZERO, timer.payload).unwrap();
             })
             .unwrap();
@@ -132,7 +132,7 @@ fn a_knob_out_of_bounds_is_named_with_its_value_and_its_bound() {
         (Builder::new().cores([]), "cores", "an empty list", "at least one core"),
     ];
     for (builder, expected_knob, expected_value, expected_bound) in cases {
-        let error = builder.build(|_: Fired<'_, ()>| {}).unwrap_err();
+        let error = builder.start(|_: Fired<'_, ()>| {}).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("{expected_knob} is {expected_value}, but must be {expected_bound}")
@@ -140,7 +140,7 @@ fn a_knob_out_of_bounds_is_named_with_its_value_and_its_bound() {
         let BuildError::OutOfBounds { knob, value, bound } = error else { panic!("{error}") };
         assert_eq!((knob, &*value, &*bound), (expected_knob, expected_value, expected_bound));
     }
-    let error = Builder::new().tick(Duration::ZERO).build_driven(|_: Fired<'_, ()>| {}).unwrap_err();
+    let error = Builder::new().tick(Duration::ZERO).driven(|_: Fired<'_, ()>| {}).unwrap_err();
     assert!(matches!(error, BuildError::OutOfBounds { knob: "tick", .. }));
 }
 
@@ -150,7 +150,7 @@ fn a_refused_pin_is_counted_and_nothing_else() {
     let engine = Builder::new()
         .shards(2)
         .cores([usize::MAX, 1_023])
-        .build(move |timer| sender.send(timer.payload).unwrap())
+        .start(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
     for shard in 0..2 {
         engine.handle().use_shard(shard);
@@ -162,7 +162,7 @@ fn a_refused_pin_is_counted_and_nothing_else() {
     let stats = engine.handle().stats();
     assert_eq!(stats.total.pins_refused, 2);
     assert!(stats.shards.iter().all(|shard| shard.pins_refused == 1));
-    let engine = Builder::new().shards(1).unpinned().build(|_: Fired<'_, ()>| {}).unwrap();
+    let engine = Builder::new().shards(1).unpinned().start(|_: Fired<'_, ()>| {}).unwrap();
     wait_until("it has begun", || engine.handle().stats().total.turns > 0);
     assert_eq!(engine.handle().stats().total.pins_refused, 0);
 }
@@ -217,7 +217,7 @@ fn with_full_lane() -> (Engine<u64>, Gate, Log<u64>, u64) {
         .shards(1)
         .lane_capacity(64)
         .inline()
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             if timer.payload == 0 {
                 at_gate.pass();
             }
@@ -306,7 +306,7 @@ fn an_inline_handler_does_not_wait_for_its_own_shard() {
             .shards(1)
             .lane_capacity(64)
             .inline()
-            .build(move |timer: Fired<'_, u64>| {
+            .start(move |timer: Fired<'_, u64>| {
                 let refused = (0..1_000).find_map(|n| timer.engine().schedule(HOUR, n).err());
                 let batch = timer.engine().schedule_batch([(HOUR, 0)]);
                 sender.send((refused.map(|error| error.kind), batch.map_err(|error| error.kind))).unwrap();
@@ -326,7 +326,7 @@ fn a_handler_on_a_worker_may_wait_for_room() {
             .shards(1)
             .workers(1)
             .lane_capacity(64)
-            .build(move |timer: Fired<'_, u64>| {
+            .start(move |timer: Fired<'_, u64>| {
                 sender.send((0..10_000).all(|n| timer.engine().schedule(HOUR, n).is_ok())).unwrap();
             })
             .unwrap();
@@ -358,7 +358,7 @@ fn handlers_run_where_the_builder_says() {
         let (sender, name) = mpsc::channel();
         let engine = builder
             .shards(1)
-            .build(move |_: Fired<'_, ()>| sender.send(thread::current().name().map(String::from)).unwrap())
+            .start(move |_: Fired<'_, ()>| sender.send(thread::current().name().map(String::from)).unwrap())
             .unwrap();
         engine.handle().schedule(MS, ()).unwrap();
         name.recv_timeout(PATIENCE).unwrap().unwrap()
@@ -387,7 +387,7 @@ fn a_handler_schedules_and_cancels() {
         within_patience(move || {
             let (sender, done) = mpsc::channel();
             let engine = builder
-                .build(move |timer: Fired<'_, u64>| {
+                .start(move |timer: Fired<'_, u64>| {
                     let engine = timer.engine();
                     if timer.payload > 0 {
                         engine.schedule(Duration::ZERO, timer.payload - 1).unwrap();
@@ -421,7 +421,7 @@ fn scheduling_and_cancelling_while_a_handler_unwinds_works() {
             assert_eq!(panic.downcast_ref(), Some(&"out"));
             lock(&in_hook).take().unwrap().schedule(MS, None).unwrap();
         })
-        .build(move |timer: Fired<'_, Option<OnDrop>>| {
+        .start(move |timer: Fired<'_, Option<OnDrop>>| {
             if timer.payload.is_none() {
                 return sender.send(()).unwrap();
             }
@@ -456,7 +456,7 @@ fn a_hook_is_called_with_the_panic_and_survived_when_it_panics() {
             sender.send(panic.downcast_ref::<u64>().copied()).unwrap();
             panic!("a hook");
         })
-        .build(|timer: Fired<'_, u64>| std::panic::panic_any(timer.payload))
+        .start(|timer: Fired<'_, u64>| std::panic::panic_any(timer.payload))
         .unwrap();
     for payload in 0..3 {
         engine.handle().schedule(MS, payload).unwrap();
@@ -469,7 +469,7 @@ fn a_hook_is_called_with_the_panic_and_survived_when_it_panics() {
 fn a_payloads_drop_may_use_the_engine_wherever_it_happens() {
     for builder in every_dispatch() {
         within_patience(move || {
-            let engine = builder.build(|timer: Fired<'_, OnDrop>| drop(timer.payload)).unwrap();
+            let engine = builder.start(|timer: Fired<'_, OnDrop>| drop(timer.payload)).unwrap();
             let (sender, log) = mpsc::channel();
             let armed = |place: &'static str| {
                 let (handle, sender) = (Handle::clone(engine.handle()), sender.clone());
@@ -505,7 +505,7 @@ fn payloads_dropped_with_the_engine_may_use_it_and_may_panic() {
             .on_panic(move |_| {
                 count.fetch_add(1, Ordering::Relaxed);
             })
-            .build(|_: Fired<'_, OnDrop>| {})
+            .start(|_: Fired<'_, OnDrop>| {})
             .unwrap();
         for n in 0..6 {
             let (handle, sender) = (Handle::clone(engine.handle()), sender.clone());
@@ -611,7 +611,7 @@ fn one_slow_handler_does_not_hold_back_the_rest_of_its_chunk() {
     let engine = Builder::new()
         .shards(1)
         .workers(2)
-        .build(move |_: Fired<'_, u64>| {
+        .start(move |_: Fired<'_, u64>| {
             if first.swap(false, Ordering::SeqCst) {
                 wait_until("the others have fired", || fired.load(Ordering::SeqCst) == 29);
             } else {
@@ -638,7 +638,7 @@ fn a_job_that_its_executor_drops_is_sent_again() {
                     job.run();
                 }
             })
-            .build(move |timer: Fired<'_, u64>| sink.push(timer.payload))
+            .start(move |timer: Fired<'_, u64>| sink.push(timer.payload))
             .unwrap();
         engine.handle().schedule_batch((0..count).map(|n| (MS, n))).unwrap();
         wait_until("all have fired", || log.len() as u64 == count);
@@ -664,7 +664,7 @@ fn a_job_that_is_dropped_later_is_sent_again() {
     let engine = Builder::new()
         .shards(1)
         .executor(move |job| jobs.send(job).unwrap())
-        .build(move |timer| sender.send(timer.payload).unwrap())
+        .start(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
     engine.handle().schedule(MS, 7).unwrap();
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(7));
@@ -687,7 +687,7 @@ fn with_jobs_kept() -> (Engine<u64>, ManualClock, Jobs, Arc<AtomicBool>, Log<u64
                 if runs_now.load(Ordering::SeqCst) { job.run() } else { lock(&kept).push(job) }
             },
         )
-        .build(move |timer: Fired<'_, u64>| sink.push(timer.payload))
+        .start(move |timer: Fired<'_, u64>| sink.push(timer.payload))
         .unwrap();
     (engine, clock, jobs, runs, log)
 }
@@ -755,7 +755,7 @@ fn an_executor_that_panics_loses_no_timer() {
             assert!(jobs.fetch_add(1, Ordering::Relaxed) >= 2, "an executor");
             job.run();
         })
-        .build(move |timer| sender.send(timer.payload).unwrap())
+        .start(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
     engine.handle().schedule(MS, 7).unwrap();
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(7));
@@ -770,7 +770,7 @@ fn a_job_that_is_run_after_the_shutdown_fires_nothing() {
     let engine = Builder::new()
         .shards(1)
         .executor(move |job| lock(&queue).push(job))
-        .build(|_: Fired<'_, u64>| panic!("it was returned"))
+        .start(|_: Fired<'_, u64>| panic!("it was returned"))
         .unwrap();
     engine.handle().schedule(MS, 7).unwrap();
     wait_until("it is handed over", || lock(&jobs).len() == 1);
@@ -792,7 +792,7 @@ fn a_stalled_shard_catches_up_and_fires_each_timer_once() {
         .tick(Duration::from_micros(1))
         .shards(1)
         .inline()
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             if timer.payload == 0 {
                 thread::sleep(3_000 * MS);
             }
@@ -856,7 +856,7 @@ fn handlers_that_cancel_and_wait_for_each_other_do_not_deadlock() {
         let meeting = std::sync::Barrier::new(2);
         let engine = Builder::new()
             .workers(2)
-            .build(move |timer: Fired<'_, usize>| {
+            .start(move |timer: Fired<'_, usize>| {
                 meeting.wait();
                 let other = lock(&both)[1 - timer.payload];
                 sender.send(timer.engine().cancel_and_wait(other)).unwrap();
@@ -885,7 +885,7 @@ fn a_manual_clock_set_back_fires_nothing_early() {
         .clock(clock.clone())
         .shards(1)
         .inline()
-        .build(move |timer| sink.push(Shot::of(&timer)))
+        .start(move |timer| sink.push(Shot::of(&timer)))
         .unwrap();
     engine.handle().schedule_at(at(10 * SECOND), 10).unwrap();
     engine.handle().schedule_at(at(12 * SECOND), 12).unwrap();
@@ -935,7 +935,7 @@ fn a_clock_of_ones_own_that_steps_back_fires_nothing_early() {
         .tick(Duration::from_micros(10))
         .shards(2)
         .workers(1)
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             assert!(shown.load(Ordering::SeqCst) >= timer.deadline.as_nanos(), "early");
             sink.push(timer.payload);
         })
@@ -1010,7 +1010,7 @@ fn a_shutdown_waits_for_running_handlers() {
 
 #[test]
 fn shutdowns_that_race_return_each_timer_once() {
-    let engine = Builder::new().shards(2).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().shards(2).start(|_: Fired<'_, u64>| {}).unwrap();
     engine.handle().schedule_batch((0..10_000).map(|n| (HOUR, n))).unwrap();
     let mut unfired: Vec<u64> = thread::scope(|scope| {
         let shutdowns: Vec<_> = (0..3).map(|_| scope.spawn(|| engine.handle().shutdown())).collect();
@@ -1031,7 +1031,7 @@ fn a_shutdown_from_inside_a_handler_neither_waits_nor_panics() {
         within_patience(move || {
             let (sender, unfired) = mpsc::channel();
             let engine = builder
-                .build(move |timer: Fired<'_, u64>| {
+                .start(move |timer: Fired<'_, u64>| {
                     let engine = timer.engine();
                     let unfired = engine.shutdown().len();
                     let refused = engine.schedule(MS, 1).is_err();
@@ -1053,7 +1053,7 @@ fn a_shutdown_from_inside_a_handler_neither_waits_nor_panics() {
 fn a_driven_engine_may_be_shut_down_by_its_handler() {
     let mut engine = Builder::new()
         .shards(2)
-        .build_driven(|timer: Fired<'_, u64>| assert_eq!(timer.engine().shutdown().len(), 99))
+        .driven(|timer: Fired<'_, u64>| assert_eq!(timer.engine().shutdown().len(), 99))
         .unwrap();
     for n in 0..100 {
         engine.handle().schedule(MS, n).unwrap();
@@ -1070,7 +1070,7 @@ fn dropping_the_engine_inside_a_handler_ends_it() {
         within_patience(move || {
             let engine = Arc::new(Mutex::new(None::<Engine<Arc<()>>>));
             let (owner, (sender, done)) = (Arc::clone(&engine), mpsc::channel());
-            let built = builder.build(move |_: Fired<'_, Arc<()>>| {
+            let built = builder.start(move |_: Fired<'_, Arc<()>>| {
                 let engine = lock(&owner).take();
                 let had_it = engine.is_some();
                 drop(engine);

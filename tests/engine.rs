@@ -33,8 +33,7 @@ fn a_timer_fires_after_its_delay_and_not_before() {
 fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&log);
-    let mut engine =
-        Builder::new().build_driven(move |timer| sink.lock().unwrap().push(timer.payload)).unwrap();
+    let mut engine = Builder::new().driven(move |timer| sink.lock().unwrap().push(timer.payload)).unwrap();
     let one = engine.handle().schedule(Duration::from_secs(1), "one").unwrap();
     let two = engine.handle().schedule(Duration::from_secs(2), "two").unwrap();
     assert_eq!(engine.handle().len(), 2);
@@ -52,7 +51,7 @@ fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
 #[test]
 fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     const MS: Duration = Duration::from_millis(1);
-    let mut engine = Builder::new().build_driven(|timer| assert!(timer.payload == "last")).unwrap();
+    let mut engine = Builder::new().driven(|timer| assert!(timer.payload == "last")).unwrap();
     let stale = engine.handle().schedule(10 * MS, "first").unwrap();
     engine.turn();
     assert_eq!(engine.handle().cancel(stale), Cancel::Cancelled("first"));
@@ -86,7 +85,7 @@ fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
         entered.send(()).unwrap();
         released.lock().unwrap().recv().unwrap();
     };
-    let engine = Builder::new().shards(1).inline().build(handler).unwrap();
+    let engine = Builder::new().shards(1).inline().start(handler).unwrap();
     engine.handle().schedule(Duration::ZERO, 0).unwrap();
     has_entered.recv().unwrap();
     // The shard is in the handler.
@@ -112,7 +111,7 @@ fn homes_go_round_over_more_shards_than_cores() {
     // Two threads for each shard, though they come one after the other.
     let clock = ManualClock::new();
     let builder = Builder::new().shards(8).unpinned().inline().clock(clock.clone());
-    let engine = builder.build(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
+    let engine = builder.start(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
     for _ in 0..16 {
         let handle = Handle::clone(engine.handle());
         std::thread::spawn(move || handle.schedule(MS, ()).unwrap()).join().unwrap();
@@ -124,7 +123,7 @@ fn homes_go_round_over_more_shards_than_cores() {
 
 #[test]
 fn a_thread_chooses_its_shard_for_itself() {
-    let mut engine = Builder::new().shards(3).build_driven(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
+    let mut engine = Builder::new().shards(3).driven(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
     let handle = engine.handle();
     let owned = handle.timer(()).unwrap();
     handle.use_shard(1);

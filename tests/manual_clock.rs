@@ -31,7 +31,7 @@ fn counting(clock: &ManualClock) -> (Engine<()>, Arc<AtomicU64>) {
     let count = Arc::clone(&fired);
     let handler = move |_: Fired<'_, ()>| _ = count.fetch_add(1, Ordering::SeqCst);
     let builder = Builder::new().clock(clock.clone()).shards(SHARDS).unpinned().inline();
-    (builder.build(handler).unwrap(), fired)
+    (builder.start(handler).unwrap(), fired)
 }
 
 /// Steps the clock to the deadline of a timer on each shard, which must fire without a further step.

@@ -159,7 +159,7 @@ impl Model {
             });
             sink.push((Shot::of(&fired), again));
         };
-        let engine = builder.build_driven(handler).unwrap();
+        let engine = builder.driven(handler).unwrap();
         Self {
             settings,
             engine,

@@ -23,7 +23,7 @@ const MICRO: Duration = Duration::from_micros(1);
 fn stepped(handler: impl Fn(Fired<'_, u64>) + Send + Sync + 'static) -> (Engine<u64>, ManualClock) {
     let clock = ManualClock::new();
     let builder = Builder::new().clock(clock.clone()).shards(1).unpinned().inline();
-    (builder.build(handler).unwrap(), clock)
+    (builder.start(handler).unwrap(), clock)
 }
 
 fn ticks(count: u64, tick: Duration) -> Timestamp {
@@ -40,7 +40,7 @@ fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
         .clock(clock.clone())
         .shards(1)
         .workers(2)
-        .build(move |_: Fired<'_, u64>| {
+        .start(move |_: Fired<'_, u64>| {
             if first.swap(false, Ordering::Relaxed) {
                 at_gate.pass();
             }
@@ -66,7 +66,7 @@ fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
 // P2
 #[test]
 fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
-    let engine = Builder::new().shards(2).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().shards(2).start(|_: Fired<'_, u64>| {}).unwrap();
     let accepted = AtomicU64::new(0);
     let returned = thread::scope(|scope| {
         for seed in 0..4 {
@@ -125,7 +125,7 @@ fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
 #[test]
 fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
     // Three threads move and re-make the same 256 timers; at the end each payload is there once.
-    let engine = Builder::new().tick(MICRO).shards(2).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().tick(MICRO).shards(2).start(|_: Fired<'_, u64>| {}).unwrap();
     let ids: Vec<AtomicU64> =
         (0..256).map(|n| AtomicU64::new(engine.handle().schedule(HOUR, n).unwrap().to_bits())).collect();
     thread::scope(|scope| {
@@ -174,7 +174,7 @@ fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
         .shards(1)
         .unpinned()
         .inline()
-        .build(move |timer| sender.send(timer.payload).unwrap())
+        .start(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
     engine.handle().schedule(HOUR, u64::MAX).unwrap();
     let mut rng = Rng::new(5);
@@ -206,7 +206,7 @@ fn timers_are_spread_over_the_shards() {
         .shards(4)
         .unpinned()
         .inline()
-        .build(|_: Fired<'_, u64>| {})
+        .start(|_: Fired<'_, u64>| {})
         .unwrap();
     for shard in 0..4 {
         engine.handle().use_shard(shard);
@@ -360,7 +360,7 @@ fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
         .tick(MICRO)
         .shards(1)
         .inline()
-        .build(move |timer: Fired<'_, u64>| match timer.payload {
+        .start(move |timer: Fired<'_, u64>| match timer.payload {
             0 => drop(timer.engine().schedule(Duration::ZERO, 0)),
             other => sink.push(other),
         })
@@ -379,7 +379,7 @@ fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
 #[test]
 fn a_timer_that_rearms_itself_for_the_tick_being_fired_comes_once_a_tick() {
     let mut engine = Builder::new()
-        .build_driven(|timer: Fired<'_, u64>| {
+        .driven(|timer: Fired<'_, u64>| {
             timer.engine().schedule_at(timer.deadline, timer.payload).unwrap();
         })
         .unwrap();
@@ -394,7 +394,7 @@ fn a_handler_may_cancel_its_own_timer() {
     let log = Log::new();
     let sink = log.clone();
     let mut engine = Builder::new()
-        .build_driven(move |timer: Fired<'_, ()>| {
+        .driven(move |timer: Fired<'_, ()>| {
             let engine = timer.engine();
             sink.push([engine.cancel(timer.id), engine.cancel_and_wait(timer.id)]);
             assert!(matches!(engine.reschedule(timer.id, MS), Err(RescheduleError::Running)));
@@ -457,7 +457,7 @@ fn a_panicking_handler_costs_nobody_else_anything() {
         let (sink, (sender, panics)) = (log.clone(), mpsc::channel());
         let engine = builder
             .on_panic(move |panic| sender.send(panic.is::<String>()).unwrap())
-            .build(move |timer: Fired<'_, u64>| {
+            .start(move |timer: Fired<'_, u64>| {
                 assert!(!timer.payload.is_multiple_of(3), "payload {}", timer.payload);
                 sink.push(timer.payload);
             })
@@ -477,7 +477,7 @@ fn a_panicking_handler_costs_nobody_else_anything() {
 #[test]
 fn everything_answers_at_once_after_a_shutdown() {
     within_patience(|| {
-        let engine = Builder::new().lane_capacity(64).build(|_: Fired<'_, u64>| {}).unwrap();
+        let engine = Builder::new().lane_capacity(64).start(|_: Fired<'_, u64>| {}).unwrap();
         let id = engine.handle().schedule(HOUR, 1).unwrap();
         assert_eq!(engine.handle().shutdown().len(), 1);
         // More often than the lane has room, and for deadlines that look like sentinels.
@@ -510,7 +510,7 @@ fn blocked_handlers_hold_the_workers_and_no_more() {
     let engine = Builder::new()
         .shards(1)
         .workers(2)
-        .build(move |_: Fired<'_, u64>| {
+        .start(move |_: Fired<'_, u64>| {
             peak.fetch_max(running.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             at_gate.pass();
             running.fetch_sub(1, Ordering::Relaxed);
@@ -539,7 +539,7 @@ fn a_blocked_worker_is_not_sent_help_over_and_over() {
             count.fetch_add(1, Ordering::Relaxed);
             jobs.send(job).unwrap();
         })
-        .build(move |_: Fired<'_, u64>| at_gate.pass())
+        .start(move |_: Fired<'_, u64>| at_gate.pass())
         .unwrap();
     engine.handle().schedule_batch((0..32).map(|n| (MS, n))).unwrap();
     gate.await_arrival();
@@ -555,7 +555,7 @@ fn a_blocked_worker_is_not_sent_help_over_and_over() {
 // P22
 #[test]
 fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
-    let mut engine = Builder::new().build_driven(|_: Fired<'_, Arc<()>>| {}).unwrap();
+    let mut engine = Builder::new().driven(|_: Fired<'_, Arc<()>>| {}).unwrap();
     let payload = Arc::new(());
     let id = engine.handle().schedule(MS, Arc::clone(&payload)).unwrap();
     let id = engine.handle().reschedule(id, HOUR).unwrap();
@@ -574,7 +574,7 @@ fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
 #[test]
 fn a_tick_that_cannot_be_honoured_is_refused() {
     for tick in [Duration::ZERO, Duration::from_nanos(999), HOUR + Duration::from_nanos(1)] {
-        let error = Builder::new().tick(tick).build(|_: Fired<'_, ()>| {}).unwrap_err();
+        let error = Builder::new().tick(tick).start(|_: Fired<'_, ()>| {}).unwrap_err();
         assert!(matches!(error, BuildError::OutOfBounds { knob: "tick", .. }), "{error}");
     }
 }
@@ -710,7 +710,7 @@ fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
 // R6
 #[test]
 fn a_shard_with_nothing_due_does_not_turn() {
-    let engine = Builder::new().tick(MICRO).shards(1).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().tick(MICRO).shards(1).start(|_: Fired<'_, u64>| {}).unwrap();
     for n in 0..1_000 {
         engine.handle().schedule(HOUR, n).unwrap();
         engine.handle().schedule(10 * MICRO, n).unwrap();
@@ -735,7 +735,7 @@ fn the_boot_clock_is_looked_at_each_second_since_sleeps_stop_in_suspend() {
     let (sender, fired) = mpsc::channel();
     let engine = Builder::new()
         .clock(clock)
-        .build(move |timer: Fired<'_, u64>| sender.send(timer.engine().now() >= timer.deadline).unwrap())
+        .start(move |timer: Fired<'_, u64>| sender.send(timer.engine().now() >= timer.deadline).unwrap())
         .unwrap();
     engine.handle().schedule(3 * MS, 0).unwrap();
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(true));
@@ -759,7 +759,7 @@ fn a_long_stall_costs_no_walk_over_empty_ticks() {
 fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     let log = Log::new();
     let sink = log.clone();
-    let engine = Builder::new().tick(MICRO).shards(1).build(move |timer| sink.push(timer.payload)).unwrap();
+    let engine = Builder::new().tick(MICRO).shards(1).start(move |timer| sink.push(timer.payload)).unwrap();
     let mut rng = Rng::new(12);
     let mut cancelled = Vec::new();
     for payload in 0..2_000 {
@@ -809,7 +809,7 @@ fn no_handler_runs_after_cancel_and_wait_has_returned() {
         let engine = Builder::new()
             .tick(MICRO)
             .shards(1)
-            .build(move |timer: Fired<'_, Arc<AtomicBool>>| {
+            .start(move |timer: Fired<'_, Arc<AtomicBool>>| {
                 for _ in 0..200 {
                     assert!(timer.payload.load(Ordering::Relaxed) && seen.load(Ordering::Relaxed));
                     std::hint::spin_loop();
@@ -836,7 +836,7 @@ fn no_handler_runs_after_cancel_and_wait_has_returned() {
 #[test]
 fn a_stale_id_in_another_thread_never_hits_a_stranger() {
     // One thread reuses few slots over and over; the other cancels ids that are stale by then.
-    let engine = Builder::new().capacity(64).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().capacity(64).start(|_: Fired<'_, u64>| {}).unwrap();
     let (sender, stale) = mpsc::sync_channel(1_000);
     thread::scope(|scope| {
         scope.spawn(|| stale.into_iter().for_each(|id| assert_eq!(engine.handle().cancel(id), Cancel::Gone)));
@@ -896,7 +896,7 @@ fn a_panic_in_a_payloads_drop_and_in_the_hook_end_where_they_began() {
     }
     let mut engine = Builder::new()
         .on_panic(|_| panic!("a hook"))
-        .build_driven(|timer: Fired<'_, Grenade>| drop(timer.payload))
+        .driven(|timer: Fired<'_, Grenade>| drop(timer.payload))
         .unwrap();
     for n in 0..10 {
         engine.handle().schedule(MS, Grenade(n % 2 == 0)).unwrap();
@@ -983,7 +983,7 @@ fn a_chunk_that_gets_help_fires_each_timer_once() {
     let engine = Builder::new()
         .shards(1)
         .workers(2)
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             if timer.payload.is_multiple_of(16) {
                 thread::sleep(4 * MS);
             }
@@ -1012,7 +1012,7 @@ fn waiting_for_room_sleeps_instead_of_spinning() {
         .shards(1)
         .lane_capacity(64)
         .inline()
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             if timer.payload == 0 {
                 at_gate.pass();
             }
@@ -1053,7 +1053,7 @@ fn an_engine_is_built_on_a_small_stack() {
 // R32
 #[test]
 fn every_refusal_hands_its_payload_back() {
-    let engine = Builder::new().capacity(100).build_driven(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().capacity(100).driven(|_: Fired<'_, u64>| {}).unwrap();
     let mut refused = 0;
     for n in 0..200 {
         if let Err(error) = engine.handle().schedule(HOUR, n) {

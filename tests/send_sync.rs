@@ -43,7 +43,7 @@ fn owned_timers_are_shared_though_payloads_are_only_sent() {
     unwinding::<Timer<Payload>>();
     unwinding::<TimerRef<'_, Payload>>();
     // Making one clones no payload and looks into none: one that is only sent will do.
-    let engine = Builder::new().build_driven(|_: Fired<'_, Payload>| {}).unwrap();
+    let engine = Builder::new().driven(|_: Fired<'_, Payload>| {}).unwrap();
     let timer = engine.handle().timer(Cell::new(7)).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| assert!(!timer.is_armed()));

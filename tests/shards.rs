@@ -21,7 +21,7 @@ fn driven() -> DrivenShards {
 fn logging(shards: &Shards) -> (Engine<u64>, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();
-    let engine = shards.engine().build(move |timer: Fired<'_, u64>| sink.push(timer.payload));
+    let engine = shards.engine().start(move |timer: Fired<'_, u64>| sink.push(timer.payload));
     (engine.expect("an engine"), log)
 }
 
@@ -38,7 +38,7 @@ fn engines_of_different_payloads_fire_on_one_set() {
     let (numbers, log) = logging(&shards);
     let (fired, words) = mpsc::channel();
     let engine =
-        shards.engine().build(move |timer: Fired<'_, &str>| fired.send(timer.payload).expect("heard"));
+        shards.engine().start(move |timer: Fired<'_, &str>| fired.send(timer.payload).expect("heard"));
     let engine = engine.expect("an engine");
     numbers.handle().schedule(MS, 7).expect("room");
     engine.handle().schedule(2 * MS, "seven").expect("room");
@@ -81,7 +81,7 @@ fn an_engine_that_ended_leaves_nothing_on_the_set() {
     let shards = small().start_shards().expect("shards");
     for round in 0..200 {
         let (witness, count) = witness();
-        let engine = shards.engine().build(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
+        let engine = shards.engine().start(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
         let engine = engine.expect("an engine");
         engine.handle().schedule(if round % 2 == 0 { HOUR } else { Duration::ZERO }, round).expect("room");
         drop(engine);
@@ -95,7 +95,7 @@ fn an_idle_engine_is_freed_when_its_drop_returns() {
     let shards = small().start_shards().expect("shards");
     for _ in 0..200 {
         let (witness, count) = witness();
-        let engine = shards.engine().build(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
+        let engine = shards.engine().start(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
         drop(engine.expect("an engine"));
         assert_eq!(count(), 0, "a shard kept the engine after its end");
     }
@@ -139,7 +139,7 @@ fn a_handler_may_end_its_own_engine_and_another_one() {
         victim.handle().schedule(HOUR, 1).expect("room");
         let (sender, returned) = mpsc::channel();
         let other = Mutex::new(Some(victim));
-        let engine = shards.engine().build(move |timer: Fired<'_, u64>| {
+        let engine = shards.engine().start(move |timer: Fired<'_, u64>| {
             let victim = lock(&other).take();
             let theirs = victim.map_or(0, |victim| victim.handle().shutdown().len());
             sender.send((theirs, timer.engine().shutdown().len())).expect("heard");
@@ -167,7 +167,7 @@ fn a_handler_may_make_an_engine_on_its_own_set() {
             let (sender, made) = mpsc::channel();
             let (own, builder) = (shards.clone(), shards.engine());
             let builder = if inline { builder.inline() } else { builder };
-            let engine = builder.build(move |_: Fired<'_, u64>| sender.send(logging(&own)).expect("heard"));
+            let engine = builder.start(move |_: Fired<'_, u64>| sender.send(logging(&own)).expect("heard"));
             let engine = engine.expect("an engine");
             engine.handle().schedule(MS, 0).expect("room");
             let (made, log) = made.recv_timeout(PATIENCE).expect("the handler makes an engine");
@@ -181,7 +181,7 @@ fn a_handler_may_make_an_engine_on_its_own_set() {
 fn an_engine_on_shards_takes_options_of_an_engine_and_refuses_those_of_shards() {
     let shards = driven();
     let handler = |_: Fired<'_, u64>| {};
-    let tiny = shards.shards().engine().capacity(1).build(handler).expect("an engine");
+    let tiny = shards.shards().engine().capacity(1).start(handler).expect("an engine");
     tiny.handle().schedule(HOUR, 1).expect("room");
     assert_eq!(tiny.handle().schedule(HOUR, 2).expect_err("no room").kind, Refusal::EngineFull);
     for (option, builder) in [
@@ -189,7 +189,7 @@ fn an_engine_on_shards_takes_options_of_an_engine_and_refuses_those_of_shards() 
         ("shards", shards.shards().engine().shards(3)),
         ("workers", Builder::new().workers(3).on(shards.shards())),
     ] {
-        let error = builder.build(handler).expect_err("the shards are started");
+        let error = builder.start(handler).expect_err("the shards are started");
         assert!(
             matches!(error, BuildError::NotOfAnEngine { option: refused } if refused == option),
             "{error}"
@@ -205,7 +205,7 @@ fn blocked_workers_do_not_hold_up_an_inline_engine() {
     let shards = small().start_shards().expect("shards");
     let gate = Gate::new();
     let at_gate = gate.clone();
-    let blocking = shards.engine().build(move |_: Fired<'_, ()>| at_gate.pass()).expect("an engine");
+    let blocking = shards.engine().start(move |_: Fired<'_, ()>| at_gate.pass()).expect("an engine");
     for _ in 0..2 {
         blocking.handle().schedule(MS, ()).expect("room");
     }
@@ -214,7 +214,7 @@ fn blocked_workers_do_not_hold_up_an_inline_engine() {
     let waking = shards
         .engine()
         .inline()
-        .build(move |timer: Fired<'_, u64>| sender.send(timer.payload).expect("heard"));
+        .start(move |timer: Fired<'_, u64>| sender.send(timer.payload).expect("heard"));
     let waking = waking.expect("an engine");
     for n in 0..100 {
         waking.handle().schedule(MS, n).expect("room");
@@ -234,11 +234,11 @@ fn an_inline_handler_does_not_wait_for_room_on_its_own_set() {
         let shards = Builder::new().shards(1).workers(1).start_shards().expect("shards");
         let (full, _) = {
             let log = Log::<u64>::new();
-            (shards.engine().lane_capacity(64).build(|_: Fired<'_, u64>| {}).expect("an engine"), log)
+            (shards.engine().lane_capacity(64).start(|_: Fired<'_, u64>| {}).expect("an engine"), log)
         };
         let (sender, refused) = mpsc::channel();
         let handle = full.handle().clone();
-        let filling = shards.engine().inline().build(move |_: Fired<'_, u64>| {
+        let filling = shards.engine().inline().start(move |_: Fired<'_, u64>| {
             let refused = (0..1_000).find_map(|n| handle.schedule(HOUR, n).err());
             sender.send(refused.map(|error| error.kind)).expect("heard");
         });
@@ -331,7 +331,7 @@ fn driven_engines_fire_in_step_on_one_clock() {
         .map(|number| {
             let log = log.clone();
             let handler = move |timer: Fired<'_, u64>| log.push((timer.deadline, number, timer.payload));
-            shards.shards().engine().build(handler).expect("an engine")
+            shards.shards().engine().start(handler).expect("an engine")
         })
         .collect();
     for n in (0..30).rev() {
@@ -346,7 +346,7 @@ fn driven_engines_fire_in_step_on_one_clock() {
 fn a_driven_set_forgets_an_engine_that_was_dropped() {
     let mut shards = driven();
     let (witness, count) = witness();
-    let engine = shards.shards().engine().build(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
+    let engine = shards.shards().engine().start(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
     let engine = engine.expect("an engine");
     engine.handle().schedule(HOUR, 1).expect("room");
     shards.advance(MS);

@@ -329,7 +329,7 @@ fn simulate(seed: u64) -> Outcome {
         .tick(tick)
         .shards(shards)
         .capacity(capacity)
-        .build_driven(move |timer: Fired<'_, u64>| {
+        .driven(move |timer: Fired<'_, u64>| {
             let goes_on = lock(&handlers).on_fire(&timer);
             if !goes_on {
                 resume_unwind(Box::new(Planned));

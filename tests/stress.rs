@@ -386,7 +386,7 @@ fn stress(builder: Builder) {
     let engine = builder
         .tick(Duration::from_micros(100))
         .shards(2)
-        .build(move |fired| in_handler.on_fire(&fired))
+        .start(move |fired| in_handler.on_fire(&fired))
         .unwrap();
     let mut books: Vec<Arc<Book>> = (0..SHARED_TIMERS).map(|_| Book::new(false)).collect();
     let shared: Vec<Arc<Timer<Load>>> = books

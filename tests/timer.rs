@@ -112,7 +112,7 @@ fn counting() -> (DrivenEngine<Tracked>, Arc<AtomicUsize>) {
     let fired = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&fired);
     let engine = Builder::new()
-        .build_driven(move |_: Fired<'_, Tracked>| {
+        .driven(move |_: Fired<'_, Tracked>| {
             count.fetch_add(1, Ordering::SeqCst);
         })
         .unwrap();
@@ -128,7 +128,7 @@ fn with_held_jobs(log: &Log<Shot>) -> (Engine<u64>, ManualClock, Arc<Mutex<Vec<J
         .shards(1)
         .clock(clock.clone())
         .executor(move |job| lock(&queue).push(job))
-        .build(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
+        .start(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
         .unwrap();
     (engine, clock, jobs)
 }
@@ -202,7 +202,7 @@ fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
             .shards(1)
             .unpinned()
             .inline()
-            .build(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
+            .start(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
             .unwrap();
         let timer = engine.handle().timer(7).unwrap();
         let last = engine.handle().now() + 1_000 * MS + SECOND;
@@ -366,7 +366,7 @@ fn the_answers_while_its_own_handler_runs() {
     let (in_handler, log) = (Arc::downgrade(&shared), Log::new());
     let sink = log.clone();
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, u64>| {
+        .driven(move |fired: Fired<'_, u64>| {
             let now = fired.engine().now();
             let shared = in_handler.upgrade().unwrap();
             let (by_ref, timer) = (fired.timer().unwrap(), shared.get().unwrap());
@@ -402,7 +402,7 @@ fn a_timer_disarmed_by_its_own_handler_stays_at_rest() {
     let (mut engine, log) = {
         let log = Log::new();
         let sink = log.clone();
-        let engine = Builder::new().build_driven(move |fired: Fired<'_, u64>| {
+        let engine = Builder::new().driven(move |fired: Fired<'_, u64>| {
             let timer = fired.timer().unwrap();
             timer.arm(SECOND).unwrap();
             assert_eq!(timer.disarm(), Disarm::Running);
@@ -426,7 +426,7 @@ fn the_answers_while_a_handler_runs_on_a_worker() {
     let (at_gate, sink) = (gate.clone(), log.clone());
     let engine = Builder::new()
         .workers(1)
-        .build(move |fired: Fired<'_, u64>| {
+        .start(move |fired: Fired<'_, u64>| {
             sink.push(Shot::of(&fired));
             at_gate.pass();
         })
@@ -734,7 +734,7 @@ fn a_handler_arms_its_own_timer_again() {
         let (in_handler, log) = (Arc::downgrade(&place), Log::new());
         let sink = log.clone();
         let mut engine = Builder::new()
-            .build_driven(move |fired: Fired<'_, u64>| {
+            .driven(move |fired: Fired<'_, u64>| {
                 sink.push(Shot::of(&fired));
                 let again = fired.deadline + SECOND;
                 let outcome = if shared {
@@ -764,7 +764,7 @@ fn a_handler_that_arms_without_delay_comes_once_a_tick() {
         let log = Log::new();
         let sink = log.clone();
         let mut engine = Builder::new()
-            .build_driven(move |fired: Fired<'_, u64>| {
+            .driven(move |fired: Fired<'_, u64>| {
                 sink.push(fired.engine().now());
                 let timer = fired.timer().unwrap();
                 if past { timer.arm_at(Timestamp::ZERO) } else { timer.arm(Duration::ZERO) }.unwrap();
@@ -784,7 +784,7 @@ fn a_handler_that_arms_without_delay_comes_once_a_tick() {
 fn a_turn_ends_though_every_timer_arms_itself_again_at_once() {
     let fired = within_patience(|| {
         let mut engine = Builder::new()
-            .build_driven(|fired: Fired<'_, u64>| {
+            .driven(|fired: Fired<'_, u64>| {
                 fired.timer().unwrap().arm(Duration::ZERO).unwrap();
             })
             .unwrap();
@@ -801,7 +801,7 @@ fn a_turn_ends_though_every_timer_arms_itself_again_at_once() {
 #[test]
 fn only_an_owned_timer_is_there_to_be_armed_again() {
     let mut engine = Builder::new()
-        .build_driven(|fired: Fired<'_, u64>| assert_eq!(fired.timer().is_some(), fired.payload == 1))
+        .driven(|fired: Fired<'_, u64>| assert_eq!(fired.timer().is_some(), fired.payload == 1))
         .unwrap();
     let timer = engine.handle().timer(1).unwrap();
     timer.arm(MS).unwrap();
@@ -817,7 +817,7 @@ fn every_dispatch_lets_a_handler_arm_its_timer() {
             let (sender, done) = mpsc::channel();
             let count = AtomicU64::new(0);
             let engine = builder
-                .build(move |fired: Fired<'_, u64>| {
+                .start(move |fired: Fired<'_, u64>| {
                     assert!(fired.engine().now() >= fired.deadline);
                     let timer = fired.timer().unwrap();
                     assert_eq!(timer.disarm(), Disarm::Running);
@@ -890,7 +890,7 @@ fn the_payload_of_a_timer_dropped_while_its_handler_runs_goes_when_that_has_ende
     let (at_gate, sets) = (gate.clone(), Arc::clone(&ended));
     let engine = Builder::new()
         .workers(1)
-        .build(move |fired: Fired<'_, Tracked>| {
+        .start(move |fired: Fired<'_, Tracked>| {
             at_gate.pass();
             assert_eq!(fired.payload.book.original_drops(), 0);
             drop(fired);
@@ -921,7 +921,7 @@ fn a_timer_dropped_inside_its_own_handler_is_armed_no_more() {
     let place: Place<Tracked> = Place::default();
     let in_handler = Arc::clone(&place);
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, Tracked>| {
+        .driven(move |fired: Fired<'_, Tracked>| {
             let by_ref = fired.timer().unwrap();
             assert_eq!(by_ref.arm(Duration::ZERO), Ok(Armed::Running));
             drop(lock(&in_handler).take());
@@ -951,7 +951,7 @@ fn a_handler_drops_disarms_and_puts_off_a_timer_that_is_due_with_its_own() {
         let (in_handler, fired) = (Arc::clone(&places), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&fired);
         let mut engine = Builder::new()
-            .build_driven(move |fired: Fired<'_, Tracked>| {
+            .driven(move |fired: Fired<'_, Tracked>| {
                 count.fetch_add(1, Ordering::SeqCst);
                 let is_me = |place: &&Place<Tracked>| {
                     lock(place).as_ref().is_some_and(|timer| timer.id() == fired.id)
@@ -1000,7 +1000,7 @@ fn a_due_timer_dropped_before_a_worker_takes_it_goes_with_the_job_or_with_the_en
             .shards(1)
             .clock(clock.clone())
             .executor(move |job| lock(&queue).push(job))
-            .build(|_: Fired<'_, Tracked>| panic!("it was dropped"))
+            .start(|_: Fired<'_, Tracked>| panic!("it was dropped"))
             .unwrap();
         let (payload, book) = Tracked::new();
         let timer = engine.handle().timer(payload).unwrap();
@@ -1047,7 +1047,7 @@ fn a_payloads_drop_may_use_the_engine_and_drop_another_timer_of_it() {
 #[test]
 fn a_timer_whose_handler_panics_is_armed_again() {
     let mut engine = Builder::new()
-        .build_driven(|fired: Fired<'_, u64>| {
+        .driven(|fired: Fired<'_, u64>| {
             if fired.payload == 1 {
                 fired.timer().unwrap().arm(SECOND).unwrap();
             }
@@ -1095,7 +1095,7 @@ fn a_payload_whose_drop_panics_costs_nobody_else_anything() {
         .on_panic(move |_| {
             count.fetch_add(1, Ordering::SeqCst);
         })
-        .build_driven(move |_: Fired<'_, Tracked>| drop(lock(&in_handler).take()))
+        .driven(move |_: Fired<'_, Tracked>| drop(lock(&in_handler).take()))
         .unwrap();
     let make = || {
         let (payload, book) = Tracked::new();
@@ -1172,7 +1172,7 @@ fn a_shutdown_forgets_armed_timers_and_leaves_them_to_their_owners() {
 #[test]
 fn timers_outlive_their_engine() {
     for builder in every_dispatch() {
-        let engine = builder.build(|_: Fired<'_, Tracked>| {}).unwrap();
+        let engine = builder.start(|_: Fired<'_, Tracked>| {}).unwrap();
         let (payload, book) = Tracked::new();
         let timer = engine.handle().timer(payload).unwrap();
         timer.arm(HOUR).unwrap();
@@ -1218,7 +1218,7 @@ fn a_handler_that_shuts_the_engine_down_finds_every_other_timer_forgotten() {
     let place: Arc<OnceLock<[Timer<u64>; 2]>> = Arc::default();
     let in_handler = Arc::downgrade(&place);
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, u64>| {
+        .driven(move |fired: Fired<'_, u64>| {
             assert!(fired.engine().shutdown().is_empty());
             for other in in_handler.upgrade().unwrap().get().unwrap() {
                 assert_eq!((other.is_armed(), other.disarm()), (false, Disarm::Idle));
@@ -1246,7 +1246,7 @@ fn a_handler_that_shut_the_engine_down_cannot_arm_its_own_timer() {
     let log = Log::new();
     let sink = log.clone();
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, u64>| {
+        .driven(move |fired: Fired<'_, u64>| {
             drop(fired.engine().shutdown());
             sink.push((fired.timer().unwrap().arm(MS), fired.timer().unwrap().deadline()));
         })
@@ -1262,7 +1262,7 @@ fn a_handler_that_shut_the_engine_down_cannot_arm_its_own_timer() {
 #[test]
 fn a_timer_armed_by_its_handler_that_then_shuts_the_engine_down_is_forgotten() {
     let mut engine = Builder::new()
-        .build_driven(|fired: Fired<'_, u64>| {
+        .driven(|fired: Fired<'_, u64>| {
             assert_eq!(fired.timer().unwrap().arm(MS), Ok(Armed::Running));
             assert!(fired.engine().shutdown().is_empty());
         })
@@ -1281,7 +1281,7 @@ fn a_timer_dropped_by_the_handler_that_shut_the_engine_down_drops_its_payload_on
     let place: Place<Tracked> = Place::default();
     let in_handler = Arc::clone(&place);
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, Tracked>| {
+        .driven(move |fired: Fired<'_, Tracked>| {
             assert!(fired.engine().shutdown().is_empty());
             drop(lock(&in_handler).take());
             assert_eq!(fired.payload.book.original_drops(), 0);
@@ -1303,7 +1303,7 @@ fn a_shutdown_waits_for_the_handler_and_the_timer_armed_meanwhile_is_forgotten()
         let (at_gate, sets) = (gate.clone(), Arc::clone(&ended));
         let engine = Builder::new()
             .workers(1)
-            .build(move |fired: Fired<'_, u64>| {
+            .start(move |fired: Fired<'_, u64>| {
                 at_gate.pass();
                 // Heard that it is shut down, or acknowledged and forgotten.
                 let _either = fired.timer().unwrap().arm(Duration::ZERO);
@@ -1337,7 +1337,7 @@ fn timers_that_race_with_a_shutdown_end_armed_no_more_and_drop_their_payloads_on
             .tick(Duration::from_micros(100))
             .shards(2)
             .workers(2)
-            .build(|fired: Fired<'_, Tracked>| {
+            .start(|fired: Fired<'_, Tracked>| {
                 let _either = fired.timer().unwrap().arm(Duration::ZERO);
             })
             .unwrap();
@@ -1394,7 +1394,7 @@ fn disarm_and_wait_returns_when_the_handler_has_ended() {
         let (at_gate, sets) = (gate.clone(), Arc::clone(&ended));
         let engine = Builder::new()
             .workers(1)
-            .build(move |_: Fired<'_, u64>| {
+            .start(move |_: Fired<'_, u64>| {
                 at_gate.pass();
                 thread::sleep(5 * MS);
                 sets.store(true, Ordering::SeqCst);
@@ -1428,7 +1428,7 @@ fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
             let (at_gate, sink) = (gate.clone(), log.clone());
             let engine = Builder::new()
                 .workers(1)
-                .build(move |fired: Fired<'_, u64>| {
+                .start(move |fired: Fired<'_, u64>| {
                     if was_armed_again {
                         fired.timer().unwrap().arm(HOUR).unwrap();
                     }
@@ -1467,7 +1467,7 @@ fn no_handler_runs_after_disarm_and_wait_has_returned() {
         let engine = Builder::new()
             .tick(Duration::from_micros(100))
             .workers(2)
-            .build(move |fired: Fired<'_, u64>| {
+            .start(move |fired: Fired<'_, u64>| {
                 in_handler.fetch_add(1, Ordering::SeqCst);
                 if !is_stopped.load(Ordering::SeqCst) {
                     fired.timer().unwrap().arm(Duration::ZERO).unwrap();
@@ -1506,7 +1506,7 @@ fn disarm_and_wait_does_not_wait_inside_a_handler() {
             let (sender, answers) = mpsc::channel();
             let engine = builder
                 .shards(1)
-                .build(move |fired: Fired<'_, usize>| {
+                .start(move |fired: Fired<'_, usize>| {
                     let place = in_handler.upgrade().unwrap();
                     let timers = place.get().unwrap();
                     meet.wait();
@@ -1537,7 +1537,7 @@ fn threads_that_arm_one_timer_fire_it_for_deadlines_of_theirs_and_never_early() 
         .tick(Duration::from_micros(100))
         .shards(2)
         .workers(2)
-        .build(move |fired: Fired<'_, u64>| {
+        .start(move |fired: Fired<'_, u64>| {
             assert!(!busy.swap(true, Ordering::SeqCst), "twice at a time");
             sink.push(Shot::of(&fired));
             busy.store(false, Ordering::SeqCst);
@@ -1594,7 +1594,7 @@ fn an_arming_fires_once_though_its_deadline_has_come_when_it_is_told_to_the_hand
         .tick(Duration::from_micros(10))
         .shards(1)
         .inline()
-        .build(move |fired: Fired<'_, u64>| sink.push(fired.deadline))
+        .start(move |fired: Fired<'_, u64>| sink.push(fired.deadline))
         .unwrap();
     let timer = engine.handle().timer(7).unwrap();
     let (mut rng, mut last) = (Rng::new(2), engine.handle().now());
@@ -1629,7 +1629,7 @@ fn handlers_of_one_timer_never_overlap() {
         .tick(Duration::from_micros(100))
         .shards(2)
         .workers(4)
-        .build(move |fired: Fired<'_, usize>| {
+        .start(move |fired: Fired<'_, usize>| {
             if in_handler[fired.payload].swap(true, Ordering::SeqCst) {
                 count.fetch_add(1, Ordering::SeqCst);
             }
@@ -1681,7 +1681,7 @@ fn a_real_engine_fires_owned_timers_not_early() {
     let sink = log.clone();
     let engine = Builder::new()
         .tick(Duration::from_micros(100))
-        .build(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
+        .start(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
         .unwrap();
     let timers: Vec<_> = (0..2_000).map(|n| engine.handle().timer(n).unwrap()).collect();
     let mut rng = Rng::new(8);
@@ -1704,7 +1704,7 @@ fn a_real_engine_fires_owned_timers_not_early() {
 
 #[test]
 fn arming_again_and_again_wakes_no_shard() {
-    let engine = Builder::new().shards(1).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().shards(1).start(|_: Fired<'_, u64>| {}).unwrap();
     let timers: Vec<_> = (0..10).map(|n| engine.handle().timer(n).unwrap()).collect();
     for timer in &timers {
         timer.arm(HOUR).unwrap();
@@ -1727,7 +1727,7 @@ fn arming_again_and_again_wakes_no_shard() {
 
 #[test]
 fn arming_for_later_than_the_next_wake_up_wakes_nobody() {
-    let engine = Builder::new().shards(1).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().shards(1).start(|_: Fired<'_, u64>| {}).unwrap();
     engine.handle().schedule(HOUR, 0).unwrap();
     wait_until("the shard sleeps on it", || engine.handle().stats().total.tickets == 1);
     thread::sleep(5 * MS);
@@ -1761,7 +1761,7 @@ fn arming_waits_for_no_shard_where_that_would_be_for_itself() {
             .shards(1)
             .lane_capacity(64)
             .inline()
-            .build(move |fired: Fired<'_, u64>| {
+            .start(move |fired: Fired<'_, u64>| {
                 if fired.timer().is_none() {
                     for timer in in_handler.upgrade().unwrap().get().unwrap() {
                         assert_eq!(timer.arm(MS), Ok(Armed::Pending));
@@ -1789,7 +1789,7 @@ fn arming_waits_for_a_shard_that_is_behind_until_it_is_not_or_is_shut_down() {
                 .shards(1)
                 .lane_capacity(64)
                 .inline()
-                .build(move |fired: Fired<'_, u64>| {
+                .start(move |fired: Fired<'_, u64>| {
                     if fired.timer().is_none() {
                         at_gate.pass();
                     } else {
@@ -1838,7 +1838,7 @@ fn a_timers_id_is_good_for_nothing_that_takes_scheduled_timers() {
         assert_eq!((engine.deadline(id), engine.remaining(id)), (None, None));
     };
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, u64>| {
+        .driven(move |fired: Fired<'_, u64>| {
             check(&fired.engine(), fired.id);
             sender.send(fired.id).unwrap();
         })
@@ -2015,9 +2015,7 @@ fn tickets_of_dropped_timers_go_though_their_slot_is_armed_for_the_same_deadline
 fn timers_and_what_handlers_get_of_them_can_be_printed() {
     let (sender, printed) = mpsc::channel();
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, u64>| {
-            sender.send(format!("{:?}", fired.timer().unwrap())).unwrap()
-        })
+        .driven(move |fired: Fired<'_, u64>| sender.send(format!("{:?}", fired.timer().unwrap())).unwrap())
         .unwrap();
     let timer = engine.handle().timer(7).unwrap();
     assert!(format!("{timer:?}").contains("deadline: None"));
@@ -2044,7 +2042,7 @@ impl Clock for Watched {
 
 #[test]
 fn who_brings_the_time_along_reads_no_clock() {
-    let engine = Builder::new().clock(Watched(MonotonicClock::new())).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().clock(Watched(MonotonicClock::new())).start(|_: Fired<'_, u64>| {}).unwrap();
     let now = engine.handle().now();
     let timer = engine.handle().timer(1).unwrap();
     READINGS.set(0);

@@ -37,7 +37,7 @@ impl<const BITS: u32> Timers for Wheel<Payload, BITS> {
 }
 
 fn engine(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Engine<Payload> {
-    Builder::new().build(move |timer| on_fire(timer.payload)).expect("the system gives us threads")
+    Builder::new().start(move |timer| on_fire(timer.payload)).expect("the system gives us threads")
 }
 
 /// Declares an engine that is called in one of its ways.

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    let engine = Builder::new().capacity(options.capacity).build(|_timed_out| {})?;
+    let engine = Builder::new().capacity(options.capacity).start(|_timed_out| {})?;
     let listener = TcpListener::bind(options.listen)?;
     println!("listening on {}", listener.local_addr()?);
     let (handle, timers) = (Handle::clone(engine.handle()), options.timers);

@@ -32,20 +32,20 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// See [`build`](Self::build).
+    /// See [`start`](Self::start).
     pub fn build_tasks(self) -> Result<TaskEngine, BuildError> {
         let engine = self.build_with(do_jobs())?;
         let tasks = Tasks::new(engine.handle().clone(), Wall::System);
         Ok(TaskEngine { engine, tasks })
     }
 
-    /// Makes an engine for tasks without threads, on a manual clock: see [`build_driven`](Self::build_driven). The
+    /// Makes an engine for tasks without threads, on a manual clock: see [`driven`](Self::driven). The
     /// clock's origin is 1970 by the wall clock; [`build_driven_tasks_at`](Self::build_driven_tasks_at) takes another
     /// one.
     ///
     /// # Errors
     ///
-    /// See [`build_driven`](Self::build_driven).
+    /// See [`driven`](Self::driven).
     pub fn build_driven_tasks(self) -> Result<DrivenTasks, BuildError> {
         self.build_driven_tasks_at(SystemTime::UNIX_EPOCH)
     }
@@ -54,7 +54,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// See [`build_driven`](Self::build_driven).
+    /// See [`driven`](Self::driven).
     pub fn build_driven_tasks_at(self, time: SystemTime) -> Result<DrivenTasks, BuildError> {
         let engine = self.build_driven_with(do_jobs())?;
         let tasks = Tasks::new(engine.handle().clone(), Wall::Since(time));

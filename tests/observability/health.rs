@@ -46,7 +46,7 @@ fn a_shard_that_hangs_is_late_in_real_time() {
     let gate = Gate::new();
     let hold = gate.clone();
     let builder = Builder::new().shards(2).unpinned().inline().stall_after(50 * MS);
-    let engine = builder.build(move |_| hold.pass()).unwrap();
+    let engine = builder.start(move |_| hold.pass()).unwrap();
     engine.handle().use_shard(0);
     engine.handle().schedule(MS, ()).unwrap();
     gate.await_arrival();
@@ -61,7 +61,7 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     let (clock, gate) = (ManualClock::new(), Gate::new());
     let hold = gate.clone();
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
-    let engine = builder.build(move |_| hold.pass()).unwrap();
+    let engine = builder.start(move |_| hold.pass()).unwrap();
     let begin = engine.handle().now();
     // The second one is in the same chunk, the third in one of its own.
     engine.handle().schedule_batch_at([MS, MS, 11 * MS].map(|delay| (begin + delay, ()))).unwrap();
@@ -89,7 +89,7 @@ fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
     let (clock, gate) = (ManualClock::new(), Gate::new());
     let hold = gate.clone();
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
-    let engine = builder.build(move |_| hold.pass()).unwrap();
+    let engine = builder.start(move |_| hold.pass()).unwrap();
     let due = engine.handle().now() + MS;
     let [put_off, disarmed, dropped] = [(); 3].map(|()| engine.handle().timer(()).unwrap());
     engine.handle().schedule_at(due, ()).unwrap();
@@ -116,7 +116,7 @@ fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
 
 #[test]
 fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
-    let mut engine = Builder::new().capacity(10).build_driven(|_: Fired<'_, u32>| {}).unwrap();
+    let mut engine = Builder::new().capacity(10).driven(|_: Fired<'_, u32>| {}).unwrap();
     let owned = engine.handle().timer(0).unwrap();
     for n in 1..9 {
         engine.handle().schedule(SECOND, n).unwrap();
@@ -133,7 +133,7 @@ fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
 /// what it has cancelled, 1/32 of the capacity.
 #[test]
 fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
-    let mut engine = Builder::new().capacity(640).build_driven(|_: Fired<'_, u32>| {}).unwrap();
+    let mut engine = Builder::new().capacity(640).driven(|_: Fired<'_, u32>| {}).unwrap();
     let handle = engine.handle();
     let keep_slots = || {
         let ids: Vec<_> = (0..20).map_while(|n| handle.schedule(HOUR, n).ok()).collect();
@@ -159,7 +159,7 @@ fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
 
 #[test]
 fn a_full_lane_is_full_for_a_second() {
-    let mut engine = Builder::new().lane_capacity(64).build_driven(|_: Fired<'_, u32>| {}).unwrap();
+    let mut engine = Builder::new().lane_capacity(64).driven(|_: Fired<'_, u32>| {}).unwrap();
     let refused = (0..70).filter(|&n| engine.handle().try_schedule(HOUR, n).is_err()).count();
     assert_eq!(refused, 6);
     assert_eq!(
@@ -196,7 +196,7 @@ fn after_a_shutdown_nothing_waits() {
     let (clock, gate) = (ManualClock::new(), Gate::new());
     let hold = gate.clone();
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
-    let engine = builder.build(move |_| hold.pass()).unwrap();
+    let engine = builder.start(move |_| hold.pass()).unwrap();
     engine.handle().schedule_batch([(MS, ()), (MS, ())]).unwrap();
     clock.advance(MS);
     gate.await_arrival();

@@ -19,7 +19,7 @@ use tourbillon::{Builder, DrivenEngine};
 /// time; the first has fired an owned one, put off once. One was cancelled, and one is pending.
 fn engine_with_a_history() -> DrivenEngine<u32> {
     let builder = Builder::new().shards(2).capacity(64);
-    let mut engine = builder.build_driven(|timer| assert_ne!(timer.payload, 666)).unwrap();
+    let mut engine = builder.driven(|timer| assert_ne!(timer.payload, 666)).unwrap();
     let handle = engine.handle();
     let at = |micros| handle.now() + Duration::from_micros(micros);
     handle.use_shard(1);

@@ -161,7 +161,7 @@ impl Shot {
 pub(crate) fn recording(builder: Builder) -> (DrivenEngine<u64>, Log<Shot>) {
     let log = Log::new();
     let sink = log.clone();
-    let engine = builder.build_driven(move |timer| sink.push(Shot::of(&timer))).unwrap();
+    let engine = builder.driven(move |timer| sink.push(Shot::of(&timer))).unwrap();
     (engine, log)
 }
 

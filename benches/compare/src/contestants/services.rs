@@ -113,7 +113,7 @@ macro_rules! dispatch {
 
         impl $service {
             fn of(builder: Builder, on_fire: impl OnFire) -> Self {
-                let engine = builder.build(move |timer| on_fire(timer.payload));
+                let engine = builder.start(move |timer| on_fire(timer.payload));
                 Self(engine.expect("the system gives us threads"))
             }
         }

@@ -43,7 +43,7 @@ fn main() {
 }
 
 fn engine() -> Engine<()> {
-    Builder::new().shards(1).inline().build(|_| {}).expect("an engine")
+    Builder::new().shards(1).inline().start(|_| {}).expect("an engine")
 }
 
 /// Lets `threads` threads use the engine at the same time, and end.

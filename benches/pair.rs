@@ -8,8 +8,8 @@ mod common;
 
 use baselines::{LazyHeap, Locked, Tree};
 use common::{
-    Chance, FireCount, Length, NANOS, OwnNow, Service, TICKS, ThroughHandle, ThroughProducer, Timers,
-    Wheel64, Wheel256, fill, payload, run_pairs,
+    Chance, FireCount, Length, NANOS, OwnNow, Service, TICKS, ThroughHandle, Timers, Wheel64, Wheel256, fill,
+    payload, run_pairs,
 };
 use criterion::{BenchmarkId, Criterion};
 use std::time::{Duration, Instant};
@@ -22,7 +22,6 @@ fn main() {
     alone::<Tree>(&mut criterion);
     for threads in [1, 2, 8] {
         shared::<ThroughHandle>(&mut criterion, threads);
-        shared::<ThroughProducer>(&mut criterion, threads);
         shared::<OwnNow>(&mut criterion, threads);
         shared::<Locked<LazyHeap>>(&mut criterion, threads);
         shared::<Locked<Tree>>(&mut criterion, threads);

@@ -55,7 +55,7 @@ fn from_threads(
     threads: u64,
     work: fn(&Handle<u64>, u64) -> Duration,
 ) {
-    let engine = Builder::new().build(|_| ()).expect("the system gives us threads");
+    let engine = Builder::new().start(|_| ()).expect("the system gives us threads");
     let mut group = criterion.benchmark_group("timer");
     group.bench_function(BenchmarkId::new(what, format!("threads: {threads}")), |bencher| {
         bencher.iter_custom(|iterations| {

@@ -11,7 +11,8 @@
 use super::{crew_of_one_shard, model};
 use crate::clock::{EngineClock, ManualClock};
 use crate::dispatch::{Dispatcher, Guarded};
-use crate::engine::{Core, Local, Refusal, Settings};
+use crate::engine::{Core, Local, Settings};
+use crate::error::Refusal;
 use crate::shard::Crew;
 use crate::sync::{StdArc, thread};
 use crate::tick::Timestamp;

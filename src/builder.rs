@@ -65,10 +65,10 @@ const DEFAULT_STALL_TICKS: u32 = 10;
 ///     .shards(2)
 ///     .workers(2)
 ///     .capacity(1 << 20)
-///     .build(|timer| println!("{:?} is {:?} late", timer.payload, timer.lateness))?;
+///     .start(|timer| println!("{:?} is {:?} late", timer.payload, timer.lateness))?;
 /// engine.handle().schedule(Duration::from_secs(5), 17)?;
 ///
-/// let error = Builder::new().tick(Duration::ZERO).build(|_: tourbillon::Fired<'_, ()>| {}).unwrap_err();
+/// let error = Builder::new().tick(Duration::ZERO).start(|_: tourbillon::Fired<'_, ()>| {}).unwrap_err();
 /// assert_eq!(error.to_string(), "tick is 0ns, but must be between 1µs and 3600s");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -288,7 +288,7 @@ impl Builder {
     /// # Errors
     ///
     /// Fails if a knob is out of bounds, or if the system refuses a thread.
-    pub fn build<T: Send + 'static>(
+    pub fn start<T: Send + 'static>(
         self,
         handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
     ) -> Result<Engine<T>, BuildError> {
@@ -301,7 +301,7 @@ impl Builder {
     ) -> Result<Engine<T>, BuildError> {
         let (owner, settings) = match self.on.take() {
             Some(shards) => (StdArc::clone(shards.owner()), self.settle_on(&shards)?),
-            None => self.start()?,
+            None => self.start_crew()?,
         };
         Ok(Engine::start(&owner, settings, handler))
     }
@@ -310,7 +310,7 @@ impl Builder {
     ///
     /// Of the builder's options, those of an engine apply: [`capacity`](Self::capacity),
     /// [`lane_capacity`](Self::lane_capacity), [`on_panic`](Self::on_panic), [`executor`](Self::executor),
-    /// [`inline`](Self::inline). [`build`](Self::build) fails with [`BuildError::NotOfAnEngine`] if another one was set,
+    /// [`inline`](Self::inline). [`start`](Self::start) fails with [`BuildError::NotOfAnEngine`] if another one was set,
     /// and with [`BuildError::Forked`] in the child of a fork if the shards were started before the fork.
     pub fn on(mut self, shards: &Shards) -> Self {
         self.on = Some(shards.clone());
@@ -348,11 +348,11 @@ impl Builder {
     ///
     /// Fails if an option is out of bounds, or if the system refuses a thread.
     pub fn start_shards(self) -> Result<Shards, BuildError> {
-        Ok(Shards::new(self.start()?.0))
+        Ok(Shards::new(self.start_crew()?.0))
     }
 
     /// Makes shards without threads, on a manual clock that starts at zero, and no engine yet: for several engines that
-    /// share them. See [`build_driven`](Self::build_driven).
+    /// share them. See [`driven`](Self::driven).
     ///
     /// # Errors
     ///
@@ -361,7 +361,7 @@ impl Builder {
         Ok(self.drive()?.0)
     }
 
-    fn start(mut self) -> Result<(StdArc<Owner>, Settings), BuildError> {
+    fn start_crew(mut self) -> Result<(StdArc<Owner>, Settings), BuildError> {
         self.refuse_other_shards()?;
         let clock = match self.clock.take() {
             Some(clock) => EngineClock::Custom(clock.into()),
@@ -383,14 +383,14 @@ impl Builder {
     }
 
     /// Makes an engine without threads, on a manual clock that starts at zero. Handlers run inside
-    /// [`advance`](DrivenEngine::advance). The engine has one shard unless the builder sets another number; handles use
-    /// the first shard, and [`producer_on`](crate::Handle::producer_on) can use any shard. The builder's settings of
+    /// [`advance`](DrivenEngine::advance). The engine has one shard unless the builder sets another number; timers go to
+    /// the first shard, unless [`use_shard`](crate::Handle::use_shard) chooses another one. The builder's settings of
     /// clock, cores, workers and executor do not apply.
     ///
     /// # Errors
     ///
     /// Fails if a knob is out of bounds.
-    pub fn build_driven<T: Send + 'static>(
+    pub fn driven<T: Send + 'static>(
         self,
         handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
     ) -> Result<DrivenEngine<T>, BuildError> {

@@ -123,7 +123,7 @@ impl DrivenShards {
 /// use std::time::Duration;
 /// use tourbillon::Builder;
 ///
-/// let mut engine = Builder::new().build_driven(|timer| {
+/// let mut engine = Builder::new().driven(|timer| {
 ///     if timer.payload > 0 {
 ///         let again = timer.engine().schedule(Duration::from_secs(1), timer.payload - 1);
 ///         again.expect("a driven engine with room");

@@ -1,6 +1,5 @@
-//! The errors of the engine, which hand the payload back.
+//! The errors of the engine, which hand the payload back, and the one list of reasons.
 
-use crate::engine::Refusal;
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 use core::fmt;
@@ -8,7 +7,7 @@ use core::fmt;
 /// The reason why a timer was not scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ScheduleErrorKind {
+pub enum Refusal {
     /// No slot is left: `capacity` is used up by pending timers, running handlers, and slots that other threads keep in
     /// reserve.
     EngineFull,
@@ -20,18 +19,7 @@ pub enum ScheduleErrorKind {
     Forked,
 }
 
-impl From<Refusal> for ScheduleErrorKind {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::EngineFull => Self::EngineFull,
-            Refusal::LaneFull => Self::LaneFull,
-            Refusal::ShutDown => Self::ShutDown,
-            Refusal::Forked => Self::Forked,
-        }
-    }
-}
-
-impl fmt::Display for ScheduleErrorKind {
+impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::EngineFull => "the engine's capacity of pending timers is used up",
@@ -45,7 +33,7 @@ impl fmt::Display for ScheduleErrorKind {
 /// The error of a timer that was not scheduled. It has the payload.
 pub struct ScheduleError<T> {
     /// The reason.
-    pub kind: ScheduleErrorKind,
+    pub kind: Refusal,
     /// The payload of the refused timer.
     pub payload: T,
 }
@@ -60,7 +48,7 @@ impl<T> ScheduleError<T> {
 /// The error of a batch of which some timers were not scheduled. It has the payloads of these timers.
 pub struct BatchError<T> {
     /// The reason.
-    pub kind: ScheduleErrorKind,
+    pub kind: Refusal,
     /// The ids of the timers that were scheduled, in the order of the batch.
     pub scheduled: Vec<TimerId>,
     /// The deadlines and payloads of the timers that were not scheduled.
@@ -95,6 +83,30 @@ impl<T> RescheduleError<T> {
         }
     }
 }
+
+/// The reason why a timer was not armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ArmError {
+    /// The engine was shut down.
+    ShutDown,
+    /// This process is the child of a fork, and the engine's threads are in the parent.
+    Forked,
+    /// The [`Timer`](crate::Timer) was dropped while its handler ran, and the handler tried to arm it again.
+    Dropped,
+}
+
+impl fmt::Display for ArmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ShutDown => Refusal::ShutDown.fmt(f),
+            Self::Forked => Refusal::Forked.fmt(f),
+            Self::Dropped => f.write_str("the timer was dropped"),
+        }
+    }
+}
+
+impl std::error::Error for ArmError {}
 
 // Written by hand, so that errors can be printed even if their payloads cannot.
 impl<T> fmt::Debug for ScheduleError<T> {
@@ -146,9 +158,9 @@ impl<T> fmt::Display for RescheduleError<T> {
         match self {
             Self::Running => f.write_str("the timer's handler is running"),
             Self::Gone => f.write_str("the timer is gone"),
-            Self::LaneFull => ScheduleErrorKind::LaneFull.fmt(f),
-            Self::ShutDown(_) => ScheduleErrorKind::ShutDown.fmt(f),
-            Self::Forked(_) => ScheduleErrorKind::Forked.fmt(f),
+            Self::LaneFull => Refusal::LaneFull.fmt(f),
+            Self::ShutDown(_) => Refusal::ShutDown.fmt(f),
+            Self::Forked(_) => Refusal::Forked.fmt(f),
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | need | function |
 //! |---|---|
-//! | a handler that looks at a payload where the payload is: owned timers whose payloads have no `Clone` | [`Base::build`], [`Base::build_driven`], [`Base::timer`] |
+//! | a handler that looks at a payload where the payload is: owned timers whose payloads have no `Clone` | [`Base::start`], [`Base::driven`], [`Base::timer`] |
 //! | armings that never wait, for a layer that holds a lock of its own | [`Base::try_arm_at`]; for one-shots [`Handle::try_schedule_at`] and [`Handle::try_reschedule_at`] |
 //! | a wait for room, once that lock is released | [`Base::await_room`] |
 //! | the question whether the calling thread would wait for itself | [`Base::may_wait_for_shards`], [`Base::may_wait_for_handlers`] |
@@ -51,7 +51,7 @@
 //!             Payload::Kept(alarm) => alarm(),
 //!             Payload::Taken(_) => unreachable!("no switch is a one-shot"),
 //!         };
-//!         let (engine, base) = Base::build_driven(Builder::new(), trip)?;
+//!         let (engine, base) = Base::driven(Builder::new(), trip)?;
 //!         Ok(Self { engine, base })
 //!     }
 //!
@@ -83,8 +83,8 @@
 
 use crate::builder::Builder;
 use crate::driven::DrivenEngine;
-use crate::engine::{Handler, Rearmed};
-use crate::error::{BuildError, ScheduleError, ScheduleErrorKind};
+use crate::engine::Handler;
+use crate::error::{ArmError, BuildError, Refusal, ScheduleError};
 use crate::handle::{Engine, Handle, back_off};
 use crate::tick::Timestamp;
 use crate::timer::{Armed, Timer};
@@ -113,8 +113,8 @@ impl<T: Send + 'static> Base<T> {
     ///
     /// # Errors
     ///
-    /// Fails as [`Builder::build`] does.
-    pub fn build(
+    /// Fails as [`Builder::start`] does.
+    pub fn start(
         builder: Builder,
         handler: impl Fn(Due<'_, T>) + Send + Sync + 'static,
     ) -> Result<(Engine<T>, Self), BuildError> {
@@ -123,13 +123,13 @@ impl<T: Send + 'static> Base<T> {
         Ok((engine, Self { handle }))
     }
 
-    /// Makes an engine without threads, on a manual clock: see [`Builder::build_driven`]. The handler gets payloads as
-    /// with [`build`](Self::build).
+    /// Makes an engine without threads, on a manual clock: see [`Builder::driven`]. The handler gets payloads as
+    /// with [`start`](Self::start).
     ///
     /// # Errors
     ///
-    /// Fails as [`Builder::build_driven`] does.
-    pub fn build_driven(
+    /// Fails as [`Builder::driven`] does.
+    pub fn driven(
         builder: Builder,
         handler: impl Fn(Due<'_, T>) + Send + Sync + 'static,
     ) -> Result<(DrivenEngine<T>, Self), BuildError> {
@@ -162,7 +162,7 @@ impl<T: Send + 'static> Base<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the engine is shut down, and with [`LaneFull`](ScheduleErrorKind::LaneFull) if the arming needs a
+    /// Fails if the engine is shut down, and with [`LaneFull`](Refusal::LaneFull) if the arming needs a
     /// ticket, the lane is full and `when_full` is [`WhenFull::Fail`]. The caller then releases its locks, calls
     /// [`await_room`](Self::await_room) and tries again.
     ///
@@ -181,28 +181,23 @@ impl<T: Send + 'static> Base<T> {
         timer: &Timer<T>,
         deadline: Timestamp,
         when_full: WhenFull,
-    ) -> Result<Armed, ScheduleErrorKind> {
+    ) -> Result<Armed, Refusal> {
         if timer.put_off(deadline) { Ok(Armed::Pending) } else { self.list(timer, deadline, when_full) }
     }
 
     #[cold]
-    fn list(
-        &self,
-        timer: &Timer<T>,
-        deadline: Timestamp,
-        when_full: WhenFull,
-    ) -> Result<Armed, ScheduleErrorKind> {
+    fn list(&self, timer: &Timer<T>, deadline: Timestamp, when_full: WhenFull) -> Result<Armed, Refusal> {
         match timer.list(deadline, when_full == WhenFull::Exceed) {
-            Rearmed::Pending => Ok(Armed::Pending),
-            Rearmed::Running => Ok(Armed::Running),
-            Rearmed::NoRoom => Err(ScheduleErrorKind::LaneFull),
-            Rearmed::ShutDown | Rearmed::Dropped if self.handle.is_forked() => Err(ScheduleErrorKind::Forked),
-            Rearmed::ShutDown | Rearmed::Dropped => Err(ScheduleErrorKind::ShutDown),
+            Ok(Some(armed)) => Ok(armed),
+            Ok(None) => Err(Refusal::LaneFull),
+            Err(ArmError::Forked) => Err(Refusal::Forked),
+            // The caller has the timer, so it was not dropped.
+            Err(ArmError::ShutDown | ArmError::Dropped) => Err(Refusal::ShutDown),
         }
     }
 
     /// Waits a little, and longer in later `rounds`, for the shards to make room in their lanes: after a call that has
-    /// failed with [`LaneFull`](ScheduleErrorKind::LaneFull). The caller starts with zero rounds and holds no lock that
+    /// failed with [`LaneFull`](Refusal::LaneFull). The caller starts with zero rounds and holds no lock that
     /// a handler may want. Returns false at once where the calling thread would wait for itself.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         let may_wait = self.may_wait_for_shards();

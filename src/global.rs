@@ -48,15 +48,15 @@ impl<T: Send + 'static> Engine<T> {
     ///
     /// Handlers of all engines on these shards share the workers: where as many handlers block as there are workers, the
     /// handlers of the other engines wait. A program whose handlers block gives their engine threads of its own
-    /// ([`Builder::build`]).
+    /// ([`Builder::start`]).
     ///
     /// # Errors
     ///
     /// Fails if the process's shards are not started yet and the system refuses a thread. Fails with
     /// [`BuildError::Forked`] in the child of a fork if the shards were started before the fork: there,
-    /// [`Builder::build`] starts an engine of the child's own.
+    /// [`Builder::start`] starts an engine of the child's own.
     pub fn new(handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static) -> Result<Self, BuildError> {
-        Shards::current()?.engine().build(handler)
+        Shards::current()?.engine().start(handler)
     }
 }
 

@@ -1,11 +1,8 @@
 //! The engine as its users see it: the owner, the handles, and the argument of a handler.
 
-use crate::engine::{
-    self, BatchOutcome, Cancel, Core, Handler, Local, Moved, Payload, Refusal, Settings, Unfired, lend,
-};
-use crate::error::{BatchError, RescheduleError, ScheduleError, ScheduleErrorKind};
+use crate::engine::{self, Cancel, Core, Handler, Local, Payload, Settings, Unfired, lend};
+use crate::error::{BatchError, Refusal, RescheduleError, ScheduleError};
 use crate::health::Health;
-use crate::producer::Producer;
 use crate::shard::Owner;
 use crate::stats::Stats;
 use crate::sync::{StdArc, thread};
@@ -20,7 +17,7 @@ use core::time::Duration;
 ///
 /// A program uses the engine through its [`handle`](Self::handle). Dropping the engine shuts it down and drops the
 /// payloads of timers that had not fired, however many handles there are. The handler itself and the workers are
-/// dropped with the last handle, producer or job.
+/// dropped with the last handle or job.
 ///
 /// # Examples
 ///
@@ -58,7 +55,7 @@ impl<T: Send + 'static> Engine<T> {
     /// ```
     /// use tourbillon::{Builder, Fired};
     ///
-    /// let engine = Builder::new().build(|_: Fired<'_, u32>| {})?;
+    /// let engine = Builder::new().start(|_: Fired<'_, u32>| {})?;
     /// let timers = engine.handle().clone();
     /// drop(engine);
     /// assert!(timers.is_shut_down());
@@ -70,7 +67,7 @@ impl<T: Send + 'static> Engine<T> {
     ///
     /// ```compile_fail,E0599
     /// # use tourbillon::Builder;
-    /// let timers = Builder::new().build_async()?.clone();
+    /// let timers = Builder::new().start_futures()?.clone();
     /// # Ok::<(), tourbillon::BuildError>(())
     /// ```
     #[inline]
@@ -151,8 +148,8 @@ impl<T: Send + fmt::Debug + 'static> fmt::Debug for Fired<'_, T> {
 /// # Which shard
 ///
 /// A thread's timers go to one shard. The engine chooses the shard at the thread's first call: the shard that is pinned
-/// to the core on which the thread runs at that moment, if there is one. [`producer_on`](Self::producer_on) chooses a
-/// shard explicitly.
+/// to the core on which the thread runs at that moment, if there is one. [`use_shard`](Self::use_shard) chooses
+/// another shard.
 pub struct Handle<T: Send + 'static> {
     core: StdArc<Core<T>>,
 }
@@ -188,7 +185,7 @@ impl<T: Send + 'static> Handle<T> {
     /// # Errors
     ///
     /// Fails if the engine is full or shut down; the error returns the payload. Fails with
-    /// [`LaneFull`](crate::ScheduleErrorKind::LaneFull) where the caller would wait for itself: in a handler that runs
+    /// [`LaneFull`](crate::Refusal::LaneFull) where the caller would wait for itself: in a handler that runs
     /// inline, and on an engine without threads. A handler that schedules into a full lane of another engine may wait
     /// for the other engine; where the handlers of two engines do so to each other, use
     /// [`try_schedule`](Self::try_schedule).
@@ -246,7 +243,19 @@ impl<T: Send + 'static> Handle<T> {
         batch: impl IntoIterator<Item = (Duration, T)>,
     ) -> Result<Vec<TimerId>, BatchError<T>> {
         let now = self.now();
-        let batch = batch.into_iter().map(|(delay, payload)| (now + delay, payload)).collect();
+        self.schedule_batch_at(batch.into_iter().map(|(delay, payload)| (now + delay, payload)))
+    }
+
+    /// Like [`schedule_batch`](Self::schedule_batch), but for absolute deadlines. Reads no clock.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`schedule_batch`](Self::schedule_batch) does.
+    pub fn schedule_batch_at(
+        &self,
+        batch: impl IntoIterator<Item = (Timestamp, T)>,
+    ) -> Result<Vec<TimerId>, BatchError<T>> {
+        let batch = batch.into_iter().collect();
         batch_result(&self.core, batch, |batch| self.core.schedule_batch(&mut lend(&self.core), batch))
     }
 
@@ -327,7 +336,7 @@ impl<T: Send + 'static> Handle<T> {
     /// Fails as [`reschedule`](Self::reschedule) does. Fails with [`LaneFull`](RescheduleError::LaneFull) if the lane
     /// is full; the timer is then unchanged.
     pub fn try_reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
-        moved(&self.core, self.core.reschedule(&mut lend(&self.core), id, deadline))
+        self.core.reschedule(&mut lend(&self.core), id, deadline)
     }
 
     /// The deadline of a pending timer; `None` if the timer is not pending.
@@ -375,7 +384,7 @@ impl<T: Send + 'static> Handle<T> {
     /// use std::time::Duration;
     /// use tourbillon::{Builder, Condition};
     ///
-    /// let mut engine = Builder::new().capacity(4).build_driven(|_| {})?;
+    /// let mut engine = Builder::new().capacity(4).driven(|_| {})?;
     /// assert!(engine.handle().health().is_well());
     /// for _ in 0..4 {
     ///     engine.handle().schedule(Duration::from_secs(1), ())?;
@@ -401,16 +410,40 @@ impl<T: Send + 'static> Handle<T> {
         self.core.stations().len()
     }
 
-    /// A producer for the calling thread's home shard. Its calls need no thread-local look-up.
-    #[must_use]
-    pub fn producer(&self) -> Producer<T> {
-        Producer::new(self.clone(), engine::home_of_current_thread(&self.core))
-    }
-
-    /// A producer for shard `shard`, counted modulo the number of shards.
-    #[must_use]
-    pub fn producer_on(&self, shard: usize) -> Producer<T> {
-        Producer::new(self.clone(), shard % self.shards())
+    /// Chooses the shard to which the calling thread's timers of this engine go from now on, counted modulo the number
+    /// of shards.
+    ///
+    /// Timers that were scheduled before stay on their shard. The choice holds until the thread chooses again or ends;
+    /// the choice is the calling thread's own, so it races with no other thread. A handler runs on one of the engine's
+    /// threads, and a handler's choice holds for the later handlers on that thread. The call cannot fail; after a
+    /// shutdown, and in the child of a fork, it has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Builder, Fired};
+    ///
+    /// let mut engine = Builder::new().shards(2).driven(|_: Fired<'_, u64>| {})?;
+    /// let timers = engine.handle();
+    /// for connection in 0..10 {
+    ///     timers.use_shard(connection as usize);
+    ///     timers.schedule(Duration::from_secs(30), connection)?;
+    /// }
+    /// engine.advance(Duration::from_secs(30));
+    /// let fired: Vec<u64> = engine.handle().stats().shards.iter().map(|shard| shard.fired).collect();
+    /// assert_eq!(fired, [5, 5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Time complexity
+    ///
+    /// O(1). If the shard is another one than before, the thread gives up its lane and registers for a lane of the new
+    /// shard. Both take a lock for a few instructions, which only such calls and starting and ending threads take.
+    pub fn use_shard(&self, shard: usize) {
+        if !self.core.is_shut_down() {
+            lend(&self.core).use_shard(&self.core, shard % self.shards());
+        }
     }
 
     /// Ends the engine: refuses new timers, stops the shards, waits for running handlers and returns every timer that
@@ -482,13 +515,13 @@ pub(crate) fn schedule<T: Send + 'static>(
 ) -> Result<TimerId, ScheduleError<T>> {
     match core.reserve(local) {
         Ok(slot) => core.schedule(local, slot, deadline, payload).map_err(|payload| refused(core, payload)),
-        Err(refusal) => Err(ScheduleError { kind: refusal.into(), payload }),
+        Err(refusal) => Err(ScheduleError { kind: refusal, payload }),
     }
 }
 
 #[cold]
 fn refused<T: Send + 'static>(core: &Core<T>, payload: T) -> ScheduleError<T> {
-    let kind = if core.is_forked() { ScheduleErrorKind::Forked } else { ScheduleErrorKind::ShutDown };
+    let kind = if core.is_forked() { Refusal::Forked } else { Refusal::ShutDown };
     ScheduleError { kind, payload }
 }
 
@@ -501,7 +534,7 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
     mut attempt: impl FnMut(T) -> Result<TimerId, ScheduleError<T>>,
 ) -> Result<TimerId, ScheduleError<T>> {
     let mut rounds = 0;
-    while error.kind == ScheduleErrorKind::LaneFull && core.may_wait_for_shards() {
+    while error.kind == Refusal::LaneFull && core.may_wait_for_shards() {
         back_off(core, rounds);
         rounds += 1;
         match attempt(error.payload) {
@@ -528,16 +561,16 @@ pub(crate) fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
 pub(crate) fn batch_result<T: Send + 'static>(
     core: &Core<T>,
     mut batch: Vec<(Timestamp, T)>,
-    mut attempt: impl FnMut(Vec<(Timestamp, T)>) -> BatchOutcome<T>,
+    mut attempt: impl FnMut(Vec<(Timestamp, T)>) -> Result<Vec<TimerId>, BatchError<T>>,
 ) -> Result<Vec<TimerId>, BatchError<T>> {
     let mut rounds = 0;
     loop {
         match attempt(batch) {
-            (ids, None) => return Ok(ids),
-            (_, Some((Refusal::LaneFull, refused))) if core.may_wait_for_shards() => batch = refused,
-            (scheduled, Some((refusal, refused))) => {
-                return Err(BatchError { kind: refusal.into(), scheduled, refused });
+            // A batch that finds no room is refused as a whole.
+            Err(error) if error.kind == Refusal::LaneFull && core.may_wait_for_shards() => {
+                batch = error.refused;
             }
+            outcome => return outcome,
         }
         back_off(core, rounds);
         rounds += 1;
@@ -546,29 +579,15 @@ pub(crate) fn batch_result<T: Send + 'static>(
 
 pub(crate) fn move_when_there_is_room<T: Send + 'static>(
     core: &Core<T>,
-    mut attempt: impl FnMut() -> Moved<T>,
+    mut attempt: impl FnMut() -> Result<TimerId, RescheduleError<T>>,
 ) -> Result<TimerId, RescheduleError<T>> {
     let mut rounds = 0;
     loop {
-        match moved(core, attempt()) {
+        match attempt() {
             Err(RescheduleError::LaneFull) if core.may_wait_for_shards() => {}
             outcome => return outcome,
         }
         back_off(core, rounds);
         rounds += 1;
-    }
-}
-
-/// The outcome of one attempt to move a timer, as its caller gets it.
-fn moved<T: Send + 'static>(core: &Core<T>, outcome: Moved<T>) -> Result<TimerId, RescheduleError<T>> {
-    match outcome {
-        Moved::To(id) => Ok(id),
-        Moved::Running => Err(RescheduleError::Running),
-        Moved::Gone => Err(RescheduleError::Gone),
-        Moved::CutOff(payload) if core.is_forked() => Err(RescheduleError::Forked(payload)),
-        Moved::CutOff(payload) => Err(RescheduleError::ShutDown(payload)),
-        // A shutdown is under way, and returns the timer.
-        Moved::Not(Refusal::ShutDown) => Err(RescheduleError::Gone),
-        Moved::Not(_) => Err(RescheduleError::LaneFull),
     }
 }

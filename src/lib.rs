@@ -87,6 +87,7 @@
 // Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
 
 // Floor 0: basic types, and the doors to threads, atomics and tracing.
+mod error;
 mod limits;
 mod missed;
 mod sync;
@@ -131,12 +132,10 @@ mod stats;
 // Floor 6: the public interface.
 mod builder;
 mod driven;
-mod error;
 #[cfg(feature = "async")]
 pub mod future;
 mod global;
 mod handle;
-mod producer;
 mod shards;
 mod timer;
 
@@ -152,11 +151,10 @@ pub use self::{
     dispatch::{Executor, Job, PanicHook},
     driven::{DrivenEngine, DrivenShards},
     engine::{Cancel, Unfired},
-    error::{BatchError, BuildError, RescheduleError, ScheduleError, ScheduleErrorKind},
+    error::{BatchError, BuildError, Refusal, RescheduleError, ScheduleError},
     handle::{Engine, Fired, Handle},
     health::{Condition, Health},
     missed::Missed,
-    producer::Producer,
     shards::{Entered, Shards},
     stats::{Lateness, OwnedStats, Prometheus, ShardStats, Stats},
     timer::{ArmError, Armed, Disarm, Timer, TimerRef},

@@ -20,13 +20,13 @@ use core::time::Duration;
 ///
 /// Most programs need not name a set: [`Engine::new`] and the functions of the module `future` use the process's own set,
 /// which starts at the first use, with the defaults of [`Builder`]. [`Builder::set_global`] starts it otherwise,
-/// [`Builder::start_shards`] starts another set, and [`Builder::build`] an engine with a set of its own.
+/// [`Builder::start_shards`] starts another set, and [`Builder::start`] an engine with a set of its own.
 ///
 /// [`Engine::new`]: crate::Engine::new
 /// [`Builder`]: crate::Builder
 /// [`Builder::set_global`]: crate::Builder::set_global
 /// [`Builder::start_shards`]: crate::Builder::start_shards
-/// [`Builder::build`]: crate::Builder::build
+/// [`Builder::start`]: crate::Builder::start
 ///
 /// The threads end when the last handle to the set has been dropped and the last engine on it has been shut down.
 ///
@@ -39,8 +39,8 @@ use core::time::Duration;
 ///
 /// let shards = Builder::new().shards(2).workers(2).start_shards()?;
 /// let (fired, log) = mpsc::channel();
-/// let connections = shards.engine().capacity(1 << 20).build(|_: Fired<'_, u64>| {})?;
-/// let requests = shards.engine().build(move |timer: Fired<'_, &str>| fired.send(timer.payload).unwrap())?;
+/// let connections = shards.engine().capacity(1 << 20).start(|_: Fired<'_, u64>| {})?;
+/// let requests = shards.engine().start(move |timer: Fired<'_, &str>| fired.send(timer.payload).unwrap())?;
 /// connections.handle().schedule(Duration::from_secs(60), 17)?;
 /// requests.handle().schedule(Duration::from_millis(1), "request timed out")?;
 /// assert_eq!(log.recv()?, "request timed out");

@@ -10,41 +10,9 @@ use crate::ticket::TimerId;
 use core::fmt;
 use core::time::Duration;
 
+pub use crate::engine::Armed;
+pub use crate::error::ArmError;
 pub use crate::state::owned::Disarm;
-
-/// The outcome of an arming.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Armed {
-    /// The timer fires for this deadline, and not before it.
-    Pending,
-    /// The timer's handler has begun: for an earlier deadline, or for this deadline if it had come already. After a
-    /// handler for an earlier deadline has returned, the timer fires again for this deadline.
-    Running,
-}
-
-/// The reason why a timer was not armed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ArmError {
-    /// The engine was shut down.
-    ShutDown,
-    /// This process is the child of a fork, and the engine's threads are in the parent.
-    Forked,
-    /// The [`Timer`] was dropped while its handler ran, and the handler tried to arm it again.
-    Dropped,
-}
-
-impl fmt::Display for ArmError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ShutDown => "the engine was shut down",
-            Self::Forked => "the engine was built before a fork, and its threads are in the parent process",
-            Self::Dropped => "the timer was dropped",
-        })
-    }
-}
-
-impl std::error::Error for ArmError {}
 
 /// A timer that the program owns and reuses: for example one for each connection, armed for each request and disarmed
 /// when the answer comes.
@@ -69,7 +37,7 @@ impl std::error::Error for ArmError {}
 /// use std::time::Duration;
 /// use tourbillon::{Armed, Builder, Disarm};
 ///
-/// let mut engine = Builder::new().build_driven(|timer| println!("close connection {}", timer.payload))?;
+/// let mut engine = Builder::new().driven(|timer| println!("close connection {}", timer.payload))?;
 /// let timeout = engine.handle().timer(17)?;
 ///
 /// for _request in 0..1_000 {
@@ -92,10 +60,8 @@ pub struct Timer<T: Send + 'static> {
 
 impl<T: Send + 'static> Timer<T> {
     pub(crate) fn new(core: &StdArc<Core<T>>, payload: T) -> Result<Self, ScheduleError<T>> {
-        match core.make_timer(payload) {
-            Ok((anchor, slot)) => Ok(Self { anchor, slot }),
-            Err((refusal, payload)) => Err(ScheduleError { kind: refusal.into(), payload }),
-        }
+        let (anchor, slot) = core.make_timer(payload)?;
+        Ok(Self { anchor, slot })
     }
 
     #[inline(always)]
@@ -317,23 +283,18 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
 
     #[cold]
     fn arm_slowly(self, deadline: Timestamp) -> Result<Armed, ArmError> {
-        let mut outcome = self.core.list(self.index, deadline, false);
         let mut rounds = 0;
+        let mut insist = false;
         loop {
-            match outcome {
-                Rearmed::Pending => return Ok(Armed::Pending),
-                Rearmed::Running => return Ok(Armed::Running),
-                Rearmed::ShutDown if self.core.is_forked() => return Err(ArmError::Forked),
-                Rearmed::ShutDown => return Err(ArmError::ShutDown),
-                Rearmed::Dropped => return Err(ArmError::Dropped),
-                Rearmed::NoRoom => {}
+            if let Some(armed) = self.core.list(self.index, deadline, insist)? {
+                return Ok(armed);
             }
-            let may_wait = self.core.may_wait_for_shards();
-            if may_wait {
+            if self.core.may_wait_for_shards() {
                 back_off(self.core, rounds);
                 rounds += 1;
+            } else {
+                insist = true;
             }
-            outcome = self.core.list(self.index, deadline, !may_wait);
         }
     }
 
@@ -373,7 +334,7 @@ mod tests {
     use crate::sync::thread;
 
     fn engine() -> Engine<u32> {
-        Builder::new().shards(1).inline().unpinned().build(|_| ()).unwrap()
+        Builder::new().shards(1).inline().unpinned().start(|_| ()).unwrap()
     }
 
     /// The number of references to the engine's core.

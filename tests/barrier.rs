@@ -106,7 +106,7 @@ fn run(refuse: impl FnOnce()) {
         .tick(Duration::from_micros(200))
         .shards(2)
         .workers(2)
-        .build(move |timer| noting.note(&timer))
+        .start(move |timer| noting.note(&timer))
         .unwrap();
     thread::scope(|scope| {
         for seed in 0..THREADS {

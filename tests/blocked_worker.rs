@@ -41,7 +41,7 @@ fn a_worker_that_blocks_takes_no_more_memory_the_longer_it_does() {
         .shards(1)
         .workers(1)
         .capacity(4_096)
-        .build(move |timer: Fired<'_, bool>| {
+        .start(move |timer: Fired<'_, bool>| {
             if timer.payload {
                 at_gate.pass();
             }

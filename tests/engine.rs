@@ -1,8 +1,11 @@
 //! The engine through its public face, on a manual clock wherever time matters.
 
+mod support;
+
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
-use tourbillon::{Builder, Cancel, Engine};
+use support::{MS, wait_until};
+use tourbillon::{Builder, Cancel, Engine, Handle, ManualClock};
 
 #[test]
 fn a_timer_fires_after_its_delay_and_not_before() {
@@ -30,8 +33,7 @@ fn a_timer_fires_after_its_delay_and_not_before() {
 fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&log);
-    let mut engine =
-        Builder::new().build_driven(move |timer| sink.lock().unwrap().push(timer.payload)).unwrap();
+    let mut engine = Builder::new().driven(move |timer| sink.lock().unwrap().push(timer.payload)).unwrap();
     let one = engine.handle().schedule(Duration::from_secs(1), "one").unwrap();
     let two = engine.handle().schedule(Duration::from_secs(2), "two").unwrap();
     assert_eq!(engine.handle().len(), 2);
@@ -49,7 +51,7 @@ fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
 #[test]
 fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     const MS: Duration = Duration::from_millis(1);
-    let mut engine = Builder::new().build_driven(|timer| assert!(timer.payload == "last")).unwrap();
+    let mut engine = Builder::new().driven(|timer| assert!(timer.payload == "last")).unwrap();
     let stale = engine.handle().schedule(10 * MS, "first").unwrap();
     engine.turn();
     assert_eq!(engine.handle().cancel(stale), Cancel::Cancelled("first"));
@@ -83,7 +85,7 @@ fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
         entered.send(()).unwrap();
         released.lock().unwrap().recv().unwrap();
     };
-    let engine = Builder::new().shards(1).inline().build(handler).unwrap();
+    let engine = Builder::new().shards(1).inline().start(handler).unwrap();
     engine.handle().schedule(Duration::ZERO, 0).unwrap();
     has_entered.recv().unwrap();
     // The shard is in the handler.
@@ -106,11 +108,33 @@ fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
 
 #[test]
 fn homes_go_round_over_more_shards_than_cores() {
-    // Two producers for each shard, though all are made by one thread.
-    let engine =
-        Builder::new().shards(8).unpinned().inline().build(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
-    let producers: Vec<_> = (0..16).map(|_| engine.handle().producer()).collect();
-    let mut homes: Vec<usize> = producers.iter().map(tourbillon::Producer::shard).collect();
-    homes.sort_unstable();
-    assert_eq!(homes, (0..8).flat_map(|shard| [shard; 2]).collect::<Vec<_>>());
+    // Two threads for each shard, though they come one after the other.
+    let clock = ManualClock::new();
+    let builder = Builder::new().shards(8).unpinned().inline().clock(clock.clone());
+    let engine = builder.start(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
+    for _ in 0..16 {
+        let handle = Handle::clone(engine.handle());
+        std::thread::spawn(move || handle.schedule(MS, ()).unwrap()).join().unwrap();
+    }
+    clock.advance(MS);
+    wait_until("all have fired", || engine.handle().stats().fired == 16);
+    assert!(engine.handle().stats().shards.iter().all(|shard| shard.fired == 2));
+}
+
+#[test]
+fn a_thread_chooses_its_shard_for_itself() {
+    let mut engine = Builder::new().shards(3).driven(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
+    let handle = engine.handle();
+    let owned = handle.timer(()).unwrap();
+    handle.use_shard(1);
+    handle.schedule(MS, ()).unwrap();
+    // Another thread goes where it would go otherwise.
+    std::thread::scope(|scope| drop(scope.spawn(|| handle.schedule(MS, ()).unwrap())));
+    handle.use_shard(5);
+    handle.schedule(MS, ()).unwrap();
+    handle.schedule_batch([(MS, ()), (MS, ())]).unwrap();
+    owned.arm(MS).unwrap();
+    engine.advance(MS);
+    let fired: Vec<u64> = engine.handle().stats().shards.iter().map(|shard| shard.fired).collect();
+    assert_eq!(fired, [1, 1, 4]);
 }

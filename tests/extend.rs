@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use support::{Gate, HOUR, Log, MS, within_patience};
 use tourbillon::extend::{Base, Due, Payload, WhenFull};
-use tourbillon::{Armed, Builder, DrivenEngine, Engine, RescheduleError, ScheduleErrorKind, Timestamp};
+use tourbillon::{Armed, Builder, DrivenEngine, Engine, Refusal, RescheduleError, Timestamp};
 
 /// A payload without a `Clone` that counts the times it was looked at.
 struct Seen(Arc<AtomicU64>);
@@ -24,7 +24,7 @@ fn counting(builder: Builder) -> (DrivenEngine<Seen>, Base<Seen>, Log<&'static s
         count.fetch_add(1, Ordering::Relaxed);
         sink.push(kind);
     };
-    let (engine, base) = Base::build_driven(builder, handler).unwrap();
+    let (engine, base) = Base::driven(builder, handler).unwrap();
     (engine, base, log)
 }
 
@@ -66,7 +66,7 @@ fn an_arming_that_never_waits_fails_for_want_of_room_or_exceeds_it() {
     fill_the_lane(&base);
     // A ticket is out for the first timer, and suffices.
     assert_eq!(base.try_arm_at(&first, soon + MS, WhenFull::Fail), Ok(Armed::Pending));
-    assert_eq!(base.try_arm_at(&second, soon, WhenFull::Fail), Err(ScheduleErrorKind::LaneFull));
+    assert_eq!(base.try_arm_at(&second, soon, WhenFull::Fail), Err(Refusal::LaneFull));
     let mut rounds = 0;
     assert!(!base.await_room(&mut rounds), "no other thread drains the lane");
     assert_eq!(rounds, 0);
@@ -75,7 +75,7 @@ fn an_arming_that_never_waits_fails_for_want_of_room_or_exceeds_it() {
     assert_eq!(log.take(), ["kept", "kept"]);
     drop(engine);
     let refused = [WhenFull::Fail, WhenFull::Exceed].map(|full| base.try_arm_at(&second, soon, full));
-    assert_eq!(refused, [Err(ScheduleErrorKind::ShutDown); 2]);
+    assert_eq!(refused, [Err(Refusal::ShutDown); 2]);
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn a_thread_knows_where_it_would_wait_for_itself() {
             }
         };
         // The payload is the base of another engine.
-        let (other, elsewhere) = Base::build(Builder::new().shards(1), |_: Due<'_, ()>| {}).unwrap();
-        let (engine, base): (Engine<Base<()>>, _) = Base::build(Builder::new().shards(1), handler).unwrap();
+        let (other, elsewhere) = Base::start(Builder::new().shards(1), |_: Due<'_, ()>| {}).unwrap();
+        let (engine, base): (Engine<Base<()>>, _) = Base::start(Builder::new().shards(1), handler).unwrap();
         assert!(base.may_wait_for_shards() && base.may_wait_for_handlers());
         let timer = base.timer(elsewhere).unwrap();
         timer.arm(Duration::ZERO).unwrap();
@@ -127,7 +127,7 @@ fn a_handler_must_not_wait_for_its_own_engine() {
             sink.push((base.may_wait_for_shards(), base.may_wait_for_handlers()));
         }
     };
-    let (mut engine, base) = Base::build_driven(Builder::new(), handler).unwrap();
+    let (mut engine, base) = Base::driven(Builder::new(), handler).unwrap();
     assert!(!base.may_wait_for_shards(), "there is no thread to wait for");
     assert!(base.may_wait_for_handlers());
     engine.handle().schedule(MS, Weakly(base.clone())).unwrap();
@@ -167,7 +167,7 @@ fn hooks_run_once_at_the_end_and_late_ones_at_once() {
 
 #[test]
 fn dropping_an_engine_runs_its_hooks_and_drops_what_they_have() {
-    let (engine, base) = Base::build(Builder::new().shards(1), |_: Due<'_, ()>| {}).unwrap();
+    let (engine, base) = Base::start(Builder::new().shards(1), |_: Due<'_, ()>| {}).unwrap();
     let (kept, log) = (Arc::new(()), Log::new());
     let (its, sink) = (Arc::clone(&kept), log.clone());
     base.at_shutdown(move || sink.push(Arc::strong_count(&its)));

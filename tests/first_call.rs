@@ -45,7 +45,7 @@ fn beside_others<R>(are_busy: bool, f: impl FnOnce() -> R) -> R {
 }
 
 fn first_engine_and_timer() -> Engine<()> {
-    let engine = Builder::new().build(|_: Fired<'_, ()>| {}).unwrap();
+    let engine = Builder::new().start(|_: Fired<'_, ()>| {}).unwrap();
     engine.handle().schedule(Duration::from_secs(1), ()).unwrap();
     engine
 }

@@ -97,7 +97,7 @@ fn assert_flat<U: Usage>(name: &str, usage: &U) {
     let engine = Builder::new()
         .shards(1)
         .lane_capacity(LANE as u64)
-        .build(|_: Fired<'_, usize>| panic!("an hour has passed"))
+        .start(|_: Fired<'_, usize>| panic!("an hour has passed"))
         .unwrap();
     let (done, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (mut most_tickets, mut after_a_tenth, mut most_memory) = (0, None, 0);

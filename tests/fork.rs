@@ -6,11 +6,11 @@
 fn main() {
     use std::time::Duration;
     use tourbillon::{
-        ArmError, BuildError, Builder, Cancel, Condition, Disarm, Fired, RescheduleError, ScheduleErrorKind,
+        ArmError, BuildError, Builder, Cancel, Condition, Disarm, Fired, Refusal, RescheduleError,
     };
 
     const HOUR: Duration = Duration::from_secs(3_600);
-    let engine = Builder::new().shards(2).workers(2).build(|_: Fired<'_, u32>| {}).expect("an engine");
+    let engine = Builder::new().shards(2).workers(2).start(|_: Fired<'_, u32>| {}).expect("an engine");
     let id = engine.handle().schedule(HOUR, 1).expect("room");
     let moved = engine.handle().schedule(HOUR, 2).expect("room");
     engine.handle().schedule(HOUR, 3).expect("room");
@@ -18,7 +18,7 @@ fn main() {
     timer.arm(HOUR).expect("it runs");
     let shards = Builder::new().shards(1).workers(1).start_shards().expect("shards");
     let status = in_child(move || {
-        let error = shards.engine().build(|_: Fired<'_, u32>| {}).expect_err("its threads are in the parent");
+        let error = shards.engine().start(|_: Fired<'_, u32>| {}).expect_err("its threads are in the parent");
         assert!(matches!(error, BuildError::Forked), "{error}");
         drop(shards);
         assert!(engine.handle().is_forked() && engine.handle().is_shut_down());
@@ -27,14 +27,11 @@ fn main() {
         // More than a lane has room for.
         for n in 0..200_000 {
             let error = engine.handle().schedule(HOUR, n).expect_err("nothing would fire it");
-            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::Forked, n));
+            assert_eq!((error.kind, error.payload), (Refusal::Forked, n));
         }
         let error = engine.handle().schedule_batch([(HOUR, 5)]).expect_err("nothing would fire it");
-        assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::Forked, 1));
-        assert_eq!(
-            engine.handle().timer(6).expect_err("nothing would fire it").kind,
-            ScheduleErrorKind::Forked
-        );
+        assert_eq!((error.kind, error.refused.len()), (Refusal::Forked, 1));
+        assert_eq!(engine.handle().timer(6).expect_err("nothing would fire it").kind, Refusal::Forked);
         assert_eq!(timer.arm(2 * HOUR), Err(ArmError::Forked));
         assert_ne!(timer.disarm_and_wait(), Disarm::Running);
         assert_eq!(engine.handle().cancel_and_wait(id), Cancel::Cancelled(1));
@@ -46,7 +43,7 @@ fn main() {
         let (fired, log) = std::sync::mpsc::channel();
         let own = Builder::new()
             .shards(1)
-            .build(move |timer: Fired<'_, u32>| fired.send(timer.payload).expect("it listens"))
+            .start(move |timer: Fired<'_, u32>| fired.send(timer.payload).expect("it listens"))
             .expect("an engine");
         own.handle().schedule(Duration::from_millis(1), 7).expect("room");
         assert_eq!(log.recv(), Ok(7));

@@ -31,7 +31,7 @@ fn counting(clock: &ManualClock) -> (Engine<()>, Arc<AtomicU64>) {
     let count = Arc::clone(&fired);
     let handler = move |_: Fired<'_, ()>| _ = count.fetch_add(1, Ordering::SeqCst);
     let builder = Builder::new().clock(clock.clone()).shards(SHARDS).unpinned().inline();
-    (builder.build(handler).unwrap(), fired)
+    (builder.start(handler).unwrap(), fired)
 }
 
 /// Steps the clock to the deadline of a timer on each shard, which must fire without a further step.
@@ -39,7 +39,8 @@ fn steps_fire_what_is_due_at_the_last(each: u32) {
     let clock = ManualClock::new();
     let (engine, fired) = counting(&clock);
     for shard in 0..SHARDS {
-        engine.handle().producer_on(shard).schedule_at(after_steps(each), ()).unwrap();
+        engine.handle().use_shard(shard);
+        engine.handle().schedule_at(after_steps(each), ()).unwrap();
     }
     step(&clock, each);
     assert_eq!(clock.now(), after_steps(each));

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::{Log, Shot, assert_settled, lock};
 use tourbillon::{
-    ArmError, Armed, BatchError, Builder, Cancel, Disarm, DrivenEngine, Fired, Producer, RescheduleError,
-    ScheduleError, ScheduleErrorKind, Timer, TimerId, Timestamp,
+    ArmError, Armed, BatchError, Builder, Cancel, Disarm, DrivenEngine, Fired, Handle, Refusal,
+    RescheduleError, ScheduleError, Timer, TimerId, Timestamp,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +120,6 @@ type Entry = (Shot, Option<Timestamp>);
 struct Model {
     settings: Settings,
     engine: DrivenEngine<u64>,
-    producers: Vec<Producer<u64>>,
     log: Log<Entry>,
     plans: Plans,
     /// Owned timers by payload.
@@ -132,7 +131,7 @@ struct Model {
     pending: BTreeMap<u64, (TimerId, Timestamp)>,
     /// Every id there ever was, with its payload at the time; most are stale.
     ids: Vec<(TimerId, u64)>,
-    /// Timers that each user posted since the lanes were last drained, the handle's first.
+    /// Timers that went to each shard since the lanes were last drained.
     posted: Vec<u64>,
     payloads: u64,
     scheduled: u64,
@@ -160,13 +159,10 @@ impl Model {
             });
             sink.push((Shot::of(&fired), again));
         };
-        let engine = builder.build_driven(handler).unwrap();
-        let producers: Vec<Producer<u64>> =
-            (0..shards).map(|shard| engine.handle().producer_on(shard)).collect();
+        let engine = builder.driven(handler).unwrap();
         Self {
             settings,
             engine,
-            producers,
             log,
             plans,
             owned: BTreeMap::new(),
@@ -174,7 +170,7 @@ impl Model {
             posted_before: 0,
             pending: BTreeMap::new(),
             ids: Vec::new(),
-            posted: vec![0; shards + 1],
+            posted: vec![0; shards],
             payloads: 0,
             scheduled: 0,
             cancelled: 0,
@@ -194,7 +190,8 @@ impl Model {
 
     fn arm(&mut self, who: usize, id: TimerId, payload: u64, deadline: Timestamp) {
         self.scheduled += 1;
-        self.posted[who] += 1;
+        let lane = self.lane(who);
+        self.posted[lane] += 1;
         assert!(self.pending.insert(payload, (id, deadline)).is_none());
         self.ids.push((id, payload));
     }
@@ -205,12 +202,12 @@ impl Model {
     }
 
     /// A refusal must have its reason.
-    fn check_refusal(&self, who: usize, kind: ScheduleErrorKind) {
+    fn check_refusal(&self, who: usize, kind: Refusal) {
         match kind {
-            ScheduleErrorKind::LaneFull => assert!(self.in_lane(who) >= self.settings.lane_capacity),
-            ScheduleErrorKind::EngineFull => {
-                let in_hands = 2 * u64::from((self.settings.capacity / 64).max(1));
-                let unused = in_hands * self.posted.len() as u64;
+            Refusal::LaneFull => assert!(self.in_lane(who) >= self.settings.lane_capacity),
+            Refusal::EngineFull => {
+                // In the hands of the one thread.
+                let unused = 2 * u64::from((self.settings.capacity / 64).max(1));
                 let used = (self.pending.len() + self.owned.len()) as u64;
                 assert!(used + unused >= u64::from(self.settings.capacity));
             }
@@ -218,12 +215,26 @@ impl Model {
         }
     }
 
-    /// Tickets in a user's lane, at most.
+    /// The shard of a user: the first one, or the one that the user chooses for each call.
+    fn lane(&self, who: usize) -> usize {
+        who.saturating_sub(1) % self.settings.shards
+    }
+
+    /// Makes a call as a user does. Afterwards the thread is at home on the first shard.
+    fn call<R>(&self, who: usize, call: impl FnOnce(&Handle<u64>) -> R) -> R {
+        self.engine.handle().use_shard(self.lane(who));
+        let outcome = call(self.engine.handle());
+        self.engine.handle().use_shard(0);
+        outcome
+    }
+
+    /// Tickets in the lane to a user's shard, at most.
     fn in_lane(&self, who: usize) -> u64 {
-        // Owned timers use the handle's.
+        let lane = self.lane(who);
+        // Owned timers use the first.
         let of_owned =
-            if who == 0 { self.engine.handle().stats().owned.posted - self.posted_before } else { 0 };
-        self.posted[who] + of_owned
+            if lane == 0 { self.engine.handle().stats().owned.posted - self.posted_before } else { 0 };
+        self.posted[lane] + of_owned
     }
 
     fn lanes_were_drained(&mut self) {
@@ -241,7 +252,7 @@ impl Model {
                 self.owned.insert(payload, Owned { timer, deadline: None });
             }
             Err(ScheduleError { kind, payload: back, .. }) => {
-                assert_eq!((kind, back), (ScheduleErrorKind::EngineFull, payload));
+                assert_eq!((kind, back), (Refusal::EngineFull, payload));
                 self.check_refusal(0, kind);
             }
         }
@@ -318,10 +329,7 @@ impl Model {
 
     fn schedule_at(&mut self, who: usize, deadline: Timestamp) {
         let payload = self.next_payload();
-        let result = match who.checked_sub(1) {
-            None => self.engine.handle().schedule_at(deadline, payload),
-            Some(producer) => self.producers[producer].schedule_at(deadline, payload),
-        };
+        let result = self.call(who, |engine| engine.schedule_at(deadline, payload));
         match result {
             Ok(id) => self.arm(who, id, payload, deadline),
             Err(ScheduleError { kind, payload: back, .. }) => {
@@ -335,17 +343,16 @@ impl Model {
         let now = self.engine.handle().now();
         let batch: Vec<(Duration, u64)> =
             delays.iter().map(|&delay| (self.length(delay), self.next_payload())).collect();
-        let result = match who.checked_sub(1) {
-            None => self.engine.handle().schedule_batch(batch.iter().copied()),
-            Some(producer) => {
-                let batch = batch.iter().map(|&(delay, payload)| (now + delay, payload));
-                self.producers[producer].schedule_batch_at(batch)
+        let result = self.call(who, |engine| {
+            if who == 0 {
+                return engine.schedule_batch(batch.iter().copied());
             }
-        };
+            engine.schedule_batch_at(batch.iter().map(|&(delay, payload)| (now + delay, payload)))
+        });
         let (ids, refused) = match result {
             Ok(ids) => (ids, Vec::new()),
             Err(BatchError { kind, scheduled, refused, .. }) => {
-                if kind == ScheduleErrorKind::LaneFull {
+                if kind == Refusal::LaneFull {
                     assert!(scheduled.is_empty());
                     self.check_refusal(who, kind);
                 }
@@ -374,11 +381,10 @@ impl Model {
 
     fn cancel(&mut self, who: usize, choice: usize) {
         let Some((id, fate)) = self.choose(choice) else { return };
-        let outcome = match who.checked_sub(1) {
-            None if choice.is_multiple_of(3) => self.engine.handle().cancel_and_wait(id),
-            None => self.engine.handle().cancel(id),
-            Some(producer) => self.producers[producer].cancel(id),
-        };
+        let waits = who == 0 && choice.is_multiple_of(3);
+        let cancel =
+            |engine: &Handle<u64>| if waits { engine.cancel_and_wait(id) } else { engine.cancel(id) };
+        let outcome = self.call(who, cancel);
         match fate {
             Fate::Gone => assert_eq!(outcome, Cancel::Gone),
             Fate::Pending { payload, .. } => {
@@ -391,10 +397,10 @@ impl Model {
     fn reschedule(&mut self, who: usize, choice: usize, delay: u64) {
         let Some((id, fate)) = self.choose(choice) else { return };
         let deadline = self.engine.handle().now() + self.length(delay);
-        let outcome = match who.checked_sub(1) {
-            None => self.engine.handle().reschedule(id, self.length(delay)),
-            Some(producer) => self.producers[producer].reschedule_at(id, deadline),
-        };
+        let outcome = self.call(who, |engine| match who {
+            0 => engine.reschedule(id, self.length(delay)),
+            _ => engine.reschedule_at(id, deadline),
+        });
         match (fate, outcome) {
             (Fate::Gone, Err(RescheduleError::Gone)) => {}
             // It is as it was.

@@ -36,7 +36,7 @@ fn set_by(nanos: &Arc<AtomicU64>, back: bool) -> impl Fn(Timestamp) -> Timestamp
 fn recording(builder: Builder) -> (Engine<u64>, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();
-    let engine = builder.build(move |timer: Fired<'_, u64>| {
+    let engine = builder.start(move |timer: Fired<'_, u64>| {
         assert!(timer.engine().has_come(timer.deadline));
         sink.push(timer.payload);
     });

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{
-    Gate, HOUR, Log, MS, PATIENCE, Rng, Shot, assert_settled, lock, payloads, recording, wait_until,
-    within_patience,
+    Gate, HOUR, Log, MS, PATIENCE, Rng, Shot, assert_settled, lock, on_a_thread_that_stays, payloads,
+    recording, wait_until, within_patience,
 };
 use tourbillon::{
-    BuildError, Builder, Cancel, Clock, Engine, Fired, Handle, Job, ManualClock, RescheduleError,
-    ScheduleErrorKind, TimerId, Timestamp,
+    BuildError, Builder, Cancel, Clock, Engine, Fired, Handle, Job, ManualClock, Refusal, RescheduleError,
+    TimerId, Timestamp,
 };
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -24,7 +24,7 @@ const MICRO: Duration = Duration::from_micros(1);
 fn stepped(handler: impl Fn(Fired<'_, u64>) + Send + Sync + 'static) -> (Engine<u64>, ManualClock) {
     let clock = ManualClock::new();
     let builder = Builder::new().clock(clock.clone()).shards(1).unpinned().inline();
-    (builder.build(handler).unwrap(), clock)
+    (builder.start(handler).unwrap(), clock)
 }
 
 fn ticks(count: u64, tick: Duration) -> Timestamp {
@@ -41,7 +41,7 @@ fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
         .clock(clock.clone())
         .shards(1)
         .workers(2)
-        .build(move |_: Fired<'_, u64>| {
+        .start(move |_: Fired<'_, u64>| {
             if first.swap(false, Ordering::Relaxed) {
                 at_gate.pass();
             }
@@ -67,7 +67,7 @@ fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
 /// P2: A stop returned timers that were not pending any more, or lost those that still waited to be inserted.
 #[test]
 fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
-    let engine = Builder::new().shards(2).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().shards(2).start(|_: Fired<'_, u64>| {}).unwrap();
     let accepted = AtomicU64::new(0);
     let returned = thread::scope(|scope| {
         for seed in 0..4 {
@@ -78,7 +78,7 @@ fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
                     match engine.handle().schedule(rng.nanos_below(4 * MS), seed) {
                         Ok(_) => accepted.fetch_add(1, Ordering::Relaxed),
                         Err(error) => {
-                            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, seed));
+                            assert_eq!((error.kind, error.payload), (Refusal::ShutDown, seed));
                             return;
                         }
                     };
@@ -126,7 +126,7 @@ fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
 #[test]
 fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
     // Three threads move and re-make the same 256 timers; at the end each payload is there once.
-    let engine = Builder::new().tick(MICRO).shards(2).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().tick(MICRO).shards(2).start(|_: Fired<'_, u64>| {}).unwrap();
     let ids: Vec<AtomicU64> =
         (0..256).map(|n| AtomicU64::new(engine.handle().schedule(HOUR, n).unwrap().to_bits())).collect();
     thread::scope(|scope| {
@@ -175,7 +175,7 @@ fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
         .shards(1)
         .unpinned()
         .inline()
-        .build(move |timer| sender.send(timer.payload).unwrap())
+        .start(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
     engine.handle().schedule(HOUR, u64::MAX).unwrap();
     let mut rng = Rng::new(5);
@@ -207,13 +207,12 @@ fn timers_are_spread_over_the_shards() {
         .shards(4)
         .unpinned()
         .inline()
-        .build(|_: Fired<'_, u64>| {})
+        .start(|_: Fired<'_, u64>| {})
         .unwrap();
     for shard in 0..4 {
-        let mut producer = engine.handle().producer_on(shard);
-        assert_eq!(producer.shard(), shard);
+        engine.handle().use_shard(shard);
         for n in 0..10 {
-            producer.schedule(MS, n).unwrap();
+            engine.handle().schedule(MS, n).unwrap();
         }
     }
     clock.advance(MS);
@@ -366,7 +365,7 @@ fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
         .tick(MICRO)
         .shards(1)
         .inline()
-        .build(move |timer: Fired<'_, u64>| match timer.payload {
+        .start(move |timer: Fired<'_, u64>| match timer.payload {
             0 => drop(timer.engine().schedule(Duration::ZERO, 0)),
             other => sink.push(other),
         })
@@ -386,7 +385,7 @@ fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
 #[test]
 fn a_timer_that_rearms_itself_for_the_tick_being_fired_comes_once_a_tick() {
     let mut engine = Builder::new()
-        .build_driven(|timer: Fired<'_, u64>| {
+        .driven(|timer: Fired<'_, u64>| {
             timer.engine().schedule_at(timer.deadline, timer.payload).unwrap();
         })
         .unwrap();
@@ -401,7 +400,7 @@ fn a_handler_may_cancel_its_own_timer() {
     let log = Log::new();
     let sink = log.clone();
     let mut engine = Builder::new()
-        .build_driven(move |timer: Fired<'_, ()>| {
+        .driven(move |timer: Fired<'_, ()>| {
             let engine = timer.engine();
             sink.push([engine.cancel(timer.id), engine.cancel_and_wait(timer.id)]);
             assert!(matches!(engine.reschedule(timer.id, MS), Err(RescheduleError::Running)));
@@ -465,7 +464,7 @@ fn a_panicking_handler_costs_nobody_else_anything() {
         let (sink, (sender, panics)) = (log.clone(), mpsc::channel());
         let engine = builder
             .on_panic(move |panic| sender.send(panic.is::<String>()).unwrap())
-            .build(move |timer: Fired<'_, u64>| {
+            .start(move |timer: Fired<'_, u64>| {
                 assert!(!timer.payload.is_multiple_of(3), "payload {}", timer.payload);
                 sink.push(timer.payload);
             })
@@ -485,19 +484,19 @@ fn a_panicking_handler_costs_nobody_else_anything() {
 #[test]
 fn everything_answers_at_once_after_a_shutdown() {
     within_patience(|| {
-        let engine = Builder::new().lane_capacity(64).build(|_: Fired<'_, u64>| {}).unwrap();
+        let engine = Builder::new().lane_capacity(64).start(|_: Fired<'_, u64>| {}).unwrap();
         let id = engine.handle().schedule(HOUR, 1).unwrap();
         assert_eq!(engine.handle().shutdown().len(), 1);
         // More often than the lane has room, and for deadlines that look like sentinels.
         for n in 0..1_000 {
             for deadline in [0, 1, u64::MAX - 1, u64::MAX].map(Timestamp::from_nanos) {
                 let error = engine.handle().schedule_at(deadline, n).unwrap_err();
-                assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, n));
+                assert_eq!((error.kind, error.payload), (Refusal::ShutDown, n));
             }
             let error = engine.handle().try_schedule(Duration::MAX, n).unwrap_err();
-            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, n));
+            assert_eq!((error.kind, error.payload), (Refusal::ShutDown, n));
             let error = engine.handle().schedule_batch([(MS, n), (HOUR, n)]).unwrap_err();
-            assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::ShutDown, 2));
+            assert_eq!((error.kind, error.refused.len()), (Refusal::ShutDown, 2));
         }
         assert_eq!(engine.handle().cancel(id), Cancel::Gone);
         assert_eq!(engine.handle().cancel_and_wait(id), Cancel::Gone);
@@ -518,7 +517,7 @@ fn blocked_handlers_hold_the_workers_and_no_more() {
     let engine = Builder::new()
         .shards(1)
         .workers(2)
-        .build(move |_: Fired<'_, u64>| {
+        .start(move |_: Fired<'_, u64>| {
             peak.fetch_max(running.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             at_gate.pass();
             running.fetch_sub(1, Ordering::Relaxed);
@@ -547,7 +546,7 @@ fn a_blocked_worker_is_not_sent_help_over_and_over() {
             count.fetch_add(1, Ordering::Relaxed);
             jobs.send(job).unwrap();
         })
-        .build(move |_: Fired<'_, u64>| at_gate.pass())
+        .start(move |_: Fired<'_, u64>| at_gate.pass())
         .unwrap();
     engine.handle().schedule_batch((0..32).map(|n| (MS, n))).unwrap();
     gate.await_arrival();
@@ -563,7 +562,7 @@ fn a_blocked_worker_is_not_sent_help_over_and_over() {
 /// P22: Timers that re-armed themselves kept their captured context for ever.
 #[test]
 fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
-    let mut engine = Builder::new().build_driven(|_: Fired<'_, Arc<()>>| {}).unwrap();
+    let mut engine = Builder::new().driven(|_: Fired<'_, Arc<()>>| {}).unwrap();
     let payload = Arc::new(());
     let id = engine.handle().schedule(MS, Arc::clone(&payload)).unwrap();
     let id = engine.handle().reschedule(id, HOUR).unwrap();
@@ -582,7 +581,7 @@ fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
 #[test]
 fn a_tick_that_cannot_be_honoured_is_refused() {
     for tick in [Duration::ZERO, Duration::from_nanos(999), HOUR + Duration::from_nanos(1)] {
-        let error = Builder::new().tick(tick).build(|_: Fired<'_, ()>| {}).unwrap_err();
+        let error = Builder::new().tick(tick).start(|_: Fired<'_, ()>| {}).unwrap_err();
         assert!(matches!(error, BuildError::OutOfBounds { knob: "tick", .. }), "{error}");
     }
 }
@@ -718,7 +717,7 @@ fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
 /// R6: The next expiry was in the past, and the reactor spun.
 #[test]
 fn a_shard_with_nothing_due_does_not_turn() {
-    let engine = Builder::new().tick(MICRO).shards(1).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().tick(MICRO).shards(1).start(|_: Fired<'_, u64>| {}).unwrap();
     for n in 0..1_000 {
         engine.handle().schedule(HOUR, n).unwrap();
         engine.handle().schedule(10 * MICRO, n).unwrap();
@@ -743,7 +742,7 @@ fn the_boot_clock_is_looked_at_each_second_since_sleeps_stop_in_suspend() {
     let (sender, fired) = mpsc::channel();
     let engine = Builder::new()
         .clock(clock)
-        .build(move |timer: Fired<'_, u64>| sender.send(timer.engine().now() >= timer.deadline).unwrap())
+        .start(move |timer: Fired<'_, u64>| sender.send(timer.engine().now() >= timer.deadline).unwrap())
         .unwrap();
     engine.handle().schedule(3 * MS, 0).unwrap();
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(true));
@@ -767,7 +766,7 @@ fn a_long_stall_costs_no_walk_over_empty_ticks() {
 fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     let log = Log::new();
     let sink = log.clone();
-    let engine = Builder::new().tick(MICRO).shards(1).build(move |timer| sink.push(timer.payload)).unwrap();
+    let engine = Builder::new().tick(MICRO).shards(1).start(move |timer| sink.push(timer.payload)).unwrap();
     let mut rng = Rng::new(12);
     let mut cancelled = Vec::new();
     for payload in 0..2_000 {
@@ -779,7 +778,7 @@ fn a_cancel_at_the_moment_of_firing_has_one_winner() {
         }
         match engine.handle().cancel(id) {
             Cancel::Cancelled(back) => cancelled.push(back),
-            Cancel::Running | Cancel::Gone => {}
+            outcome => assert!(matches!(outcome, Cancel::Running | Cancel::Gone)),
         }
     }
     let expected = 2_000 - cancelled.len();
@@ -818,7 +817,7 @@ fn no_handler_runs_after_cancel_and_wait_has_returned() {
         let engine = Builder::new()
             .tick(MICRO)
             .shards(1)
-            .build(move |timer: Fired<'_, Arc<AtomicBool>>| {
+            .start(move |timer: Fired<'_, Arc<AtomicBool>>| {
                 for _ in 0..200 {
                     assert!(timer.payload.load(Ordering::Relaxed) && seen.load(Ordering::Relaxed));
                     std::hint::spin_loop();
@@ -845,7 +844,7 @@ fn no_handler_runs_after_cancel_and_wait_has_returned() {
 #[test]
 fn a_stale_id_in_another_thread_never_hits_a_stranger() {
     // One thread reuses few slots over and over; the other cancels ids that are stale by then.
-    let engine = Builder::new().capacity(64).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().capacity(64).start(|_: Fired<'_, u64>| {}).unwrap();
     let (sender, stale) = mpsc::sync_channel(1_000);
     thread::scope(|scope| {
         scope.spawn(|| stale.into_iter().for_each(|id| assert_eq!(engine.handle().cancel(id), Cancel::Gone)));
@@ -905,7 +904,7 @@ fn a_panic_in_a_payloads_drop_and_in_the_hook_end_where_they_began() {
     }
     let mut engine = Builder::new()
         .on_panic(|_| panic!("a hook"))
-        .build_driven(|timer: Fired<'_, Grenade>| drop(timer.payload))
+        .driven(|timer: Fired<'_, Grenade>| drop(timer.payload))
         .unwrap();
     for n in 0..10 {
         engine.handle().schedule(MS, Grenade(n % 2 == 0)).unwrap();
@@ -970,17 +969,17 @@ fn timers_fire_though_the_thread_that_armed_them_never_yields() {
 
 /// R26: After a reset or a migration a timer belonged to the wrong shard or runtime.
 #[test]
-fn a_timer_moved_by_another_shards_producer_fires_once_and_there() {
+fn a_timer_moved_to_another_shard_fires_once_and_there() {
     let (mut engine, log) = recording(Builder::new().shards(2));
-    let (mut one, mut other) = (engine.handle().producer_on(0), engine.handle().producer_on(1));
-    let id = one.schedule(10 * MS, 7).unwrap();
+    let id = engine.handle().schedule(10 * MS, 7).unwrap();
     engine.turn();
-    let id = other.reschedule_at(id, ticks(5, MS)).unwrap();
+    engine.handle().use_shard(1);
+    let id = engine.handle().reschedule_at(id, ticks(5, MS)).unwrap();
     engine.advance(20 * MS);
     assert_eq!(payloads(&log.take()), [7]);
     let stats = engine.handle().stats();
     assert_eq!([stats.shards[0].fired, stats.shards[1].fired], [0, 1]);
-    assert_eq!(one.cancel(id), Cancel::Gone);
+    assert_eq!(engine.handle().cancel(id), Cancel::Gone);
     assert_settled(&stats);
 }
 
@@ -992,7 +991,7 @@ fn a_chunk_that_gets_help_fires_each_timer_once() {
     let engine = Builder::new()
         .shards(1)
         .workers(2)
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             if timer.payload.is_multiple_of(16) {
                 thread::sleep(4 * MS);
             }
@@ -1021,7 +1020,7 @@ fn waiting_for_room_sleeps_instead_of_spinning() {
         .shards(1)
         .lane_capacity(64)
         .inline()
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             if timer.payload == 0 {
                 at_gate.pass();
             }
@@ -1048,9 +1047,9 @@ fn an_engine_is_built_on_a_small_stack() {
     let built = thread::Builder::new().stack_size(64 << 10).spawn(|| {
         let (mut engine, log) = recording(Builder::new().shards(64));
         for shard in 0..64 {
-            let mut producer = engine.handle().producer_on(shard);
+            engine.handle().use_shard(shard);
             for power in 0..40 {
-                producer.schedule(Duration::from_micros(1 << power), 0).unwrap();
+                engine.handle().schedule(Duration::from_micros(1 << power), 0).unwrap();
             }
         }
         engine.advance(Duration::from_micros(1 << 40));
@@ -1062,11 +1061,11 @@ fn an_engine_is_built_on_a_small_stack() {
 /// R32: Late or refused schedules were dropped without an error.
 #[test]
 fn every_refusal_hands_its_payload_back() {
-    let engine = Builder::new().capacity(100).build_driven(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().capacity(100).driven(|_: Fired<'_, u64>| {}).unwrap();
     let mut refused = 0;
     for n in 0..200 {
         if let Err(error) = engine.handle().schedule(HOUR, n) {
-            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, n));
+            assert_eq!((error.kind, error.payload), (Refusal::EngineFull, n));
             refused += 1;
         }
     }
@@ -1085,22 +1084,26 @@ fn slots_that_fired_timers_vacate_are_not_hoarded() {
         engine.handle().schedule(MS, n).unwrap();
     }
     engine.advance(MS);
-    let mut pending = 0;
-    let mut producers: Vec<_> = (0..8).map(|_| engine.handle().producer()).collect();
-    for producer in &mut producers {
-        producer.schedule(HOUR, 0).unwrap();
-        pending += 1;
-    }
-    while engine.handle().schedule(HOUR, 0).is_ok() {
-        pending += 1;
-    }
-    assert!(pending >= 64 - 2 * 8, "{pending}");
+    let handle = engine.handle();
+    thread::scope(|scope| {
+        let one_each = || handle.schedule(HOUR, 0).unwrap();
+        let _staying: Vec<_> = (0..8).map(|_| on_a_thread_that_stays(scope, one_each)).collect();
+        let mut pending = 8;
+        while handle.schedule(HOUR, 0).is_ok() {
+            pending += 1;
+        }
+        assert!(pending >= 64 - 2 * 8, "{pending}");
+    });
 }
 
-/// As many threads as have a timer each, at the same time: each producer stands for one.
-fn producers_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u64) -> u64 {
-    let mut producers: Vec<_> = (0..threads).map(|_| engine.handle().producer()).collect();
-    producers.iter_mut().map(|producer| u64::from(producer.schedule(HOUR, 0).is_ok())).sum()
+/// The number of threads that have a timer each, at the same time.
+fn threads_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u64) -> u64 {
+    let handle = engine.handle();
+    thread::scope(|scope| {
+        let one_each = || u64::from(handle.schedule(HOUR, 0).is_ok());
+        let staying: Vec<_> = (0..threads).map(|_| on_a_thread_that_stays(scope, one_each)).collect();
+        staying.iter().map(|(scheduled, _)| scheduled).sum()
+    })
 }
 
 /// Of no row, but found in this engine: small capacities were refused though few timers were pending.
@@ -1110,7 +1113,7 @@ fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
     for capacity in [4_096, 16_384] {
         for threads in [65, 300, 900] {
             let (engine, _) = recording(Builder::new().capacity(capacity));
-            assert_eq!(producers_with_a_timer_each(&engine, threads), threads, "of {capacity}");
+            assert_eq!(threads_with_a_timer_each(&engine, threads), threads, "of {capacity}");
         }
     }
 }
@@ -1121,14 +1124,12 @@ fn hundreds_of_threads_share_what_fired_timers_vacated() {
     // The same when each slot has been used before: they come back in whole magazines then.
     for capacity in [4_096, 16_384] {
         let (mut engine, _) = recording(Builder::new().capacity(capacity));
-        let mut producer = engine.handle().producer();
-        for n in 0..u64::from(capacity) {
-            producer.schedule(MS, n).unwrap();
-        }
-        drop(producer);
+        let handle = engine.handle();
+        let fill = || (0..u64::from(capacity)).for_each(|n| _ = handle.schedule(MS, n).unwrap());
+        thread::scope(|scope| scope.spawn(fill).join().unwrap());
         engine.advance(MS);
         assert_eq!(engine.handle().stats().fired, u64::from(capacity));
-        assert_eq!(producers_with_a_timer_each(&engine, 900), 900, "of {capacity}");
+        assert_eq!(threads_with_a_timer_each(&engine, 900), 900, "of {capacity}");
     }
 }
 
@@ -1139,10 +1140,10 @@ fn one_thread_has_every_slot() {
     for capacity in [1, 2, 63, 64, 129, 4_096] {
         let (mut engine, _) = recording(Builder::new().capacity(capacity));
         for _ in 0..3 {
-            let mut producer = engine.handle().producer();
-            let scheduled = (0..=capacity).take_while(|_| producer.schedule(MS, 0).is_ok()).count();
+            let handle = engine.handle();
+            let fill = || (0..=capacity).take_while(|_| handle.schedule(MS, 0).is_ok()).count();
+            let scheduled = thread::scope(|scope| scope.spawn(fill).join().unwrap());
             assert_eq!(scheduled, capacity as usize);
-            drop(producer);
             engine.advance(MS);
         }
     }

@@ -57,7 +57,7 @@ impl Drop for Group {
 }
 
 fn shards_by_default() -> usize {
-    let engine = Builder::new().build(|_: Fired<'_, ()>| {}).unwrap();
+    let engine = Builder::new().start(|_: Fired<'_, ()>| {}).unwrap();
     engine.handle().stats().shards.len()
 }
 

@@ -21,9 +21,8 @@ fn counting(count: &Arc<AtomicU64>) -> impl Fn() + Send + Sync + 'static {
 
 #[test]
 fn a_driven_turn_ends_however_many_timers_rearm_for_now() {
-    let mut engine = Builder::new()
-        .build_driven(|timer| drop(timer.engine().schedule(Duration::ZERO, timer.payload)))
-        .unwrap();
+    let mut engine =
+        Builder::new().driven(|timer| drop(timer.engine().schedule(Duration::ZERO, timer.payload))).unwrap();
     for timer in 0..40_000 {
         engine.handle().schedule(Duration::ZERO, timer).unwrap();
     }
@@ -36,7 +35,7 @@ fn a_driven_turn_ends_however_many_timers_rearm_for_now() {
 /// Cancels in two waves, so that the second comes while the first is being swept, or after.
 #[test]
 fn tickets_of_cancelled_timers_go_though_their_deadlines_are_far() {
-    let engine = Builder::new().shards(1).inline().build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().shards(1).inline().start(|_: Fired<'_, u64>| {}).unwrap();
     let ids: Vec<_> = (0..400_000).map(|timer| engine.handle().schedule(HOUR, timer).unwrap()).collect();
     // A sleeping shard lets the last ones wait in their lane.
     wait_until("the shard has most of the tickets", || engine.handle().stats().total.tickets > 300_000);
@@ -52,7 +51,7 @@ fn tickets_of_cancelled_timers_go_though_their_deadlines_are_far() {
 
 #[test]
 fn a_full_lane_refuses_to_move_a_timer_and_leaves_it_as_it_was() {
-    let mut engine = Builder::new().lane_capacity(64).build_driven(|_: Fired<'_, ()>| {}).unwrap();
+    let mut engine = Builder::new().lane_capacity(64).driven(|_: Fired<'_, ()>| {}).unwrap();
     let mut id = engine.handle().schedule(MS, ()).unwrap();
     let mut moves = 0;
     let error = loop {
@@ -71,7 +70,7 @@ fn a_full_lane_refuses_to_move_a_timer_and_leaves_it_as_it_was() {
 #[test]
 fn a_clock_at_its_end_does_not_keep_a_shard_awake() {
     let clock = ManualClock::new();
-    let engine = Builder::new().shards(1).clock(clock.clone()).build(|_: Fired<'_, ()>| {}).unwrap();
+    let engine = Builder::new().shards(1).clock(clock.clone()).start(|_: Fired<'_, ()>| {}).unwrap();
     engine.handle().schedule(Duration::MAX, ()).unwrap();
     clock.set(Timestamp::MAX);
     thread::sleep(20 * MS);
@@ -89,7 +88,7 @@ fn handlers_that_take_their_time_get_all_workers() {
     let engine = Builder::new()
         .shards(1)
         .workers(8)
-        .build(move |_| {
+        .start(move |_| {
             seen.lock().unwrap().insert(thread::current().id());
             thread::sleep(MS / 2);
             fire();
@@ -105,7 +104,7 @@ fn handlers_that_take_their_time_get_all_workers() {
 
 #[test]
 fn a_second_shutdown_waits_for_the_first_and_gets_nothing_more() {
-    let engine = Builder::new().build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().start(|_: Fired<'_, u64>| {}).unwrap();
     for timer in 0..100 {
         engine.handle().schedule(HOUR, timer).unwrap();
     }
@@ -118,7 +117,7 @@ fn a_second_shutdown_waits_for_the_first_and_gets_nothing_more() {
 
 #[test]
 fn a_large_payload_takes_memory_for_few() {
-    let mut engine = Builder::new().capacity(4).build_driven(|_| {}).unwrap();
+    let mut engine = Builder::new().capacity(4).driven(|_| {}).unwrap();
     let id = engine.handle().schedule(MS, [7_u8; 1 << 16]).unwrap();
     assert!(matches!(engine.handle().cancel(id), Cancel::Cancelled(payload) if payload[65_535] == 7));
     engine.handle().schedule(MS, [0; 1 << 16]).unwrap();
@@ -132,7 +131,7 @@ fn an_id_that_a_handler_changes_arms_no_other_slot() {
     let victim = Arc::new(Mutex::new(None));
     let forged = Arc::clone(&victim);
     let mut engine = Builder::new()
-        .build_driven(move |mut timer: Fired<'_, u64>| {
+        .driven(move |mut timer: Fired<'_, u64>| {
             if let Some(id) = lock(&forged).take() {
                 timer.id = id;
                 let own = timer.timer().expect("an owned timer fired");
@@ -168,7 +167,7 @@ fn an_arming_that_waits_for_room_fires_once() {
             }
             job.run();
         })
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             if timer.payload == 7 {
                 log.push(timer.deadline);
             }
@@ -216,7 +215,7 @@ fn a_payload_that_was_left_to_a_worker_may_shut_down_when_the_shutdown_drops_it(
         let engine = Builder::new()
             .shards(1)
             .executor(move |job: Job| lock(&queue).push(job))
-            .build(|_: Fired<'_, ShutsDown>| {})
+            .start(|_: Fired<'_, ShutsDown>| {})
             .unwrap();
         let timer = engine.handle().timer(ShutsDown(Some(engine.handle().clone()))).unwrap();
         timer.arm(MS).unwrap();
@@ -241,7 +240,7 @@ fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
         .clock(clock.clone())
         .shards(1)
         .inline()
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             if timer.payload == 1 {
                 stepped.set(Timestamp::ZERO + 500 * MS);
                 lock(&neighbour).as_ref().expect("it is there").arm(100 * MS).unwrap();
@@ -265,7 +264,7 @@ fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
 /// One-shots that were cancelled, and owned timers that were dropped, once their tickets were in the wheel.
 #[test]
 fn timers_that_end_in_the_wheel_cost_hardly_a_turn() {
-    let mut engine = Builder::new().build_driven(|_| panic!("nothing is armed")).unwrap();
+    let mut engine = Builder::new().driven(|_| panic!("nothing is armed")).unwrap();
     let ids: Vec<_> = (1..=500).map(|n| engine.handle().schedule(n * MS, ()).unwrap()).collect();
     let timers: Vec<_> = (1..=500).map(|_| engine.handle().timer(()).unwrap()).collect();
     for (timer, n) in timers.iter().zip(1..) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tourbillon::{BuildError, Builder, Engine, Fired};
 
 fn build(builder: Builder) -> Result<Engine<()>, BuildError> {
-    builder.build(|_: Fired<'_, ()>| {})
+    builder.start(|_: Fired<'_, ()>| {})
 }
 
 #[test]
@@ -115,7 +115,7 @@ mod on_linux {
             .shards(2)
             .workers(2)
             .slice(Some(slice))
-            .build(move |_: Fired<'_, ()>| {
+            .start(move |_: Fired<'_, ()>| {
                 let of_its_child = thread::spawn(|| slice_of(0)).join().unwrap();
                 sender.send((slice_of(0), of_its_child)).unwrap();
             })
@@ -137,7 +137,7 @@ mod on_linux {
         let slice_in_a_handler = |builder: Builder| {
             let (sender, slice) = mpsc::channel();
             let handler = move |_: Fired<'_, ()>| sender.send(slice_of(0)).unwrap();
-            let engine = builder.shards(1).workers(1).build(handler).unwrap();
+            let engine = builder.shards(1).workers(1).start(handler).unwrap();
             engine.handle().schedule(MS, ()).unwrap();
             slice.recv().unwrap()
         };
@@ -189,7 +189,7 @@ mod on_linux {
         for builder in [Builder::new().real_time(1), Builder::new().nice(-5)] {
             let (sender, fired) = mpsc::channel();
             let handler = move |_: Fired<'_, ()>| sender.send(()).unwrap();
-            let engine = builder.shards(2).workers(2).build(handler).unwrap();
+            let engine = builder.shards(2).workers(2).start(handler).unwrap();
             wait_until("each thread was refused", || engine.handle().stats().priorities_refused == 4);
             engine.handle().schedule(MS, ()).unwrap();
             fired.recv().unwrap();

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use tourbillon::wheel::{Expired, Wheel};
 use tourbillon::{
     ArmError, Armed, BatchError, BuildError, Builder, Cancel, Clock, Disarm, DrivenEngine, Engine, Executor,
-    Fired, Handle, Job, Lateness, ManualClock, MonotonicClock, OwnedStats, Producer, RescheduleError,
-    ScheduleError, ShardStats, Stats, SystemClock, Tick, Timer, TimerId, TimerRef, Timestamp, Unfired,
+    Fired, Handle, Job, Lateness, ManualClock, MonotonicClock, OwnedStats, RescheduleError, ScheduleError,
+    ShardStats, Stats, SystemClock, Tick, Timer, TimerId, TimerRef, Timestamp, Unfired,
 };
 
 /// A payload that may be sent, and not shared.
@@ -27,7 +27,6 @@ fn engines_and_handles_are_shared_though_payloads_are_only_sent() {
     sync::<Engine<Payload>>();
     send::<Handle<Payload>>();
     sync::<Handle<Payload>>();
-    send::<Producer<Payload>>();
     send::<DrivenEngine<Payload>>();
     send::<Builder>();
     send::<Job>();
@@ -44,7 +43,7 @@ fn owned_timers_are_shared_though_payloads_are_only_sent() {
     unwinding::<Timer<Payload>>();
     unwinding::<TimerRef<'_, Payload>>();
     // Making one clones no payload and looks into none: one that is only sent will do.
-    let engine = Builder::new().build_driven(|_: Fired<'_, Payload>| {}).unwrap();
+    let engine = Builder::new().driven(|_: Fired<'_, Payload>| {}).unwrap();
     let timer = engine.handle().timer(Cell::new(7)).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| assert!(!timer.is_armed()));

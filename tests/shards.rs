@@ -9,8 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::{Gate, HOUR, Log, MS, PATIENCE, assert_settled, lock, wait_until, within_patience};
 use tourbillon::{
-    BuildError, Builder, Cancel, Clock, Condition, DrivenShards, Engine, Entered, Fired, Job,
-    ScheduleErrorKind, Shards,
+    BuildError, Builder, Cancel, Clock, Condition, DrivenShards, Engine, Entered, Fired, Job, Refusal, Shards,
 };
 
 fn small() -> Builder {
@@ -25,7 +24,7 @@ fn driven() -> DrivenShards {
 fn logging(shards: &Shards) -> (Engine<u64>, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();
-    let engine = shards.engine().build(move |timer: Fired<'_, u64>| sink.push(timer.payload));
+    let engine = shards.engine().start(move |timer: Fired<'_, u64>| sink.push(timer.payload));
     (engine.expect("an engine"), log)
 }
 
@@ -42,7 +41,7 @@ fn engines_of_different_payloads_fire_on_one_set() {
     let (numbers, log) = logging(&shards);
     let (fired, words) = mpsc::channel();
     let engine =
-        shards.engine().build(move |timer: Fired<'_, &str>| fired.send(timer.payload).expect("heard"));
+        shards.engine().start(move |timer: Fired<'_, &str>| fired.send(timer.payload).expect("heard"));
     let engine = engine.expect("an engine");
     numbers.handle().schedule(MS, 7).expect("room");
     engine.handle().schedule(2 * MS, "seven").expect("room");
@@ -73,7 +72,7 @@ fn a_shutdown_returns_its_own_timers_and_leaves_the_others_running() {
     returned.sort_unstable();
     assert!(returned.into_iter().eq(0..1_000), "the shutdown returned other timers than its own");
     let refused = ended.handle().schedule(MS, 5).expect_err("it was shut down");
-    assert_eq!((refused.kind, refused.payload), (ScheduleErrorKind::ShutDown, 5));
+    assert_eq!((refused.kind, refused.payload), (Refusal::ShutDown, 5));
     wait_until("the other engine has fired", || log.len() == 1_000);
     other.handle().schedule(MS, 0).expect("the other engine goes on");
     wait_until("the other engine has fired again", || log.len() == 1_001);
@@ -85,7 +84,7 @@ fn an_engine_that_ended_leaves_nothing_on_the_set() {
     let shards = small().start_shards().expect("shards");
     for round in 0..200 {
         let (witness, count) = witness();
-        let engine = shards.engine().build(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
+        let engine = shards.engine().start(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
         let engine = engine.expect("an engine");
         engine.handle().schedule(if round % 2 == 0 { HOUR } else { Duration::ZERO }, round).expect("room");
         drop(engine);
@@ -99,7 +98,7 @@ fn an_idle_engine_is_freed_when_its_drop_returns() {
     let shards = small().start_shards().expect("shards");
     for _ in 0..200 {
         let (witness, count) = witness();
-        let engine = shards.engine().build(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
+        let engine = shards.engine().start(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
         drop(engine.expect("an engine"));
         assert_eq!(count(), 0, "a shard kept the engine after its end");
     }
@@ -143,7 +142,7 @@ fn a_handler_may_end_its_own_engine_and_another_one() {
         victim.handle().schedule(HOUR, 1).expect("room");
         let (sender, returned) = mpsc::channel();
         let other = Mutex::new(Some(victim));
-        let engine = shards.engine().build(move |timer: Fired<'_, u64>| {
+        let engine = shards.engine().start(move |timer: Fired<'_, u64>| {
             let victim = lock(&other).take();
             let theirs = victim.map_or(0, |victim| victim.handle().shutdown().len());
             sender.send((theirs, timer.engine().shutdown().len())).expect("heard");
@@ -171,7 +170,7 @@ fn a_handler_may_make_an_engine_on_its_own_set() {
             let (sender, made) = mpsc::channel();
             let (own, builder) = (shards.clone(), shards.engine());
             let builder = if inline { builder.inline() } else { builder };
-            let engine = builder.build(move |_: Fired<'_, u64>| sender.send(logging(&own)).expect("heard"));
+            let engine = builder.start(move |_: Fired<'_, u64>| sender.send(logging(&own)).expect("heard"));
             let engine = engine.expect("an engine");
             engine.handle().schedule(MS, 0).expect("room");
             let (made, log) = made.recv_timeout(PATIENCE).expect("the handler makes an engine");
@@ -185,15 +184,15 @@ fn a_handler_may_make_an_engine_on_its_own_set() {
 fn an_engine_on_shards_takes_options_of_an_engine_and_refuses_those_of_shards() {
     let shards = driven();
     let handler = |_: Fired<'_, u64>| {};
-    let tiny = shards.shards().engine().capacity(1).build(handler).expect("an engine");
+    let tiny = shards.shards().engine().capacity(1).start(handler).expect("an engine");
     tiny.handle().schedule(HOUR, 1).expect("room");
-    assert_eq!(tiny.handle().schedule(HOUR, 2).expect_err("no room").kind, ScheduleErrorKind::EngineFull);
+    assert_eq!(tiny.handle().schedule(HOUR, 2).expect_err("no room").kind, Refusal::EngineFull);
     for (option, builder) in [
         ("tick", shards.shards().engine().tick(MS)),
         ("shards", shards.shards().engine().shards(3)),
         ("workers", Builder::new().workers(3).on(shards.shards())),
     ] {
-        let error = builder.build(handler).expect_err("the shards are started");
+        let error = builder.start(handler).expect_err("the shards are started");
         assert!(
             matches!(error, BuildError::NotOfAnEngine { option: refused } if refused == option),
             "{error}"
@@ -209,7 +208,7 @@ fn blocked_workers_do_not_hold_up_an_inline_engine() {
     let shards = small().start_shards().expect("shards");
     let gate = Gate::new();
     let at_gate = gate.clone();
-    let blocking = shards.engine().build(move |_: Fired<'_, ()>| at_gate.pass()).expect("an engine");
+    let blocking = shards.engine().start(move |_: Fired<'_, ()>| at_gate.pass()).expect("an engine");
     for _ in 0..2 {
         blocking.handle().schedule(MS, ()).expect("room");
     }
@@ -218,7 +217,7 @@ fn blocked_workers_do_not_hold_up_an_inline_engine() {
     let waking = shards
         .engine()
         .inline()
-        .build(move |timer: Fired<'_, u64>| sender.send(timer.payload).expect("heard"));
+        .start(move |timer: Fired<'_, u64>| sender.send(timer.payload).expect("heard"));
     let waking = waking.expect("an engine");
     for n in 0..100 {
         waking.handle().schedule(MS, n).expect("room");
@@ -238,17 +237,17 @@ fn an_inline_handler_does_not_wait_for_room_on_its_own_set() {
         let shards = Builder::new().shards(1).workers(1).start_shards().expect("shards");
         let (full, _) = {
             let log = Log::<u64>::new();
-            (shards.engine().lane_capacity(64).build(|_: Fired<'_, u64>| {}).expect("an engine"), log)
+            (shards.engine().lane_capacity(64).start(|_: Fired<'_, u64>| {}).expect("an engine"), log)
         };
         let (sender, refused) = mpsc::channel();
         let handle = full.handle().clone();
-        let filling = shards.engine().inline().build(move |_: Fired<'_, u64>| {
+        let filling = shards.engine().inline().start(move |_: Fired<'_, u64>| {
             let refused = (0..1_000).find_map(|n| handle.schedule(HOUR, n).err());
             sender.send(refused.map(|error| error.kind)).expect("heard");
         });
         let filling = filling.expect("an engine");
         filling.handle().schedule(MS, 0).expect("room");
-        assert_eq!(refused.recv_timeout(PATIENCE), Ok(Some(ScheduleErrorKind::LaneFull)));
+        assert_eq!(refused.recv_timeout(PATIENCE), Ok(Some(Refusal::LaneFull)));
     });
 }
 
@@ -336,7 +335,7 @@ fn driven_engines_fire_in_step_on_one_clock() {
         .map(|number| {
             let log = log.clone();
             let handler = move |timer: Fired<'_, u64>| log.push((timer.deadline, number, timer.payload));
-            shards.shards().engine().build(handler).expect("an engine")
+            shards.shards().engine().start(handler).expect("an engine")
         })
         .collect();
     for n in (0..30).rev() {
@@ -351,7 +350,7 @@ fn driven_engines_fire_in_step_on_one_clock() {
 fn a_driven_set_forgets_an_engine_that_was_dropped() {
     let mut shards = driven();
     let (witness, count) = witness();
-    let engine = shards.shards().engine().build(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
+    let engine = shards.shards().engine().start(move |_: Fired<'_, u64>| drop(Arc::clone(&witness)));
     let engine = engine.expect("an engine");
     engine.handle().schedule(HOUR, 1).expect("room");
     shards.advance(MS);
@@ -432,13 +431,13 @@ fn a_handler_of_an_executor_on_the_shards_thread_does_not_wait_for_room() {
     within_patience(|| {
         let (sender, refused) = mpsc::channel();
         let engine = Builder::new().shards(1).lane_capacity(64).executor(on_the_spot);
-        let engine = engine.build(move |timer: Fired<'_, u64>| {
+        let engine = engine.start(move |timer: Fired<'_, u64>| {
             let refused = (0..1_000).find_map(|n| timer.engine().schedule(HOUR, n).err());
             sender.send(refused.map(|error| error.kind)).expect("heard");
         });
         let engine = engine.expect("an engine");
         engine.handle().schedule(MS, 0).expect("room");
-        assert_eq!(refused.recv_timeout(PATIENCE), Ok(Some(ScheduleErrorKind::LaneFull)));
+        assert_eq!(refused.recv_timeout(PATIENCE), Ok(Some(Refusal::LaneFull)));
     });
 }
 
@@ -449,7 +448,7 @@ fn a_handler_of_an_executor_on_the_shards_thread_may_end_another_engine() {
         let (victim, _) = logging(&shards);
         victim.handle().schedule(HOUR, 1).expect("room");
         let (sender, returned) = mpsc::channel();
-        let engine = shards.engine().executor(on_the_spot).build(move |_: Fired<'_, u64>| {
+        let engine = shards.engine().executor(on_the_spot).start(move |_: Fired<'_, u64>| {
             sender.send(victim.handle().shutdown().len()).expect("heard");
         });
         let engine = engine.expect("an engine");
@@ -478,7 +477,7 @@ fn a_drop_waits_for_threads_that_a_shutdown_inside_a_handler_ended() {
     let ends = Arc::new(AtomicU64::new(0));
     let (sender, ended) = mpsc::channel();
     let noted = Arc::clone(&ends);
-    let engine = Builder::new().shards(1).workers(1).build(move |timer: Fired<'_, ()>| {
+    let engine = Builder::new().shards(1).workers(1).start(move |timer: Fired<'_, ()>| {
         SLOW_END.set(Some(SlowEnd(Arc::clone(&noted))));
         sender.send(timer.engine().shutdown().len()).expect("heard");
     });
@@ -494,7 +493,7 @@ fn of_two_shutdowns_both_wait_for_the_threads() {
     let ends = Arc::new(AtomicU64::new(0));
     let log = Log::new();
     let (noted, fired) = (Arc::clone(&ends), log.clone());
-    let engine = Builder::new().shards(1).workers(1).build(move |_: Fired<'_, ()>| {
+    let engine = Builder::new().shards(1).workers(1).start(move |_: Fired<'_, ()>| {
         SLOW_END.set(Some(SlowEnd(Arc::clone(&noted))));
         fired.push(());
     });
@@ -516,7 +515,7 @@ fn a_driven_timer_sees_its_own_time_while_other_threads_end_engines() {
     let mut driven = driven();
     let log = Log::new();
     let (sink, clock) = (log.clone(), driven.clock().clone());
-    let engine = driven.shards().engine().build(move |timer: Fired<'_, u64>| {
+    let engine = driven.shards().engine().start(move |timer: Fired<'_, u64>| {
         sink.push(clock.now() == timer.deadline);
         timer.engine().schedule(MS, 0).expect("room");
     });
@@ -553,9 +552,9 @@ fn a_driven_set_keeps_nothing_of_engines_that_ended_in_a_handler() {
     let (witness, count) = witness();
     let own: Arc<Mutex<Option<Engine<u64>>>> = Arc::default();
     let slot = Arc::clone(&own);
-    let engine = driven.shards().engine().build(move |_: Fired<'_, u64>| {
+    let engine = driven.shards().engine().start(move |_: Fired<'_, u64>| {
         let witness = Arc::clone(&witness);
-        drop(shards.engine().build(move |_: Fired<'_, u64>| drop(Arc::clone(&witness))));
+        drop(shards.engine().start(move |_: Fired<'_, u64>| drop(Arc::clone(&witness))));
         drop(lock(&slot).take());
     });
     let engine = engine.expect("an engine");
@@ -617,7 +616,7 @@ fn the_health_of_an_engine_names_another_engines_handler_as_a_cause() {
     let gate = Gate::new();
     let at_gate = gate.clone();
     let (engine, _) = logging(&shards);
-    let inline = shards.engine().inline().build(move |_: Fired<'_, ()>| at_gate.pass()).expect("an engine");
+    let inline = shards.engine().inline().start(move |_: Fired<'_, ()>| at_gate.pass()).expect("an engine");
     inline.handle().schedule(MS, ()).expect("room");
     gate.await_arrival();
     wait_until("the shard is late", || engine.handle().health().condition == Condition::Late);
@@ -637,7 +636,7 @@ fn a_timer_that_is_due_already_moves_no_time() {
     driven.advance(HOUR);
     let (waker, log) = (Arc::new(Mutex::new(None::<Waker>)), Log::new());
     let (woken, fired) = (Arc::clone(&waker), log.clone());
-    let engine = driven.shards().engine().build(move |_: Fired<'_, ()>| {
+    let engine = driven.shards().engine().start(move |_: Fired<'_, ()>| {
         fired.push(());
         lock(&woken).take().expect("the future waits").wake();
     });
@@ -659,7 +658,7 @@ fn a_timer_that_another_thread_arms_moves_the_time_of_a_future_that_waits() {
         let waker = Arc::new(Mutex::new(None::<std::task::Waker>));
         let (fired, woken) = (Arc::new(AtomicBool::new(false)), Arc::clone(&waker));
         let has_fired = Arc::clone(&fired);
-        let engine = driven.shards().engine().build(move |_: Fired<'_, ()>| {
+        let engine = driven.shards().engine().start(move |_: Fired<'_, ()>| {
             has_fired.store(true, Ordering::SeqCst);
             lock(&woken).take().expect("the future waits").wake();
         });
@@ -686,7 +685,7 @@ fn a_timer_that_another_thread_arms_moves_the_time_of_a_future_that_waits() {
 fn an_engine_that_a_handler_makes_inside_a_turn_is_on_the_driven_shards() {
     let mut shards = driven();
     let made = Arc::new(Mutex::new(None));
-    let engine = shards.shards().engine().build({
+    let engine = shards.shards().engine().start({
         let place = Arc::clone(&made);
         move |_: Fired<'_, u64>| *lock(&place) = Some(Engine::new(|_: Fired<'_, u64>| {}).expect("an engine"))
     });

@@ -27,7 +27,7 @@ fn rounds() -> u64 {
 /// scheduler, nor `end`, which counts those that it got.
 fn lost_in_a_round(round: u64, end: impl FnOnce(Engine<usize>) -> usize) -> usize {
     let engine =
-        Builder::new().shards(1).workers(1).build(|_: Fired<'_, usize>| panic!("it is far")).unwrap();
+        Builder::new().shards(1).workers(1).start(|_: Fired<'_, usize>| panic!("it is far")).unwrap();
     let (handle, watch) = (Handle::clone(engine.handle()), Handle::clone(engine.handle()));
     let begins = Arc::new(AtomicBool::new(false));
     let has_begun = Arc::clone(&begins);
@@ -88,7 +88,7 @@ fn a_batch_against_two_shutdowns_loses_nothing_and_the_second_returns_nothing() 
 #[test]
 fn two_shutdowns_at_once_return_when_the_first_has_evicted() {
     for _ in 0..rounds() {
-        let engine = Builder::new().shards(1).workers(1).build(|_: Fired<'_, usize>| {}).unwrap();
+        let engine = Builder::new().shards(1).workers(1).start(|_: Fired<'_, usize>| {}).unwrap();
         engine.handle().schedule_batch((0..2_000).map(|n| (FAR, n))).unwrap();
         let returned: usize = thread::scope(|scope| {
             let calls = [(); 2].map(|()| {
@@ -113,7 +113,7 @@ fn a_shutdown_inside_a_handler_takes_nothing_from_the_one_that_waits_for_it() {
         let engine = Builder::new()
             .shards(1)
             .workers(1)
-            .build(move |timer: Fired<'_, usize>| {
+            .start(move |timer: Fired<'_, usize>| {
                 at_gate.pass();
                 got_inside.store(count(&timer.engine().shutdown()), Ordering::SeqCst);
             })

@@ -26,7 +26,7 @@ fn signalled() {
     let engine = tourbillon::Builder::new()
         .shards(2)
         .workers(2)
-        .build(move |timer| fired.send(timer.payload).expect("the main thread listens"))
+        .start(move |timer| fired.send(timer.payload).expect("the main thread listens"))
         .expect("an engine");
     engine.handle().schedule(Duration::from_millis(1), 7).expect("room");
     assert_eq!(log.recv(), Ok(7));

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::{Rng, assert_settled, lock};
 use tourbillon::{
-    ArmError, Armed, Builder, Cancel, Disarm, Fired, Handle, RescheduleError, ScheduleErrorKind, Timer,
-    TimerId, TimerRef, Timestamp,
+    ArmError, Armed, Builder, Cancel, Disarm, Fired, Handle, Refusal, RescheduleError, Timer, TimerId,
+    TimerRef, Timestamp,
 };
 
 const STEPS: usize = 3_000;
@@ -101,10 +101,12 @@ impl World {
         self.payloads += 1;
         let deadline = engine.now() + delay;
         let shard = self.rng.index(engine.shards());
-        let scheduled = match self.rng.below(4) {
-            0 => engine.producer_on(shard).schedule_at(deadline, payload),
-            1 => engine.producer_on(shard).schedule(delay, payload),
-            2 => engine.schedule_at(deadline, payload),
+        let way = self.rng.below(4);
+        if way < 2 {
+            engine.use_shard(shard);
+        }
+        let scheduled = match way {
+            0 | 2 => engine.schedule_at(deadline, payload),
             _ => engine.schedule(delay, payload),
         };
         match scheduled {
@@ -113,7 +115,7 @@ impl World {
                 self.ids.push((id, payload));
             }
             Err(error) => {
-                assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, payload));
+                assert_eq!((error.kind, error.payload), (Refusal::EngineFull, payload));
                 self.payloads -= 1;
             }
         }
@@ -149,11 +151,10 @@ impl World {
         let Some((id, payload, is_live)) = self.any_id() else { return };
         let deadline = engine.now() + self.delay();
         let shard = self.rng.index(engine.shards());
-        let outcome = if self.rng.chance(50) {
-            engine.reschedule_at(id, deadline)
-        } else {
-            engine.producer_on(shard).reschedule_at(id, deadline)
-        };
+        if self.rng.chance(50) {
+            engine.use_shard(shard);
+        }
+        let outcome = engine.reschedule_at(id, deadline);
         match outcome {
             Ok(new) => {
                 assert!(is_live);
@@ -176,7 +177,7 @@ impl World {
                 self.owned.insert(payload, Owned { timer, deadline: None, since: Timestamp::ZERO });
             }
             Err(error) => {
-                assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, payload));
+                assert_eq!((error.kind, error.payload), (Refusal::EngineFull, payload));
             }
         }
     }
@@ -328,7 +329,7 @@ fn simulate(seed: u64) -> Outcome {
         .tick(tick)
         .shards(shards)
         .capacity(capacity)
-        .build_driven(move |timer: Fired<'_, u64>| {
+        .driven(move |timer: Fired<'_, u64>| {
             let goes_on = lock(&handlers).on_fire(&timer);
             if !goes_on {
                 resume_unwind(Box::new(Planned));

@@ -16,8 +16,8 @@ use std::thread;
 use std::time::Duration;
 use support::{MS, Rng, assert_settled, wait_until};
 use tourbillon::{
-    ArmError, Armed, Builder, Cancel, Disarm, Engine, Fired, RescheduleError, ScheduleError,
-    ScheduleErrorKind, Timer, TimerId, Timestamp,
+    ArmError, Armed, Builder, Cancel, Disarm, Engine, Fired, Refusal, RescheduleError, ScheduleError, Timer,
+    TimerId, Timestamp,
 };
 
 const PRODUCERS: usize = 4;
@@ -119,8 +119,8 @@ impl Ledger {
         self.seen[payload].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn refuse(&self, kind: ScheduleErrorKind, payload: &Load) {
-        assert_eq!(kind, ScheduleErrorKind::ShutDown);
+    fn refuse(&self, kind: Refusal, payload: &Load) {
+        assert_eq!(kind, Refusal::ShutDown);
         let Load::Once(payload) = *payload else { panic!("an owned timer's payload") };
         self.see(payload);
         self.refused.fetch_add(1, Ordering::Relaxed);
@@ -190,7 +190,7 @@ impl Owner<'_> {
                 Ok(())
             }
             Err(error) => {
-                assert_eq!(error.kind, ScheduleErrorKind::ShutDown);
+                assert_eq!(error.kind, Refusal::ShutDown);
                 Err(ArmError::ShutDown)
             }
         }
@@ -200,10 +200,9 @@ impl Owner<'_> {
         let Own { timer, book } = &self.own[at];
         let deadline = self.engine.handle().now() + delay;
         let number = book.note(deadline);
-        match timer.arm_at(deadline)? {
+        if timer.arm_at(deadline)? == Armed::Pending {
             // Nothing fires any more for what it was armed for before.
-            Armed::Pending => book.void_before(number),
-            Armed::Running => {}
+            book.void_before(number);
         }
         Ok(())
     }
@@ -328,7 +327,7 @@ impl Producer<'_> {
             Ok(id) => self.memory[at] = id,
             Err(RescheduleError::ShutDown(payload)) => {
                 // Counted as cancelled, and refused as a timer that was never scheduled.
-                self.ledger.refuse(ScheduleErrorKind::ShutDown, &payload);
+                self.ledger.refuse(Refusal::ShutDown, &payload);
             }
             Err(_) => {}
         }
@@ -387,7 +386,7 @@ fn stress(builder: Builder) {
     let engine = builder
         .tick(Duration::from_micros(100))
         .shards(2)
-        .build(move |fired| in_handler.on_fire(&fired))
+        .start(move |fired| in_handler.on_fire(&fired))
         .unwrap();
     let mut books: Vec<Arc<Book>> = (0..SHARED_TIMERS).map(|_| Book::new(false)).collect();
     let shared: Vec<Arc<Timer<Load>>> = books

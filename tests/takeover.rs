@@ -33,7 +33,7 @@ fn act(fired: Fired<'_, Act>) {
 
 #[test]
 fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
-    let engine = Builder::new().shards(1).workers(2).build(act).unwrap();
+    let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
     for _ in 0..3 {
         let (gate, blocked) = mpsc::channel();
         engine.handle().schedule(MS, Act::Block(blocked)).unwrap();
@@ -51,7 +51,7 @@ fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
 /// Nothing can fire then, and all the rest goes on.
 #[test]
 fn a_shard_drains_its_lanes_while_every_worker_is_blocked() {
-    let engine = Builder::new().shards(1).workers(1).lane_capacity(64).build(act).unwrap();
+    let engine = Builder::new().shards(1).workers(1).lane_capacity(64).start(act).unwrap();
     let (gate, blocked) = mpsc::channel();
     engine.handle().schedule(MS, Act::Block(blocked)).unwrap();
     thread::sleep(20 * MS);
@@ -74,7 +74,7 @@ fn a_handler_may_wait_for_room_in_the_lane_of_its_own_shard() {
         .shards(1)
         .workers(1)
         .lane_capacity(64)
-        .build(move |fired: Fired<'_, u32>| {
+        .start(move |fired: Fired<'_, u32>| {
             for _ in 0..fired.payload {
                 fired.engine().schedule(MS, 0).unwrap();
             }
@@ -97,7 +97,7 @@ fn every_timer_fires_once_while_leaders_change() {
     let engine = Builder::new()
         .shards(2)
         .workers(3)
-        .build(move |fired: Fired<'_, (usize, Instant, Duration)>| {
+        .start(move |fired: Fired<'_, (usize, Instant, Duration)>| {
             let (n, armed, delay) = fired.payload;
             judging.fetch_add(u64::from(armed.elapsed() < delay), Ordering::Relaxed);
             counting.lock().unwrap()[n] += 1;
@@ -127,7 +127,7 @@ fn every_timer_fires_once_while_leaders_change() {
 /// A shutdown while handlers block: it waits for them, and returns the rest.
 #[test]
 fn a_shutdown_waits_for_a_leader_that_is_held_up() {
-    let engine = Builder::new().shards(1).workers(1).build(act).unwrap();
+    let engine = Builder::new().shards(1).workers(1).start(act).unwrap();
     let (gate, blocked) = mpsc::channel();
     engine.handle().schedule(MS, Act::Block(blocked)).unwrap();
     thread::sleep(20 * MS);
@@ -146,7 +146,7 @@ fn a_shutdown_waits_for_a_leader_that_is_held_up() {
 /// A handler that is quick stays on one thread: there is no second wake-up.
 #[test]
 fn quick_handlers_run_on_the_shards_own_thread() {
-    let engine = Builder::new().shards(1).workers(2).build(act).unwrap();
+    let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
     let mut threads = HashSet::new();
     for _ in 0..50 {
         let (sender, fired) = mpsc::channel();
@@ -163,7 +163,7 @@ fn quick_handlers_run_on_the_shards_own_thread() {
 #[test]
 fn a_leader_that_leads_again_is_woken() {
     for _ in 0..10 {
-        let engine = Builder::new().shards(1).workers(2).build(act).unwrap();
+        let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
         let report = |delay| {
             let (sender, fired) = mpsc::channel();
             engine.handle().schedule(delay, Act::Report(sender)).unwrap();
@@ -187,16 +187,17 @@ fn a_leader_that_leads_again_is_woken() {
 /// A shard whose only permit is in use elsewhere pushes jobs all the time, which must not keep the watcher from its look.
 #[test]
 fn a_stuck_leader_is_followed_while_jobs_wait() {
-    let engine = Builder::new().shards(2).workers(1).lane_capacity(64).build(act).unwrap();
+    let engine = Builder::new().shards(2).workers(1).lane_capacity(64).start(act).unwrap();
     let handle = engine.handle();
-    let on = [0, 1].map(|shard| Mutex::new(handle.producer_on(shard)));
     let (gate, blocked) = mpsc::channel();
-    on[0].lock().unwrap().schedule(MS, Act::Block(blocked)).unwrap();
+    handle.use_shard(0);
+    handle.schedule(MS, Act::Block(blocked)).unwrap();
+    handle.use_shard(1);
     thread::sleep(MS / 2);
     let (sender, fired) = mpsc::channel();
     let end = Instant::now() + PATIENCE;
     while handle.stats().shards[0].takeovers == 0 && Instant::now() < end {
-        on[1].lock().unwrap().schedule(MS, Act::Report(sender.clone())).unwrap();
+        handle.schedule(MS, Act::Report(sender.clone())).unwrap();
         thread::sleep(MS);
     }
     assert_eq!(handle.stats().shards[0].takeovers, 1);

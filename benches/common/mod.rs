@@ -13,7 +13,7 @@ mod pairs;
 pub(crate) use chance::Chance;
 pub(crate) use churn::Churn;
 pub(crate) use limits::{Demand, Limits};
-pub(crate) use ours::{OwnNow, ThroughHandle, ThroughProducer, Wheel64, Wheel256};
+pub(crate) use ours::{OwnNow, ThroughHandle, Wheel64, Wheel256};
 pub(crate) use pairs::{FireCount, Length, PairRun, fill, run_pairs};
 
 use criterion::Criterion;

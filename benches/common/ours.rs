@@ -3,7 +3,7 @@
 use super::{Caller, Payload, Service, Timers};
 use std::time::Duration;
 use tourbillon::wheel::{Progress, Wheel};
-use tourbillon::{Builder, Engine, Handle, Producer, Tick, TimerId, Timestamp};
+use tourbillon::{Builder, Engine, Handle, Tick, TimerId, Timestamp};
 
 pub(crate) type Wheel256 = Wheel<Payload, 8>;
 pub(crate) type Wheel64 = Wheel<Payload, 6>;
@@ -37,7 +37,7 @@ impl<const BITS: u32> Timers for Wheel<Payload, BITS> {
 }
 
 fn engine(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Engine<Payload> {
-    Builder::new().build(move |timer| on_fire(timer.payload)).expect("the system gives us threads")
+    Builder::new().start(move |timer| on_fire(timer.payload)).expect("the system gives us threads")
 }
 
 /// Declares an engine with one of its ways to be called.
@@ -78,16 +78,9 @@ way_in!(
     Handle::clone
 );
 way_in!(
-    /// The engine through a producer for each thread.
-    ThroughProducer,
-    "engine, Producer",
-    Producer<Payload>,
-    Handle::producer
-);
-way_in!(
-    /// The engine through a producer, with a `now` that the caller reads once for each iteration of its loop.
+    /// The engine through a handle, with a `now` that the caller reads once for each iteration of its loop.
     OwnNow,
-    "engine, Producer, caller's now",
+    "engine, Handle, caller's now",
     OwnNowCaller,
     OwnNowCaller::new
 );
@@ -113,32 +106,18 @@ impl Caller for Handle<Payload> {
     }
 }
 
-impl Caller for Producer<Payload> {
-    type Id = TimerId;
-
-    #[inline]
-    fn schedule(&mut self, delay: Duration, payload: Payload) -> TimerId {
-        Producer::schedule(self, delay, payload).expect(MUST)
-    }
-
-    #[inline]
-    fn cancel(&mut self, id: TimerId) -> Option<Payload> {
-        Producer::cancel(self, id).payload()
-    }
-}
-
 /// Timers that an event loop arms in one iteration.
 const ARMED_PER_ITERATION: u32 = 64;
 
 pub(crate) struct OwnNowCaller {
-    producer: Producer<Payload>,
+    handle: Handle<Payload>,
     now: Timestamp,
     armed: u32,
 }
 
 impl OwnNowCaller {
     fn new(handle: &Handle<Payload>) -> Self {
-        Self { producer: handle.producer(), now: handle.now(), armed: 0 }
+        Self { handle: handle.clone(), now: handle.now(), armed: 0 }
     }
 }
 
@@ -150,13 +129,13 @@ impl Caller for OwnNowCaller {
         self.armed += 1;
         if self.armed == ARMED_PER_ITERATION {
             self.armed = 0;
-            self.now = self.producer.now();
+            self.now = self.handle.now();
         }
-        self.producer.schedule_at(self.now + delay, payload).expect(MUST)
+        self.handle.schedule_at(self.now + delay, payload).expect(MUST)
     }
 
     #[inline]
     fn cancel(&mut self, id: TimerId) -> Option<Payload> {
-        self.producer.cancel(id).payload()
+        self.handle.cancel(id).payload()
     }
 }

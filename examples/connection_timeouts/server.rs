@@ -40,7 +40,7 @@ pub(crate) struct Stopped {
 impl Server {
     pub(crate) fn start(options: &Options, connections: usize) -> Result<Self, Box<dyn Error>> {
         let mut server = Self {
-            engine: Builder::new().build(tell_event_loop)?,
+            engine: Builder::new().start(tell_event_loop)?,
             counts: Arc::default(),
             stopping: Arc::default(),
             addresses: Vec::new(),

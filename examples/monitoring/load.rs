@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
-use tourbillon::{Producer, ScheduleErrorKind};
+use tourbillon::{Handle, Refusal};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// One in so many requests is not answered: its timeout is short, so that something fires.
@@ -13,7 +13,7 @@ const REQUESTS_EACH_ROUND: u64 = 100;
 const ROUND: Duration = Duration::from_millis(5);
 
 /// Keeps some `pending` timers until the engine is shut down.
-pub(crate) fn run(mut engine: Producer<u64>, pending: usize) {
+pub(crate) fn run(engine: &Handle<u64>, pending: usize) {
     let mut requests = VecDeque::new();
     for number in 0.. {
         // The oldest requests are answered.
@@ -26,7 +26,7 @@ pub(crate) fn run(mut engine: Producer<u64>, pending: usize) {
         match engine.try_schedule_at(engine.now() + if is_answered { TIMEOUT } else { SHORT_TIMEOUT }, number)
         {
             Ok(id) if is_answered => requests.push_back(id),
-            Err(error) if error.kind == ScheduleErrorKind::ShutDown => return,
+            Err(error) if error.kind == Refusal::ShutDown => return,
             // The engine counts refused requests.
             Ok(_) | Err(_) => {}
         }

@@ -47,11 +47,11 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    let engine = Builder::new().capacity(options.capacity).build(|_timed_out| {})?;
+    let engine = Builder::new().capacity(options.capacity).start(|_timed_out| {})?;
     let listener = TcpListener::bind(options.listen)?;
     println!("listening on {}", listener.local_addr()?);
-    let (handle, timers) = (engine.handle().producer(), options.timers);
-    let load = thread::spawn(move || load::run(handle, timers));
+    let (handle, timers) = (Handle::clone(engine.handle()), options.timers);
+    let load = thread::spawn(move || load::run(&handle, timers));
     let handle = Handle::clone(engine.handle());
     thread::spawn(move || http::serve(&listener, move |path| answer(&handle, path)));
     if options.seconds == 0 {

@@ -1,7 +1,7 @@
 //! A thread's part of an engine: a lane to its home shard and two magazines of slots.
 //!
-//! A [`Producer`](crate::Producer) owns one part. For calls through a handle each thread keeps one part per engine,
-//! found by the engine's number. The part is dropped when the thread ends, and its slots and its lane go back.
+//! Each thread keeps one part per engine, found by the engine's number. The part is dropped when the thread ends, and
+//! its slots and its lane go back.
 
 use super::Core;
 use super::anchor::Moored;
@@ -37,8 +37,12 @@ impl Local {
         }
     }
 
-    pub(crate) fn home(&self) -> usize {
-        self.home
+    /// Exchanges the lane for a lane to shard `home`. The slots and the anchor stay.
+    pub(crate) fn use_shard<T: Send + 'static>(&mut self, core: &Core<T>, home: usize) {
+        if self.home != home {
+            self.home = home;
+            self.lane = core.stations[home].inbox.register();
+        }
     }
 }
 
@@ -148,7 +152,7 @@ fn find<T: Send + 'static>(front: Option<Part>, core: &Core<T>) -> Lent {
 
 /// The shard to which the calling thread's timers go from now on. In an engine without threads it is the first shard,
 /// since the outcome must not depend on a core.
-pub(crate) fn home_of_current_thread<T: Send + 'static>(core: &Core<T>) -> usize {
+fn home_of_current_thread<T: Send + 'static>(core: &Core<T>) -> usize {
     if !core.crew.has_threads() {
         return 0;
     }

@@ -19,13 +19,15 @@ mod owned;
 mod shutdown;
 
 pub(crate) use anchor::Anchor;
-pub(crate) use local::{Local, home_of_current_thread, lend};
+pub(crate) use local::{Local, lend};
+pub use owned::Armed;
 pub(crate) use owned::{OwnedSlot, Rearmed, disarm, put_off};
 pub use shutdown::Unfired;
 
 use crate::clock::{ClockReport, EngineClock};
 use crate::counters::{Counter, Refusals};
 use crate::dispatch::{Dispatcher, Fire, Guarded};
+use crate::error::{BatchError, Refusal, RescheduleError};
 use crate::forks::{self, Watch};
 use crate::inbox::{Lane, Pushed};
 use crate::parker::Notified;
@@ -73,38 +75,6 @@ pub enum Payload<'a, T> {
 /// The user's handler, as the engine calls it.
 pub(crate) type Handler<T> = Box<dyn Fn(Due<'_, T>, &StdArc<Core<T>>) + Send + Sync>;
 
-/// The reason why a timer was not scheduled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// As many timers are pending as the engine has slots.
-    EngineFull,
-    /// The shard is behind with this thread's lane.
-    LaneFull,
-    /// The engine was shut down.
-    ShutDown,
-    /// The process is the child of a fork, and the engine's threads are not in it.
-    Forked,
-}
-
-/// The outcome of a batch: the ids of the timers that were scheduled, and the timers that were refused.
-pub(crate) type BatchOutcome<T> = (Vec<TimerId>, Option<(Refusal, Vec<(Timestamp, T)>)>);
-
-/// The outcome of moving a timer.
-#[derive(Debug)]
-#[must_use]
-pub(crate) enum Moved<T> {
-    /// The timer is pending under this id.
-    To(TimerId),
-    /// The timer is unchanged.
-    Not(Refusal),
-    /// The timer was cancelled, and then the engine was shut down.
-    CutOff(T),
-    /// The timer's handler has begun.
-    Running,
-    /// The timer had ended before.
-    Gone,
-}
-
 /// A vacant slot, held by the caller that reserved it.
 #[derive(Debug)]
 #[must_use]
@@ -113,6 +83,7 @@ pub(crate) struct Slot(u32);
 /// The outcome of a cancel.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the outcome tells whether the handler runs, and carries the payload"]
+#[non_exhaustive]
 pub enum Cancel<T> {
     /// The handler does not run and has not begun. This is the timer's payload.
     Cancelled(T),
@@ -390,19 +361,24 @@ impl<T: Send + 'static> Core<T> {
 
     /// Schedules many timers with one publication and at most one wake. Returns the refused timers, in order, with the
     /// reason. One batch may fill the lane beyond its capacity.
-    pub(crate) fn schedule_batch(&self, local: &mut Local, items: Vec<(Timestamp, T)>) -> BatchOutcome<T> {
+    pub(crate) fn schedule_batch(
+        &self,
+        local: &mut Local,
+        items: Vec<(Timestamp, T)>,
+    ) -> Result<Vec<TimerId>, BatchError<T>> {
         if !local.lane.has_room() {
-            return (Vec::new(), Some((self.refuse_for_want_of_room(local), items)));
+            let kind = self.refuse_for_want_of_room(local);
+            return Err(BatchError { kind, scheduled: Vec::new(), refused: items });
         }
         let mut armed = Vec::with_capacity(items.len());
         let mut postings = Vec::with_capacity(items.len());
         let mut items = items.into_iter();
         let mut refused = Vec::new();
-        let mut refusal = Refusal::EngineFull;
+        let mut kind = Refusal::EngineFull;
         for (deadline, payload) in &mut items {
             let Some(index) = local.magazines.take(self.slots()) else {
                 refused.push((deadline, payload));
-                refusal = self.refuse_for_want_of_a_slot();
+                kind = self.refuse_for_want_of_a_slot();
                 break;
             };
             // SAFETY: I3: the magazine gave us the vacant slot.
@@ -417,7 +393,7 @@ impl<T: Send + 'static> Core<T> {
         if self.notify(local, pushed, earliest) == Notified::Open {
             ids.extend(armed.into_iter().map(|(id, _)| id));
         } else {
-            refusal = self.why_closed();
+            kind = self.why_closed();
             for (id, deadline) in armed {
                 match self.withdraw(local, id) {
                     Some(payload) => {
@@ -429,7 +405,7 @@ impl<T: Send + 'static> Core<T> {
             }
         }
         refused.extend(items);
-        (ids, (!refused.is_empty()).then_some((refusal, refused)))
+        if refused.is_empty() { Ok(ids) } else { Err(BatchError { kind, scheduled: ids, refused }) }
     }
 
     #[inline]
@@ -519,22 +495,32 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Moves a pending timer: cancels it and schedules its payload again in the same slot, under a new id.
-    pub(crate) fn reschedule(&self, local: &mut Local, id: TimerId, deadline: Timestamp) -> Moved<T> {
+    /// Does not wait for room in the lane.
+    pub(crate) fn reschedule(
+        &self,
+        local: &mut Local,
+        id: TimerId,
+        deadline: Timestamp,
+    ) -> Result<TimerId, RescheduleError<T>> {
         if !local.lane.has_room() {
-            return Moved::Not(self.refuse_for_want_of_room(local));
+            return Err(match self.refuse_for_want_of_room(local) {
+                // A shutdown is under way, and returns the timer.
+                Refusal::ShutDown => RescheduleError::Gone,
+                Refusal::EngineFull | Refusal::LaneFull | Refusal::Forked => RescheduleError::LaneFull,
+            });
         }
-        let Some(control) = self.control(id) else { return Moved::Gone };
+        let Some(control) = self.control(id) else { return Err(RescheduleError::Gone) };
         match control.cancel(id) {
             state::Cancel::Won => {}
-            state::Cancel::Running => return Moved::Running,
-            state::Cancel::Gone => return Moved::Gone,
+            state::Cancel::Running => return Err(RescheduleError::Running),
+            state::Cancel::Gone => return Err(RescheduleError::Gone),
         }
         self.count_cancel(local);
         // The slot is ours and its payload stays where it is.
-        match self.arm(local, id.index(), deadline) {
-            Ok(id) => Moved::To(id),
-            Err(payload) => Moved::CutOff(payload),
-        }
+        self.arm(local, id.index(), deadline).map_err(|payload| match self.why_closed() {
+            Refusal::Forked => RescheduleError::Forked(payload),
+            _ => RescheduleError::ShutDown(payload),
+        })
     }
 
     /// The deadline of a pending timer.

@@ -2,7 +2,8 @@
 //! payloads and the lanes are here.
 
 use super::local::Local;
-use super::{Anchor, CANCELS_PER_CHECK, Core, Refusal, ignore_poison, lend};
+use super::{Anchor, CANCELS_PER_CHECK, Core, ignore_poison, lend};
+use crate::error::{ArmError, Refusal, ScheduleError};
 use crate::parker::Notified;
 use crate::slab::Slots;
 use crate::state::owned::{AfterRun, Arm, End, Release, Shut, Withdrawn};
@@ -31,19 +32,18 @@ pub(crate) type Made<T> = (StdArc<Anchor<T>>, OwnedSlot);
 
 /// The outcome of an arming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Rearmed {
-    /// The deadline is in force.
+#[non_exhaustive]
+pub enum Armed {
+    /// The timer fires for this deadline, and not before it.
     Pending,
-    /// The deadline will be in force when the running handler has ended.
+    /// The timer's handler has begun: for an earlier deadline, or for this deadline if it had come already. After a
+    /// handler for an earlier deadline has returned, the timer fires again for this deadline.
     Running,
-    /// There is no room for the ticket that the arming needs: the caller waits and calls again, or insists.
-    NoRoom,
-    /// The engine is shut down.
-    ShutDown,
-    /// The handle was dropped.
-    Dropped,
 }
+
+/// The outcome of an arming that does not wait. `None`: there is no room for the ticket that the arming needs, and the
+/// caller waits and calls again, or insists.
+pub(crate) type Rearmed = Result<Option<Armed>, ArmError>;
 
 /// The remains of an owned timer that was shut, to be settled where no lock is held.
 #[must_use]
@@ -99,13 +99,13 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Pins a slot for a timer with this payload.
-    pub(crate) fn make_timer(self: &StdArc<Self>, payload: T) -> Result<Made<T>, (Refusal, T)> {
+    pub(crate) fn make_timer(self: &StdArc<Self>, payload: T) -> Result<Made<T>, ScheduleError<T>> {
         if self.is_shut_down() {
-            return Err((self.why_closed(), payload));
+            return Err(ScheduleError { kind: self.why_closed(), payload });
         }
         let mut local = lend(self);
         let Some(index) = local.magazines.take(self.slots()) else {
-            return Err((self.refuse_for_want_of_a_slot(), payload));
+            return Err(ScheduleError { kind: self.refuse_for_want_of_a_slot(), payload });
         };
         // SAFETY: I3: the magazine gave us the vacant slot.
         unsafe { self.slab.write(index, payload) };
@@ -120,7 +120,7 @@ impl<T: Send + 'static> Core<T> {
     #[inline(never)]
     pub(crate) fn list(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let outcome = self.list_if_there_is_room(&mut lend(self), index, deadline, insist);
-        if outcome == Rearmed::ShutDown {
+        if matches!(outcome, Err(ArmError::ShutDown | ArmError::Forked)) {
             // The shutdown may have looked at this timer before the timer was listed.
             self.shut_late_timer(index);
         }
@@ -136,15 +136,16 @@ impl<T: Send + 'static> Core<T> {
     ) -> Rearmed {
         if !insist && !local.lane.has_room() {
             return match self.refuse_for_want_of_room(local) {
-                Refusal::ShutDown | Refusal::Forked => Rearmed::ShutDown,
-                Refusal::LaneFull | Refusal::EngineFull => Rearmed::NoRoom,
+                Refusal::ShutDown => Err(ArmError::ShutDown),
+                Refusal::Forked => Err(ArmError::Forked),
+                Refusal::LaneFull | Refusal::EngineFull => Ok(None),
             };
         }
         match self.slots().control(index).list(deadline, self.slots().pin(index)) {
-            Arm::Pending => Rearmed::Pending,
-            Arm::Running => Rearmed::Running,
-            Arm::Shut => Rearmed::ShutDown,
-            Arm::Dropped => Rearmed::Dropped,
+            Arm::Pending => Ok(Some(Armed::Pending)),
+            Arm::Running => Ok(Some(Armed::Running)),
+            Arm::Shut => Err(self.why_not_armed()),
+            Arm::Dropped => Err(ArmError::Dropped),
             Arm::Post { stamp, look } => self.post(local, Posting { deadline: look, index, stamp }),
         }
     }
@@ -156,9 +157,14 @@ impl<T: Send + 'static> Core<T> {
             self.consider_a_sweep();
         }
         match self.notify(local, pushed, posting.deadline) {
-            Notified::Open => Rearmed::Pending,
-            Notified::Closed => Rearmed::ShutDown,
+            Notified::Open => Ok(Some(Armed::Pending)),
+            Notified::Closed => Err(self.why_not_armed()),
         }
+    }
+
+    /// The reason why a closed engine arms no timer.
+    fn why_not_armed(&self) -> ArmError {
+        if self.is_forked() { ArmError::Forked } else { ArmError::ShutDown }
     }
 
     /// Waits until the handler, if it runs, has ended.

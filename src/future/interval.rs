@@ -56,7 +56,7 @@ impl std::error::Error for ZeroPeriod {}
 /// use std::time::Duration;
 /// use tourbillon::Builder;
 ///
-/// let mut engine = Builder::new().build_driven_async()?;
+/// let mut engine = Builder::new().driven_futures()?;
 /// let start = engine.handle().now();
 /// let mut cx = Context::from_waker(Waker::noop());
 /// let mut interval = engine.handle().interval(Duration::from_millis(50))?;

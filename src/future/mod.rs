@@ -2,7 +2,7 @@
 //!
 //! The functions of this module use the [current](Shards::current) shards: the process's own, which start with the first
 //! call, or those that the calling thread has [entered](Shards::enter). [`Shards::futures`] has the same functions as
-//! methods. A program may also have an engine for futures with threads of its own ([`Builder::build_async`]).
+//! methods. A program may also have an engine for futures with threads of its own ([`Builder::start_futures`]).
 //!
 //! A future that was never polled has cost a clock read. A future that is dropped is disarmed. The shard's own thread
 //! wakes a task, and holds nothing meanwhile. A task that moves is woken by the waker of its last poll.
@@ -47,7 +47,7 @@
 //! use std::time::Duration;
 //! use tourbillon::Builder;
 //!
-//! let mut engine = Builder::new().build_driven_async()?;
+//! let mut engine = Builder::new().driven_futures()?;
 //! let mut sleep = pin!(engine.handle().sleep(Duration::from_secs(3_600)));
 //! let mut cx = Context::from_waker(Waker::noop());
 //! assert_eq!(sleep.as_mut().poll(&mut cx), Poll::Pending);
@@ -141,17 +141,17 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Fails as [`build`](Self::build) does.
-    pub fn build_async(self) -> Result<Engine<Wakeup>, BuildError> {
+    /// Fails as [`start`](Self::start) does.
+    pub fn start_futures(self) -> Result<Engine<Wakeup>, BuildError> {
         Ok(waking_at_shutdown(self.inline().build_with(wake_up())?))
     }
 
-    /// Makes an engine for futures without threads, on a manual clock: see [`build_driven`](Self::build_driven).
+    /// Makes an engine for futures without threads, on a manual clock: see [`driven`](Self::driven).
     ///
     /// # Errors
     ///
-    /// Fails as [`build_driven`](Self::build_driven) does.
-    pub fn build_driven_async(self) -> Result<DrivenEngine<Wakeup>, BuildError> {
+    /// Fails as [`driven`](Self::driven) does.
+    pub fn driven_futures(self) -> Result<DrivenEngine<Wakeup>, BuildError> {
         let engine = self.build_driven_with(wake_up())?;
         engine.handle().core().wake_at_shutdown(take_waker);
         Ok(engine)

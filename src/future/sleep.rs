@@ -1,7 +1,7 @@
 //! A future that completes at a deadline.
 
 use super::Wakeup;
-use crate::error::ScheduleErrorKind;
+use crate::error::Refusal;
 use crate::handle::Handle;
 use crate::tick::Timestamp;
 use crate::timer::Timer;
@@ -72,7 +72,7 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 /// use std::time::Duration;
 /// use tourbillon::Builder;
 ///
-/// let mut engine = Builder::new().build_driven_async()?;
+/// let mut engine = Builder::new().driven_futures()?;
 /// let mut cx = Context::from_waker(Waker::noop());
 /// let mut idle = engine.handle().sleep(Duration::from_secs(30));
 /// assert!(Pin::new(&mut idle).poll(&mut cx).is_pending());
@@ -127,7 +127,7 @@ impl Sleep {
     /// # use std::task::{Context, Poll, Waker};
     /// # use std::time::Duration;
     /// # use tourbillon::Builder;
-    /// let engine = Builder::new().build_driven_async()?;
+    /// let engine = Builder::new().driven_futures()?;
     /// let mut sleep = engine.handle().sleep(Duration::from_secs(1));
     /// drop(engine);
     /// let mut cx = Context::from_waker(Waker::noop());
@@ -217,8 +217,7 @@ impl Sleep {
         if self.timer.is_none() {
             match Timer::new(self.source.handle().core(), Wakeup::new()) {
                 Ok(timer) => self.timer = Some(timer),
-                Err(error)
-                    if matches!(error.kind, ScheduleErrorKind::ShutDown | ScheduleErrorKind::Forked) => {}
+                Err(error) if matches!(error.kind, Refusal::ShutDown | Refusal::Forked) => {}
                 Err(_full) => {
                     self.is_ahead = false;
                     cx.waker().wake_by_ref();

@@ -120,7 +120,7 @@ fn poll_within<F: Future>(
 /// #         std::task::Poll::Pending => unreachable!(),
 /// #     }
 /// # }
-/// let engine = Builder::new().build_driven_async()?;
+/// let engine = Builder::new().driven_futures()?;
 /// let mut timeout = engine.handle().reusable_timeout();
 /// block_on(async {
 ///     for request in 0..3 {

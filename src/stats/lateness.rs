@@ -55,7 +55,7 @@ impl Lateness {
     /// use std::time::Duration;
     /// use tourbillon::Builder;
     ///
-    /// let mut engine = Builder::new().build_driven(|_| {})?;
+    /// let mut engine = Builder::new().driven(|_| {})?;
     /// let begin = engine.handle().now();
     /// for micros in [300, 400, 1_000] {
     ///     engine.handle().schedule_at(begin + Duration::from_micros(micros), ())?;

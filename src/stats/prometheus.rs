@@ -16,7 +16,7 @@ use core::fmt::{self, Display, Formatter, Write};
 /// use std::time::Duration;
 /// use tourbillon::Builder;
 ///
-/// let mut engine = Builder::new().build_driven(|_| {})?;
+/// let mut engine = Builder::new().driven(|_| {})?;
 /// engine.handle().schedule(Duration::from_secs(1), ())?;
 /// engine.advance(Duration::from_secs(2));
 /// let page = engine.handle().stats().prometheus().to_string();
@@ -50,7 +50,7 @@ impl<'a> Prometheus<'a> {
     /// ```
     /// use tourbillon::{Builder, Prometheus};
     ///
-    /// let engines = [4, 8].map(|capacity| Builder::new().capacity(capacity).build_driven(|_: tourbillon::Fired<'_, ()>| {}));
+    /// let engines = [4, 8].map(|capacity| Builder::new().capacity(capacity).driven(|_: tourbillon::Fired<'_, ()>| {}));
     /// let [http, jobs] = engines.map(|engine| engine.unwrap().handle().stats());
     /// let page = Prometheus::of([("http", &http), ("jobs", &jobs)]).to_string();
     /// assert!(page.contains("\ntourbillon_capacity{engine=\"http\"} 4\ntourbillon_capacity{engine=\"jobs\"} 8\n"));

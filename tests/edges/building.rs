@@ -23,7 +23,7 @@ fn a_knob_out_of_bounds_is_named_with_its_value_and_its_bound() {
         (Builder::new().cores([]), "cores", "an empty list", "at least one core"),
     ];
     for (builder, expected_knob, expected_value, expected_bound) in cases {
-        let error = builder.build(|_: Fired<'_, ()>| {}).unwrap_err();
+        let error = builder.start(|_: Fired<'_, ()>| {}).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("{expected_knob} is {expected_value}, but must be {expected_bound}")
@@ -31,7 +31,7 @@ fn a_knob_out_of_bounds_is_named_with_its_value_and_its_bound() {
         let BuildError::OutOfBounds { knob, value, bound } = error else { panic!("{error}") };
         assert_eq!((knob, &*value, &*bound), (expected_knob, expected_value, expected_bound));
     }
-    let error = Builder::new().tick(Duration::ZERO).build_driven(|_: Fired<'_, ()>| {}).unwrap_err();
+    let error = Builder::new().tick(Duration::ZERO).driven(|_: Fired<'_, ()>| {}).unwrap_err();
     assert!(matches!(error, BuildError::OutOfBounds { knob: "tick", .. }));
 }
 
@@ -41,10 +41,11 @@ fn a_refused_pin_is_counted_and_nothing_else() {
     let engine = Builder::new()
         .shards(2)
         .cores([usize::MAX, 1_023])
-        .build(move |timer| sender.send(timer.payload).unwrap())
+        .start(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
     for shard in 0..2 {
-        engine.handle().producer_on(shard).schedule(MS, shard).unwrap();
+        engine.handle().use_shard(shard);
+        engine.handle().schedule(MS, shard).unwrap();
     }
     let mut order = [fired.recv_timeout(PATIENCE).unwrap(), fired.recv_timeout(PATIENCE).unwrap()];
     order.sort_unstable();
@@ -52,7 +53,7 @@ fn a_refused_pin_is_counted_and_nothing_else() {
     let stats = engine.handle().stats();
     assert_eq!(stats.total.pins_refused, 2);
     assert!(stats.shards.iter().all(|shard| shard.pins_refused == 1));
-    let engine = Builder::new().shards(1).unpinned().build(|_: Fired<'_, ()>| {}).unwrap();
+    let engine = Builder::new().shards(1).unpinned().start(|_: Fired<'_, ()>| {}).unwrap();
     wait_until("it has begun", || engine.handle().stats().total.turns > 0);
     assert_eq!(engine.handle().stats().total.pins_refused, 0);
 }
@@ -63,7 +64,7 @@ fn handlers_run_where_the_builder_says() {
         let (sender, name) = mpsc::channel();
         let engine = builder
             .shards(1)
-            .build(move |_: Fired<'_, ()>| sender.send(thread::current().name().map(String::from)).unwrap())
+            .start(move |_: Fired<'_, ()>| sender.send(thread::current().name().map(String::from)).unwrap())
             .unwrap();
         engine.handle().schedule(MS, ()).unwrap();
         name.recv_timeout(PATIENCE).unwrap().unwrap()

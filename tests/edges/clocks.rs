@@ -16,7 +16,7 @@ fn a_manual_clock_set_back_fires_nothing_early() {
         .clock(clock.clone())
         .shards(1)
         .inline()
-        .build(move |timer| sink.push(Shot::of(&timer)))
+        .start(move |timer| sink.push(Shot::of(&timer)))
         .unwrap();
     engine.handle().schedule_at(at(10 * SECOND), 10).unwrap();
     engine.handle().schedule_at(at(12 * SECOND), 12).unwrap();
@@ -66,7 +66,7 @@ fn a_clock_of_ones_own_that_steps_back_fires_nothing_early() {
         .tick(Duration::from_micros(10))
         .shards(2)
         .workers(1)
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             assert!(shown.load(Ordering::SeqCst) >= timer.deadline.as_nanos(), "early");
             sink.push(timer.payload);
         })

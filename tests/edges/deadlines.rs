@@ -38,7 +38,7 @@ fn a_turn_ends_though_every_timer_rearms_itself_at_once() {
     // More of them than one slice of work takes.
     let fired = within_patience(|| {
         let mut engine = Builder::new()
-            .build_driven(|timer: Fired<'_, u64>| {
+            .driven(|timer: Fired<'_, u64>| {
                 timer.engine().schedule(Duration::ZERO, timer.payload).unwrap();
             })
             .unwrap();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
-use tourbillon::{Builder, Cancel, Engine, Fired, ScheduleErrorKind};
+use tourbillon::{Builder, Cancel, Engine, Fired, Refusal};
 
 #[test]
 fn a_full_engine_hands_the_payload_back_until_there_is_room() {
@@ -16,11 +16,11 @@ fn a_full_engine_hands_the_payload_back_until_there_is_room() {
     let id = engine.handle().schedule(MS, 0).unwrap();
     engine.handle().schedule(MS, 1).unwrap();
     let error = engine.handle().schedule(MS, 2).unwrap_err();
-    assert_eq!((error.kind, error.payload), (ScheduleErrorKind::EngineFull, 2));
+    assert_eq!((error.kind, error.payload), (Refusal::EngineFull, 2));
     assert_eq!(error.to_string(), "the engine's capacity of pending timers is used up");
     assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(0));
     let error = engine.handle().schedule_batch([(MS, 3), (MS, 4), (MS, 5)]).unwrap_err();
-    assert_eq!((error.kind, error.scheduled.len()), (ScheduleErrorKind::EngineFull, 1));
+    assert_eq!((error.kind, error.scheduled.len()), (Refusal::EngineFull, 1));
     assert_eq!(error.refused, [(at(MS), 4), (at(MS), 5)]);
     engine.advance(MS);
     assert_eq!(payloads(&log.take()), [1, 3]);
@@ -39,10 +39,10 @@ fn a_full_lane_of_a_driven_engine_hands_the_payload_back_until_the_next_turn() {
         }
     };
     assert!((64..=128).contains(&accepted), "{accepted}");
-    assert_eq!((error.kind, error.payload), (ScheduleErrorKind::LaneFull, accepted));
+    assert_eq!((error.kind, error.payload), (Refusal::LaneFull, accepted));
     assert_eq!(error.to_string(), "the lane to the shard is full");
     let error = engine.handle().schedule_batch([(MS, 1_000)]).unwrap_err();
-    assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::LaneFull, 1));
+    assert_eq!((error.kind, error.refused.len()), (Refusal::LaneFull, 1));
     engine.turn();
     engine.handle().schedule(MS, accepted).unwrap();
     engine.advance(MS);
@@ -58,7 +58,7 @@ fn with_full_lane() -> (Engine<u64>, Gate, Log<u64>, u64) {
         .shards(1)
         .lane_capacity(64)
         .inline()
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             if timer.payload == 0 {
                 at_gate.pass();
             }
@@ -75,7 +75,7 @@ fn with_full_lane() -> (Engine<u64>, Gate, Log<u64>, u64) {
         }
     };
     assert!((63..=128).contains(&accepted), "{accepted}");
-    assert_eq!((error.kind, error.payload), (ScheduleErrorKind::LaneFull, accepted + 1));
+    assert_eq!((error.kind, error.payload), (Refusal::LaneFull, accepted + 1));
     (engine, gate, log, accepted)
 }
 
@@ -128,9 +128,9 @@ fn a_shutdown_releases_those_who_wait_for_room() {
                 engine.handle().shutdown()
             });
             let error = engine.handle().schedule(MS, 1_000).unwrap_err();
-            assert_eq!((error.kind, error.payload), (ScheduleErrorKind::ShutDown, 1_000));
+            assert_eq!((error.kind, error.payload), (Refusal::ShutDown, 1_000));
             let error = engine.handle().schedule_batch([(MS, 1_000)]).unwrap_err();
-            assert_eq!((error.kind, error.refused.len()), (ScheduleErrorKind::ShutDown, 1));
+            assert_eq!((error.kind, error.refused.len()), (Refusal::ShutDown, 1));
             gate.open();
             assert_eq!(shutdown.join().unwrap().len() as u64, accepted);
         });
@@ -147,14 +147,14 @@ fn an_inline_handler_does_not_wait_for_its_own_shard() {
             .shards(1)
             .lane_capacity(64)
             .inline()
-            .build(move |timer: Fired<'_, u64>| {
+            .start(move |timer: Fired<'_, u64>| {
                 let refused = (0..1_000).find_map(|n| timer.engine().schedule(HOUR, n).err());
                 let batch = timer.engine().schedule_batch([(HOUR, 0)]);
                 sender.send((refused.map(|error| error.kind), batch.map_err(|error| error.kind))).unwrap();
             })
             .unwrap();
         engine.handle().schedule(MS, 0).unwrap();
-        let full = ScheduleErrorKind::LaneFull;
+        let full = Refusal::LaneFull;
         assert_eq!(outcome.recv().unwrap(), (Some(full), Err(full)));
     });
 }
@@ -167,7 +167,7 @@ fn a_handler_on_a_worker_may_wait_for_room() {
             .shards(1)
             .workers(1)
             .lane_capacity(64)
-            .build(move |timer: Fired<'_, u64>| {
+            .start(move |timer: Fired<'_, u64>| {
                 sender.send((0..10_000).all(|n| timer.engine().schedule(HOUR, n).is_ok())).unwrap();
             })
             .unwrap();

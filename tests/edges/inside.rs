@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tourbillon::{Builder, Cancel, Fired, Handle, ScheduleErrorKind};
+use tourbillon::{Builder, Cancel, Fired, Handle, Refusal};
 
 #[test]
 fn a_handler_schedules_and_cancels() {
@@ -14,7 +14,7 @@ fn a_handler_schedules_and_cancels() {
         within_patience(move || {
             let (sender, done) = mpsc::channel();
             let engine = builder
-                .build(move |timer: Fired<'_, u64>| {
+                .start(move |timer: Fired<'_, u64>| {
                     let engine = timer.engine();
                     if timer.payload > 0 {
                         engine.schedule(Duration::ZERO, timer.payload - 1).unwrap();
@@ -48,7 +48,7 @@ fn scheduling_and_cancelling_while_a_handler_unwinds_works() {
             assert_eq!(panic.downcast_ref(), Some(&"out"));
             lock(&in_hook).take().unwrap().schedule(MS, None).unwrap();
         })
-        .build(move |timer: Fired<'_, Option<OnDrop>>| {
+        .start(move |timer: Fired<'_, Option<OnDrop>>| {
             if timer.payload.is_none() {
                 return sender.send(()).unwrap();
             }
@@ -83,7 +83,7 @@ fn a_hook_is_called_with_the_panic_and_survived_when_it_panics() {
             sender.send(panic.downcast_ref::<u64>().copied()).unwrap();
             panic!("a hook");
         })
-        .build(|timer: Fired<'_, u64>| std::panic::panic_any(timer.payload))
+        .start(|timer: Fired<'_, u64>| std::panic::panic_any(timer.payload))
         .unwrap();
     for payload in 0..3 {
         engine.handle().schedule(MS, payload).unwrap();
@@ -96,14 +96,14 @@ fn a_hook_is_called_with_the_panic_and_survived_when_it_panics() {
 fn a_payloads_drop_may_use_the_engine_wherever_it_happens() {
     for builder in every_dispatch() {
         within_patience(move || {
-            let engine = builder.build(|timer: Fired<'_, OnDrop>| drop(timer.payload)).unwrap();
+            let engine = builder.start(|timer: Fired<'_, OnDrop>| drop(timer.payload)).unwrap();
             let (sender, log) = mpsc::channel();
             let armed = |place: &'static str| {
                 let (handle, sender) = (Handle::clone(engine.handle()), sender.clone());
                 OnDrop::new(move || {
                     let outcome = match handle.schedule(HOUR, OnDrop::nothing()) {
                         Ok(id) => matches!(handle.cancel(id), Cancel::Cancelled(_)).then_some(place),
-                        Err(error) => (error.kind == ScheduleErrorKind::ShutDown).then_some("shut down"),
+                        Err(error) => (error.kind == Refusal::ShutDown).then_some("shut down"),
                     };
                     sender.send(outcome).unwrap();
                 })
@@ -132,7 +132,7 @@ fn payloads_dropped_with_the_engine_may_use_it_and_may_panic() {
             .on_panic(move |_| {
                 count.fetch_add(1, Ordering::Relaxed);
             })
-            .build(|_: Fired<'_, OnDrop>| {})
+            .start(|_: Fired<'_, OnDrop>| {})
             .unwrap();
         for n in 0..6 {
             let (handle, sender) = (Handle::clone(engine.handle()), sender.clone());

@@ -14,7 +14,7 @@ fn one_slow_handler_does_not_hold_back_the_rest_of_its_chunk() {
     let engine = Builder::new()
         .shards(1)
         .workers(2)
-        .build(move |_: Fired<'_, u64>| {
+        .start(move |_: Fired<'_, u64>| {
             if first.swap(false, Ordering::SeqCst) {
                 wait_until("the others have fired", || fired.load(Ordering::SeqCst) == 29);
             } else {
@@ -41,7 +41,7 @@ fn a_job_that_its_executor_drops_is_sent_again() {
                     job.run();
                 }
             })
-            .build(move |timer: Fired<'_, u64>| sink.push(timer.payload))
+            .start(move |timer: Fired<'_, u64>| sink.push(timer.payload))
             .unwrap();
         engine.handle().schedule_batch((0..count).map(|n| (MS, n))).unwrap();
         wait_until("all have fired", || log.len() as u64 == count);
@@ -67,7 +67,7 @@ fn a_job_that_is_dropped_later_is_sent_again() {
     let engine = Builder::new()
         .shards(1)
         .executor(move |job| jobs.send(job).unwrap())
-        .build(move |timer| sender.send(timer.payload).unwrap())
+        .start(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
     engine.handle().schedule(MS, 7).unwrap();
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(7));
@@ -90,7 +90,7 @@ fn with_jobs_kept() -> (Engine<u64>, ManualClock, Jobs, Arc<AtomicBool>, Log<u64
                 if runs_now.load(Ordering::SeqCst) { job.run() } else { lock(&kept).push(job) }
             },
         )
-        .build(move |timer: Fired<'_, u64>| sink.push(timer.payload))
+        .start(move |timer: Fired<'_, u64>| sink.push(timer.payload))
         .unwrap();
     (engine, clock, jobs, runs, log)
 }
@@ -158,7 +158,7 @@ fn an_executor_that_panics_loses_no_timer() {
             assert!(jobs.fetch_add(1, Ordering::Relaxed) >= 2, "an executor");
             job.run();
         })
-        .build(move |timer| sender.send(timer.payload).unwrap())
+        .start(move |timer| sender.send(timer.payload).unwrap())
         .unwrap();
     engine.handle().schedule(MS, 7).unwrap();
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(7));
@@ -173,7 +173,7 @@ fn a_job_that_is_run_after_the_shutdown_fires_nothing() {
     let engine = Builder::new()
         .shards(1)
         .executor(move |job| lock(&queue).push(job))
-        .build(|_: Fired<'_, u64>| panic!("it was returned"))
+        .start(|_: Fired<'_, u64>| panic!("it was returned"))
         .unwrap();
     engine.handle().schedule(MS, 7).unwrap();
     wait_until("it is handed over", || lock(&jobs).len() == 1);
@@ -195,7 +195,7 @@ fn a_stalled_shard_catches_up_and_fires_each_timer_once() {
         .tick(Duration::from_micros(1))
         .shards(1)
         .inline()
-        .build(move |timer: Fired<'_, u64>| {
+        .start(move |timer: Fired<'_, u64>| {
             if timer.payload == 0 {
                 thread::sleep(3_000 * MS);
             }

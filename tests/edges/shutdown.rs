@@ -7,7 +7,7 @@ use crate::{at, every_dispatch};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use tourbillon::{Builder, Cancel, Engine, Fired, Handle, ScheduleErrorKind, Timestamp, Unfired};
+use tourbillon::{Builder, Cancel, Engine, Fired, Handle, Refusal, Timestamp, Unfired};
 
 #[test]
 fn a_shutdown_returns_what_had_not_fired() {
@@ -16,7 +16,8 @@ fn a_shutdown_returns_what_had_not_fired() {
     engine.advance(MS);
     let in_wheel = engine.handle().schedule(HOUR, 2).unwrap();
     engine.turn();
-    let in_lane = engine.handle().producer_on(1).schedule_at(Timestamp::MAX, 3).unwrap();
+    engine.handle().use_shard(1);
+    let in_lane = engine.handle().schedule_at(Timestamp::MAX, 3).unwrap();
     let mut unfired = engine.handle().shutdown();
     unfired.sort_unstable_by_key(|timer| timer.payload);
     assert_eq!(
@@ -40,7 +41,7 @@ fn a_shutdown_waits_for_running_handlers() {
         let engine = Engine::new(move |timer: Fired<'_, ()>| {
             at_gate.pass();
             let error = timer.engine().schedule(MS, ()).unwrap_err();
-            assert_eq!(error.kind, ScheduleErrorKind::ShutDown);
+            assert_eq!(error.kind, Refusal::ShutDown);
             assert_eq!(timer.engine().cancel(timer.id), Cancel::Running);
             flag.store(true, Ordering::SeqCst);
         })
@@ -63,7 +64,7 @@ fn a_shutdown_waits_for_running_handlers() {
 
 #[test]
 fn shutdowns_that_race_return_each_timer_once() {
-    let engine = Builder::new().shards(2).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().shards(2).start(|_: Fired<'_, u64>| {}).unwrap();
     engine.handle().schedule_batch((0..10_000).map(|n| (HOUR, n))).unwrap();
     let mut unfired: Vec<u64> = thread::scope(|scope| {
         let shutdowns: Vec<_> = (0..3).map(|_| scope.spawn(|| engine.handle().shutdown())).collect();
@@ -84,7 +85,7 @@ fn a_shutdown_from_inside_a_handler_neither_waits_nor_panics() {
         within_patience(move || {
             let (sender, unfired) = mpsc::channel();
             let engine = builder
-                .build(move |timer: Fired<'_, u64>| {
+                .start(move |timer: Fired<'_, u64>| {
                     let engine = timer.engine();
                     let unfired = engine.shutdown().len();
                     let refused = engine.schedule(MS, 1).is_err();
@@ -106,7 +107,7 @@ fn a_shutdown_from_inside_a_handler_neither_waits_nor_panics() {
 fn a_driven_engine_may_be_shut_down_by_its_handler() {
     let mut engine = Builder::new()
         .shards(2)
-        .build_driven(|timer: Fired<'_, u64>| assert_eq!(timer.engine().shutdown().len(), 99))
+        .driven(|timer: Fired<'_, u64>| assert_eq!(timer.engine().shutdown().len(), 99))
         .unwrap();
     for n in 0..100 {
         engine.handle().schedule(MS, n).unwrap();
@@ -123,7 +124,7 @@ fn dropping_the_engine_inside_a_handler_ends_it() {
         within_patience(move || {
             let engine = Arc::new(Mutex::new(None::<Engine<Arc<()>>>));
             let (owner, (sender, done)) = (Arc::clone(&engine), mpsc::channel());
-            let built = builder.build(move |_: Fired<'_, Arc<()>>| {
+            let built = builder.start(move |_: Fired<'_, Arc<()>>| {
                 let engine = lock(&owner).take();
                 let had_it = engine.is_some();
                 drop(engine);
@@ -147,12 +148,12 @@ fn dropping_the_engine_inside_a_handler_ends_it() {
 fn dropping_the_engine_leaves_handles_that_refuse() {
     let engine = Engine::new(|_: Fired<'_, u64>| {}).unwrap();
     let handle = Handle::clone(engine.handle());
-    let mut producer = engine.handle().producer();
     let id = engine.handle().schedule(HOUR, 1).unwrap();
     drop(engine);
     assert!(handle.is_shut_down());
     assert_eq!(handle.schedule(MS, 2).unwrap_err().payload, 2);
-    assert_eq!(producer.schedule(MS, 3).unwrap_err().payload, 3);
-    assert_eq!(producer.cancel(id), Cancel::Gone);
+    handle.use_shard(1);
+    assert_eq!(handle.schedule(MS, 3).unwrap_err().payload, 3);
+    assert_eq!(handle.cancel(id), Cancel::Gone);
     assert_settled(&handle.stats());
 }

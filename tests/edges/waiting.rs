@@ -48,7 +48,7 @@ fn handlers_that_cancel_and_wait_for_each_other_do_not_deadlock() {
         let meeting = std::sync::Barrier::new(2);
         let engine = Builder::new()
             .workers(2)
-            .build(move |timer: Fired<'_, usize>| {
+            .start(move |timer: Fired<'_, usize>| {
                 meeting.wait();
                 let other = lock(&both)[1 - timer.payload];
                 sender.send(timer.engine().cancel_and_wait(other)).unwrap();
@@ -56,11 +56,11 @@ fn handlers_that_cancel_and_wait_for_each_other_do_not_deadlock() {
             })
             .unwrap();
         // A shard each, so that each has a worker.
-        let mut producers = [engine.handle().producer_on(0), engine.handle().producer_on(1)];
         {
             let mut ids = lock(&ids);
-            for (payload, producer) in producers.iter_mut().enumerate() {
-                ids.push(producer.schedule(MS, payload).unwrap());
+            for shard in 0..2 {
+                engine.handle().use_shard(shard);
+                ids.push(engine.handle().schedule(MS, shard).unwrap());
             }
         }
         assert_eq!(outcomes.into_iter().take(2).collect::<Vec<_>>(), [Cancel::Running, Cancel::Running]);

@@ -29,11 +29,11 @@ pub(crate) fn is_cut_off(sleep: &mut Sleep) -> bool {
 }
 
 pub(crate) fn driven() -> DrivenEngine<Wakeup> {
-    Builder::new().build_driven_async().unwrap()
+    Builder::new().driven_futures().unwrap()
 }
 
 pub(crate) fn driven_with(builder: Builder) -> DrivenEngine<Wakeup> {
-    builder.build_driven_async().unwrap()
+    builder.driven_futures().unwrap()
 }
 
 /// The start of the first tick at which `deadline` has come.

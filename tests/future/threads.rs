@@ -51,7 +51,7 @@ async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Out
 }
 
 fn engine(shards: usize, tick: Duration) -> Engine<Wakeup> {
-    Builder::new().shards(shards).tick(tick).build_async().unwrap()
+    Builder::new().shards(shards).tick(tick).start_futures().unwrap()
 }
 
 // --- The process's own engine ---
@@ -402,7 +402,7 @@ fn a_shutdown_leaves_no_sleep_waiting_whatever_it_races_with() {
 #[test]
 fn more_sleeps_than_an_engine_has_room_for_end_all_the_same() {
     within_patience(|| {
-        let engine = Builder::new().shards(1).capacity(4).build_async().unwrap();
+        let engine = Builder::new().shards(1).capacity(4).start_futures().unwrap();
         let sleeps = (0..100).map(|n| {
             let sleep = engine.handle().sleep(n % 10 * MS + MS);
             let (deadline, handle) = (sleep.deadline(), engine.handle().clone());

@@ -426,7 +426,7 @@ fn a_waker_may_shut_the_engine_down() {
         assert_eq!(poll_with(&mut first, &waker), Poll::Ready(()));
     });
     within_patience(|| {
-        let engine = Builder::new().shards(1).build_async().unwrap();
+        let engine = Builder::new().shards(1).start_futures().unwrap();
         let mut sleep = engine.handle().sleep(10 * MS);
         let owned = Arc::new(Mutex::new(None));
         let (done, is_done) = std::sync::mpsc::channel();

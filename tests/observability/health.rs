@@ -1,7 +1,8 @@
 //! Health: the present state, in one word.
 
 use crate::stalls::inline_engine;
-use crate::support::{Gate, HOUR, MS, wait_until};
+use crate::support::{Gate, HOUR, MS, on_a_thread_that_stays, wait_until};
+use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Condition, Fired, Handle, ManualClock};
 
@@ -20,7 +21,8 @@ fn await_health<T: Send>(engine: &Handle<T>, health: &str) {
 fn a_shard_that_hangs_is_late_until_it_turns_again() {
     let (engine, clock, gate) = inline_engine(Builder::new());
     assert!(engine.handle().health().is_well());
-    engine.handle().producer_on(1).schedule(MS, ()).unwrap();
+    engine.handle().use_shard(1);
+    engine.handle().schedule(MS, ()).unwrap();
     clock.advance(MS);
     gate.await_arrival();
     clock.advance(100 * MS);
@@ -44,8 +46,9 @@ fn a_shard_that_hangs_is_late_in_real_time() {
     let gate = Gate::new();
     let hold = gate.clone();
     let builder = Builder::new().shards(2).unpinned().inline().stall_after(50 * MS);
-    let engine = builder.build(move |_| hold.pass()).unwrap();
-    engine.handle().producer_on(0).schedule(MS, ()).unwrap();
+    let engine = builder.start(move |_| hold.pass()).unwrap();
+    engine.handle().use_shard(0);
+    engine.handle().schedule(MS, ()).unwrap();
     gate.await_arrival();
     // Not by the other shard's name, which may be late too on a busy machine.
     wait_until("shard 0 is late", || engine.handle().health().why.starts_with("shard 0 is"));
@@ -58,11 +61,10 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     let (clock, gate) = (ManualClock::new(), Gate::new());
     let hold = gate.clone();
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
-    let engine = builder.build(move |_| hold.pass()).unwrap();
-    let mut producer = engine.handle().producer();
+    let engine = builder.start(move |_| hold.pass()).unwrap();
     let begin = engine.handle().now();
     // The second one is in the same chunk, the third in one of its own.
-    producer.schedule_batch_at([MS, MS, 11 * MS].map(|delay| (begin + delay, ()))).unwrap();
+    engine.handle().schedule_batch_at([MS, MS, 11 * MS].map(|delay| (begin + delay, ()))).unwrap();
     clock.advance(MS);
     gate.await_arrival();
     clock.advance(10 * MS);
@@ -87,7 +89,7 @@ fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
     let (clock, gate) = (ManualClock::new(), Gate::new());
     let hold = gate.clone();
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
-    let engine = builder.build(move |_| hold.pass()).unwrap();
+    let engine = builder.start(move |_| hold.pass()).unwrap();
     let due = engine.handle().now() + MS;
     let [put_off, disarmed, dropped] = [(); 3].map(|()| engine.handle().timer(()).unwrap());
     engine.handle().schedule_at(due, ()).unwrap();
@@ -114,7 +116,7 @@ fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
 
 #[test]
 fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
-    let mut engine = Builder::new().capacity(10).build_driven(|_: Fired<'_, u32>| {}).unwrap();
+    let mut engine = Builder::new().capacity(10).driven(|_: Fired<'_, u32>| {}).unwrap();
     let owned = engine.handle().timer(0).unwrap();
     for n in 1..9 {
         engine.handle().schedule(SECOND, n).unwrap();
@@ -127,20 +129,24 @@ fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
     drop(owned);
 }
 
-/// Slots that rest in other threads' hands are out of reach, though few timers are pending: here each producer keeps the
+/// Slots that rest in other threads' hands are out of reach, though few timers are pending: here each thread keeps the
 /// slots that it has vacated, 1/32 of the capacity.
 #[test]
 fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
-    let mut engine = Builder::new().capacity(640).build_driven(|_: Fired<'_, u32>| {}).unwrap();
-    let mut producers = Vec::new();
-    while engine.handle().stats().engine_full == 0 {
-        assert!(engine.handle().health().is_well(), "{}", engine.handle().health());
-        let mut producer = engine.handle().producer();
-        let ids: Vec<_> = (0..20).map_while(|n| producer.schedule(HOUR, n).ok()).collect();
-        ids.iter().skip(1).for_each(|&id| drop(producer.cancel(id)));
-        producers.push(producer);
-    }
-    assert!(engine.handle().len() < 64, "{}", engine.handle().len());
+    let mut engine = Builder::new().capacity(640).driven(|_: Fired<'_, u32>| {}).unwrap();
+    let handle = engine.handle();
+    let keep_slots = || {
+        let ids: Vec<_> = (0..20).map_while(|n| handle.schedule(HOUR, n).ok()).collect();
+        ids.iter().skip(1).for_each(|&id| drop(handle.cancel(id)));
+    };
+    thread::scope(|scope| {
+        let mut staying = Vec::new();
+        while handle.stats().engine_full == 0 {
+            assert!(handle.health().is_well(), "{}", handle.health());
+            staying.push(on_a_thread_that_stays(scope, keep_slots));
+        }
+        assert!(handle.len() < 64, "{}", handle.len());
+    });
     assert_eq!(
         engine.handle().health().to_string(),
         "full: no slot was left within the last 1s, 1 times in all"
@@ -153,7 +159,7 @@ fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
 
 #[test]
 fn a_full_lane_is_full_for_a_second() {
-    let mut engine = Builder::new().lane_capacity(64).build_driven(|_: Fired<'_, u32>| {}).unwrap();
+    let mut engine = Builder::new().lane_capacity(64).driven(|_: Fired<'_, u32>| {}).unwrap();
     let refused = (0..70).filter(|&n| engine.handle().try_schedule(HOUR, n).is_err()).count();
     assert_eq!(refused, 6);
     assert_eq!(
@@ -169,7 +175,8 @@ fn a_full_lane_is_full_for_a_second() {
 fn the_first_cause_is_told() {
     let (engine, clock, gate) = inline_engine(Builder::new().capacity(2));
     let due = engine.handle().now() + MS;
-    engine.handle().producer_on(0).schedule_batch_at([(due, ()), (due, ())]).unwrap();
+    engine.handle().use_shard(0);
+    engine.handle().schedule_batch_at([(due, ()), (due, ())]).unwrap();
     assert_eq!(engine.handle().health().condition, Condition::Full);
     clock.advance(MS);
     gate.await_arrival();
@@ -189,12 +196,12 @@ fn after_a_shutdown_nothing_waits() {
     let (clock, gate) = (ManualClock::new(), Gate::new());
     let hold = gate.clone();
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
-    let engine = builder.build(move |_| hold.pass()).unwrap();
+    let engine = builder.start(move |_| hold.pass()).unwrap();
     engine.handle().schedule_batch([(MS, ()), (MS, ())]).unwrap();
     clock.advance(MS);
     gate.await_arrival();
     let handle = Handle::clone(engine.handle());
-    let ending = std::thread::spawn(move || handle.shutdown().len());
+    let ending = thread::spawn(move || handle.shutdown().len());
     wait_until("it is shut down", || engine.handle().is_shut_down());
     gate.open();
     assert_eq!(ending.join().unwrap(), 1);

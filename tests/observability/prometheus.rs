@@ -61,7 +61,7 @@ fn a_known_history_gives_its_numbers() {
 #[test]
 fn the_line_up_is_the_same_for_every_engine() {
     let families = |shards| {
-        let engine = Builder::new().shards(shards).build_driven(|_: Fired<'_, ()>| {}).unwrap();
+        let engine = Builder::new().shards(shards).driven(|_: Fired<'_, ()>| {}).unwrap();
         let page = Page::read(&engine.handle().stats().prometheus().to_string()).unwrap();
         for (family, kind) in &page.families {
             let samples = page.samples.keys().filter(|series| match kind.as_str() {
@@ -100,8 +100,7 @@ fn engines_are_told_apart_by_a_label_whatever_their_names() {
 /// What was refused is counted by its reason, and what a shutdown returns.
 #[test]
 fn refusals_and_returns_are_counted() {
-    let mut engine =
-        Builder::new().capacity(70).lane_capacity(64).build_driven(|_: Fired<'_, u32>| {}).unwrap();
+    let mut engine = Builder::new().capacity(70).lane_capacity(64).driven(|_: Fired<'_, u32>| {}).unwrap();
     let scheduled = (0..100).take_while(|&n| engine.handle().schedule(HOUR, n).is_ok()).count();
     assert_eq!(scheduled, 64);
     engine.advance(MS);
@@ -140,7 +139,7 @@ fn the_readme_names_no_series_that_there_is_not() {
 
 #[test]
 fn the_clock_in_use_and_its_error_are_told_everywhere() {
-    let engine = Builder::new().build(|_: Fired<'_, ()>| {}).unwrap();
+    let engine = Builder::new().start(|_: Fired<'_, ()>| {}).unwrap();
     let (stats, health) = (engine.handle().stats(), engine.handle().health());
     assert_eq!(stats.clock.source, health.clock.source);
     assert!(["counter", "system"].contains(&stats.clock.source), "{:?}", stats.clock);
@@ -150,6 +149,6 @@ fn the_clock_in_use_and_its_error_are_told_everywhere() {
     assert_eq!(page.get("tourbillon_clock_behind_seconds").to_bits(), 0.0f64.to_bits());
     let seconds = stats.clock.ahead.as_secs_f64();
     assert_eq!(page.get("tourbillon_clock_ahead_seconds").to_bits(), seconds.to_bits());
-    let driven = Builder::new().build_driven(|_: Fired<'_, ()>| {}).unwrap();
+    let driven = Builder::new().driven(|_: Fired<'_, ()>| {}).unwrap();
     assert_eq!(driven.handle().stats().clock.source, "manual");
 }

@@ -10,13 +10,14 @@ pub(crate) fn inline_engine(builder: Builder) -> (Engine<()>, ManualClock, Gate)
     let (clock, gate) = (ManualClock::new(), Gate::new());
     let hold = gate.clone();
     let builder = builder.shards(2).unpinned().inline().clock(clock.clone());
-    (builder.build(move |_| hold.pass()).unwrap(), clock, gate)
+    (builder.start(move |_| hold.pass()).unwrap(), clock, gate)
 }
 
 #[test]
 fn a_handler_that_hangs_inline_is_one_stall_of_its_shard() {
     let (engine, clock, gate) = inline_engine(Builder::new());
-    engine.handle().producer_on(1).schedule(MS, ()).unwrap();
+    engine.handle().use_shard(1);
+    engine.handle().schedule(MS, ()).unwrap();
     clock.advance(MS);
     gate.await_arrival();
     assert_eq!(engine.handle().stats().shards[1].behind, Duration::ZERO);
@@ -37,11 +38,10 @@ fn a_handler_that_hangs_inline_is_one_stall_of_its_shard() {
 fn a_sleep_beyond_its_end_is_a_stall() {
     let clock = ManualClock::new();
     let builder = Builder::new().shards(1).unpinned().inline().stall_after(20 * MS).clock(clock.clone());
-    let engine = builder.build(|_: Fired<'_, ()>| {}).unwrap();
-    let mut producer = engine.handle().producer();
+    let engine = builder.start(|_: Fired<'_, ()>| {}).unwrap();
     for (late, stalls) in [(0, 0), (10, 0), (500, 1), (10, 1), (400, 2)] {
         let fired = engine.handle().stats().fired;
-        producer.schedule(10 * MS, ()).unwrap();
+        engine.handle().schedule(10 * MS, ()).unwrap();
         wait_until("it is in the wheel", || engine.handle().stats().total.tickets == 1);
         // The shard sleeps, or is about to: in the turn under way it is late by 10 ms more.
         clock.advance((10 + late) * MS);
@@ -60,14 +60,14 @@ fn a_backlog_is_owed_since_its_tick() {
     let (clock, gates, calls) = (ManualClock::new(), [Gate::new(), Gate::new()], AtomicUsize::new(0));
     let [first, second] = gates.clone();
     let builder = Builder::new().shards(1).unpinned().inline().clock(clock.clone());
-    let engine = builder.build(move |_: Fired<'_, ()>| match calls.fetch_add(1, Ordering::Relaxed) {
+    let engine = builder.start(move |_: Fired<'_, ()>| match calls.fetch_add(1, Ordering::Relaxed) {
         0 => first.pass(),
         30_000 => second.pass(),
         _ => {}
     });
     let engine = engine.unwrap();
     let due = engine.handle().now() + 2 * MS;
-    engine.handle().producer().schedule_batch_at((0..40_000).map(|_| (due, ()))).unwrap();
+    engine.handle().schedule_batch_at((0..40_000).map(|_| (due, ()))).unwrap();
     clock.advance(2 * MS);
     gates[0].await_arrival();
     clock.advance(50 * MS);
@@ -81,9 +81,8 @@ fn a_backlog_is_owed_since_its_tick() {
 
 #[test]
 fn the_threshold_is_a_knob_with_bounds_and_a_default() {
-    let threshold = |builder: Builder| {
-        builder.build_driven(|_: Fired<'_, ()>| {}).map(|e| e.handle().stats().stall_after)
-    };
+    let threshold =
+        |builder: Builder| builder.driven(|_: Fired<'_, ()>| {}).map(|e| e.handle().stats().stall_after);
     assert_eq!(threshold(Builder::new()).unwrap(), 100 * MS);
     assert_eq!(threshold(Builder::new().tick(MS / 100)).unwrap(), 100 * MS);
     assert_eq!(threshold(Builder::new().tick(50 * MS)).unwrap(), 500 * MS);

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread;
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, DrivenEngine, Fired, Stats, Timestamp};
 
@@ -37,6 +37,22 @@ pub(crate) fn within_patience<R: Send + 'static>(f: impl FnOnce() -> R + Send + 
             std::panic::resume_unwind(thread.join().expect_err("it sent no result"))
         }
     }
+}
+
+/// Runs `work` on a thread of its own, which stays, with the slots that it keeps in reserve, until the returned sender is
+/// dropped.
+pub(crate) fn on_a_thread_that_stays<'s, R: Send + 's>(
+    scope: &'s Scope<'s, '_>,
+    work: impl FnOnce() -> R + Send + 's,
+) -> (R, mpsc::Sender<()>) {
+    let (leave, stay) = mpsc::channel();
+    let (sender, result) = mpsc::channel();
+    let work = move || {
+        sender.send(work()).expect("the test waits");
+        stay.recv().expect_err("nothing is sent");
+    };
+    thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, work).expect("a thread");
+    (result.recv().expect("the work ends"), leave)
 }
 
 /// Locks, whether or not a test's handler panicked meanwhile.
@@ -145,7 +161,7 @@ impl Shot {
 pub(crate) fn recording(builder: Builder) -> (DrivenEngine<u64>, Log<Shot>) {
     let log = Log::new();
     let sink = log.clone();
-    let engine = builder.build_driven(move |timer| sink.push(Shot::of(&timer))).unwrap();
+    let engine = builder.driven(move |timer| sink.push(Shot::of(&timer))).unwrap();
     (engine, log)
 }
 

@@ -73,7 +73,7 @@ fn the_answers_while_its_own_handler_runs() {
     let (in_handler, log) = (Arc::downgrade(&shared), Log::new());
     let sink = log.clone();
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, u64>| {
+        .driven(move |fired: Fired<'_, u64>| {
             let now = fired.engine().now();
             let shared = in_handler.upgrade().unwrap();
             let (by_ref, timer) = (fired.timer().unwrap(), shared.get().unwrap());
@@ -122,7 +122,7 @@ fn the_answers_while_a_handler_runs_on_a_worker() {
     let (at_gate, sink) = (gate.clone(), log.clone());
     let engine = Builder::new()
         .workers(1)
-        .build(move |fired: Fired<'_, u64>| {
+        .start(move |fired: Fired<'_, u64>| {
             sink.push(Shot::of(&fired));
             at_gate.pass();
         })
@@ -210,9 +210,7 @@ fn a_due_timer_that_waits_for_a_worker_is_armed_and_may_be_put_off_and_disarmed(
 fn timers_and_what_handlers_get_of_them_can_be_printed() {
     let (sender, printed) = mpsc::channel();
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, u64>| {
-            sender.send(format!("{:?}", fired.timer().unwrap())).unwrap()
-        })
+        .driven(move |fired: Fired<'_, u64>| sender.send(format!("{:?}", fired.timer().unwrap())).unwrap())
         .unwrap();
     let timer = engine.handle().timer(7).unwrap();
     assert!(format!("{timer:?}").contains("deadline: None"), "the text of a timer at rest");

@@ -143,7 +143,7 @@ fn a_real_engine_fires_owned_timers_not_early() {
     let sink = log.clone();
     let engine = Builder::new()
         .tick(Duration::from_micros(100))
-        .build(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
+        .start(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
         .unwrap();
     let timers: Vec<_> = (0..2_000).map(|n| engine.handle().timer(n).unwrap()).collect();
     let mut rng = Rng::new(8);

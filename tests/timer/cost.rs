@@ -115,7 +115,7 @@ fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
             .shards(1)
             .unpinned()
             .inline()
-            .build(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
+            .start(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
             .unwrap();
         let timer = engine.handle().timer(7).unwrap();
         let last = engine.handle().now() + 1_000 * MS + SECOND;
@@ -142,7 +142,7 @@ fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
 
 #[test]
 fn arming_again_and_again_wakes_no_shard() {
-    let engine = Builder::new().shards(1).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().shards(1).start(|_: Fired<'_, u64>| {}).unwrap();
     let timers: Vec<_> = (0..10).map(|n| engine.handle().timer(n).unwrap()).collect();
     for timer in &timers {
         timer.arm(HOUR).unwrap();
@@ -169,7 +169,7 @@ fn arming_again_and_again_wakes_no_shard() {
 
 #[test]
 fn arming_for_later_than_the_next_wake_up_wakes_nobody() {
-    let engine = Builder::new().shards(1).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().shards(1).start(|_: Fired<'_, u64>| {}).unwrap();
     engine.handle().schedule(HOUR, 0).unwrap();
     wait_until("the shard sleeps on it", || engine.handle().stats().total.tickets == 1);
     thread::sleep(5 * MS);
@@ -209,10 +209,9 @@ impl Clock for Watched {
 
 #[test]
 fn who_brings_the_time_along_reads_no_clock() {
-    let engine = Builder::new().clock(Watched(MonotonicClock::new())).build(|_: Fired<'_, u64>| {}).unwrap();
+    let engine = Builder::new().clock(Watched(MonotonicClock::new())).start(|_: Fired<'_, u64>| {}).unwrap();
     let now = engine.handle().now();
     let timer = engine.handle().timer(1).unwrap();
-    let mut producer = engine.handle().producer();
     READINGS.set(0);
     for n in 0..1_000 {
         let deadline = now + HOUR + n * MS;
@@ -223,9 +222,9 @@ fn who_brings_the_time_along_reads_no_clock() {
         let id = engine.handle().schedule_at(deadline, 2).unwrap();
         let id = engine.handle().reschedule_at(id, deadline + MS).unwrap();
         assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(2));
-        let id = producer.try_schedule_at(deadline, 3).unwrap();
-        let id = producer.reschedule_at(id, deadline + MS).unwrap();
-        assert_eq!(producer.cancel(id), Cancel::Cancelled(3));
+        let id = engine.handle().try_schedule_at(deadline, 3).unwrap();
+        let id = engine.handle().try_reschedule_at(id, deadline + MS).unwrap();
+        assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(3));
     }
     drop(timer);
     assert_eq!(READINGS.get(), 0, "a call that has the time already read the clock");

@@ -66,7 +66,7 @@ fn the_payload_of_a_timer_dropped_while_its_handler_runs_goes_when_that_has_ende
     let (at_gate, sets) = (gate.clone(), Arc::clone(&ended));
     let engine = Builder::new()
         .workers(1)
-        .build(move |fired: Fired<'_, Tracked>| {
+        .start(move |fired: Fired<'_, Tracked>| {
             at_gate.pass();
             assert_eq!(
                 fired.payload.book.original_drops(),
@@ -112,7 +112,7 @@ fn a_timer_dropped_inside_its_own_handler_is_armed_no_more() {
     let place: Place<Tracked> = Place::default();
     let in_handler = Arc::clone(&place);
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, Tracked>| {
+        .driven(move |fired: Fired<'_, Tracked>| {
             let by_ref = fired.timer().unwrap();
             assert_eq!(by_ref.arm(Duration::ZERO), Ok(Armed::Running));
             drop(lock(&in_handler).take());
@@ -151,7 +151,7 @@ fn a_due_timer_dropped_before_a_worker_takes_it_goes_with_the_job_or_with_the_en
             .shards(1)
             .clock(clock.clone())
             .executor(move |job| lock(&queue).push(job))
-            .build(|_: Fired<'_, Tracked>| panic!("it was dropped"))
+            .start(|_: Fired<'_, Tracked>| panic!("it was dropped"))
             .unwrap();
         let (payload, book) = Tracked::new();
         let timer = engine.handle().timer(payload).unwrap();

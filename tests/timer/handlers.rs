@@ -15,7 +15,7 @@ fn a_handler_arms_its_own_timer_again() {
         let (in_handler, log) = (Arc::downgrade(&place), Log::new());
         let sink = log.clone();
         let mut engine = Builder::new()
-            .build_driven(move |fired: Fired<'_, u64>| {
+            .driven(move |fired: Fired<'_, u64>| {
                 sink.push(Shot::of(&fired));
                 let again = fired.deadline + SECOND;
                 let outcome = if shared {
@@ -48,7 +48,7 @@ fn a_timer_disarmed_by_its_own_handler_stays_at_rest() {
     let (mut engine, log) = {
         let log = Log::new();
         let sink = log.clone();
-        let engine = Builder::new().build_driven(move |fired: Fired<'_, u64>| {
+        let engine = Builder::new().driven(move |fired: Fired<'_, u64>| {
             let timer = fired.timer().unwrap();
             timer.arm(SECOND).unwrap();
             assert_eq!(timer.disarm(), Disarm::Running, "the disarm does not return that the handler runs");
@@ -76,7 +76,7 @@ fn a_handler_that_arms_without_delay_comes_once_a_tick() {
         let log = Log::new();
         let sink = log.clone();
         let mut engine = Builder::new()
-            .build_driven(move |fired: Fired<'_, u64>| {
+            .driven(move |fired: Fired<'_, u64>| {
                 sink.push(fired.engine().now());
                 let timer = fired.timer().unwrap();
                 if past { timer.arm_at(Timestamp::ZERO) } else { timer.arm(Duration::ZERO) }.unwrap();
@@ -100,7 +100,7 @@ fn a_handler_that_arms_without_delay_comes_once_a_tick() {
 fn a_turn_ends_though_every_timer_arms_itself_again_at_once() {
     let fired = within_patience(|| {
         let mut engine = Builder::new()
-            .build_driven(|fired: Fired<'_, u64>| {
+            .driven(|fired: Fired<'_, u64>| {
                 fired.timer().unwrap().arm(Duration::ZERO).unwrap();
             })
             .unwrap();
@@ -117,7 +117,7 @@ fn a_turn_ends_though_every_timer_arms_itself_again_at_once() {
 #[test]
 fn only_an_owned_timer_is_there_to_be_armed_again() {
     let mut engine = Builder::new()
-        .build_driven(|fired: Fired<'_, u64>| {
+        .driven(|fired: Fired<'_, u64>| {
             assert_eq!(
                 fired.timer().is_some(),
                 fired.payload == 1,
@@ -143,7 +143,7 @@ fn every_dispatch_lets_a_handler_arm_its_timer() {
             let (sender, done) = mpsc::channel();
             let count = AtomicU64::new(0);
             let engine = builder
-                .build(move |fired: Fired<'_, u64>| {
+                .start(move |fired: Fired<'_, u64>| {
                     assert!(fired.engine().now() >= fired.deadline, "early");
                     let timer = fired.timer().unwrap();
                     assert_eq!(
@@ -184,7 +184,7 @@ fn a_handler_drops_disarms_and_puts_off_a_timer_that_is_due_with_its_own() {
         let (in_handler, fired) = (Arc::clone(&places), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&fired);
         let mut engine = Builder::new()
-            .build_driven(move |fired: Fired<'_, Tracked>| {
+            .driven(move |fired: Fired<'_, Tracked>| {
                 count.fetch_add(1, Ordering::SeqCst);
                 let is_me = |place: &&Place<Tracked>| {
                     lock(place).as_ref().is_some_and(|timer| timer.id() == fired.id)

@@ -122,7 +122,7 @@ fn counting() -> (DrivenEngine<Tracked>, Arc<AtomicUsize>) {
     let fired = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&fired);
     let engine = Builder::new()
-        .build_driven(move |_: Fired<'_, Tracked>| {
+        .driven(move |_: Fired<'_, Tracked>| {
             count.fetch_add(1, Ordering::SeqCst);
         })
         .unwrap();
@@ -138,7 +138,7 @@ fn with_held_jobs(log: &Log<Shot>) -> (Engine<u64>, ManualClock, Arc<Mutex<Vec<J
         .shards(1)
         .clock(clock.clone())
         .executor(move |job| lock(&queue).push(job))
-        .build(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
+        .start(move |fired: Fired<'_, u64>| sink.push(Shot::of(&fired)))
         .unwrap();
     (engine, clock, jobs)
 }

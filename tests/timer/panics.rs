@@ -10,7 +10,7 @@ use tourbillon::{Armed, Builder, Disarm, Fired};
 #[test]
 fn a_timer_whose_handler_panics_is_armed_again() {
     let mut engine = Builder::new()
-        .build_driven(|fired: Fired<'_, u64>| {
+        .driven(|fired: Fired<'_, u64>| {
             if fired.payload == 1 {
                 fired.timer().unwrap().arm(SECOND).unwrap();
             }
@@ -66,7 +66,7 @@ fn a_payload_whose_drop_panics_costs_nobody_else_anything() {
         .on_panic(move |_| {
             count.fetch_add(1, Ordering::SeqCst);
         })
-        .build_driven(move |_: Fired<'_, Tracked>| drop(lock(&in_handler).take()))
+        .driven(move |_: Fired<'_, Tracked>| drop(lock(&in_handler).take()))
         .unwrap();
     let make = || {
         let (payload, book) = Tracked::new();

@@ -16,7 +16,7 @@ fn threads_that_arm_one_timer_fire_it_for_deadlines_of_theirs_and_never_early() 
         .tick(Duration::from_micros(100))
         .shards(2)
         .workers(2)
-        .build(move |fired: Fired<'_, u64>| {
+        .start(move |fired: Fired<'_, u64>| {
             assert!(!busy.swap(true, Ordering::SeqCst), "two handlers of the timer run at the same time");
             sink.push(Shot::of(&fired));
             busy.store(false, Ordering::SeqCst);
@@ -76,7 +76,7 @@ fn an_arming_fires_once_though_its_deadline_has_come_when_it_is_told_to_the_hand
         .tick(Duration::from_micros(10))
         .shards(1)
         .inline()
-        .build(move |fired: Fired<'_, u64>| sink.push(fired.deadline))
+        .start(move |fired: Fired<'_, u64>| sink.push(fired.deadline))
         .unwrap();
     let timer = engine.handle().timer(7).unwrap();
     let (mut rng, mut last) = (Rng::new(2), engine.handle().now());
@@ -111,7 +111,7 @@ fn handlers_of_one_timer_never_overlap() {
         .tick(Duration::from_micros(100))
         .shards(2)
         .workers(4)
-        .build(move |fired: Fired<'_, usize>| {
+        .start(move |fired: Fired<'_, usize>| {
             if in_handler[fired.payload].swap(true, Ordering::SeqCst) {
                 count.fetch_add(1, Ordering::SeqCst);
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
-use tourbillon::{ArmError, Armed, Builder, Fired, ScheduleErrorKind, Timer};
+use tourbillon::{ArmError, Armed, Builder, Fired, Refusal, Timer};
 
 #[test]
 fn arming_waits_for_no_shard_where_that_would_be_for_itself() {
@@ -18,7 +18,7 @@ fn arming_waits_for_no_shard_where_that_would_be_for_itself() {
     }
     assert_eq!(
         engine.handle().schedule(SECOND, 0).unwrap_err().kind,
-        ScheduleErrorKind::LaneFull,
+        Refusal::LaneFull,
         "the lane is not full, so the armings before prove nothing"
     );
     engine.advance(SECOND);
@@ -35,7 +35,7 @@ fn arming_waits_for_no_shard_where_that_would_be_for_itself() {
             .shards(1)
             .lane_capacity(64)
             .inline()
-            .build(move |fired: Fired<'_, u64>| {
+            .start(move |fired: Fired<'_, u64>| {
                 if fired.timer().is_none() {
                     for timer in in_handler.upgrade().unwrap().get().unwrap() {
                         assert_eq!(
@@ -71,7 +71,7 @@ fn arming_waits_for_a_shard_that_is_behind_until_it_is_not_or_is_shut_down() {
                 .shards(1)
                 .lane_capacity(64)
                 .inline()
-                .build(move |fired: Fired<'_, u64>| {
+                .start(move |fired: Fired<'_, u64>| {
                     if fired.timer().is_none() {
                         at_gate.pass();
                     } else {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
-use tourbillon::{ArmError, Armed, Builder, Cancel, Disarm, Fired, ScheduleErrorKind, Timer, Timestamp};
+use tourbillon::{ArmError, Armed, Builder, Cancel, Disarm, Fired, Refusal, Timer, Timestamp};
 
 #[test]
 fn a_shutdown_forgets_armed_timers_and_leaves_them_to_their_owners() {
@@ -83,7 +83,7 @@ fn a_shutdown_forgets_armed_timers_and_leaves_them_to_their_owners() {
 #[test]
 fn timers_outlive_their_engine() {
     for builder in every_dispatch() {
-        let engine = builder.build(|_: Fired<'_, Tracked>| {}).unwrap();
+        let engine = builder.start(|_: Fired<'_, Tracked>| {}).unwrap();
         let (payload, book) = Tracked::new();
         let timer = engine.handle().timer(payload).unwrap();
         timer.arm(HOUR).unwrap();
@@ -115,12 +115,12 @@ fn a_refused_timer_hands_its_payload_back() {
     let error = engine.handle().timer(2).unwrap_err();
     assert_eq!(
         (error.kind, error.payload),
-        (ScheduleErrorKind::EngineFull, 2),
+        (Refusal::EngineFull, 2),
         "a full engine made a timer, or kept the refused payload"
     );
     assert_eq!(
         engine.handle().schedule(HOUR, 2).unwrap_err().kind,
-        ScheduleErrorKind::EngineFull,
+        Refusal::EngineFull,
         "an owned timer takes none of the capacity"
     );
     drop(timer);
@@ -141,7 +141,7 @@ fn a_refused_timer_hands_its_payload_back() {
     let error = engine.handle().timer(5).unwrap_err();
     assert_eq!(
         (error.kind, error.payload),
-        (ScheduleErrorKind::ShutDown, 5),
+        (Refusal::ShutDown, 5),
         "a timer was made after the shutdown, or the refused payload is not the one given"
     );
     let (tracked_engine, _) = counting();
@@ -157,7 +157,7 @@ fn a_handler_that_shuts_the_engine_down_finds_every_other_timer_forgotten() {
     let place: Arc<OnceLock<[Timer<u64>; 2]>> = Arc::default();
     let in_handler = Arc::downgrade(&place);
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, u64>| {
+        .driven(move |fired: Fired<'_, u64>| {
             assert!(fired.engine().shutdown().is_empty(), "an owned timer is returned");
             for other in in_handler.upgrade().unwrap().get().unwrap() {
                 assert_eq!(
@@ -201,7 +201,7 @@ fn a_handler_that_shut_the_engine_down_cannot_arm_its_own_timer() {
     let log = Log::new();
     let sink = log.clone();
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, u64>| {
+        .driven(move |fired: Fired<'_, u64>| {
             drop(fired.engine().shutdown());
             sink.push((fired.timer().unwrap().arm(MS), fired.timer().unwrap().deadline()));
         })
@@ -225,7 +225,7 @@ fn a_handler_that_shut_the_engine_down_cannot_arm_its_own_timer() {
 #[test]
 fn a_timer_armed_by_its_handler_that_then_shuts_the_engine_down_is_forgotten() {
     let mut engine = Builder::new()
-        .build_driven(|fired: Fired<'_, u64>| {
+        .driven(|fired: Fired<'_, u64>| {
             assert_eq!(
                 fired.timer().unwrap().arm(MS),
                 Ok(Armed::Running),
@@ -256,7 +256,7 @@ fn a_timer_dropped_by_the_handler_that_shut_the_engine_down_drops_its_payload_on
     let place: Place<Tracked> = Place::default();
     let in_handler = Arc::clone(&place);
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, Tracked>| {
+        .driven(move |fired: Fired<'_, Tracked>| {
             assert!(fired.engine().shutdown().is_empty(), "an owned timer is returned");
             drop(lock(&in_handler).take());
             assert_eq!(
@@ -286,7 +286,7 @@ fn a_shutdown_waits_for_the_handler_and_the_timer_armed_meanwhile_is_forgotten()
         let (at_gate, sets) = (gate.clone(), Arc::clone(&ended));
         let engine = Builder::new()
             .workers(1)
-            .build(move |fired: Fired<'_, u64>| {
+            .start(move |fired: Fired<'_, u64>| {
                 at_gate.pass();
                 // Refused for the shutdown, or acknowledged and forgotten.
                 let _either = fired.timer().unwrap().arm(Duration::ZERO);
@@ -324,7 +324,7 @@ fn timers_that_race_with_a_shutdown_end_armed_no_more_and_drop_their_payloads_on
             .tick(Duration::from_micros(100))
             .shards(2)
             .workers(2)
-            .build(|fired: Fired<'_, Tracked>| {
+            .start(|fired: Fired<'_, Tracked>| {
                 let _either = fired.timer().unwrap().arm(Duration::ZERO);
             })
             .unwrap();

@@ -19,8 +19,8 @@ fn a_timers_id_is_good_for_nothing_that_takes_scheduled_timers() {
             "the id of an owned timer rescheduled something"
         );
         assert!(
-            matches!(engine.producer().reschedule_at(id, at(SECOND)), Err(RescheduleError::Gone)),
-            "the id of an owned timer rescheduled something, through a producer"
+            matches!(engine.try_reschedule_at(id, at(SECOND)), Err(RescheduleError::Gone)),
+            "the id of an owned timer rescheduled something, without waiting"
         );
         assert_eq!(
             (engine.deadline(id), engine.remaining(id)),
@@ -29,7 +29,7 @@ fn a_timers_id_is_good_for_nothing_that_takes_scheduled_timers() {
         );
     };
     let mut engine = Builder::new()
-        .build_driven(move |fired: Fired<'_, u64>| {
+        .driven(move |fired: Fired<'_, u64>| {
             check(&fired.engine(), fired.id);
             sender.send(fired.id).unwrap();
         })

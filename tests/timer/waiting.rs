@@ -14,7 +14,7 @@ fn disarm_and_wait_returns_when_the_handler_has_ended() {
         let (at_gate, sets) = (gate.clone(), Arc::clone(&ended));
         let engine = Builder::new()
             .workers(1)
-            .build(move |_: Fired<'_, u64>| {
+            .start(move |_: Fired<'_, u64>| {
                 at_gate.pass();
                 thread::sleep(5 * MS);
                 sets.store(true, Ordering::SeqCst);
@@ -56,7 +56,7 @@ fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
             let (at_gate, sink) = (gate.clone(), log.clone());
             let engine = Builder::new()
                 .workers(1)
-                .build(move |fired: Fired<'_, u64>| {
+                .start(move |fired: Fired<'_, u64>| {
                     if was_armed_again {
                         fired.timer().unwrap().arm(HOUR).unwrap();
                     }
@@ -103,7 +103,7 @@ fn no_handler_runs_after_disarm_and_wait_has_returned() {
         let engine = Builder::new()
             .tick(Duration::from_micros(100))
             .workers(2)
-            .build(move |fired: Fired<'_, u64>| {
+            .start(move |fired: Fired<'_, u64>| {
                 in_handler.fetch_add(1, Ordering::SeqCst);
                 if !is_stopped.load(Ordering::SeqCst) {
                     fired.timer().unwrap().arm(Duration::ZERO).unwrap();
@@ -154,7 +154,7 @@ fn disarm_and_wait_does_not_wait_inside_a_handler() {
             let (sender, answers) = mpsc::channel();
             let engine = builder
                 .shards(1)
-                .build(move |fired: Fired<'_, usize>| {
+                .start(move |fired: Fired<'_, usize>| {
                     let place = in_handler.upgrade().unwrap();
                     let timers = place.get().unwrap();
                     meet.wait();

@@ -3,7 +3,7 @@
 /// The names in the lists below.
 pub(crate) mod names {
     pub(crate) use crate::baselines::{LazyHeap, Locked, ShardedWheel, Tree};
-    pub(crate) use crate::common::{OwnNow, ThroughHandle, ThroughProducer};
+    pub(crate) use crate::common::{OwnNow, ThroughHandle};
     pub(crate) use crate::contestants::*;
     pub(crate) use crate::foreign;
     pub(crate) use crate::workload::Entrant;
@@ -23,7 +23,6 @@ macro_rules! schedule_and_cancel {
         let mut entrants = $crate::roster::entrants![$turn:
             Of<ThroughHandle>,
             Of<ThroughHandleOnInstant>,
-            Of<ThroughProducer>,
             Of<OwnNow>,
             Of<Locked<LazyHeap>>,
             Of<Locked<Tree>>,

@@ -146,10 +146,10 @@ unsafe fn create(options: *const tb_options, engine: *mut *mut tb_engine, is_dri
             }
         };
         let (tasks, owner) = if is_driven {
-            let driven = DrivenTasks::build(builder)?;
+            let driven = DrivenTasks::start(builder)?;
             (Tasks::clone(driven.handle()), Owner::Driven(Mutex::new(Driver(driven))))
         } else {
-            let engine = TaskEngine::build(builder)?;
+            let engine = TaskEngine::start(builder)?;
             (Tasks::clone(engine.handle()), Owner::Threads(engine))
         };
         place.write(handles::give(tb_engine::new(tasks, owner, delivery)));

@@ -28,7 +28,7 @@ use std::ffi::CStr;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tourbillon::{Cancel, ScheduleErrorKind, TimerId, Timestamp};
+use tourbillon::{Cancel, Refusal, TimerId, Timestamp};
 use tourbillon_tasks::{Moment, Tasks};
 
 const STRIPES: usize = 64;
@@ -147,14 +147,11 @@ fn abandon(tasks: &Tasks, timer: TimerId) {
 
 /// Repeats `attempt` while the lane to the shard is full, and waits for room in between. Fails as `attempt` does if
 /// this thread may not wait.
-fn with_room<T>(
-    tasks: &Tasks,
-    mut attempt: impl FnMut() -> Result<T, ScheduleErrorKind>,
-) -> Result<T, Failure> {
+fn with_room<T>(tasks: &Tasks, mut attempt: impl FnMut() -> Result<T, Refusal>) -> Result<T, Failure> {
     let mut rounds = 0;
     loop {
         match attempt() {
-            Err(ScheduleErrorKind::LaneFull) if tasks.await_room(&mut rounds) => {}
+            Err(Refusal::LaneFull) if tasks.await_room(&mut rounds) => {}
             other => return other.map_err(Failure::from),
         }
     }
@@ -171,10 +168,10 @@ impl Stripe {
         key: &Arc<CStr>,
         deadline: Timestamp,
         target: Target,
-    ) -> Result<Option<Pending>, ScheduleErrorKind> {
+    ) -> Result<Option<Pending>, Refusal> {
         let mut table = self.lock();
         if table.is_closed {
-            return Err(ScheduleErrorKind::ShutDown);
+            return Err(Refusal::ShutDown);
         }
         let timer = self.start_timer(tasks, key, deadline)?;
         let entries = table.entries.entry(Arc::clone(key)).or_default();
@@ -188,10 +185,10 @@ impl Stripe {
         tasks: &Tasks,
         key: &CStr,
         deadline: Timestamp,
-    ) -> Result<Option<TimerId>, ScheduleErrorKind> {
+    ) -> Result<Option<TimerId>, Refusal> {
         let mut table = self.lock();
         if table.is_closed {
-            return Err(ScheduleErrorKind::ShutDown);
+            return Err(Refusal::ShutDown);
         }
         let Some((key, _)) = table.entries.get_key_value(key) else { return Ok(None) };
         let key = Arc::clone(key);
@@ -208,7 +205,7 @@ impl Stripe {
         tasks: &Tasks,
         key: &Arc<CStr>,
         deadline: Timestamp,
-    ) -> Result<TimerId, ScheduleErrorKind> {
+    ) -> Result<TimerId, Refusal> {
         let (stripe, key) = (Arc::clone(self), Arc::clone(key));
         let fire = move |moment: Option<&Moment>| {
             // The closure of a timer that the shutdown returns does nothing: the entry has the target.

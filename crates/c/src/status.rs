@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tourbillon::{ArmError, BuildError, RescheduleError, ScheduleErrorKind};
+use tourbillon::{ArmError, BuildError, Refusal, RescheduleError};
 use tourbillon_tasks::RepeatErrorKind;
 
 /// The result of a call. The numbers are stable; later versions may add more.
@@ -64,13 +64,13 @@ impl Failure {
     }
 }
 
-impl From<ScheduleErrorKind> for Failure {
-    fn from(kind: ScheduleErrorKind) -> Self {
+impl From<Refusal> for Failure {
+    fn from(kind: Refusal) -> Self {
         let status = match kind {
-            ScheduleErrorKind::EngineFull => tb_status::TB_FULL,
-            ScheduleErrorKind::LaneFull => tb_status::TB_BUSY,
-            ScheduleErrorKind::ShutDown => tb_status::TB_SHUT_DOWN,
-            ScheduleErrorKind::Forked => tb_status::TB_FORKED,
+            Refusal::EngineFull => tb_status::TB_FULL,
+            Refusal::LaneFull => tb_status::TB_BUSY,
+            Refusal::ShutDown => tb_status::TB_SHUT_DOWN,
+            Refusal::Forked => tb_status::TB_FORKED,
             _ => tb_status::TB_INVALID,
         };
         Self::new(status, kind.to_string())

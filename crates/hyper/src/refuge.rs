@@ -7,5 +7,5 @@ use tourbillon::{Builder, Engine, Handle};
 /// An engine of one thread that is never shut down. `None` if the system refused the thread.
 pub(crate) fn refuge() -> Option<&'static Handle<Wakeup>> {
     static REFUGE: OnceLock<Option<Engine<Wakeup>>> = OnceLock::new();
-    REFUGE.get_or_init(|| Builder::new().shards(1).build_async().ok()).as_ref().map(Engine::handle)
+    REFUGE.get_or_init(|| Builder::new().shards(1).start_futures().ok()).as_ref().map(Engine::handle)
 }

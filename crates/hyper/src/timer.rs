@@ -34,7 +34,7 @@ use tourbillon::{Handle, Timestamp};
 /// use tourbillon::Builder;
 /// use tourbillon_hyper::TourbillonTimer;
 ///
-/// let engine = Builder::new().build_async()?;
+/// let engine = Builder::new().start_futures()?;
 /// let mut http = http1::Builder::new();
 /// http.timer(TourbillonTimer::new(engine.handle().clone())).header_read_timeout(Duration::from_secs(10));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -41,7 +41,7 @@ struct Test {
 
 impl Test {
     fn new() -> Self {
-        let engine = Builder::new().build_async().unwrap();
+        let engine = Builder::new().start_futures().unwrap();
         let timer = TourbillonTimer::new(engine.handle().clone());
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_io().build().unwrap();

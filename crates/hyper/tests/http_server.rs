@@ -38,7 +38,7 @@ struct Server {
 
 impl Server {
     fn start(timeouts: Timeouts) -> Self {
-        let engine = Builder::new().clock(SystemClock::new()).build_async().unwrap();
+        let engine = Builder::new().clock(SystemClock::new()).start_futures().unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_io().build().unwrap();
         let address = (Ipv4Addr::LOCALHOST, 0).into();

@@ -18,13 +18,13 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const YEARS: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 fn threaded() -> (Engine<Wakeup>, TourbillonTimer) {
-    let engine = Builder::new().build_async().unwrap();
+    let engine = Builder::new().start_futures().unwrap();
     let timer = TourbillonTimer::new(engine.handle().clone());
     (engine, timer)
 }
 
 fn driven() -> (DrivenEngine<Wakeup>, TourbillonTimer) {
-    let engine = Builder::new().build_driven_async().unwrap();
+    let engine = Builder::new().driven_futures().unwrap();
     let timer = TourbillonTimer::new(engine.handle().clone());
     (engine, timer)
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::{Gate, HOUR, Log, MS, Rng, assert_settled, lock, wait_until, within_patience};
-use tourbillon::{Builder, ScheduleErrorKind, Timestamp};
+use tourbillon::{Builder, Refusal, Timestamp};
 use tourbillon_tasks::keyed::{DueKey, Keyed, KeyedErrorKind, MoveError, Placed};
 use tourbillon_tasks::{DrivenTasks, IfPresent, Key, TaskEngine, Tasks};
 
@@ -176,7 +176,7 @@ fn a_snapshot_of_keys_has_each_once() {
 #[test]
 fn a_snapshot_misses_and_repeats_no_key_while_the_map_is_rebuilt() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(1).unpinned()).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(1).unpinned()).unwrap();
         let keyed = tasks.handle().keyed(|_: DueKey<'_, u64, ()>| {});
         for key in 0..500 {
             keyed.schedule(key, HOUR, ()).unwrap();
@@ -310,7 +310,7 @@ fn with_the_last_clone_the_entries_go_and_no_job_runs() {
 #[test]
 fn the_last_clone_may_be_dropped_while_a_job_runs() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(1).workers(1)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(1).workers(1)).unwrap();
         let (gate, values) = (Gate::new(), Arc::new(()));
         let at_gate = gate.clone();
         let keyed = tasks.handle().keyed(move |_: DueKey<'_, u64, Arc<()>>| at_gate.pass());
@@ -335,13 +335,13 @@ fn after_a_shutdown_the_entries_can_be_taken_and_none_be_made() {
     tasks.advance(MS);
     assert!(tasks.handle().shutdown().is_empty(), "they come back by their keys");
     assert_eq!((keyed.len(), keyed.contains(&2), log.take().len()), (2, true, 1));
-    let refused = KeyedErrorKind::Refused(ScheduleErrorKind::ShutDown);
+    let refused = KeyedErrorKind::Refused(Refusal::ShutDown);
     for key in [2, 4] {
         let error = keyed.schedule(key, MS, 99).unwrap_err();
         assert_eq!((error.kind, error.key, error.value), (refused, key, 99));
     }
     assert_eq!(keyed.schedule_at(IfPresent::Keep, 2, ms(1), 99).unwrap(), Placed::Kept(99));
-    assert_eq!(keyed.reschedule(&2, MS), Err(MoveError::Refused(ScheduleErrorKind::ShutDown)));
+    assert_eq!(keyed.reschedule(&2, MS), Err(MoveError::Refused(Refusal::ShutDown)));
     assert_eq!(keyed.cancel(&2), Some(20));
     assert_eq!((keyed.drain(), keyed.len()), (vec![(3, 30)], 0));
     tasks.advance(SECOND);
@@ -369,11 +369,11 @@ fn a_job_shuts_its_engine_down() {
 /// An entry that is replaced or moved keeps its slot; one that the key has is looked for before a slot is.
 #[test]
 fn on_a_full_engine_an_entry_is_replaced_and_moved_in_place() {
-    let mut tasks = DrivenTasks::build(Builder::new().capacity(1)).unwrap();
+    let mut tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
     let (keyed, log) = logged::<&str>(tasks.handle());
     keyed.schedule("a", MS, 1).unwrap();
     let error = keyed.schedule("new", MS, 9).unwrap_err();
-    assert_eq!(error.kind, KeyedErrorKind::Refused(ScheduleErrorKind::EngineFull));
+    assert_eq!(error.kind, KeyedErrorKind::Refused(Refusal::EngineFull));
     assert_eq!((error.key, error.value, keyed.len()), ("new", 9, 1));
     assert_eq!(keyed.schedule("a", 20 * MS, 2).unwrap(), Some(1));
     assert_eq!(
@@ -391,7 +391,7 @@ fn on_a_full_engine_an_entry_is_replaced_and_moved_in_place() {
 /// Refused: key and value come back, and the entry is as it was.
 #[test]
 fn what_is_refused_comes_back_and_leaves_the_entry_as_it_was() {
-    fn refuse(tasks: &Tasks, keyed: &Keyed<String, u64>, kind: ScheduleErrorKind) {
+    fn refuse(tasks: &Tasks, keyed: &Keyed<String, u64>, kind: Refusal) {
         let before = (keyed.deadline("a"), keyed.len(), tasks.stats().pending);
         for key in ["a", "new"] {
             let error = keyed.schedule(key.to_owned(), MS, 9).unwrap_err();
@@ -402,11 +402,11 @@ fn what_is_refused_comes_back_and_leaves_the_entry_as_it_was() {
         assert_eq!(keyed.reschedule("new", MS), Err(MoveError::Absent));
         assert_eq!((keyed.deadline("a"), keyed.len(), tasks.stats().pending), before);
     }
-    let mut crowded = DrivenTasks::build(Builder::new().lane_capacity(64)).unwrap();
+    let mut crowded = DrivenTasks::start(Builder::new().lane_capacity(64)).unwrap();
     let (keyed, log) = logged::<String>(crowded.handle());
     keyed.schedule("a".to_owned(), 10 * MS, 1).unwrap();
     while crowded.handle().after(HOUR, || {}).is_ok() {}
-    refuse(crowded.handle(), &keyed, ScheduleErrorKind::LaneFull);
+    refuse(crowded.handle(), &keyed, Refusal::LaneFull);
     crowded.advance(SECOND);
     assert_eq!(log.take(), [(ms(10), "a".to_owned(), 1)]);
     keyed.schedule("a".to_owned(), 10 * MS, 2).unwrap();
@@ -557,7 +557,7 @@ fn a_generation_that_a_worker_already_has_can_still_be_replaced() {
         let clock = tourbillon::ManualClock::new();
         let executor = move |job: tourbillon::Job| lock(&queue).push(job);
         let tasks =
-            TaskEngine::build(Builder::new().clock(clock.clone()).shards(1).executor(executor)).unwrap();
+            TaskEngine::start(Builder::new().clock(clock.clone()).shards(1).executor(executor)).unwrap();
         let (keyed, log) = logged::<u64>(tasks.handle());
         for key in 0..4 {
             keyed.schedule(key, 10 * MS, key).unwrap();
@@ -585,7 +585,7 @@ fn a_generation_that_a_worker_already_has_can_still_be_replaced() {
 fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
     within_patience(|| {
         let tick = 20 * MICRO;
-        let tasks = TaskEngine::build(Builder::new().tick(tick).shards(1).unpinned().workers(2)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().tick(tick).shards(1).unpinned().workers(2)).unwrap();
         let (ran, strays) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (count, stray) = (Arc::clone(&ran), Arc::clone(&strays));
         let keyed = tasks.handle().keyed(move |due: DueKey<'_, u64, Timestamp>| {
@@ -659,7 +659,7 @@ impl Fates {
 fn stress(builder: Builder, generations: usize) {
     const KEYS: u64 = 6;
     let fates = Arc::new(Fates::new(generations));
-    let tasks = TaskEngine::build(builder).unwrap();
+    let tasks = TaskEngine::start(builder).unwrap();
     let (job_fates, inside) = (Arc::clone(&fates), tasks.handle().clone());
     let act = |fates: &Fates, keyed: &Keyed<u64, usize>, rng: &mut Rng, tasks: &Tasks| -> bool {
         let key = rng.below(KEYS);
@@ -679,7 +679,7 @@ fn stress(builder: Builder, generations: usize) {
                     Err(error) => {
                         assert_eq!((error.key, error.value), (key, token));
                         // Refused for want of room only where the caller would wait for itself.
-                        assert_ne!(error.kind, KeyedErrorKind::Refused(ScheduleErrorKind::EngineFull));
+                        assert_ne!(error.kind, KeyedErrorKind::Refused(Refusal::EngineFull));
                         fates.end(token, REFUSED);
                     }
                 }
@@ -786,7 +786,7 @@ fn entries_that_race_with_a_shutdown_are_all_accounted_for() {
     within_patience(|| {
         for round in 0..20 {
             let tasks =
-                TaskEngine::build(Builder::new().tick(50 * MICRO).shards(2).unpinned().workers(2)).unwrap();
+                TaskEngine::start(Builder::new().tick(50 * MICRO).shards(2).unpinned().workers(2)).unwrap();
             let (ran, accepted) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
             let count = Arc::clone(&ran);
             let keyed = tasks.handle().keyed(move |_: DueKey<'_, u64, ()>| {
@@ -804,7 +804,7 @@ fn entries_that_race_with_a_shutdown_are_all_accounted_for() {
                                     accepted.fetch_add(1, Ordering::Relaxed);
                                 }
                                 Err(error) => {
-                                    let refused = KeyedErrorKind::Refused(ScheduleErrorKind::ShutDown);
+                                    let refused = KeyedErrorKind::Refused(Refusal::ShutDown);
                                     assert_eq!(error.kind, refused);
                                     return;
                                 }
@@ -896,7 +896,7 @@ fn no_entry_is_left_behind_of_millions_of_keys() {
         Err(_) => 300_000,
     };
     let capacity = u32::try_from(2 * keys + 1_000).expect("fewer keys");
-    let mut tasks = DrivenTasks::build(Builder::new().capacity(capacity)).unwrap();
+    let mut tasks = DrivenTasks::start(Builder::new().capacity(capacity)).unwrap();
     let ran = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&ran);
     let keyed = tasks.handle().keyed(move |_: DueKey<'_, u64, u64>| {

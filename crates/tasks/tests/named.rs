@@ -111,7 +111,7 @@ fn a_task_in_its_last_run_has_ended_and_its_name_is_free() {
 
 #[test]
 fn what_cannot_be_started_leaves_the_name_as_it_is() {
-    let tasks = DrivenTasks::build(Builder::new().capacity(1)).unwrap();
+    let tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
     let jobs = tasks.handle().named();
     let zero = jobs.start(IfPresent::Replace, 1, Repeat::every(Duration::ZERO), |_| {}).unwrap_err();
     assert_eq!(zero.kind, NamedErrorKind::NotStarted(RepeatErrorKind::ZeroPeriod));
@@ -128,7 +128,7 @@ fn what_cannot_be_started_leaves_the_name_as_it_is() {
 
 #[test]
 fn replacing_a_task_that_runs_says_so_and_its_end_leaves_the_new_one() {
-    let tasks = TaskEngine::build(Builder::new().workers(2)).unwrap();
+    let tasks = TaskEngine::start(Builder::new().workers(2)).unwrap();
     let jobs: NamedTasks<u8> = tasks.handle().named();
     let (begun, wait_for_begin) = mpsc::channel();
     let (end, wait_for_end) = mpsc::channel::<()>();
@@ -156,7 +156,7 @@ fn replacing_a_task_that_runs_says_so_and_its_end_leaves_the_new_one() {
 fn threads_that_replace_and_stop_leave_nothing_behind() {
     const NAMES: u64 = 3;
     const ROUNDS: u64 = 400;
-    let tasks = TaskEngine::build(Builder::new().tick(Duration::from_micros(100)).workers(2)).unwrap();
+    let tasks = TaskEngine::start(Builder::new().tick(Duration::from_micros(100)).workers(2)).unwrap();
     let jobs: NamedTasks<u64> = tasks.handle().named();
     let dead: Arc<Mutex<Vec<u64>>> = Arc::default();
     let token = AtomicU64::new(0);

@@ -115,7 +115,7 @@ fn child(seed: u64, longest: Duration, timers: u64) -> Arc<Account> {
     let account = Arc::new(Account::default());
     let count = usize::try_from(timers).unwrap();
     let noting = Arc::clone(&account);
-    let engine: Engine<Armed> = Builder::new().build(move |timer| noting.note(timer.payload)).unwrap();
+    let engine: Engine<Armed> = Builder::new().start(move |timer| noting.note(timer.payload)).unwrap();
     let tasks = TaskEngine::new().unwrap();
     let owned: Vec<_> = delays(seed, longest)
         .take(count)

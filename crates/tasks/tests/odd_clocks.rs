@@ -27,7 +27,7 @@ fn suspended(missed: Missed) -> (TaskEngine, Task, Log<Timestamp>, Timestamp) {
     let ahead = Arc::new(AtomicU64::new(0));
     let clock = Ahead(Arc::clone(&ahead));
     let builder = Builder::new().clock(clock).shards(2).workers(1).unpinned();
-    let tasks = TaskEngine::build(builder).unwrap();
+    let tasks = TaskEngine::start(builder).unwrap();
     let log = Log::new();
     let sink = log.clone();
     let task = tasks

@@ -52,9 +52,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 use support::{HOUR, Log, MS, Rng, assert_settled, lock, wait_until, within_patience};
-use tourbillon::{
-    ArmError, BuildError, Builder, Cancel, Clock, Disarm, ManualClock, ScheduleErrorKind, Timestamp,
-};
+use tourbillon::{ArmError, BuildError, Builder, Cancel, Clock, Disarm, ManualClock, Refusal, Timestamp};
 use tourbillon_tasks::keyed::{DueKey, Keyed, Placed};
 use tourbillon_tasks::{
     DrivenTasks, First, IfPresent, Missed, OnPanic, Repeat, RepeatErrorKind, Stopped, TaskEngine, Tasks,
@@ -68,7 +66,7 @@ fn at(since_origin: Duration) -> Timestamp {
 
 /// A threadless engine with ticks of a second, as the wheels have them.
 fn seconds() -> DrivenTasks {
-    DrivenTasks::build(Builder::new().tick(SECOND)).unwrap()
+    DrivenTasks::start(Builder::new().tick(SECOND)).unwrap()
 }
 
 /// Starts a task that logs when it runs, in seconds.
@@ -97,7 +95,7 @@ fn l1_l2_g2_t3_a3_what_is_scheduled_while_the_wheel_turns_is_on_time() {
     within_patience(|| {
         let clock = ManualClock::new();
         let tasks =
-            TaskEngine::build(Builder::new().clock(clock.clone()).shards(2).unpinned().workers(2)).unwrap();
+            TaskEngine::start(Builder::new().clock(clock.clone()).shards(2).unpinned().workers(2)).unwrap();
         let (early, ran, over) =
             (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
         let last = AtomicU64::new(0);
@@ -200,7 +198,7 @@ fn l4_o2_t9_a8_nothing_runs_early_whatever_the_phase() {
 #[test]
 fn l5_o7_n7_k8_g6_t10_after_a_stop_every_call_answers() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(1)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(1)).unwrap();
         let (keyed, _log) = keys(tasks.handle());
         keyed.schedule(1, HOUR, 10).unwrap();
         let (task, timer) =
@@ -209,10 +207,10 @@ fn l5_o7_n7_k8_g6_t10_after_a_stop_every_call_answers() {
         let id = tasks.handle().after(HOUR, || {}).unwrap();
         assert_eq!(tasks.handle().shutdown().len(), 1);
         assert_eq!((tasks.handle().shutdown().len(), tasks.handle().is_shut_down()), (0, true));
-        assert_eq!(tasks.handle().after(MS, || {}).unwrap_err().kind, ScheduleErrorKind::ShutDown);
+        assert_eq!(tasks.handle().after(MS, || {}).unwrap_err().kind, Refusal::ShutDown);
         assert_eq!(
             tasks.handle().every(MS, || {}).unwrap_err().kind,
-            RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown)
+            RepeatErrorKind::Refused(Refusal::ShutDown)
         );
         assert!(keyed.schedule(2, MS, 20).is_err() && keyed.reschedule(&1, MS).is_err());
         assert_eq!((keyed.cancel(&1), keyed.cancel(&1)), (Some(10), None));
@@ -248,7 +246,7 @@ fn l6_ticks_that_were_slept_through_are_made_up_for() {
 #[test]
 fn l7_tasks_run_on_the_engines_threads_and_on_no_other_thread() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(1).workers(2)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(1).workers(2)).unwrap();
         let (threads, ran) = (Arc::new(Mutex::new(HashSet::new())), Arc::new(AtomicU64::new(0)));
         let note = || {
             let (threads, ran) = (Arc::clone(&threads), Arc::clone(&ran));
@@ -274,7 +272,7 @@ fn l7_tasks_run_on_the_engines_threads_and_on_no_other_thread() {
 
 #[test]
 fn o1_n1_k2_g1_a4_short_ticks_work_and_shorter_periods_are_refused() {
-    let mut tasks = DrivenTasks::build(Builder::new().tick(100 * MS)).unwrap();
+    let mut tasks = DrivenTasks::start(Builder::new().tick(100 * MS)).unwrap();
     let log = Log::new();
     let (sink, other) = (log.clone(), log.clone());
     tasks.handle().repeat(Repeat::every(100 * MS).times(5), move |run| sink.push(run.scheduled)).unwrap();
@@ -287,7 +285,7 @@ fn o1_n1_k2_g1_a4_short_ticks_work_and_shorter_periods_are_refused() {
         assert_eq!(tasks.handle().every(period, || {}).unwrap_err().kind, kind);
     }
     assert_eq!(tasks.handle().every(Duration::ZERO, || {}).unwrap_err().kind, RepeatErrorKind::ZeroPeriod);
-    let build = TaskEngine::build(Builder::new().tick(Duration::ZERO));
+    let build = TaskEngine::start(Builder::new().tick(Duration::ZERO));
     assert!(matches!(build.unwrap_err(), BuildError::OutOfBounds { knob: "tick", .. }));
 }
 
@@ -371,7 +369,7 @@ fn o6_a_key_whose_hash_panics_costs_its_call() {
 fn n2_t11_a_stop_between_two_runs_holds() {
     within_patience(|| {
         let tick = Duration::from_micros(20);
-        let tasks = TaskEngine::build(Builder::new().tick(tick).shards(1).unpinned().workers(2)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().tick(tick).shards(1).unpinned().workers(2)).unwrap();
         let mut rng = Rng::new(2);
         for _ in 0..300 {
             let (stopped, after, runs) = (
@@ -424,7 +422,7 @@ fn n3_g4_an_old_generation_does_not_end_the_new_one() {
 #[test]
 fn n4_of_two_adds_one_succeeds_and_is_found_at_once() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(2).workers(1)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(2).workers(1)).unwrap();
         let (keyed, _log) = keys(tasks.handle());
         for key in 0..500 {
             let deadline = tasks.handle().now() + HOUR;
@@ -483,7 +481,7 @@ fn n6_k3_a_period_of_a_revolution_is_one() {
 fn k1_a_cancel_that_races_with_firing_has_one_outcome() {
     within_patience(|| {
         let tick = Duration::from_micros(20);
-        let tasks = TaskEngine::build(Builder::new().tick(tick).shards(1).unpinned().workers(2)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().tick(tick).shards(1).unpinned().workers(2)).unwrap();
         let ran = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&ran);
         let keyed = tasks.handle().keyed(move |_: DueKey<'_, u64, ()>| {
@@ -506,7 +504,7 @@ fn k1_a_cancel_that_races_with_firing_has_one_outcome() {
 #[test]
 fn k5_a_task_that_is_created_anew_keeps_its_phase() {
     let creation = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-    let build = DrivenTasks::build_at(Builder::new().tick(SECOND), creation + 45 * SECOND);
+    let build = DrivenTasks::start_at(Builder::new().tick(SECOND), creation + 45 * SECOND);
     let mut tasks = build.unwrap();
     let log = logged(tasks.handle(), every(90).first(First::InStepWith(creation)));
     tasks.advance(300 * SECOND);
@@ -535,7 +533,7 @@ fn k6_n_times_are_n() {
 fn k7_of_several_shutdowns_one_gets_what_is_pending() {
     within_patience(|| {
         for _ in 0..20 {
-            let tasks = TaskEngine::build(Builder::new().shards(2).workers(1)).unwrap();
+            let tasks = TaskEngine::start(Builder::new().shards(2).workers(1)).unwrap();
             for _ in 0..50 {
                 tasks.handle().after(HOUR, || {}).unwrap();
                 tasks.handle().every(HOUR, || {}).unwrap();
@@ -561,7 +559,7 @@ fn k7_of_several_shutdowns_one_gets_what_is_pending() {
 fn g3_lookers_do_not_disturb_what_fires() {
     within_patience(|| {
         let tasks =
-            TaskEngine::build(Builder::new().tick(Duration::from_micros(50)).shards(1).workers(1)).unwrap();
+            TaskEngine::start(Builder::new().tick(Duration::from_micros(50)).shards(1).workers(1)).unwrap();
         let ran = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&ran);
         let keyed = tasks.handle().keyed(move |_: DueKey<'_, u64, ()>| {
@@ -598,7 +596,7 @@ fn g3_lookers_do_not_disturb_what_fires() {
 fn t1_t2_a_hundred_thousand_that_reschedule_themselves_do_not_deadlock() {
     within_patience(|| {
         let tasks =
-            TaskEngine::build(Builder::new().shards(1).unpinned().workers(2).lane_capacity(1_024)).unwrap();
+            TaskEngine::start(Builder::new().shards(1).unpinned().workers(2).lane_capacity(1_024)).unwrap();
         let ran = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&ran);
         let keyed = tasks.handle().keyed(move |due: DueKey<'_, u64, u64>| {
@@ -642,7 +640,7 @@ fn t4_a5_what_is_not_armed_can_be_asked_and_stopped() {
 #[test]
 fn t5_a_stop_lets_go_of_what_was_pending() {
     let kept = Arc::new(());
-    let tasks = TaskEngine::build(Builder::new().shards(1)).unwrap();
+    let tasks = TaskEngine::start(Builder::new().shards(1)).unwrap();
     let keyed = tasks.handle().keyed(|_: DueKey<'_, u64, Arc<()>>| {});
     for key in 0..100 {
         let (held, also) = (Arc::clone(&kept), Arc::clone(&kept));
@@ -758,7 +756,7 @@ fn t8_a8_a_clock_that_is_set_makes_nothing_early_or_lost() {
 /// A timer's slot is used again at once: what names the old one does not find the new one.
 #[test]
 fn a1_stopping_what_has_ended_touches_no_stranger() {
-    let mut tasks = DrivenTasks::build(Builder::new().tick(SECOND).capacity(8)).unwrap();
+    let mut tasks = DrivenTasks::start(Builder::new().tick(SECOND).capacity(8)).unwrap();
     let (keyed, log) = keys(tasks.handle());
     let mut old_ids = Vec::new();
     let mut old_tasks = Vec::new();
@@ -793,7 +791,7 @@ fn a1_stopping_what_has_ended_touches_no_stranger() {
 #[test]
 fn a2_a_shutdown_does_not_wait_for_what_is_pending() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(1)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(1)).unwrap();
         for _ in 0..1_000 {
             tasks.handle().after(HOUR, || {}).unwrap();
         }

@@ -38,7 +38,7 @@ async fn answer_for(error: TimeoutError<Infallible>) -> (StatusCode, String) {
 
 #[allow(dead_code, reason = "the test has a main of its own")]
 fn main() -> Result<(), Box<dyn Error>> {
-    let engine = Builder::new().build_async()?;
+    let engine = Builder::new().start_futures()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(("127.0.0.1", 8080)).await?;

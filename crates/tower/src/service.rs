@@ -20,7 +20,7 @@ use tower_service::Service;
 /// use tourbillon_tower::TimeoutLayer;
 ///
 /// let own = TimeoutLayer::new(Duration::from_secs(5)); // on the process's own engine
-/// let engine = Builder::new().build_async()?;
+/// let engine = Builder::new().start_futures()?;
 /// let given = TimeoutLayer::new(Duration::from_secs(5)).on(engine.handle());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -57,7 +57,7 @@ fn start(engine: &Engine<Wakeup>, limit: Duration) -> (Runtime, Client) {
 #[test]
 fn slow_answers_are_504_and_the_connection_stays_usable() {
     const LIMIT: Duration = Duration::from_millis(150);
-    let engine = Builder::new().build_async().unwrap();
+    let engine = Builder::new().start_futures().unwrap();
     let (_runtime, mut client) = start(&engine, LIMIT);
     for _ in 0..3 {
         assert_eq!(client.get("/fast"), (200, "fast\n".to_owned()));
@@ -70,7 +70,7 @@ fn slow_answers_are_504_and_the_connection_stays_usable() {
 
 #[test]
 fn a_shutdown_answers_what_is_in_flight_at_once() {
-    let engine = Builder::new().build_async().unwrap();
+    let engine = Builder::new().start_futures().unwrap();
     let (_runtime, mut client) = start(&engine, Duration::from_secs(3_600));
     client.send("/slow");
     let begin = Instant::now();

@@ -61,7 +61,7 @@ enum Given {
 
 impl Test {
     fn new(limit: impl FnOnce(TimeoutBody<Scripted>) -> TimeoutBody<Scripted>) -> Self {
-        let engine = Builder::new().build_driven_async().unwrap();
+        let engine = Builder::new().driven_futures().unwrap();
         let script = Script::default();
         let body = limit(TimeoutBody::new(Scripted(Arc::clone(&script))).on(engine.handle()));
         Self { engine, body, script }
@@ -261,7 +261,7 @@ fn size_and_end_stay() {
 #[test]
 fn a_response_whose_body_stalls_is_cut_off_over_a_socket() {
     const IDLE: Duration = Duration::from_millis(150);
-    let engine = Builder::new().build_async().unwrap();
+    let engine = Builder::new().start_futures().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_io().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind(("127.0.0.1", 0))).unwrap();
     let address = listener.local_addr().unwrap();

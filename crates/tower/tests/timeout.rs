@@ -95,7 +95,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 }
 
 fn driven(limit: Duration) -> (DrivenEngine<Wakeup>, Timeout<Obedient>) {
-    let engine = Builder::new().build_driven_async().unwrap();
+    let engine = Builder::new().driven_futures().unwrap();
     let service = TimeoutLayer::new(limit).on(engine.handle()).layer(Obedient::default());
     (engine, service)
 }
@@ -193,7 +193,7 @@ fn a_limit_of_zero_leaves_what_is_there_at_once() {
     assert_eq!(elapsed(poll(&mut service.call(Order::NeverAnswer))).limit(), Duration::ZERO);
     assert_eq!(alive(&engine), 0);
     // Where the clock runs, too.
-    let engine = Builder::new().build_async().unwrap();
+    let engine = Builder::new().start_futures().unwrap();
     let mut service = Timeout::new(Obedient::default(), Duration::ZERO).on(engine.handle());
     for _ in 0..100 {
         assert!(is_answered(&mut service.call(Order::Answer)));
@@ -257,7 +257,7 @@ fn requests_in_flight_fail_when_the_engine_is_shut_down() {
 
 #[test]
 fn a_shutdown_wakes_the_tasks_that_wait() {
-    let engine = Builder::new().build_async().unwrap();
+    let engine = Builder::new().start_futures().unwrap();
     let service = Timeout::new(Obedient::default(), Duration::from_secs(3_600)).on(engine.handle());
     let waiting: Vec<_> = (0..8)
         .map(|_| {
@@ -283,7 +283,7 @@ fn a_shutdown_wakes_the_tasks_that_wait() {
 fn ten_thousand_concurrent_requests_with_one_limit_elapse_and_none_early() {
     const REQUESTS: u64 = 10_000;
     const LIMIT: Duration = Duration::from_millis(200);
-    let engine = Builder::new().build_async().unwrap();
+    let engine = Builder::new().start_futures().unwrap();
     let service = Timeout::new(Obedient::default(), LIMIT).on(engine.handle());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let count = runtime.block_on(async {

@@ -20,6 +20,7 @@ pub(crate) enum Arm {
 
 /// The result of disarming a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Disarm {
     /// The timer was armed, and does not fire. No handler of it runs.
     Disarmed,

@@ -2,7 +2,7 @@
 
 use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
 use crate::baselines::{Locked, Queue, ShardedWheel};
-use crate::common::{self, OwnNow, Payload, Service, ThroughHandle, ThroughProducer};
+use crate::common::{self, OwnNow, Payload, Service, ThroughHandle};
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Clock as _, Engine, Handle, MonotonicClock, SystemClock, Timestamp};
 
@@ -52,7 +52,6 @@ macro_rules! ours {
 
 ours! {
     ThroughHandle: Reads::EachArm(Clock::Tsc);
-    ThroughProducer: Reads::EachArm(Clock::Tsc);
     OwnNow: Reads::EachIteration(Clock::Tsc);
     OwnWorkers: Reads::EachArm(Clock::Tsc);
     Inline: Reads::EachArm(Clock::Tsc);
@@ -114,7 +113,7 @@ macro_rules! dispatch {
 
         impl $service {
             fn of(builder: Builder, on_fire: impl OnFire) -> Self {
-                let engine = builder.build(move |timer| on_fire(timer.payload));
+                let engine = builder.start(move |timer| on_fire(timer.payload));
                 Self(engine.expect("the system gives us threads"))
             }
         }

@@ -49,7 +49,6 @@ const PERIODIC: Place = Place("periodic", "100,000 tasks, every 1 s");
 const STRUCTURES: Place = Place("structures", "1,000,000 timers of 1 to 60 s");
 
 const HANDLE: &str = "engine, Handle";
-const PRODUCER: &str = "engine, Producer";
 const TIMER: &str = "engine, Timer";
 const TIMER_CALLERS_NOW: &str = "engine, Timer, caller's now";
 const INLINE: &str = "engine, inline";
@@ -67,9 +66,6 @@ const CLAIMS: &[Claim] = &[
     claim(PAIR, "t1", HANDLE, BestTimes(2.0)),
     claim(PAIR, "t2", HANDLE, BestTimes(4.0)),
     claim(PAIR, "t8", HANDLE, BestTimes(5.0)),
-    claim(PAIR, "t1", PRODUCER, BestTimes(2.0)),
-    claim(PAIR, "t2", PRODUCER, BestTimes(4.0)),
-    claim(PAIR, "t8", PRODUCER, BestTimes(5.0)),
     claim(PAIR, "t1", HANDLE, Times(HEAP, 3.5)),
     claim(PAIR, "t2", HANDLE, Times(HEAP, 10.0)),
     claim(PAIR, "t8", HANDLE, Times(HEAP, 10.0)),
@@ -236,7 +232,7 @@ mod tests {
 
     fn cells(wanted: Wanted, ours: &[f64]) -> [String; 6] {
         let rows: [(&str, &[f64]); 4] =
-            [(HANDLE, ours), (HEAP, &[40.0]), (SLEEP, &[30.0]), (PRODUCER, &[1.0])];
+            [(HANDLE, ours), (HEAP, &[40.0]), (SLEEP, &[30.0]), ("engine, Handle, caller's now", &[1.0])];
         let mut outcome = synthetic::outcome(PAIR.0, PAIR.1, &["t1"], &rows);
         for row in &mut outcome.rows {
             row.numbers.insert("t8".to_owned(), vec![5.0]);

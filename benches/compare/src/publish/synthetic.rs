@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 const NAMES: [&str; 14] = [
     "engine, Handle",
-    "engine, Producer",
+    "engine, Handle, caller's now",
     "engine, Timer",
     "Mutex<BinaryHeap>",
     "Mutex<BTreeMap>",

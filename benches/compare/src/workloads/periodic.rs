@@ -120,7 +120,7 @@ impl Notes {
 }
 
 fn ours(case: &Case, builder: Builder) -> Figures {
-    let tasks: TaskEngine = TaskEngine::build(builder).expect("the system gives us threads");
+    let tasks: TaskEngine = TaskEngine::start(builder).expect("the system gives us threads");
     let notes = Notes::new(case);
     let begun = Instant::now();
     let start = tasks.handle().now();
@@ -159,7 +159,7 @@ fn tokio_intervals(case: &Case) -> Figures {
 fn our_intervals(case: &Case) -> Figures {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).build().expect("the system gives us threads");
-    let engine = Builder::new().build_async().expect("the system gives us threads");
+    let engine = Builder::new().start_futures().expect("the system gives us threads");
     let notes = Notes::new(case);
     let begun = Instant::now();
     let start = engine.handle().now();

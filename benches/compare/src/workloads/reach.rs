@@ -69,7 +69,7 @@ const TIMEOUTS: u32 = 10;
 
 fn run(case: &Case, pattern: &Pattern) -> Figures {
     let arms_per_timeout = u32::try_from(case.operations).expect("some thousand");
-    let mut engine = Builder::new().build_driven(|_| {}).expect("an engine without threads");
+    let mut engine = Builder::new().driven(|_| {}).expect("an engine without threads");
     let timers: Vec<Timer<Payload>> = (0..case.timers as u64)
         .map(|at| engine.handle().timer(payload(at)).expect("there is room"))
         .collect();

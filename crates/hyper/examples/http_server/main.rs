@@ -64,7 +64,7 @@ fn main() -> ExitCode {
 
 /// Serves until the process is killed.
 fn run(options: &Options) -> Result<std::convert::Infallible, Box<dyn Error>> {
-    let engine = Builder::new().build_async()?;
+    let engine = Builder::new().start_futures()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
     runtime.block_on(async {
         let server = Server::bind(options.listen, engine.handle().clone(), options.timeouts()).await?;

@@ -1,7 +1,7 @@
 //! The reasons why a key was not scheduled or moved, with key and value handed back.
 
 use core::fmt;
-use tourbillon::ScheduleErrorKind;
+use tourbillon::Refusal;
 
 /// The reason why a key was not scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum KeyedErrorKind {
     /// The key has an entry, and the mode does not allow replacing it.
     Present,
     /// The engine refused the timer.
-    Refused(ScheduleErrorKind),
+    Refused(Refusal),
 }
 
 impl fmt::Display for KeyedErrorKind {
@@ -53,7 +53,7 @@ pub enum MoveError {
     /// The key has no entry, or its job has begun.
     Absent,
     /// The engine refused the timer.
-    Refused(ScheduleErrorKind),
+    Refused(Refusal),
 }
 
 impl fmt::Display for MoveError {

@@ -45,7 +45,7 @@ use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
 use core::time::Duration;
-use tourbillon::{RescheduleError, ScheduleErrorKind, TimerId, Timestamp};
+use tourbillon::{Refusal, RescheduleError, TimerId, Timestamp};
 
 /// The outcome of scheduling a key.
 #[derive(Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
                 Err(error) => error,
             };
             // The wait for room is outside the lock: the shard may be in a job that wants the lock.
-            let is_full = error.kind == KeyedErrorKind::Refused(ScheduleErrorKind::LaneFull);
+            let is_full = error.kind == KeyedErrorKind::Refused(Refusal::LaneFull);
             if !is_full || !self.shared.tasks.await_room(&mut rounds) {
                 return Err(error);
             }
@@ -201,8 +201,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         loop {
             match self.shared.try_move(key, deadline) {
                 Ok(()) => return Ok(()),
-                Err(MoveError::Refused(ScheduleErrorKind::LaneFull))
-                    if self.shared.tasks.await_room(&mut rounds) => {}
+                Err(MoveError::Refused(Refusal::LaneFull)) if self.shared.tasks.await_room(&mut rounds) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -335,13 +334,13 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         pending: &mut Pending<V>,
         key: &K,
         deadline: Timestamp,
-    ) -> Result<(), ScheduleErrorKind> {
+    ) -> Result<(), Refusal> {
         pending.timer = match self.tasks.try_move(pending.timer, deadline) {
             Ok(timer) => timer,
             Err(RescheduleError::Running | RescheduleError::Gone) => self.arm(key, deadline)?,
-            Err(RescheduleError::LaneFull) => return Err(ScheduleErrorKind::LaneFull),
-            Err(RescheduleError::Forked(_)) => return Err(ScheduleErrorKind::Forked),
-            Err(_) => return Err(ScheduleErrorKind::ShutDown),
+            Err(RescheduleError::LaneFull) => return Err(Refusal::LaneFull),
+            Err(RescheduleError::Forked(_)) => return Err(Refusal::Forked),
+            Err(_) => return Err(Refusal::ShutDown),
         };
         pending.deadline = deadline;
         Ok(())
@@ -349,7 +348,7 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
 
     /// Makes a timer for the entry of a key whose shard of the map is locked. When the timer is due, it looks at the
     /// key's entry of that moment.
-    fn arm(self: &StdArc<Self>, key: &K, deadline: Timestamp) -> Result<TimerId, ScheduleErrorKind> {
+    fn arm(self: &StdArc<Self>, key: &K, deadline: Timestamp) -> Result<TimerId, Refusal> {
         let shot = EntryIsDue { shared: StdArc::downgrade(self), key: key.clone() };
         self.tasks.try_shoot(deadline, Box::new(shot)).map_err(|error| error.kind)
     }

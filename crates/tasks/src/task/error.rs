@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
-use tourbillon::ScheduleErrorKind;
+use tourbillon::Refusal;
 
 /// The reason why a repeating task was not started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum RepeatErrorKind {
     /// The calendar has no instant after the present one.
     NeverFires,
     /// The engine refused the timer.
-    Refused(ScheduleErrorKind),
+    Refused(Refusal),
 }
 
 impl fmt::Display for RepeatErrorKind {

@@ -15,7 +15,7 @@ use core::fmt;
 use core::ops::Deref;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use tourbillon::{ScheduleError, ScheduleErrorKind, Timer, Timestamp};
+use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
 
 /// A repeating task that was started. Clones refer to the same task; the task goes on when all of them are dropped.
 #[derive(Clone)]
@@ -164,7 +164,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
         // instant.
         match tasks.shoot(moment.deadline, beside) {
             Ok(_) => {}
-            Err(ScheduleError { kind: ScheduleErrorKind::ShutDown | ScheduleErrorKind::Forked, .. }) => {}
+            Err(ScheduleError { kind: Refusal::ShutDown | Refusal::Forked, .. }) => {}
             Err(ScheduleError { payload, .. }) => payload.fire(moment),
         }
     }
@@ -337,7 +337,7 @@ impl<B: Body> Repeating<B> {
             drop(self.tasks.forget(timer.id()));
             // A caller that stopped the task has taken the closure, too; the engine's end may not have.
             if let Some(task) = self.tasks.is_shut_down().then(|| self.body.take()).flatten() {
-                let kind = RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown);
+                let kind = RepeatErrorKind::Refused(Refusal::ShutDown);
                 return Err(RepeatError { kind, task });
             }
         }

@@ -17,8 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 use tourbillon::extend::{Base, WhenFull};
 use tourbillon::{
-    Armed, BuildError, Builder, Cancel, DrivenEngine, Engine, Handle, Health, ManualClock, RescheduleError,
-    ScheduleError, ScheduleErrorKind, Stats, Timer, TimerId, Timestamp, Unfired,
+    Armed, BuildError, Builder, Cancel, DrivenEngine, Engine, Handle, Health, ManualClock, Refusal,
+    RescheduleError, ScheduleError, Stats, Timer, TimerId, Timestamp, Unfired,
 };
 
 /// A running engine for tasks: the owner of its threads.
@@ -38,7 +38,7 @@ impl TaskEngine {
     ///
     /// Fails when the system refuses a thread.
     pub fn new() -> Result<Self, BuildError> {
-        Self::build(Builder::new())
+        Self::start(Builder::new())
     }
 
     /// Starts the engine of a builder. Closures run on the workers. With [`inline`](Builder::inline) they run on the
@@ -46,9 +46,9 @@ impl TaskEngine {
     ///
     /// # Errors
     ///
-    /// See [`Builder::build`].
-    pub fn build(builder: Builder) -> Result<Self, BuildError> {
-        let (engine, base) = Base::build(builder, do_job)?;
+    /// See [`Builder::start`].
+    pub fn start(builder: Builder) -> Result<Self, BuildError> {
+        let (engine, base) = Base::start(builder, do_job)?;
         Ok(Self { engine, tasks: Tasks::new(base, Wall::System) })
     }
 
@@ -74,27 +74,27 @@ impl DrivenTasks {
     ///
     /// # Errors
     ///
-    /// See [`build`](Self::build).
+    /// See [`start`](Self::start).
     pub fn new() -> Result<Self, BuildError> {
-        Self::build(Builder::new())
+        Self::start(Builder::new())
     }
 
-    /// As [`new`](Self::new), from a builder: see [`Builder::build_driven`].
+    /// As [`new`](Self::new), from a builder: see [`Builder::driven`].
     ///
     /// # Errors
     ///
-    /// See [`Builder::build_driven`].
-    pub fn build(builder: Builder) -> Result<Self, BuildError> {
-        Self::build_at(builder, SystemTime::UNIX_EPOCH)
+    /// See [`Builder::driven`].
+    pub fn start(builder: Builder) -> Result<Self, BuildError> {
+        Self::start_at(builder, SystemTime::UNIX_EPOCH)
     }
 
-    /// As [`build`](Self::build); the clock's origin is `time` by the wall clock.
+    /// As [`start`](Self::start); the clock's origin is `time` by the wall clock.
     ///
     /// # Errors
     ///
-    /// See [`Builder::build_driven`].
-    pub fn build_at(builder: Builder, time: SystemTime) -> Result<Self, BuildError> {
-        let (engine, base) = Base::build_driven(builder, do_job)?;
+    /// See [`Builder::driven`].
+    pub fn start_at(builder: Builder, time: SystemTime) -> Result<Self, BuildError> {
+        let (engine, base) = Base::driven(builder, do_job)?;
         Ok(Self { engine, tasks: Tasks::new(base, Wall::Since(time)) })
     }
 
@@ -399,7 +399,7 @@ impl Tasks {
     }
 
     /// Makes an owned timer that calls `owner`.
-    pub(crate) fn own_timer(&self, owner: Weak<dyn OnDue>) -> Result<Timer<Job>, ScheduleErrorKind> {
+    pub(crate) fn own_timer(&self, owner: Weak<dyn OnDue>) -> Result<Timer<Job>, Refusal> {
         self.shared.base.timer(Job::Owned(Box::new(owner))).map_err(|error| error.kind)
     }
 
@@ -410,7 +410,7 @@ impl Tasks {
         timer: &Timer<Job>,
         deadline: Timestamp,
         when_full: WhenFull,
-    ) -> Result<Armed, ScheduleErrorKind> {
+    ) -> Result<Armed, Refusal> {
         self.shared.base.try_arm_at(timer, deadline, when_full)
     }
 

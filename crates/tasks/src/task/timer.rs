@@ -5,7 +5,7 @@ use super::tasks::Tasks;
 use crate::sync::{StdArc, Weak};
 use core::fmt;
 use core::time::Duration;
-use tourbillon::{ArmError, Armed, Disarm, ScheduleError, ScheduleErrorKind, Timer, Timestamp};
+use tourbillon::{ArmError, Armed, Disarm, Refusal, ScheduleError, Timer, Timestamp};
 
 /// A [`Timer`] with a closure of its own, armed and disarmed any number of times at the price of a [`Timer`].
 ///
@@ -51,7 +51,7 @@ impl TaskTimer {
     }
 
     /// Makes a timer that calls `action`.
-    pub(super) fn of(tasks: &Tasks, action: StdArc<dyn OnDue>) -> Result<Self, ScheduleErrorKind> {
+    pub(super) fn of(tasks: &Tasks, action: StdArc<dyn OnDue>) -> Result<Self, Refusal> {
         let timer = tasks.own_timer(StdArc::downgrade(&action))?;
         Ok(Self { timer, _action: action })
     }

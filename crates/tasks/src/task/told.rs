@@ -4,7 +4,7 @@ use super::job::{Call, Moment, OnDue, Shot};
 use super::tasks::{Tasks, give_back};
 use super::timer::TaskTimer;
 use crate::sync::StdArc;
-use tourbillon::{ScheduleError, ScheduleErrorKind, TimerId, Timestamp};
+use tourbillon::{Refusal, ScheduleError, TimerId, Timestamp};
 
 impl Tasks {
     /// As [`at`](Self::at), for a closure that receives the moment. If the closure comes back as a [`Call`], and the
@@ -39,10 +39,7 @@ impl Tasks {
     /// # Errors
     ///
     /// Fails when the engine is full or shut down.
-    pub fn timer_told(
-        &self,
-        f: impl Fn(&Moment) + Send + Sync + 'static,
-    ) -> Result<TaskTimer, ScheduleErrorKind> {
+    pub fn timer_told(&self, f: impl Fn(&Moment) + Send + Sync + 'static) -> Result<TaskTimer, Refusal> {
         TaskTimer::of(self, StdArc::new(Told(f)))
     }
 }

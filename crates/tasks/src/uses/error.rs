@@ -1,7 +1,7 @@
 //! The reasons why a connection or an item was refused, with the value handed back, and why nothing was received.
 
 use core::fmt;
-use tourbillon::ScheduleErrorKind;
+use tourbillon::Refusal;
 
 /// The reason why a connection was not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum ConnectErrorKind {
     /// There is a connection with this id.
     Present,
     /// The engine refused the timer.
-    Refused(ScheduleErrorKind),
+    Refused(Refusal),
 }
 
 impl fmt::Display for ConnectErrorKind {
@@ -37,7 +37,7 @@ pub enum PushErrorKind {
     /// The queue was closed.
     Closed,
     /// The engine refused the timer.
-    Refused(ScheduleErrorKind),
+    Refused(Refusal),
 }
 
 impl fmt::Display for PushErrorKind {

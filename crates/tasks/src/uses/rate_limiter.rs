@@ -27,7 +27,7 @@ use crate::sync::{Mutex, StdArc, ignore_poison};
 use crate::task::{Call, Tasks};
 use core::fmt;
 use core::time::Duration;
-use tourbillon::{ScheduleError, ScheduleErrorKind, TimerId, Timestamp};
+use tourbillon::{Refusal, ScheduleError, TimerId, Timestamp};
 
 /// The rate of a [`RateLimiter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ impl RateLimiter {
                 }
             };
             // The wait for room is outside the lock: the shard may be in a closure that wants a permit.
-            if error.kind != ScheduleErrorKind::LaneFull || !tasks.await_room(&mut rounds) {
+            if error.kind != Refusal::LaneFull || !tasks.await_room(&mut rounds) {
                 return Err(error);
             }
             call = error.payload;

@@ -4,7 +4,7 @@ use crate::support::{Log, MS};
 use crate::{clones, driven, every, holds, token};
 use std::sync::Arc;
 use std::time::Duration;
-use tourbillon::{Builder, ScheduleErrorKind};
+use tourbillon::{Builder, Refusal};
 use tourbillon_tasks::{DrivenTasks, First, Repeat, RepeatErrorKind, Tasks};
 
 /// Refuses a plan, in turn and in parallel, and calls the closure that comes back.
@@ -40,7 +40,7 @@ fn a_period_of_zero_is_refused() {
 
 #[test]
 fn a_period_below_the_tick_is_refused_and_one_of_a_tick_is_not() {
-    let tasks = DrivenTasks::build(Builder::new().tick(10 * MS)).unwrap();
+    let tasks = DrivenTasks::start(Builder::new().tick(10 * MS)).unwrap();
     let period = 10 * MS - Duration::from_nanos(1);
     let kind = RepeatErrorKind::BelowTick { period, tick: 10 * MS };
     refuse(tasks.handle(), &Repeat::every(period), &kind);
@@ -56,15 +56,15 @@ fn no_runs_at_all_are_refused() {
 
 #[test]
 fn a_full_engine_refuses_and_takes_it_again_when_there_is_room() {
-    let tasks = DrivenTasks::build(Builder::new().capacity(1)).unwrap();
+    let tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
     let first = tasks.handle().every(MS, || {}).unwrap();
     let plan = every(1);
     let log = Log::new();
     let sink = log.clone();
-    let full = RepeatErrorKind::Refused(ScheduleErrorKind::EngineFull);
+    let full = RepeatErrorKind::Refused(Refusal::EngineFull);
     let error = tasks.handle().repeat(plan.clone(), move |_| sink.push(())).unwrap_err();
     assert_eq!(error.kind, full);
-    assert_eq!(tasks.handle().timer(|| {}).unwrap_err().kind, ScheduleErrorKind::EngineFull);
+    assert_eq!(tasks.handle().timer(|| {}).unwrap_err().kind, Refusal::EngineFull);
     let _ = first.stop();
     drop(first);
     let mut tasks = tasks;
@@ -77,7 +77,7 @@ fn a_full_engine_refuses_and_takes_it_again_when_there_is_room() {
 fn an_engine_that_was_shut_down_refuses() {
     let tasks = driven();
     drop(tasks.handle().shutdown());
-    refuse(tasks.handle(), &every(10), &RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown));
+    refuse(tasks.handle(), &every(10), &RepeatErrorKind::Refused(Refusal::ShutDown));
     let kept = token();
     let held = Arc::clone(&kept);
     let error = tasks.handle().timer(move || holds(&held)).unwrap_err();

@@ -34,7 +34,7 @@ impl Clock for Fast {
 fn on_a_fast_clock() -> (TaskEngine, ManualClock) {
     let clock = ManualClock::new();
     let builder = Builder::new().clock(Fast(clock.clone())).shards(1).workers(1).unpinned();
-    (TaskEngine::build(builder).unwrap(), clock)
+    (TaskEngine::start(builder).unwrap(), clock)
 }
 
 #[test]

@@ -121,7 +121,7 @@ mod by_the_calendar {
     const BEGIN: Duration = Duration::from_secs(1_767_225_600);
 
     fn in_2026() -> DrivenTasks {
-        DrivenTasks::build_at(Builder::new(), SystemTime::UNIX_EPOCH + BEGIN).unwrap()
+        DrivenTasks::start_at(Builder::new(), SystemTime::UNIX_EPOCH + BEGIN).unwrap()
     }
 
     fn instant(since: Duration) -> jiff::Timestamp {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
-use tourbillon::{Builder, Cancel, Clock, RescheduleError, ScheduleErrorKind, Timestamp};
+use tourbillon::{Builder, Cancel, Clock, Refusal, RescheduleError, Timestamp};
 use tourbillon_tasks::{Call, DrivenTasks, TaskEngine, Tasks};
 
 /// A closure that logs when it ran.
@@ -103,7 +103,7 @@ fn closures_give_their_engine_more_to_do() {
 /// Full lane, full engine, no engine: the closure that comes back does what it would have done.
 #[test]
 fn a_refused_one_comes_back_and_can_be_called() {
-    fn refuse(tasks: &Tasks, kind: ScheduleErrorKind) {
+    fn refuse(tasks: &Tasks, kind: Refusal) {
         let log = Log::new();
         let sink = log.clone();
         let error = tasks.after(HOUR, move || sink.push("called")).unwrap_err();
@@ -113,21 +113,21 @@ fn a_refused_one_comes_back_and_can_be_called() {
         call();
         assert_eq!(log.take(), ["called"]);
     }
-    let lane = DrivenTasks::build(Builder::new().lane_capacity(64)).unwrap();
+    let lane = DrivenTasks::start(Builder::new().lane_capacity(64)).unwrap();
     while lane.handle().after(HOUR, || {}).is_ok() {}
-    refuse(lane.handle(), ScheduleErrorKind::LaneFull);
-    let capacity = DrivenTasks::build(Builder::new().capacity(1)).unwrap();
+    refuse(lane.handle(), Refusal::LaneFull);
+    let capacity = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
     capacity.handle().after(HOUR, || {}).unwrap();
-    refuse(capacity.handle(), ScheduleErrorKind::EngineFull);
+    refuse(capacity.handle(), Refusal::EngineFull);
     let gone = driven();
     assert!(gone.handle().shutdown().is_empty());
-    refuse(gone.handle(), ScheduleErrorKind::ShutDown);
+    refuse(gone.handle(), Refusal::ShutDown);
 }
 
 #[test]
 fn one_that_runs_is_not_cancelled_but_can_be_waited_for() {
     let (gate, ended) = (Gate::new(), Arc::new(AtomicBool::new(false)));
-    let tasks = TaskEngine::build(Builder::new().shards(1).workers(1)).unwrap();
+    let tasks = TaskEngine::start(Builder::new().shards(1).workers(1)).unwrap();
     let (at_gate, end) = (gate.clone(), Arc::clone(&ended));
     let run = move || {
         at_gate.pass();
@@ -170,6 +170,6 @@ fn a_handle_outlives_its_engine() {
     assert_eq!((handle.cancel(id), handle.cancel_and_wait(id)), (Cancel::Gone, Cancel::Gone));
     assert_eq!(handle.deadline(id), None);
     assert!(matches!(handle.reschedule(id, MS), Err(RescheduleError::Gone)));
-    assert_eq!(handle.after(MS, || {}).unwrap_err().kind, ScheduleErrorKind::ShutDown);
+    assert_eq!(handle.after(MS, || {}).unwrap_err().kind, Refusal::ShutDown);
     assert!(handle.shutdown().is_empty() && handle.repeating().is_empty());
 }

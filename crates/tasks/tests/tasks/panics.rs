@@ -12,7 +12,7 @@ fn heard() -> (DrivenTasks, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();
     let hook = move |panic: &(dyn std::any::Any + Send)| sink.push(*panic.downcast_ref().expect("ours"));
-    (DrivenTasks::build(Builder::new().on_panic(hook)).unwrap(), log)
+    (DrivenTasks::start(Builder::new().on_panic(hook)).unwrap(), log)
 }
 
 /// Panics in the runs of even number, silently.
@@ -188,7 +188,7 @@ fn who_waits_for_a_run_that_panics_waits_no_longer() {
             let heard = Arc::new(Mutex::new(0));
             let hears = Arc::clone(&heard);
             let tasks =
-                TaskEngine::build(Builder::new().shards(1).workers(1).on_panic(move |_| *lock(&hears) += 1))
+                TaskEngine::start(Builder::new().shards(1).workers(1).on_panic(move |_| *lock(&hears) += 1))
                     .unwrap();
             let gate = crate::support::Gate::new();
             let at_gate = gate.clone();
@@ -221,7 +221,7 @@ fn the_hook_gets_what_the_task_panicked_with() {
     let log = Log::new();
     let sink = log.clone();
     let tasks = Builder::new().on_panic(move |panic| sink.push(panic.downcast_ref::<String>().cloned()));
-    let mut tasks = DrivenTasks::build(tasks).unwrap();
+    let mut tasks = DrivenTasks::start(tasks).unwrap();
     let _task = tasks
         .handle()
         .repeat(every(10).times(1), |run| {

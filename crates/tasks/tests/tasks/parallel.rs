@@ -13,7 +13,7 @@ use tourbillon_tasks::{DrivenTasks, First, Missed, Repeat, Run, Stopped, TaskEng
 #[test]
 fn runs_that_outlast_their_period_overlap() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(1).workers(3)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(1).workers(3)).unwrap();
         let (barrier, runs) = (Arc::new(Barrier::new(2)), Arc::new(AtomicU64::new(0)));
         let (at_barrier, count) = (Arc::clone(&barrier), Arc::clone(&runs));
         let run = move |_: &Run| {
@@ -35,7 +35,7 @@ fn runs_that_outlast_their_period_overlap() {
 fn each_instant_has_its_run_however_long_they_take() {
     within_patience(|| {
         let clock = ManualClock::new();
-        let tasks = TaskEngine::build(Builder::new().clock(clock.clone()).shards(1).workers(4)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().clock(clock.clone()).shards(1).workers(4)).unwrap();
         let (gate, log) = (Gate::new(), Log::new());
         let (at_gate, sink) = (gate.clone(), log.clone());
         let run = move |run: &Run| {
@@ -59,7 +59,7 @@ fn each_instant_has_its_run_however_long_they_take() {
 #[test]
 fn stop_and_wait_waits_for_all_of_them() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(1).workers(4)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(1).workers(4)).unwrap();
         let (gate, under_way, kept) = (Gate::new(), Arc::new(AtomicUsize::new(0)), token());
         let (at_gate, count, held) = (gate.clone(), Arc::clone(&under_way), Arc::clone(&kept));
         let run = move |_: &Run| {
@@ -87,7 +87,7 @@ fn stop_and_wait_waits_for_all_of_them() {
 /// An engine with no slot left makes the run where it is.
 #[test]
 fn without_room_for_another_run_it_is_made_in_place() {
-    let mut tasks = DrivenTasks::build(Builder::new().capacity(1)).unwrap();
+    let mut tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
     let log = Log::new();
     let sink = log.clone();
     let task =
@@ -104,7 +104,7 @@ fn without_room_for_another_run_it_is_made_in_place() {
 fn without_room_for_another_run_it_is_made_by_the_worker_that_was_told() {
     within_patience(|| {
         let builder = Builder::new().capacity(1).shards(1).workers(2);
-        let tasks = TaskEngine::build(builder).unwrap();
+        let tasks = TaskEngine::start(builder).unwrap();
         let runs = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&runs);
         let run = move |run: &Run| {
@@ -124,7 +124,7 @@ fn without_room_for_another_run_it_is_made_by_the_worker_that_was_told() {
 
 #[test]
 fn a_run_made_in_place_that_panics_is_counted_once() {
-    let mut tasks = DrivenTasks::build(Builder::new().capacity(1)).unwrap();
+    let mut tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
     let task = tasks
         .handle()
         .repeat_in_parallel(every(10).times(2), |run| std::panic::resume_unwind(Box::new(run.number)))
@@ -137,7 +137,7 @@ fn a_run_made_in_place_that_panics_is_counted_once() {
 #[test]
 fn a_run_says_when_it_began() {
     for capacity in [1, 100] {
-        let mut tasks = DrivenTasks::build(Builder::new().capacity(capacity)).unwrap();
+        let mut tasks = DrivenTasks::start(Builder::new().capacity(capacity)).unwrap();
         let (log, clock) = (Log::new(), tasks.clock().clone());
         let sink = log.clone();
         let run = move |run: &Run| {
@@ -206,7 +206,7 @@ fn a_pause_is_from_run_to_run_and_is_not_made_up_for() {
 fn the_last_run_is_made_while_the_one_before_it_ends() {
     within_patience(|| {
         let tasks =
-            TaskEngine::build(Builder::new().tick(Duration::from_micros(10)).shards(1).unpinned().workers(3))
+            TaskEngine::start(Builder::new().tick(Duration::from_micros(10)).shards(1).unpinned().workers(3))
                 .unwrap();
         for round in 0..300 {
             let (runs, kept) = (Arc::new(AtomicU64::new(0)), token());
@@ -230,7 +230,7 @@ fn the_last_run_is_made_while_the_one_before_it_ends() {
 #[test]
 fn one_run_says_that_it_is_the_last_while_others_are_under_way() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(1).workers(4)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(1).workers(4)).unwrap();
         let (gate, runs) = (Gate::new(), Arc::new(AtomicU64::new(0)));
         let (at_gate, count) = (gate.clone(), Arc::clone(&runs));
         let run = move |run: &Run| {
@@ -265,7 +265,7 @@ impl ByHand {
         let queue = Arc::clone(&jobs);
         let executor = move |job: Job| lock(&queue).push(job);
         let builder = Builder::new().clock(clock.clone()).shards(1).unpinned().executor(executor);
-        Self { tasks: TaskEngine::build(builder).unwrap(), clock, jobs }
+        Self { tasks: TaskEngine::start(builder).unwrap(), clock, jobs }
     }
 
     /// Waits for jobs.
@@ -355,7 +355,7 @@ fn a_run_does_not_wait_for_the_next_tick() {
     within_patience(|| {
         let clock = ManualClock::new();
         let builder = Builder::new().clock(clock.clone()).shards(1).workers(2).tick(HOUR);
-        let tasks = TaskEngine::build(builder).unwrap();
+        let tasks = TaskEngine::start(builder).unwrap();
         let (log, inside) = (Log::new(), tasks.handle().clone());
         let sink = log.clone();
         let _task =
@@ -369,7 +369,7 @@ fn a_run_does_not_wait_for_the_next_tick() {
 #[test]
 fn many_in_parallel_on_few_workers_all_run() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(2).workers(2).lane_capacity(64)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(2).workers(2).lane_capacity(64)).unwrap();
         let runs = Arc::new(AtomicU64::new(0));
         let started: Vec<_> = (0..200)
             .map(|_| {

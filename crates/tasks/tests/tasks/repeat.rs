@@ -139,7 +139,7 @@ fn tasks_that_are_spread_do_not_fire_in_one_tick() {
 
 /// The runs of a plan on the wall clock, of an engine that began at `begin`, in milliseconds since 1970.
 fn on_the_wall(plan: &Repeat, begin: Duration) -> Vec<u128> {
-    let mut tasks = DrivenTasks::build_at(Builder::new(), SystemTime::UNIX_EPOCH + begin).unwrap();
+    let mut tasks = DrivenTasks::start_at(Builder::new(), SystemTime::UNIX_EPOCH + begin).unwrap();
     let (_task, log) = logged(tasks.handle(), plan.clone());
     tasks.advance(HOUR);
     log.take().into_iter().map(|seen: Seen| begin.as_millis() + u128::from(seen.scheduled)).collect()
@@ -173,7 +173,7 @@ fn a_restart_keeps_the_phase() {
 #[test]
 fn a_restart_does_not_bunch_tasks_that_keep_step_with_their_creation() {
     let mut tasks =
-        DrivenTasks::build_at(Builder::new(), SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000))
+        DrivenTasks::start_at(Builder::new(), SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000))
             .unwrap();
     let log = Log::new();
     for created in 0..10_000 {

@@ -5,7 +5,7 @@ use crate::{SECOND, clones, driven, every, holds, logged, ms, token};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use tourbillon::{Builder, ScheduleErrorKind};
+use tourbillon::{Builder, Refusal};
 use tourbillon_tasks::{RepeatErrorKind, Run, Stopped, TaskEngine};
 
 #[test]
@@ -69,7 +69,7 @@ fn dropping_the_engine_drops_all_closures() {
 #[test]
 fn a_shutdown_waits_for_a_run_and_begins_no_other() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(1).workers(2)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(1).workers(2)).unwrap();
         let (gate, runs, ended) =
             (Gate::new(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (at_gate, count, end) = (gate.clone(), Arc::clone(&runs), Arc::clone(&ended));
@@ -153,7 +153,7 @@ fn starts_and_stops_race_with_a_shutdown() {
         for round in 0..25 {
             let kept = token();
             let tasks =
-                TaskEngine::build(Builder::new().shards(2).unpinned().workers(2).lane_capacity(64)).unwrap();
+                TaskEngine::start(Builder::new().shards(2).unpinned().workers(2).lane_capacity(64)).unwrap();
             thread::scope(|scope| {
                 let mut starters = Vec::new();
                 for _ in 0..3 {
@@ -176,7 +176,7 @@ fn starts_and_stops_race_with_a_shutdown() {
                                 }
                                 Ok(task) => started.push(task),
                                 Err(kind) => {
-                                    let expected = RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown);
+                                    let expected = RepeatErrorKind::Refused(Refusal::ShutDown);
                                     assert_eq!(kind, expected);
                                     return started;
                                 }
@@ -208,6 +208,6 @@ fn what_is_asked_of_an_engine_that_has_gone_is_answered() {
     assert_eq!((task.next(), task.has_ended(), task.stop()), (None, true, Stopped::Gone));
     assert!(handle.repeating().is_empty() && handle.is_shut_down());
     let error = handle.every(MS, || {}).unwrap_err();
-    assert_eq!(error.kind, RepeatErrorKind::Refused(ScheduleErrorKind::ShutDown));
+    assert_eq!(error.kind, RepeatErrorKind::Refused(Refusal::ShutDown));
     assert!(format!("{task:?} {handle:?}").contains("Task"));
 }

@@ -12,7 +12,7 @@ use tourbillon_tasks::{First, Overlap, Repeat, Stopped, Task, TaskEngine};
 const MICRO: Duration = Duration::from_micros(1);
 
 fn one_worker() -> TaskEngine {
-    TaskEngine::build(Builder::new().shards(1).unpinned().workers(1)).unwrap()
+    TaskEngine::start(Builder::new().shards(1).unpinned().workers(1)).unwrap()
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn what_a_closure_held_is_gone_when_stop_and_wait_returns() {
 #[test]
 fn a_task_that_stops_another_does_not_wait_for_it() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(1).workers(2)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(1).workers(2)).unwrap();
         let (gate, log) = (Gate::new(), Log::new());
         let at_gate = gate.clone();
         let slow = tasks.handle().every(MS, move || at_gate.pass()).unwrap();
@@ -231,7 +231,7 @@ fn of_many_that_stop_a_resting_task_one_has_stopped_it() {
 fn stops_race_with_firing() {
     within_patience(|| {
         let tasks =
-            TaskEngine::build(Builder::new().tick(20 * MICRO).shards(1).unpinned().workers(2)).unwrap();
+            TaskEngine::start(Builder::new().tick(20 * MICRO).shards(1).unpinned().workers(2)).unwrap();
         let mut rng = Rng::new(1);
         let begin = Instant::now();
         let mut rounds = 0_u64;
@@ -311,7 +311,7 @@ fn a_closure_may_use_its_engine_while_it_is_dropped() {
 fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {
     within_patience(|| {
         let tasks =
-            TaskEngine::build(Builder::new().shards(1).unpinned().inline().lane_capacity(64)).unwrap();
+            TaskEngine::start(Builder::new().shards(1).unpinned().inline().lane_capacity(64)).unwrap();
         let gate = Gate::new();
         let (at_gate, inside) = (gate.clone(), tasks.handle().clone());
         let done = Arc::new(AtomicBool::new(false));
@@ -343,7 +343,7 @@ fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {
 #[test]
 fn a_stopped_task_does_not_come_back_when_the_clock_moves() {
     let clock = ManualClock::new();
-    let tasks = TaskEngine::build(Builder::new().clock(clock.clone()).shards(1).workers(1)).unwrap();
+    let tasks = TaskEngine::start(Builder::new().clock(clock.clone()).shards(1).workers(1)).unwrap();
     let runs = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&runs);
     let task = tasks.handle().every(10 * MS, move || _ = count.fetch_add(1, Ordering::SeqCst)).unwrap();

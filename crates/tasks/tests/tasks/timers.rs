@@ -72,7 +72,7 @@ fn dropping_one_drops_its_closure_also_from_within() {
 #[test]
 fn disarm_and_wait_waits_for_the_closure() {
     within_patience(|| {
-        let tasks = TaskEngine::build(Builder::new().shards(1).workers(1)).unwrap();
+        let tasks = TaskEngine::start(Builder::new().shards(1).workers(1)).unwrap();
         let (gate, ended) = (Gate::new(), Arc::new(AtomicBool::new(false)));
         let (at_gate, end) = (gate.clone(), Arc::clone(&ended));
         let timer = tasks

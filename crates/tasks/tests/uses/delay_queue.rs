@@ -5,13 +5,13 @@ use crate::{SECOND, is_empty, item, threads};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use tourbillon::{Builder, ScheduleErrorKind, Timestamp};
+use tourbillon::{Builder, Refusal, Timestamp};
 use tourbillon_tasks::DrivenTasks;
 use tourbillon_tasks::keyed::MoveError;
 use tourbillon_tasks::uses::{DelayQueue, NoItem, PushErrorKind};
 
 fn driven() -> (DrivenTasks, DelayQueue<u64>) {
-    let tasks = DrivenTasks::build(Builder::new().tick(MS)).unwrap();
+    let tasks = DrivenTasks::start(Builder::new().tick(MS)).unwrap();
     let queue = tasks.handle().delay_queue();
     (tasks, queue)
 }
@@ -103,7 +103,7 @@ fn after_a_shutdown_it_is_as_after_a_close() {
         (Some(1), None, None, true)
     );
     let refused = queue.push(SECOND, 3).unwrap_err();
-    assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(ScheduleErrorKind::ShutDown), 3));
+    assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(Refusal::ShutDown), 3));
     assert_eq!(queue.close(), [2]);
     // One that is made afterwards has ended already.
     let late = tasks.handle().delay_queue::<u64>();
@@ -133,10 +133,10 @@ fn items_go_with_the_last_handle() {
 
 #[test]
 fn a_full_engine_refuses_and_gives_the_item_back() {
-    let tasks = DrivenTasks::build(Builder::new().lane_capacity(64)).unwrap();
+    let tasks = DrivenTasks::start(Builder::new().lane_capacity(64)).unwrap();
     let queue = tasks.handle().delay_queue();
     let (count, refused) = (0..).find_map(|n| Some((n, queue.push(SECOND, n).err()?))).unwrap();
-    assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(ScheduleErrorKind::LaneFull), count));
+    assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(Refusal::LaneFull), count));
     assert_eq!(queue.len() as u64, count);
     assert_eq!(queue.close().len() as u64, count);
     assert_eq!(queue.recv().map(item), None);

@@ -4,7 +4,7 @@ use crate::support::{Log, MS, wait_until, within_patience};
 use crate::{SECOND, is_empty};
 use std::sync::Arc;
 use std::time::Duration;
-use tourbillon::{Builder, Clock, ScheduleErrorKind};
+use tourbillon::{Builder, Clock, Refusal};
 use tourbillon_tasks::uses::{ExpiryMap, Lifetime};
 use tourbillon_tasks::{DrivenTasks, TaskEngine};
 
@@ -14,7 +14,7 @@ type Map = ExpiryMap<&'static str, u64>;
 type Told = Log<(&'static str, u64)>;
 
 fn driven() -> DrivenTasks {
-    DrivenTasks::build(Builder::new().tick(MS)).unwrap()
+    DrivenTasks::start(Builder::new().tick(MS)).unwrap()
 }
 
 fn recording(lifetime: Lifetime) -> (DrivenTasks, Map, Told) {
@@ -219,7 +219,7 @@ fn a_clock_that_steps_back_lets_live_what_it_let_live() {
 
 #[test]
 fn a_full_engine_refuses_and_gives_key_and_value_back() {
-    let tasks = DrivenTasks::build(Builder::new().capacity(1)).unwrap();
+    let tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
     let map = tasks.handle().expiry_map(Lifetime::of(TTL));
     let mut count = 0;
     let refused = loop {
@@ -228,14 +228,14 @@ fn a_full_engine_refuses_and_gives_key_and_value_back() {
             Err(refused) => break refused,
         }
     };
-    assert_eq!((refused.kind, refused.payload), (ScheduleErrorKind::EngineFull, (count, count)));
+    assert_eq!((refused.kind, refused.payload), (Refusal::EngineFull, (count, count)));
     // One that is there is replaced without another timer.
     assert_eq!((map.insert(0, 7).unwrap(), map.len()), (Some(0), count));
 }
 
 #[test]
 fn a_lane_that_is_full_refuses_nothing() {
-    let mut tasks = DrivenTasks::build(Builder::new().lane_capacity(64)).unwrap();
+    let mut tasks = DrivenTasks::start(Builder::new().lane_capacity(64)).unwrap();
     let map = tasks.handle().expiry_map(Lifetime::of(TTL));
     (0..1_000).for_each(|n| assert_eq!(map.insert(n, n).unwrap(), None));
     (0..1_000).for_each(|n| assert_eq!(map.insert_for(n, n, SECOND).unwrap(), Some(n)));
@@ -247,7 +247,7 @@ fn a_lane_that_is_full_refuses_nothing() {
 fn handlers_on_the_shard_and_lanes_that_are_full_wait_for_nobody() {
     within_patience(|| {
         let tasks =
-            TaskEngine::build(Builder::new().shards(1).unpinned().tick(MS).inline().lane_capacity(64))
+            TaskEngine::start(Builder::new().shards(1).unpinned().tick(MS).inline().lane_capacity(64))
                 .unwrap();
         let map = tasks.handle().expiry_map(Lifetime::of(MS).refreshed_on_access());
         for n in 0..20_000 {
@@ -264,7 +264,7 @@ fn after_a_shutdown_entries_can_be_read_until_their_deadlines() {
     map.insert("b", 2).unwrap();
     assert!(tasks.handle().shutdown().is_empty());
     let refused = map.insert("c", 3).unwrap_err();
-    assert_eq!((refused.kind, refused.payload), (ScheduleErrorKind::ShutDown, ("c", 3)));
+    assert_eq!((refused.kind, refused.payload), (Refusal::ShutDown, ("c", 3)));
     assert_eq!(map.insert("a", 4).unwrap_err().payload, ("a", 4));
     tasks.clock().advance(TTL - MS);
     assert_eq!((map.get("a"), map.refresh("a"), map.remaining("a")), (Some(1), false, Some(MS)));

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use tourbillon::{Builder, ScheduleErrorKind, Timestamp};
+use tourbillon::{Builder, Refusal, Timestamp};
 use tourbillon_tasks::uses::{ConnectErrorKind, Expired, IdleTimeouts, Limit, Limits};
 use tourbillon_tasks::{DrivenTasks, TaskEngine};
 
@@ -15,7 +15,7 @@ const IDLE: Duration = Duration::from_secs(30);
 type Told = Log<(u64, Limit, Timestamp)>;
 
 fn driven() -> DrivenTasks {
-    DrivenTasks::build(Builder::new().tick(MS)).unwrap()
+    DrivenTasks::start(Builder::new().tick(MS)).unwrap()
 }
 
 fn recording(limits: Limits) -> (DrivenTasks, IdleTimeouts<u64>, Told) {
@@ -284,7 +284,7 @@ fn the_loop_is_woken_once_for_each_batch() {
 
 #[test]
 fn a_full_engine_refuses_and_gives_the_id_back() {
-    let tasks = DrivenTasks::build(Builder::new().capacity(1)).unwrap();
+    let tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
     let timeouts = tasks.handle().idle_timeouts(Limits::idle(IDLE), |_: Expired<String>| {});
     let mut connections = Vec::new();
     let refused = loop {
@@ -293,7 +293,7 @@ fn a_full_engine_refuses_and_gives_the_id_back() {
             Err(refused) => break refused,
         }
     };
-    assert_eq!(refused.kind, ConnectErrorKind::Refused(ScheduleErrorKind::EngineFull));
+    assert_eq!(refused.kind, ConnectErrorKind::Refused(Refusal::EngineFull));
     assert_eq!((refused.id, timeouts.len()), (connections.len().to_string(), connections.len()));
     // An id that is there is the better answer.
     let refused = timeouts.insert("0".to_owned()).unwrap_err();
@@ -307,7 +307,7 @@ fn after_a_shutdown_nothing_expires_and_nothing_is_touched() {
     assert!(tasks.handle().shutdown().is_empty());
     assert!(!first.touch() && !timeouts.touch(&2) && first.deadline().is_none());
     let refused = timeouts.insert(3).unwrap_err();
-    assert_eq!((refused.kind, refused.id), (ConnectErrorKind::Refused(ScheduleErrorKind::ShutDown), 3));
+    assert_eq!((refused.kind, refused.id), (ConnectErrorKind::Refused(Refusal::ShutDown), 3));
     assert_eq!((timeouts.len(), timeouts.contains(&3)), (2, false));
     tasks.advance(IDLE);
     assert!(first.remove() && timeouts.remove(&2) && !second.remove());
@@ -318,7 +318,7 @@ fn after_a_shutdown_nothing_expires_and_nothing_is_touched() {
 fn handlers_on_the_shard_and_lanes_that_are_full_wait_for_nobody() {
     within_patience(|| {
         let tasks =
-            TaskEngine::build(Builder::new().shards(1).unpinned().tick(MS).inline().lane_capacity(64))
+            TaskEngine::start(Builder::new().shards(1).unpinned().tick(MS).inline().lane_capacity(64))
                 .unwrap();
         let told = Log::new();
         let sink = told.clone();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
-use tourbillon::{ScheduleErrorKind, Timestamp};
+use tourbillon::{Refusal, Timestamp};
 use tourbillon_tasks::uses::{ConnectErrorKind, Connection, Expired, IdleTimeouts, Limits};
 
 const IDLE: Duration = Duration::from_micros(100);
@@ -184,10 +184,7 @@ fn inserts_and_touches_race_with_a_shutdown() {
                             Ok(connection) => alive.push(connection),
                             Err(error) => {
                                 assert_eq!(error.id, id);
-                                assert_eq!(
-                                    error.kind,
-                                    ConnectErrorKind::Refused(ScheduleErrorKind::ShutDown)
-                                );
+                                assert_eq!(error.kind, ConnectErrorKind::Refused(Refusal::ShutDown));
                                 assert!(!timeouts.contains(&id));
                                 break;
                             }

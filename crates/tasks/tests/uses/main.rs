@@ -26,7 +26,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// An engine with short ticks, whose shards and workers race with the test's threads.
 fn threads() -> TaskEngine {
-    TaskEngine::build(Builder::new().shards(2).unpinned().tick(Duration::from_micros(50)).workers(2)).unwrap()
+    TaskEngine::start(Builder::new().shards(2).unpinned().tick(Duration::from_micros(50)).workers(2)).unwrap()
 }
 
 /// What was pushed.

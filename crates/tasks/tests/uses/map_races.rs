@@ -145,7 +145,7 @@ fn inserts_race_with_a_shutdown() {
             thread::scope(|scope| {
                 scope.spawn(|| {
                     let refused = (0_u64..).find_map(|n| map.insert(n, n).err()).unwrap();
-                    assert_eq!(refused.kind, tourbillon::ScheduleErrorKind::ShutDown);
+                    assert_eq!(refused.kind, tourbillon::Refusal::ShutDown);
                     assert!(!map.contains(&refused.payload.0));
                 });
                 thread::sleep(MS);

@@ -6,7 +6,7 @@ use crate::{is_empty, item, threads};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
-use tourbillon::{Builder, ScheduleErrorKind};
+use tourbillon::{Builder, Refusal};
 use tourbillon_tasks::uses::{DelayQueue, Delayed, NoItem, PushErrorKind};
 use tourbillon_tasks::{TaskEngine, Tasks};
 
@@ -132,7 +132,7 @@ fn a_shutdown_loses_nothing() {
         assert!(tasks.shutdown().is_empty());
         Vec::new()
     };
-    the_end_loses_nothing(shut_down, |kind| kind == PushErrorKind::Refused(ScheduleErrorKind::ShutDown));
+    the_end_loses_nothing(shut_down, |kind| kind == PushErrorKind::Refused(Refusal::ShutDown));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_push_that_is_held_up_hears_of_the_close() {
     within_patience(|| {
         // The shard's thread waits in a closure, so that its lane fills, and the push waits for room.
         let tasks =
-            TaskEngine::build(Builder::new().shards(1).unpinned().inline().lane_capacity(64)).unwrap();
+            TaskEngine::start(Builder::new().shards(1).unpinned().inline().lane_capacity(64)).unwrap();
         let (queue, gate) = (tasks.handle().delay_queue(), Gate::new());
         let pass = gate.clone();
         tasks.handle().after(Duration::ZERO, move || pass.pass()).unwrap();

@@ -3,12 +3,12 @@
 use crate::SECOND;
 use crate::support::{HOUR, Log, MS, Rng};
 use std::time::Duration;
-use tourbillon::{Builder, Cancel, ScheduleErrorKind, Timestamp};
+use tourbillon::{Builder, Cancel, Refusal, Timestamp};
 use tourbillon_tasks::uses::{Acquired, Rate, RateLimiter};
 use tourbillon_tasks::{DrivenTasks, Tasks};
 
 fn driven() -> DrivenTasks {
-    DrivenTasks::build(Builder::new().tick(MS)).unwrap()
+    DrivenTasks::start(Builder::new().tick(MS)).unwrap()
 }
 
 /// The permits that can be had at once.
@@ -113,13 +113,13 @@ fn the_bound_holds_and_is_reached() {
 
 #[test]
 fn a_refused_closure_comes_back_and_has_taken_no_permit() {
-    let mut tasks = DrivenTasks::build(Builder::new().capacity(1)).unwrap();
+    let mut tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
     let limiter = tasks.handle().rate_limiter(Rate::every(10 * MS));
     let log = Log::new();
     let [first, second, third] = [(); 3].map(|()| log.clone());
     limiter.run_when_due(move || first.push(1)).unwrap();
     let refused = limiter.run_when_due(move || second.push(2)).unwrap_err();
-    assert_eq!(refused.kind, ScheduleErrorKind::EngineFull);
+    assert_eq!(refused.kind, Refusal::EngineFull);
     (refused.payload)();
     assert_eq!(log.take(), [2]);
     assert_eq!(
@@ -134,7 +134,7 @@ fn a_refused_closure_comes_back_and_has_taken_no_permit() {
         (unfired.payload)();
     }
     assert_eq!(log.take(), [3], "a shutdown returns what waits");
-    assert_eq!(limiter.run_when_due(|| {}).unwrap_err().kind, ScheduleErrorKind::ShutDown);
+    assert_eq!(limiter.run_when_due(|| {}).unwrap_err().kind, Refusal::ShutDown);
     tasks.clock().advance(HOUR);
     assert_eq!(take_all(&limiter), 1, "the bound goes on without the engine");
 }

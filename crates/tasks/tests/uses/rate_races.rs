@@ -5,7 +5,7 @@ use crate::threads;
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
-use tourbillon::{ScheduleErrorKind, Timestamp};
+use tourbillon::{Refusal, Timestamp};
 use tourbillon_tasks::Tasks;
 use tourbillon_tasks::uses::{Acquired, Rate};
 
@@ -103,7 +103,7 @@ fn a_shutdown_ends_waits_one_way_or_the_other() {
                         let sink = runs.clone();
                         match limiter.run_when_due(move || sink.push(())) {
                             Ok(_) => accepted += 1,
-                            Err(error) => assert_eq!(error.kind, ScheduleErrorKind::ShutDown),
+                            Err(error) => assert_eq!(error.kind, Refusal::ShutDown),
                         }
                     }
                     accepted

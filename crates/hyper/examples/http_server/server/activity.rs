@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn silence_begins_with_the_end_of_a_handler_and_not_within() {
-        let mut engine = Builder::new().build_driven_async().unwrap();
+        let mut engine = Builder::new().driven_futures().unwrap();
         let start = engine.handle().now();
         let activity = Arc::new(Activity::new(Handle::clone(engine.handle())));
         assert_eq!(activity.silent_since(), start);

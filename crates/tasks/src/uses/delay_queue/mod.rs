@@ -46,7 +46,7 @@ use crate::task::{OnEnd, Tasks};
 use core::fmt;
 use core::time::Duration;
 use due::{Due, NotPushed};
-use tourbillon::{Clock, ScheduleErrorKind, SystemClock, Timestamp};
+use tourbillon::{Clock, Refusal, SystemClock, Timestamp};
 
 /// The id of an item in its [`DelayQueue`]. No other item of the queue has the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -293,7 +293,7 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// The error kind that says how the queue ended.
     fn end_kind(&self) -> PushErrorKind {
         if self.shared.tasks.is_shut_down() {
-            PushErrorKind::Refused(ScheduleErrorKind::ShutDown)
+            PushErrorKind::Refused(Refusal::ShutDown)
         } else {
             PushErrorKind::Closed
         }

@@ -6,7 +6,7 @@ use crate::sync::{AtomicU64, Ordering, StdArc, Weak};
 use crate::task::{Job, Key, Moment, OnDue, Tasks};
 use core::time::Duration;
 use tourbillon::extend::WhenFull;
-use tourbillon::{ScheduleError, ScheduleErrorKind, Timer, Timestamp};
+use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
 
 pub(super) type Listener<K, V> = dyn Fn(K, V) + Send + Sync;
 
@@ -89,7 +89,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         key: &K,
         time_to_live: Duration,
         when_full: WhenFull,
-    ) -> Result<impl FnOnce(V) -> Slot<K, V> + use<K, V>, ScheduleErrorKind> {
+    ) -> Result<impl FnOnce(V) -> Slot<K, V> + use<K, V>, Refusal> {
         let end = StdArc::new(End { shared: StdArc::downgrade(self), key: key.clone() });
         let timer = self.tasks.own_timer(StdArc::downgrade(&end) as Weak<dyn OnDue>)?;
         let deadline = self.tasks.now() + time_to_live;

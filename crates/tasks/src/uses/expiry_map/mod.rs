@@ -40,7 +40,7 @@ use core::hash::Hash;
 use core::time::Duration;
 use entries::{Inserted, Listener, Shared, Slot};
 use tourbillon::extend::WhenFull;
-use tourbillon::{ScheduleError, ScheduleErrorKind};
+use tourbillon::{Refusal, ScheduleError};
 
 /// The lifetime of the entries of an [`ExpiryMap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,9 +158,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
                     return Ok(None);
                 }
                 // The wait for room is outside the lock: the shard may be about to expire an entry there.
-                Err(ScheduleError { kind: ScheduleErrorKind::LaneFull, payload })
-                    if when_full == WhenFull::Fail =>
-                {
+                Err(ScheduleError { kind: Refusal::LaneFull, payload }) if when_full == WhenFull::Fail => {
                     if !shared.tasks.await_room(&mut rounds) {
                         when_full = WhenFull::Exceed;
                     }

@@ -6,7 +6,7 @@ use crate::sync::{StdArc, Weak};
 use crate::task::{Job, Key, Moment, OnDue, Tasks};
 use core::fmt;
 use tourbillon::extend::WhenFull;
-use tourbillon::{Armed, Handle, ScheduleErrorKind, Timer, Timestamp};
+use tourbillon::{Armed, Handle, Refusal, Timer, Timestamp};
 
 /// A connection among [`IdleTimeouts`](super::IdleTimeouts), for its owner. Dropping the connection takes it out: it
 /// does not expire any more, though its callback runs if its expiry has begun.
@@ -141,7 +141,7 @@ impl Course {
 /// The owner of a connection's timer, which is called when the timer is due. The connection and the map share it.
 pub(super) struct End<I: Key> {
     /// The timer, or the reason why there is none: then there is no connection.
-    pub(super) timer: Result<Timer<Job>, ScheduleErrorKind>,
+    pub(super) timer: Result<Timer<Job>, Refusal>,
     pub(super) life: Life,
     /// The absolute limit.
     last: Timestamp,
@@ -152,7 +152,7 @@ pub(super) struct End<I: Key> {
 impl<I: Key> End<I> {
     pub(super) fn new(
         id: I,
-        timer: Result<Timer<Job>, ScheduleErrorKind>,
+        timer: Result<Timer<Job>, Refusal>,
         last: Timestamp,
         shared: Weak<Shared<I>>,
     ) -> Self {
@@ -165,7 +165,7 @@ impl<I: Key> End<I> {
     }
 
     /// Arms the timer under a lock of the map.
-    pub(super) fn try_arm_at(&self, tasks: &Tasks, deadline: Timestamp) -> Result<Armed, ScheduleErrorKind> {
+    pub(super) fn try_arm_at(&self, tasks: &Tasks, deadline: Timestamp) -> Result<Armed, Refusal> {
         tasks.try_arm(self.timer.as_ref().map_err(|kind| *kind)?, deadline, WhenFull::Exceed)
     }
 }

@@ -40,7 +40,7 @@ use core::fmt;
 use core::hash::Hash;
 use core::time::Duration;
 use life::Life;
-use tourbillon::{Armed, ScheduleErrorKind, Timestamp};
+use tourbillon::{Armed, Refusal, Timestamp};
 
 /// The limits of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +190,7 @@ impl<I: Key> IdleTimeouts<I> {
         let connection = Connection { engine, course, end, shared, was_taken_out: false };
         match armed {
             Ok(_) => Ok(connection),
-            Err(_) => refused(ScheduleErrorKind::ShutDown, connection.id().clone()),
+            Err(_) => refused(Refusal::ShutDown, connection.id().clone()),
         }
     }
 

@@ -46,7 +46,7 @@ pub(crate) trait Runtime: BlockOn {
 
 /// An engine of the test's own.
 pub(crate) fn engine() -> Engine<Wakeup> {
-    Builder::new().build_async().unwrap()
+    Builder::new().start_futures().unwrap()
 }
 
 /// Waits until that many futures have a timer.

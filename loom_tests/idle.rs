@@ -18,8 +18,7 @@
 
 use super::model;
 use crate::slab::{Magazines, Slab};
-use crate::state::Control;
-use crate::state::owned::{AfterRun, Arm, Begin, Look, Pinned};
+use crate::state::owned::{AfterRun, Arm, Begin, Look, Owned};
 use crate::sync::{ModelledMutex, StdArc, thread};
 use crate::tick::Timestamp;
 use crate::timer::{ArmError, Armed};
@@ -45,26 +44,22 @@ impl Connection {
         let index = Magazines::new().take(slab.slots()).unwrap();
         // SAFETY: the magazine gave the vacant slot.
         unsafe { slab.write(index, 7) };
-        slab.slots().control(index).own(slab.slots().pin(index));
+        slab.slots().owned(index).own();
         let connection = StdArc::new(Self { slab, index, map: ModelledMutex::new(true), life: Life::new() });
         let Arm::Post { stamp, .. } = connection.arm(DUE) else { unreachable!("it is at rest") };
         connection.life.join();
         (connection, stamp)
     }
 
-    fn control(&self) -> &Control {
-        self.slab.slots().control(self.index)
-    }
-
-    fn pin(&self) -> Pinned<'_> {
-        self.slab.slots().pin(self.index)
+    fn timer(&self) -> Owned<'_> {
+        self.slab.slots().owned(self.index)
     }
 
     fn arm(&self, deadline: Timestamp) -> Arm {
-        if self.control().put_off(deadline, self.slab.slots().barrier(), self.slab.slots().origin()) {
+        if self.timer().put_off(deadline) {
             return Arm::Pending;
         }
-        self.control().list(deadline, self.pin())
+        self.timer().list(deadline)
     }
 
     /// Touches the connection as `Connection::touch_at` does.
@@ -76,7 +71,7 @@ impl Connection {
             Arm::Dropped => Err(ArmError::Dropped),
         };
         self.life.is_touched(armed, || {
-            let _ = self.control().disarm(self.slab.slots().barrier());
+            let _ = self.timer().disarm();
         })
     }
 
@@ -95,17 +90,17 @@ impl Connection {
 
     /// Handles the ticket at [`DUE`] as a shard and a worker do. Returns whether the callback ran.
     fn expire(&self, stamp: u32) -> bool {
-        if !self.control().hold(stamp) {
+        if !self.timer().hold(stamp) {
             return false;
         }
         self.slab.slots().barrier().heavy();
-        if self.control().look(stamp, DUE, self.pin(), |deadline| deadline) != Look::Due {
+        if self.timer().look(stamp, DUE, |deadline| deadline) != Look::Due {
             return false;
         }
-        match self.control().begin(stamp, DUE, self.pin()) {
+        match self.timer().begin(stamp, DUE) {
             Begin::Run { .. } => {
                 let has_expired = self.take_out(|_| true);
-                assert_ne!(self.control().end(self.pin()).then, AfterRun::Free);
+                assert_ne!(self.timer().end().then, AfterRun::Free);
                 has_expired
             }
             _ => false,

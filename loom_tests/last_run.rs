@@ -50,7 +50,7 @@ enum Ended {
 impl World {
     /// Shuts the timer down as a shutdown does; `last_word` is the last word to its payload.
     fn shut_down(&self, last_word: impl FnOnce()) -> Ended {
-        match self.control().shut_running(self.pin()) {
+        match self.timer().shut_running() {
             None => Ended::None,
             Some(Shut::Kept) => Ended::Kept,
             Some(Shut::Free) => {
@@ -58,7 +58,7 @@ impl World {
                 Ended::Free
             }
             Some(Shut::Run) => {
-                let End { waited, then } = self.control().end_with(self.pin(), last_word);
+                let End { waited, then } = self.timer().end_with(last_word);
                 if then == AfterRun::Free {
                     self.free();
                 }
@@ -176,7 +176,7 @@ fn arm_races_with_the_last_run() {
         let armed = world.arm(OWNER, EARLY);
         assert!(matches!(armed, Arm::Pending | Arm::Shut), "{armed:?}");
         assert_eq!(shutdown.join().unwrap(), Ended::Run { waited: false });
-        assert_eq!((words.count(), world.control().armed_for()), (1, None));
+        assert_eq!((words.count(), world.timer().armed_for()), (1, None));
         assert_eq!(world.arm(OWNER, LATER), Arm::Shut);
         assert_eq!(world.turn(OWNER, stamp, LATER), None);
         assert_eq!(world.settle(LATER), None);
@@ -204,7 +204,7 @@ fn a_handler_that_arms_races_with_the_last_run() {
         });
         let _ = world.shut_down(|| words.say(&world));
         worker.join().unwrap();
-        assert_eq!((words.count(), world.control().armed_for()), (1, None));
+        assert_eq!((words.count(), world.timer().armed_for()), (1, None));
         assert_eq!(world.settle(LATER), None);
         assert_eq!(world.arm(OWNER, LATER), Arm::Shut);
         world.drop_handle();
@@ -236,9 +236,9 @@ fn who_waits_for_the_last_run_is_told() {
         let shutdown = thread::spawn(move || other.shut_down(|| written.store(1, Ordering::Relaxed)));
         let mut has_waited = false;
         while effect.load(Ordering::Relaxed) == 0 {
-            if let Some(run) = world.control().await_run() {
+            if let Some(run) = world.timer().await_run() {
                 has_waited = true;
-                while !world.control().has_run(run) {
+                while !world.timer().has_run(run) {
                     thread::yield_now();
                 }
                 assert_eq!(effect.load(Ordering::Relaxed), 1, "the last run has ended without its word");
@@ -255,15 +255,17 @@ fn who_waits_for_the_last_run_is_told() {
 fn make_races_with_the_last_run() {
     model("make_races_with_the_last_run", || {
         let world = World::vacant();
-        let maker = StdArc::clone(&world);
-        let makes = thread::spawn(move || maker.make());
-        let words = Words::default();
-        match world.shut_down(|| words.say(&world)) {
-            Ended::None => assert_eq!(words.count(), 0),
-            Ended::Run { waited: false } => assert_eq!(words.count(), 1),
-            other => panic!("{other:?}"),
-        }
-        makes.join().unwrap();
+        let other = StdArc::clone(&world);
+        let shutdown = thread::spawn(move || {
+            let words = Words::default();
+            match other.shut_down(|| words.say(&other)) {
+                Ended::None => assert_eq!(words.count(), 0),
+                Ended::Run { waited: false } => assert_eq!(words.count(), 1),
+                ended => panic!("{ended:?}"),
+            }
+        });
+        world.make();
+        shutdown.join().unwrap();
         world.drop_handle();
         assert_vacant(&world);
     });
@@ -282,10 +284,10 @@ fn make_and_drop_race_with_the_last_run() {
         let maker = StdArc::clone(&world);
         let makes = thread::spawn(move || {
             maker.make();
-            if let Arm::Post { stamp, .. } = maker.control().list(DUE, maker.pin()) {
-                let _ = maker.control().hold(stamp);
+            if let Arm::Post { stamp, .. } = maker.timer().list(DUE) {
+                let _ = maker.timer().hold(stamp);
             }
-            if maker.control().release(maker.pin()) == Release::Vacated {
+            if maker.timer().release() == Release::Vacated {
                 maker.free();
             }
         });
@@ -318,7 +320,7 @@ impl Sleeper {
         }
         self.cell.register(&Arc::clone(&self.task).into());
         arms();
-        let is_shut = world.control().is_shut();
+        let is_shut = world.timer().is_shut();
         self.cell.has_fired_for(DUE) || is_shut
     }
 
@@ -355,7 +357,7 @@ fn a_sleep_races_with_the_last_run() {
         });
         shutdown.join().unwrap();
         assert!(is_over || sleeper.task.is_woken(), "the task waits for ever");
-        assert!(world.control().is_shut());
+        assert!(world.timer().is_shut());
     });
 }
 

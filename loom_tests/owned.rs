@@ -35,12 +35,12 @@ use crate::barrier::Barrier;
 use crate::shard::keep_due;
 use crate::slab::{Magazines, Slab};
 use crate::state::Control;
-use crate::state::owned::{AfterRun, Arm, Begin, Disarm, Look, Pinned, Release, Shut, Withdrawn};
+use crate::state::owned::{AfterRun, Arm, Begin, Disarm, Look, Owned, Release, Shut, Withdrawn};
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::tick::{Tick, Timestamp};
 use crate::ticket::{Posting, Ticket};
 
-/// Deadlines within one unit of a look, which the pin distinguishes.
+/// Deadlines within one unit of a look, which the extra word distinguishes.
 pub(super) const EARLY: Timestamp = Timestamp::from_nanos(10);
 pub(super) const DUE: Timestamp = Timestamp::from_nanos(20);
 pub(super) const LATER: Timestamp = Timestamp::from_nanos(30);
@@ -84,7 +84,7 @@ impl World {
     pub(super) fn make(&self) {
         // SAFETY: the magazine gave the vacant slot, and no thread put it back.
         unsafe { self.slab.write(self.index, 7) };
-        self.control().own(self.pin());
+        self.timer().own();
     }
 
     /// A world whose timer is armed for `deadline`, and the stamp of the timer's ticket.
@@ -99,8 +99,8 @@ impl World {
         self.slab.slots().control(self.index)
     }
 
-    pub(super) fn pin(&self) -> Pinned<'_> {
-        self.slab.slots().pin(self.index)
+    pub(super) fn timer(&self) -> Owned<'_> {
+        self.slab.slots().owned(self.index)
     }
 
     fn post(&self, who: usize, stamp: u32, deadline: Timestamp) {
@@ -119,10 +119,10 @@ impl World {
     }
 
     fn arm_past(&self, barrier: Barrier, who: usize, deadline: Timestamp) -> Arm {
-        if self.control().put_off(deadline, barrier, self.slab.slots().origin()) {
+        if self.timer().with_barrier(barrier).put_off(deadline) {
             return Arm::Pending;
         }
-        match self.control().list(deadline, self.pin()) {
+        match self.timer().list(deadline) {
             Arm::Post { stamp, look } => {
                 self.post(who, stamp, look);
                 Arm::Pending
@@ -132,7 +132,7 @@ impl World {
     }
 
     fn disarm(&self) -> Disarm {
-        self.control().disarm(self.slab.slots().barrier()).into()
+        self.timer().disarm().into()
     }
 
     /// Handles a due ticket as a shard does. Returns true if the timer is due.
@@ -157,13 +157,13 @@ impl World {
         handler: impl FnOnce(),
         last_word: impl FnOnce(),
     ) -> Option<Timestamp> {
-        match self.control().begin(stamp, now, self.pin()) {
+        match self.timer().begin(stamp, now) {
             Begin::Run { deadline } => {
                 assert!(deadline <= now, "fired early");
                 // SAFETY: O5: we have not ended the run.
                 assert_eq!(unsafe { *self.slab.peek(self.index) }, 7);
                 handler();
-                match self.control().end_with(self.pin(), last_word).then {
+                match self.timer().end_with(last_word).then {
                     AfterRun::Later { stamp, look } => self.post(who, stamp, look),
                     AfterRun::AtRest => {}
                     AfterRun::Free => self.free(),
@@ -207,7 +207,7 @@ impl World {
     }
 
     pub(super) fn drop_handle(&self) {
-        match self.control().release(self.pin()) {
+        match self.timer().release() {
             Release::Vacated => self.free(),
             Release::Left => {}
         }
@@ -229,7 +229,7 @@ fn arm_races_with_fire() {
             (Arm::Pending | Arm::Running, Some(deadline)) if deadline == due => {}
             other => panic!("{other:?}"),
         }
-        assert_eq!(world.control().armed_for(), Some(later));
+        assert_eq!(world.timer().armed_for(), Some(later));
         assert_eq!(world.settle(later), Some(later), "an acknowledged deadline was lost");
     });
 }
@@ -292,7 +292,7 @@ fn disarm_races_with_fire() {
             (Disarm::Disarmed, None) | (Disarm::Running | Disarm::Idle, Some(DUE)) => {}
             other => panic!("{other:?}"),
         }
-        assert_eq!(world.control().armed_for(), None);
+        assert_eq!(world.timer().armed_for(), None);
         assert_eq!(world.settle(LATER), None);
     });
 }
@@ -306,7 +306,7 @@ fn two_arms() {
         let arms = thread::spawn(move || other.arm(OTHER, due));
         assert_eq!(world.arm(OWNER, later), Arm::Pending);
         assert_eq!(arms.join().unwrap(), Arm::Pending);
-        let in_force = world.control().armed_for().unwrap();
+        let in_force = world.timer().armed_for().unwrap();
         let fired = [world.settle(due), world.settle(later)];
         assert_eq!(fired, if in_force == due { [Some(due), None] } else { [None, Some(later)] });
     });
@@ -371,7 +371,7 @@ fn arm_from_inside_the_handler() {
             // The handler never ran, so nothing armed the timer again.
             (Disarm::Disarmed, None) => assert_eq!(world.settle(LATER), None),
             (Disarm::Running | Disarm::Idle | Disarm::Disarmed, Some(DUE)) => {
-                let in_force = world.control().armed_for();
+                let in_force = world.timer().armed_for();
                 assert_eq!(world.settle(LATER), in_force, "what is in force fires, and nothing else");
             }
             other => panic!("{other:?}"),
@@ -414,7 +414,7 @@ fn disarm_and_arm_race_with_an_early_look() {
         assert_eq!(shard.join().unwrap(), None);
         assert_eq!(world.settle(due), Some(due), "an acknowledged deadline was lost");
         assert_eq!(world.settle(later), None);
-        assert_eq!(world.control().armed_for(), None);
+        assert_eq!(world.timer().armed_for(), None);
     });
 }
 
@@ -424,7 +424,7 @@ fn arm_races_with_shut() {
     model("arm_races_with_shut", || {
         let (world, stamp) = World::armed(DUE);
         let other = StdArc::clone(&world);
-        let shutdown = thread::spawn(move || assert_eq!(other.control().shut(other.pin()), Some(Shut::Kept)));
+        let shutdown = thread::spawn(move || assert_eq!(other.timer().shut(), Some(Shut::Kept)));
         let armed = world.arm(OWNER, EARLY);
         assert!(matches!(armed, Arm::Pending | Arm::Shut), "{armed:?}");
         shutdown.join().unwrap();
@@ -499,7 +499,7 @@ fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
             })
         });
         let was_armed_again = armed.load(Ordering::Acquire) == 1;
-        let withdrawn = world.control().disarm(world.slab.slots().barrier());
+        let withdrawn = world.timer().disarm();
         let fired = [worker.join().unwrap(), world.settle(LATER)];
         if was_armed_again {
             assert_ne!(withdrawn, Withdrawn::Running { was_armed: false });
@@ -577,16 +577,15 @@ fn touches_tell_without_a_fence() {
 fn touches_tell_a_look_without_a_fence() {
     model("touches_tell_a_look_without_a_fence", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.control().hold(stamp));
+        assert!(world.timer().hold(stamp));
         let other = StdArc::clone(&world);
-        let shard =
-            thread::spawn(move || match other.control().look(stamp, DUE, other.pin(), |deadline| deadline) {
-                Look::Due => {
-                    other.fire(OTHER, stamp, DUE, || {});
-                }
-                Look::Later { stamp, look } => other.post(OTHER, stamp, look),
-                Look::AtRest => {}
-            });
+        let shard = thread::spawn(move || match other.timer().look(stamp, DUE, |deadline| deadline) {
+            Look::Due => {
+                other.fire(OTHER, stamp, DUE, || {});
+            }
+            Look::Later { stamp, look } => other.post(OTHER, stamp, look),
+            Look::AtRest => {}
+        });
         let armings = [Timestamp::from_nanos(40), LATER];
         let _ = armings.map(|deadline| world.arm_past(Barrier::without_light_side(), OWNER, deadline));
         shard.join().unwrap();
@@ -601,7 +600,7 @@ fn a_disarm_tells_without_a_fence() {
         let (world, stamp) = held();
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || other.fire(OTHER, stamp, DUE, || {}));
-        let disarmed = Disarm::from(world.control().disarm(Barrier::without_light_side()));
+        let disarmed = Disarm::from(world.timer().with_barrier(Barrier::without_light_side()).disarm());
         match (disarmed, worker.join().unwrap()) {
             (Disarm::Disarmed, None) | (Disarm::Running | Disarm::Idle, Some(DUE)) => {}
             other => panic!("{other:?}"),
@@ -619,7 +618,7 @@ fn drop_races_with_shut_and_fire() {
         let worker = thread::spawn(move || other.fire(OTHER, stamp, DUE, || {}));
         let third = StdArc::clone(&world);
         let shutdown = thread::spawn(move || {
-            if third.control().shut(third.pin()) == Some(Shut::Free) {
+            if third.timer().shut() == Some(Shut::Free) {
                 third.free();
             }
         });
@@ -642,8 +641,8 @@ fn who_waits_sees_what_the_run_did() {
             other.fire(OTHER, stamp, DUE, || written.store(1, Ordering::Relaxed));
         });
         while effect.load(Ordering::Relaxed) == 0 {
-            if let Some(run) = world.control().await_run() {
-                while !world.control().has_run(run) {
+            if let Some(run) = world.timer().await_run() {
+                while !world.timer().has_run(run) {
                     thread::yield_now();
                 }
                 assert_eq!(effect.load(Ordering::Relaxed), 1);

@@ -155,7 +155,7 @@ impl<T: Send + 'static> Timer<T> {
     /// Whether the engine is shut down and will not fire the timer any more.
     #[cfg(feature = "async")]
     pub(crate) fn is_shut(&self) -> bool {
-        self.anchor.slots().control(self.slot.index()).is_shut()
+        self.anchor.slots().owned(self.slot.index()).is_shut()
     }
 
     /// Disarms the timer. It may be armed again.

@@ -100,10 +100,10 @@ impl<T: Send + 'static> Core<T> {
     fn fire_owned(self: &StdArc<Self>, session: &mut Session<'_, T>, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
         let counters = &self.stations[due_at.shard].counters;
-        let (control, pin) = (self.slots().control(index), self.slots().pin(index));
+        let timer = self.slots().owned(index);
         // Decided by the verdict, not by the start of the ticket's tick: the deadline may have been set after the clock
         // stepped back.
-        match control.begin(stamp, due_at.verdict, pin) {
+        match timer.begin(stamp, due_at.verdict) {
             Begin::Run { deadline } => {
                 // SAFETY: O5: the slot is not vacated before we end the run, and the handle shares only a payload that
                 // is `Sync`.
@@ -112,7 +112,7 @@ impl<T: Send + 'static> Core<T> {
                 let (id, lateness) = (self.id_of_owned(index), due_at.now - deadline);
                 self.call(due_at.shard, Due { id, deadline, lateness, payload: Payload::Kept(payload) });
                 let mut waker = None;
-                let End { waited, then } = control.end_with(pin, || waker = self.take_waker(payload));
+                let End { waited, then } = timer.end_with(|| waker = self.take_waker(payload));
                 match then {
                     AfterRun::Later { stamp, look } => self.reissue_owned(index, stamp, look),
                     AfterRun::Free => self.free_owned(session, index),

@@ -11,7 +11,7 @@ use crate::tick::Timestamp;
 use crate::ticket::{Posting, TimerId};
 use core::task::Waker;
 
-/// A slot that a handle pins: the right to the timer's payload until the slot is released.
+/// A slot that a handle keeps: the right to the timer's payload until the slot is released.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct OwnedSlot(u32);
@@ -67,12 +67,12 @@ impl<T> Remains<T> {
 /// [`Core::list`].
 #[inline(always)]
 pub(crate) fn put_off(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
-    slots.control(index).put_off(deadline, slots.barrier(), slots.origin())
+    slots.owned(index).put_off(deadline)
 }
 
 #[inline(always)]
 pub(crate) fn disarm(slots: &Slots, index: u32) -> Withdrawn {
-    slots.control(index).disarm(slots.barrier())
+    slots.owned(index).disarm()
 }
 
 impl<T: Send + 'static> Core<T> {
@@ -98,7 +98,7 @@ impl<T: Send + 'static> Core<T> {
         self.waker_of.get().and_then(|waker_of| waker_of(payload))
     }
 
-    /// Pins a slot for a timer with this payload.
+    /// Takes a slot for a timer with this payload.
     pub(crate) fn make_timer(self: &StdArc<Self>, payload: T) -> Result<Made<T>, (Refusal, T)> {
         if self.is_shut_down() {
             return Err((self.why_closed(), payload));
@@ -109,7 +109,7 @@ impl<T: Send + 'static> Core<T> {
         };
         // SAFETY: I3: the magazine gave us the vacant slot.
         unsafe { self.slab.write(index, payload) };
-        self.slots().control(index).own(self.slots().pin(index));
+        self.slots().owned(index).own();
         local.lane.lane().count_made();
         Ok((self.anchor(&mut local), OwnedSlot(index)))
     }
@@ -151,7 +151,7 @@ impl<T: Send + 'static> Core<T> {
                 Refusal::LaneFull | Refusal::EngineFull => Rearmed::NoRoom,
             };
         }
-        match self.slots().control(index).list(deadline, self.slots().pin(index)) {
+        match self.slots().owned(index).list(deadline) {
             Arm::Pending => Rearmed::Pending,
             Arm::Running => Rearmed::Running,
             Arm::Shut => Rearmed::ShutDown,
@@ -174,28 +174,28 @@ impl<T: Send + 'static> Core<T> {
 
     /// Waits until the handler, if it runs, has ended.
     pub(crate) fn wait_for_run(&self, index: u32) {
-        let control = self.slots().control(index);
-        let Some(run) = control.await_run() else { return };
+        let timer = self.slots().owned(index);
+        let Some(run) = timer.await_run() else { return };
         let (lock, changed) = &self.quiet;
         let mut guard = ignore_poison(lock.lock());
-        while !control.has_run(run) {
+        while !timer.has_run(run) {
             guard = ignore_poison(changed.wait(guard));
         }
     }
 
     /// The deadline of an armed timer.
     pub(crate) fn armed_for(&self, index: u32) -> Option<Timestamp> {
-        self.slots().control(index).armed_for()
+        self.slots().owned(index).armed_for()
     }
 
     pub(crate) fn id_of_owned(&self, index: u32) -> TimerId {
-        TimerId::new(index, self.slots().pin(index).generation())
+        TimerId::new(index, self.slots().owned(index).generation())
     }
 
     /// Gives a timer up, once. Returns the payload, unless the present holder of the timer will drop it.
     pub(crate) fn release_timer(&self, slot: &mut OwnedSlot) -> Option<T> {
         let OwnedSlot(index) = core::mem::replace(slot, OwnedSlot::RELEASED);
-        match self.slots().control(index).release(self.slots().pin(index)) {
+        match self.slots().owned(index).release() {
             Release::Vacated => Some(self.reclaim(index)),
             Release::Left => None,
         }
@@ -219,12 +219,11 @@ impl<T: Send + 'static> Core<T> {
 
     /// Ends the arming of an owned timer for good. `None` if the slot is not an owned timer's.
     pub(super) fn shut_timer(&self, index: u32) -> Option<Remains<T>> {
-        let (control, pin) = (self.slots().control(index), self.slots().pin(index));
-        if !control.is_owned() {
+        let timer = self.slots().owned(index);
+        if !timer.is_owned() {
             return None;
         }
-        let outcome =
-            if self.waker_of.get().is_some() { control.shut_running(pin) } else { control.shut(pin) };
+        let outcome = if self.waker_of.get().is_some() { timer.shut_running() } else { timer.shut() };
         Some(match outcome? {
             Shut::Free => Remains { payload: Some(self.reclaim(index)), waker: None },
             Shut::Kept => Remains::NOTHING,
@@ -237,7 +236,7 @@ impl<T: Send + 'static> Core<T> {
         let payload = unsafe { self.slab.peek(index) };
         let mut waker = None;
         let say = || waker = self.take_waker(payload);
-        let End { waited, then } = self.slots().control(index).end_with(self.slots().pin(index), say);
+        let End { waited, then } = self.slots().owned(index).end_with(say);
         if waited {
             self.announce_quiet();
         }
@@ -260,9 +259,9 @@ impl<T: Send + 'static> Core<T> {
     /// Ends the arming of all owned timers. Timers that a worker of the parent was to free are left alone.
     pub(super) fn shut_owned_in_child(&self) {
         for index in 0..self.slots().used() {
-            let control = self.slots().control(index);
-            if control.is_owned() {
-                let _left = control.shut(self.slots().pin(index));
+            let timer = self.slots().owned(index);
+            if timer.is_owned() {
+                let _left = timer.shut();
             }
         }
     }

@@ -20,20 +20,18 @@ pub(crate) fn keep_due(
     for ticket in &*tickets {
         slots.prefetch(ticket.index);
     }
-    tickets.retain(|ticket| slots.control(ticket.index).hold(ticket.stamp));
+    tickets.retain(|ticket| slots.owned(ticket.index).hold(ticket.stamp));
     if tickets.is_empty() {
         return;
     }
     // Ordering: heavy fence [F3 of `state::owned`]: each timer is held before its deadline is read.
     slots.barrier().heavy();
-    tickets.retain(|&Ticket { index, stamp, .. }| {
-        match slots.control(index).look(stamp, now, slots.pin(index), &next_look) {
-            Look::Due => true,
-            Look::AtRest => false,
-            Look::Later { stamp, look } => {
-                post_again(Posting { deadline: look, index, stamp });
-                false
-            }
+    tickets.retain(|&Ticket { index, stamp, .. }| match slots.owned(index).look(stamp, now, &next_look) {
+        Look::Due => true,
+        Look::AtRest => false,
+        Look::Later { stamp, look } => {
+            post_again(Posting { deadline: look, index, stamp });
+            false
         }
     });
 }

@@ -5,7 +5,7 @@
 //! timers: 16 bytes and the payload for each slot, and nothing for slots that were never used.
 
 mod depot;
-mod segments;
+pub(crate) mod segments;
 
 pub(crate) use depot::{Magazine, Magazines, Slots};
 

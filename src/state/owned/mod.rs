@@ -1,4 +1,4 @@
-//! The protocol of an owned timer: one slot, pinned by a handle, armed and disarmed any number of times.
+//! The protocol of an owned timer: one slot that a handle keeps, armed and disarmed any number of times.
 //!
 //! A connection arms its timeout for each request and disarms it with the answer; the timeout hardly ever fires. So
 //! arming and disarming are a plain store of the deadline and a load of the state: no read-modify-write, no ticket. The
@@ -10,13 +10,13 @@
 //! state     63               24 23       8 7                                                             0
 //!          | look               | sequence | shut dropped touched held | owned waited running listed |
 //! deadline  nanoseconds on the engine's clock, or DISARMED and the last ones in units
-//! pin       63         0       31    20 19       0
+//! extra     63         0       31    20 19       0
 //!          | generation |     | tag    | offset   |
 //! ```
 //! `look` is the moment at which the ticket that is out will be looked at, in units of 2^20 ns since the engine's
 //! start, rounded up, for 36 years. `offset` is the nanosecond before that moment within its unit, valid while `tag`
 //! equals the low bits of the sequence. A deadline in another unit than the look is compared by the state alone, a
-//! deadline in the same unit by the pin as well.
+//! deadline in the same unit by the extra word as well.
 //!
 //! # States
 //! ```text
@@ -87,20 +87,21 @@
 //! |------|-------------------------|--------------------------|----------------------------------|-------|
 //! | F3   | store, then load (`put_off`, `disarm`) | `hold`, then `look` | both miss               | `owned::arm_races_with_fire`, `owned::disarm_races_with_fire` |
 //! | S1   | touch, list             | `look`, `begin`, `end`   | the deadline stored before       | `owned::arm_races_with_fire` |
-//! | S2   | `own`, `end`, `decide`  | `begin`, `release`, `shut_running`, `has_run` | the payload, the pin, the effects of the handler and of the last word | `owned::drop_races_with_running_handler`, `last_run::run_races_with_the_last_run`, `last_run::make_and_drop_race_with_the_last_run` |
+//! | S2   | `own`, `end`, `decide`  | `begin`, `release`, `shut_running`, `has_run` | the payload, the extra word, the effects of the handler and of the last word | `owned::drop_races_with_running_handler`, `last_run::run_races_with_the_last_run`, `last_run::make_and_drop_race_with_the_last_run` |
 
+mod extra;
 mod outcome;
-mod pin;
+mod view;
 
+pub(crate) use extra::Extra;
 pub use outcome::Disarm;
 pub(crate) use outcome::{AfterRun, Arm, Begin, End, Look, Release, Shut, Withdrawn};
-pub(crate) use pin::{Origin, Pin, Pinned};
+pub(crate) use view::{Extras, Owned};
 
-use crate::barrier::Barrier;
-use crate::state::{Control, FLAGS, LISTED, OWNED, RUNNING, WAITED, generation_of, stamp_of, vacant};
+use crate::state::{FLAGS, LISTED, OWNED, RUNNING, WAITED, generation_of, stamp_of, vacant};
 use crate::sync::Ordering;
 use crate::tick::Timestamp;
-use pin::first_sequence;
+use extra::first_sequence;
 
 /// A thread looks at the deadline and decides.
 const HELD: u64 = 1 << 4;
@@ -141,18 +142,18 @@ fn last_deadline(word: u64) -> u64 {
     word << (u64::BITS - LAST_DEADLINE_BITS)
 }
 
-impl Control {
+impl Owned<'_> {
     /// Turns a vacant slot into an owned timer at rest. The caller holds the slot and has written the payload.
-    pub(crate) fn own(&self, pin: Pinned<'_>) {
+    pub(crate) fn own(&self) {
         // Ordering: Relaxed. We hold the vacant slot, and no other thread writes its words.
-        let state = self.state.load(Ordering::Relaxed);
+        let state = self.control.state.load(Ordering::Relaxed);
         debug_assert_eq!(state, vacant(generation_of(state)), "owned a slot that is in use");
         let at_rest = OWNED | first_sequence(generation_of(state));
-        pin.begin(generation_of(state), at_rest);
+        self.extra().begin(generation_of(state), at_rest);
         // Ordering: Release [T3], as in `link`.
-        self.deadline.store(NEVER, Ordering::Release);
+        self.control.deadline.store(NEVER, Ordering::Release);
         // Ordering: Release [S2]. Publishes the payload.
-        self.state.store(at_rest, Ordering::Release);
+        self.control.state.store(at_rest, Ordering::Release);
     }
 
     /// Stores a deadline.
@@ -160,10 +161,10 @@ impl Control {
     fn set_deadline(&self, deadline: u64) {
         // Ordering: Release [T3], as in `link`. The fence that follows orders the arming.
         #[cfg(not(all(test, tourbillon_loom)))]
-        self.deadline.store(deadline, Ordering::Release);
+        self.control.deadline.store(deadline, Ordering::Release);
         // Loom would let this store come between the store of `consume` and the store that `consume` read.
         #[cfg(all(test, tourbillon_loom))]
-        self.deadline.swap(deadline, Ordering::Release);
+        self.control.deadline.swap(deadline, Ordering::Release);
     }
 
     /// Takes a deadline out of force for which the handler is about to begin, unless the word holds another deadline by
@@ -171,26 +172,26 @@ impl Control {
     /// fires once for it.
     fn consume(&self, deadline: u64) {
         // Ordering: Release [T3], as in `link`. Failure Relaxed: nothing is read.
-        let _ = self.deadline.compare_exchange(deadline, NEVER, Ordering::Release, Ordering::Relaxed);
+        let _ = self.control.deadline.compare_exchange(deadline, NEVER, Ordering::Release, Ordering::Relaxed);
     }
 
     /// Stores `deadline`. Returns true if nothing else has to be done, because the ticket that is out is looked at in
     /// time. Otherwise the caller calls `list`.
     #[inline(always)]
-    pub(crate) fn put_off(&self, deadline: Timestamp, barrier: Barrier, origin: Origin) -> bool {
+    pub(crate) fn put_off(&self, deadline: Timestamp) -> bool {
         let deadline = word_of(deadline);
         self.set_deadline(deadline);
         // Ordering: light fence [F3].
-        barrier.light();
+        self.barrier.light();
         // Ordering: Relaxed. The fence orders this load, and nothing is read through it.
-        origin.is_covered(self.state.load(Ordering::Relaxed), deadline)
+        self.origin().is_covered(self.control.state.load(Ordering::Relaxed), deadline)
     }
 
     /// Does the rest of an arming whose deadline `put_off` has stored, if `put_off` returned false.
-    pub(crate) fn list(&self, deadline: Timestamp, pin: Pinned<'_>) -> Arm {
+    pub(crate) fn list(&self, deadline: Timestamp) -> Arm {
         let deadline = word_of(deadline);
         // Ordering: Relaxed. A hint for the CAS.
-        let mut state = self.state.load(Ordering::Relaxed);
+        let mut state = self.control.state.load(Ordering::Relaxed);
         loop {
             let (next, then) = if state & SHUT != 0 {
                 return Arm::Shut;
@@ -200,10 +201,10 @@ impl Control {
                 (state | TOUCHED, Arm::Running)
             } else if state & HELD != 0 {
                 (state | TOUCHED, Arm::Pending)
-            } else if pin.origin.is_covered(state, deadline) {
+            } else if self.origin().is_covered(state, deadline) {
                 return Arm::Pending;
-            } else if let Some(look) = pin.look_for(state, deadline) {
-                let next = pin.origin.listed(state, look);
+            } else if let Some(look) = self.look_for(state, deadline) {
+                let next = self.origin().listed(state, look);
                 (next, Arm::Post { stamp: stamp_of(next), look: Timestamp::from_nanos(look) })
             } else {
                 return Arm::Pending;
@@ -211,7 +212,7 @@ impl Control {
             match self.change(state, next) {
                 Ok(()) => {
                     if let Arm::Post { look, .. } = then {
-                        pin.note(next, look.as_nanos());
+                        self.extra().note(next, look.as_nanos());
                     }
                     return then;
                 }
@@ -222,15 +223,15 @@ impl Control {
 
     /// Takes the deadline out of force.
     #[inline(always)]
-    pub(crate) fn disarm(&self, barrier: Barrier) -> Withdrawn {
+    pub(crate) fn disarm(&self) -> Withdrawn {
         // Ordering: Relaxed. The value decides between two names for the same outcome. Two threads that disarm may both
         // read the arming: one winner would need a swap here.
-        let was = self.deadline.load(Ordering::Relaxed);
+        let was = self.control.deadline.load(Ordering::Relaxed);
         self.set_deadline(disarmed(was));
         // Ordering: light fence [F3].
-        barrier.light();
+        self.barrier.light();
         // Ordering: Acquire [S2]. The effects of the handler that has ended.
-        let state = self.state.load(Ordering::Acquire);
+        let state = self.control.state.load(Ordering::Acquire);
         if state & FLAGS == OWNED | LISTED {
             return if is_disarmed(was) { Withdrawn::Idle } else { Withdrawn::Armed };
         }
@@ -255,9 +256,9 @@ impl Control {
     /// The deadline that is in force.
     pub(crate) fn armed_for(&self) -> Option<Timestamp> {
         // Ordering: Acquire. The deadline that the last change of the state was for, or a later one.
-        let state = self.state.load(Ordering::Acquire);
+        let state = self.control.state.load(Ordering::Acquire);
         // Ordering: Relaxed. The load above orders this one.
-        let deadline = self.deadline.load(Ordering::Relaxed);
+        let deadline = self.control.deadline.load(Ordering::Relaxed);
         let in_force =
             state & (LISTED | HELD) != 0 || state & (RUNNING | TOUCHED | SHUT) == RUNNING | TOUCHED;
         (in_force && !is_disarmed(deadline)).then_some(Timestamp::from_nanos(deadline))
@@ -267,7 +268,7 @@ impl Control {
     /// the ticket is stale.
     pub(crate) fn hold(&self, stamp: u32) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
-        let mut state = self.state.load(Ordering::Relaxed);
+        let mut state = self.control.state.load(Ordering::Relaxed);
         while state & FLAGS == OWNED | LISTED && stamp_of(state) == stamp {
             match self.change(state, state ^ (LISTED | HELD)) {
                 Ok(()) => return true,
@@ -284,12 +285,11 @@ impl Control {
         &self,
         stamp: u32,
         now: Timestamp,
-        pin: Pinned<'_>,
         next_look: impl Fn(Timestamp) -> Timestamp,
     ) -> Look {
         // Ordering: Acquire [S1]. The deadline of the last touch.
-        let state = self.state.load(Ordering::Acquire);
-        match self.decide(state, stamp, Some(now), pin, next_look) {
+        let state = self.control.state.load(Ordering::Acquire);
+        match self.decide(state, stamp, Some(now), next_look) {
             Decision::Due { .. } | Decision::Dropped { .. } => Look::Due,
             Decision::Later { stamp, look } => Look::Later { stamp, look },
             Decision::AtRest => Look::AtRest,
@@ -297,18 +297,20 @@ impl Control {
     }
 
     /// Begins the run of a timer that `look` found due. `now` is the time at which its handler would begin.
-    pub(crate) fn begin(&self, stamp: u32, now: Timestamp, pin: Pinned<'_>) -> Begin {
+    pub(crate) fn begin(&self, stamp: u32, now: Timestamp) -> Begin {
         // Ordering: Acquire [S1]. The deadline of the last touch.
-        let mut state = self.state.load(Ordering::Acquire);
+        let mut state = self.control.state.load(Ordering::Acquire);
         loop {
-            let changed = match self.decide(state, stamp, Some(now), pin, at_its_deadline) {
+            let changed = match self.decide(state, stamp, Some(now), at_its_deadline) {
                 Decision::Due { state: held, deadline } => {
                     self.change(held, held ^ (HELD | RUNNING)).map(|()| {
                         self.consume(deadline);
                         Begin::Run { deadline: Timestamp::from_nanos(deadline) }
                     })
                 }
-                Decision::Dropped { state: held } => self.change(held, pin.vacated()).map(|()| Begin::Free),
+                Decision::Dropped { state: held } => {
+                    self.change(held, self.extra().vacated()).map(|()| Begin::Free)
+                }
                 Decision::Later { stamp, look } => return Begin::Later { stamp, look },
                 Decision::AtRest => return Begin::AtRest,
             };
@@ -321,16 +323,16 @@ impl Control {
 
     /// Ends the handler's run.
     #[cfg(all(test, tourbillon_loom))]
-    pub(crate) fn end(&self, pin: Pinned<'_>) -> End {
-        self.end_with(pin, || {})
+    pub(crate) fn end(&self) -> End {
+        self.end_with(|| {})
     }
 
     /// Ends the handler's run. If the shutdown came during the run, calls `last_word` first, while the caller may still
     /// look at the payload.
-    pub(crate) fn end_with(&self, pin: Pinned<'_>, last_word: impl FnOnce()) -> End {
+    pub(crate) fn end_with(&self, last_word: impl FnOnce()) -> End {
         let mut last_word = Some(last_word);
         // Ordering: Acquire [S1]. The deadline of the last touch.
-        let mut state = self.state.load(Ordering::Acquire);
+        let mut state = self.control.state.load(Ordering::Acquire);
         loop {
             debug_assert!(state & RUNNING != 0, "O1");
             if state & (SHUT | DROPPED) == SHUT
@@ -339,27 +341,27 @@ impl Control {
                 say();
             }
             let next = if state & DROPPED != 0 {
-                pin.vacated()
+                self.extra().vacated()
             } else if state & (TOUCHED | SHUT) == TOUCHED {
                 state & !(RUNNING | WAITED | TOUCHED) | HELD
             } else {
                 state & !(RUNNING | WAITED | TOUCHED)
             };
             match self.change(state, next) {
-                Ok(()) => return End { waited: state & WAITED != 0, then: self.after_run(next, pin) },
+                Ok(()) => return End { waited: state & WAITED != 0, then: self.after_run(next) },
                 Err(newer) => state = newer,
             }
         }
     }
 
-    fn after_run(&self, mut state: u64, pin: Pinned<'_>) -> AfterRun {
+    fn after_run(&self, mut state: u64) -> AfterRun {
         if state & OWNED == 0 {
             return AfterRun::Free;
         }
         loop {
-            match self.decide(state, stamp_of(state), None, pin, at_its_deadline) {
+            match self.decide(state, stamp_of(state), None, at_its_deadline) {
                 Decision::Later { stamp, look } => return AfterRun::Later { stamp, look },
-                Decision::Dropped { state: dropped } => match self.change(dropped, pin.vacated()) {
+                Decision::Dropped { state: dropped } => match self.change(dropped, self.extra().vacated()) {
                     Ok(()) => return AfterRun::Free,
                     Err(newer) => state = newer,
                 },
@@ -374,7 +376,6 @@ impl Control {
         mut state: u64,
         stamp: u32,
         now: Option<Timestamp>,
-        pin: Pinned<'_>,
         next_look: impl Fn(Timestamp) -> Timestamp,
     ) -> Decision {
         loop {
@@ -385,16 +386,16 @@ impl Control {
                 return Decision::Dropped { state };
             }
             // Ordering: Relaxed. Not older than the fence (F3) or the touch that we read (S1).
-            let word = self.deadline.load(Ordering::Relaxed);
+            let word = self.control.deadline.load(Ordering::Relaxed);
             let (is_armed, deadline) =
                 if is_disarmed(word) { (false, last_deadline(word)) } else { (true, word) };
             let is_ahead = now.is_some_and(|now| now.as_nanos() < deadline);
-            let look = look_before(deadline, now, pin.origin.last_look(), &next_look);
+            let look = look_before(deadline, now, self.origin().last_look(), &next_look);
             let next = if state & TOUCHED != 0 {
                 state & !TOUCHED
             } else if is_ahead || is_armed && now.is_none() {
                 // A disarmed timer keeps its ticket while its last deadline is ahead, since the timer is in use.
-                pin.origin.listed(state, look)
+                self.origin().listed(state, look)
             } else if is_armed {
                 return Decision::Due { state, deadline };
             } else {
@@ -403,7 +404,7 @@ impl Control {
             };
             match self.change(state, next) {
                 Ok(()) if next & LISTED != 0 => {
-                    pin.note(next, look);
+                    self.extra().note(next, look);
                     return Decision::Later { stamp: stamp_of(next), look: Timestamp::from_nanos(look) };
                 }
                 Ok(()) => state = next,
@@ -413,12 +414,12 @@ impl Control {
     }
 
     /// Gives the timer up. Its deadline is forgotten, whether the handle or a holder vacates the slot.
-    pub(crate) fn release(&self, pin: Pinned<'_>) -> Release {
+    pub(crate) fn release(&self) -> Release {
         // Ordering: Relaxed. A hint for the CAS.
-        let mut state = self.state.load(Ordering::Relaxed);
+        let mut state = self.control.state.load(Ordering::Relaxed);
         loop {
             let (next, then) = if state & (HELD | RUNNING) == 0 {
-                (pin.vacated(), Release::Vacated)
+                (self.extra().vacated(), Release::Vacated)
             } else {
                 (state | DROPPED, Release::Left)
             };
@@ -432,18 +433,18 @@ impl Control {
     /// Whether the slot belongs to an owned timer.
     pub(crate) fn is_owned(&self) -> bool {
         // Ordering: Relaxed. A hint.
-        self.state.load(Ordering::Relaxed) & OWNED != 0
+        self.control.state.load(Ordering::Relaxed) & OWNED != 0
     }
 
     /// Ends all arming, for the shutdown. Returns `None` if the slot does not belong to an owned timer.
-    pub(crate) fn shut(&self, pin: Pinned<'_>) -> Option<Shut> {
-        self.shut_into(0, Shut::Kept, pin)
+    pub(crate) fn shut(&self) -> Option<Shut> {
+        self.shut_into(0, Shut::Kept)
     }
 
     /// Like `shut`, but a timer that does not run begins its last run. A timer that runs is left to the end of its run:
     /// see `end_with`.
-    pub(crate) fn shut_running(&self, pin: Pinned<'_>) -> Option<Shut> {
-        self.shut_into(RUNNING, Shut::Run, pin)
+    pub(crate) fn shut_running(&self) -> Option<Shut> {
+        self.shut_into(RUNNING, Shut::Run)
     }
 
     /// Whether the engine is shut down, and this timer with it.
@@ -451,19 +452,19 @@ impl Control {
     pub(crate) fn is_shut(&self) -> bool {
         // Ordering: Relaxed. A thread that was woken by the last word has acquired the flag from the cell of its waker
         // (model `last_run::a_sleep_races_with_the_last_run`).
-        self.state.load(Ordering::Relaxed) & SHUT != 0
+        self.control.state.load(Ordering::Relaxed) & SHUT != 0
     }
 
-    fn shut_into(&self, flags: u64, outcome: Shut, pin: Pinned<'_>) -> Option<Shut> {
-        // Ordering: Acquire [S2]. The pin.
-        let mut state = self.state.load(Ordering::Acquire);
+    fn shut_into(&self, flags: u64, outcome: Shut) -> Option<Shut> {
+        // Ordering: Acquire [S2]. The extra word.
+        let mut state = self.control.state.load(Ordering::Acquire);
         while state & OWNED != 0 {
             let (next, then) = if state & SHUT != 0 {
                 return Some(Shut::Kept);
             } else if state & RUNNING != 0 {
                 (state | SHUT, Shut::Kept)
             } else if state & DROPPED != 0 {
-                (pin.vacated(), Shut::Free)
+                (self.extra().vacated(), Shut::Free)
             } else {
                 (state & !(LISTED | HELD | TOUCHED) | SHUT | flags, outcome)
             };
@@ -479,7 +480,7 @@ impl Control {
     /// or `None` if no run is under way.
     pub(crate) fn await_run(&self) -> Option<u32> {
         // Ordering: Relaxed. A hint for the CAS.
-        let mut state = self.state.load(Ordering::Relaxed);
+        let mut state = self.control.state.load(Ordering::Relaxed);
         while state & (OWNED | RUNNING) == OWNED | RUNNING {
             match self.change(state, state | WAITED) {
                 Ok(()) => return Some(stamp_of(state)),
@@ -492,7 +493,7 @@ impl Control {
     /// Whether the run with this number has ended.
     pub(crate) fn has_run(&self, run: u32) -> bool {
         // Ordering: Acquire [S2]. The handler's effects.
-        let state = self.state.load(Ordering::Acquire);
+        let state = self.control.state.load(Ordering::Acquire);
         state & (OWNED | RUNNING) != OWNED | RUNNING || stamp_of(state) != run
     }
 
@@ -501,7 +502,7 @@ impl Control {
         // Ordering: AcqRel [S1, S2], both ways: the thread that changes the state next sees all that was stored before,
         // the deadline and the handler's effects. Failure Acquire [S1]: the retry reads the deadline of the change that
         // succeeded.
-        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
+        self.control.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 }
 

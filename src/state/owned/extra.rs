@@ -1,11 +1,11 @@
-//! The moment at which the ticket that is out is looked at: in the state to a unit, in the pin to the nanosecond.
+//! The moment at which the ticket that is out is looked at: in the state to a unit, in the extra word to the nanosecond.
 //!
 //! For the layout see the [protocol](super).
 
+use super::view::Owned;
 use crate::state::{FLAGS, GENERATION_SHIFT, LISTED, OWNED, SEQUENCE, SEQUENCE_SHIFT, next_sequence, vacant};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::tick::Timestamp;
-use core::ops::Deref;
 
 const LOOK_SHIFT: u32 = GENERATION_SHIFT;
 /// A look at this unit or later; the exact unit is unknown.
@@ -16,7 +16,7 @@ const OFFSET: u32 = (1 << UNIT_SHIFT) - 1;
 /// The part of a timer that is touched only where its state does not suffice: its generation, and its look to the
 /// nanosecond.
 #[derive(Debug)]
-pub(crate) struct Pin {
+pub(crate) struct Extra {
     generation: AtomicU64,
     look: AtomicU32,
 }
@@ -78,7 +78,7 @@ pub(super) fn first_sequence(generation: u64) -> u64 {
     generation.wrapping_mul(40_503) << SEQUENCE_SHIFT & SEQUENCE
 }
 
-/// The low bits of the sequence, at their position in a pin.
+/// The low bits of the sequence, at their position in an extra word.
 fn tag_of(state: u64) -> u32 {
     (((state & SEQUENCE) >> SEQUENCE_SHIFT) as u32) << UNIT_SHIFT
 }
@@ -88,7 +88,7 @@ fn offset_of(deadline: u64) -> u32 {
     deadline as u32 & OFFSET
 }
 
-impl Pin {
+impl Extra {
     #[cfg(all(test, tourbillon_loom))]
     pub(crate) fn new() -> Self {
         Self { generation: AtomicU64::new(0), look: AtomicU32::new(0) }
@@ -102,7 +102,7 @@ impl Pin {
         self.look.store(tag_of(at_rest), Ordering::Relaxed);
     }
 
-    pub(crate) fn generation(&self) -> u64 {
+    pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
 
@@ -118,37 +118,22 @@ impl Pin {
     }
 }
 
-/// A timer's pin, and the origin that its looks are counted from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pinned<'a> {
-    pub(crate) pin: &'a Pin,
-    pub(crate) origin: Origin,
-}
-
-impl Deref for Pinned<'_> {
-    type Target = Pin;
-
-    fn deref(&self) -> &Pin {
-        self.pin
-    }
-}
-
-impl Pinned<'_> {
+impl Owned<'_> {
     /// The moment for which a ticket must be posted to be in time for `deadline`, given a state that does not cover the
     /// deadline. `None` if the ticket that is out is in time.
     ///
     /// The new ticket must not be later than the ticket that is out, which others may rely on (O3). If both are in the
     /// same unit and the exact look is not known, the start of the unit is early enough for all.
-    pub(super) fn look_for(self, state: u64, deadline: u64) -> Option<u64> {
+    pub(super) fn look_for(&self, state: u64, deadline: u64) -> Option<u64> {
         let unit = deadline >> UNIT_SHIFT;
-        let is_in_other_unit = self.origin.unit_after(deadline) != look_of(state);
+        let is_in_other_unit = self.origin().unit_after(deadline) != look_of(state);
         if state & LISTED == 0 || is_in_other_unit || look_of(state) == LOOK_MAX {
-            return Some(deadline.min(self.origin.last_look()));
+            return Some(deadline.min(self.origin().last_look()));
         }
-        if self.origin.is_past(deadline) {
+        if self.origin().is_past(deadline) {
             return Some(0);
         }
-        let look = self.pin.look.load(Ordering::Relaxed);
+        let look = self.extra().look.load(Ordering::Relaxed);
         if look >> UNIT_SHIFT != tag_of(state) >> UNIT_SHIFT {
             return Some(unit << UNIT_SHIFT);
         }

@@ -18,7 +18,7 @@
 
 use super::model;
 use crate::slab::{Magazines, Slab};
-use crate::state::owned::{AfterRun, Arm, Begin, Look, Owned};
+use crate::state::owned::{AfterRun, Arm, Begin, Check, Owned};
 use crate::sync::{ModelledMutex, StdArc, thread};
 use crate::tick::Timestamp;
 use crate::timer::{ArmError, Armed};
@@ -46,7 +46,7 @@ impl Connection {
         unsafe { slab.write(index, 7) };
         slab.slots().owned(index).own();
         let connection = StdArc::new(Self { slab, index, map: ModelledMutex::new(true), life: Life::new() });
-        let Arm::Post { stamp, .. } = connection.arm(DUE) else { unreachable!("it is at rest") };
+        let Arm::Queue { stamp, .. } = connection.arm(DUE) else { unreachable!("it is at rest") };
         connection.life.join();
         (connection, stamp)
     }
@@ -56,16 +56,16 @@ impl Connection {
     }
 
     fn arm(&self, deadline: Timestamp) -> Arm {
-        if self.timer().put_off(deadline) {
+        if self.timer().postpone(deadline) {
             return Arm::Pending;
         }
-        self.timer().list(deadline)
+        self.timer().queue(deadline)
     }
 
     /// Touches the connection as `Connection::touch_at` does.
     fn touch(&self) -> bool {
         let armed = match self.arm(LATER) {
-            Arm::Pending | Arm::Post { .. } => Ok(Armed::Pending),
+            Arm::Pending | Arm::Queue { .. } => Ok(Armed::Pending),
             Arm::Running => Ok(Armed::Running),
             Arm::Shut => Err(ArmError::ShutDown),
             Arm::Dropped => Err(ArmError::Dropped),
@@ -90,11 +90,11 @@ impl Connection {
 
     /// Handles the ticket at [`DUE`] as a shard and a worker do. Returns whether the callback ran.
     fn expire(&self, stamp: u32) -> bool {
-        if !self.timer().hold(stamp) {
+        if !self.timer().begin_check(stamp) {
             return false;
         }
         self.slab.slots().barrier().heavy();
-        if self.timer().look(stamp, DUE, |deadline| deadline) != Look::Due {
+        if self.timer().check(stamp, DUE, |deadline| deadline) != Check::Due {
             return false;
         }
         match self.timer().begin(stamp, DUE) {

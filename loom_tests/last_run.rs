@@ -12,22 +12,22 @@
 //! | `end_with` lists a timer that was armed during its run, though it is shut | `a_handler_that_arms_races_with_the_last_run` |
 //! | `shut_running` runs a timer that runs | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
 //! | `shut_running` runs a timer that is shut | `two_shutdowns_say_one_last_word` |
-//! | O1: `shut_running` leaves the timer held | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
-//! | O4: `shut_running` leaves the timer listed | `arm_races_with_the_last_run`, and 1 more |
-//! | O4: `list` ignores the shutdown | `a_sleep_races_with_the_last_run`, `arm_races_with_the_last_run`, and 1 more |
+//! | O1: `shut_running` leaves the timer checking | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
+//! | O4: `shut_running` leaves the timer queued | `arm_races_with_the_last_run`, and 1 more |
+//! | O4: `queue` ignores the shutdown | `a_sleep_races_with_the_last_run`, `arm_races_with_the_last_run`, and 1 more |
 //! | O5: `end_with` ignores a drop | `drop_and_fire_race_with_the_last_run`, `drop_races_with_the_last_run`, `make_and_drop_race_with_the_last_run` |
 //! | O5: `release` vacates a running timer | the same three |
 //! | `end_with` forgets the waiting thread | `who_waits_for_the_last_run_is_told` |
 //! | S2: `own` | `make_and_drop_race_with_the_last_run`, `make_races_with_the_last_run` |
 //! | S2: `shut_running`'s load | `make_and_drop_race_with_the_last_run` |
-//! | S1, S2: `change`'s Acquire | `make_and_drop_race_with_the_last_run` |
-//! | S1, S2: `change`'s Release | `drop_races_with_the_last_run`, `run_races_with_the_last_run`, `who_waits_for_the_last_run_is_told`, and 2 more |
+//! | S1, S2: `update`'s Acquire | `make_and_drop_race_with_the_last_run` |
+//! | S1, S2: `update`'s Release | `drop_races_with_the_last_run`, `run_races_with_the_last_run`, `who_waits_for_the_last_run_is_told`, and 2 more |
 //! | S2: `has_run` | `who_waits_for_the_last_run_is_told` |
 //! | V1: `with_slot`, from rest and back; `take`, its Acquire and back to rest | `a_sleep_and_its_firing_race_with_the_last_run`, `a_sleep_races_with_the_last_run` |
-//! | `end_with`'s load; `change`'s Acquire on failure | none: a CAS comes first |
+//! | `end_with`'s load; `update`'s Acquire on failure | none: a CAS comes first |
 
 use super::model;
-use super::owned::{DUE, EARLY, LATER, OTHER, OWNER, World, assert_vacant, assert_vacant_in, held};
+use super::owned::{DUE, EARLY, LATER, OTHER, OWNER, World, assert_vacant, assert_vacant_in, being_checked};
 use super::waker::Task;
 use crate::state::owned::{AfterRun, Arm, End, Release, Shut};
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
@@ -95,7 +95,7 @@ impl Words {
 #[test]
 fn run_races_with_the_last_run() {
     model("run_races_with_the_last_run", || {
-        let (world, stamp) = held();
+        let (world, stamp) = being_checked();
         let (effect, words) = (StdArc::new(AtomicU64::new(0)), Arc::new(Words::default()));
         let (other, written, said) = (StdArc::clone(&world), StdArc::clone(&effect), Arc::clone(&words));
         let worker = thread::spawn(move || {
@@ -150,7 +150,7 @@ fn drop_races_with_the_last_run() {
 #[test]
 fn drop_and_fire_race_with_the_last_run() {
     model("drop_and_fire_race_with_the_last_run", || {
-        let (world, stamp) = held();
+        let (world, stamp) = being_checked();
         let words = Arc::new(Words::default());
         let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
         let worker = thread::spawn(move || other.fire_with(OTHER, stamp, DUE, || {}, || said.say(&other)));
@@ -187,12 +187,12 @@ fn arm_races_with_the_last_run() {
 
 /// A handler arms its own timer. Legal endings: (a) the shutdown comes before the handler, which does not run; (b) the
 /// shutdown meets the run, whose end says the last word and forgets the arming; (c) the run has ended with the timer
-/// listed again, and the shutdown's own run takes that arming away. The last word is said once, and nothing fires
+/// queued again, and the shutdown's own run takes that arming away. The last word is said once, and nothing fires
 /// afterwards.
 #[test]
 fn a_handler_that_arms_races_with_the_last_run() {
     model("a_handler_that_arms_races_with_the_last_run", || {
-        let (world, stamp) = held();
+        let (world, stamp) = being_checked();
         let words = Arc::new(Words::default());
         let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
         let worker = thread::spawn(move || {
@@ -271,7 +271,7 @@ fn make_races_with_the_last_run() {
     });
 }
 
-/// A timer in a slot that was used before is made, held by a thread that does not go on, and dropped, while a shutdown
+/// A timer in a slot that was used before is made, checked by a thread that does not go on, and dropped, while a shutdown
 /// comes. Legal endings: (a) the shutdown does not find the timer, and the next shutdown frees it; (b) the shutdown
 /// frees the timer; (c) the shutdown has begun the last run, and the handle or that run's end frees the timer. The slot
 /// goes to the next generation.
@@ -284,8 +284,8 @@ fn make_and_drop_race_with_the_last_run() {
         let maker = StdArc::clone(&world);
         let makes = thread::spawn(move || {
             maker.make();
-            if let Arm::Post { stamp, .. } = maker.timer().list(DUE) {
-                let _ = maker.timer().hold(stamp);
+            if let Arm::Queue { stamp, .. } = maker.timer().queue(DUE) {
+                let _ = maker.timer().begin_check(stamp);
             }
             if maker.timer().release() == Release::Vacated {
                 maker.free();
@@ -366,7 +366,7 @@ fn a_sleep_races_with_the_last_run() {
 #[test]
 fn a_sleep_and_its_firing_race_with_the_last_run() {
     model("a_sleep_and_its_firing_race_with_the_last_run", || {
-        let (world, stamp) = held();
+        let (world, stamp) = being_checked();
         let sleeper = Sleeper::new();
         let (other, cell) = (StdArc::clone(&world), StdArc::clone(&sleeper.cell));
         let worker = thread::spawn(move || {

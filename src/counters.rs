@@ -137,8 +137,8 @@ pub(crate) struct StationCounters {
     pub(crate) tickets: Counter,
     /// Due tickets that are not handed over, since too many are on their way.
     pub(crate) held_back: Counter,
-    /// Due tickets of owned timers that were posted again, because their deadline was put off meanwhile.
-    pub(crate) put_off: Counter,
+    /// Due tickets of owned timers that were posted again, because their deadline was postponed meanwhile.
+    pub(crate) postponed: Counter,
     pub(crate) fired: CachePadded<Counter>,
     begun: CachePadded<Counter>,
     /// The time of the handover of the latest chunk that a worker has begun.
@@ -163,7 +163,7 @@ impl StationCounters {
             queued_from: Counter::new(),
             tickets: Counter::new(),
             held_back: Counter::new(),
-            put_off: Counter::new(),
+            postponed: Counter::new(),
             fired: CachePadded::new(Counter::new()),
             begun: CachePadded::new(Counter::new()),
             begun_from: Counter::new(),

@@ -51,7 +51,7 @@ impl std::error::Error for ArmError {}
 ///
 /// A timer keeps its slot as long as it lives. While a ticket of the timer is out, arming and disarming are a store and
 /// a load each: no queue, no allocation, no cache line that another thread writes. The exception is an arming whose
-/// deadline is before the moment at which the shard will look at that ticket. A connection costs its shard a ticket for
+/// deadline is before the moment at which the shard will check that ticket. A connection costs its shard a ticket for
 /// each timeout that passes, not for each request.
 ///
 /// A timer may be shared: any thread may make each call, and the deadline that was stored last is in force.
@@ -92,7 +92,7 @@ pub struct Timer<T: Send + 'static> {
 
 impl<T: Send + 'static> Timer<T> {
     pub(crate) fn new(core: &StdArc<Core<T>>, payload: T) -> Result<Self, ScheduleError<T>> {
-        match core.make_timer(payload) {
+        match core.create_timer(payload) {
             Ok((anchor, slot)) => Ok(Self { anchor, slot }),
             Err((refusal, payload)) => Err(ScheduleError { kind: refusal.into(), payload }),
         }
@@ -146,7 +146,7 @@ impl<T: Send + 'static> Timer<T> {
     /// compare-and-swap and a posting.
     #[inline]
     pub fn arm_at(&self, deadline: Timestamp) -> Result<Armed, ArmError> {
-        if engine::put_off(self.anchor.slots(), self.slot.index(), deadline) {
+        if engine::postpone(self.anchor.slots(), self.slot.index(), deadline) {
             return Ok(Armed::Pending);
         }
         self.by_ref().arm_slowly(deadline)
@@ -171,7 +171,7 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// # Time complexity
     ///
-    /// O(1): a store and a load. The ticket stays, for the next arming or until the shard looks at it.
+    /// O(1): a store and a load. The ticket stays, for the next arming or until the shard checks it.
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     #[inline]
     pub fn disarm(&self) -> Disarm {
@@ -296,7 +296,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
     /// Fails as [`Timer::arm_at`] does.
     #[inline]
     pub fn arm_at(self, deadline: Timestamp) -> Result<Armed, ArmError> {
-        if engine::put_off(self.core.slots(), self.index, deadline) {
+        if engine::postpone(self.core.slots(), self.index, deadline) {
             return Ok(Armed::Pending);
         }
         self.arm_slowly(deadline)
@@ -304,7 +304,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
 
     #[cold]
     fn arm_slowly(self, deadline: Timestamp) -> Result<Armed, ArmError> {
-        let mut outcome = self.core.list(self.index, deadline, false);
+        let mut outcome = self.core.queue(self.index, deadline, false);
         let mut rounds = 0;
         loop {
             match outcome {
@@ -320,7 +320,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
                 back_off(self.core, rounds);
                 rounds += 1;
             }
-            outcome = self.core.list(self.index, deadline, !may_wait);
+            outcome = self.core.queue(self.index, deadline, !may_wait);
         }
     }
 

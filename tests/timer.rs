@@ -148,7 +148,7 @@ fn every_dispatch() -> [Builder; 3] {
 // --- Putting off, moving ahead ---
 
 #[test]
-fn a_timer_that_is_put_off_fires_once_at_its_last_deadline() {
+fn a_timer_that_is_postponed_fires_once_at_its_last_deadline() {
     let (mut engine, log) = recording(Builder::new());
     let timer = engine.handle().timer(7).unwrap();
     for _ in 0..1_000 {
@@ -241,7 +241,7 @@ fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
     assert_eq!(log.len(), 0);
     let owned = engine.handle().stats().owned;
     // 200 s: a look each 30 s, and after one that found the long timeout a posting for the short one.
-    assert!(owned.posted <= 8 && owned.put_off <= 8, "{owned:?}");
+    assert!(owned.posted <= 8 && owned.postponed <= 8, "{owned:?}");
     assert!(engine.handle().stats().total.tickets <= 16);
     engine.advance(120 * SECOND);
     assert_eq!(log.take(), [on_time(7, at(199_990 * MS + 60 * SECOND))]);
@@ -452,7 +452,7 @@ fn the_answers_while_a_handler_runs_on_a_worker() {
 }
 
 #[test]
-fn a_due_timer_that_waits_for_a_worker_is_armed_and_may_be_put_off_and_disarmed() {
+fn a_due_timer_that_waits_for_a_worker_is_armed_and_may_be_postponed_and_disarmed() {
     let log = Log::new();
     let (engine, clock, jobs) = with_held_jobs(&log);
     let timer = engine.handle().timer(7).unwrap();
@@ -687,7 +687,7 @@ fn random_deadlines_at_random_phases_fire_on_their_ticks() {
 }
 
 #[test]
-fn many_timers_put_off_again_and_again_fire_on_their_ticks_once_nobody_does() {
+fn many_timers_postponed_again_and_again_fire_on_their_ticks_once_nobody_does() {
     // As a server's connections: each talks for a while at its own pace, and then no more. Looks gather, firings do not.
     for count in [10, 300, 5_000] {
         let (mut engine, log) = recording(Builder::new());
@@ -719,7 +719,7 @@ fn many_timers_put_off_again_and_again_fire_on_their_ticks_once_nobody_does() {
         deadlines.sort_unstable();
         assert_eq!(fired, deadlines);
         let owned = engine.handle().stats().owned;
-        assert!(owned.put_off < 20 * count, "{owned:?}");
+        assert!(owned.postponed < 20 * count, "{owned:?}");
         assert_eq!(engine.handle().stats().total.tickets, 0);
     }
 }
@@ -980,7 +980,7 @@ fn a_handler_drops_disarms_and_puts_off_a_timer_that_is_due_with_its_own() {
         assert_eq!(engine.handle().stats().owned.alive, if way == 0 { 50 } else { 100 });
         engine.advance(SECOND - MS);
         assert_eq!(fired.load(Ordering::SeqCst), 0);
-        // Those that were put off fire now, and put the others off again, which are at rest.
+        // Those that were postponed fire now, and postpone the others again, which are at rest.
         engine.advance(MS);
         assert_eq!(fired.load(Ordering::SeqCst), if way == 2 { 50 } else { 0 });
         for place in &*places {
@@ -1330,7 +1330,7 @@ fn a_shutdown_waits_for_the_handler_and_the_timer_armed_meanwhile_is_forgotten()
 
 #[test]
 fn timers_that_race_with_a_shutdown_end_armed_no_more_and_drop_their_payloads_once() {
-    // Threads make, arm, put off and drop timers until they hear of the shutdown.
+    // Threads make, arm, postpone and drop timers until they hear of the shutdown.
     for round in 0..30 {
         let (sender, books) = mpsc::channel();
         let engine = Builder::new()
@@ -1687,7 +1687,7 @@ fn a_real_engine_fires_owned_timers_not_early() {
     let mut rng = Rng::new(8);
     let mut deadlines = Vec::new();
     for timer in &timers {
-        // Moved ahead and put off before it settles; never due before it does.
+        // Moved ahead and postponed before it settles; never due before it does.
         for _ in 0..3 {
             timer.arm(HOUR + rng.nanos_below(HOUR)).unwrap();
         }
@@ -1722,7 +1722,7 @@ fn arming_again_and_again_wakes_no_shard() {
     let after = engine.handle().stats();
     assert_eq!((after.total.unparks, after.owned.posted), (before.total.unparks, 10));
     assert!(after.total.tickets <= 10, "{after:?}");
-    assert_eq!(after.owned.put_off, 0);
+    assert_eq!(after.owned.postponed, 0);
 }
 
 #[test]
@@ -1962,7 +1962,7 @@ fn the_books_of_both_kinds_are_kept_apart() {
     engine.advance(SECOND);
     let now = stats(&engine);
     assert_eq!((now.scheduled, now.cancelled, now.fired, now.pending), (10, 1, 9, 0));
-    assert_eq!((now.owned.fired, now.owned.put_off, now.owned.posted, now.owned.alive), (4, 5, 10, 10));
+    assert_eq!((now.owned.fired, now.owned.postponed, now.owned.posted, now.owned.alive), (4, 5, 10, 10));
     assert_eq!((now.total.tickets, now.total.stale_tickets), (5, 2));
     assert!(engine.handle().is_empty());
     // Ahead of their tickets: posted again.
@@ -1972,7 +1972,7 @@ fn the_books_of_both_kinds_are_kept_apart() {
     assert_eq!((stats(&engine).owned.posted, stats(&engine).scheduled), (15, 10));
     engine.advance(SECOND);
     let now = stats(&engine);
-    assert_eq!((now.owned.fired, now.owned.put_off, now.total.tickets), (9, 5, 0));
+    assert_eq!((now.owned.fired, now.owned.postponed, now.total.tickets), (9, 5, 0));
     assert_eq!(now.total.stale_tickets, 7);
     drop(timers);
     let now = stats(&engine);

@@ -95,7 +95,7 @@ impl<T: Send + 'static> Core<T> {
         false
     }
 
-    /// Fires an owned timer, unless the timer was put off, disarmed or dropped since its shard looked at it. Returns
+    /// Fires an owned timer, unless the timer was postponed, disarmed or dropped since its shard checked it. Returns
     /// true if the handler ran.
     fn fire_owned(self: &StdArc<Self>, session: &mut Session<'_, T>, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
@@ -114,7 +114,7 @@ impl<T: Send + 'static> Core<T> {
                 let mut waker = None;
                 let End { waited, then } = timer.end_with(|| waker = self.take_waker(payload));
                 match then {
-                    AfterRun::Later { stamp, look } => self.reissue_owned(index, stamp, look),
+                    AfterRun::Later { stamp, check } => self.reissue_owned(index, stamp, check),
                     AfterRun::Free => self.free_owned(session, index),
                     AfterRun::AtRest => {}
                 }
@@ -124,9 +124,9 @@ impl<T: Send + 'static> Core<T> {
                 self.wake(waker);
                 return true;
             }
-            Begin::Later { stamp, look } => {
+            Begin::Later { stamp, check } => {
                 counters.passed_on.add(1);
-                self.reissue_owned(index, stamp, look);
+                self.reissue_owned(index, stamp, check);
             }
             Begin::Free => {
                 counters.passed_on.add(1);
@@ -142,7 +142,7 @@ impl<T: Send + 'static> Core<T> {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
         self.slots().vacate(&mut session.vacated, index);
-        self.count_unmade();
+        self.count_destroyed();
         self.guarded.run(|| drop(payload));
     }
 
@@ -154,9 +154,9 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Sends the ticket for the new deadline of an owned timer.
-    fn reissue_owned(&self, index: u32, stamp: u32, look: Timestamp) {
-        if self.send_ticket(Posting { deadline: look, index, stamp }) == Notified::Closed {
-            // The shutdown may have looked at this timer while we held it.
+    fn reissue_owned(&self, index: u32, stamp: u32, check: Timestamp) {
+        if self.send_ticket(Posting { deadline: check, index, stamp }) == Notified::Closed {
+            // The shutdown may have come to this timer while we held it.
             self.shut_late_timer(index);
         }
     }

@@ -19,7 +19,7 @@ mod shutdown;
 
 pub(crate) use anchor::Anchor;
 pub(crate) use local::{Local, home_of_current_thread, lend};
-pub(crate) use owned::{OwnedSlot, Rearmed, disarm, put_off};
+pub(crate) use owned::{OwnedSlot, Rearmed, disarm, postpone};
 pub use shutdown::Unfired;
 
 use crate::clock::{ClockReport, EngineClock};
@@ -470,7 +470,7 @@ impl<T: Send + 'static> Core<T> {
         let Some(control) = self.control(id) else { return Err(state::Cancel::Gone) };
         match control.cancel(id) {
             state::Cancel::Won => {
-                // SAFETY: I3: we took the timer out of `listed`, and its slot is in no magazine yet.
+                // SAFETY: I3: we took the timer out of `queued`, and its slot is in no magazine yet.
                 let payload = unsafe { self.slab.take(id.index()) };
                 local.magazines.put(self.slots(), id.index());
                 Ok(payload)
@@ -556,9 +556,9 @@ impl<T: Send + 'static> Core<T> {
             totals.fired += station.counters.fired.get();
         }
         for lane in self.lanes() {
-            let (made, unmade) = lane.made_and_unmade();
-            totals.made += made;
-            totals.unmade += unmade;
+            let (created, destroyed) = lane.created_and_destroyed();
+            totals.created += created;
+            totals.destroyed += destroyed;
         }
         totals.cancelled = self.lanes().map(Lane::cancelled).sum();
         totals.scheduled = self.lanes().map(Lane::scheduled).sum();
@@ -585,14 +585,14 @@ pub(crate) struct Totals {
     pub(crate) cancelled: u64,
     pub(crate) fired: u64,
     pub(crate) returned: u64,
-    pub(crate) made: u64,
-    pub(crate) unmade: u64,
+    pub(crate) created: u64,
+    pub(crate) destroyed: u64,
 }
 
 impl Totals {
     /// The number of owned timers that exist.
     pub(crate) fn owned(self) -> u64 {
-        self.made.saturating_sub(self.unmade)
+        self.created.saturating_sub(self.destroyed)
     }
 
     pub(crate) fn pending(self) -> u64 {

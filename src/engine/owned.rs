@@ -1,4 +1,4 @@
-//! Owned timers: making, arming, disarming and dropping them. The protocol is in `state::owned`; the slots, the
+//! Owned timers: creating, arming, disarming and dropping them. The protocol is in `state::owned`; the slots, the
 //! payloads and the lanes are here.
 
 use super::local::Local;
@@ -27,7 +27,7 @@ impl OwnedSlot {
 }
 
 /// An owned timer: the anchor by which it holds the engine, and its slot.
-pub(crate) type Made<T> = (StdArc<Anchor<T>>, OwnedSlot);
+pub(crate) type Created<T> = (StdArc<Anchor<T>>, OwnedSlot);
 
 /// The outcome of an arming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +64,10 @@ impl<T> Remains<T> {
 }
 
 /// Gives a timer another deadline, if the ticket that is out suffices for the deadline. Otherwise the caller is to call
-/// [`Core::list`].
+/// [`Core::queue`].
 #[inline(always)]
-pub(crate) fn put_off(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
-    slots.owned(index).put_off(deadline)
+pub(crate) fn postpone(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
+    slots.owned(index).postpone(deadline)
 }
 
 #[inline(always)]
@@ -76,18 +76,18 @@ pub(crate) fn disarm(slots: &Slots, index: u32) -> Withdrawn {
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// Sets the function that clones payloads for the handler. To be called before the first owned timer is made.
+    /// Sets the function that clones payloads for the handler. To be called before the first owned timer is created.
     pub(crate) fn clone_payloads_by(&self, clone: fn(&T) -> T) {
         self.clone_payload.get_or_init(|| clone);
     }
 
     /// A clone of an owned timer's payload.
     pub(crate) fn clone_payload(&self, payload: &T) -> T {
-        let clone = self.clone_payload.get().expect("said before the first owned timer was made");
+        let clone = self.clone_payload.get().expect("said before the first owned timer was created");
         clone(payload)
     }
 
-    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first owned timer is made.
+    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first owned timer is created.
     #[cfg(feature = "async")]
     pub(crate) fn wake_at_shutdown(&self, waker_of: fn(&T) -> Option<Waker>) {
         self.waker_of.get_or_init(|| waker_of);
@@ -99,7 +99,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Takes a slot for a timer with this payload.
-    pub(crate) fn make_timer(self: &StdArc<Self>, payload: T) -> Result<Made<T>, (Refusal, T)> {
+    pub(crate) fn create_timer(self: &StdArc<Self>, payload: T) -> Result<Created<T>, (Refusal, T)> {
         if self.is_shut_down() {
             return Err((self.why_closed(), payload));
         }
@@ -110,7 +110,7 @@ impl<T: Send + 'static> Core<T> {
         // SAFETY: I3: the magazine gave us the vacant slot.
         unsafe { self.slab.write(index, payload) };
         self.slots().owned(index).own();
-        local.lane.lane().count_made();
+        local.lane.lane().count_created();
         Ok((self.anchor(&mut local), OwnedSlot(index)))
     }
 
@@ -118,27 +118,27 @@ impl<T: Send + 'static> Core<T> {
     #[cfg(feature = "tasks")]
     #[inline(always)]
     pub(crate) fn rearm(&self, index: u32, deadline: Timestamp) -> Rearmed {
-        if put_off(self.slots(), index, deadline) {
+        if postpone(self.slots(), index, deadline) {
             Rearmed::Pending
         } else {
-            self.list(index, deadline, false)
+            self.queue(index, deadline, false)
         }
     }
 
-    /// The rest of an arming for which the ticket that is out does not suffice. With `insist` the ticket is posted
+    /// The rest of an arming for which the ticket that is out does not suffice. With `insist` the ticket is queued
     /// beyond the lane's capacity if need be.
     #[cold]
     #[inline(never)]
-    pub(crate) fn list(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
-        let outcome = self.list_if_there_is_room(&mut lend(self), index, deadline, insist);
+    pub(crate) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
+        let outcome = self.queue_if_there_is_room(&mut lend(self), index, deadline, insist);
         if outcome == Rearmed::ShutDown {
-            // The shutdown may have looked at this timer before the timer was listed.
+            // The shutdown may have come to this timer before the timer was queued.
             self.shut_late_timer(index);
         }
         outcome
     }
 
-    fn list_if_there_is_room(
+    fn queue_if_there_is_room(
         &self,
         local: &mut Local,
         index: u32,
@@ -151,17 +151,17 @@ impl<T: Send + 'static> Core<T> {
                 Refusal::LaneFull | Refusal::EngineFull => Rearmed::NoRoom,
             };
         }
-        match self.slots().owned(index).list(deadline) {
+        match self.slots().owned(index).queue(deadline) {
             Arm::Pending => Rearmed::Pending,
             Arm::Running => Rearmed::Running,
             Arm::Shut => Rearmed::ShutDown,
             Arm::Dropped => Rearmed::Dropped,
-            Arm::Post { stamp, look } => self.post(local, Posting { deadline: look, index, stamp }),
+            Arm::Queue { stamp, check } => self.push(local, Posting { deadline: check, index, stamp }),
         }
     }
 
-    /// Posts the ticket that an arming needs.
-    fn post(&self, local: &mut Local, posting: Posting) -> Rearmed {
+    /// Pushes the ticket that an arming needs.
+    fn push(&self, local: &mut Local, posting: Posting) -> Rearmed {
         let pushed = local.lane.push(posting);
         if local.lane.lane().count_posted_arm().is_multiple_of(CANCELS_PER_CHECK) {
             self.consider_a_sweep();
@@ -206,13 +206,13 @@ impl<T: Send + 'static> Core<T> {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
         lend(self).magazines.put(self.slots(), index);
-        self.count_unmade();
+        self.count_destroyed();
         payload
     }
 
-    pub(super) fn count_unmade(&self) {
-        let unmade = lend(self).lane.lane().count_unmade();
-        if unmade.is_multiple_of(CANCELS_PER_CHECK) {
+    pub(super) fn count_destroyed(&self) {
+        let destroyed = lend(self).lane.lane().count_destroyed();
+        if destroyed.is_multiple_of(CANCELS_PER_CHECK) {
             self.consider_a_sweep();
         }
     }

@@ -141,7 +141,7 @@ impl<T: Send + 'static> Core<T> {
                 continue;
             }
             let Some((generation, deadline)) = self.slots().control(index).evict() else { continue };
-            // SAFETY: I3: we took the timer out of `listed`.
+            // SAFETY: I3: we took the timer out of `queued`.
             let payload = unsafe { self.slab.take(index) };
             evicted.unfired.push(Unfired { id: TimerId::new(index, generation), deadline, payload });
         }

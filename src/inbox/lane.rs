@@ -108,9 +108,9 @@ pub(crate) struct Lane {
     not_scheduled: AtomicU64,
     /// The number of timers that the lane's owners cancelled.
     cancelled: AtomicU64,
-    /// The number of owned timers that were made, and the number that were vacated.
-    made: AtomicU64,
-    unmade: AtomicU64,
+    /// The number of owned timers that were created, and the number that were destroyed.
+    created: AtomicU64,
+    destroyed: AtomicU64,
     /// The number of armings of owned timers that posted a ticket.
     posted_arms: AtomicU64,
     state: AtomicU32,
@@ -140,8 +140,8 @@ impl Lane {
             published: AtomicU64::new(0),
             not_scheduled: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
-            made: AtomicU64::new(0),
-            unmade: AtomicU64::new(0),
+            created: AtomicU64::new(0),
+            destroyed: AtomicU64::new(0),
             posted_arms: AtomicU64::new(0),
             state: AtomicU32::new(0),
             capacity,
@@ -360,13 +360,13 @@ impl Lane {
     }
 
     /// Counts a new owned timer.
-    pub(crate) fn count_made(&self) {
-        count(&self.made, 1);
+    pub(crate) fn count_created(&self) {
+        count(&self.created, 1);
     }
 
     /// Counts an owned timer whose slot was vacated. Returns the new count.
-    pub(crate) fn count_unmade(&self) -> u64 {
-        count(&self.unmade, 1)
+    pub(crate) fn count_destroyed(&self) -> u64 {
+        count(&self.destroyed, 1)
     }
 
     /// Counts a posting for an owned timer. Returns the new count.
@@ -375,10 +375,10 @@ impl Lane {
         count(&self.posted_arms, 1)
     }
 
-    /// The numbers of owned timers that the lane's owners have made and vacated so far.
-    pub(crate) fn made_and_unmade(&self) -> (u64, u64) {
+    /// The numbers of owned timers that the lane's owners have created and destroyed so far.
+    pub(crate) fn created_and_destroyed(&self) -> (u64, u64) {
         // Ordering: Relaxed. Counters.
-        (self.made.load(Ordering::Relaxed), self.unmade.load(Ordering::Relaxed))
+        (self.created.load(Ordering::Relaxed), self.destroyed.load(Ordering::Relaxed))
     }
 
     /// The number of armings of owned timers by the lane's owners that posted a ticket.

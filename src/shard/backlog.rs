@@ -11,7 +11,7 @@
 //! ```text
 //!  handed over ◄── swept: looked at in this pass │ rest: not yet ◄── due
 //! ```
-//! Owned timers wait here before they are held (`state::owned`): until then their ticket is still out.
+//! Owned timers wait here before they are checked (`state::owned`): until then their ticket is still out.
 
 use crate::limits::CHUNK_TICKETS;
 use crate::tick::Timestamp;

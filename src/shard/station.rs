@@ -9,7 +9,7 @@
 //! | pair | one side                  | other side                | what is ruled out | model |
 //! |------|---------------------------|---------------------------|-------------------|-------|
 //! | F1   | `want_sweep`: flag, wake  | `announce`, `may_sleep`   | both miss         | `shard::a_wanted_sweep_races_with_sleep` |
-//! | F3   | `keep_due`: hold, look    | an arming (`state::owned`)| both miss         | `owned::arm_races_with_fire` |
+//! | F3   | `keep_due`: begin, check  | an arming (`state::owned`)| both miss         | `owned::arm_races_with_fire` |
 
 use super::backlog::{Backlog, Waiting};
 use super::held::keep_due;
@@ -198,7 +198,7 @@ pub(crate) struct Station {
     tick: TickLength,
     /// Postings on their way from a lane to the wheel.
     drained: Vec<Posting>,
-    /// Due tickets of owned timers, from the moment they leave the wheel until the shard looks at their deadlines.
+    /// Due tickets of owned timers, from the moment they leave the wheel until the shard checks their deadlines.
     held: Vec<Ticket>,
     looks: Looks,
     lull: Lull,
@@ -418,12 +418,12 @@ impl Station {
         shared.counters.stale.add(stale as u64);
     }
 
-    /// Looks at the owned timers whose tickets are due. Most of them were put off or disarmed meanwhile; those that are
+    /// Checks the owned timers whose tickets are due. Most of them were postponed or disarmed meanwhile; those that are
     /// due are handed over.
     fn look_at_held(&mut self, now: Timestamp, out: &mut Outlet) {
         let Self { shard, attendance, shared, slots, wheel, tick, underway, held, looks, .. } = self;
         let tickets = held.len();
-        let mut put_off = 0;
+        let mut postponed = 0;
         let present = wheel.position();
         let next_look = |deadline| {
             let due = tick.due_tick(deadline);
@@ -432,11 +432,11 @@ impl Station {
         };
         keep_due(slots, held, now, next_look, |posting| {
             wheel.insert(posting.into_ticket(*tick));
-            put_off += 1;
+            postponed += 1;
         });
-        looks.note(present, put_off);
-        shared.counters.put_off.add(put_off);
-        shared.counters.stale.add((tickets - held.len()) as u64 - put_off);
+        looks.note(present, postponed);
+        shared.counters.postponed.add(postponed);
+        shared.counters.stale.add((tickets - held.len()) as u64 - postponed);
         let engine = attendance.engine();
         let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
         held.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));

@@ -398,7 +398,7 @@ impl Tasks {
     pub(crate) fn try_arm(&self, timer: TimerId, deadline: Timestamp, insist: bool) -> Rearmed {
         let (core, index) = (self.shared.handle.core(), timer.index());
         match core.rearm(index, deadline) {
-            Rearmed::NoRoom if insist => core.list(index, deadline, true),
+            Rearmed::NoRoom if insist => core.queue(index, deadline, true),
             other => other,
         }
     }

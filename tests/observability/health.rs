@@ -81,7 +81,7 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     assert_eq!((stats.fired, stats.total.queued_timers, stats.total.queue_age), (3, 0, Duration::ZERO));
 }
 
-/// Timers that are cancelled, put off, disarmed or dropped while they wait for a worker wait no more once it has come to them.
+/// Timers that are cancelled, postponed, disarmed or dropped while they wait for a worker wait no more once it has come to them.
 #[test]
 fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
     let (clock, gate) = (ManualClock::new(), Gate::new());
@@ -89,23 +89,23 @@ fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
     let engine = builder.build(move |_| hold.pass()).unwrap();
     let due = engine.handle().now() + MS;
-    let [put_off, disarmed, dropped] = [(); 3].map(|()| engine.handle().timer(()).unwrap());
+    let [postponed, disarmed, dropped] = [(); 3].map(|()| engine.handle().timer(()).unwrap());
     engine.handle().schedule_at(due, ()).unwrap();
     clock.advance(MS);
     gate.await_arrival();
     let cancelled = engine.handle().schedule_at(due, ()).unwrap();
-    for timer in [&put_off, &disarmed, &dropped] {
+    for timer in [&postponed, &disarmed, &dropped] {
         timer.arm_at(due).unwrap();
     }
     clock.advance(MS);
     wait_until("they wait", || engine.handle().stats().total.queued_timers == 4);
     assert!(engine.handle().cancel(cancelled).payload().is_some());
-    put_off.arm(HOUR).unwrap();
+    postponed.arm(HOUR).unwrap();
     disarmed.disarm();
     drop(dropped);
     gate.open();
     wait_until("none waits", || engine.handle().stats().total.queued_timers == 0);
-    assert_eq!((engine.handle().stats().total.fired, put_off.is_armed()), (1, true));
+    assert_eq!((engine.handle().stats().total.fired, postponed.is_armed()), (1, true));
     clock.advance(HOUR);
     wait_until("it fires", || {
         engine.handle().stats().owned.fired == 1 && engine.handle().stats().total.queued_timers == 0

@@ -31,7 +31,7 @@ impl Extras {
         Self { words: Segments::new(capacity), origin: Origin::before(start), barrier: Barrier::new() }
     }
 
-    /// The barrier between the threads that arm owned timers and the threads that look at them.
+    /// The barrier between the threads that arm owned timers and the threads that check them.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
         self.barrier
@@ -60,7 +60,7 @@ impl<'a> Owned<'a> {
         self.extras.words.get_or_grow(self.index)
     }
 
-    /// The origin that the looks at owned timers are counted from.
+    /// The origin that the checks of owned timers are counted from.
     #[inline(always)]
     pub(super) fn origin(&self) -> Origin {
         self.extras.origin

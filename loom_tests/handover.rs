@@ -4,8 +4,8 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | H3: `want_look` | `a_job_that_is_dropped_is_sent_again` |
-//! | H3: `take_look_wanted` | `a_job_that_is_dropped_is_sent_again` |
+//! | H3: `want_check` | `a_job_that_is_dropped_is_sent_again` |
+//! | H3: `take_check_wanted` | `a_job_that_is_dropped_is_sent_again` |
 //! | F1: `wake_if_asleep_and`'s fence | `a_taken_handover_makes_room` |
 
 use super::{model, nap};
@@ -54,7 +54,7 @@ impl Fire for Firing {
     }
 
     fn job_dropped(&self, _: usize) {
-        self.shard.want_look();
+        self.shard.want_check();
     }
 }
 
@@ -92,8 +92,8 @@ fn two_workers_take_each_ticket_once() {
     });
 }
 
-/// An executor drops a job while the shard goes to sleep. Legal endings: (a) the shard finds that a look is wanted; (b)
-/// the shard is woken. Either way the look finds that no job waits. A lost wake is a deadlock, which loom reports.
+/// An executor drops a job while the shard goes to sleep. Legal endings: (a) the shard finds that a check is wanted; (b)
+/// the shard is woken. Either way the check finds that no job waits. A lost wake is a deadlock, which loom reports.
 #[test]
 fn a_job_that_is_dropped_is_sent_again() {
     model("a_job_that_is_dropped_is_sent_again", || {
@@ -107,12 +107,12 @@ fn a_job_that_is_dropped_is_sent_again() {
         let job = take_job(&jobs);
         let executor = thread::spawn(move || drop(job));
         firing.roster.enter_current_thread(0);
-        while !firing.shard.is_look_wanted() {
-            nap(&firing.shard.parker, None, || !firing.shard.is_look_wanted());
+        while !firing.shard.is_check_wanted() {
+            nap(&firing.shard.parker, None, || !firing.shard.is_check_wanted());
         }
-        firing.shard.take_look_wanted();
-        underway.look(&engine);
-        assert_eq!(jobs.lock().unwrap().len(), 1, "the look did not see that no job waits");
+        firing.shard.take_check_wanted();
+        underway.check(&engine);
+        assert_eq!(jobs.lock().unwrap().len(), 1, "the check did not see that no job waits");
         executor.join().unwrap();
     });
 }

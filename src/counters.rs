@@ -85,9 +85,9 @@ fn is_within_episode(last: u64, now: u64) -> bool {
 pub(crate) struct ShardCounters {
     pub(crate) wakes: Counter,
     pub(crate) pin_refused: Counter,
-    /// The moment since which the shard owes a turn (`shard::pulse`), in nanoseconds; in the future
+    /// The moment since which the shard is overdue (`shard::stall`), in nanoseconds; in the future
     /// while the shard may sleep.
-    pub(crate) owed_from: Counter,
+    pub(crate) overdue_since: Counter,
     pub(crate) stalls: Counter,
     /// Times that another thread took the shard over from a leader that a handler held up.
     pub(crate) takeovers: Counter,
@@ -96,12 +96,12 @@ pub(crate) struct ShardCounters {
 
 impl ShardCounters {
     pub(crate) fn new() -> Self {
-        let owed_from = Counter::new();
-        owed_from.set(u64::MAX);
+        let overdue_since = Counter::new();
+        overdue_since.set(u64::MAX);
         Self {
             wakes: Counter::new(),
             pin_refused: Counter::new(),
-            owed_from,
+            overdue_since,
             stalls: Counter::new(),
             takeovers: Counter::new(),
             worst_stall_nanos: Counter::new(),
@@ -117,9 +117,9 @@ impl ShardCounters {
         Duration::from_nanos(self.worst_stall_nanos.get())
     }
 
-    /// The time for which the shard has owed a turn.
+    /// The time for which the shard has been overdue.
     pub(crate) fn behind(&self, now: Timestamp) -> Duration {
-        now - Timestamp::from_nanos(self.owed_from.get())
+        now - Timestamp::from_nanos(self.overdue_since.get())
     }
 }
 

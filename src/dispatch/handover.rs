@@ -14,7 +14,7 @@
 //!
 //! | pair | one side                          | other side                    | what is handed over or ruled out | model |
 //! |------|-----------------------------------|-------------------------------|----------------------------------|-------|
-//! | H3   | a job's drop, `want_look`         | `take_look_wanted`, `look`    | the fact that no job waits       | `handover::a_job_that_is_dropped_is_sent_again` |
+//! | H3   | a job's drop, `want_check`         | `take_check_wanted`, `check`   | the fact that no job waits       | `handover::a_job_that_is_dropped_is_sent_again` |
 //! | F1   | the last `take`, `made_room`      | held back, announced, `is_taken` | both miss                     | `handover::a_taken_handover_makes_room` |
 
 use super::Fire;
@@ -56,7 +56,7 @@ impl DueChunk {
     }
 
     fn taken(&self) -> usize {
-        // Ordering: Relaxed. A stale value postpones help by one look.
+        // Ordering: Relaxed. A stale value postpones help by one check.
         (self.cursor.load(Ordering::Relaxed) as usize).min(self.tickets.len())
     }
 
@@ -104,8 +104,8 @@ impl Handover {
     }
 
     fn has_waiting_jobs(&self) -> bool {
-        // Ordering: Relaxed. A stale count postpones help by one look, or sends a job that finds nothing to do. If
-        // `want_look` asked for the look, then the flag hands over that the dropped job is no longer counted (H3).
+        // Ordering: Relaxed. A stale count postpones help by one check, or sends a job that finds nothing to do. If
+        // `want_check` asked for the check, then the flag hands over that the dropped job is no longer counted (H3).
         self.waiting_jobs.load(Ordering::Relaxed) > 0
     }
 }
@@ -138,7 +138,7 @@ impl Errand {
     }
 
     fn wait_no_longer(&self) {
-        // Ordering: Relaxed. As in `new`; `job_dropped` hands the count over to a look (H3).
+        // Ordering: Relaxed. As in `new`; `job_dropped` hands the count over to a check (H3).
         self.handover.waiting_jobs.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -176,7 +176,7 @@ impl Underway {
 
     pub(crate) fn push(&mut self, handover: StdArc<Handover>) {
         if !self.has_room() {
-            // Owned timers that are held cannot be held back: those of one turn may exceed the limit.
+            // Owned timers that were checked and are due cannot be held back: those of one turn may exceed the limit.
             self.forget_taken();
         }
         self.handovers.push_back(handover);
@@ -189,17 +189,17 @@ impl Underway {
 
     /// Sends one more worker to each handover that has tickets left and no job waiting: its workers are slow, or its
     /// job was dropped. Called once in a while, so that handovers which workers take at once are finished by then.
-    pub(crate) fn look(&mut self, engine: &StdArc<dyn Fire>) {
+    pub(crate) fn check(&mut self, engine: &StdArc<dyn Fire>) {
         self.forget_taken();
         for handover in self.handovers.iter().filter(|handover| !handover.has_waiting_jobs()) {
-            // A panic here loses nothing: the next look finds no job waiting.
+            // A panic here loses nothing: the next check finds no job waiting.
             let _sent = engine.dispatcher().dispatch(engine, handover);
         }
     }
 
     /// Whether a slow handler could be holding up other tickets, or a job was dropped: then the
-    /// shard should look again soon.
-    pub(crate) fn wants_a_look(&self) -> bool {
+    /// shard should check again soon.
+    pub(crate) fn wants_check(&self) -> bool {
         self.handovers
             .iter()
             .any(|handover| !handover.is_taken() && (handover.len() > 1 || !handover.has_waiting_jobs()))

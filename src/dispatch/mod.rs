@@ -34,6 +34,6 @@ pub(crate) trait Fire: Send + Sync + 'static {
     /// Notes that every ticket of a handover was taken: the shard may hand over more.
     fn handover_taken(&self, shard: usize);
 
-    /// Notes that an executor dropped a job: the shard should look.
+    /// Notes that an executor dropped a job: the shard should check its handovers.
     fn job_dropped(&self, shard: usize);
 }

@@ -193,7 +193,7 @@ impl<T: Send + 'static> Fire for Core<T> {
     }
 
     fn job_dropped(&self, shard: usize) {
-        self.stations[shard].want_look();
+        self.stations[shard].want_check();
     }
 
     fn fire(self: StdArc<Self>, handover: &Handover) {

@@ -12,9 +12,9 @@
 //!          └── its leader is held up by a handler ──── watch, or run jobs from the queue ◄────────────┘
 //! ```
 
-use super::led::Led;
-use super::pulse::Pulse;
-use super::station::{Next, Outlet, Station, Wake};
+use super::sleep::{LeaderSleep, Next};
+use super::stall::StallDetector;
+use super::station::{Outlet, Station};
 use super::{Leading, Shard};
 use crate::affinity::{self, Freedom, Pin};
 use crate::barrier;
@@ -22,12 +22,12 @@ use crate::clock::EngineClock;
 use crate::counters::ShardCounters;
 use crate::dispatch::{Dispatcher, Errand, Workers, survives};
 use crate::forks::{self, Watch};
-use crate::parker::{self, Parker, Sleep};
+use crate::parker;
 use crate::roster::Roster;
 use crate::scheduling::{Scheduling, SchedulingRefusals};
 use crate::signals::Blocked;
 use crate::sync::{AtomicBool, Mutex, OnceLock, Ordering, PoisonError, StdArc, thread};
-use crate::tick::{TickLength, Timestamp};
+use crate::tick::TickLength;
 use crate::trace;
 use crate::watch::Look;
 use core::cell::{Cell, RefCell};
@@ -93,10 +93,10 @@ impl Crew {
     pub(crate) fn new(settings: CrewSettings) -> StdArc<Self> {
         let id = next_id();
         let shard = |index: usize| {
-            let pulse = |counters: &StdArc<ShardCounters>| {
-                Pulse::new(id, index, settings.tick, settings.stall_after, StdArc::clone(counters))
+            let stalls = |counters: &StdArc<ShardCounters>| {
+                StallDetector::new(id, index, settings.tick, settings.stall_after, StdArc::clone(counters))
             };
-            Shard::new(&settings.roster, pulse, settings.cores.get(index).copied())
+            Shard::new(&settings.roster, stalls, settings.cores.get(index).copied())
         };
         let shards = (0..settings.shards).map(shard).collect();
         StdArc::new(Self {
@@ -237,26 +237,26 @@ impl Crew {
         while !shard.parker.is_closed() {
             shard.admit_and_dismiss(&mut leading);
             let now = self.settings.clock.true_now();
-            leading.pulse.begin_turn(now);
+            leading.stalls.begin_turn(now);
             let mut out = Outlet::default();
             let next = leading.turn(now, &mut out);
             let due = leading.due();
-            leading.pulse.end_turn(now, due);
+            leading.stalls.end_turn(now, due);
             if let Some(errand) = out.into_own() {
                 let Some(still) = self.run_own(index, leading, errand) else { return };
                 leading = still;
                 continue;
             }
             let Next::Sleep(wake) = next else { continue };
-            let mut rest = Rest { shard, led: &mut leading, wake, clock: &self.settings.clock };
-            if parker::sleep(&mut rest, me, wake.map(|wake| wake.not_before)) {
+            let mut sleep = LeaderSleep { shard, led: &mut leading, wake, clock: &self.settings.clock };
+            if parker::sleep(&mut sleep, me, wake.map(|wake| wake.not_before)) {
                 shard.counters.wakes.add(1);
             }
         }
         // No engine joins any more.
         shard.admit_and_dismiss(&mut leading);
         leading.stations.clear();
-        leading.pulse.end();
+        leading.stalls.end();
     }
 
     /// Runs a handover of the shard that the calling thread leads, and lets go of the shard meanwhile. Returns `None`
@@ -359,41 +359,6 @@ impl core::fmt::Debug for Crew {
             .field("id", &self.id)
             .field("shards", &self.shards.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// The sleep of a shard's leader.
-struct Rest<'a> {
-    shard: &'a Shard,
-    led: &'a mut Led,
-    wake: Option<Wake>,
-    clock: &'a EngineClock,
-}
-
-impl Sleep for Rest<'_> {
-    fn visit_parkers(&self, mut visit: impl FnMut(&Parker)) {
-        visit(&self.shard.parker);
-        self.led.parkers().for_each(visit);
-    }
-
-    fn may_sleep(&mut self) -> bool {
-        !self.shard.has_newcomers() && self.led.may_sleep(self.wake)
-    }
-
-    fn park(&mut self) -> bool {
-        let until = self.wake.map_or(Timestamp::MAX, |wake| wake.at);
-        let now = self.clock.true_now();
-        self.led.pulse.rest(now, until);
-        // The last tick begins beyond the range of a clock.
-        if until == Timestamp::MAX {
-            parker::park(self, None);
-            return true;
-        }
-        if now >= until {
-            return false;
-        }
-        parker::park(self, self.clock.as_dyn().sleep_for(now, until));
-        true
     }
 }
 

@@ -1,7 +1,8 @@
 //! The objects that a shard's leader has: the stations of the engines, and the memory of the shard's past.
 
-use super::pulse::Pulse;
-use super::station::{Next, Outlet, Station, Wake};
+use super::sleep::{Next, Wake};
+use super::stall::StallDetector;
+use super::station::{Outlet, Station};
 use crate::parker::Parker;
 use crate::tick::Timestamp;
 use core::ops::RangeInclusive;
@@ -10,13 +11,13 @@ use core::ops::RangeInclusive;
 #[derive(Debug)]
 pub(crate) struct Led {
     pub(super) stations: Vec<Station>,
-    pub(super) pulse: Pulse,
+    pub(super) stalls: StallDetector,
     pub(super) trust: Trust,
 }
 
 impl Led {
-    pub(super) fn new(pulse: Pulse) -> Self {
-        Self { stations: Vec::new(), pulse, trust: Trust::default() }
+    pub(super) fn new(stalls: StallDetector) -> Self {
+        Self { stations: Vec::new(), stalls, trust: Trust::default() }
     }
 
     /// Drops the stations of engines that were shut down.

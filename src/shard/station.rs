@@ -12,9 +12,9 @@
 //! | F3   | `keep_due`: begin, check  | an arming (`state::owned`)| both miss         | `owned::arm_races_with_fire` |
 
 use super::backlog::{Backlog, Waiting};
-use super::held::keep_due;
-use super::looks::Looks;
-use super::lull::Lull;
+use super::check::keep_due;
+use super::recheck::Recheck;
+use super::sleep::{IdleSleep, Next, Wake};
 use crate::counters::StationCounters;
 use crate::dispatch::{DueChunk, Errand, Fire, HANDOVER_CHUNKS, Handover, Underway, survives};
 use crate::inbox::{Inbox, InboxReader};
@@ -44,7 +44,7 @@ pub(crate) struct StationShared {
     pub(crate) parker: Parker,
     pub(crate) counters: StationCounters,
     sweep_wanted: AtomicBool,
-    look_wanted: AtomicBool,
+    check_wanted: AtomicBool,
 }
 
 impl StationShared {
@@ -54,7 +54,7 @@ impl StationShared {
             parker: Parker::new(StdArc::clone(roster)),
             counters: StationCounters::new(),
             sweep_wanted: AtomicBool::new(false),
-            look_wanted: AtomicBool::new(false),
+            check_wanted: AtomicBool::new(false),
         }
     }
 
@@ -71,11 +71,11 @@ impl StationShared {
         self.sweep_wanted.load(Ordering::Relaxed)
     }
 
-    /// Asks the shard to look after its handovers, because a job of one was dropped.
-    pub(crate) fn want_look(&self) {
+    /// Asks the shard to check its handovers, because a job of one was dropped.
+    pub(crate) fn want_check(&self) {
         // Ordering: Release [H3 of `dispatch::handover`]. The job's count. The parker's fences order the flag against
         // the shard's sleep, as in `want_sweep`.
-        self.look_wanted.store(true, Ordering::Release);
+        self.check_wanted.store(true, Ordering::Release);
         self.parker.wake_if_asleep();
     }
 
@@ -85,16 +85,16 @@ impl StationShared {
         self.parker.wake_if_asleep_and(|| self.counters.held_back.get() > 0);
     }
 
-    pub(crate) fn is_look_wanted(&self) -> bool {
-        // Ordering: Relaxed. A hint; `take_look_wanted` hands over.
-        self.look_wanted.load(Ordering::Relaxed)
+    pub(crate) fn is_check_wanted(&self) -> bool {
+        // Ordering: Relaxed. A hint; `take_check_wanted` hands over.
+        self.check_wanted.load(Ordering::Relaxed)
     }
 
-    /// Clears the request for a look. Called before the look: a job that is dropped during the
-    /// look asks for another one.
-    pub(crate) fn take_look_wanted(&self) {
-        // Ordering: Acquire [H3 of `dispatch::handover`]. Pairs with `want_look`.
-        self.look_wanted.swap(false, Ordering::Acquire);
+    /// Clears the request for a check. Called before the check: a job that is dropped during the check asks for another
+    /// one.
+    pub(crate) fn take_check_wanted(&self) {
+        // Ordering: Acquire [H3 of `dispatch::handover`]. Pairs with `want_check`.
+        self.check_wanted.swap(false, Ordering::Acquire);
     }
 }
 
@@ -154,38 +154,6 @@ impl Drop for Attendance {
     }
 }
 
-/// The result of a turn: the shard's next step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Next {
-    /// Another turn at once: there was more work than one turn does.
-    Turn,
-    /// A turn at the end of the sleep, or when woken.
-    Sleep(Option<Wake>),
-}
-
-impl Next {
-    /// The step of a shard of which one station asks for `self` and another one for `other`.
-    pub(super) fn sooner(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Sleep(None), next) | (next, Self::Sleep(None)) => next,
-            (Self::Sleep(Some(one)), Self::Sleep(Some(another))) => {
-                Self::Sleep(Some(if one.at <= another.at { one } else { another }))
-            }
-            _ => Self::Turn,
-        }
-    }
-}
-
-/// The end of a sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wake {
-    /// The moment at which the shard wakes by itself.
-    pub(crate) at: Timestamp,
-    /// Deadlines before this moment are due earlier than `at`.
-    pub(crate) not_before: Timestamp,
-}
-
 /// The shard's side of a station: the shard's leader has it.
 pub(crate) struct Station {
     /// The number of the shard.
@@ -199,14 +167,14 @@ pub(crate) struct Station {
     /// Postings on their way from a lane to the wheel.
     drained: Vec<Posting>,
     /// Due tickets of owned timers, from the moment they leave the wheel until the shard checks their deadlines.
-    held: Vec<Ticket>,
-    looks: Looks,
-    lull: Lull,
+    to_check: Vec<Ticket>,
+    recheck: Recheck,
+    idle_sleep: IdleSleep,
     underway: Underway,
     backlog: Backlog,
-    looked_at: Timestamp,
-    /// Whether the next sleep ends with a look at the handovers.
-    look_is_planned: bool,
+    checked_at: Timestamp,
+    /// Whether the next sleep ends with a check of the handovers.
+    check_is_planned: bool,
     sweeping: bool,
 }
 
@@ -228,13 +196,13 @@ impl Station {
             wheel: TicketWheel::new(tick.current_tick(now)),
             tick,
             drained: Vec::with_capacity(CHUNK_TICKETS),
-            held: Vec::new(),
-            looks: Looks::default(),
-            lull: Lull::default(),
+            to_check: Vec::new(),
+            recheck: Recheck::default(),
+            idle_sleep: IdleSleep::default(),
             underway: Underway::default(),
             backlog: Backlog::default(),
-            looked_at: now,
-            look_is_planned: false,
+            checked_at: now,
+            check_is_planned: false,
             sweeping: false,
         }
     }
@@ -252,7 +220,7 @@ impl Station {
 
     /// Drains the lanes and works.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
-        self.lull.begin_turn(now);
+        self.idle_sleep.begin_turn(now);
         self.drain();
         self.work(now, out)
     }
@@ -263,13 +231,13 @@ impl Station {
         let tick = self.tick.current_tick(now);
         // If the clock stepped back, the shard waits for it: to the wheel, the moments in between have passed.
         let progress = if tick < self.wheel.position() { Progress::Settled } else { self.advance(now, out) };
-        if !self.held.is_empty() {
-            self.look_at_held(now, out);
+        if !self.to_check.is_empty() {
+            self.check_owned(now, out);
         }
-        if now - self.looked_at >= PATIENCE {
-            self.looked_at = now;
-            self.shared.take_look_wanted();
-            self.underway.look(self.attendance.engine());
+        if now - self.checked_at >= PATIENCE {
+            self.checked_at = now;
+            self.shared.take_check_wanted();
+            self.underway.check(self.attendance.engine());
         }
         self.sweep_backlog();
         let swept = self.sweep();
@@ -289,25 +257,25 @@ impl Station {
         let due = self
             .wake_tick()
             .map(|tick| Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) });
-        self.look_is_planned =
-            !self.backlog.is_empty() || self.shared.is_look_wanted() || self.underway.wants_a_look();
-        if !self.look_is_planned {
+        self.check_is_planned =
+            !self.backlog.is_empty() || self.shared.is_check_wanted() || self.underway.wants_check();
+        if !self.check_is_planned {
             return due;
         }
-        let look = now + PATIENCE;
+        let check = now + PATIENCE;
         Some(match due {
-            Some(due) if due.at <= look => due,
-            _ => Wake { at: look, not_before: look },
+            Some(due) if due.at <= check => due,
+            _ => Wake { at: check, not_before: check },
         })
     }
 
     /// Drops the tickets of ended timers that stand before the first live ticket: the shard must not wake for them.
     fn drop_stale_first(&mut self) {
-        let Self { slots, wheel, tick, lull, shared, .. } = self;
+        let Self { slots, wheel, tick, idle_sleep, shared, .. } = self;
         let before = wheel.len();
         let first = wheel.drop_stale_first(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
         if let Some(first) = first {
-            lull.note(tick.start_of(first));
+            idle_sleep.note(tick.start_of(first));
             shared.counters.stale.add((before - wheel.len()) as u64);
             shared.counters.tickets.set(wheel.len() as u64);
         }
@@ -315,13 +283,13 @@ impl Station {
 
     /// The tick until which the shard sleeps unless it is woken.
     fn wake_tick(&self) -> Option<Tick> {
-        let lull = self.lull.until().map(|deadline| self.tick.due_tick(deadline));
-        self.wheel.wake_tick().into_iter().chain(lull).min()
+        let idle = self.idle_sleep.until().map(|deadline| self.tick.due_tick(deadline));
+        self.wheel.wake_tick().into_iter().chain(idle).min()
     }
 
     /// Whether the shard, which has announced `wake`, may sleep as far as this station goes. The station drains its
     /// lanes once more (K1). The shard may sleep if no ticket that came since the turn is due earlier than `wake`, if
-    /// there is no room for the tickets that are held back, and if neither a sweep nor a look is wanted.
+    /// there is no room for the tickets that are held back, and if neither a sweep nor a check is wanted.
     pub(super) fn may_sleep(&mut self, wake: Option<Wake>) -> bool {
         self.drain();
         let due_earlier = match (self.wake_tick(), wake) {
@@ -329,8 +297,8 @@ impl Station {
             (Some(_), None) => true,
             (Some(due), Some(wake)) => self.tick.start_of(due) < wake.at,
         };
-        let look_is_missing = self.shared.is_look_wanted() && !self.look_is_planned;
-        !due_earlier && !look_is_missing && !self.may_hand_over_backlog() && !self.shared.is_sweep_wanted()
+        let check_is_missing = self.shared.is_check_wanted() && !self.check_is_planned;
+        !due_earlier && !check_is_missing && !self.may_hand_over_backlog() && !self.shared.is_sweep_wanted()
     }
 
     /// The start of the first tick that was not handed out.
@@ -347,24 +315,24 @@ impl Station {
 
     /// Moves tickets from the lanes into the wheel. Tickets whose timer has ended meanwhile are dropped here.
     pub(super) fn drain(&mut self) {
-        let Self { shared, reader, slots, wheel, tick, drained, lull, .. } = self;
+        let Self { shared, reader, slots, wheel, tick, drained, idle_sleep, .. } = self;
         let mut stale = 0;
         reader.walk(|lane| {
             lane.drain(|posting| {
                 drained.push(posting);
                 if drained.len() == CHUNK_TICKETS {
-                    stale += insert_live(wheel, slots, *tick, drained, lull);
+                    stale += insert_live(wheel, slots, *tick, drained, idle_sleep);
                 }
             });
             // Lane by lane: only within a lane does a later posting for the same slot show that a posting has ended.
-            stale += insert_live(wheel, slots, *tick, drained, lull);
+            stale += insert_live(wheel, slots, *tick, drained, idle_sleep);
         });
         shared.counters.stale.add(stale);
         shared.counters.tickets.set(wheel.len() as u64);
     }
 
     fn advance(&mut self, now: Timestamp, out: &mut Outlet) -> Progress {
-        let Self { shard, attendance, shared, slots, wheel, tick, underway, held, backlog, .. } = self;
+        let Self { shard, attendance, shared, slots, wheel, tick, underway, to_check, backlog, .. } = self;
         let engine = attendance.engine();
         let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
         let before = wheel.len();
@@ -374,7 +342,7 @@ impl Station {
             found += chunk.len();
             let waiting = Waiting { tickets: chunk, found: now };
             if backlog.is_empty() && out.has_room() {
-                out.add_scheduled(waiting, held);
+                out.add_scheduled(waiting, to_check);
             } else {
                 backlog.push(waiting);
             }
@@ -398,7 +366,7 @@ impl Station {
         if !self.may_hand_over_backlog() {
             return;
         }
-        let Self { shard, attendance, shared, underway, held, backlog, .. } = self;
+        let Self { shard, attendance, shared, underway, to_check, backlog, .. } = self;
         let engine = attendance.engine();
         let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
         let mut budget = TURN_BUDGET;
@@ -406,7 +374,7 @@ impl Station {
             let Some(waiting) = backlog.pop() else { break };
             shared.counters.held_back.set(backlog.len() as u64);
             budget = budget.saturating_sub(waiting.tickets.len());
-            out.add_scheduled(waiting, held);
+            out.add_scheduled(waiting, to_check);
         }
         out.flush(now);
     }
@@ -420,27 +388,27 @@ impl Station {
 
     /// Checks the owned timers whose tickets are due. Most of them were postponed or disarmed meanwhile; those that are
     /// due are handed over.
-    fn look_at_held(&mut self, now: Timestamp, out: &mut Outlet) {
-        let Self { shard, attendance, shared, slots, wheel, tick, underway, held, looks, .. } = self;
-        let tickets = held.len();
+    fn check_owned(&mut self, now: Timestamp, out: &mut Outlet) {
+        let Self { shard, attendance, shared, slots, wheel, tick, underway, to_check, recheck, .. } = self;
+        let tickets = to_check.len();
         let mut postponed = 0;
         let present = wheel.position();
-        let next_look = |deadline| {
+        let next_check = |deadline| {
             let due = tick.due_tick(deadline);
-            let look = looks.next(present, due);
-            if look < due { tick.start_of(look) } else { deadline }
+            let check = recheck.next(present, due);
+            if check < due { tick.start_of(check) } else { deadline }
         };
-        keep_due(slots, held, now, next_look, |posting| {
+        keep_due(slots, to_check, now, next_check, |posting| {
             wheel.insert(posting.into_ticket(*tick));
             postponed += 1;
         });
-        looks.note(present, postponed);
+        recheck.note(present, postponed);
         shared.counters.postponed.add(postponed);
-        shared.counters.stale.add((tickets - held.len()) as u64 - postponed);
+        shared.counters.stale.add((tickets - to_check.len()) as u64 - postponed);
         let engine = attendance.engine();
         let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
-        held.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));
-        held.clear();
+        to_check.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));
+        to_check.clear();
         out.flush(now);
     }
 
@@ -456,11 +424,11 @@ impl Station {
             self.shared.sweep_wanted.store(false, Ordering::Relaxed);
             self.sweeping = true;
         }
-        let held = self.wheel.len();
+        let before = self.wheel.len();
         let slots = &self.slots;
         let done =
             self.wheel.sweep(SWEEP_TICKETS, |ticket| slots.control(ticket.index).is_live(ticket.stamp));
-        self.shared.counters.stale.add((held - self.wheel.len()) as u64);
+        self.shared.counters.stale.add((before - self.wheel.len()) as u64);
         self.sweeping = !done;
         done
     }
@@ -513,9 +481,9 @@ impl HandingOver<'_> {
         !self.due.is_empty() || self.underway.has_room()
     }
 
-    /// Adds the due tickets of scheduled timers. The tickets of owned timers go to `held`.
-    fn add_scheduled(&mut self, mut waiting: Waiting, held: &mut Vec<Ticket>) {
-        held.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
+    /// Adds the due tickets of scheduled timers. The tickets of owned timers go to `to_check`.
+    fn add_scheduled(&mut self, mut waiting: Waiting, to_check: &mut Vec<Ticket>) {
+        to_check.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
         self.add(waiting);
     }
 
@@ -556,7 +524,7 @@ fn insert_live(
     slots: &Slots,
     tick: TickLength,
     postings: &mut Vec<Posting>,
-    lull: &mut Lull,
+    idle_sleep: &mut IdleSleep,
 ) -> u64 {
     let before = postings.len();
     let mut kept = 0;
@@ -567,7 +535,7 @@ fn insert_live(
             postings[kept] = posting;
             kept += 1;
         } else {
-            lull.note(posting.deadline);
+            idle_sleep.note(posting.deadline);
         }
     }
     for posting in &postings[..kept] {

@@ -1,6 +1,7 @@
 //! A station at a shard without a thread, turned when it asks for a turn, and the number of these turns.
 
-use super::station::{Next, Outlet};
+use super::sleep::Next;
+use super::station::Outlet;
 use super::{Presence, Station, StationShared};
 use crate::dispatch::{Dispatcher, Fire, Handover};
 use crate::roster::Roster;

@@ -29,7 +29,7 @@ use crate::signals::Blocked;
 use crate::sync::{AtomicBool, Mutex, OnceLock, Ordering, PoisonError, StdArc, thread};
 use crate::tick::TickLength;
 use crate::trace;
-use crate::watch::Look;
+use crate::watch::Check;
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
 use std::io;
@@ -303,9 +303,9 @@ impl Crew {
     /// Watches until a shard's leader is stuck, and takes that shard over. Returns the shard, or `None` if the watcher
     /// has something else to do or nothing is left to watch.
     fn watch(&self, me: usize, workers: &Workers) -> Option<(usize, Leading<'_>)> {
-        let (watch, mut looks) = (workers.watch(), workers.looks());
+        let (watch, mut checks) = (workers.watch(), workers.checks());
         let taken_over = loop {
-            let stuck = core::iter::from_fn(|| looks.next_stuck(watch));
+            let stuck = core::iter::from_fn(|| checks.next_stuck(watch));
             let free = stuck.filter_map(|shard| Some((shard, self.take_shard(shard, workers)?)));
             if let Some((shard, mut leading)) = { free }.next() {
                 leading.trust.lose();
@@ -315,15 +315,15 @@ impl Crew {
             if workers.has_job() || workers.is_closed() {
                 break None;
             }
-            let rest = looks.rest();
+            let rest = checks.rest();
             if !rest.is_zero() {
                 workers.stand_watch(me, rest);
-            } else if looks.look(watch) == Look::Quiet && watch.leave() {
+            } else if checks.check(watch) == Check::Quiet && watch.leave() {
                 return None;
             }
         };
         // The next watcher finds what this one saw.
-        drop(looks);
+        drop(checks);
         watch.pass_on();
         workers.wake_one();
         taken_over

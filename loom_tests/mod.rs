@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod barrier;
+mod batch;
 mod canary;
 #[cfg(feature = "tasks")]
 mod delay_queue;
-mod handover;
 #[cfg(feature = "tasks")]
 mod idle;
 mod inbox;

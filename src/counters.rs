@@ -132,7 +132,7 @@ pub(crate) struct StationCounters {
     /// The numbers of due chunks and tickets that were handed over.
     handed_over: Counter,
     handed_tickets: Counter,
-    /// The time of the last handover before which nothing waited for a worker.
+    /// The time of the last hand-over before which nothing waited for a worker.
     queued_from: Counter,
     pub(crate) tickets: Counter,
     /// Due tickets that are not handed over, since too many are on their way.
@@ -141,7 +141,7 @@ pub(crate) struct StationCounters {
     pub(crate) postponed: Counter,
     pub(crate) fired: CachePadded<Counter>,
     begun: CachePadded<Counter>,
-    /// The time of the handover of the latest chunk that a worker has begun.
+    /// The time of the hand-over of the latest chunk that a worker has begun.
     begun_from: Counter,
     /// Runs of owned timers' handlers.
     pub(crate) owned_fired: Counter,
@@ -218,7 +218,7 @@ impl StationCounters {
 
     /// The time for which the first of `waiting_tickets` has waited, if they are begun in the order in which they were
     /// handed over. If the chunk before that ticket's chunk waited too, the result is longer by the time between the
-    /// handovers of the two chunks. Zero if no ticket waits.
+    /// hand-overs of the two chunks. Zero if no ticket waits.
     pub(crate) fn waited(&self, now: Timestamp) -> Duration {
         if self.waiting_tickets() == 0 {
             return Duration::ZERO;

@@ -3,7 +3,7 @@
 //! A shard's leader runs the handlers of the timers that one turn found due, since a hand-over costs a second wake-up,
 //! which on a busy machine waits for a core again. The leader lets go of its shard meanwhile: if a handler does not
 //! return, a thread that stands by takes the shard over (`shard::seat`, [`watch`](crate::watch)). If a turn has more
-//! than one handover, all of them go through the queue of jobs. So do the handovers of a shard that was taken over, for
+//! than one batch, all of them go through the queue of jobs. So do the batches of a shard that was taken over, for
 //! a while.
 //!
 //! # Invariants

@@ -1,7 +1,7 @@
 //! Firing: how a worker handles a due chunk.
 
 use super::{Core, Due, Payload, lend};
-use crate::dispatch::{Dispatcher, DueChunk, Fire, Handover};
+use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire};
 use crate::parker::Notified;
 use crate::shard::Crew;
 use crate::slab::Magazine;
@@ -188,7 +188,7 @@ impl<T: Send + 'static> Fire for Core<T> {
         &self.dispatcher
     }
 
-    fn handover_taken(&self, shard: usize) {
+    fn batch_taken(&self, shard: usize) {
         self.stations[shard].made_room();
     }
 
@@ -196,9 +196,9 @@ impl<T: Send + 'static> Fire for Core<T> {
         self.stations[shard].want_check();
     }
 
-    fn fire(self: StdArc<Self>, handover: &Handover) {
-        for chunk in handover.chunks() {
-            self.fire_chunk(handover.shard(), chunk);
+    fn fire(self: StdArc<Self>, batch: &Batch) {
+        for chunk in batch.chunks() {
+            self.fire_chunk(batch.shard(), chunk);
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::affinity::{self, Freedom, Pin};
 use crate::barrier;
 use crate::clock::EngineClock;
 use crate::counters::ShardCounters;
-use crate::dispatch::{Dispatcher, Errand, Workers, survives};
+use crate::dispatch::{BatchJob, Dispatcher, Workers, survives};
 use crate::forks::{self, Watch};
 use crate::parker;
 use crate::roster::Roster;
@@ -242,8 +242,8 @@ impl Crew {
             let next = leading.turn(now, &mut out);
             let due = leading.due();
             leading.stalls.end_turn(now, due);
-            if let Some(errand) = out.into_own() {
-                let Some(still) = self.run_own(index, leading, errand) else { return };
+            if let Some(job) = out.into_own() {
+                let Some(still) = self.run_own(index, leading, job) else { return };
                 leading = still;
                 continue;
             }
@@ -259,14 +259,14 @@ impl Crew {
         leading.stalls.end();
     }
 
-    /// Runs a handover of the shard that the calling thread leads, and lets go of the shard meanwhile. Returns `None`
+    /// Runs a batch of the shard that the calling thread leads, and lets go of the shard meanwhile. Returns `None`
     /// if another thread leads the shard afterwards.
-    fn run_own<'s>(&'s self, shard: usize, mut leading: Leading<'s>, errand: Errand) -> Option<Leading<'s>> {
+    fn run_own<'s>(&'s self, shard: usize, mut leading: Leading<'s>, job: BatchJob) -> Option<Leading<'s>> {
         let workers = self.own_workers().filter(|_| leading.trust.ask());
         let Some((workers, permit)) =
             workers.and_then(|workers| Some((workers, workers.permit_to_leader()?)))
         else {
-            errand.send();
+            job.send();
             return Some(leading);
         };
         let wants_watcher = workers.watch().begin(shard);
@@ -274,8 +274,8 @@ impl Crew {
         if wants_watcher {
             workers.wake_one();
         }
-        // The errand unwinds only if the user's clock does: that costs the handover and nothing else.
-        let _survived = survives(|| errand.run());
+        // The job unwinds only if the user's clock does: that costs the batch and nothing else.
+        let _survived = survives(|| job.run());
         drop(permit);
         self.take_shard(shard, workers)
     }

@@ -16,7 +16,7 @@ use super::check::keep_due;
 use super::recheck::Recheck;
 use super::sleep::{IdleSleep, Next, Wake};
 use crate::counters::StationCounters;
-use crate::dispatch::{DueChunk, Errand, Fire, HANDOVER_CHUNKS, Handover, Underway, survives};
+use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, survives};
 use crate::inbox::{Inbox, InboxReader};
 use crate::limits::CHUNK_TICKETS;
 use crate::parker::Parker;
@@ -34,7 +34,7 @@ use core::time::Duration;
 const TURN_BUDGET: usize = 16_384;
 /// The maximum number of tickets that one turn sweeps.
 const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
-/// The time that a begun handover may take before another worker helps with it.
+/// The time that a begun batch may take before another worker helps with it.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The part of a station that producers and workers share.
@@ -71,15 +71,15 @@ impl StationShared {
         self.sweep_wanted.load(Ordering::Relaxed)
     }
 
-    /// Asks the shard to check its handovers, because a job of one was dropped.
+    /// Asks the shard to check its batches, because a job of one was dropped.
     pub(crate) fn want_check(&self) {
-        // Ordering: Release [H3 of `dispatch::handover`]. The job's count. The parker's fences order the flag against
+        // Ordering: Release [H3 of `dispatch::batch`]. The job's count. The parker's fences order the flag against
         // the shard's sleep, as in `want_sweep`.
         self.check_wanted.store(true, Ordering::Release);
         self.parker.wake_if_asleep();
     }
 
-    /// Notes that a worker has taken a whole handover. If the shard holds tickets back, it wakes and hands over more.
+    /// Notes that a worker has taken a whole batch. If the shard holds tickets back, it wakes and hands over more.
     pub(crate) fn made_room(&self) {
         // The shard looks for room between its announcement and its sleep (F1).
         self.parker.wake_if_asleep_and(|| self.counters.held_back.get() > 0);
@@ -93,7 +93,7 @@ impl StationShared {
     /// Clears the request for a check. Called before the check: a job that is dropped during the check asks for another
     /// one.
     pub(crate) fn take_check_wanted(&self) {
-        // Ordering: Acquire [H3 of `dispatch::handover`]. Pairs with `want_check`.
+        // Ordering: Acquire [H3 of `dispatch::batch`]. Pairs with `want_check`.
         self.check_wanted.swap(false, Ordering::Acquire);
     }
 }
@@ -170,10 +170,10 @@ pub(crate) struct Station {
     to_check: Vec<Ticket>,
     recheck: Recheck,
     idle_sleep: IdleSleep,
-    underway: Underway,
+    in_flight: InFlight,
     backlog: Backlog,
     checked_at: Timestamp,
-    /// Whether the next sleep ends with a check of the handovers.
+    /// Whether the next sleep ends with a check of the batches.
     check_is_planned: bool,
     sweeping: bool,
 }
@@ -199,7 +199,7 @@ impl Station {
             to_check: Vec::new(),
             recheck: Recheck::default(),
             idle_sleep: IdleSleep::default(),
-            underway: Underway::default(),
+            in_flight: InFlight::default(),
             backlog: Backlog::default(),
             checked_at: now,
             check_is_planned: false,
@@ -237,7 +237,7 @@ impl Station {
         if now - self.checked_at >= PATIENCE {
             self.checked_at = now;
             self.shared.take_check_wanted();
-            self.underway.check(self.attendance.engine());
+            self.in_flight.check(self.attendance.engine());
         }
         self.sweep_backlog();
         let swept = self.sweep();
@@ -245,7 +245,7 @@ impl Station {
         counters.turns.add(1);
         counters.tickets.set(self.wheel.len() as u64);
         counters.held_back.set(self.backlog.len() as u64);
-        let may_go_on = !self.backlog.is_empty() && self.underway.has_room();
+        let may_go_on = !self.backlog.is_empty() && self.in_flight.has_room();
         if progress == Progress::BudgetSpent || !swept || may_go_on {
             return Next::Turn;
         }
@@ -258,7 +258,7 @@ impl Station {
             .wake_tick()
             .map(|tick| Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) });
         self.check_is_planned =
-            !self.backlog.is_empty() || self.shared.is_check_wanted() || self.underway.wants_check();
+            !self.backlog.is_empty() || self.shared.is_check_wanted() || self.in_flight.wants_check();
         if !self.check_is_planned {
             return due;
         }
@@ -332,9 +332,9 @@ impl Station {
     }
 
     fn advance(&mut self, now: Timestamp, out: &mut Outlet) -> Progress {
-        let Self { shard, attendance, shared, slots, wheel, tick, underway, to_check, backlog, .. } = self;
+        let Self { shard, attendance, shared, slots, wheel, tick, in_flight, to_check, backlog, .. } = self;
         let engine = attendance.engine();
-        let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
+        let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
         let before = wheel.len();
         let mut found = 0;
         let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
@@ -357,8 +357,8 @@ impl Station {
         if self.backlog.is_empty() {
             return false;
         }
-        self.underway.forget_taken();
-        self.underway.has_room()
+        self.in_flight.forget_taken();
+        self.in_flight.has_room()
     }
 
     /// Hands over the tickets that were held back, as far as there is room now.
@@ -366,9 +366,9 @@ impl Station {
         if !self.may_hand_over_backlog() {
             return;
         }
-        let Self { shard, attendance, shared, underway, to_check, backlog, .. } = self;
+        let Self { shard, attendance, shared, in_flight, to_check, backlog, .. } = self;
         let engine = attendance.engine();
-        let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
+        let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
         let mut budget = TURN_BUDGET;
         while budget > 0 && out.has_room() {
             let Some(waiting) = backlog.pop() else { break };
@@ -389,7 +389,7 @@ impl Station {
     /// Checks the owned timers whose tickets are due. Most of them were postponed or disarmed meanwhile; those that are
     /// due are handed over.
     fn check_owned(&mut self, now: Timestamp, out: &mut Outlet) {
-        let Self { shard, attendance, shared, slots, wheel, tick, underway, to_check, recheck, .. } = self;
+        let Self { shard, attendance, shared, slots, wheel, tick, in_flight, to_check, recheck, .. } = self;
         let tickets = to_check.len();
         let mut postponed = 0;
         let present = wheel.position();
@@ -406,7 +406,7 @@ impl Station {
         shared.counters.postponed.add(postponed);
         shared.counters.stale.add((tickets - to_check.len()) as u64 - postponed);
         let engine = attendance.engine();
-        let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
+        let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
         to_check.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));
         to_check.clear();
         out.flush(now);
@@ -434,51 +434,51 @@ impl Station {
     }
 }
 
-/// The way of handovers out of a shard's turn.
+/// The way of batches out of a shard's turn.
 #[derive(Default)]
 pub(crate) struct Outlet {
-    /// The only handover of the turn so far, for the shard's leader to run itself.
-    own: Option<Errand>,
+    /// The only batch of the turn so far, for the shard's leader to run itself.
+    own: Option<BatchJob>,
     has_sent: bool,
 }
 
 impl Outlet {
-    /// Keeps the only handover of a turn for the leader if handlers run on the shards' workers, of which one can take
-    /// the leader's place. If there are more handovers, all are sent. Returns false if the executor panicked.
-    fn send(&mut self, engine: &StdArc<dyn Fire>, handover: &StdArc<Handover>) -> bool {
+    /// Keeps the only batch of a turn for the leader if handlers run on the shards' workers, of which one can take
+    /// the leader's place. If there are more batches, all are sent. Returns false if the executor panicked.
+    fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
         let dispatcher = engine.dispatcher();
         if dispatcher.own_workers().is_none() {
-            return dispatcher.dispatch(engine, handover);
+            return dispatcher.dispatch(engine, batch);
         }
         if !self.has_sent && self.own.is_none() {
-            self.own = Some(Errand::new(handover, engine));
+            self.own = Some(BatchJob::new(batch, engine));
             return true;
         }
         self.has_sent = true;
-        let first = self.own.take().is_none_or(Errand::send);
-        dispatcher.dispatch(engine, handover) && first
+        let first = self.own.take().is_none_or(BatchJob::send);
+        dispatcher.dispatch(engine, batch) && first
     }
 
-    /// The handover that is left to the leader.
-    pub(super) fn into_own(self) -> Option<Errand> {
+    /// The batch that is left to the leader.
+    pub(super) fn into_own(self) -> Option<BatchJob> {
         self.own
     }
 }
 
-/// Due chunks on their way out of a turn, gathered into handovers.
-struct HandingOver<'a> {
+/// Due chunks on their way out of a turn, gathered into batches.
+struct Batching<'a> {
     shard: usize,
     shared: &'a StationShared,
     engine: &'a StdArc<dyn Fire>,
     out: &'a mut Outlet,
-    underway: &'a mut Underway,
+    in_flight: &'a mut InFlight,
     due: Vec<DueChunk>,
 }
 
-impl HandingOver<'_> {
+impl Batching<'_> {
     /// Whether one more chunk may go to the workers.
     fn has_room(&self) -> bool {
-        !self.due.is_empty() || self.underway.has_room()
+        !self.due.is_empty() || self.in_flight.has_room()
     }
 
     /// Adds the due tickets of scheduled timers. The tickets of owned timers go to `to_check`.
@@ -492,7 +492,7 @@ impl HandingOver<'_> {
             return;
         }
         self.due.push(DueChunk::new(tickets, found));
-        if self.due.len() == HANDOVER_CHUNKS {
+        if self.due.len() == BATCH_CHUNKS {
             self.flush(found);
         }
     }
@@ -503,12 +503,12 @@ impl HandingOver<'_> {
         }
         let tickets: usize = self.due.iter().map(|chunk| chunk.tickets().len()).sum();
         self.shared.counters.hand_over(self.due.len() as u64, tickets as u64, now);
-        let handover = StdArc::new(Handover::new(self.shard, core::mem::take(&mut self.due)));
-        if !self.out.send(self.engine, &handover) {
+        let batch = StdArc::new(Batch::new(self.shard, core::mem::take(&mut self.due)));
+        if !self.out.send(self.engine, &batch) {
             self.shared.counters.panics.add(1);
         }
         if !self.engine.dispatcher().is_inline() {
-            self.underway.push(handover);
+            self.in_flight.push(batch);
         }
     }
 }

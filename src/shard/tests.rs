@@ -3,7 +3,7 @@
 use super::sleep::Next;
 use super::station::Outlet;
 use super::{Presence, Station, StationShared};
-use crate::dispatch::{Dispatcher, Fire, Handover};
+use crate::dispatch::{Batch, Dispatcher, Fire};
 use crate::roster::Roster;
 use crate::slab::{Magazines, Slots};
 use crate::state::{Cancel, Claim};
@@ -28,8 +28,8 @@ impl Fire for Count {
         &Dispatcher::Inline
     }
 
-    fn fire(self: StdArc<Self>, handover: &Handover) {
-        for chunk in handover.chunks() {
+    fn fire(self: StdArc<Self>, batch: &Batch) {
+        for chunk in batch.chunks() {
             while let Some((Ticket { index, stamp, .. }, _)) = chunk.take() {
                 if matches!(self.slots.control(index).claim(stamp, chunk.handed_over()), Claim::Won { .. }) {
                     self.fired.fetch_add(1, Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Fire for Count {
 
     fn job_dropped(&self, _: usize) {}
 
-    fn handover_taken(&self, _: usize) {}
+    fn batch_taken(&self, _: usize) {}
 }
 
 struct Rig {

@@ -6,10 +6,10 @@
 //! |----------|---------------------|
 //! | H3: `want_check` | `a_job_that_is_dropped_is_sent_again` |
 //! | H3: `take_check_wanted` | `a_job_that_is_dropped_is_sent_again` |
-//! | F1: `wake_if_asleep_and`'s fence | `a_taken_handover_makes_room` |
+//! | F1: `wake_if_asleep_and`'s fence | `a_taken_batch_makes_room` |
 
 use super::{model, nap};
-use crate::dispatch::{Dispatcher, DueChunk, Fire, Handover, Job, Underway};
+use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire, InFlight, Job};
 use crate::roster::Roster;
 use crate::shard::StationShared;
 use crate::sync::{AtomicU64, Mutex, Ordering, StdArc, thread};
@@ -41,15 +41,15 @@ impl Fire for Firing {
         &self.dispatcher
     }
 
-    fn fire(self: StdArc<Self>, handover: &Handover) {
-        for chunk in handover.chunks() {
+    fn fire(self: StdArc<Self>, batch: &Batch) {
+        for chunk in batch.chunks() {
             while chunk.take().is_some() {
                 self.fired.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    fn handover_taken(&self, _: usize) {
+    fn batch_taken(&self, _: usize) {
         self.shard.made_room();
     }
 
@@ -58,9 +58,9 @@ impl Fire for Firing {
     }
 }
 
-fn handover(tickets: u32) -> StdArc<Handover> {
+fn batch(tickets: u32) -> StdArc<Batch> {
     let tickets = (0..tickets).map(|index| Ticket { tick: Tick(0), index, stamp: 0 }).collect();
-    StdArc::new(Handover::new(0, vec![DueChunk::new(tickets, Timestamp::ZERO)]))
+    StdArc::new(Batch::new(0, vec![DueChunk::new(tickets, Timestamp::ZERO)]))
 }
 
 /// An executor that keeps its jobs. The lock is held only for moments in which the model has no choice.
@@ -81,9 +81,9 @@ fn two_workers_take_each_ticket_once() {
         let (dispatcher, jobs) = keeping();
         let firing = Firing::new(&dispatcher);
         let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
-        let handover = handover(3);
-        assert!(dispatcher.dispatch(&engine, &handover));
-        assert!(dispatcher.dispatch(&engine, &handover));
+        let batch = batch(3);
+        assert!(dispatcher.dispatch(&engine, &batch));
+        assert!(dispatcher.dispatch(&engine, &batch));
         let (mine, its) = (take_job(&jobs), take_job(&jobs));
         let worker = thread::spawn(move || its.run());
         mine.run();
@@ -100,10 +100,10 @@ fn a_job_that_is_dropped_is_sent_again() {
         let (dispatcher, jobs) = keeping();
         let firing = Firing::new(&dispatcher);
         let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
-        let mut underway = Underway::default();
-        let handover = handover(1);
-        assert!(dispatcher.dispatch(&engine, &handover));
-        underway.push(handover);
+        let mut in_flight = InFlight::default();
+        let batch = batch(1);
+        assert!(dispatcher.dispatch(&engine, &batch));
+        in_flight.push(batch);
         let job = take_job(&jobs);
         let executor = thread::spawn(move || drop(job));
         firing.roster.enter_current_thread(0);
@@ -111,34 +111,34 @@ fn a_job_that_is_dropped_is_sent_again() {
             nap(&firing.shard.parker, None, || !firing.shard.is_check_wanted());
         }
         firing.shard.take_check_wanted();
-        underway.check(&engine);
+        in_flight.check(&engine);
         assert_eq!(jobs.lock().unwrap().len(), 1, "the check did not see that no job waits");
         executor.join().unwrap();
     });
 }
 
-/// A shard that holds tickets back goes to sleep while a worker takes the last ticket of the handover that is in the
+/// A shard that holds tickets back goes to sleep while a worker takes the last ticket of the batch that is in the
 /// way. Legal endings: (a) the shard finds the ticket taken; (b) the shard is woken.
 #[test]
-fn a_taken_handover_makes_room() {
-    model("a_taken_handover_makes_room", || {
+fn a_taken_batch_makes_room() {
+    model("a_taken_batch_makes_room", || {
         let (dispatcher, jobs) = keeping();
         let firing = Firing::new(&dispatcher);
         let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
-        let mut underway = Underway::default();
-        let handover = handover(1);
-        assert!(dispatcher.dispatch(&engine, &handover));
-        underway.push(handover);
+        let mut in_flight = InFlight::default();
+        let batch = batch(1);
+        assert!(dispatcher.dispatch(&engine, &batch));
+        in_flight.push(batch);
         let job = take_job(&jobs);
         let asleep = StdArc::clone(&firing);
         let shard = thread::spawn(move || {
             let shard = &asleep.shard;
             asleep.roster.enter_current_thread(0);
             shard.counters.held_back.set(1);
-            while !underway.is_empty() {
+            while !in_flight.is_empty() {
                 let may_sleep = || {
-                    underway.forget_taken();
-                    !underway.is_empty()
+                    in_flight.forget_taken();
+                    !in_flight.is_empty()
                 };
                 nap(&shard.parker, None, may_sleep);
             }

@@ -38,7 +38,7 @@ use crate::state::Control;
 use crate::state::owned::{AfterRun, Arm, Begin, Check, Disarm, Owned, Release, Shut, Withdrawn};
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::tick::{Tick, Timestamp};
-use crate::ticket::{Posting, Ticket};
+use crate::ticket::{Insertion, Ticket};
 
 /// Deadlines within one unit of a check, which the extra word distinguishes.
 pub(super) const EARLY: Timestamp = Timestamp::from_nanos(10);
@@ -138,8 +138,8 @@ impl World {
     /// Handles a due ticket as a shard does. Returns true if the timer is due.
     fn check(&self, who: usize, stamp: u32, now: Timestamp) -> bool {
         let mut due = vec![Ticket { tick: Tick(0), index: self.index, stamp }];
-        let post_again = |posting: Posting| self.post(who, posting.stamp, posting.deadline);
-        keep_due(self.slab.slots(), &mut due, now, |deadline| deadline, post_again);
+        let insert_again = |insertion: Insertion| self.post(who, insertion.stamp, insertion.deadline);
+        keep_due(self.slab.slots(), &mut due, now, |deadline| deadline, insert_again);
         !due.is_empty()
     }
 

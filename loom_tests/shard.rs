@@ -34,7 +34,7 @@ use crate::slab::{Magazines, Slots};
 use crate::state::Claim;
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::tick::Timestamp;
-use crate::ticket::Posting;
+use crate::ticket::Insertion;
 use core::time::Duration;
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000);
@@ -104,7 +104,7 @@ impl World {
     fn schedule(&self, lane: &mut LaneWriter, magazines: &mut Magazines, deadline: Timestamp) {
         let index = magazines.take(&self.slots).unwrap();
         let (_, stamp) = self.slots.control(index).arm(index, deadline);
-        let _ = lane.push(Posting { deadline, index, stamp });
+        let _ = lane.push(Insertion { deadline, index, stamp });
         // The parker is closed once the last timer has fired, which may be by now.
         let _: Notified = self.shared.parker.notify(deadline);
     }

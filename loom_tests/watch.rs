@@ -26,7 +26,7 @@ use crate::shard::{Crew, Presence, Station, StationShared};
 use crate::slab::{Magazines, Slots};
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::tick::{Tick, Timestamp};
-use crate::ticket::{Posting, Ticket};
+use crate::ticket::{Insertion, Ticket};
 use crate::watch::Watch;
 use core::time::Duration;
 
@@ -115,7 +115,7 @@ fn a_shard_is_taken_over_from_a_leader_that_is_held_up() {
         let mut lane = world.shared.inbox.register();
         let index = Magazines::new().take(&slots).unwrap();
         let (_, stamp) = slots.control(index).arm(index, DUE);
-        let _ = lane.push(Posting { deadline: DUE, index, stamp });
+        let _ = lane.push(Insertion { deadline: DUE, index, stamp });
         let engine: StdArc<dyn Fire> = StdArc::<HeldUp>::clone(&world);
         let time = (world.crew.settings().tick, Timestamp::ZERO);
         let shared = StdArc::clone(&world.shared);

@@ -143,7 +143,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # Time complexity
     ///
     /// O(1): a store and a load. If no ticket is out, or the ticket that is out is for a moment after `deadline`: a
-    /// compare-and-swap and a posting.
+    /// compare-and-swap and an insertion.
     #[inline]
     pub fn arm_at(&self, deadline: Timestamp) -> Result<Armed, ArmError> {
         if engine::postpone(self.anchor.slots(), self.slot.index(), deadline) {

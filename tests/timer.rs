@@ -240,7 +240,7 @@ fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
     }
     assert_eq!(log.len(), 0);
     let owned = engine.handle().stats().owned;
-    // 200 s: a look each 30 s, and after one that found the long timeout a posting for the short one.
+    // 200 s: a check each 30 s, and after one that found the long timeout a ticket for the short one.
     assert!(owned.posted <= 8 && owned.postponed <= 8, "{owned:?}");
     assert!(engine.handle().stats().total.tickets <= 16);
     engine.advance(120 * SECOND);

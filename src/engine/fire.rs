@@ -9,7 +9,7 @@ use crate::state::Claim;
 use crate::state::owned::{AfterRun, Begin, End};
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
-use crate::ticket::{Posting, Ticket, TimerId};
+use crate::ticket::{Insertion, Ticket, TimerId};
 
 /// A worker's stay in an engine, from the start of a chunk to its end.
 struct Session<'a, T: Send + 'static> {
@@ -150,23 +150,23 @@ impl<T: Send + 'static> Core<T> {
     #[cold]
     fn reissue(&self, index: u32, stamp: u32, deadline: Timestamp) {
         // A closed engine returns the timer by its state word; the ticket does not matter then.
-        let _ = self.send_ticket(Posting { deadline, index, stamp });
+        let _ = self.send_ticket(Insertion { deadline, index, stamp });
     }
 
     /// Sends the ticket for the new deadline of an owned timer.
     fn reissue_owned(&self, index: u32, stamp: u32, check: Timestamp) {
-        if self.send_ticket(Posting { deadline: check, index, stamp }) == Notified::Closed {
+        if self.send_ticket(Insertion { deadline: check, index, stamp }) == Notified::Closed {
             // The shutdown may have come to this timer while we held it.
             self.shut_late_timer(index);
         }
     }
 
     /// Posts a ticket that schedules nothing new.
-    fn send_ticket(&self, posting: Posting) -> Notified {
+    fn send_ticket(&self, insertion: Insertion) -> Notified {
         let mut local = lend(self);
-        let pushed = local.lane.push(posting);
+        let pushed = local.lane.push(insertion);
         local.lane.lane().count_not_scheduled();
-        self.notify(&local, pushed, posting.deadline)
+        self.notify(&local, pushed, insertion.deadline)
     }
 }
 

@@ -34,7 +34,7 @@ use crate::slab::{Slab, Slots};
 use crate::state::{self, Control};
 use crate::sync::{AtomicBool, Condvar, Mutex, OnceLock, Ordering, StdArc};
 use crate::tick::{TickLength, Timestamp};
-use crate::ticket::{Posting, TimerId};
+use crate::ticket::{Insertion, TimerId};
 use crate::trace;
 use anchor::Anchors;
 use core::task::Waker;
@@ -371,7 +371,7 @@ impl<T: Send + 'static> Core<T> {
     #[inline(always)]
     fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, T> {
         let (id, stamp) = self.slots().control(index).arm(index, deadline);
-        let pushed = local.lane.push(Posting { deadline, index, stamp });
+        let pushed = local.lane.push(Insertion { deadline, index, stamp });
         if self.notify(local, pushed, deadline) == Notified::Closed
             && let Some(payload) = self.withdraw(local, id)
         {
@@ -388,7 +388,7 @@ impl<T: Send + 'static> Core<T> {
             return (Vec::new(), Some((self.refuse_for_want_of_room(local), items)));
         }
         let mut armed = Vec::with_capacity(items.len());
-        let mut postings = Vec::with_capacity(items.len());
+        let mut insertions = Vec::with_capacity(items.len());
         let mut items = items.into_iter();
         let mut refused = Vec::new();
         let mut refusal = Refusal::EngineFull;
@@ -402,10 +402,10 @@ impl<T: Send + 'static> Core<T> {
             unsafe { self.slab.write(index, payload) };
             let (id, stamp) = self.slots().control(index).arm(index, deadline);
             armed.push((id, deadline));
-            postings.push(Posting { deadline, index, stamp });
+            insertions.push(Insertion { deadline, index, stamp });
         }
         let earliest = armed.iter().map(|&(_, deadline)| deadline).min().unwrap_or(Timestamp::MAX);
-        let pushed = local.lane.push_all(&postings);
+        let pushed = local.lane.push_all(&insertions);
         let mut ids = Vec::with_capacity(armed.len());
         if self.notify(local, pushed, earliest) == Notified::Open {
             ids.extend(armed.into_iter().map(|(id, _)| id));

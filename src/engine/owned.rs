@@ -8,7 +8,7 @@ use crate::slab::Slots;
 use crate::state::owned::{AfterRun, Arm, End, Release, Shut, Withdrawn};
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
-use crate::ticket::{Posting, TimerId};
+use crate::ticket::{Insertion, TimerId};
 use core::task::Waker;
 
 /// A slot that a handle keeps: the right to the timer's payload until the slot is released.
@@ -156,17 +156,17 @@ impl<T: Send + 'static> Core<T> {
             Arm::Running => Rearmed::Running,
             Arm::Shut => Rearmed::ShutDown,
             Arm::Dropped => Rearmed::Dropped,
-            Arm::Queue { stamp, check } => self.push(local, Posting { deadline: check, index, stamp }),
+            Arm::Queue { stamp, check } => self.push(local, Insertion { deadline: check, index, stamp }),
         }
     }
 
     /// Pushes the ticket that an arming needs.
-    fn push(&self, local: &mut Local, posting: Posting) -> Rearmed {
-        let pushed = local.lane.push(posting);
+    fn push(&self, local: &mut Local, insertion: Insertion) -> Rearmed {
+        let pushed = local.lane.push(insertion);
         if local.lane.lane().count_posted_arm().is_multiple_of(CANCELS_PER_CHECK) {
             self.consider_a_sweep();
         }
-        match self.notify(local, pushed, posting.deadline) {
+        match self.notify(local, pushed, insertion.deadline) {
             Notified::Open => Rearmed::Pending,
             Notified::Closed => Rearmed::ShutDown,
         }

@@ -3,10 +3,10 @@
 use crate::slab::Slots;
 use crate::state::owned::Check;
 use crate::tick::Timestamp;
-use crate::ticket::{Posting, Ticket};
+use crate::ticket::{Insertion, Ticket};
 
 /// Takes the timers of `tickets`, all owned, so that the shard holds them, and checks their deadlines. Keeps the
-/// tickets of timers that are due at `now`. Passes the tickets of timers that were postponed to `post_again`, for the
+/// tickets of timers that are due at `now`. Passes the tickets of timers that were postponed to `insert_again`, for the
 /// moment that `next_check` chooses.
 ///
 /// One heavy fence serves all of them: an arming that comes after it sees that its timer is checking.
@@ -15,7 +15,7 @@ pub(crate) fn keep_due(
     tickets: &mut Vec<Ticket>,
     now: Timestamp,
     next_check: impl Fn(Timestamp) -> Timestamp,
-    mut post_again: impl FnMut(Posting),
+    mut insert_again: impl FnMut(Insertion),
 ) {
     for ticket in &*tickets {
         slots.prefetch(ticket.index);
@@ -30,7 +30,7 @@ pub(crate) fn keep_due(
         Check::Due => true,
         Check::AtRest => false,
         Check::Later { stamp, check } => {
-            post_again(Posting { deadline: check, index, stamp });
+            insert_again(Insertion { deadline: check, index, stamp });
             false
         }
     });

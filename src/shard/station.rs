@@ -24,7 +24,7 @@ use crate::roster::Roster;
 use crate::slab::Slots;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, PoisonError, StdArc};
 use crate::tick::{Tick, TickLength, Timestamp};
-use crate::ticket::{Posting, Ticket};
+use crate::ticket::{Insertion, Ticket};
 use crate::wheel::{Progress, TicketWheel};
 use core::fmt;
 use core::time::Duration;
@@ -164,8 +164,8 @@ pub(crate) struct Station {
     slots: StdArc<Slots>,
     wheel: TicketWheel<Ticket>,
     tick: TickLength,
-    /// Postings on their way from a lane to the wheel.
-    drained: Vec<Posting>,
+    /// Insertions on their way from a lane to the wheel.
+    drained: Vec<Insertion>,
     /// Due tickets of owned timers, from the moment they leave the wheel until the shard checks their deadlines.
     to_check: Vec<Ticket>,
     recheck: Recheck,
@@ -318,13 +318,13 @@ impl Station {
         let Self { shared, reader, slots, wheel, tick, drained, idle_sleep, .. } = self;
         let mut stale = 0;
         reader.walk(|lane| {
-            lane.drain(|posting| {
-                drained.push(posting);
+            lane.drain(|insertion| {
+                drained.push(insertion);
                 if drained.len() == CHUNK_TICKETS {
                     stale += insert_live(wheel, slots, *tick, drained, idle_sleep);
                 }
             });
-            // Lane by lane: only within a lane does a later posting for the same slot show that a posting has ended.
+            // Lane by lane: only within a lane does a later insertion for the same slot show that an insertion has ended.
             stale += insert_live(wheel, slots, *tick, drained, idle_sleep);
         });
         shared.counters.stale.add(stale);
@@ -398,8 +398,8 @@ impl Station {
             let check = recheck.next(present, due);
             if check < due { tick.start_of(check) } else { deadline }
         };
-        keep_due(slots, to_check, now, next_check, |posting| {
-            wheel.insert(posting.into_ticket(*tick));
+        keep_due(slots, to_check, now, next_check, |insertion| {
+            wheel.insert(insertion.into_ticket(*tick));
             postponed += 1;
         });
         recheck.note(present, postponed);
@@ -513,35 +513,35 @@ impl Batching<'_> {
     }
 }
 
-/// Moves the live ones of `postings` into the wheel as tickets. Returns the number of stale ones.
+/// Moves the live ones of `insertions` into the wheel as tickets. Returns the number of stale ones.
 ///
-/// Most timers are cancelled before their shard first sees them, so most postings end here. All states are read before
-/// the first ticket is placed, so that the loads overlap. A posting that is followed by one for the same slot has
+/// Most timers are cancelled before their shard first sees them, so most insertions end here. All states are read before
+/// the first ticket is placed, so that the loads overlap. An insertion that is followed by one for the same slot has
 /// certainly ended, and its slot's word is not read: a thread that schedules and cancels uses one slot again and again,
 /// and reading the word each time would take the line away from that thread.
 fn insert_live(
     wheel: &mut TicketWheel<Ticket>,
     slots: &Slots,
     tick: TickLength,
-    postings: &mut Vec<Posting>,
+    insertions: &mut Vec<Insertion>,
     idle_sleep: &mut IdleSleep,
 ) -> u64 {
-    let before = postings.len();
+    let before = insertions.len();
     let mut kept = 0;
     for at in 0..before {
-        let posting = postings[at];
-        let superseded = postings.get(at + 1).is_some_and(|next| next.index == posting.index);
-        if !superseded && slots.control(posting.index).is_live(posting.stamp) {
-            postings[kept] = posting;
+        let insertion = insertions[at];
+        let superseded = insertions.get(at + 1).is_some_and(|next| next.index == insertion.index);
+        if !superseded && slots.control(insertion.index).is_live(insertion.stamp) {
+            insertions[kept] = insertion;
             kept += 1;
         } else {
-            idle_sleep.note(posting.deadline);
+            idle_sleep.note(insertion.deadline);
         }
     }
-    for posting in &postings[..kept] {
-        wheel.insert(posting.into_ticket(tick));
+    for insertion in &insertions[..kept] {
+        wheel.insert(insertion.into_ticket(tick));
     }
-    postings.clear();
+    insertions.clear();
     (before - kept) as u64
 }
 

@@ -9,7 +9,7 @@ use crate::slab::{Magazines, Slots};
 use crate::state::{Cancel, Claim};
 use crate::sync::{AtomicU64, Ordering, StdArc};
 use crate::tick::{TickLength, Timestamp};
-use crate::ticket::{Posting, Ticket, TimerId};
+use crate::ticket::{Insertion, Ticket, TimerId};
 
 const MS: u64 = 1_000_000;
 
@@ -68,7 +68,7 @@ impl Rig {
     fn schedule(&mut self, deadline: Timestamp) -> TimerId {
         let index = self.magazines.take(&self.slots).unwrap();
         let (id, stamp) = self.slots.control(index).arm(index, deadline);
-        self.lane.push(Posting { deadline, index, stamp });
+        self.lane.push(Insertion { deadline, index, stamp });
         id
     }
 

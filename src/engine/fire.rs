@@ -32,7 +32,7 @@ impl<T: Send + 'static> Drop for Session<'_, T> {
         let vacated = core::mem::replace(&mut self.vacated, Magazine::new());
         self.core.slots().give(vacated);
         if self.core.sessions.end() {
-            self.core.announce_quiet();
+            self.core.announce_quiescence();
         }
     }
 }
@@ -81,7 +81,7 @@ impl<T: Send + 'static> Core<T> {
                 let (id, lateness) = (TimerId::new(index, generation), due_at.now - deadline);
                 self.call(due_at.shard, Due { id, deadline, lateness, payload });
                 if control.finish(generation) {
-                    self.announce_quiet();
+                    self.announce_quiescence();
                 }
                 self.slots().vacate(&mut session.vacated, index);
                 return true;
@@ -119,7 +119,7 @@ impl<T: Send + 'static> Core<T> {
                     AfterRun::AtRest => {}
                 }
                 if waited {
-                    self.announce_quiet();
+                    self.announce_quiescence();
                 }
                 self.wake(waker);
                 return true;

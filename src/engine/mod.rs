@@ -155,7 +155,7 @@ pub(crate) struct Core<T> {
     /// The number of workers that are between the start and the end of a chunk, and how far a shutdown has come.
     sessions: Sessions,
     /// Threads wait here for a handler, for the end of the last session, or for the eviction.
-    quiet: (Mutex<()>, Condvar),
+    quiescence: (Mutex<()>, Condvar),
     returned: Counter,
     /// The function that clones the payloads of owned timers for the handler, once there are such timers.
     clone_payload: OnceLock<fn(&T) -> T>,
@@ -224,7 +224,7 @@ impl<T: Send + 'static> Core<T> {
             engine_full: Refusals::new(),
             lane_full: Refusals::new(),
             sessions: Sessions::new(),
-            quiet: (Mutex::new(()), Condvar::new()),
+            quiescence: (Mutex::new(()), Condvar::new()),
             returned: Counter::new(),
             clone_payload: OnceLock::new(),
             waker_of: OnceLock::new(),
@@ -504,7 +504,7 @@ impl<T: Send + 'static> Core<T> {
         if !control.await_end(id) {
             return;
         }
-        let (lock, changed) = &self.quiet;
+        let (lock, changed) = &self.quiescence;
         let mut guard = ignore_poison(lock.lock());
         while !control.has_ended(id) {
             guard = ignore_poison(changed.wait(guard));

@@ -176,7 +176,7 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn wait_for_run(&self, index: u32) {
         let timer = self.slots().owned(index);
         let Some(run) = timer.await_run() else { return };
-        let (lock, changed) = &self.quiet;
+        let (lock, changed) = &self.quiescence;
         let mut guard = ignore_poison(lock.lock());
         while !timer.has_run(run) {
             guard = ignore_poison(changed.wait(guard));
@@ -238,7 +238,7 @@ impl<T: Send + 'static> Core<T> {
         let say = || waker = self.take_waker(payload);
         let End { waited, then } = self.slots().owned(index).end_with(say);
         if waited {
-            self.announce_quiet();
+            self.announce_quiescence();
         }
         Remains { payload: (then == AfterRun::Free).then(|| self.reclaim(index)), waker }
     }

@@ -19,12 +19,12 @@ fn await_health<T: Send>(engine: &Handle<T>, health: &str) {
 #[test]
 fn a_shard_that_hangs_is_late_until_it_turns_again() {
     let (engine, clock, gate) = inline_engine(Builder::new());
-    assert!(engine.handle().health().is_well());
+    assert!(engine.handle().health().is_healthy());
     engine.handle().producer_on(1).schedule(MS, ()).unwrap();
     clock.advance(MS);
     gate.await_arrival();
     clock.advance(100 * MS);
-    await_health(engine.handle(), "well: 0 of 16777216 slots are in use");
+    await_health(engine.handle(), "healthy: 0 of 16777216 slots are in use");
     clock.advance(MS / 2);
     await_health(
         engine.handle(),
@@ -33,7 +33,7 @@ fn a_shard_that_hangs_is_late_until_it_turns_again() {
     clock.advance(HOUR);
     assert_eq!(engine.handle().health().condition, Condition::Late);
     gate.open();
-    await_condition(engine.handle(), Condition::Well);
+    await_condition(engine.handle(), Condition::Healthy);
     // What has passed is in the statistics.
     assert_eq!(engine.handle().stats().shards[1].stalls, 1);
 }
@@ -50,7 +50,7 @@ fn a_shard_that_hangs_is_late_in_real_time() {
     // Not by the other shard's name, which may be late too on a busy machine.
     wait_until("shard 0 is late", || engine.handle().health().why.starts_with("shard 0 is"));
     gate.open();
-    await_condition(engine.handle(), Condition::Well);
+    await_condition(engine.handle(), Condition::Healthy);
 }
 
 #[test]
@@ -69,14 +69,14 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     wait_until("two wait", || engine.handle().stats().total.queued_timers == 2);
     let stats = engine.handle().stats();
     assert_eq!((stats.total.queue_age, stats.total.queued_chunks), (10 * MS, 1));
-    await_health(engine.handle(), "well: 2 of 16777216 slots are in use");
+    await_health(engine.handle(), "healthy: 2 of 16777216 slots are in use");
     clock.advance(91 * MS);
     await_health(
         engine.handle(),
         "workers-behind: due timers that wait for the one worker: 2, the first of shard 0 for 101.0ms",
     );
     gate.open();
-    await_condition(engine.handle(), Condition::Well);
+    await_condition(engine.handle(), Condition::Healthy);
     let stats = engine.handle().stats();
     assert_eq!((stats.fired, stats.total.queued_timers, stats.total.queue_age), (3, 0, Duration::ZERO));
 }
@@ -119,11 +119,11 @@ fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
     for n in 1..9 {
         engine.handle().schedule(SECOND, n).unwrap();
     }
-    assert_eq!(engine.handle().health().to_string(), "well: 9 of 10 slots are in use");
+    assert_eq!(engine.handle().health().to_string(), "healthy: 9 of 10 slots are in use");
     engine.handle().schedule(SECOND, 9).unwrap();
     assert_eq!(engine.handle().health().to_string(), "full: 10 of 10 slots are in use");
     engine.advance(SECOND);
-    assert_eq!(engine.handle().health().to_string(), "well: 1 of 10 slots are in use");
+    assert_eq!(engine.handle().health().to_string(), "healthy: 1 of 10 slots are in use");
     drop(owned);
 }
 
@@ -134,7 +134,7 @@ fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
     let mut engine = Builder::new().capacity(640).build_driven(|_: Fired<'_, u32>| {}).unwrap();
     let mut producers = Vec::new();
     while engine.handle().stats().engine_full == 0 {
-        assert!(engine.handle().health().is_well(), "{}", engine.handle().health());
+        assert!(engine.handle().health().is_healthy(), "{}", engine.handle().health());
         let mut producer = engine.handle().producer();
         let ids: Vec<_> = (0..20).map_while(|n| producer.schedule(HOUR, n).ok()).collect();
         ids.iter().skip(1).for_each(|&id| drop(producer.cancel(id)));
@@ -148,7 +148,7 @@ fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
     engine.advance(SECOND);
     assert_eq!(engine.handle().health().condition, Condition::Full);
     engine.advance(MS);
-    assert!(engine.handle().health().is_well(), "{}", engine.handle().health());
+    assert!(engine.handle().health().is_healthy(), "{}", engine.handle().health());
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_full_lane_is_full_for_a_second() {
         "full: a lane was full within the last 1s, 6 times in all"
     );
     engine.advance(SECOND + MS);
-    assert!(engine.handle().health().is_well(), "{}", engine.handle().health());
+    assert!(engine.handle().health().is_healthy(), "{}", engine.handle().health());
 }
 
 /// Late before workers-behind before full; after a shutdown nothing else is told.
@@ -178,7 +178,7 @@ fn the_first_cause_is_told() {
     assert_eq!((stats.shards[0].queued_timers, stats.shards[0].queue_age), (1, SECOND));
     assert_eq!(engine.handle().health().condition, Condition::Late);
     gate.open();
-    await_condition(engine.handle(), Condition::Well);
+    await_condition(engine.handle(), Condition::Healthy);
     assert!(engine.handle().shutdown().is_empty());
     assert_eq!(engine.handle().health().to_string(), "shut-down: the engine was shut down");
 }
@@ -207,11 +207,11 @@ fn after_a_shutdown_nothing_waits() {
 #[test]
 fn each_condition_is_one_word() {
     let words =
-        [Condition::Well, Condition::Full, Condition::WorkersBehind, Condition::Late, Condition::ShutDown];
+        [Condition::Healthy, Condition::Full, Condition::WorkersBehind, Condition::Late, Condition::ShutDown];
     let words = words.map(|condition| format!("{condition:>15}"));
     assert_eq!(
         words.each_ref().map(|word| word.trim()),
-        ["well", "full", "workers-behind", "late", "shut-down"]
+        ["healthy", "full", "workers-behind", "late", "shut-down"]
     );
     assert!(words.iter().all(|word| word.len() == 15));
 }

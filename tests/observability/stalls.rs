@@ -80,7 +80,7 @@ fn a_backlog_is_overdue_since_its_tick() {
 }
 
 #[test]
-fn the_threshold_is_a_knob_with_bounds_and_a_default() {
+fn the_threshold_is_an_option_with_bounds_and_a_default() {
     let threshold = |builder: Builder| {
         builder.build_driven(|_: Fired<'_, ()>| {}).map(|e| e.handle().stats().stall_after)
     };

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-use ticket::Posting;
+use ticket::Insertion;
 
 const DRAIN_INTERVAL: Duration = Duration::from_micros(900);
 /// The number of pushes between two checks of the consumer's progress.
@@ -40,11 +40,11 @@ trait Queue: Sync {
     fn new() -> Self;
     fn writer(&self) -> Self::Writer;
     /// Takes all entries. One thread at a time may call it.
-    fn drain(&self, each: impl FnMut(Posting));
+    fn drain(&self, each: impl FnMut(Insertion));
 }
 
 trait Writer {
-    fn push(&mut self, posting: Posting);
+    fn push(&mut self, insertion: Insertion);
 }
 
 /// One single-producer lane for each writer: the engine's inbox.
@@ -67,21 +67,21 @@ impl Queue for Lanes {
         self.inbox.register()
     }
 
-    fn drain(&self, mut each: impl FnMut(Posting)) {
+    fn drain(&self, mut each: impl FnMut(Insertion)) {
         self.reader.lock().unwrap().walk(|lane| lane.drain(&mut each));
     }
 }
 
 impl Writer for inbox::LaneWriter {
     #[inline]
-    fn push(&mut self, posting: Posting) {
+    fn push(&mut self, insertion: Insertion) {
         // The check for room comes first, as in the engine.
         assert!(self.has_room());
-        let _ = self.push(posting);
+        let _ = self.push(insertion);
     }
 }
 
-impl Queue for Arc<SegQueue<Posting>> {
+impl Queue for Arc<SegQueue<Insertion>> {
     const NAME: &'static str = "crossbeam SegQueue";
     type Writer = Self;
 
@@ -93,47 +93,47 @@ impl Queue for Arc<SegQueue<Posting>> {
         Self::clone(self)
     }
 
-    fn drain(&self, mut each: impl FnMut(Posting)) {
-        while let Some(posting) = self.pop() {
-            each(posting);
+    fn drain(&self, mut each: impl FnMut(Insertion)) {
+        while let Some(insertion) = self.pop() {
+            each(insertion);
         }
     }
 }
 
-impl Writer for Arc<SegQueue<Posting>> {
+impl Writer for Arc<SegQueue<Insertion>> {
     #[inline]
-    fn push(&mut self, posting: Posting) {
-        SegQueue::push(self, posting);
+    fn push(&mut self, insertion: Insertion) {
+        SegQueue::push(self, insertion);
     }
 }
 
 struct Channel {
-    sender: Sender<Posting>,
-    receiver: Receiver<Posting>,
+    sender: Sender<Insertion>,
+    receiver: Receiver<Insertion>,
 }
 
 impl Queue for Channel {
     const NAME: &'static str = "crossbeam channel";
-    type Writer = Sender<Posting>;
+    type Writer = Sender<Insertion>;
 
     fn new() -> Self {
         let (sender, receiver) = crossbeam::channel::unbounded();
         Self { sender, receiver }
     }
 
-    fn writer(&self) -> Sender<Posting> {
+    fn writer(&self) -> Sender<Insertion> {
         self.sender.clone()
     }
 
-    fn drain(&self, each: impl FnMut(Posting)) {
+    fn drain(&self, each: impl FnMut(Insertion)) {
         self.receiver.try_iter().for_each(each);
     }
 }
 
-impl Writer for Sender<Posting> {
+impl Writer for Sender<Insertion> {
     #[inline]
-    fn push(&mut self, posting: Posting) {
-        self.send(posting).expect("the receiver is there");
+    fn push(&mut self, insertion: Insertion) {
+        self.send(insertion).expect("the receiver is there");
     }
 }
 
@@ -141,7 +141,7 @@ fn main() {
     let mut criterion = common::criterion().measurement_time(Duration::from_millis(300));
     for producers in [1, 2, 4] {
         push::<Lanes>(&mut criterion, producers);
-        push::<Arc<SegQueue<Posting>>>(&mut criterion, producers);
+        push::<Arc<SegQueue<Insertion>>>(&mut criterion, producers);
         push::<Channel>(&mut criterion, producers);
     }
     criterion.final_summary();
@@ -155,8 +155,8 @@ fn push<Q: Queue>(criterion: &mut Criterion, producers: u64) {
     group.finish();
 }
 
-fn posting(number: u64) -> Posting {
-    Posting { deadline: tick::Timestamp::from_nanos(number), index: 1, stamp: 2 }
+fn insertion(number: u64) -> Insertion {
+    Insertion { deadline: tick::Timestamp::from_nanos(number), index: 1, stamp: 2 }
 }
 
 /// The mean over the producers of the time of `pushes` pushes.
@@ -185,8 +185,8 @@ fn consume(queue: &impl Queue, drained: &AtomicU64, is_over: &AtomicBool) -> u64
     let (mut sum, mut count) = (0u64, 0);
     loop {
         let is_last = is_over.load(Ordering::Acquire);
-        queue.drain(|posting| {
-            sum = sum.wrapping_add(posting.deadline.as_nanos());
+        queue.drain(|insertion| {
+            sum = sum.wrapping_add(insertion.deadline.as_nanos());
             count += 1;
         });
         drained.store(count, Ordering::Relaxed);
@@ -212,7 +212,7 @@ fn produce(
         let burst = BURST.min(pushes - pushed);
         let start = Instant::now();
         for number in pushed..pushed + burst {
-            writer.push(posting(number));
+            writer.push(insertion(number));
         }
         time += start.elapsed();
         pushed += burst;

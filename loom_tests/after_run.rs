@@ -8,8 +8,7 @@
 
 use super::model;
 use crate::slab::{Magazines, Slab};
-use crate::state::Control;
-use crate::state::owned::{AfterRun, Arm, Begin, Look, Pinned};
+use crate::state::owned::{AfterRun, Arm, Begin, Check, Owned};
 use crate::sync::{AtomicBool, Ordering, StdArc, fence, thread};
 use crate::tick::Timestamp;
 
@@ -31,31 +30,27 @@ impl Marked {
         let index = Magazines::new().take(slab.slots()).unwrap();
         // SAFETY: the magazine gave the vacant slot.
         unsafe { slab.write(index, 7) };
-        slab.slots().control(index).own(slab.slots().pin(index));
+        slab.slots().owned(index).own();
         let timer = StdArc::new(Self { slab, index, has_run: AtomicBool::new(false) });
-        let Arm::Post { stamp, .. } = timer.arm(DUE) else { unreachable!("it is at rest") };
+        let Arm::Queue { stamp, .. } = timer.arm(DUE) else { unreachable!("it is at rest") };
         (timer, stamp)
     }
 
-    fn control(&self) -> &Control {
-        self.slab.slots().control(self.index)
-    }
-
-    fn pin(&self) -> Pinned<'_> {
-        self.slab.slots().pin(self.index)
+    fn timer(&self) -> Owned<'_> {
+        self.slab.slots().owned(self.index)
     }
 
     fn arm(&self, deadline: Timestamp) -> Arm {
-        if self.control().put_off(deadline, self.slab.slots().barrier(), self.slab.slots().origin()) {
+        if self.timer().postpone(deadline) {
             return Arm::Pending;
         }
-        self.control().list(deadline, self.pin())
+        self.timer().queue(deadline)
     }
 
-    /// Puts the timer off as a layer does. Returns whether the arming came before the run for [`DUE`].
-    fn put_off(&self) -> bool {
+    /// Postpones the timer as a layer does. Returns whether the arming came before the run for [`DUE`].
+    fn postpone(&self) -> bool {
         match self.arm(LATER) {
-            Arm::Pending | Arm::Post { .. } => {
+            Arm::Pending | Arm::Queue { .. } => {
                 fence(Ordering::Acquire);
                 !self.has_run.load(Ordering::Relaxed)
             }
@@ -65,17 +60,21 @@ impl Marked {
 
     /// Handles the ticket at [`DUE`] as a shard and a worker do. Returns whether the handler ran.
     fn fire(&self, stamp: u32) -> bool {
-        if !self.control().hold(stamp) {
+        if !self.timer().begin_check(stamp) {
             return false;
         }
         self.slab.slots().barrier().heavy();
-        if self.control().look(stamp, DUE, self.pin(), |deadline| deadline) != Look::Due {
+        if self.timer().check(stamp, DUE, |deadline| deadline) != Check::Due {
             return false;
         }
-        match self.control().begin(stamp, DUE, self.pin()) {
+        match self.timer().begin(stamp, DUE) {
             Begin::Run { .. } => {
                 self.has_run.store(true, Ordering::Relaxed);
-                assert_ne!(self.control().end(self.pin()).then, AfterRun::Free);
+                assert_ne!(
+                    self.timer().end().then,
+                    AfterRun::Free,
+                    "the run freed a timer that has its handle"
+                );
                 true
             }
             _ => false,
@@ -91,8 +90,8 @@ fn an_arming_races_with_a_run() {
         let (timer, stamp) = Marked::armed();
         let firing = StdArc::clone(&timer);
         let run = thread::spawn(move || firing.fire(stamp));
-        let came_first = timer.put_off();
-        assert_eq!(run.join().unwrap(), !came_first);
+        let came_first = timer.postpone();
+        assert_eq!(run.join().unwrap(), !came_first, "armed and run at the old deadline, or neither");
     });
 }
 
@@ -104,8 +103,8 @@ fn two_armings_race_with_a_run() {
         let (timer, stamp) = Marked::armed();
         let (firing, other) = (StdArc::clone(&timer), StdArc::clone(&timer));
         let run = thread::spawn(move || firing.fire(stamp));
-        let arming = thread::spawn(move || other.put_off());
-        let came_first = [timer.put_off(), arming.join().unwrap()];
+        let arming = thread::spawn(move || other.postpone());
+        let came_first = [timer.postpone(), arming.join().unwrap()];
         let has_run = run.join().unwrap();
         assert!(
             !(has_run && came_first.contains(&true)),

@@ -1,4 +1,4 @@
-//! Lanes: pushing, draining, reuse of blocks and of lanes. A block holds two postings here.
+//! Lanes: pushing, draining, reuse of blocks and of lanes. A block holds two insertions here.
 //!
 //! Each row was tried: the named ordering was made `Relaxed`, or the fence or tag was left out.
 //!
@@ -25,13 +25,13 @@ use crate::slab::{Magazines, Slab};
 use crate::state::Cancel;
 use crate::sync::{StdArc, thread};
 use crate::tick::Timestamp;
-use crate::ticket::Posting;
+use crate::ticket::Insertion;
 
-fn posting(index: u32) -> Posting {
-    Posting { deadline: Timestamp::ZERO, index, stamp: 0 }
+fn insertion(index: u32) -> Insertion {
+    Insertion { deadline: Timestamp::ZERO, index, stamp: 0 }
 }
 
-/// Drains until `count` postings were seen.
+/// Drains until `count` insertions were seen.
 fn drain_all(reader: &mut InboxReader, count: usize) -> Vec<u32> {
     let mut seen = drain(reader);
     while seen.len() < count {
@@ -44,7 +44,7 @@ fn drain_all(reader: &mut InboxReader, count: usize) -> Vec<u32> {
 /// Drains every lane.
 fn drain(reader: &mut InboxReader) -> Vec<u32> {
     let mut seen = Vec::new();
-    reader.walk(|lane| lane.drain(|posting| seen.push(posting.index)));
+    reader.walk(|lane| lane.drain(|insertion| seen.push(insertion.index)));
     seen
 }
 
@@ -56,7 +56,7 @@ fn push_races_with_drain() {
         let mut writer = inbox.register();
         let producer = thread::spawn(move || {
             for index in 0..3 {
-                let _ = writer.push(posting(index));
+                let _ = writer.push(insertion(index));
             }
         });
         assert_eq!(drain_all(&mut inbox.reader(), 3), [0, 1, 2], "a posting was lost, doubled or overtaken");
@@ -71,7 +71,7 @@ fn a_batch_is_seen_whole() {
         let inbox = StdArc::new(Inbox::new(64));
         let mut writer = inbox.register();
         let producer = thread::spawn(move || {
-            let _ = writer.push_all(&[posting(0), posting(1), posting(2)]);
+            let _ = writer.push_all(&[insertion(0), insertion(1), insertion(2)]);
         });
         let seen = drain(&mut inbox.reader());
         assert!(seen.is_empty() || seen == [0, 1, 2], "a part of the batch was seen: {seen:?}");
@@ -79,18 +79,18 @@ fn a_batch_is_seen_whole() {
     });
 }
 
-/// A block that was drained comes back to the writer and carries new postings.
+/// A block that was drained comes back to the writer and carries new insertions.
 #[test]
 fn a_drained_block_is_reused() {
     model("a_drained_block_is_reused", || {
         let inbox = StdArc::new(Inbox::new(64));
         let mut writer = inbox.register();
         for index in 0..3 {
-            let _ = writer.push(posting(index));
+            let _ = writer.push(insertion(index));
         }
         let producer = thread::spawn(move || {
             for index in 3..5 {
-                let _ = writer.push(posting(index));
+                let _ = writer.push(insertion(index));
             }
         });
         assert_eq!(
@@ -102,7 +102,7 @@ fn a_drained_block_is_reused() {
     });
 }
 
-/// Two threads register and push while the shard drains: no posting is lost, and none comes twice.
+/// Two threads register and push while the shard drains: no insertion is lost, and none comes twice.
 #[test]
 fn two_producers_one_drain() {
     model("two_producers_one_drain", || {
@@ -110,7 +110,7 @@ fn two_producers_one_drain() {
         let producers = [0, 1].map(|index| {
             let inbox = StdArc::clone(&inbox);
             thread::spawn(move || {
-                let _ = inbox.register().push(posting(index));
+                let _ = inbox.register().push(insertion(index));
             })
         });
         let mut reader = inbox.reader();
@@ -132,9 +132,9 @@ fn a_lane_is_taken_over() {
         let first = StdArc::clone(&inbox);
         let mut writer = first.register();
         let leaving = thread::spawn(move || {
-            let _ = writer.push(posting(0));
+            let _ = writer.push(insertion(0));
         });
-        let _ = inbox.register().push(posting(1));
+        let _ = inbox.register().push(insertion(1));
         leaving.join().unwrap();
         let mut seen = drain(&mut inbox.reader());
         seen.sort_unstable();
@@ -146,7 +146,7 @@ fn a_lane_is_taken_over() {
     });
 }
 
-/// A thread ends while the reader walks: its posting is drained before its lane has left the walk, or with the leaving.
+/// A thread ends while the reader walks: its insertion is drained before its lane has left the walk, or with the leaving.
 #[test]
 fn a_lane_leaves_the_walk() {
     model("a_lane_leaves_the_walk", || {
@@ -154,14 +154,14 @@ fn a_lane_leaves_the_walk() {
         let mut reader = inbox.reader();
         let mut writer = inbox.register();
         let leaving = thread::spawn(move || {
-            let _ = writer.push(posting(0));
+            let _ = writer.push(insertion(0));
         });
         let mut seen = Vec::new();
         loop {
             let mut lanes = 0;
             reader.walk(|lane| {
                 lanes += 1;
-                lane.drain(|posting| seen.push(posting.index));
+                lane.drain(|insertion| seen.push(insertion.index));
             });
             if lanes == 0 {
                 break;
@@ -173,19 +173,19 @@ fn a_lane_leaves_the_walk() {
     });
 }
 
-/// A lane is taken over while it leaves the walk: a walk after that finds the postings of the new writer. Legal
+/// A lane is taken over while it leaves the walk: a walk after that finds the insertions of the new writer. Legal
 /// endings: (a) the lane stays in the walk; (b) the lane leaves, and arrives again.
 #[test]
 fn a_lane_is_taken_over_while_it_leaves() {
     model("a_lane_is_taken_over_while_it_leaves", || {
         let inbox = StdArc::new(Inbox::new(64));
         let mut reader = inbox.reader();
-        let _ = inbox.register().push(posting(0));
+        let _ = inbox.register().push(insertion(0));
         let other = StdArc::clone(&inbox);
         let producer = thread::spawn(move || {
             let mut writer = other.register();
-            let _ = writer.push(posting(1));
-            let _ = writer.push(posting(2));
+            let _ = writer.push(insertion(1));
+            let _ = writer.push(insertion(2));
         });
         let mut seen = drain(&mut reader);
         seen.extend(drain(&mut reader));
@@ -207,7 +207,7 @@ fn a_new_lane_is_counted() {
     model("a_new_lane_is_counted", || {
         let inbox = StdArc::new(Inbox::new(64));
         let other = StdArc::clone(&inbox);
-        let producer = thread::spawn(move || other.register().push(posting(0)));
+        let producer = thread::spawn(move || other.register().push(insertion(0)));
         let counted = || inbox.lanes().map(Lane::scheduled).sum::<u64>();
         while counted() == 0 {
             thread::yield_now();
@@ -217,7 +217,7 @@ fn a_new_lane_is_counted() {
     });
 }
 
-/// A timer is cancelled while its posting is drained. Legal endings: (a) the posting is dropped there; (b) it is kept
+/// A timer is cancelled while its insertion is drained. Legal endings: (a) the insertion is dropped there; (b) it is kept
 /// and goes stale. The cancel wins either way, and a timer that is not cancelled is always kept. (tokio #8252)
 #[test]
 fn cancel_races_with_drain() {
@@ -234,7 +234,7 @@ fn cancel_races_with_drain() {
                 unsafe { producer_slab.write(index, 7) };
                 let control = producer_slab.slots().control(index);
                 let (id, stamp) = control.arm(index, Timestamp::ZERO);
-                let _ = writer.push(Posting { deadline: Timestamp::ZERO, index, stamp });
+                let _ = writer.push(Insertion { deadline: Timestamp::ZERO, index, stamp });
                 id
             };
             let cancelled = arm();
@@ -251,9 +251,9 @@ fn cancel_races_with_drain() {
         let mut reader = inbox.reader();
         for round in 0..2 {
             reader.walk(|lane| {
-                lane.drain(|posting| {
-                    if slab.slots().control(posting.index).is_live(posting.stamp) {
-                        live.push(posting);
+                lane.drain(|insertion| {
+                    if slab.slots().control(insertion.index).is_live(insertion.stamp) {
+                        live.push(insertion);
                     }
                 });
             });
@@ -262,12 +262,12 @@ fn cancel_races_with_drain() {
             }
         }
         let kept = producer.join().unwrap();
-        reader.walk(|lane| lane.drain(|posting| live.push(posting)));
-        live.retain(|posting| slab.slots().control(posting.index).is_live(posting.stamp));
+        reader.walk(|lane| lane.drain(|insertion| live.push(insertion)));
+        live.retain(|insertion| slab.slots().control(insertion.index).is_live(insertion.stamp));
         assert_eq!(
-            live.iter().map(|posting| posting.index).collect::<Vec<_>>(),
+            live.iter().map(|insertion| insertion.index).collect::<Vec<_>>(),
             [kept.index()],
-            "the drain dropped a live posting, or kept a cancelled one"
+            "the drain dropped a live insertion, or kept a cancelled one"
         );
     });
 }
@@ -286,17 +286,17 @@ fn worker_handover_publishes_the_payload() {
             // SAFETY: the magazine gave the vacant slot.
             unsafe { producer_slab.write(index, 7) };
             let (_, stamp) = producer_slab.slots().control(index).arm(index, Timestamp::ZERO);
-            let _ = writer.push(Posting { deadline: Timestamp::ZERO, index, stamp });
+            let _ = writer.push(Insertion { deadline: Timestamp::ZERO, index, stamp });
         });
         let mut due = Vec::new();
         let mut reader = inbox.reader();
         while due.is_empty() {
-            reader.walk(|lane| lane.drain(|posting| due.push(posting)));
+            reader.walk(|lane| lane.drain(|insertion| due.push(insertion)));
             thread::yield_now();
         }
         let worker_slab = StdArc::clone(&slab);
         let worker = thread::spawn(move || {
-            for Posting { index, stamp, .. } in due {
+            for Insertion { index, stamp, .. } in due {
                 let claim = worker_slab.slots().control(index).claim(stamp, Timestamp::ZERO);
                 assert!(matches!(claim, Claim::Won { .. }), "the worker could not claim a timer that is due");
                 // SAFETY: the claim won.

@@ -12,22 +12,22 @@
 //! | `end_with` lists a timer that was armed during its run, though it is shut | `a_handler_that_arms_races_with_the_last_run` |
 //! | `shut_running` runs a timer that runs | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
 //! | `shut_running` runs a timer that is shut | `two_shutdowns_say_one_last_word` |
-//! | O1: `shut_running` leaves the timer held | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
-//! | O4: `shut_running` leaves the timer listed | `arm_races_with_the_last_run`, and 1 more |
-//! | O4: `list` ignores the shutdown | `a_sleep_races_with_the_last_run`, `arm_races_with_the_last_run`, and 1 more |
+//! | O1: `shut_running` leaves the timer checking | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
+//! | O4: `shut_running` leaves the timer queued | `arm_races_with_the_last_run`, and 1 more |
+//! | O4: `queue` ignores the shutdown | `a_sleep_races_with_the_last_run`, `arm_races_with_the_last_run`, and 1 more |
 //! | O5: `end_with` ignores a drop | `drop_and_fire_race_with_the_last_run`, `drop_races_with_the_last_run`, `make_and_drop_race_with_the_last_run` |
 //! | O5: `release` vacates a running timer | the same three |
 //! | `end_with` forgets the waiting thread | `who_waits_for_the_last_run_is_told` |
 //! | S2: `own` | `make_and_drop_race_with_the_last_run`, `make_races_with_the_last_run` |
 //! | S2: `shut_running`'s load | `make_and_drop_race_with_the_last_run` |
-//! | S1, S2: `change`'s Acquire | `make_and_drop_race_with_the_last_run` |
-//! | S1, S2: `change`'s Release | `drop_races_with_the_last_run`, `run_races_with_the_last_run`, `who_waits_for_the_last_run_is_told`, and 2 more |
+//! | S1, S2: `update`'s Acquire | `make_and_drop_race_with_the_last_run` |
+//! | S1, S2: `update`'s Release | `drop_races_with_the_last_run`, `run_races_with_the_last_run`, `who_waits_for_the_last_run_is_told`, and 2 more |
 //! | S2: `has_run` | `who_waits_for_the_last_run_is_told` |
 //! | V1: `with_slot`, from rest and back; `take`, its Acquire and back to rest | `a_sleep_and_its_firing_race_with_the_last_run`, `a_sleep_races_with_the_last_run` |
-//! | `end_with`'s load; `change`'s Acquire on failure | none: a CAS comes first |
+//! | `end_with`'s load; `update`'s Acquire on failure | none: a CAS comes first |
 
 use super::model;
-use super::owned::{DUE, EARLY, LATER, OTHER, OWNER, World, assert_vacant, assert_vacant_in, held};
+use super::owned::{DUE, EARLY, LATER, OTHER, OWNER, World, assert_vacant, assert_vacant_in, being_checked};
 use super::waker::Task;
 use crate::state::owned::{AfterRun, Arm, End, Release, Shut};
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
@@ -50,7 +50,7 @@ enum Ended {
 impl World {
     /// Shuts the timer down as a shutdown does; `last_word` is the last word to its payload.
     fn shut_down(&self, last_word: impl FnOnce()) -> Ended {
-        match self.control().shut_running(self.pin()) {
+        match self.timer().shut_running() {
             None => Ended::None,
             Some(Shut::Kept) => Ended::Kept,
             Some(Shut::Free) => {
@@ -58,7 +58,7 @@ impl World {
                 Ended::Free
             }
             Some(Shut::Run) => {
-                let End { waited, then } = self.control().end_with(self.pin(), last_word);
+                let End { waited, then } = self.timer().end_with(last_word);
                 if then == AfterRun::Free {
                     self.free();
                 }
@@ -99,7 +99,7 @@ impl Words {
 #[test]
 fn run_races_with_the_last_run() {
     model("run_races_with_the_last_run", || {
-        let (world, stamp) = held();
+        let (world, stamp) = being_checked();
         let (effect, words) = (StdArc::new(AtomicU64::new(0)), Arc::new(Words::default()));
         let (other, written, said) = (StdArc::clone(&world), StdArc::clone(&effect), Arc::clone(&words));
         let worker = thread::spawn(move || {
@@ -156,7 +156,7 @@ fn drop_races_with_the_last_run() {
 #[test]
 fn drop_and_fire_race_with_the_last_run() {
     model("drop_and_fire_race_with_the_last_run", || {
-        let (world, stamp) = held();
+        let (world, stamp) = being_checked();
         let words = Arc::new(Words::default());
         let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
         let worker = thread::spawn(move || other.fire_with(OTHER, stamp, DUE, || {}, || said.say(&other)));
@@ -190,7 +190,7 @@ fn arm_races_with_the_last_run() {
             "the shutdown did not begin the last run, or found a thread that waits for it"
         );
         assert_eq!(
-            (words.count(), world.control().armed_for()),
+            (words.count(), world.timer().armed_for()),
             (1, None),
             "the last word was not said once, or the arming is in force after it"
         );
@@ -208,12 +208,12 @@ fn arm_races_with_the_last_run() {
 
 /// A handler arms its own timer. Legal endings: (a) the shutdown comes before the handler, which does not run; (b) the
 /// shutdown meets the run, whose end says the last word and forgets the arming; (c) the run has ended with the timer
-/// listed again, and the shutdown's own run takes that arming away. The last word is said once, and nothing fires
+/// queued again, and the shutdown's own run takes that arming away. The last word is said once, and nothing fires
 /// afterwards.
 #[test]
 fn a_handler_that_arms_races_with_the_last_run() {
     model("a_handler_that_arms_races_with_the_last_run", || {
-        let (world, stamp) = held();
+        let (world, stamp) = being_checked();
         let words = Arc::new(Words::default());
         let (other, said) = (StdArc::clone(&world), Arc::clone(&words));
         let worker = thread::spawn(move || {
@@ -229,7 +229,7 @@ fn a_handler_that_arms_races_with_the_last_run() {
         let _ = world.shut_down(|| words.say(&world));
         worker.join().unwrap();
         assert_eq!(
-            (words.count(), world.control().armed_for()),
+            (words.count(), world.timer().armed_for()),
             (1, None),
             "the last word was not said once, or the arming is in force after it"
         );
@@ -267,9 +267,9 @@ fn who_waits_for_the_last_run_is_told() {
         let shutdown = thread::spawn(move || other.shut_down(|| written.store(1, Ordering::Relaxed)));
         let mut has_waited = false;
         while effect.load(Ordering::Relaxed) == 0 {
-            if let Some(run) = world.control().await_run() {
+            if let Some(run) = world.timer().await_run() {
                 has_waited = true;
-                while !world.control().has_run(run) {
+                while !world.timer().has_run(run) {
                     thread::yield_now();
                 }
                 assert_eq!(effect.load(Ordering::Relaxed), 1, "the last run has ended without its word");
@@ -290,23 +290,27 @@ fn who_waits_for_the_last_run_is_told() {
 fn make_races_with_the_last_run() {
     model("make_races_with_the_last_run", || {
         let world = World::vacant();
-        let maker = StdArc::clone(&world);
-        let makes = thread::spawn(move || maker.make());
-        let words = Words::default();
-        match world.shut_down(|| words.say(&world)) {
-            Ended::None => {
-                assert_eq!(words.count(), 0, "the last word was said, though the shutdown found no timer")
+        let other = StdArc::clone(&world);
+        let shutdown = thread::spawn(move || {
+            let words = Words::default();
+            match other.shut_down(|| words.say(&other)) {
+                Ended::None => {
+                    assert_eq!(words.count(), 0, "the last word was said, though the shutdown found no timer")
+                }
+                Ended::Run { waited: false } => {
+                    assert_eq!(words.count(), 1, "the last word was not said once")
+                }
+                ended => panic!("no legal ending: {ended:?}"),
             }
-            Ended::Run { waited: false } => assert_eq!(words.count(), 1, "the last word was not said once"),
-            other => panic!("no legal ending: {other:?}"),
-        }
-        makes.join().unwrap();
+        });
+        world.make();
+        shutdown.join().unwrap();
         world.drop_handle();
         assert_vacant(&world);
     });
 }
 
-/// A timer in a slot that was used before is made, held by a thread that does not go on, and dropped, while a shutdown
+/// A timer in a slot that was used before is made, checked by a thread that does not go on, and dropped, while a shutdown
 /// comes. Legal endings: (a) the shutdown does not find the timer, and the next shutdown frees it; (b) the shutdown
 /// frees the timer; (c) the shutdown has begun the last run, and the handle or that run's end frees the timer. The slot
 /// goes to the next generation.
@@ -319,10 +323,10 @@ fn make_and_drop_race_with_the_last_run() {
         let maker = StdArc::clone(&world);
         let makes = thread::spawn(move || {
             maker.make();
-            if let Arm::Post { stamp, .. } = maker.control().list(DUE, maker.pin()) {
-                let _ = maker.control().hold(stamp);
+            if let Arm::Queue { stamp, .. } = maker.timer().queue(DUE) {
+                let _ = maker.timer().begin_check(stamp);
             }
-            if maker.control().release(maker.pin()) == Release::Vacated {
+            if maker.timer().release() == Release::Vacated {
                 maker.free();
             }
         });
@@ -358,7 +362,7 @@ impl Sleeper {
         }
         self.cell.register(&Arc::clone(&self.task).into());
         arms();
-        let is_shut = world.control().is_shut();
+        let is_shut = world.timer().is_shut();
         self.cell.has_fired_for(DUE) || is_shut
     }
 
@@ -395,7 +399,7 @@ fn a_sleep_races_with_the_last_run() {
         });
         shutdown.join().unwrap();
         assert!(is_over || sleeper.task.is_woken(), "the task waits for ever");
-        assert!(world.control().is_shut(), "the shutdown left the timer open");
+        assert!(world.timer().is_shut(), "the shutdown left the timer open");
     });
 }
 
@@ -404,7 +408,7 @@ fn a_sleep_races_with_the_last_run() {
 #[test]
 fn a_sleep_and_its_firing_race_with_the_last_run() {
     model("a_sleep_and_its_firing_race_with_the_last_run", || {
-        let (world, stamp) = held();
+        let (world, stamp) = being_checked();
         let sleeper = Sleeper::new();
         let (other, cell) = (StdArc::clone(&world), StdArc::clone(&sleeper.cell));
         let worker = thread::spawn(move || {

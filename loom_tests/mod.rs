@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod after_run;
 mod barrier;
+mod batch;
 mod canary;
-mod handover;
 mod inbox;
 #[cfg(feature = "async")]
 mod last_run;

@@ -4,30 +4,30 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | F3: `put_off`'s light fence | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 2 more |
-//! | F3: `disarm`'s light fence | `disarm_and_arm_race_with_a_look`, `disarm_races_with_fire` |
-//! | F3: the heavy fence of `keep_due` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 3 more |
-//! | S1: no touch of a held timer, by `list` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_look`, and 5 more |
-//! | S1: no touch of a running timer | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
-//! | S1: no touch by `withdraw` | `a_disarm_tells_without_a_fence`, `disarm_and_arm_race_with_a_look`, `disarm_races_with_a_handler_that_disarms`, and 2 more |
-//! | S1: `decide` ignores touches | `disarm_and_arm_race_with_a_look`, `one_arming_of_a_held_timer_fires_once`, `touches_tell_a_look_without_a_fence`, and 1 more |
-//! | S1: `end` ignores touches | `arm_races_with_fire`, `disarm_and_arm_race_with_a_look`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
-//! | S1: `begin` does not consume | `one_arming_fires_once`, `one_arming_of_a_held_timer_fires_once` |
-//! | O3: `look_for` with an unknown look posts for its deadline | `two_arms` |
-//! | O3: `look_for` ignores the tag | `arm_races_with_reissue`, `touches_tell_a_look_without_a_fence`, `touches_tell_without_a_fence`, and 1 more |
-//! | O3: `look_for` posts no ticket within the unit | `arm_races_with_reissue`, `arm_races_with_shut`, `touches_tell_a_look_without_a_fence`, and 2 more |
-//! | O2: `listed` keeps the sequence | `arm_races_with_reissue`, `touches_tell_a_look_without_a_fence`, `touches_tell_without_a_fence`, and 1 more |
-//! | O2: `hold` takes any stamp | `two_arms` |
+//! | F3: `postpone`'s light fence | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_check`, and 2 more |
+//! | F3: `disarm`'s light fence | `disarm_and_arm_race_with_a_check`, `disarm_races_with_fire` |
+//! | F3: the heavy fence of `keep_due` | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_check`, and 3 more |
+//! | S1: `queue` does not mark a timer that is checking | `arm_races_with_fire`, `arm_races_with_reissue`, `disarm_and_arm_race_with_a_check`, and 5 more |
+//! | S1: `queue` does not mark a running timer | `arm_races_with_fire`, `disarm_and_arm_race_with_a_check`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
+//! | S1: `withdraw` does not mark the timer | `a_disarm_tells_without_a_fence`, `disarm_and_arm_race_with_a_check`, `disarm_races_with_a_handler_that_disarms`, and 2 more |
+//! | S1: `decide` ignores `changed` | `disarm_and_arm_race_with_a_check`, `one_arming_during_a_check_fires_once`, `changes_are_seen_by_a_check_without_a_fence`, and 1 more |
+//! | S1: `end` ignores `changed` | `arm_races_with_fire`, `disarm_and_arm_race_with_a_check`, `nothing_begins_before_the_last_acknowledged_deadline`, and 2 more |
+//! | S1: `begin` does not consume | `one_arming_fires_once`, `one_arming_during_a_check_fires_once` |
+//! | O3: `check_for` with an unknown check queues for its deadline | `two_arms` |
+//! | O3: `check_for` ignores the tag | `arm_races_with_reissue`, `changes_are_seen_by_a_check_without_a_fence`, `changes_are_seen_without_a_fence`, and 1 more |
+//! | O3: `check_for` queues no ticket within the unit | `arm_races_with_reissue`, `arm_races_with_shut`, `changes_are_seen_by_a_check_without_a_fence`, and 2 more |
+//! | O2: `queued` keeps the sequence | `arm_races_with_reissue`, `changes_are_seen_by_a_check_without_a_fence`, `changes_are_seen_without_a_fence`, and 1 more |
+//! | O2: `begin_check` takes any stamp | `two_arms` |
 //! | O5: `end` ignores a drop | `drop_races_with_fire`, `drop_races_with_running_handler`, `drop_races_with_shut_and_fire` |
-//! | O5: `release` vacates a held timer | none: the timer's holder finds another stamp; the slot's next owner might get the same stamp |
+//! | O5: `release` vacates a timer that is checking | none: the timer's holder finds another stamp; the slot's next owner might get the same stamp |
 //! | O5: `shut` frees a running timer | `drop_races_with_shut_and_fire` |
-//! | `list` ignores the shutdown | `arm_races_with_shut` |
-//! | S1, S2: `change`'s Acquire | `disarm_and_arm_race_with_a_look`, `one_arming_of_a_held_timer_fires_once`, `touches_tell_a_look_without_a_fence`, and 1 more |
-//! | S1, S2: `change`'s Release | `a_disarm_tells_without_a_fence`, `drop_races_with_fire`, `drop_races_with_running_handler`, and 5 more |
-//! | S1: `change`'s Acquire on failure | `idle_sees_what_the_run_did` |
+//! | `queue` ignores the shutdown | `arm_races_with_shut` |
+//! | S1, S2: `update`'s Acquire | `disarm_and_arm_race_with_a_check`, `one_arming_during_a_check_fires_once`, `changes_are_seen_by_a_check_without_a_fence`, and 1 more |
+//! | S1, S2: `update`'s Release | `a_disarm_tells_without_a_fence`, `drop_races_with_fire`, `drop_races_with_running_handler`, and 5 more |
+//! | S1: `update`'s Acquire on failure | `idle_sees_what_the_run_did` |
 //! | S2: `disarm`'s load | `idle_sees_what_the_run_did` |
 //! | S2: `has_run` | `who_waits_sees_what_the_run_did` |
-//! | the Acquire of `look`, `begin`, `end`, `armed_for`; Release of the deadlines (T3) | none: a CAS comes first, or no model has such a reader |
+//! | the Acquire of `check`, `begin`, `end`, `armed_for`; Release of the deadlines (T3) | none: a CAS comes first, or no model has such a reader |
 //! | S2: Release of `own` | none here: its reader is the shutdown, see `last_run` |
 
 use super::model;
@@ -35,12 +35,12 @@ use crate::barrier::Barrier;
 use crate::shard::keep_due;
 use crate::slab::{Magazines, Slab};
 use crate::state::Control;
-use crate::state::owned::{AfterRun, Arm, Begin, Disarm, Look, Pinned, Release, Shut, Withdrawn};
+use crate::state::owned::{AfterRun, Arm, Begin, Check, Disarm, Owned, Release, Shut, Withdrawn};
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::tick::{Tick, Timestamp};
-use crate::ticket::{Posting, Ticket};
+use crate::ticket::{Insertion, Ticket};
 
-/// Deadlines within one unit of a look, which the pin distinguishes.
+/// Deadlines within one unit of a check, which the extra word distinguishes.
 pub(super) const EARLY: Timestamp = Timestamp::from_nanos(10);
 pub(super) const DUE: Timestamp = Timestamp::from_nanos(20);
 pub(super) const LATER: Timestamp = Timestamp::from_nanos(30);
@@ -52,7 +52,7 @@ fn model_of_three_deadlines(name: &str, f: fn([Timestamp; 3])) {
     model(name, move || f(apart));
 }
 
-/// A slab with one owned timer, whose payload is 7, and the tickets that each thread posted last, until they are looked at.
+/// A slab with one owned timer, whose payload is 7, and the tickets that each thread posted last, until they are due.
 pub(super) struct World {
     pub(super) slab: Slab<u32>,
     pub(super) index: u32,
@@ -84,7 +84,7 @@ impl World {
     pub(super) fn make(&self) {
         // SAFETY: the magazine gave the vacant slot, and no thread put it back.
         unsafe { self.slab.write(self.index, 7) };
-        self.control().own(self.pin());
+        self.timer().own();
     }
 
     /// A world whose timer is armed for `deadline`, and the stamp of the timer's ticket.
@@ -103,8 +103,8 @@ impl World {
         self.slab.slots().control(self.index)
     }
 
-    pub(super) fn pin(&self) -> Pinned<'_> {
-        self.slab.slots().pin(self.index)
+    pub(super) fn timer(&self) -> Owned<'_> {
+        self.slab.slots().owned(self.index)
     }
 
     fn post(&self, who: usize, stamp: u32, deadline: Timestamp) {
@@ -123,12 +123,12 @@ impl World {
     }
 
     fn arm_past(&self, barrier: Barrier, who: usize, deadline: Timestamp) -> Arm {
-        if self.control().put_off(deadline, barrier, self.slab.slots().origin()) {
+        if self.timer().with_barrier(barrier).postpone(deadline) {
             return Arm::Pending;
         }
-        match self.control().list(deadline, self.pin()) {
-            Arm::Post { stamp, look } => {
-                self.post(who, stamp, look);
+        match self.timer().queue(deadline) {
+            Arm::Queue { stamp, check } => {
+                self.post(who, stamp, check);
                 Arm::Pending
             }
             other => other,
@@ -136,14 +136,14 @@ impl World {
     }
 
     fn disarm(&self) -> Disarm {
-        self.control().disarm(self.slab.slots().barrier()).into()
+        self.timer().disarm().into()
     }
 
     /// Handles a due ticket as a shard does. Returns true if the timer is due.
-    fn look(&self, who: usize, stamp: u32, now: Timestamp) -> bool {
+    fn check(&self, who: usize, stamp: u32, now: Timestamp) -> bool {
         let mut due = vec![Ticket { tick: Tick(0), index: self.index, stamp }];
-        let post_again = |posting: Posting| self.post(who, posting.stamp, posting.deadline);
-        keep_due(self.slab.slots(), &mut due, now, |deadline| deadline, post_again);
+        let insert_again = |insertion: Insertion| self.post(who, insertion.stamp, insertion.deadline);
+        keep_due(self.slab.slots(), &mut due, now, |deadline| deadline, insert_again);
         !due.is_empty()
     }
 
@@ -161,7 +161,7 @@ impl World {
         handler: impl FnOnce(),
         last_word: impl FnOnce(),
     ) -> Option<Timestamp> {
-        match self.control().begin(stamp, now, self.pin()) {
+        match self.timer().begin(stamp, now) {
             Begin::Run { deadline } => {
                 assert!(deadline <= now, "fired early");
                 // SAFETY: O5: we have not ended the run.
@@ -171,15 +171,15 @@ impl World {
                     "the payload was freed before its run had ended"
                 );
                 handler();
-                match self.control().end_with(self.pin(), last_word).then {
-                    AfterRun::Later { stamp, look } => self.post(who, stamp, look),
+                match self.timer().end_with(last_word).then {
+                    AfterRun::Later { stamp, check } => self.post(who, stamp, check),
                     AfterRun::AtRest => {}
                     AfterRun::Free => self.free(),
                 }
                 Some(deadline)
             }
-            Begin::Later { stamp, look } => {
-                self.post(who, stamp, look);
+            Begin::Later { stamp, check } => {
+                self.post(who, stamp, check);
                 None
             }
             Begin::AtRest => None,
@@ -190,9 +190,9 @@ impl World {
         }
     }
 
-    /// Looks at a due ticket, and fires its timer if that is due.
+    /// Checks the timer of a due ticket, and fires it if it is due.
     pub(super) fn turn(&self, who: usize, stamp: u32, now: Timestamp) -> Option<Timestamp> {
-        if self.look(who, stamp, now) { self.fire(who, stamp, now, || {}) } else { None }
+        if self.check(who, stamp, now) { self.fire(who, stamp, now, || {}) } else { None }
     }
 
     /// Fires the timers that are due at `now`, of all tickets that were posted. No other thread is left.
@@ -219,7 +219,7 @@ impl World {
     }
 
     pub(super) fn drop_handle(&self) {
-        match self.control().release(self.pin()) {
+        match self.timer().release() {
             Release::Vacated => self.free(),
             Release::Left => {}
         }
@@ -242,7 +242,7 @@ fn arm_races_with_fire() {
             other => panic!("no legal ending: {other:?}"),
         }
         assert_eq!(
-            world.control().armed_for(),
+            world.timer().armed_for(),
             Some(later),
             "the deadline that was acknowledged is not in force"
         );
@@ -258,7 +258,7 @@ fn nothing_begins_before_the_last_acknowledged_deadline() {
         let begun = StdArc::new(AtomicU64::new(0));
         let (other, begins) = (StdArc::clone(&world), StdArc::clone(&begun));
         let shard = thread::spawn(move || {
-            if other.look(OTHER, stamp, DUE) {
+            if other.check(OTHER, stamp, DUE) {
                 other.fire(OTHER, stamp, DUE, || {
                     // There is an RMW on both sides: one of them comes first, and the other one sees it.
                     begins.fetch_add(1, Ordering::AcqRel);
@@ -277,16 +277,16 @@ fn nothing_begins_before_the_last_acknowledged_deadline() {
     });
 }
 
-/// Legal endings: the ticket that comes early is posted again for the old deadline or for the new one. If it is posted
-/// for the old deadline, and the new one is earlier, the arm posts a ticket of its own. Either way a ticket is looked
-/// at in time.
+/// Legal endings: the ticket that comes early is queued again for the old deadline or for the new one. If it is queued
+/// for the old deadline, and the new one is earlier, the arm queues a ticket of its own. Either way a ticket is due
+/// in time.
 #[test]
 fn arm_races_with_reissue() {
     model_of_three_deadlines("arm_races_with_reissue", |[early, due, later]| {
         let (world, stamp) = World::armed(early);
         assert_eq!(world.arm(OWNER, later), Arm::Pending, "an arm before any look was not acknowledged");
         let other = StdArc::clone(&world);
-        // The ticket is posted for `early`: this look finds `later`, or `due`.
+        // The ticket is queued for `early`: this check finds `later`, or `due`.
         let shard = thread::spawn(move || other.turn(OTHER, stamp, early));
         assert_eq!(world.arm(OWNER, due), Arm::Pending, "an arm during an early look was not acknowledged");
         assert_eq!(shard.join().unwrap(), None, "the ticket of a postponed timer fired it early");
@@ -308,7 +308,7 @@ fn disarm_races_with_fire() {
             (Disarm::Disarmed, None) | (Disarm::Running | Disarm::Idle, Some(DUE)) => {}
             other => panic!("no legal ending: {other:?}"),
         }
-        assert_eq!(world.control().armed_for(), None, "a disarmed timer is armed");
+        assert_eq!(world.timer().armed_for(), None, "a disarmed timer is armed");
         assert_eq!(world.settle(LATER), None, "a disarmed timer fired");
     });
 }
@@ -330,7 +330,7 @@ fn two_arms() {
             Arm::Pending,
             "an arm of a timer that is not due was not acknowledged"
         );
-        let in_force = world.control().armed_for().unwrap();
+        let in_force = world.timer().armed_for().unwrap();
         let fired = [world.settle(due), world.settle(later)];
         assert_eq!(
             fired,
@@ -360,7 +360,7 @@ fn drop_races_with_fire() {
 fn drop_races_with_running_handler() {
     model("drop_races_with_running_handler", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
+        assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || {
             // SAFETY: O5: the run has not ended.
@@ -395,7 +395,7 @@ pub(super) fn assert_vacant_in(world: &World, generation: u64) {
 fn arm_from_inside_the_handler() {
     model("arm_from_inside_the_handler", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
+        assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || {
             other.fire(OTHER, stamp, DUE, || {
@@ -413,7 +413,7 @@ fn arm_from_inside_the_handler() {
                 assert_eq!(world.settle(LATER), None, "an arming that no handler made fired")
             }
             (Disarm::Running | Disarm::Idle | Disarm::Disarmed, Some(DUE)) => {
-                let in_force = world.control().armed_for();
+                let in_force = world.timer().armed_for();
                 assert_eq!(world.settle(LATER), in_force, "what is in force fires, and nothing else");
             }
             other => panic!("no legal ending: {other:?}"),
@@ -421,10 +421,10 @@ fn arm_from_inside_the_handler() {
     });
 }
 
-/// A disarmed timer keeps its ticket for the next arming; the look that finds the timer disarmed may come in between.
+/// A disarmed timer keeps its ticket for the next arming; the check that finds the timer disarmed may come in between.
 #[test]
-fn disarm_and_arm_race_with_a_look() {
-    model_of_three_deadlines("disarm_and_arm_race_with_a_look", |[_, due, later]| {
+fn disarm_and_arm_race_with_a_check() {
+    model_of_three_deadlines("disarm_and_arm_race_with_a_check", |[_, due, later]| {
         let (world, stamp) = World::armed(due);
         let other = StdArc::clone(&world);
         let shard = thread::spawn(move || other.turn(OTHER, stamp, due));
@@ -442,10 +442,10 @@ fn disarm_and_arm_race_with_a_look() {
 }
 
 /// A timer that was postponed and is then disarmed keeps its ticket while its last deadline is ahead: the ticket is
-/// looked at then. An arming relies on that ticket, or on none.
+/// due then. An arming relies on that ticket, or on none.
 #[test]
-fn disarm_and_arm_race_with_an_early_look() {
-    model_of_three_deadlines("disarm_and_arm_race_with_an_early_look", |[early, due, later]| {
+fn disarm_and_arm_race_with_an_early_check() {
+    model_of_three_deadlines("disarm_and_arm_race_with_an_early_check", |[early, due, later]| {
         let (world, stamp) = World::armed(early);
         assert_eq!(world.arm(OWNER, later), Arm::Pending, "an arm before any look was not acknowledged");
         let other = StdArc::clone(&world);
@@ -456,7 +456,7 @@ fn disarm_and_arm_race_with_an_early_look() {
         assert_eq!(shard.join().unwrap(), None, "the ticket of a postponed timer fired it early");
         assert_eq!(world.settle(due), Some(due), "an acknowledged deadline was lost");
         assert_eq!(world.settle(later), None, "it fired for a deadline that was taken away, too");
-        assert_eq!(world.control().armed_for(), None, "it is armed after its last firing");
+        assert_eq!(world.timer().armed_for(), None, "it is armed after its last firing");
     });
 }
 
@@ -468,7 +468,7 @@ fn arm_races_with_shut() {
         let other = StdArc::clone(&world);
         let shutdown = thread::spawn(move || {
             assert_eq!(
-                other.control().shut(other.pin()),
+                other.timer().shut(),
                 Some(Shut::Kept),
                 "the shutdown freed a timer that has its handle"
             )
@@ -509,12 +509,12 @@ fn one_arming_fires_once() {
     });
 }
 
-/// The same race on a timer that is held, so that both the disarm and the arm touch it.
+/// The same race on a timer that is checking, so that both the disarm and the arm mark it as changed.
 #[test]
-fn one_arming_of_a_held_timer_fires_once() {
-    model("one_arming_of_a_held_timer_fires_once", || {
+fn one_arming_during_a_check_fires_once() {
+    model("one_arming_during_a_check_fires_once", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
+        assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || other.fire(OTHER, stamp, LATER, || {}));
         if world.disarm() == Disarm::Disarmed {
@@ -557,7 +557,7 @@ fn two_disarms() {
 #[test]
 fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
     model("a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away", || {
-        let (world, stamp) = held();
+        let (world, stamp) = being_checked();
         let armed = StdArc::new(AtomicU64::new(0));
         let (other, arms) = (StdArc::clone(&world), StdArc::clone(&armed));
         let worker = thread::spawn(move || {
@@ -571,7 +571,7 @@ fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
             })
         });
         let was_armed_again = armed.load(Ordering::Acquire) == 1;
-        let withdrawn = world.control().disarm(world.slab.slots().barrier());
+        let withdrawn = world.timer().disarm();
         let fired = [worker.join().unwrap(), world.settle(LATER)];
         if was_armed_again {
             assert_ne!(
@@ -589,7 +589,7 @@ fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
 fn idle_sees_what_the_run_did() {
     model("idle_sees_what_the_run_did", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
+        assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");
         let effect = StdArc::new(AtomicU64::new(0));
         let (other, written) = (StdArc::clone(&world), StdArc::clone(&effect));
         let worker = thread::spawn(move || {
@@ -607,7 +607,7 @@ fn idle_sees_what_the_run_did() {
 fn disarm_races_with_a_handler_that_disarms() {
     model("disarm_races_with_a_handler_that_disarms", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
+        assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || {
             other.fire(OTHER, stamp, DUE, || {
@@ -622,18 +622,18 @@ fn disarm_races_with_a_handler_that_disarms() {
     });
 }
 
-/// Makes a timer that is held, after the heavy fence: from here on nothing rests on the light fence.
-pub(super) fn held() -> (StdArc<World>, u32) {
+/// Makes a timer that is checking, after the heavy fence: from here on nothing rests on the light fence.
+pub(super) fn being_checked() -> (StdArc<World>, u32) {
     let (world, stamp) = World::armed(DUE);
-    assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
+    assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");
     (world, stamp)
 }
 
-/// A touch alone informs the holder, without any fence, of a first arming and of a second one.
+/// The flag `changed` alone informs the holder, without any fence, of a first arming and of a second one.
 #[test]
-fn touches_tell_without_a_fence() {
-    model("touches_tell_without_a_fence", || {
-        let (world, stamp) = held();
+fn changes_are_seen_without_a_fence() {
+    model("changes_are_seen_without_a_fence", || {
+        let (world, stamp) = being_checked();
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || other.fire(OTHER, stamp, DUE, || {}));
         let first = world.arm_past(Barrier::without_light_side(), OWNER, Timestamp::from_nanos(40));
@@ -652,21 +652,20 @@ fn touches_tell_without_a_fence() {
     });
 }
 
-/// The same race while the shard looks.
+/// The same race while the shard checks.
 #[test]
-fn touches_tell_a_look_without_a_fence() {
-    model("touches_tell_a_look_without_a_fence", || {
+fn changes_are_seen_by_a_check_without_a_fence() {
+    model("changes_are_seen_by_a_check_without_a_fence", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.control().hold(stamp), "the ticket's stamp is not that of the timer");
+        assert!(world.timer().begin_check(stamp), "the ticket's stamp is not that of the timer");
         let other = StdArc::clone(&world);
-        let shard =
-            thread::spawn(move || match other.control().look(stamp, DUE, other.pin(), |deadline| deadline) {
-                Look::Due => {
-                    other.fire(OTHER, stamp, DUE, || {});
-                }
-                Look::Later { stamp, look } => other.post(OTHER, stamp, look),
-                Look::AtRest => {}
-            });
+        let shard = thread::spawn(move || match other.timer().check(stamp, DUE, |deadline| deadline) {
+            Check::Due => {
+                other.fire(OTHER, stamp, DUE, || {});
+            }
+            Check::Later { stamp, check } => other.post(OTHER, stamp, check),
+            Check::AtRest => {}
+        });
         let armings = [Timestamp::from_nanos(40), LATER];
         let _ = armings.map(|deadline| world.arm_past(Barrier::without_light_side(), OWNER, deadline));
         shard.join().unwrap();
@@ -678,10 +677,10 @@ fn touches_tell_a_look_without_a_fence() {
 #[test]
 fn a_disarm_tells_without_a_fence() {
     model("a_disarm_tells_without_a_fence", || {
-        let (world, stamp) = held();
+        let (world, stamp) = being_checked();
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || other.fire(OTHER, stamp, DUE, || {}));
-        let disarmed = Disarm::from(world.control().disarm(Barrier::without_light_side()));
+        let disarmed = Disarm::from(world.timer().with_barrier(Barrier::without_light_side()).disarm());
         match (disarmed, worker.join().unwrap()) {
             (Disarm::Disarmed, None) | (Disarm::Running | Disarm::Idle, Some(DUE)) => {}
             other => panic!("no legal ending: {other:?}"),
@@ -694,12 +693,12 @@ fn a_disarm_tells_without_a_fence() {
 #[test]
 fn drop_races_with_shut_and_fire() {
     model("drop_races_with_shut_and_fire", || {
-        let (world, stamp) = held();
+        let (world, stamp) = being_checked();
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || other.fire(OTHER, stamp, DUE, || {}));
         let third = StdArc::clone(&world);
         let shutdown = thread::spawn(move || {
-            if third.control().shut(third.pin()) == Some(Shut::Free) {
+            if third.timer().shut() == Some(Shut::Free) {
                 third.free();
             }
         });
@@ -715,15 +714,15 @@ fn drop_races_with_shut_and_fire() {
 fn who_waits_sees_what_the_run_did() {
     model("who_waits_sees_what_the_run_did", || {
         let (world, stamp) = World::armed(DUE);
-        assert!(world.look(OWNER, stamp, DUE), "the look did not find the timer due");
+        assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");
         let effect = StdArc::new(AtomicU64::new(0));
         let (other, written) = (StdArc::clone(&world), StdArc::clone(&effect));
         let worker = thread::spawn(move || {
             other.fire(OTHER, stamp, DUE, || written.store(1, Ordering::Relaxed));
         });
         while effect.load(Ordering::Relaxed) == 0 {
-            if let Some(run) = world.control().await_run() {
-                while !world.control().has_run(run) {
+            if let Some(run) = world.timer().await_run() {
+                while !world.timer().has_run(run) {
                     thread::yield_now();
                 }
                 assert_eq!(

@@ -19,14 +19,14 @@ use crate::parker::{Notified, Parker};
 use crate::roster::Roster;
 use crate::sync::{Arc, AtomicBool, Ordering, StdArc, thread};
 use crate::tick::Timestamp;
-use crate::ticket::Posting;
+use crate::ticket::Insertion;
 
 fn at(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
 }
 
 fn push_and_notify(inbox: &Inbox, parker: &Parker, deadline: Timestamp) {
-    let _ = inbox.register().push(Posting { deadline, index: 0, stamp: 0 });
+    let _ = inbox.register().push(Insertion { deadline, index: 0, stamp: 0 });
     assert_eq!(parker.notify(deadline), Notified::Open, "the parker is closed, though the engine is open");
 }
 
@@ -39,7 +39,7 @@ fn parker() -> (StdArc<Roster>, StdArc<Parker>) {
 /// Whether a drain finds something due before `until`.
 fn finds_earlier(reader: &mut InboxReader, until: Timestamp) -> bool {
     let mut found = false;
-    reader.walk(|lane| lane.drain(|posting| found |= posting.deadline < until));
+    reader.walk(|lane| lane.drain(|insertion| found |= insertion.deadline < until));
     found
 }
 

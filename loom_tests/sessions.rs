@@ -4,12 +4,12 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | E1, E2: `begin` is a load and a store | `a_quiet_engine_has_what_its_handlers_did`, `another_session_hides_nothing`, `the_last_end_says_so_or_stop_finds_quiet` |
+//! | E1, E2: `begin` is a load and a store | `a_quiescent_engine_has_what_its_handlers_did`, `another_session_hides_nothing`, `the_last_end_says_so_or_stop_finds_quiescence` |
 //! | E1, E2: `stop` is a load and a store | all of them |
 //! | E1: `stop` gives each caller the right to evict | `the_second_stop_has_what_the_first_evicted` |
-//! | E3: `end` never says that it was the last | `the_last_end_says_so_or_stop_finds_quiet` |
-//! | E4: `end` | `a_quiet_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |
-//! | E4: `is_quiet` | `a_quiet_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |
+//! | E3: `end` never says that it was the last | `the_last_end_says_so_or_stop_finds_quiescence` |
+//! | E4: `end` | `a_quiescent_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |
+//! | E4: `is_quiescent` | `a_quiescent_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |
 //! | E5: `evicted` | `the_second_stop_has_what_the_first_evicted` |
 //! | E5: `has_evicted` | `the_second_stop_has_what_the_first_evicted` |
 
@@ -23,7 +23,7 @@ struct Engine {
     cell: UnsafeCell<u32>,
 }
 
-// SAFETY: the cell is touched inside sessions, and by the holder of the right when the engine is quiet.
+// SAFETY: the cell is touched inside sessions, and by the holder of the right when the engine is quiescent.
 unsafe impl Sync for Engine {}
 // SAFETY: as above.
 unsafe impl Send for Engine {}
@@ -54,24 +54,24 @@ impl Engine {
         fires
     }
 
-    fn await_quiet(&self) {
-        while !self.sessions.is_quiet() {
+    fn await_quiescence(&self) {
+        while !self.sessions.is_quiescent() {
             thread::yield_now();
         }
     }
 }
 
-/// Legal endings: (a) the session fires, and the shutdown that finds the engine quiet sees the session's write; (b) the
+/// Legal endings: (a) the session fires, and the shutdown that finds the engine quiescent sees the session's write; (b) the
 /// session fires nothing. A session that fires after that would race with the read here.
 #[test]
-fn a_quiet_engine_has_what_its_handlers_did() {
-    model("a_quiet_engine_has_what_its_handlers_did", || {
+fn a_quiescent_engine_has_what_its_handlers_did() {
+    model("a_quiescent_engine_has_what_its_handlers_did", || {
         let engine = Engine::new();
         let working = StdArc::clone(&engine);
         let worker = thread::spawn(move || working.session());
         let right = engine.sessions.stop();
         assert!(right.is_some(), "the only stop is the first");
-        engine.await_quiet();
+        engine.await_quiescence();
         let seen = engine.read();
         let fired = worker.join().unwrap();
         assert_eq!(seen, u32::from(fired), "the shutdown missed what a handler did");
@@ -90,7 +90,7 @@ fn another_session_hides_nothing() {
             let _is_last = idling.sessions.end();
         });
         let _right = engine.sessions.stop();
-        engine.await_quiet();
+        engine.await_quiescence();
         let seen = engine.read();
         let fired = worker.join().unwrap();
         idler.join().unwrap();
@@ -98,11 +98,11 @@ fn another_session_hides_nothing() {
     });
 }
 
-/// Legal endings: (a) the shutdown finds the engine quiet at once; (b) one of two sessions is the last one, and its
+/// Legal endings: (a) the shutdown finds the engine quiescent at once; (b) one of two sessions is the last one, and its
 /// `end` says so.
 #[test]
-fn the_last_end_says_so_or_stop_finds_quiet() {
-    model("the_last_end_says_so_or_stop_finds_quiet", || {
+fn the_last_end_says_so_or_stop_finds_quiescence() {
+    model("the_last_end_says_so_or_stop_finds_quiescence", || {
         let engine = Engine::new();
         let said = StdArc::new(AtomicU64::new(0));
         let workers = [(); 2].map(|()| {
@@ -115,9 +115,9 @@ fn the_last_end_says_so_or_stop_finds_quiet() {
             })
         });
         let _right = engine.sessions.stop();
-        let is_quiet = engine.sessions.is_quiet();
+        let is_quiescent = engine.sessions.is_quiescent();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
-        assert!(is_quiet || said.load(Ordering::Relaxed) > 0, "a shutdown waits, and nobody wakes it");
+        assert!(is_quiescent || said.load(Ordering::Relaxed) > 0, "a shutdown waits, and nobody wakes it");
     });
 }
 

@@ -26,7 +26,7 @@
 
 use super::{crew_of_one_shard, model};
 use crate::clock::{Clock, EngineClock};
-use crate::dispatch::{Dispatcher, Fire, Handover};
+use crate::dispatch::{Batch, Dispatcher, Fire};
 use crate::inbox::LaneWriter;
 use crate::parker::Notified;
 use crate::shard::{Crew, Presence, Station, StationShared};
@@ -34,7 +34,7 @@ use crate::slab::{Magazines, Slots};
 use crate::state::Claim;
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::tick::Timestamp;
-use crate::ticket::Posting;
+use crate::ticket::Insertion;
 use core::time::Duration;
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000);
@@ -104,7 +104,7 @@ impl World {
     fn schedule(&self, lane: &mut LaneWriter, magazines: &mut Magazines, deadline: Timestamp) {
         let index = magazines.take(&self.slots).unwrap();
         let (_, stamp) = self.slots.control(index).arm(index, deadline);
-        let _ = lane.push(Posting { deadline, index, stamp });
+        let _ = lane.push(Insertion { deadline, index, stamp });
         // The parker is closed once the last timer has fired, which may be by now.
         let _: Notified = self.shared.parker.notify(deadline);
     }
@@ -124,8 +124,8 @@ impl Fire for World {
         &self.dispatcher
     }
 
-    fn fire(self: StdArc<Self>, handover: &Handover) {
-        for chunk in handover.chunks() {
+    fn fire(self: StdArc<Self>, batch: &Batch) {
+        for chunk in batch.chunks() {
             while let Some((ticket, _)) = chunk.take() {
                 let claim = self.slots.control(ticket.index).claim(ticket.stamp, NOW);
                 assert!(matches!(claim, Claim::Won { .. }), "a ticket was fired whose timer was not claimed");
@@ -138,7 +138,7 @@ impl Fire for World {
 
     fn job_dropped(&self, _: usize) {}
 
-    fn handover_taken(&self, _: usize) {}
+    fn batch_taken(&self, _: usize) {}
 }
 
 /// A due timer is pushed while the shard, which has no timer, goes to sleep. Legal endings: (a) the turn finds the

@@ -20,13 +20,13 @@
 
 use super::{crew_of_one_shard, model};
 use crate::clock::{Clock, EngineClock};
-use crate::dispatch::{Dispatcher, DueChunk, Fire, Handover, Workers};
+use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire, Workers};
 use crate::roster::Roster;
 use crate::shard::{Crew, Presence, Station, StationShared};
 use crate::slab::{Magazines, Slots};
 use crate::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::tick::{Tick, Timestamp};
-use crate::ticket::{Posting, Ticket};
+use crate::ticket::{Insertion, Ticket};
 use crate::watch::Watch;
 use core::time::Duration;
 
@@ -86,8 +86,8 @@ impl Fire for HeldUp {
         &self.crew.settings().dispatcher
     }
 
-    fn fire(self: StdArc<Self>, handover: &Handover) {
-        for chunk in handover.chunks() {
+    fn fire(self: StdArc<Self>, batch: &Batch) {
+        for chunk in batch.chunks() {
             while chunk.take().is_some() {
                 self.shared.want_sweep();
                 while self.shared.is_sweep_wanted() {
@@ -102,7 +102,7 @@ impl Fire for HeldUp {
 
     fn job_dropped(&self, _: usize) {}
 
-    fn handover_taken(&self, _: usize) {}
+    fn batch_taken(&self, _: usize) {}
 }
 
 /// A handler holds up its shard's leader. The other thread takes the shard over, and the leader stands by once the
@@ -115,7 +115,7 @@ fn a_shard_is_taken_over_from_a_leader_that_is_held_up() {
         let mut lane = world.shared.inbox.register();
         let index = Magazines::new().take(&slots).unwrap();
         let (_, stamp) = slots.control(index).arm(index, DUE);
-        let _ = lane.push(Posting { deadline: DUE, index, stamp });
+        let _ = lane.push(Insertion { deadline: DUE, index, stamp });
         let engine: StdArc<dyn Fire> = StdArc::<HeldUp>::clone(&world);
         let time = (world.crew.settings().tick, Timestamp::ZERO);
         let shared = StdArc::clone(&world.shared);
@@ -139,8 +139,8 @@ impl Fire for Count {
         &self.dispatcher
     }
 
-    fn fire(self: StdArc<Self>, handover: &Handover) {
-        for chunk in handover.chunks() {
+    fn fire(self: StdArc<Self>, batch: &Batch) {
+        for chunk in batch.chunks() {
             while chunk.take().is_some() {
                 self.fired.fetch_add(1, Ordering::Relaxed);
             }
@@ -149,7 +149,7 @@ impl Fire for Count {
 
     fn job_dropped(&self, _: usize) {}
 
-    fn handover_taken(&self, _: usize) {}
+    fn batch_taken(&self, _: usize) {}
 }
 
 /// The only permit comes back while a job is pushed and a thread goes to sleep. Legal endings: (a) the thread finds
@@ -164,7 +164,7 @@ fn a_permit_comes_back_while_a_job_is_pushed() {
         let count = StdArc::new(Count { dispatcher, fired: AtomicU64::new(0) });
         let permit = workers.permit().unwrap();
         let chunk = DueChunk::new(vec![Ticket { tick: Tick(0), index: 0, stamp: 0 }], Timestamp::ZERO);
-        let handover = StdArc::new(Handover::new(0, vec![chunk]));
+        let batch = StdArc::new(Batch::new(0, vec![chunk]));
         let (standing_by, fired) = (StdArc::clone(&workers), StdArc::clone(&count));
         let worker = thread::spawn(move || {
             roster.enter_current_thread(0);
@@ -176,7 +176,7 @@ fn a_permit_comes_back_while_a_job_is_pushed() {
             }
         });
         let engine: StdArc<dyn Fire> = StdArc::<Count>::clone(&count);
-        let pusher = thread::spawn(move || assert!(engine.dispatcher().dispatch(&engine, &handover)));
+        let pusher = thread::spawn(move || assert!(engine.dispatcher().dispatch(&engine, &batch)));
         drop(permit);
         pusher.join().unwrap();
         worker.join().unwrap();

@@ -1,4 +1,4 @@
-//! Every knob of an engine, with its default and its bounds.
+//! Every option of an engine, with its default and its bounds.
 
 use crate::affinity;
 use crate::clock::{Clock, EngineClock, ManualClock, MonotonicClock};
@@ -39,8 +39,8 @@ const DEFAULT_STALL_TICKS: u32 = 10;
 
 /// Builds an [`Engine`].
 ///
-/// | knob | default | bounds |
-/// |------|---------|--------|
+/// | option | default | bounds |
+/// |--------|---------|--------|
 /// | [`tick`](Self::tick) | 1 ms | 1 µs to 1 h |
 /// | [`shards`](Self::shards) | one for each core that the process may use, or fewer by its container's quota | 1 to 1,024 |
 /// | [`cores`](Self::cores), [`unpinned`](Self::unpinned) | the cores that the process may use, in order | at least one core |
@@ -103,7 +103,7 @@ enum Dispatch {
 }
 
 impl Builder {
-    /// A builder with all knobs at their defaults.
+    /// A builder with all options at their defaults.
     pub fn new() -> Self {
         Self {
             tick: Duration::from_millis(1),
@@ -287,7 +287,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Fails if a knob is out of bounds, or if the system refuses a thread.
+    /// Fails if an option is out of bounds, or if the system refuses a thread.
     pub fn start<T: Send + 'static>(
         self,
         handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
@@ -389,7 +389,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Fails if a knob is out of bounds.
+    /// Fails if an option is out of bounds.
     pub fn driven<T: Send + 'static>(
         self,
         handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
@@ -478,7 +478,7 @@ fn check_scheduling(scheduling: Scheduling) -> Result<(), BuildError> {
 }
 
 fn check<V: PartialOrd + fmt::Debug>(
-    knob: &'static str,
+    option: &'static str,
     value: V,
     bounds: &RangeInclusive<V>,
 ) -> Result<(), BuildError> {
@@ -486,11 +486,11 @@ fn check<V: PartialOrd + fmt::Debug>(
         return Ok(());
     }
     let bound = format_args!("between {:?} and {:?}", bounds.start(), bounds.end()).to_string();
-    Err(out_of_bounds(knob, format_args!("{value:?}"), bound))
+    Err(out_of_bounds(option, format_args!("{value:?}"), bound))
 }
 
-fn out_of_bounds(knob: &'static str, value: impl fmt::Display, bound: impl fmt::Display) -> BuildError {
-    BuildError::OutOfBounds { knob, value: value.to_string(), bound: bound.to_string() }
+fn out_of_bounds(option: &'static str, value: impl fmt::Display, bound: impl fmt::Display) -> BuildError {
+    BuildError::OutOfBounds { option, value: value.to_string(), bound: bound.to_string() }
 }
 
 impl Shards {

@@ -85,9 +85,9 @@ fn is_within_episode(last: u64, now: u64) -> bool {
 pub(crate) struct ShardCounters {
     pub(crate) wakes: Counter,
     pub(crate) pin_refused: Counter,
-    /// The moment since which the shard owes a turn (`shard::pulse`), in nanoseconds; in the future
+    /// The moment since which the shard is overdue (`shard::stall`), in nanoseconds; in the future
     /// while the shard may sleep.
-    pub(crate) owed_from: Counter,
+    pub(crate) overdue_since: Counter,
     pub(crate) stalls: Counter,
     /// Times that another thread took the shard over from a leader that a handler held up.
     pub(crate) takeovers: Counter,
@@ -96,12 +96,12 @@ pub(crate) struct ShardCounters {
 
 impl ShardCounters {
     pub(crate) fn new() -> Self {
-        let owed_from = Counter::new();
-        owed_from.set(u64::MAX);
+        let overdue_since = Counter::new();
+        overdue_since.set(u64::MAX);
         Self {
             wakes: Counter::new(),
             pin_refused: Counter::new(),
-            owed_from,
+            overdue_since,
             stalls: Counter::new(),
             takeovers: Counter::new(),
             worst_stall_nanos: Counter::new(),
@@ -117,9 +117,9 @@ impl ShardCounters {
         Duration::from_nanos(self.worst_stall_nanos.get())
     }
 
-    /// The time for which the shard has owed a turn.
+    /// The time for which the shard has been overdue.
     pub(crate) fn behind(&self, now: Timestamp) -> Duration {
-        now - Timestamp::from_nanos(self.owed_from.get())
+        now - Timestamp::from_nanos(self.overdue_since.get())
     }
 }
 
@@ -132,16 +132,16 @@ pub(crate) struct StationCounters {
     /// The numbers of due chunks and tickets that were handed over.
     handed_over: Counter,
     handed_tickets: Counter,
-    /// The time of the last handover before which nothing waited for a worker.
+    /// The time of the last hand-over before which nothing waited for a worker.
     queued_from: Counter,
     pub(crate) tickets: Counter,
     /// Due tickets that are not handed over, since too many are on their way.
     pub(crate) held_back: Counter,
-    /// Due tickets of owned timers that were posted again, because their deadline was put off meanwhile.
-    pub(crate) put_off: Counter,
+    /// Due tickets of owned timers that were posted again, because their deadline was postponed meanwhile.
+    pub(crate) postponed: Counter,
     pub(crate) fired: CachePadded<Counter>,
     begun: CachePadded<Counter>,
-    /// The time of the handover of the latest chunk that a worker has begun.
+    /// The time of the hand-over of the latest chunk that a worker has begun.
     begun_from: Counter,
     /// Runs of owned timers' handlers.
     pub(crate) owned_fired: Counter,
@@ -163,7 +163,7 @@ impl StationCounters {
             queued_from: Counter::new(),
             tickets: Counter::new(),
             held_back: Counter::new(),
-            put_off: Counter::new(),
+            postponed: Counter::new(),
             fired: CachePadded::new(Counter::new()),
             begun: CachePadded::new(Counter::new()),
             begun_from: Counter::new(),
@@ -218,7 +218,7 @@ impl StationCounters {
 
     /// The time for which the first of `waiting_tickets` has waited, if they are begun in the order in which they were
     /// handed over. If the chunk before that ticket's chunk waited too, the result is longer by the time between the
-    /// handovers of the two chunks. Zero if no ticket waits.
+    /// hand-overs of the two chunks. Zero if no ticket waits.
     pub(crate) fn waited(&self, now: Timestamp) -> Duration {
         if self.waiting_tickets() == 0 {
             return Duration::ZERO;

@@ -171,13 +171,13 @@ impl<T> std::error::Error for RescheduleError<T> {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A knob was set to a value out of its bounds.
+    /// An option was set to a value out of its bounds.
     OutOfBounds {
         /// The builder's method.
-        knob: &'static str,
-        /// The value to which the knob was set.
+        option: &'static str,
+        /// The value to which the option was set.
         value: String,
-        /// The values that the knob takes.
+        /// The values that the option takes.
         bound: String,
     },
     /// A thread could not be started.
@@ -196,7 +196,9 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfBounds { knob, value, bound } => write!(f, "{knob} is {value}, but must be {bound}"),
+            Self::OutOfBounds { option, value, bound } => {
+                write!(f, "{option} is {value}, but must be {bound}")
+            }
             Self::Thread(error) => write!(f, "a thread of the engine could not be started: {error}"),
             Self::NotOfAnEngine { option } => {
                 write!(

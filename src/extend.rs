@@ -182,12 +182,12 @@ impl<T: Send + 'static> Base<T> {
         deadline: Timestamp,
         when_full: WhenFull,
     ) -> Result<Armed, Refusal> {
-        if timer.put_off(deadline) { Ok(Armed::Pending) } else { self.list(timer, deadline, when_full) }
+        if timer.postpone(deadline) { Ok(Armed::Pending) } else { self.queue(timer, deadline, when_full) }
     }
 
     #[cold]
-    fn list(&self, timer: &Timer<T>, deadline: Timestamp, when_full: WhenFull) -> Result<Armed, Refusal> {
-        match timer.list(deadline, when_full == WhenFull::Exceed) {
+    fn queue(&self, timer: &Timer<T>, deadline: Timestamp, when_full: WhenFull) -> Result<Armed, Refusal> {
+        match timer.queue(deadline, when_full == WhenFull::Exceed) {
             Ok(Some(armed)) => Ok(armed),
             Ok(None) => Err(Refusal::LaneFull),
             Err(ArmError::Forked) => Err(Refusal::Forked),

@@ -385,14 +385,14 @@ impl<T: Send + 'static> Handle<T> {
     /// use tourbillon::{Builder, Condition};
     ///
     /// let mut engine = Builder::new().capacity(4).driven(|_| {})?;
-    /// assert!(engine.handle().health().is_well());
+    /// assert!(engine.handle().health().is_healthy());
     /// for _ in 0..4 {
     ///     engine.handle().schedule(Duration::from_secs(1), ())?;
     /// }
     /// assert_eq!(engine.handle().health().condition, Condition::Full);
     /// assert_eq!(engine.handle().health().to_string(), "full: 4 of 4 slots are in use");
     /// engine.advance(Duration::from_secs(1));
-    /// assert_eq!(engine.handle().health().to_string(), "well: 0 of 4 slots are in use");
+    /// assert_eq!(engine.handle().health().to_string(), "healthy: 0 of 4 slots are in use");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -17,8 +17,8 @@ const FULL_PERCENT: u64 = 90;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Condition {
-    /// `well`: none of the other conditions holds.
-    Well,
+    /// `healthy`: none of the other conditions holds.
+    Healthy,
     /// `full`: more than 90 % of the capacity is in use, by pending and by owned timers; or a call found no slot, or no
     /// room in its lane, within the last second, whether the call was refused or waits.
     Full,
@@ -38,7 +38,7 @@ impl Condition {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Well => "well",
+            Self::Healthy => "healthy",
             Self::Full => "full",
             Self::WorkersBehind => "workers-behind",
             Self::Late => "late",
@@ -70,8 +70,8 @@ pub struct Health {
 impl Health {
     /// Whether nothing is wrong.
     #[must_use]
-    pub fn is_well(&self) -> bool {
-        self.condition == Condition::Well
+    pub fn is_healthy(&self) -> bool {
+        self.condition == Condition::Healthy
     }
 
     pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
@@ -152,6 +152,6 @@ fn fullness<T: Send + 'static>(core: &Core<T>) -> (Condition, String) {
         .or_else(|| refused(core.lane_full(), "a lane was full"));
     match why {
         Some(why) => (Condition::Full, why),
-        None => (Condition::Well, in_use_of),
+        None => (Condition::Healthy, in_use_of),
     }
 }

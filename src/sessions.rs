@@ -1,7 +1,7 @@
 //! Sessions against stopping: the number of chunks that workers are at, and the progress of the engine's end.
 //!
 //! A worker begins a session, fires tickets while the engine does not stop, and ends the session. A shutdown stops the
-//! engine, waits until the engine is quiet, and evicts the timers that are still armed. One word counts the sessions
+//! engine, waits until the engine is quiescent, and evicts the timers that are still armed. One word counts the sessions
 //! and has the flags, and each change of the word is a read-modify-write: a session that is not in the count which
 //! `stop` found sees the flag.
 //!
@@ -28,18 +28,18 @@
 //!     take them back, find them gone, and believe that the first eviction returned them.
 //! E2. A session that begins after `stop` fires nothing: a worker looks at `is_stopping` after its `begin`, and reads
 //!     its own change of the word or a later one.
-//! E3. After `stop`, either `is_quiet` is true, or the last `end` returns true to its caller, which wakes the waiting
+//! E3. After `stop`, either `is_quiescent` is true, or the last `end` returns true to its caller, which wakes the waiting
 //!     threads.
 //!
 //! # Races and their legal endings
 //! - begin x stop: the session is counted and awaited, or it fires nothing.
-//! - end x stop: the shutdown finds the engine quiet, or the last session wakes the shutdown.
+//! - end x stop: the shutdown finds the engine quiescent, or the last session wakes the shutdown.
 //! - two stops: one evicts; the other returns after the eviction, unless it is inside a handler.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side  | what is handed over                | model |
 //! |------|--------------|---------------|------------------------------------|-------|
-//! | E4   | `end`        | `is_quiet`    | the effects of the session's handlers | `sessions::a_quiet_engine_has_what_its_handlers_did` |
+//! | E4   | `end`        | `is_quiescent`    | the effects of the session's handlers | `sessions::a_quiescent_engine_has_what_its_handlers_did` |
 //! | E5   | `evicted`    | `has_evicted` | the timers that the eviction took  | `sessions::the_second_stop_has_what_the_first_evicted` |
 //!
 //! `begin` and `stop` hand nothing over: E1 to E3 need only that the word has one order of changes. Since `begin` and
@@ -79,7 +79,7 @@ impl Sessions {
     /// threads.
     #[must_use]
     pub(crate) fn end(&self) -> bool {
-        // Ordering: Release [E4]. Pairs with `is_quiet`.
+        // Ordering: Release [E4]. Pairs with `is_quiescent`.
         let before = self.0.fetch_sub(1, Ordering::Release);
         debug_assert_ne!(before & SESSIONS, 0, "ended more sessions than there were");
         before & STOPPING != 0 && before & SESSIONS == 1
@@ -100,7 +100,7 @@ impl Sessions {
     }
 
     /// Whether all sessions that may fire have ended. Called after `stop`.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiescent(&self) -> bool {
         // Ordering: Acquire [E4]. Pairs with `end`.
         self.0.load(Ordering::Acquire) & SESSIONS == 0
     }

@@ -23,10 +23,10 @@ impl tourbillon_wheel::Ticket for Ticket {
 /// Due tickets that are passed on together: at most [`CHUNK_TICKETS`](crate::limits::CHUNK_TICKETS).
 pub(crate) type Chunk = Vec<Ticket>;
 
-/// A ticket as a producer posts it. The shard computes the tick when it finds the timer still armed, and most timers
-/// are not: the producer is spared a division, and usually the shard is too.
+/// A ticket on its way into a wheel, as a producer pushes it. The shard computes the tick when it finds the timer still
+/// armed, and most timers are not: the producer is spared a division, and usually the shard is too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Posting {
+pub(crate) struct Insertion {
     pub(crate) deadline: Timestamp,
     pub(crate) index: u32,
     pub(crate) stamp: u32,
@@ -39,7 +39,7 @@ impl Ticket {
     }
 }
 
-impl Posting {
+impl Insertion {
     pub(crate) fn into_ticket(self, tick: TickLength) -> Ticket {
         Ticket { tick: tick.due_tick(self.deadline), index: self.index, stamp: self.stamp }
     }

@@ -19,7 +19,7 @@ pub use crate::state::owned::Disarm;
 ///
 /// A timer keeps its slot as long as it lives. While a ticket of the timer is out, arming and disarming are a store and
 /// a load each: no queue, no allocation, no cache line that another thread writes. The exception is an arming whose
-/// deadline is before the moment at which the shard will look at that ticket. A connection costs its shard a ticket for
+/// deadline is before the moment at which the shard will check that ticket. A connection costs its shard a ticket for
 /// each timeout that passes, not for each request.
 ///
 /// A timer may be shared: any thread may make each call, and the deadline that was stored last is in force.
@@ -60,7 +60,7 @@ pub struct Timer<T: Send + 'static> {
 
 impl<T: Send + 'static> Timer<T> {
     pub(crate) fn new(core: &StdArc<Core<T>>, payload: T) -> Result<Self, ScheduleError<T>> {
-        let (anchor, slot) = core.make_timer(payload)?;
+        let (anchor, slot) = core.create_timer(payload)?;
         Ok(Self { anchor, slot })
     }
 
@@ -109,31 +109,31 @@ impl<T: Send + 'static> Timer<T> {
     /// # Time complexity
     ///
     /// O(1): a store and a load. If no ticket is out, or the ticket that is out is for a moment after `deadline`: a
-    /// compare-and-swap and a posting.
+    /// compare-and-swap and an insertion.
     #[inline]
     pub fn arm_at(&self, deadline: Timestamp) -> Result<Armed, ArmError> {
-        if self.put_off(deadline) {
+        if self.postpone(deadline) {
             return Ok(Armed::Pending);
         }
         self.by_ref().arm_slowly(deadline)
     }
 
     /// Arms the timer if the ticket that is out suffices for the deadline. Otherwise the caller is to call
-    /// [`list`](Self::list).
+    /// [`queue`](Self::queue).
     #[inline(always)]
-    pub(crate) fn put_off(&self, deadline: Timestamp) -> bool {
-        engine::put_off(self.anchor.slots(), self.slot.index(), deadline)
+    pub(crate) fn postpone(&self, deadline: Timestamp) -> bool {
+        engine::postpone(self.anchor.slots(), self.slot.index(), deadline)
     }
 
-    /// The rest of an arming that never waits: see [`Core::list`].
-    pub(crate) fn list(&self, deadline: Timestamp, insist: bool) -> Rearmed {
-        self.core().list(self.slot.index(), deadline, insist)
+    /// The rest of an arming that never waits: see [`Core::queue`].
+    pub(crate) fn queue(&self, deadline: Timestamp, insist: bool) -> Rearmed {
+        self.core().queue(self.slot.index(), deadline, insist)
     }
 
     /// Whether the engine is shut down and will not fire the timer any more.
     #[cfg(feature = "async")]
     pub(crate) fn is_shut(&self) -> bool {
-        self.anchor.slots().control(self.slot.index()).is_shut()
+        self.anchor.slots().owned(self.slot.index()).is_shut()
     }
 
     /// Disarms the timer. It may be armed again.
@@ -149,7 +149,7 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// # Time complexity
     ///
-    /// O(1): a store and a load. The ticket stays, for the next arming or until the shard looks at it.
+    /// O(1): a store and a load. The ticket stays, for the next arming or until the shard checks it.
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     #[inline]
     pub fn disarm(&self) -> Disarm {
@@ -275,7 +275,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
     /// Fails as [`Timer::arm_at`] does.
     #[inline]
     pub fn arm_at(self, deadline: Timestamp) -> Result<Armed, ArmError> {
-        if engine::put_off(self.core.slots(), self.index, deadline) {
+        if engine::postpone(self.core.slots(), self.index, deadline) {
             return Ok(Armed::Pending);
         }
         self.arm_slowly(deadline)
@@ -286,7 +286,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
         let mut rounds = 0;
         let mut insist = false;
         loop {
-            if let Some(armed) = self.core.list(self.index, deadline, insist)? {
+            if let Some(armed) = self.core.queue(self.index, deadline, insist)? {
                 return Ok(armed);
             }
             if self.core.may_wait_for_shards() {

@@ -1,13 +1,13 @@
 //! Handlers that a shard's leader runs itself, and the thread that watches whether they return.
 //!
 //! A leader that is about to run handlers calls `begin` and lets go of its shard (`shard::seat`). One of the threads
-//! that stand by watches: it looks at all shards once in a while. If a shard's leader is at the same handlers as at the
-//! look before, the watcher takes the shard over. While no leader runs handlers, no thread watches, and none wakes.
+//! that stand by watches: it checks all shards once in a while. If a shard's leader is at the same handlers as at the
+//! check before, the watcher takes the shard over. While no leader runs handlers, no thread watches, and none wakes.
 //!
 //! # Layout
 //! ```text
 //! watch          IDLE     no thread watches
-//!                WANTED   a leader wants a watcher; a thread that stands by was woken, or looks before it sleeps
+//!                WANTED   a leader wants a watcher; a thread that stands by was woken, or sees it before it sleeps
 //!                TAKEN    a thread watches
 //! firing[shard]  odd      the shard's leader runs handlers; each run of handlers has its own number
 //!                even     it does not
@@ -66,7 +66,7 @@ impl Watch {
         let number = &self.firing[shard];
         // Ordering: Relaxed. Only the shard's leader writes; the lock of the shard orders the leaders.
         number.store((number.load(Ordering::Relaxed) + 1) | 1, Ordering::Relaxed);
-        // Ordering: SeqCst fence [Y2]: the number is before the look at the watch.
+        // Ordering: SeqCst fence [Y2]: the number is written before the watch is read.
         fence(Ordering::SeqCst);
         // Ordering: Relaxed. The fence orders this load.
         self.watch.load(Ordering::Relaxed) == IDLE && self.change(IDLE, WANTED)
@@ -101,14 +101,14 @@ impl Watch {
     pub(crate) fn leave(&self) -> bool {
         // Ordering: Relaxed. The fence orders this store.
         self.watch.store(IDLE, Ordering::Relaxed);
-        // Ordering: SeqCst fence [Y2]: the watch is given up before the look at the numbers.
+        // Ordering: SeqCst fence [Y2]: the watch is given up before the numbers are read.
         fence(Ordering::SeqCst);
         let is_missed = (0..self.firing.len()).any(|shard| is_running(self.number(shard)));
         !(is_missed && self.change(IDLE, TAKEN))
     }
 
     fn number(&self, shard: usize) -> u64 {
-        // Ordering: Relaxed. A stale number postpones the watcher's verdict by one look.
+        // Ordering: Relaxed. A stale number postpones the watcher's verdict by one check.
         self.firing[shard].load(Ordering::Relaxed)
     }
 
@@ -122,58 +122,58 @@ fn is_running(number: u64) -> bool {
     number % 2 == 1
 }
 
-/// The time between two looks. A leader may be at its handlers for at least that long before another thread takes its
+/// The time between two checks. A leader may be at its handlers for at least that long before another thread takes its
 /// shard over, and for at most twice that and the time that a thread takes to wake.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The watcher's memory. It passes from one watcher to the next.
 #[derive(Debug)]
-pub(crate) struct Looks {
-    /// Each shard's number at the last look.
+pub(crate) struct Checks {
+    /// Each shard's number at the last check.
     seen: Box<[u64]>,
     /// Shards whose leaders were found stuck and that no thread has taken over yet.
     stuck: Vec<usize>,
     next: Alarm,
 }
 
-/// The result of a look at all shards.
+/// The result of a check of all shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// Leaders ran handlers since the look before.
+pub(crate) enum Check {
+    /// Leaders ran handlers since the check before.
     Busy,
-    /// No leader has run handlers since the look before.
+    /// No leader has run handlers since the check before.
     Quiet,
 }
 
-impl Looks {
+impl Checks {
     pub(crate) fn new(shards: usize) -> Self {
         Self { seen: vec![0; shards].into(), stuck: Vec::new(), next: Alarm::after(Duration::ZERO) }
     }
 
-    /// The time until the next look; zero if the look is due.
+    /// The time until the next check; zero if the check is due.
     pub(crate) fn rest(&self) -> Duration {
         self.next.rest()
     }
 
-    /// Looks at all shards. Two looks are [`PATIENCE`] apart: handlers that are quick have returned in between.
-    pub(crate) fn look(&mut self, watch: &Watch) -> Look {
+    /// Checks all shards. Two checks are [`PATIENCE`] apart: handlers that are quick have returned in between.
+    pub(crate) fn check(&mut self, watch: &Watch) -> Check {
         self.next = Alarm::after(PATIENCE);
         self.stuck.clear();
-        let mut found = Look::Quiet;
+        let mut found = Check::Quiet;
         for (shard, seen) in self.seen.iter_mut().enumerate() {
             let number = watch.number(shard);
             if number == *seen && is_running(number) {
                 self.stuck.push(shard);
             }
             if number != *seen || is_running(number) {
-                found = Look::Busy;
+                found = Check::Busy;
             }
             *seen = number;
         }
         found
     }
 
-    /// A shard whose leader was at the same handlers at the last two looks, and still is.
+    /// A shard whose leader was at the same handlers at the last two checks, and still is.
     pub(crate) fn next_stuck(&mut self, watch: &Watch) -> Option<usize> {
         let seen = &self.seen;
         core::iter::from_fn(|| self.stuck.pop()).find(|&shard| watch.number(shard) == seen[shard])
@@ -185,25 +185,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_is_stuck_that_is_at_the_same_handlers_at_two_looks() {
-        let (watch, mut looks) = (Watch::new(3), Looks::new(3));
-        assert_eq!(looks.look(&watch), Look::Quiet);
+    fn a_leader_is_stuck_that_is_at_the_same_handlers_at_two_checks() {
+        let (watch, mut checks) = (Watch::new(3), Checks::new(3));
+        assert_eq!(checks.check(&watch), Check::Quiet);
         for shard in 0..3 {
             let _ = watch.begin(shard);
         }
-        assert_eq!((looks.look(&watch), looks.next_stuck(&watch)), (Look::Busy, None));
+        assert_eq!((checks.check(&watch), checks.next_stuck(&watch)), (Check::Busy, None));
         // One comes back and runs others, one comes back.
         watch.end(0);
         let _ = watch.begin(0);
         watch.end(1);
-        assert_eq!(looks.look(&watch), Look::Busy);
-        assert_eq!((looks.next_stuck(&watch), looks.next_stuck(&watch)), (Some(2), None));
-        assert_eq!(looks.look(&watch), Look::Busy);
+        assert_eq!(checks.check(&watch), Check::Busy);
+        assert_eq!((checks.next_stuck(&watch), checks.next_stuck(&watch)), (Some(2), None));
+        assert_eq!(checks.check(&watch), Check::Busy);
         // It comes back in time.
         watch.end(0);
-        assert_eq!((looks.next_stuck(&watch), looks.next_stuck(&watch)), (Some(2), None));
+        assert_eq!((checks.next_stuck(&watch), checks.next_stuck(&watch)), (Some(2), None));
         watch.end(2);
-        assert_eq!((looks.look(&watch), looks.next_stuck(&watch)), (Look::Busy, None));
-        assert_eq!(looks.look(&watch), Look::Quiet);
+        assert_eq!((checks.check(&watch), checks.next_stuck(&watch)), (Check::Busy, None));
+        assert_eq!(checks.check(&watch), Check::Quiet);
     }
 }

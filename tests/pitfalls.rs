@@ -582,7 +582,7 @@ fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
 fn a_tick_that_cannot_be_honoured_is_refused() {
     for tick in [Duration::ZERO, Duration::from_nanos(999), HOUR + Duration::from_nanos(1)] {
         let error = Builder::new().tick(tick).start(|_: Fired<'_, ()>| {}).unwrap_err();
-        assert!(matches!(error, BuildError::OutOfBounds { knob: "tick", .. }), "{error}");
+        assert!(matches!(error, BuildError::OutOfBounds { option: "tick", .. }), "{error}");
     }
 }
 

@@ -99,7 +99,7 @@ fn handlers_that_take_their_time_get_all_workers() {
         engine.handle().schedule_at(deadline, ()).unwrap();
     }
     wait_until("all have fired", || fired.load(Ordering::Relaxed) == 400);
-    assert!(threads.lock().unwrap().len() > 4, "one handover stayed with few workers");
+    assert!(threads.lock().unwrap().len() > 4, "one batch stayed with few workers");
 }
 
 #[test]

@@ -214,7 +214,7 @@ impl Account {
         let rearmed = steady.rearmed();
         let rate = rearmed as f64 / steady.length().as_secs_f64();
         let posted = steady.growth(|engine| engine.owned.posted);
-        let put_off = steady.growth(|engine| engine.owned.put_off);
+        let put_off = steady.growth(|engine| engine.owned.postponed);
         let unparks = steady.growth(|engine| engine.total.unparks);
         vec![
             Line::time("with all connections open", "steady_s", steady.length()),

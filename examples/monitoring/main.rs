@@ -72,7 +72,7 @@ fn answer(engine: &Handle<u64>, path: &str) -> Option<http::Answer> {
         "/health" => {
             let health = engine.health();
             Some(http::Answer {
-                status: if health.is_well() { "200 OK" } else { "503 Service Unavailable" },
+                status: if health.is_healthy() { "200 OK" } else { "503 Service Unavailable" },
                 content_type: "text/plain; charset=utf-8",
                 body: format!("{health}\n"),
             })

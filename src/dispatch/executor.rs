@@ -1,7 +1,7 @@
 //! The threads that handlers run on.
 
 use super::Fire;
-use super::handover::{Errand, Handover};
+use super::batch::{Batch, BatchJob};
 use super::panics::survives;
 use super::workers::Workers;
 use crate::sync::StdArc;
@@ -15,8 +15,8 @@ use rayon::ThreadPool;
 pub struct Job(Box<dyn FnOnce() + Send>);
 
 impl Job {
-    fn of(errand: Errand) -> Self {
-        Self(Box::new(move || errand.run()))
+    fn of(job: BatchJob) -> Self {
+        Self(Box::new(move || job.run()))
     }
 
     /// Fires the timers.
@@ -108,31 +108,31 @@ impl Dispatcher {
         }
     }
 
-    /// Sends a job for `handover`. Returns false if the executor panicked.
-    pub(crate) fn dispatch(&self, engine: &StdArc<dyn Fire>, handover: &StdArc<Handover>) -> bool {
+    /// Sends a job for `batch`. Returns false if the executor panicked.
+    pub(crate) fn dispatch(&self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
         match self {
             Self::Inline => {
-                handover.run(engine);
+                batch.run(engine);
                 true
             }
-            _ => self.send(Errand::new(handover, engine)),
+            _ => self.send(BatchJob::new(batch, engine)),
         }
     }
 
-    /// Sends `errand` as a job. Returns false if the executor panicked.
-    pub(super) fn send(&self, errand: Errand) -> bool {
+    /// Sends `job`. Returns false if the executor panicked.
+    pub(super) fn send(&self, job: BatchJob) -> bool {
         match self {
-            Self::Inline => errand.run(),
+            Self::Inline => job.run(),
             #[cfg(feature = "rayon")]
             Self::Rayon(pool) => {
                 // A panic of the user's clock, or of the handler's drop, would abort the process
                 // if it unwound from here.
                 pool.spawn(move || {
-                    let _survived = survives(|| errand.run());
+                    let _survived = survives(|| job.run());
                 });
             }
-            Self::Own(workers) => workers.execute(Job::of(errand)),
-            Self::Executor(executor) => return survives(|| executor.execute(Job::of(errand))),
+            Self::Own(workers) => workers.execute(Job::of(job)),
+            Self::Executor(executor) => return survives(|| executor.execute(Job::of(job))),
         }
         true
     }

@@ -3,7 +3,7 @@
 //! A shard's leader runs the handlers of the timers that one turn found due, since a hand-over costs a second wake-up,
 //! which on a busy machine waits for a core again. The leader lets go of its shard meanwhile: if a handler does not
 //! return, a thread that stands by takes the shard over (`shard::seat`, [`watch`](crate::watch)). If a turn has more
-//! than one handover, all of them go through the queue of jobs. So do the handovers of a shard that was taken over, for
+//! than one batch, all of them go through the queue of jobs. So do the batches of a shard that was taken over, for
 //! a while.
 //!
 //! # Invariants
@@ -24,7 +24,7 @@ use crate::sleepers::Sleepers;
 use crate::sync::{
     AtomicBool, AtomicU64, ModelledMutex, ModelledMutexGuard, Ordering, PoisonError, StdArc, fence,
 };
-use crate::watch::{Looks, Watch};
+use crate::watch::{Checks, Watch};
 use core::time::Duration;
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
@@ -38,7 +38,7 @@ pub(crate) struct Workers {
     sleepers: Sleepers,
     watch: Watch,
     /// Held by the thread that watches.
-    looks: ModelledMutex<Looks>,
+    checks: ModelledMutex<Checks>,
     closed: AtomicBool,
 }
 
@@ -56,7 +56,7 @@ impl Workers {
             permits: CachePadded::new(AtomicU64::new(count as u64)),
             sleepers: Sleepers::new(roster),
             watch: Watch::new(shards),
-            looks: ModelledMutex::new(Looks::new(shards)),
+            checks: ModelledMutex::new(Checks::new(shards)),
             closed: AtomicBool::new(false),
         }
     }
@@ -71,8 +71,8 @@ impl Workers {
     }
 
     /// The memory of the last watcher, for the caller, which has taken the watch.
-    pub(crate) fn looks(&self) -> ModelledMutexGuard<'_, Looks> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn checks(&self) -> ModelledMutexGuard<'_, Checks> {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`permit`](Self::permit), for a leader: not while jobs are in the queue, which are due earlier.
@@ -151,7 +151,7 @@ impl Workers {
 impl Executor for Workers {
     fn execute(&self, job: Job) {
         self.jobs.push(job);
-        // Ordering: SeqCst fence [P2]: the job is in the queue before the look at the permits.
+        // Ordering: SeqCst fence [P2]: the job is in the queue before the permits are read.
         fence(Ordering::SeqCst);
         // Ordering: Relaxed. The fence orders this load. If no permit is free, the thread that gives one back wakes a
         // thread for the job.
@@ -165,7 +165,7 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         // Ordering: Relaxed. As in `permit`.
         self.0.permits.fetch_add(1, Ordering::Relaxed);
-        // Ordering: SeqCst fence [P2]: the permit is back before the look at the queue.
+        // Ordering: SeqCst fence [P2]: the permit is back before the queue is read.
         fence(Ordering::SeqCst);
         if !self.0.jobs.is_empty() {
             self.0.sleepers.wake_one();

@@ -1,7 +1,7 @@
 //! Firing: how a worker handles a due chunk.
 
 use super::{Core, Due, Payload, lend};
-use crate::dispatch::{Dispatcher, DueChunk, Fire, Handover};
+use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire};
 use crate::parker::Notified;
 use crate::shard::Crew;
 use crate::slab::Magazine;
@@ -9,7 +9,7 @@ use crate::state::Claim;
 use crate::state::owned::{AfterRun, Begin, End};
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
-use crate::ticket::{Posting, Ticket, TimerId};
+use crate::ticket::{Insertion, Ticket, TimerId};
 
 /// A worker's stay in an engine, from the start of a chunk to its end.
 struct Session<'a, T: Send + 'static> {
@@ -32,7 +32,7 @@ impl<T: Send + 'static> Drop for Session<'_, T> {
         let vacated = core::mem::replace(&mut self.vacated, Magazine::new());
         self.core.slots().give(vacated);
         if self.core.sessions.end() {
-            self.core.announce_quiet();
+            self.core.announce_quiescence();
         }
     }
 }
@@ -81,7 +81,7 @@ impl<T: Send + 'static> Core<T> {
                 let (id, lateness) = (TimerId::new(index, generation), due_at.now - deadline);
                 self.call(due_at.shard, Due { id, deadline, lateness, payload });
                 if control.finish(generation) {
-                    self.announce_quiet();
+                    self.announce_quiescence();
                 }
                 self.slots().vacate(&mut session.vacated, index);
                 return true;
@@ -95,15 +95,15 @@ impl<T: Send + 'static> Core<T> {
         false
     }
 
-    /// Fires an owned timer, unless the timer was put off, disarmed or dropped since its shard looked at it. Returns
+    /// Fires an owned timer, unless the timer was postponed, disarmed or dropped since its shard checked it. Returns
     /// true if the handler ran.
     fn fire_owned(self: &StdArc<Self>, session: &mut Session<'_, T>, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
         let counters = &self.stations[due_at.shard].counters;
-        let (control, pin) = (self.slots().control(index), self.slots().pin(index));
+        let timer = self.slots().owned(index);
         // Decided by the verdict, not by the start of the ticket's tick: the deadline may have been set after the clock
         // stepped back.
-        match control.begin(stamp, due_at.verdict, pin) {
+        match timer.begin(stamp, due_at.verdict) {
             Begin::Run { deadline } => {
                 // SAFETY: O5: the slot is not vacated before we end the run, and the handle shares only a payload that
                 // is `Sync`.
@@ -112,21 +112,21 @@ impl<T: Send + 'static> Core<T> {
                 let (id, lateness) = (self.id_of_owned(index), due_at.now - deadline);
                 self.call(due_at.shard, Due { id, deadline, lateness, payload: Payload::Kept(payload) });
                 let mut waker = None;
-                let End { waited, then } = control.end_with(pin, || waker = self.take_waker(payload));
+                let End { waited, then } = timer.end_with(|| waker = self.take_waker(payload));
                 match then {
-                    AfterRun::Later { stamp, look } => self.reissue_owned(index, stamp, look),
+                    AfterRun::Later { stamp, check } => self.reissue_owned(index, stamp, check),
                     AfterRun::Free => self.free_owned(session, index),
                     AfterRun::AtRest => {}
                 }
                 if waited {
-                    self.announce_quiet();
+                    self.announce_quiescence();
                 }
                 self.wake(waker);
                 return true;
             }
-            Begin::Later { stamp, look } => {
+            Begin::Later { stamp, check } => {
                 counters.passed_on.add(1);
-                self.reissue_owned(index, stamp, look);
+                self.reissue_owned(index, stamp, check);
             }
             Begin::Free => {
                 counters.passed_on.add(1);
@@ -142,7 +142,7 @@ impl<T: Send + 'static> Core<T> {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
         self.slots().vacate(&mut session.vacated, index);
-        self.count_unmade();
+        self.count_destroyed();
         self.guarded.run(|| drop(payload));
     }
 
@@ -150,23 +150,23 @@ impl<T: Send + 'static> Core<T> {
     #[cold]
     fn reissue(&self, index: u32, stamp: u32, deadline: Timestamp) {
         // A closed engine returns the timer by its state word; the ticket does not matter then.
-        let _ = self.send_ticket(Posting { deadline, index, stamp });
+        let _ = self.send_ticket(Insertion { deadline, index, stamp });
     }
 
     /// Sends the ticket for the new deadline of an owned timer.
-    fn reissue_owned(&self, index: u32, stamp: u32, look: Timestamp) {
-        if self.send_ticket(Posting { deadline: look, index, stamp }) == Notified::Closed {
-            // The shutdown may have looked at this timer while we held it.
+    fn reissue_owned(&self, index: u32, stamp: u32, check: Timestamp) {
+        if self.send_ticket(Insertion { deadline: check, index, stamp }) == Notified::Closed {
+            // The shutdown may have come to this timer while we held it.
             self.shut_late_timer(index);
         }
     }
 
     /// Posts a ticket that schedules nothing new.
-    fn send_ticket(&self, posting: Posting) -> Notified {
+    fn send_ticket(&self, insertion: Insertion) -> Notified {
         let mut local = lend(self);
-        let pushed = local.lane.push(posting);
+        let pushed = local.lane.push(insertion);
         local.lane.lane().count_not_scheduled();
-        self.notify(&local, pushed, posting.deadline)
+        self.notify(&local, pushed, insertion.deadline)
     }
 }
 
@@ -188,17 +188,17 @@ impl<T: Send + 'static> Fire for Core<T> {
         &self.dispatcher
     }
 
-    fn handover_taken(&self, shard: usize) {
+    fn batch_taken(&self, shard: usize) {
         self.stations[shard].made_room();
     }
 
     fn job_dropped(&self, shard: usize) {
-        self.stations[shard].want_look();
+        self.stations[shard].want_check();
     }
 
-    fn fire(self: StdArc<Self>, handover: &Handover) {
-        for chunk in handover.chunks() {
-            self.fire_chunk(handover.shard(), chunk);
+    fn fire(self: StdArc<Self>, batch: &Batch) {
+        for chunk in batch.chunks() {
+            self.fire_chunk(batch.shard(), chunk);
         }
     }
 }

@@ -21,7 +21,7 @@ mod shutdown;
 pub(crate) use anchor::Anchor;
 pub(crate) use local::{Local, lend};
 pub use owned::Armed;
-pub(crate) use owned::{OwnedSlot, Rearmed, disarm, put_off};
+pub(crate) use owned::{OwnedSlot, Rearmed, disarm, postpone};
 pub use shutdown::Unfired;
 
 use crate::clock::{ClockReport, EngineClock};
@@ -37,7 +37,7 @@ use crate::slab::{Slab, Slots};
 use crate::state::{self, Control};
 use crate::sync::{AtomicBool, Condvar, Mutex, OnceLock, Ordering, StdArc};
 use crate::tick::{TickLength, Timestamp};
-use crate::ticket::{Posting, TimerId};
+use crate::ticket::{Insertion, TimerId};
 use crate::trace;
 use anchor::Anchors;
 use core::task::Waker;
@@ -133,7 +133,7 @@ pub(crate) struct Core<T> {
     /// The number of workers that are between the start and the end of a chunk, and how far a shutdown has come.
     sessions: Sessions,
     /// Threads wait here for a handler, for the end of the last session, or for the eviction.
-    quiet: (Mutex<()>, Condvar),
+    quiescence: (Mutex<()>, Condvar),
     returned: Counter,
     /// The function that clones the payloads of owned timers for the handler, once there are such timers.
     clone_payload: OnceLock<fn(&T) -> T>,
@@ -207,7 +207,7 @@ impl<T: Send + 'static> Core<T> {
             engine_full: Refusals::new(),
             lane_full: Refusals::new(),
             sessions: Sessions::new(),
-            quiet: (Mutex::new(()), Condvar::new()),
+            quiescence: (Mutex::new(()), Condvar::new()),
             returned: Counter::new(),
             clone_payload: OnceLock::new(),
             waker_of: OnceLock::new(),
@@ -349,7 +349,7 @@ impl<T: Send + 'static> Core<T> {
     #[inline(always)]
     fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, T> {
         let (id, stamp) = self.slots().control(index).arm(index, deadline);
-        let pushed = local.lane.push(Posting { deadline, index, stamp });
+        let pushed = local.lane.push(Insertion { deadline, index, stamp });
         if self.notify(local, pushed, deadline) == Notified::Closed
             && let Some(payload) = self.withdraw(local, id)
         {
@@ -371,7 +371,7 @@ impl<T: Send + 'static> Core<T> {
             return Err(BatchError { kind, scheduled: Vec::new(), refused: items });
         }
         let mut armed = Vec::with_capacity(items.len());
-        let mut postings = Vec::with_capacity(items.len());
+        let mut insertions = Vec::with_capacity(items.len());
         let mut items = items.into_iter();
         let mut refused = Vec::new();
         let mut kind = Refusal::EngineFull;
@@ -385,10 +385,10 @@ impl<T: Send + 'static> Core<T> {
             unsafe { self.slab.write(index, payload) };
             let (id, stamp) = self.slots().control(index).arm(index, deadline);
             armed.push((id, deadline));
-            postings.push(Posting { deadline, index, stamp });
+            insertions.push(Insertion { deadline, index, stamp });
         }
         let earliest = armed.iter().map(|&(_, deadline)| deadline).min().unwrap_or(Timestamp::MAX);
-        let pushed = local.lane.push_all(&postings);
+        let pushed = local.lane.push_all(&insertions);
         let mut ids = Vec::with_capacity(armed.len());
         if self.notify(local, pushed, earliest) == Notified::Open {
             ids.extend(armed.into_iter().map(|(id, _)| id));
@@ -453,7 +453,7 @@ impl<T: Send + 'static> Core<T> {
         let Some(control) = self.control(id) else { return Err(state::Cancel::Gone) };
         match control.cancel(id) {
             state::Cancel::Won => {
-                // SAFETY: I3: we took the timer out of `listed`, and its slot is in no magazine yet.
+                // SAFETY: I3: we took the timer out of `queued`, and its slot is in no magazine yet.
                 let payload = unsafe { self.slab.take(id.index()) };
                 local.magazines.put(self.slots(), id.index());
                 Ok(payload)
@@ -487,7 +487,7 @@ impl<T: Send + 'static> Core<T> {
         if !control.await_end(id) {
             return;
         }
-        let (lock, changed) = &self.quiet;
+        let (lock, changed) = &self.quiescence;
         let mut guard = ignore_poison(lock.lock());
         while !control.has_ended(id) {
             guard = ignore_poison(changed.wait(guard));
@@ -549,9 +549,9 @@ impl<T: Send + 'static> Core<T> {
             totals.fired += station.counters.fired.get();
         }
         for lane in self.lanes() {
-            let (made, unmade) = lane.made_and_unmade();
-            totals.made += made;
-            totals.unmade += unmade;
+            let (created, destroyed) = lane.created_and_destroyed();
+            totals.created += created;
+            totals.destroyed += destroyed;
         }
         totals.cancelled = self.lanes().map(Lane::cancelled).sum();
         totals.scheduled = self.lanes().map(Lane::scheduled).sum();
@@ -578,14 +578,14 @@ pub(crate) struct Totals {
     pub(crate) cancelled: u64,
     pub(crate) fired: u64,
     pub(crate) returned: u64,
-    pub(crate) made: u64,
-    pub(crate) unmade: u64,
+    pub(crate) created: u64,
+    pub(crate) destroyed: u64,
 }
 
 impl Totals {
     /// The number of owned timers that exist.
     pub(crate) fn owned(self) -> u64 {
-        self.made.saturating_sub(self.unmade)
+        self.created.saturating_sub(self.destroyed)
     }
 
     pub(crate) fn pending(self) -> u64 {

@@ -1,4 +1,4 @@
-//! Owned timers: making, arming, disarming and dropping them. The protocol is in `state::owned`; the slots, the
+//! Owned timers: creating, arming, disarming and dropping them. The protocol is in `state::owned`; the slots, the
 //! payloads and the lanes are here.
 
 use super::local::Local;
@@ -9,10 +9,10 @@ use crate::slab::Slots;
 use crate::state::owned::{AfterRun, Arm, End, Release, Shut, Withdrawn};
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
-use crate::ticket::{Posting, TimerId};
+use crate::ticket::{Insertion, TimerId};
 use core::task::Waker;
 
-/// A slot that a handle pins: the right to the timer's payload until the slot is released.
+/// A slot that a handle keeps: the right to the timer's payload until the slot is released.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct OwnedSlot(u32);
@@ -28,7 +28,7 @@ impl OwnedSlot {
 }
 
 /// An owned timer: the anchor by which it holds the engine, and its slot.
-pub(crate) type Made<T> = (StdArc<Anchor<T>>, OwnedSlot);
+pub(crate) type Created<T> = (StdArc<Anchor<T>>, OwnedSlot);
 
 /// The outcome of an arming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,30 +64,30 @@ impl<T> Remains<T> {
 }
 
 /// Gives a timer another deadline, if the ticket that is out suffices for the deadline. Otherwise the caller is to call
-/// [`Core::list`].
+/// [`Core::queue`].
 #[inline(always)]
-pub(crate) fn put_off(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
-    slots.control(index).put_off(deadline, slots.barrier(), slots.origin())
+pub(crate) fn postpone(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
+    slots.owned(index).postpone(deadline)
 }
 
 #[inline(always)]
 pub(crate) fn disarm(slots: &Slots, index: u32) -> Withdrawn {
-    slots.control(index).disarm(slots.barrier())
+    slots.owned(index).disarm()
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// Sets the function that clones payloads for the handler. To be called before the first owned timer is made.
+    /// Sets the function that clones payloads for the handler. To be called before the first owned timer is created.
     pub(crate) fn clone_payloads_by(&self, clone: fn(&T) -> T) {
         self.clone_payload.get_or_init(|| clone);
     }
 
     /// A clone of an owned timer's payload.
     pub(crate) fn clone_payload(&self, payload: &T) -> T {
-        let clone = self.clone_payload.get().expect("said before the first owned timer was made");
+        let clone = self.clone_payload.get().expect("said before the first owned timer was created");
         clone(payload)
     }
 
-    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first owned timer is made.
+    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first owned timer is created.
     #[cfg(feature = "async")]
     pub(crate) fn wake_at_shutdown(&self, waker_of: fn(&T) -> Option<Waker>) {
         self.waker_of.get_or_init(|| waker_of);
@@ -98,8 +98,8 @@ impl<T: Send + 'static> Core<T> {
         self.waker_of.get().and_then(|waker_of| waker_of(payload))
     }
 
-    /// Pins a slot for a timer with this payload.
-    pub(crate) fn make_timer(self: &StdArc<Self>, payload: T) -> Result<Made<T>, ScheduleError<T>> {
+    /// Takes a slot for a timer with this payload.
+    pub(crate) fn create_timer(self: &StdArc<Self>, payload: T) -> Result<Created<T>, ScheduleError<T>> {
         if self.is_shut_down() {
             return Err(ScheduleError { kind: self.why_closed(), payload });
         }
@@ -109,25 +109,25 @@ impl<T: Send + 'static> Core<T> {
         };
         // SAFETY: I3: the magazine gave us the vacant slot.
         unsafe { self.slab.write(index, payload) };
-        self.slots().control(index).own(self.slots().pin(index));
-        local.lane.lane().count_made();
+        self.slots().owned(index).own();
+        local.lane.lane().count_created();
         Ok((self.anchor(&mut local), OwnedSlot(index)))
     }
 
-    /// The rest of an arming for which the ticket that is out does not suffice. With `insist` the ticket is posted
+    /// The rest of an arming for which the ticket that is out does not suffice. With `insist` the ticket is queued
     /// beyond the lane's capacity if need be.
     #[cold]
     #[inline(never)]
-    pub(crate) fn list(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
-        let outcome = self.list_if_there_is_room(&mut lend(self), index, deadline, insist);
+    pub(crate) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
+        let outcome = self.queue_if_there_is_room(&mut lend(self), index, deadline, insist);
         if matches!(outcome, Err(ArmError::ShutDown | ArmError::Forked)) {
-            // The shutdown may have looked at this timer before the timer was listed.
+            // The shutdown may have come to this timer before the timer was queued.
             self.shut_late_timer(index);
         }
         outcome
     }
 
-    fn list_if_there_is_room(
+    fn queue_if_there_is_room(
         &self,
         local: &mut Local,
         index: u32,
@@ -141,22 +141,22 @@ impl<T: Send + 'static> Core<T> {
                 Refusal::LaneFull | Refusal::EngineFull => Ok(None),
             };
         }
-        match self.slots().control(index).list(deadline, self.slots().pin(index)) {
+        match self.slots().owned(index).queue(deadline) {
             Arm::Pending => Ok(Some(Armed::Pending)),
             Arm::Running => Ok(Some(Armed::Running)),
             Arm::Shut => Err(self.why_not_armed()),
             Arm::Dropped => Err(ArmError::Dropped),
-            Arm::Post { stamp, look } => self.post(local, Posting { deadline: look, index, stamp }),
+            Arm::Queue { stamp, check } => self.push(local, Insertion { deadline: check, index, stamp }),
         }
     }
 
-    /// Posts the ticket that an arming needs.
-    fn post(&self, local: &mut Local, posting: Posting) -> Rearmed {
-        let pushed = local.lane.push(posting);
+    /// Pushes the ticket that an arming needs.
+    fn push(&self, local: &mut Local, insertion: Insertion) -> Rearmed {
+        let pushed = local.lane.push(insertion);
         if local.lane.lane().count_posted_arm().is_multiple_of(CANCELS_PER_CHECK) {
             self.consider_a_sweep();
         }
-        match self.notify(local, pushed, posting.deadline) {
+        match self.notify(local, pushed, insertion.deadline) {
             Notified::Open => Ok(Some(Armed::Pending)),
             Notified::Closed => Err(self.why_not_armed()),
         }
@@ -169,28 +169,28 @@ impl<T: Send + 'static> Core<T> {
 
     /// Waits until the handler, if it runs, has ended.
     pub(crate) fn wait_for_run(&self, index: u32) {
-        let control = self.slots().control(index);
-        let Some(run) = control.await_run() else { return };
-        let (lock, changed) = &self.quiet;
+        let timer = self.slots().owned(index);
+        let Some(run) = timer.await_run() else { return };
+        let (lock, changed) = &self.quiescence;
         let mut guard = ignore_poison(lock.lock());
-        while !control.has_run(run) {
+        while !timer.has_run(run) {
             guard = ignore_poison(changed.wait(guard));
         }
     }
 
     /// The deadline of an armed timer.
     pub(crate) fn armed_for(&self, index: u32) -> Option<Timestamp> {
-        self.slots().control(index).armed_for()
+        self.slots().owned(index).armed_for()
     }
 
     pub(crate) fn id_of_owned(&self, index: u32) -> TimerId {
-        TimerId::new(index, self.slots().pin(index).generation())
+        TimerId::new(index, self.slots().owned(index).generation())
     }
 
     /// Gives a timer up, once. Returns the payload, unless the present holder of the timer will drop it.
     pub(crate) fn release_timer(&self, slot: &mut OwnedSlot) -> Option<T> {
         let OwnedSlot(index) = core::mem::replace(slot, OwnedSlot::RELEASED);
-        match self.slots().control(index).release(self.slots().pin(index)) {
+        match self.slots().owned(index).release() {
             Release::Vacated => Some(self.reclaim(index)),
             Release::Left => None,
         }
@@ -201,25 +201,24 @@ impl<T: Send + 'static> Core<T> {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
         lend(self).magazines.put(self.slots(), index);
-        self.count_unmade();
+        self.count_destroyed();
         payload
     }
 
-    pub(super) fn count_unmade(&self) {
-        let unmade = lend(self).lane.lane().count_unmade();
-        if unmade.is_multiple_of(CANCELS_PER_CHECK) {
+    pub(super) fn count_destroyed(&self) {
+        let destroyed = lend(self).lane.lane().count_destroyed();
+        if destroyed.is_multiple_of(CANCELS_PER_CHECK) {
             self.consider_a_sweep();
         }
     }
 
     /// Ends the arming of an owned timer for good. `None` if the slot is not an owned timer's.
     pub(super) fn shut_timer(&self, index: u32) -> Option<Remains<T>> {
-        let (control, pin) = (self.slots().control(index), self.slots().pin(index));
-        if !control.is_owned() {
+        let timer = self.slots().owned(index);
+        if !timer.is_owned() {
             return None;
         }
-        let outcome =
-            if self.waker_of.get().is_some() { control.shut_running(pin) } else { control.shut(pin) };
+        let outcome = if self.waker_of.get().is_some() { timer.shut_running() } else { timer.shut() };
         Some(match outcome? {
             Shut::Free => Remains { payload: Some(self.reclaim(index)), waker: None },
             Shut::Kept => Remains::NOTHING,
@@ -232,9 +231,9 @@ impl<T: Send + 'static> Core<T> {
         let payload = unsafe { self.slab.peek(index) };
         let mut waker = None;
         let say = || waker = self.take_waker(payload);
-        let End { waited, then } = self.slots().control(index).end_with(self.slots().pin(index), say);
+        let End { waited, then } = self.slots().owned(index).end_with(say);
         if waited {
-            self.announce_quiet();
+            self.announce_quiescence();
         }
         Remains { payload: (then == AfterRun::Free).then(|| self.reclaim(index)), waker }
     }
@@ -255,9 +254,9 @@ impl<T: Send + 'static> Core<T> {
     /// Ends the arming of all owned timers. Timers that a worker of the parent was to free are left alone.
     pub(super) fn shut_owned_in_child(&self) {
         for index in 0..self.slots().used() {
-            let control = self.slots().control(index);
-            if control.is_owned() {
-                let _left = control.shut(self.slots().pin(index));
+            let timer = self.slots().owned(index);
+            if timer.is_owned() {
+                let _left = timer.shut();
             }
         }
     }

@@ -50,7 +50,7 @@ impl<T: Send + 'static> Core<T> {
         let right = self.stop();
         let may_wait = !self.must_not_wait_here();
         if may_wait {
-            self.await_quiet();
+            self.await_quiescence();
         }
         let unfired = match right {
             Some(right) => self.end(right),
@@ -90,11 +90,11 @@ impl<T: Send + 'static> Core<T> {
         right
     }
 
-    fn await_quiet(&self) {
+    fn await_quiescence(&self) {
         if self.may_wait_for_shards() {
             self.presence.await_end();
         }
-        self.wait_until(Sessions::is_quiet);
+        self.wait_until(Sessions::is_quiescent);
     }
 
     fn await_eviction(&self) {
@@ -102,7 +102,7 @@ impl<T: Send + 'static> Core<T> {
     }
 
     fn wait_until(&self, condition: impl Fn(&Sessions) -> bool) {
-        let (lock, changed) = &self.quiet;
+        let (lock, changed) = &self.quiescence;
         let mut guard = ignore_poison(lock.lock());
         while !condition(&self.sessions) {
             guard = ignore_poison(changed.wait(guard));
@@ -120,8 +120,8 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Lets the waiting threads check again.
-    pub(super) fn announce_quiet(&self) {
-        let (lock, changed) = &self.quiet;
+    pub(super) fn announce_quiescence(&self) {
+        let (lock, changed) = &self.quiescence;
         let _guard = ignore_poison(lock.lock());
         changed.notify_all();
     }
@@ -134,7 +134,7 @@ impl<T: Send + 'static> Core<T> {
         self.returned.add(unfired.len() as u64);
         self.sessions.evicted(right);
         if !self.is_forked() {
-            self.announce_quiet();
+            self.announce_quiescence();
         }
         // A payload's drop and a waker may shut down in turn: no lock is held here, and no thread waits for them.
         for remains in remains {
@@ -151,7 +151,7 @@ impl<T: Send + 'static> Core<T> {
                 continue;
             }
             let Some((generation, deadline)) = self.slots().control(index).evict() else { continue };
-            // SAFETY: I3: we took the timer out of `listed`.
+            // SAFETY: I3: we took the timer out of `queued`.
             let payload = unsafe { self.slab.take(index) };
             evicted.unfired.push(Unfired { id: TimerId::new(index, generation), deadline, payload });
         }

@@ -1,4 +1,4 @@
-//! A lane: blocks of postings from one writer to one reader.
+//! A lane: blocks of insertions from one writer to one reader.
 //!
 //! # Layout
 //! ```text
@@ -9,13 +9,13 @@
 //!       │ drained                                            ▲ when full
 //!       └──────────────► returned (a stack) ─────────────────┘
 //! ```
-//! Postings are counted from the lane's first one, and `published` is the count: posting `n` is in cell `n % BLOCK` of
+//! Insertions are counted from the lane's first one, and `published` is the count: insertion `n` is in cell `n % BLOCK` of
 //! its block. This single word shows the reader how far to read, the writer where to write, and the statistics how much
-//! was posted. Besides the posting it is the only word that a push writes.
+//! was pushed. Besides the insertion it is the only word that a push writes.
 //!
 //! # Invariants
-//! N1. Cells of postings below `published` are written, and not written again until their block was drained and reused;
-//!     the cells from there on belong to the writer. A block is linked before the first posting in it is published.
+//! N1. Cells of insertions below `published` are written, and not written again until their block was drained and reused;
+//!     the cells from there on belong to the writer. A block is linked before the first insertion in it is published.
 //! N2. A block is owned by the lane's chain, by `returned`, or by the writer's spare chain: by exactly one of them.
 //! N3. `Writer` is touched by the writer only, `Reader` by the reader only: the inbox's `InboxReader`.
 //!
@@ -30,12 +30,12 @@
 //! | `retire`     | owned -> not owned               |                   |
 //! | `leave_walk` | walked, not owned -> not walked  | owned: stays      |
 //!
-//! The reader drains a lane after the lane has left the walk, so that no posting of its former writers stays behind. A
-//! posting of a later writer comes with an arrival.
+//! The reader drains a lane after the lane has left the walk, so that no insertion of its former writers stays behind. An
+//! insertion of a later writer comes with an arrival.
 
 use crate::limits::BLOCK_TICKETS;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, UnsafeCell};
-use crate::ticket::Posting;
+use crate::ticket::Insertion;
 use core::mem::MaybeUninit;
 use core::ptr;
 use crossbeam_utils::CachePadded;
@@ -43,7 +43,7 @@ use crossbeam_utils::CachePadded;
 #[derive(Debug)]
 struct Block {
     next: AtomicPtr<Block>,
-    postings: [UnsafeCell<MaybeUninit<Posting>>; BLOCK_TICKETS],
+    insertions: [UnsafeCell<MaybeUninit<Insertion>>; BLOCK_TICKETS],
 }
 
 const OWNED: u32 = 1;
@@ -55,12 +55,12 @@ impl Block {
     fn new() -> *mut Block {
         Box::into_raw(Box::new(Self {
             next: AtomicPtr::new(ptr::null_mut()),
-            postings: core::array::from_fn(|_| UnsafeCell::new(MaybeUninit::uninit())),
+            insertions: core::array::from_fn(|_| UnsafeCell::new(MaybeUninit::uninit())),
         }))
     }
 }
 
-/// The cell of posting `number` in its block.
+/// The cell of insertion `number` in its block.
 fn cell_of(number: u64) -> usize {
     (number % BLOCK) as usize
 }
@@ -77,7 +77,7 @@ struct Writer {
 #[derive(Debug)]
 struct Reader {
     head: *mut Block,
-    /// The number of postings taken so far.
+    /// The number of insertions taken so far.
     taken: u64,
 }
 
@@ -102,15 +102,15 @@ fn count(counter: &AtomicU64, by: u64) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Lane {
     writer: CachePadded<UnsafeCell<Writer>>,
-    /// The number of postings published so far.
+    /// The number of insertions published so far.
     published: AtomicU64,
-    /// The number of these postings that schedule nothing: reissues, and timers that were withdrawn.
+    /// The number of these insertions that schedule nothing: reissues, and timers that were withdrawn.
     not_scheduled: AtomicU64,
     /// The number of timers that the lane's owners cancelled.
     cancelled: AtomicU64,
-    /// The number of owned timers that were made, and the number that were vacated.
-    made: AtomicU64,
-    unmade: AtomicU64,
+    /// The number of owned timers that were created, and the number that were destroyed.
+    created: AtomicU64,
+    destroyed: AtomicU64,
     /// The number of armings of owned timers that posted a ticket.
     posted_arms: AtomicU64,
     state: AtomicU32,
@@ -120,13 +120,13 @@ pub(crate) struct Lane {
     /// The lane that arrived before this one; set before this one arrives.
     next_arrival: AtomicPtr<Lane>,
     reader: CachePadded<UnsafeCell<Reader>>,
-    /// The number of postings drained, from which the writer estimates how full the lane is.
+    /// The number of insertions drained, from which the writer estimates how full the lane is.
     drained: AtomicU64,
     /// Drained blocks on their way back. The reader pushes one block at a time, the writer takes all of them: no ABA.
     returned: AtomicPtr<Block>,
 }
 
-// SAFETY: N1 to N3 state which thread accesses which part; postings are plain data.
+// SAFETY: N1 to N3 state which thread accesses which part; insertions are plain data.
 unsafe impl Send for Lane {}
 // SAFETY: as above; the methods that rely on a role are unsafe and name it.
 unsafe impl Sync for Lane {}
@@ -140,8 +140,8 @@ impl Lane {
             published: AtomicU64::new(0),
             not_scheduled: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
-            made: AtomicU64::new(0),
-            unmade: AtomicU64::new(0),
+            created: AtomicU64::new(0),
+            destroyed: AtomicU64::new(0),
             posted_arms: AtomicU64::new(0),
             state: AtomicU32::new(0),
             capacity,
@@ -185,7 +185,7 @@ impl Lane {
     }
 
     pub(super) fn retire(&self) {
-        // Ordering: Release [L6]. Pairs with `leave_walk`: the postings.
+        // Ordering: Release [L6]. Pairs with `leave_walk`: the insertions.
         self.state.fetch_and(!OWNED, Ordering::Release);
     }
 
@@ -196,19 +196,19 @@ impl Lane {
         if self.state.load(Ordering::Relaxed) != WALKED {
             return false;
         }
-        // Ordering: Acquire [L6]. Pairs with `retire`: the postings. Release: the link of arrivals has been read, and
+        // Ordering: Acquire [L6]. Pairs with `retire`: the insertions. Release: the link of arrivals has been read, and
         // the next writer may set it (`take_over`). Failure Relaxed: nothing is read.
         self.state.compare_exchange(WALKED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The number of postings published so far, for the writer itself.
+    /// The number of insertions published so far, for the writer itself.
     #[inline(always)]
     fn written(&self) -> u64 {
         // Ordering: Relaxed. Written by the caller, or before the caller took the lane over (L3).
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Whether the capacity admits another posting. The capacity is checked at the start of a block, so its granularity
+    /// Whether the capacity admits another insertion. The capacity is checked at the start of a block, so its granularity
     /// is a block.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
@@ -229,24 +229,24 @@ impl Lane {
     ///
     /// The caller is the lane's writer (X2).
     #[inline]
-    pub(super) unsafe fn push(&self, postings: &[Posting]) -> Pushed {
+    pub(super) unsafe fn push(&self, insertions: &[Insertion]) -> Pushed {
         self.writer.with_mut(|writer| {
             // SAFETY: N3: the caller is the writer.
             let writer = unsafe { &mut *writer };
             let mut pushed = Pushed::Quietly;
             let mut written = self.written();
-            for &posting in postings {
+            for &insertion in insertions {
                 if written.is_multiple_of(BLOCK) && written > 0 {
                     self.extend(writer);
                     if self.waiting(written) >= self.capacity / 4 {
                         pushed = Pushed::Crowding;
                     }
                 }
-                // SAFETY: N2: the tail is in the chain until its last posting was published and drained.
+                // SAFETY: N2: the tail is in the chain until its last insertion was published and drained.
                 let tail = unsafe { &*writer.tail };
-                tail.postings[cell_of(written)].with_mut(|cell| {
+                tail.insertions[cell_of(written)].with_mut(|cell| {
                     // SAFETY: N1: cells from `published` on are the writer's.
-                    unsafe { (*cell).write(posting) };
+                    unsafe { (*cell).write(insertion) };
                 });
                 written += 1;
             }
@@ -259,9 +259,9 @@ impl Lane {
     #[cold]
     fn extend(&self, writer: &mut Writer) {
         let block = self.spare_block(writer);
-        // SAFETY: N2: the tail is in the chain: the reader leaves it only for a posting that is not published yet.
+        // SAFETY: N2: the tail is in the chain: the reader leaves it only for an insertion that is not published yet.
         let tail = unsafe { &*writer.tail };
-        // Ordering: Relaxed. Published with the first posting of the new block (L1).
+        // Ordering: Relaxed. Published with the first insertion of the new block (L1).
         tail.next.store(block, Ordering::Relaxed);
         writer.tail = block;
     }
@@ -284,12 +284,12 @@ impl Lane {
         block
     }
 
-    /// Takes all postings published before the call and passes them to `each`, oldest first.
+    /// Takes all insertions published before the call and passes them to `each`, oldest first.
     ///
     /// # Safety
     ///
     /// The caller is the lane's one reader (N3).
-    pub(super) unsafe fn drain(&self, mut each: impl FnMut(Posting)) {
+    pub(super) unsafe fn drain(&self, mut each: impl FnMut(Insertion)) {
         // Ordering: Acquire [L1]. Pairs with `push`: the cells below, and the links of their blocks.
         let published = self.published.load(Ordering::Acquire);
         self.reader.with_mut(|reader| {
@@ -303,14 +303,14 @@ impl Lane {
                 let head = unsafe { &*reader.head };
                 let first = cell_of(reader.taken);
                 let here = (published - reader.taken).min(BLOCK - first as u64);
-                let cells = &head.postings[first..=cell_of(reader.taken + here - 1)];
-                // Before the postings are passed on: if `each` unwinds, they are not read twice.
+                let cells = &head.insertions[first..=cell_of(reader.taken + here - 1)];
+                // Before the insertions are passed on: if `each` unwinds, they are not read twice.
                 reader.taken += here;
                 for cell in cells {
                     // SAFETY: N1: a cell below `published` is not written again while the block is in the chain.
-                    let posting = cell.with(|cell| unsafe { *cell });
+                    let insertion = cell.with(|cell| unsafe { *cell });
                     // SAFETY: N1: the cell is written.
-                    each(unsafe { posting.assume_init() });
+                    each(unsafe { insertion.assume_init() });
                 }
             }
             // Ordering: Relaxed. Only a measure, see `waiting`.
@@ -318,7 +318,7 @@ impl Lane {
         });
     }
 
-    /// Moves the reader on to the next block, which is linked because a posting in it is published (N1).
+    /// Moves the reader on to the next block, which is linked because an insertion in it is published (N1).
     fn leave_block(&self, reader: &mut Reader) {
         // SAFETY: N2: the head is in the chain.
         let head = unsafe { &*reader.head };
@@ -347,7 +347,7 @@ impl Lane {
         }
     }
 
-    /// Counts a posting that schedules nothing.
+    /// Counts an insertion that schedules nothing.
     #[cold]
     pub(crate) fn count_not_scheduled(&self) {
         count(&self.not_scheduled, 1);
@@ -360,25 +360,25 @@ impl Lane {
     }
 
     /// Counts a new owned timer.
-    pub(crate) fn count_made(&self) {
-        count(&self.made, 1);
+    pub(crate) fn count_created(&self) {
+        count(&self.created, 1);
     }
 
     /// Counts an owned timer whose slot was vacated. Returns the new count.
-    pub(crate) fn count_unmade(&self) -> u64 {
-        count(&self.unmade, 1)
+    pub(crate) fn count_destroyed(&self) -> u64 {
+        count(&self.destroyed, 1)
     }
 
-    /// Counts a posting for an owned timer. Returns the new count.
+    /// Counts an insertion for an owned timer. Returns the new count.
     pub(crate) fn count_posted_arm(&self) -> u64 {
         count(&self.not_scheduled, 1);
         count(&self.posted_arms, 1)
     }
 
-    /// The numbers of owned timers that the lane's owners have made and vacated so far.
-    pub(crate) fn made_and_unmade(&self) -> (u64, u64) {
+    /// The numbers of owned timers that the lane's owners have created and destroyed so far.
+    pub(crate) fn created_and_destroyed(&self) -> (u64, u64) {
         // Ordering: Relaxed. Counters.
-        (self.made.load(Ordering::Relaxed), self.unmade.load(Ordering::Relaxed))
+        (self.created.load(Ordering::Relaxed), self.destroyed.load(Ordering::Relaxed))
     }
 
     /// The number of armings of owned timers by the lane's owners that posted a ticket.

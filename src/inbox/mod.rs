@@ -10,7 +10,7 @@
 //! # Invariants
 //! X1. A lane, once made, stays in the list until the inbox is dropped: its counters go into the statistics.
 //! X2. A lane has one writer at a time: it is vacant, or has one `LaneWriter`.
-//! X3. A lane with postings that were not drained is in the reader's walk or among the arrivals, each lane once
+//! X3. A lane with insertions that were not drained is in the reader's walk or among the arrivals, each lane once
 //!     (`WALKED` in `lane`).
 //!
 //! A shard's last look before its sleep relies on X3 (`parker`, K1): a lane arrives before the first push of its
@@ -19,12 +19,12 @@
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over | model |
 //! |------|--------------|--------------|---------------------|-------|
-//! | L1   | `Lane::push` | `Lane::drain`| the postings, the next block | `inbox::push_races_with_drain` |
+//! | L1   | `Lane::push` | `Lane::drain`| the insertions, the next block | `inbox::push_races_with_drain` |
 //! | L2   | `Lane::drain` (recycle) | `Lane::spare_block` | a drained block | `inbox::a_drained_block_is_reused` |
 //! | L3   | `Vacant::put`, by its lock | `Vacant::take` | the writer's side of a lane | `inbox::a_lane_is_taken_over` |
 //! | L4   | `list`       | `lanes`      | a new lane          | `inbox::a_new_lane_is_counted` |
 //! | L5   | `arrive`     | `take_arrivals` | a lane, its link | `inbox::two_producers_one_drain` |
-//! | L6   | `retire`     | `leave_walk` | the last postings   | `inbox::a_lane_leaves_the_walk` |
+//! | L6   | `retire`     | `leave_walk` | the last insertions   | `inbox::a_lane_leaves_the_walk` |
 //!
 //! # Progress and cost
 //! push: wait-free, O(1), except when it needs a block from the allocator. walk: wait-free, O(lanes in use + tickets).
@@ -36,7 +36,7 @@ mod lane;
 pub(crate) use lane::{Lane, Pushed};
 
 use crate::sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, ModelledMutex, Ordering, PoisonError, StdArc};
-use crate::ticket::Posting;
+use crate::ticket::Insertion;
 use core::ptr;
 
 /// The lanes of one shard.
@@ -172,7 +172,7 @@ pub(crate) struct InboxReader {
 }
 
 impl InboxReader {
-    /// Visits each lane in which there may be postings.
+    /// Visits each lane in which there may be insertions.
     pub(crate) fn walk(&mut self, mut visit: impl FnMut(&mut LaneReader<'_>)) {
         self.take_arrivals();
         self.walk.retain(|lane| {
@@ -203,8 +203,8 @@ pub(crate) struct LaneReader<'a> {
 }
 
 impl LaneReader<'_> {
-    /// Takes all postings published before the call and passes them to `each`, oldest first.
-    pub(crate) fn drain(&mut self, each: impl FnMut(Posting)) {
+    /// Takes all insertions published before the call and passes them to `each`, oldest first.
+    pub(crate) fn drain(&mut self, each: impl FnMut(Insertion)) {
         self.has_left |= self.lane.leave_walk();
         // SAFETY: N3: the inbox has one reader, which has lent this lane exclusively.
         unsafe { self.lane.drain(each) };
@@ -224,23 +224,23 @@ impl LaneWriter {
         &self.lane
     }
 
-    /// Whether the lane's capacity admits another posting.
+    /// Whether the lane's capacity admits another insertion.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.lane.has_room()
     }
 
-    /// Publishes a posting, beyond the capacity if necessary: a posting that a timer relies on is never refused.
+    /// Publishes an insertion, beyond the capacity if necessary: an insertion that a timer relies on is never refused.
     #[inline]
-    pub(crate) fn push(&mut self, posting: Posting) -> Pushed {
+    pub(crate) fn push(&mut self, insertion: Insertion) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
-        unsafe { self.lane.push(&[posting]) }
+        unsafe { self.lane.push(&[insertion]) }
     }
 
-    /// Publishes postings together: of the postings that share a block, the shard sees none or all.
-    pub(crate) fn push_all(&mut self, postings: &[Posting]) -> Pushed {
+    /// Publishes insertions together: of the insertions that share a block, the shard sees none or all.
+    pub(crate) fn push_all(&mut self, insertions: &[Insertion]) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
-        unsafe { self.lane.push(postings) }
+        unsafe { self.lane.push(insertions) }
     }
 }
 
@@ -258,18 +258,18 @@ mod tests {
 
     const THREADS: u32 = 4_000;
 
-    /// The lanes that a drain visits, and the postings in them.
+    /// The lanes that a drain visits, and the insertions in them.
     fn drain(reader: &mut InboxReader) -> (usize, usize) {
-        let (mut lanes, mut postings) = (0, 0);
+        let (mut lanes, mut insertions) = (0, 0);
         reader.walk(|lane| {
             lanes += 1;
-            lane.drain(|_| postings += 1);
+            lane.drain(|_| insertions += 1);
         });
-        (lanes, postings)
+        (lanes, insertions)
     }
 
     fn post(writer: &mut LaneWriter) {
-        let _ = writer.push(Posting { deadline: Timestamp::ZERO, index: 0, stamp: 0 });
+        let _ = writer.push(Insertion { deadline: Timestamp::ZERO, index: 0, stamp: 0 });
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Due tickets that are held back, because the maximum number of handovers is on its way already.
+//! Due tickets that are held back, because the maximum number of batches is in flight already.
 //!
 //! While workers block, due tickets wait here and not in the workers' queue. A timer that is due and then cancelled
 //! leaves its ticket behind, so a queue of tickets grows without bound while the timers that exist stay few. Here the
@@ -11,7 +11,7 @@
 //! ```text
 //!  handed over ◄── swept: looked at in this pass │ rest: not yet ◄── due
 //! ```
-//! Owned timers wait here before they are held (`state::owned`): until then their ticket is still out.
+//! Owned timers wait here before they are checked (`state::owned`): until then their ticket is still out.
 
 use crate::limits::CHUNK_TICKETS;
 use crate::tick::Timestamp;

@@ -12,24 +12,24 @@
 //!          └── its leader is held up by a handler ──── watch, or run jobs from the queue ◄────────────┘
 //! ```
 
-use super::led::Led;
-use super::pulse::Pulse;
-use super::station::{Next, Outlet, Station, Wake};
+use super::sleep::{LeaderSleep, Next};
+use super::stall::StallDetector;
+use super::station::{Outlet, Station};
 use super::{Leading, Shard};
 use crate::affinity::{self, Freedom, Pin};
 use crate::barrier;
 use crate::clock::EngineClock;
 use crate::counters::ShardCounters;
-use crate::dispatch::{Dispatcher, Errand, Workers, survives};
+use crate::dispatch::{BatchJob, Dispatcher, Workers, survives};
 use crate::forks::{self, Watch};
-use crate::parker::{self, Parker, Sleep};
+use crate::parker;
 use crate::roster::Roster;
 use crate::scheduling::{Scheduling, SchedulingRefusals};
 use crate::signals::Blocked;
 use crate::sync::{AtomicBool, Mutex, OnceLock, Ordering, PoisonError, StdArc, thread};
-use crate::tick::{TickLength, Timestamp};
+use crate::tick::TickLength;
 use crate::trace;
-use crate::watch::Look;
+use crate::watch::Check;
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
 use std::io;
@@ -100,10 +100,10 @@ impl Crew {
     pub(crate) fn new(settings: CrewSettings) -> StdArc<Self> {
         let id = next_id();
         let shard = |index: usize| {
-            let pulse = |counters: &StdArc<ShardCounters>| {
-                Pulse::new(id, index, settings.tick, settings.stall_after, StdArc::clone(counters))
+            let stalls = |counters: &StdArc<ShardCounters>| {
+                StallDetector::new(id, index, settings.tick, settings.stall_after, StdArc::clone(counters))
             };
-            Shard::new(&settings.roster, pulse, settings.cores.get(index).copied())
+            Shard::new(&settings.roster, stalls, settings.cores.get(index).copied())
         };
         let shards = (0..settings.shards).map(shard).collect();
         StdArc::new(Self {
@@ -270,36 +270,36 @@ impl Crew {
         while !shard.parker.is_closed() {
             shard.admit_and_dismiss(&mut leading);
             let now = self.settings.clock.true_now();
-            leading.pulse.begin_turn(now);
+            leading.stalls.begin_turn(now);
             let mut out = Outlet::default();
             let next = leading.turn(now, &mut out);
             let due = leading.due();
-            leading.pulse.end_turn(now, due);
-            if let Some(errand) = out.into_own() {
-                let Some(still) = self.run_own(index, leading, errand) else { return };
+            leading.stalls.end_turn(now, due);
+            if let Some(job) = out.into_own() {
+                let Some(still) = self.run_own(index, leading, job) else { return };
                 leading = still;
                 continue;
             }
             let Next::Sleep(wake) = next else { continue };
-            let mut rest = Rest { shard, led: &mut leading, wake, clock: &self.settings.clock };
-            if parker::sleep(&mut rest, me, wake.map(|wake| wake.not_before)) {
+            let mut sleep = LeaderSleep { shard, led: &mut leading, wake, clock: &self.settings.clock };
+            if parker::sleep(&mut sleep, me, wake.map(|wake| wake.not_before)) {
                 shard.counters.wakes.add(1);
             }
         }
         // No engine joins any more.
         shard.admit_and_dismiss(&mut leading);
         leading.stations.clear();
-        leading.pulse.end();
+        leading.stalls.end();
     }
 
-    /// Runs a handover of the shard that the calling thread leads, and lets go of the shard meanwhile. Returns `None`
+    /// Runs a batch of the shard that the calling thread leads, and lets go of the shard meanwhile. Returns `None`
     /// if another thread leads the shard afterwards.
-    fn run_own<'s>(&'s self, shard: usize, mut leading: Leading<'s>, errand: Errand) -> Option<Leading<'s>> {
+    fn run_own<'s>(&'s self, shard: usize, mut leading: Leading<'s>, job: BatchJob) -> Option<Leading<'s>> {
         let workers = self.own_workers().filter(|_| leading.trust.ask());
         let Some((workers, permit)) =
             workers.and_then(|workers| Some((workers, workers.permit_to_leader()?)))
         else {
-            errand.send();
+            job.send();
             return Some(leading);
         };
         let wants_watcher = workers.watch().begin(shard);
@@ -307,8 +307,8 @@ impl Crew {
         if wants_watcher {
             workers.wake_one();
         }
-        // The errand unwinds only if the user's clock does: that costs the handover and nothing else.
-        let _survived = survives(|| errand.run());
+        // The job unwinds only if the user's clock does: that costs the batch and nothing else.
+        let _survived = survives(|| job.run());
         drop(permit);
         self.take_shard(shard, workers)
     }
@@ -336,9 +336,9 @@ impl Crew {
     /// Watches until a shard's leader is stuck, and takes that shard over. Returns the shard, or `None` if the watcher
     /// has something else to do or nothing is left to watch.
     fn watch(&self, me: usize, workers: &Workers) -> Option<(usize, Leading<'_>)> {
-        let (watch, mut looks) = (workers.watch(), workers.looks());
+        let (watch, mut checks) = (workers.watch(), workers.checks());
         let taken_over = loop {
-            let stuck = core::iter::from_fn(|| looks.next_stuck(watch));
+            let stuck = core::iter::from_fn(|| checks.next_stuck(watch));
             let free = stuck.filter_map(|shard| Some((shard, self.take_shard(shard, workers)?)));
             if let Some((shard, mut leading)) = { free }.next() {
                 leading.trust.lose();
@@ -348,15 +348,15 @@ impl Crew {
             if workers.has_job() || workers.is_closed() {
                 break None;
             }
-            let rest = looks.rest();
+            let rest = checks.rest();
             if !rest.is_zero() {
                 workers.stand_watch(me, rest);
-            } else if looks.look(watch) == Look::Quiet && watch.leave() {
+            } else if checks.check(watch) == Check::Quiet && watch.leave() {
                 return None;
             }
         };
         // The next watcher finds what this one saw.
-        drop(looks);
+        drop(checks);
         watch.pass_on();
         workers.wake_one();
         taken_over
@@ -413,41 +413,6 @@ impl core::fmt::Debug for Crew {
             .field("id", &self.id)
             .field("shards", &self.shards.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// The sleep of a shard's leader.
-struct Rest<'a> {
-    shard: &'a Shard,
-    led: &'a mut Led,
-    wake: Option<Wake>,
-    clock: &'a EngineClock,
-}
-
-impl Sleep for Rest<'_> {
-    fn visit_parkers(&self, mut visit: impl FnMut(&Parker)) {
-        visit(&self.shard.parker);
-        self.led.parkers().for_each(visit);
-    }
-
-    fn may_sleep(&mut self) -> bool {
-        !self.shard.has_newcomers() && self.led.may_sleep(self.wake)
-    }
-
-    fn park(&mut self) -> bool {
-        let until = self.wake.map_or(Timestamp::MAX, |wake| wake.at);
-        let now = self.clock.true_now();
-        self.led.pulse.rest(now, until);
-        // The last tick begins beyond the range of a clock.
-        if until == Timestamp::MAX {
-            parker::park(self, None);
-            return true;
-        }
-        if now >= until {
-            return false;
-        }
-        parker::park(self, self.clock.as_dyn().sleep_for(now, until));
-        true
     }
 }
 

@@ -1,7 +1,8 @@
 //! The objects that a shard's leader has: the stations of the engines, and the memory of the shard's past.
 
-use super::pulse::Pulse;
-use super::station::{Next, Outlet, Station, Wake};
+use super::sleep::{Next, Wake};
+use super::stall::StallDetector;
+use super::station::{Outlet, Station};
 use crate::parker::Parker;
 use crate::tick::Timestamp;
 use core::ops::RangeInclusive;
@@ -10,13 +11,13 @@ use core::ops::RangeInclusive;
 #[derive(Debug)]
 pub(crate) struct Led {
     pub(super) stations: Vec<Station>,
-    pub(super) pulse: Pulse,
+    pub(super) stalls: StallDetector,
     pub(super) trust: Trust,
 }
 
 impl Led {
-    pub(super) fn new(pulse: Pulse) -> Self {
-        Self { stations: Vec::new(), pulse, trust: Trust::default() }
+    pub(super) fn new(stalls: StallDetector) -> Self {
+        Self { stations: Vec::new(), stalls, trust: Trust::default() }
     }
 
     /// Drops the stations of engines that were shut down.
@@ -68,21 +69,21 @@ impl Led {
 }
 
 /// Whether a leader may run the handlers of its shard itself. If one handler held a leader up, other handlers
-/// that take as long are likely to be due soon. So handovers go to the workers for a while; the while
+/// that take as long are likely to be due soon. So batches go to the workers for a while; the while
 /// grows with each takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// The number of handovers that still go to the workers.
+    /// The number of batches that still go to the workers.
     withheld: u32,
-    /// The number of handovers that went to the workers after the last takeover.
+    /// The number of batches that went to the workers after the last takeover.
     penalty: u32,
-    /// The number of handovers that leaders ran since the penalty was last changed.
+    /// The number of batches that leaders ran since the penalty was last changed.
     kept: u32,
 }
 
 impl Trust {
     const PENALTIES: RangeInclusive<u32> = if cfg!(tourbillon_loom) { 0..=0 } else { 16..=1_024 };
-    /// After so many handovers without a takeover the next penalty is half as hard.
+    /// After so many batches without a takeover the next penalty is half as hard.
     const FORGIVEN_AFTER: u32 = 256;
 
     /// Notes that a handler held a leader up.
@@ -91,7 +92,7 @@ impl Trust {
         (self.withheld, self.kept) = (self.penalty, 0);
     }
 
-    /// Whether the leader runs the next handover itself.
+    /// Whether the leader runs the next batch itself.
     pub(super) fn ask(&mut self) -> bool {
         if self.withheld > 0 {
             self.withheld -= 1;

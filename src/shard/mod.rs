@@ -40,19 +40,19 @@
 //! A leader that panics, because the user's clock does, poisons the lock: no thread drives its shard any more.
 
 mod backlog;
+mod check;
 mod crew;
-mod held;
 mod led;
-mod looks;
-mod lull;
-mod pulse;
+mod recheck;
+mod sleep;
+mod stall;
 mod station;
 #[cfg(all(test, not(tourbillon_loom)))]
 mod tests;
 
-pub(crate) use crew::{Crew, CrewSettings, Owner, next_id};
 #[cfg(all(test, tourbillon_loom))]
-pub(crate) use held::keep_due;
+pub(crate) use check::keep_due;
+pub(crate) use crew::{Crew, CrewSettings, Owner, next_id};
 pub(crate) use led::Led;
 pub(crate) use station::{Presence, Station, StationShared};
 
@@ -62,7 +62,7 @@ use crate::roster::Roster;
 use crate::sync::{
     AtomicBool, ModelledMutex, ModelledMutexGuard, Ordering, PoisonError, StdArc, TryLockError,
 };
-use pulse::Pulse;
+use stall::StallDetector;
 
 /// A shard, which one thread leads.
 #[derive(Debug)]
@@ -84,12 +84,12 @@ pub(crate) type Leading<'a> = ModelledMutexGuard<'a, Led>;
 impl Shard {
     fn new(
         roster: &StdArc<Roster>,
-        pulse: impl FnOnce(&StdArc<ShardCounters>) -> Pulse,
+        stalls: impl FnOnce(&StdArc<ShardCounters>) -> StallDetector,
         core: Option<usize>,
     ) -> Self {
         let counters = StdArc::new(ShardCounters::new());
         Self {
-            led: ModelledMutex::new(Led::new(pulse(&counters))),
+            led: ModelledMutex::new(Led::new(stalls(&counters))),
             newcomers: ModelledMutex::new(Some(Vec::new())),
             has_newcomers: AtomicBool::new(false),
             parker: Parker::new(StdArc::clone(roster)),

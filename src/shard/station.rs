@@ -9,14 +9,14 @@
 //! | pair | one side                  | other side                | what is ruled out | model |
 //! |------|---------------------------|---------------------------|-------------------|-------|
 //! | F1   | `want_sweep`: flag, wake  | `announce`, `may_sleep`   | both miss         | `shard::a_wanted_sweep_races_with_sleep` |
-//! | F3   | `keep_due`: hold, look    | an arming (`state::owned`)| both miss         | `owned::arm_races_with_fire` |
+//! | F3   | `keep_due`: begin, check  | an arming (`state::owned`)| both miss         | `owned::arm_races_with_fire` |
 
 use super::backlog::{Backlog, Waiting};
-use super::held::keep_due;
-use super::looks::Looks;
-use super::lull::Lull;
+use super::check::keep_due;
+use super::recheck::Recheck;
+use super::sleep::{IdleSleep, Next, Wake};
 use crate::counters::StationCounters;
-use crate::dispatch::{DueChunk, Errand, Fire, HANDOVER_CHUNKS, Handover, Underway, survives};
+use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, survives};
 use crate::inbox::{Inbox, InboxReader};
 use crate::limits::CHUNK_TICKETS;
 use crate::parker::Parker;
@@ -24,7 +24,7 @@ use crate::roster::Roster;
 use crate::slab::Slots;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, PoisonError, StdArc};
 use crate::tick::{Tick, TickLength, Timestamp};
-use crate::ticket::{Posting, Ticket};
+use crate::ticket::{Insertion, Ticket};
 use crate::wheel::{Progress, TicketWheel};
 use core::fmt;
 use core::time::Duration;
@@ -34,7 +34,7 @@ use core::time::Duration;
 const TURN_BUDGET: usize = 16_384;
 /// The maximum number of tickets that one turn sweeps.
 const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
-/// The time that a begun handover may take before another worker helps with it.
+/// The time that a begun batch may take before another worker helps with it.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The part of a station that producers and workers share.
@@ -44,7 +44,7 @@ pub(crate) struct StationShared {
     pub(crate) parker: Parker,
     pub(crate) counters: StationCounters,
     sweep_wanted: AtomicBool,
-    look_wanted: AtomicBool,
+    check_wanted: AtomicBool,
 }
 
 impl StationShared {
@@ -54,7 +54,7 @@ impl StationShared {
             parker: Parker::new(StdArc::clone(roster)),
             counters: StationCounters::new(),
             sweep_wanted: AtomicBool::new(false),
-            look_wanted: AtomicBool::new(false),
+            check_wanted: AtomicBool::new(false),
         }
     }
 
@@ -71,30 +71,30 @@ impl StationShared {
         self.sweep_wanted.load(Ordering::Relaxed)
     }
 
-    /// Asks the shard to look after its handovers, because a job of one was dropped.
-    pub(crate) fn want_look(&self) {
-        // Ordering: Release [H3 of `dispatch::handover`]. The job's count. The parker's fences order the flag against
+    /// Asks the shard to check its batches, because a job of one was dropped.
+    pub(crate) fn want_check(&self) {
+        // Ordering: Release [H3 of `dispatch::batch`]. The job's count. The parker's fences order the flag against
         // the shard's sleep, as in `want_sweep`.
-        self.look_wanted.store(true, Ordering::Release);
+        self.check_wanted.store(true, Ordering::Release);
         self.parker.wake_if_asleep();
     }
 
-    /// Notes that a worker has taken a whole handover. If the shard holds tickets back, it wakes and hands over more.
+    /// Notes that a worker has taken a whole batch. If the shard holds tickets back, it wakes and hands over more.
     pub(crate) fn made_room(&self) {
         // The shard looks for room between its announcement and its sleep (F1).
         self.parker.wake_if_asleep_and(|| self.counters.held_back.get() > 0);
     }
 
-    pub(crate) fn is_look_wanted(&self) -> bool {
-        // Ordering: Relaxed. A hint; `take_look_wanted` hands over.
-        self.look_wanted.load(Ordering::Relaxed)
+    pub(crate) fn is_check_wanted(&self) -> bool {
+        // Ordering: Relaxed. A hint; `take_check_wanted` hands over.
+        self.check_wanted.load(Ordering::Relaxed)
     }
 
-    /// Clears the request for a look. Called before the look: a job that is dropped during the
-    /// look asks for another one.
-    pub(crate) fn take_look_wanted(&self) {
-        // Ordering: Acquire [H3 of `dispatch::handover`]. Pairs with `want_look`.
-        self.look_wanted.swap(false, Ordering::Acquire);
+    /// Clears the request for a check. Called before the check: a job that is dropped during the check asks for another
+    /// one.
+    pub(crate) fn take_check_wanted(&self) {
+        // Ordering: Acquire [H3 of `dispatch::batch`]. Pairs with `want_check`.
+        self.check_wanted.swap(false, Ordering::Acquire);
     }
 }
 
@@ -154,38 +154,6 @@ impl Drop for Attendance {
     }
 }
 
-/// The result of a turn: the shard's next step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Next {
-    /// Another turn at once: there was more work than one turn does.
-    Turn,
-    /// A turn at the end of the sleep, or when woken.
-    Sleep(Option<Wake>),
-}
-
-impl Next {
-    /// The step of a shard of which one station asks for `self` and another one for `other`.
-    pub(super) fn sooner(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Sleep(None), next) | (next, Self::Sleep(None)) => next,
-            (Self::Sleep(Some(one)), Self::Sleep(Some(another))) => {
-                Self::Sleep(Some(if one.at <= another.at { one } else { another }))
-            }
-            _ => Self::Turn,
-        }
-    }
-}
-
-/// The end of a sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wake {
-    /// The moment at which the shard wakes by itself.
-    pub(crate) at: Timestamp,
-    /// Deadlines before this moment are due earlier than `at`.
-    pub(crate) not_before: Timestamp,
-}
-
 /// The shard's side of a station: the shard's leader has it.
 pub(crate) struct Station {
     /// The number of the shard.
@@ -196,17 +164,17 @@ pub(crate) struct Station {
     slots: StdArc<Slots>,
     wheel: TicketWheel<Ticket>,
     tick: TickLength,
-    /// Postings on their way from a lane to the wheel.
-    drained: Vec<Posting>,
-    /// Due tickets of owned timers, from the moment they leave the wheel until the shard looks at their deadlines.
-    held: Vec<Ticket>,
-    looks: Looks,
-    lull: Lull,
-    underway: Underway,
+    /// Insertions on their way from a lane to the wheel.
+    drained: Vec<Insertion>,
+    /// Due tickets of owned timers, from the moment they leave the wheel until the shard checks their deadlines.
+    to_check: Vec<Ticket>,
+    recheck: Recheck,
+    idle_sleep: IdleSleep,
+    in_flight: InFlight,
     backlog: Backlog,
-    looked_at: Timestamp,
-    /// Whether the next sleep ends with a look at the handovers.
-    look_is_planned: bool,
+    checked_at: Timestamp,
+    /// Whether the next sleep ends with a check of the batches.
+    check_is_planned: bool,
     sweeping: bool,
 }
 
@@ -228,13 +196,13 @@ impl Station {
             wheel: TicketWheel::new(tick.current_tick(now)),
             tick,
             drained: Vec::with_capacity(CHUNK_TICKETS),
-            held: Vec::new(),
-            looks: Looks::default(),
-            lull: Lull::default(),
-            underway: Underway::default(),
+            to_check: Vec::new(),
+            recheck: Recheck::default(),
+            idle_sleep: IdleSleep::default(),
+            in_flight: InFlight::default(),
             backlog: Backlog::default(),
-            looked_at: now,
-            look_is_planned: false,
+            checked_at: now,
+            check_is_planned: false,
             sweeping: false,
         }
     }
@@ -252,7 +220,7 @@ impl Station {
 
     /// Drains the lanes and works.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
-        self.lull.begin_turn(now);
+        self.idle_sleep.begin_turn(now);
         self.drain();
         self.work(now, out)
     }
@@ -263,13 +231,13 @@ impl Station {
         let tick = self.tick.current_tick(now);
         // If the clock stepped back, the shard waits for it: to the wheel, the moments in between have passed.
         let progress = if tick < self.wheel.position() { Progress::Settled } else { self.advance(now, out) };
-        if !self.held.is_empty() {
-            self.look_at_held(now, out);
+        if !self.to_check.is_empty() {
+            self.check_owned(now, out);
         }
-        if now - self.looked_at >= PATIENCE {
-            self.looked_at = now;
-            self.shared.take_look_wanted();
-            self.underway.look(self.attendance.engine());
+        if now - self.checked_at >= PATIENCE {
+            self.checked_at = now;
+            self.shared.take_check_wanted();
+            self.in_flight.check(self.attendance.engine());
         }
         self.sweep_backlog();
         let swept = self.sweep();
@@ -277,7 +245,7 @@ impl Station {
         counters.turns.add(1);
         counters.tickets.set(self.wheel.len() as u64);
         counters.held_back.set(self.backlog.len() as u64);
-        let may_go_on = !self.backlog.is_empty() && self.underway.has_room();
+        let may_go_on = !self.backlog.is_empty() && self.in_flight.has_room();
         if progress == Progress::BudgetSpent || !swept || may_go_on {
             return Next::Turn;
         }
@@ -289,25 +257,25 @@ impl Station {
         let due = self
             .wake_tick()
             .map(|tick| Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) });
-        self.look_is_planned =
-            !self.backlog.is_empty() || self.shared.is_look_wanted() || self.underway.wants_a_look();
-        if !self.look_is_planned {
+        self.check_is_planned =
+            !self.backlog.is_empty() || self.shared.is_check_wanted() || self.in_flight.wants_check();
+        if !self.check_is_planned {
             return due;
         }
-        let look = now + PATIENCE;
+        let check = now + PATIENCE;
         Some(match due {
-            Some(due) if due.at <= look => due,
-            _ => Wake { at: look, not_before: look },
+            Some(due) if due.at <= check => due,
+            _ => Wake { at: check, not_before: check },
         })
     }
 
     /// Drops the tickets of ended timers that stand before the first live ticket: the shard must not wake for them.
     fn drop_stale_first(&mut self) {
-        let Self { slots, wheel, tick, lull, shared, .. } = self;
+        let Self { slots, wheel, tick, idle_sleep, shared, .. } = self;
         let before = wheel.len();
         let first = wheel.drop_stale_first(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
         if let Some(first) = first {
-            lull.note(tick.start_of(first));
+            idle_sleep.note(tick.start_of(first));
             shared.counters.stale.add((before - wheel.len()) as u64);
             shared.counters.tickets.set(wheel.len() as u64);
         }
@@ -315,13 +283,13 @@ impl Station {
 
     /// The tick until which the shard sleeps unless it is woken.
     fn wake_tick(&self) -> Option<Tick> {
-        let lull = self.lull.until().map(|deadline| self.tick.due_tick(deadline));
-        self.wheel.wake_tick().into_iter().chain(lull).min()
+        let idle = self.idle_sleep.until().map(|deadline| self.tick.due_tick(deadline));
+        self.wheel.wake_tick().into_iter().chain(idle).min()
     }
 
     /// Whether the shard, which has announced `wake`, may sleep as far as this station goes. The station drains its
     /// lanes once more (K1). The shard may sleep if no ticket that came since the turn is due earlier than `wake`, if
-    /// there is no room for the tickets that are held back, and if neither a sweep nor a look is wanted.
+    /// there is no room for the tickets that are held back, and if neither a sweep nor a check is wanted.
     pub(super) fn may_sleep(&mut self, wake: Option<Wake>) -> bool {
         self.drain();
         let due_earlier = match (self.wake_tick(), wake) {
@@ -329,8 +297,8 @@ impl Station {
             (Some(_), None) => true,
             (Some(due), Some(wake)) => self.tick.start_of(due) < wake.at,
         };
-        let look_is_missing = self.shared.is_look_wanted() && !self.look_is_planned;
-        !due_earlier && !look_is_missing && !self.may_hand_over_backlog() && !self.shared.is_sweep_wanted()
+        let check_is_missing = self.shared.is_check_wanted() && !self.check_is_planned;
+        !due_earlier && !check_is_missing && !self.may_hand_over_backlog() && !self.shared.is_sweep_wanted()
     }
 
     /// The start of the first tick that was not handed out.
@@ -347,26 +315,26 @@ impl Station {
 
     /// Moves tickets from the lanes into the wheel. Tickets whose timer has ended meanwhile are dropped here.
     pub(super) fn drain(&mut self) {
-        let Self { shared, reader, slots, wheel, tick, drained, lull, .. } = self;
+        let Self { shared, reader, slots, wheel, tick, drained, idle_sleep, .. } = self;
         let mut stale = 0;
         reader.walk(|lane| {
-            lane.drain(|posting| {
-                drained.push(posting);
+            lane.drain(|insertion| {
+                drained.push(insertion);
                 if drained.len() == CHUNK_TICKETS {
-                    stale += insert_live(wheel, slots, *tick, drained, lull);
+                    stale += insert_live(wheel, slots, *tick, drained, idle_sleep);
                 }
             });
-            // Lane by lane: only within a lane does a later posting for the same slot show that a posting has ended.
-            stale += insert_live(wheel, slots, *tick, drained, lull);
+            // Lane by lane: only within a lane does a later insertion for the same slot show that an insertion has ended.
+            stale += insert_live(wheel, slots, *tick, drained, idle_sleep);
         });
         shared.counters.stale.add(stale);
         shared.counters.tickets.set(wheel.len() as u64);
     }
 
     fn advance(&mut self, now: Timestamp, out: &mut Outlet) -> Progress {
-        let Self { shard, attendance, shared, slots, wheel, tick, underway, held, backlog, .. } = self;
+        let Self { shard, attendance, shared, slots, wheel, tick, in_flight, to_check, backlog, .. } = self;
         let engine = attendance.engine();
-        let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
+        let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
         let before = wheel.len();
         let mut found = 0;
         let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
@@ -374,7 +342,7 @@ impl Station {
             found += chunk.len();
             let waiting = Waiting { tickets: chunk, found: now };
             if backlog.is_empty() && out.has_room() {
-                out.add_scheduled(waiting, held);
+                out.add_scheduled(waiting, to_check);
             } else {
                 backlog.push(waiting);
             }
@@ -389,8 +357,8 @@ impl Station {
         if self.backlog.is_empty() {
             return false;
         }
-        self.underway.forget_taken();
-        self.underway.has_room()
+        self.in_flight.forget_taken();
+        self.in_flight.has_room()
     }
 
     /// Hands over the tickets that were held back, as far as there is room now.
@@ -398,15 +366,15 @@ impl Station {
         if !self.may_hand_over_backlog() {
             return;
         }
-        let Self { shard, attendance, shared, underway, held, backlog, .. } = self;
+        let Self { shard, attendance, shared, in_flight, to_check, backlog, .. } = self;
         let engine = attendance.engine();
-        let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
+        let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
         let mut budget = TURN_BUDGET;
         while budget > 0 && out.has_room() {
             let Some(waiting) = backlog.pop() else { break };
             shared.counters.held_back.set(backlog.len() as u64);
             budget = budget.saturating_sub(waiting.tickets.len());
-            out.add_scheduled(waiting, held);
+            out.add_scheduled(waiting, to_check);
         }
         out.flush(now);
     }
@@ -418,29 +386,29 @@ impl Station {
         shared.counters.stale.add(stale as u64);
     }
 
-    /// Looks at the owned timers whose tickets are due. Most of them were put off or disarmed meanwhile; those that are
+    /// Checks the owned timers whose tickets are due. Most of them were postponed or disarmed meanwhile; those that are
     /// due are handed over.
-    fn look_at_held(&mut self, now: Timestamp, out: &mut Outlet) {
-        let Self { shard, attendance, shared, slots, wheel, tick, underway, held, looks, .. } = self;
-        let tickets = held.len();
-        let mut put_off = 0;
+    fn check_owned(&mut self, now: Timestamp, out: &mut Outlet) {
+        let Self { shard, attendance, shared, slots, wheel, tick, in_flight, to_check, recheck, .. } = self;
+        let tickets = to_check.len();
+        let mut postponed = 0;
         let present = wheel.position();
-        let next_look = |deadline| {
+        let next_check = |deadline| {
             let due = tick.due_tick(deadline);
-            let look = looks.next(present, due);
-            if look < due { tick.start_of(look) } else { deadline }
+            let check = recheck.next(present, due);
+            if check < due { tick.start_of(check) } else { deadline }
         };
-        keep_due(slots, held, now, next_look, |posting| {
-            wheel.insert(posting.into_ticket(*tick));
-            put_off += 1;
+        keep_due(slots, to_check, now, next_check, |insertion| {
+            wheel.insert(insertion.into_ticket(*tick));
+            postponed += 1;
         });
-        looks.note(present, put_off);
-        shared.counters.put_off.add(put_off);
-        shared.counters.stale.add((tickets - held.len()) as u64 - put_off);
+        recheck.note(present, postponed);
+        shared.counters.postponed.add(postponed);
+        shared.counters.stale.add((tickets - to_check.len()) as u64 - postponed);
         let engine = attendance.engine();
-        let mut out = HandingOver { shard: *shard, shared, engine, out, underway, due: Vec::new() };
-        held.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));
-        held.clear();
+        let mut out = Batching { shard: *shard, shared, engine, out, in_flight, due: Vec::new() };
+        to_check.chunks(CHUNK_TICKETS).for_each(|due| out.add(Waiting { tickets: due.to_vec(), found: now }));
+        to_check.clear();
         out.flush(now);
     }
 
@@ -456,66 +424,66 @@ impl Station {
             self.shared.sweep_wanted.store(false, Ordering::Relaxed);
             self.sweeping = true;
         }
-        let held = self.wheel.len();
+        let before = self.wheel.len();
         let slots = &self.slots;
         let done =
             self.wheel.sweep(SWEEP_TICKETS, |ticket| slots.control(ticket.index).is_live(ticket.stamp));
-        self.shared.counters.stale.add((held - self.wheel.len()) as u64);
+        self.shared.counters.stale.add((before - self.wheel.len()) as u64);
         self.sweeping = !done;
         done
     }
 }
 
-/// The way of handovers out of a shard's turn.
+/// The way of batches out of a shard's turn.
 #[derive(Default)]
 pub(crate) struct Outlet {
-    /// The only handover of the turn so far, for the shard's leader to run itself.
-    own: Option<Errand>,
+    /// The only batch of the turn so far, for the shard's leader to run itself.
+    own: Option<BatchJob>,
     has_sent: bool,
 }
 
 impl Outlet {
-    /// Keeps the only handover of a turn for the leader if handlers run on the shards' workers, of which one can take
-    /// the leader's place. If there are more handovers, all are sent. Returns false if the executor panicked.
-    fn send(&mut self, engine: &StdArc<dyn Fire>, handover: &StdArc<Handover>) -> bool {
+    /// Keeps the only batch of a turn for the leader if handlers run on the shards' workers, of which one can take
+    /// the leader's place. If there are more batches, all are sent. Returns false if the executor panicked.
+    fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
         let dispatcher = engine.dispatcher();
         if dispatcher.own_workers().is_none() {
-            return dispatcher.dispatch(engine, handover);
+            return dispatcher.dispatch(engine, batch);
         }
         if !self.has_sent && self.own.is_none() {
-            self.own = Some(Errand::new(handover, engine));
+            self.own = Some(BatchJob::new(batch, engine));
             return true;
         }
         self.has_sent = true;
-        let first = self.own.take().is_none_or(Errand::send);
-        dispatcher.dispatch(engine, handover) && first
+        let first = self.own.take().is_none_or(BatchJob::send);
+        dispatcher.dispatch(engine, batch) && first
     }
 
-    /// The handover that is left to the leader.
-    pub(super) fn into_own(self) -> Option<Errand> {
+    /// The batch that is left to the leader.
+    pub(super) fn into_own(self) -> Option<BatchJob> {
         self.own
     }
 }
 
-/// Due chunks on their way out of a turn, gathered into handovers.
-struct HandingOver<'a> {
+/// Due chunks on their way out of a turn, gathered into batches.
+struct Batching<'a> {
     shard: usize,
     shared: &'a StationShared,
     engine: &'a StdArc<dyn Fire>,
     out: &'a mut Outlet,
-    underway: &'a mut Underway,
+    in_flight: &'a mut InFlight,
     due: Vec<DueChunk>,
 }
 
-impl HandingOver<'_> {
+impl Batching<'_> {
     /// Whether one more chunk may go to the workers.
     fn has_room(&self) -> bool {
-        !self.due.is_empty() || self.underway.has_room()
+        !self.due.is_empty() || self.in_flight.has_room()
     }
 
-    /// Adds the due tickets of scheduled timers. The tickets of owned timers go to `held`.
-    fn add_scheduled(&mut self, mut waiting: Waiting, held: &mut Vec<Ticket>) {
-        held.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
+    /// Adds the due tickets of scheduled timers. The tickets of owned timers go to `to_check`.
+    fn add_scheduled(&mut self, mut waiting: Waiting, to_check: &mut Vec<Ticket>) {
+        to_check.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
         self.add(waiting);
     }
 
@@ -524,7 +492,7 @@ impl HandingOver<'_> {
             return;
         }
         self.due.push(DueChunk::new(tickets, found));
-        if self.due.len() == HANDOVER_CHUNKS {
+        if self.due.len() == BATCH_CHUNKS {
             self.flush(found);
         }
     }
@@ -535,45 +503,45 @@ impl HandingOver<'_> {
         }
         let tickets: usize = self.due.iter().map(|chunk| chunk.tickets().len()).sum();
         self.shared.counters.hand_over(self.due.len() as u64, tickets as u64, now);
-        let handover = StdArc::new(Handover::new(self.shard, core::mem::take(&mut self.due)));
-        if !self.out.send(self.engine, &handover) {
+        let batch = StdArc::new(Batch::new(self.shard, core::mem::take(&mut self.due)));
+        if !self.out.send(self.engine, &batch) {
             self.shared.counters.panics.add(1);
         }
         if !self.engine.dispatcher().is_inline() {
-            self.underway.push(handover);
+            self.in_flight.push(batch);
         }
     }
 }
 
-/// Moves the live ones of `postings` into the wheel as tickets. Returns the number of stale ones.
+/// Moves the live ones of `insertions` into the wheel as tickets. Returns the number of stale ones.
 ///
-/// Most timers are cancelled before their shard first sees them, so most postings end here. All states are read before
-/// the first ticket is placed, so that the loads overlap. A posting that is followed by one for the same slot has
+/// Most timers are cancelled before their shard first sees them, so most insertions end here. All states are read before
+/// the first ticket is placed, so that the loads overlap. An insertion that is followed by one for the same slot has
 /// certainly ended, and its slot's word is not read: a thread that schedules and cancels uses one slot again and again,
 /// and reading the word each time would take the line away from that thread.
 fn insert_live(
     wheel: &mut TicketWheel<Ticket>,
     slots: &Slots,
     tick: TickLength,
-    postings: &mut Vec<Posting>,
-    lull: &mut Lull,
+    insertions: &mut Vec<Insertion>,
+    idle_sleep: &mut IdleSleep,
 ) -> u64 {
-    let before = postings.len();
+    let before = insertions.len();
     let mut kept = 0;
     for at in 0..before {
-        let posting = postings[at];
-        let superseded = postings.get(at + 1).is_some_and(|next| next.index == posting.index);
-        if !superseded && slots.control(posting.index).is_live(posting.stamp) {
-            postings[kept] = posting;
+        let insertion = insertions[at];
+        let superseded = insertions.get(at + 1).is_some_and(|next| next.index == insertion.index);
+        if !superseded && slots.control(insertion.index).is_live(insertion.stamp) {
+            insertions[kept] = insertion;
             kept += 1;
         } else {
-            lull.note(posting.deadline);
+            idle_sleep.note(insertion.deadline);
         }
     }
-    for posting in &postings[..kept] {
-        wheel.insert(posting.into_ticket(tick));
+    for insertion in &insertions[..kept] {
+        wheel.insert(insertion.into_ticket(tick));
     }
-    postings.clear();
+    insertions.clear();
     (before - kept) as u64
 }
 

@@ -1,14 +1,15 @@
 //! A station at a shard without a thread, turned when it asks for a turn, and the number of these turns.
 
-use super::station::{Next, Outlet};
+use super::sleep::Next;
+use super::station::Outlet;
 use super::{Presence, Station, StationShared};
-use crate::dispatch::{Dispatcher, Fire, Handover};
+use crate::dispatch::{Batch, Dispatcher, Fire};
 use crate::roster::Roster;
 use crate::slab::{Magazines, Slots};
 use crate::state::{Cancel, Claim};
 use crate::sync::{AtomicU64, Ordering, StdArc};
 use crate::tick::{TickLength, Timestamp};
-use crate::ticket::{Posting, Ticket, TimerId};
+use crate::ticket::{Insertion, Ticket, TimerId};
 
 const MS: u64 = 1_000_000;
 
@@ -27,8 +28,8 @@ impl Fire for Count {
         &Dispatcher::Inline
     }
 
-    fn fire(self: StdArc<Self>, handover: &Handover) {
-        for chunk in handover.chunks() {
+    fn fire(self: StdArc<Self>, batch: &Batch) {
+        for chunk in batch.chunks() {
             while let Some((Ticket { index, stamp, .. }, _)) = chunk.take() {
                 if matches!(self.slots.control(index).claim(stamp, chunk.handed_over()), Claim::Won { .. }) {
                     self.fired.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +40,7 @@ impl Fire for Count {
 
     fn job_dropped(&self, _: usize) {}
 
-    fn handover_taken(&self, _: usize) {}
+    fn batch_taken(&self, _: usize) {}
 }
 
 struct Rig {
@@ -67,7 +68,7 @@ impl Rig {
     fn schedule(&mut self, deadline: Timestamp) -> TimerId {
         let index = self.magazines.take(&self.slots).unwrap();
         let (id, stamp) = self.slots.control(index).arm(index, deadline);
-        self.lane.push(Posting { deadline, index, stamp });
+        self.lane.push(Insertion { deadline, index, stamp });
         id
     }
 

@@ -46,7 +46,7 @@ use super::segments::{self, Segment, Segments};
 use crate::barrier::Barrier;
 use crate::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS, PART_OF_SCARCE_SLOTS};
 use crate::state::Control;
-use crate::state::owned::{Origin, Pin, Pinned};
+use crate::state::owned::{Extra, Extras, Owned};
 use crate::sync::{AtomicU64, Ordering, thread};
 use crate::tick::Timestamp;
 use core::mem;
@@ -69,10 +69,10 @@ impl Segment for Control {
     }
 }
 
-impl Segment for Pin {
+impl Segment for Extra {
     #[cfg(not(all(test, tourbillon_loom)))]
     fn allocate(len: usize) -> Box<[Self]> {
-        // SAFETY: a `Pin` is two atomic integers and padding, for which zero is valid.
+        // SAFETY: an `Extra` is two atomic integers and padding, for which zero is valid.
         unsafe { zeroed(len) }
     }
 
@@ -99,10 +99,7 @@ fn upper(word: u64) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Slots {
     controls: Segments<Control>,
-    /// The pins of owned timers. A segment is allocated when an owned timer first needs it.
-    pins: Segments<Pin>,
-    barrier: Barrier,
-    origin: Origin,
+    extras: Extras,
     capacity: u32,
     magazine_slots: u32,
     /// The first index of the slots that were never used.
@@ -126,9 +123,7 @@ impl Slots {
     pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
         Self {
             controls: Segments::new(capacity),
-            pins: Segments::new(capacity),
-            barrier: Barrier::new(),
-            origin: Origin::before(start),
+            extras: Extras::new(capacity, start),
             capacity,
             magazine_slots: (capacity / CAPACITY_PER_MAGAZINE_SLOT).clamp(1, MAGAZINE_SLOTS),
             fresh: CachePadded::new(AtomicU64::new(0)),
@@ -154,21 +149,16 @@ impl Slots {
         segments::prefetch(self.controls.get(index));
     }
 
-    /// The pin of an owned timer.
-    pub(crate) fn pin(&self, index: u32) -> Pinned<'_> {
-        Pinned { pin: self.pins.get_or_grow(index), origin: self.origin }
-    }
-
-    /// The origin that the looks at owned timers are counted from.
+    /// The words of a slot that is or was in use, as those of an owned timer.
     #[inline(always)]
-    pub(crate) fn origin(&self) -> Origin {
-        self.origin
+    pub(crate) fn owned(&self, index: u32) -> Owned<'_> {
+        self.extras.view(self.control(index), index)
     }
 
     /// The barrier between the threads that arm owned timers and the threads that look at them.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
-        self.barrier
+        self.extras.barrier()
     }
 
     pub(crate) fn capacity(&self) -> u32 {

@@ -5,7 +5,7 @@
 //! timers: 16 bytes and the payload for each slot, and nothing for slots that were never used.
 
 mod depot;
-mod segments;
+pub(crate) mod segments;
 
 pub(crate) use depot::{Magazine, Magazines, Slots};
 
@@ -97,7 +97,7 @@ impl<T> Slab<T> {
     ///
     /// # Safety
     ///
-    /// The caller took this timer out of `listed` (I3), has not taken its payload yet, and still holds the slot.
+    /// The caller took this timer out of `queued` (I3), has not taken its payload yet, and still holds the slot.
     #[inline(always)]
     pub(crate) unsafe fn take(&self, index: u32) -> T {
         self.payloads.get_or_grow(index).0.with_mut(|cell| {

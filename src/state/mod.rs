@@ -10,38 +10,38 @@
 //! state      63                 24 23        8 7                                       0
 //!           | generation          | sequence  | flags                                   |
 //! deadline  nanoseconds on the engine's clock; in a vacant slot, the links of a magazine
-//! flags      7 shut | 6 dropped | 5 touched | 4 held | 3 owned | 2 waited | 1 running | 0 listed
+//! flags      7 shut | 6 dropped | 5 changed | 4 checking | 3 owned | 2 waited | 1 running | 0 queued
 //! stamp      31 owned | 30 16 the low bits above the sequence | 15 0 sequence
 //! ```
-//! In this protocol a timer is `listed` or `running` or its slot is vacant, and all other flags but `waited` are zero.
-//! `listed` means the same as armed. A ticket carries the stamp of the arming that it stands for.
+//! In this protocol a timer is `queued` or `running` or its slot is vacant, and all other flags but `waited` are zero.
+//! `queued` means the same as armed. A ticket carries the stamp of the arming that it stands for.
 //!
 //! # Invariants
 //! I1. A handler runs at most once for each arming, only after a successful `claim`, and not before the deadline.
 //! I1a. The deadline word decides, not the ticket: if the stamp of a stale ticket matches by chance, `claim` finds a
-//!      deadline that has not come, and reissues the ticket for that deadline under a new sequence. The cost is a look,
+//!      deadline that has not come, and reissues the ticket for that deadline under a new sequence. The cost is a check,
 //!      never a wrong firing.
-//! I2. An armed timer has a valid ticket that is looked at when its deadline comes. Other tickets are garbage.
-//! I3. The thread that takes a timer out of `listed` owns its payload; the thread that makes the timer vacant owns the
+//! I2. An armed timer has a valid ticket that is due when its deadline comes. Other tickets are garbage.
+//! I3. The thread that takes a timer out of `queued` owns its payload; the thread that makes the timer vacant owns the
 //!     slot.
 //! I4. After a `cancel` that returned `Won`, the handler does not run and has not begun.
 //!
 //! # Access
 //! | word     | may be read by          | may be written by                                              |
 //! |----------|-------------------------|----------------------------------------------------------------|
-//! | state    | any thread              | listed: any CAS; running: the claimer, and `waited` by any thread; vacant: the slot's holder |
+//! | state    | any thread              | queued: any CAS; running: the claimer, and `waited` by any thread; vacant: the slot's holder |
 //! | deadline | any thread; valid while the state does not change | the holder of the vacant slot        |
 //! | payload  | its current owner       | its current owner                                              |
 //!
 //! # Transitions
 //! | operation  | from -> to                                | otherwise                                      |
 //! |------------|-------------------------------------------|------------------------------------------------|
-//! | `arm`      | vacant g -> listed g                      | only the slot's holder calls it                |
-//! | `cancel`   | listed g -> vacant g+1                    | running g: `Running`; else `Gone`              |
-//! | `claim`    | listed g, deadline passed -> running g    | early: listed g, sequence + 1; else `Stale`    |
+//! | `arm`      | vacant g -> queued g                      | only the slot's holder calls it                |
+//! | `cancel`   | queued g -> vacant g+1                    | running g: `Running`; else `Gone`              |
+//! | `claim`    | queued g, deadline passed -> running g    | early: queued g, sequence + 1; else `Stale`    |
 //! | `finish`   | running g -> vacant g+1                   | only the claimer calls it                      |
 //! | `await_end`| running g -> running g, waited            | not running g: false                           |
-//! | `evict`    | listed -> vacant g+1                      | else `None`                                    |
+//! | `evict`    | queued -> vacant g+1                      | else `None`                                    |
 //!
 //! # Races and their legal endings
 //! - cancel x fire: one CAS succeeds. Either `cancel` gives the payload to its caller and nothing runs, or `cancel`
@@ -64,7 +64,7 @@ use crate::tick::Timestamp;
 use crate::ticket::TimerId;
 
 /// The ticket with the stamp of this state is valid.
-const LISTED: u64 = 1;
+const QUEUED: u64 = 1;
 /// The handler has begun.
 const RUNNING: u64 = 1 << 1;
 /// A thread waits for the handler's end.
@@ -125,7 +125,7 @@ const fn next_sequence(state: u64) -> u64 {
 /// Whether the one-shot timer with this id is armed.
 #[inline(always)]
 const fn is_armed(state: u64, id: TimerId) -> bool {
-    state & FLAGS == LISTED && id.is_of(generation_of(state))
+    state & FLAGS == QUEUED && id.is_of(generation_of(state))
 }
 
 /// Whether the handler of the one-shot timer with this id runs.
@@ -155,7 +155,7 @@ impl Control {
         // Ordering: Release [T3], as in `link`.
         self.deadline.store(deadline.as_nanos(), Ordering::Release);
         // Ordering: Release [T1]. Publishes the payload and the deadline.
-        self.state.store(state | LISTED, Ordering::Release);
+        self.state.store(state | QUEUED, Ordering::Release);
         (TimerId::new(index, generation_of(state)), stamp_of(state))
     }
 
@@ -165,7 +165,7 @@ impl Control {
         // Ordering: Relaxed. The ticket was posted after its arming, so this load reads the state of that arming or a
         // newer one. The result decides only whether the ticket is kept.
         let state = self.state.load(Ordering::Relaxed);
-        state & LISTED != 0 && stamp_of(state) == stamp
+        state & QUEUED != 0 && stamp_of(state) == stamp
     }
 
     #[inline]
@@ -188,7 +188,7 @@ impl Control {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let mut state = self.state.load(Ordering::Acquire);
         loop {
-            if state & LISTED == 0 || stamp_of(state) != stamp {
+            if state & QUEUED == 0 || stamp_of(state) != stamp {
                 return Claim::Stale;
             }
             // Ordering: Relaxed. Not older than the arming (T1). Not newer: the next write of this word comes after a
@@ -259,7 +259,7 @@ impl Control {
     pub(crate) fn evict(&self) -> Option<(u64, Timestamp)> {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let mut state = self.state.load(Ordering::Acquire);
-        while state & FLAGS == LISTED {
+        while state & FLAGS == QUEUED {
             // Ordering: Relaxed, as in `claim`.
             let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
             let generation = generation_of(state);

@@ -67,8 +67,8 @@ pub struct OwnedStats {
     pub fired: u64,
     /// Armings that posted a ticket to a shard.
     pub posted: u64,
-    /// Tickets that came due after their timer had been put off. Their shard posted them again.
-    pub put_off: u64,
+    /// Tickets that came due after their timer had been postponed. Their shard posted them again.
+    pub postponed: u64,
 }
 
 /// The counters of one engine at one shard.
@@ -200,7 +200,7 @@ impl Stats {
                 alive: totals.owned(),
                 fired: stations.iter().map(|station| station.counters.owned_fired.get()).sum(),
                 posted: core.posted_arms(),
-                put_off: stations.iter().map(|station| station.counters.put_off.get()).sum(),
+                postponed: stations.iter().map(|station| station.counters.postponed.get()).sum(),
             },
             total: ShardStats::sum(&shards, &all),
             shards,

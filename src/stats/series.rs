@@ -99,9 +99,9 @@ pub(super) const SERIES: [Series; 34] = [
         Engine(|stats| Count(stats.owned.posted)),
     ),
     Series::new(
-        "tourbillon_owned_put_off_total",
-        "Due tickets of owned timers that were put off.",
-        Engine(|stats| Count(stats.owned.put_off)),
+        "tourbillon_owned_postponed_total",
+        "Due tickets of owned timers that were postponed.",
+        Engine(|stats| Count(stats.owned.postponed)),
     ),
     Series::new(
         "tourbillon_stall_after_seconds",

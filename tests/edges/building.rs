@@ -8,7 +8,7 @@ use std::time::Duration;
 use tourbillon::{BuildError, Builder, Fired, Job};
 
 #[test]
-fn a_knob_out_of_bounds_is_named_with_its_value_and_its_bound() {
+fn an_option_out_of_bounds_is_named_with_its_value_and_its_bound() {
     let between = "between 1µs and 3600s";
     let cases = [
         (Builder::new().tick(Duration::ZERO), "tick", "0ns", between),
@@ -22,17 +22,17 @@ fn a_knob_out_of_bounds_is_named_with_its_value_and_its_bound() {
         (Builder::new().lane_capacity(63), "lane_capacity", "63", "between 64 and 4294967296"),
         (Builder::new().cores([]), "cores", "an empty list", "at least one core"),
     ];
-    for (builder, expected_knob, expected_value, expected_bound) in cases {
+    for (builder, expected_option, expected_value, expected_bound) in cases {
         let error = builder.start(|_: Fired<'_, ()>| {}).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("{expected_knob} is {expected_value}, but must be {expected_bound}")
+            format!("{expected_option} is {expected_value}, but must be {expected_bound}")
         );
-        let BuildError::OutOfBounds { knob, value, bound } = error else { panic!("{error}") };
-        assert_eq!((knob, &*value, &*bound), (expected_knob, expected_value, expected_bound));
+        let BuildError::OutOfBounds { option, value, bound } = error else { panic!("{error}") };
+        assert_eq!((option, &*value, &*bound), (expected_option, expected_value, expected_bound));
     }
     let error = Builder::new().tick(Duration::ZERO).driven(|_: Fired<'_, ()>| {}).unwrap_err();
-    assert!(matches!(error, BuildError::OutOfBounds { knob: "tick", .. }));
+    assert!(matches!(error, BuildError::OutOfBounds { option: "tick", .. }));
 }
 
 #[test]

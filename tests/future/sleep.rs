@@ -456,7 +456,7 @@ fn an_idle_timeout_that_each_event_resets_costs_next_to_nothing() {
     }
     let last = engine.handle().now();
     assert_eq!(engine.handle().stats().owned.posted, 1);
-    assert!(engine.handle().stats().owned.put_off <= 5, "{:?}", engine.handle().stats().owned);
+    assert!(engine.handle().stats().owned.postponed <= 5, "{:?}", engine.handle().stats().owned);
     idle.run_until_woken(&mut engine);
     assert_eq!(engine.handle().now(), last + 30 * SECOND);
     assert_eq!(idle.poll(), Poll::Ready(()));

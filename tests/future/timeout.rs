@@ -352,7 +352,7 @@ fn after_a_shutdown_a_timeout_takes_an_answer_or_says_that_it_was() {
 #[test]
 fn a_thousand_requests_answered_in_time_post_next_to_nothing() {
     // Answers that come sooner, and ones that take most of the time that they have: those see the ticket looked at.
-    for (takes, most_put_off) in [(MS, 1), (4_999 * MS, 5_000)] {
+    for (takes, most_postponed) in [(MS, 1), (4_999 * MS, 5_000)] {
         let mut engine = driven();
         let mut timeout = engine.handle().reusable_timeout();
         for request in 0..1_000 {
@@ -366,7 +366,7 @@ fn a_thousand_requests_answered_in_time_post_next_to_nothing() {
         }
         let owned = engine.handle().stats().owned;
         assert_eq!((owned.alive, owned.fired), (1, 0));
-        assert!(owned.posted <= 2 && owned.put_off <= most_put_off, "{owned:?}");
+        assert!(owned.posted <= 2 && owned.postponed <= most_postponed, "{owned:?}");
         drop(timeout);
         engine.advance(HOUR);
         assert_eq!((engine.handle().stats().owned.alive, engine.handle().stats().total.tickets), (0, 0));

@@ -20,13 +20,13 @@ fn await_health<T: Send>(engine: &Handle<T>, health: &str) {
 #[test]
 fn a_shard_that_hangs_is_late_until_it_turns_again() {
     let (engine, clock, gate) = inline_engine(Builder::new());
-    assert!(engine.handle().health().is_well());
+    assert!(engine.handle().health().is_healthy());
     engine.handle().use_shard(1);
     engine.handle().schedule(MS, ()).unwrap();
     clock.advance(MS);
     gate.await_arrival();
     clock.advance(100 * MS);
-    await_health(engine.handle(), "well: 0 of 16777216 slots are in use");
+    await_health(engine.handle(), "healthy: 0 of 16777216 slots are in use");
     clock.advance(MS / 2);
     await_health(
         engine.handle(),
@@ -35,7 +35,7 @@ fn a_shard_that_hangs_is_late_until_it_turns_again() {
     clock.advance(HOUR);
     assert_eq!(engine.handle().health().condition, Condition::Late);
     gate.open();
-    await_condition(engine.handle(), Condition::Well);
+    await_condition(engine.handle(), Condition::Healthy);
     // What has passed is in the statistics.
     assert_eq!(engine.handle().stats().shards[1].stalls, 1);
 }
@@ -53,7 +53,7 @@ fn a_shard_that_hangs_is_late_in_real_time() {
     // Not by the other shard's name, which may be late too on a busy machine.
     wait_until("shard 0 is late", || engine.handle().health().why.starts_with("shard 0 is"));
     gate.open();
-    await_condition(engine.handle(), Condition::Well);
+    await_condition(engine.handle(), Condition::Healthy);
 }
 
 #[test]
@@ -71,19 +71,19 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     wait_until("two wait", || engine.handle().stats().total.queued_timers == 2);
     let stats = engine.handle().stats();
     assert_eq!((stats.total.queue_age, stats.total.queued_chunks), (10 * MS, 1));
-    await_health(engine.handle(), "well: 2 of 16777216 slots are in use");
+    await_health(engine.handle(), "healthy: 2 of 16777216 slots are in use");
     clock.advance(91 * MS);
     await_health(
         engine.handle(),
         "workers-behind: due timers that wait for the one worker: 2, the first of shard 0 for 101.0ms",
     );
     gate.open();
-    await_condition(engine.handle(), Condition::Well);
+    await_condition(engine.handle(), Condition::Healthy);
     let stats = engine.handle().stats();
     assert_eq!((stats.fired, stats.total.queued_timers, stats.total.queue_age), (3, 0, Duration::ZERO));
 }
 
-/// Timers that are cancelled, put off, disarmed or dropped while they wait for a worker wait no more once it has come to them.
+/// Timers that are cancelled, postponed, disarmed or dropped while they wait for a worker wait no more once it has come to them.
 #[test]
 fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
     let (clock, gate) = (ManualClock::new(), Gate::new());
@@ -91,23 +91,23 @@ fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
     let engine = builder.start(move |_| hold.pass()).unwrap();
     let due = engine.handle().now() + MS;
-    let [put_off, disarmed, dropped] = [(); 3].map(|()| engine.handle().timer(()).unwrap());
+    let [postponed, disarmed, dropped] = [(); 3].map(|()| engine.handle().timer(()).unwrap());
     engine.handle().schedule_at(due, ()).unwrap();
     clock.advance(MS);
     gate.await_arrival();
     let cancelled = engine.handle().schedule_at(due, ()).unwrap();
-    for timer in [&put_off, &disarmed, &dropped] {
+    for timer in [&postponed, &disarmed, &dropped] {
         timer.arm_at(due).unwrap();
     }
     clock.advance(MS);
     wait_until("they wait", || engine.handle().stats().total.queued_timers == 4);
     assert!(engine.handle().cancel(cancelled).payload().is_some());
-    put_off.arm(HOUR).unwrap();
+    postponed.arm(HOUR).unwrap();
     disarmed.disarm();
     drop(dropped);
     gate.open();
     wait_until("none waits", || engine.handle().stats().total.queued_timers == 0);
-    assert_eq!((engine.handle().stats().total.fired, put_off.is_armed()), (1, true));
+    assert_eq!((engine.handle().stats().total.fired, postponed.is_armed()), (1, true));
     clock.advance(HOUR);
     wait_until("it fires", || {
         engine.handle().stats().owned.fired == 1 && engine.handle().stats().total.queued_timers == 0
@@ -121,11 +121,11 @@ fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
     for n in 1..9 {
         engine.handle().schedule(SECOND, n).unwrap();
     }
-    assert_eq!(engine.handle().health().to_string(), "well: 9 of 10 slots are in use");
+    assert_eq!(engine.handle().health().to_string(), "healthy: 9 of 10 slots are in use");
     engine.handle().schedule(SECOND, 9).unwrap();
     assert_eq!(engine.handle().health().to_string(), "full: 10 of 10 slots are in use");
     engine.advance(SECOND);
-    assert_eq!(engine.handle().health().to_string(), "well: 1 of 10 slots are in use");
+    assert_eq!(engine.handle().health().to_string(), "healthy: 1 of 10 slots are in use");
     drop(owned);
 }
 
@@ -142,7 +142,7 @@ fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
     thread::scope(|scope| {
         let mut staying = Vec::new();
         while handle.stats().engine_full == 0 {
-            assert!(handle.health().is_well(), "{}", handle.health());
+            assert!(handle.health().is_healthy(), "{}", handle.health());
             staying.push(on_a_thread_that_stays(scope, keep_slots));
         }
         assert!(handle.len() < 64, "{}", handle.len());
@@ -154,7 +154,7 @@ fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
     engine.advance(SECOND);
     assert_eq!(engine.handle().health().condition, Condition::Full);
     engine.advance(MS);
-    assert!(engine.handle().health().is_well(), "{}", engine.handle().health());
+    assert!(engine.handle().health().is_healthy(), "{}", engine.handle().health());
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_full_lane_is_full_for_a_second() {
         "full: a lane was full within the last 1s, 6 times in all"
     );
     engine.advance(SECOND + MS);
-    assert!(engine.handle().health().is_well(), "{}", engine.handle().health());
+    assert!(engine.handle().health().is_healthy(), "{}", engine.handle().health());
 }
 
 /// Late comes before workers-behind, and that before full; after a shutdown `health` shows nothing else.
@@ -185,7 +185,7 @@ fn the_first_cause_is_told() {
     assert_eq!((stats.shards[0].queued_timers, stats.shards[0].queue_age), (1, SECOND));
     assert_eq!(engine.handle().health().condition, Condition::Late);
     gate.open();
-    await_condition(engine.handle(), Condition::Well);
+    await_condition(engine.handle(), Condition::Healthy);
     assert!(engine.handle().shutdown().is_empty());
     assert_eq!(engine.handle().health().to_string(), "shut-down: the engine was shut down");
 }
@@ -214,11 +214,11 @@ fn after_a_shutdown_nothing_waits() {
 #[test]
 fn each_condition_is_one_word() {
     let words =
-        [Condition::Well, Condition::Full, Condition::WorkersBehind, Condition::Late, Condition::ShutDown];
+        [Condition::Healthy, Condition::Full, Condition::WorkersBehind, Condition::Late, Condition::ShutDown];
     let words = words.map(|condition| format!("{condition:>15}"));
     assert_eq!(
         words.each_ref().map(|word| word.trim()),
-        ["well", "full", "workers-behind", "late", "shut-down"]
+        ["healthy", "full", "workers-behind", "late", "shut-down"]
     );
     assert!(words.iter().all(|word| word.len() == 15));
 }

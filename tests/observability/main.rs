@@ -16,7 +16,7 @@ use support::MS;
 use tourbillon::{Builder, DrivenEngine};
 
 /// An engine with a known history: of two shards, the second has fired one timer 0.25 ms late and one that panicked, on
-/// time; the first has fired an owned one, put off once. One was cancelled, and one is pending.
+/// time; the first has fired an owned one, postponed once. One was cancelled, and one is pending.
 fn engine_with_a_history() -> DrivenEngine<u32> {
     let builder = Builder::new().shards(2).capacity(64);
     let mut engine = builder.driven(|timer| assert_ne!(timer.payload, 666)).unwrap();

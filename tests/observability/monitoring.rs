@@ -90,9 +90,9 @@ fn metrics_are_a_page_that_goes_on() {
 #[test]
 fn health_is_a_word_and_a_status() {
     let well = Server::start(&["--timers=500"]);
-    wait_until("it is well", || {
+    wait_until("it is healthy", || {
         let (status, _, body) = well.get("/health");
-        assert_eq!(status == 200, body.starts_with("well: "), "{body}");
+        assert_eq!(status == 200, body.starts_with("healthy: "), "{body}");
         assert!(status == 200 || status == 503, "{status}");
         status == 200
     });

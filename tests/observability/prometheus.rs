@@ -23,7 +23,7 @@ fn a_known_history_gives_its_numbers() {
         ("owned", 0.0),
         ("owned_fired_total", 1.0),
         ("owned_posted_total", 1.0),
-        ("owned_put_off_total", 1.0),
+        ("owned_postponed_total", 1.0),
         ("stall_after_seconds", 0.1),
         ("fired_total{shard=\"0\"}", 1.0),
         ("fired_total{shard=\"1\"}", 2.0),

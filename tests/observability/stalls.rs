@@ -54,9 +54,9 @@ fn a_sleep_beyond_its_end_is_a_stall() {
     assert!((500 * MS..=510 * MS).contains(&worst), "{worst:?}");
 }
 
-/// What one turn's budget did not reach is owed since its tick, not since the turn that comes to it.
+/// What one turn's budget did not reach is overdue since its tick, not since the turn that comes to it.
 #[test]
-fn a_backlog_is_owed_since_its_tick() {
+fn a_backlog_is_overdue_since_its_tick() {
     let (clock, gates, calls) = (ManualClock::new(), [Gate::new(), Gate::new()], AtomicUsize::new(0));
     let [first, second] = gates.clone();
     let builder = Builder::new().shards(1).unpinned().inline().clock(clock.clone());
@@ -80,7 +80,7 @@ fn a_backlog_is_owed_since_its_tick() {
 }
 
 #[test]
-fn the_threshold_is_a_knob_with_bounds_and_a_default() {
+fn the_threshold_is_an_option_with_bounds_and_a_default() {
     let threshold =
         |builder: Builder| builder.driven(|_: Fired<'_, ()>| {}).map(|e| e.handle().stats().stall_after);
     assert_eq!(threshold(Builder::new()).unwrap(), 100 * MS);

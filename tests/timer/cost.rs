@@ -91,7 +91,7 @@ fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
     let owned = engine.handle().stats().owned;
     // 200 s: a look each 30 s, and after one that found the long timeout a posting for the short one.
     assert!(
-        owned.posted <= 8 && owned.put_off <= 8,
+        owned.posted <= 8 && owned.postponed <= 8,
         "tickets or looks are counted by the request: {owned:?}"
     );
     assert!(engine.handle().stats().total.tickets <= 16, "tickets pile up with the requests");
@@ -164,7 +164,7 @@ fn arming_again_and_again_wakes_no_shard() {
         "an arming that needs no ticket woke the shard, or took one"
     );
     assert!(after.total.tickets <= 10, "tickets pile up: {after:?}");
-    assert_eq!(after.owned.put_off, 0, "a shard looked at a timer that is not due for an hour");
+    assert_eq!(after.owned.postponed, 0, "a shard looked at a timer that is not due for an hour");
 }
 
 #[test]

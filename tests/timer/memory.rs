@@ -50,7 +50,7 @@ fn the_books_of_both_kinds_are_kept_apart() {
         "owned timers are among the scheduled ones"
     );
     assert_eq!(
-        (now.owned.fired, now.owned.put_off, now.owned.posted, now.owned.alive),
+        (now.owned.fired, now.owned.postponed, now.owned.posted, now.owned.alive),
         (4, 5, 10, 10),
         "scheduled timers are among the owned ones, or looks are not counted"
     );
@@ -72,7 +72,7 @@ fn the_books_of_both_kinds_are_kept_apart() {
     engine.advance(SECOND);
     let now = stats(&engine);
     assert_eq!(
-        (now.owned.fired, now.owned.put_off, now.total.tickets),
+        (now.owned.fired, now.owned.postponed, now.total.tickets),
         (9, 5, 0),
         "firings, looks or tickets of owned timers"
     );

@@ -286,7 +286,7 @@ fn o1_n1_k2_g1_a4_short_ticks_work_and_shorter_periods_are_refused() {
     }
     assert_eq!(tasks.handle().every(Duration::ZERO, || {}).unwrap_err().kind, RepeatErrorKind::ZeroPeriod);
     let build = TaskEngine::start(Builder::new().tick(Duration::ZERO));
-    assert!(matches!(build.unwrap_err(), BuildError::OutOfBounds { knob: "tick", .. }));
+    assert!(matches!(build.unwrap_err(), BuildError::OutOfBounds { option: "tick", .. }));
 }
 
 #[test]

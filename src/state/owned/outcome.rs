@@ -10,8 +10,8 @@ pub(crate) enum Arm {
     Pending,
     /// The deadline will be in force when the handler that runs has ended.
     Running,
-    /// The deadline is in force, and the caller posts a ticket with this stamp (O2).
-    Post { stamp: u32, look: Timestamp },
+    /// The deadline is in force, and the caller queues a ticket with this stamp (O2).
+    Queue { stamp: u32, check: Timestamp },
     /// The engine is shut down.
     Shut,
     /// The handle has gone.
@@ -54,15 +54,15 @@ impl From<Withdrawn> for Disarm {
     }
 }
 
-/// The result of a look: the next step of the timer's holder.
+/// The result of a check: the next step of the timer's holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Look {
+pub(crate) enum Check {
     /// The timer is due, or was dropped. The caller still holds it, and calls `begin` or lets another thread call
     /// `begin`.
     Due,
-    /// The caller posts a ticket with this stamp for this moment (O2).
-    Later { stamp: u32, look: Timestamp },
+    /// The caller queues a ticket with this stamp for this moment (O2).
+    Later { stamp: u32, check: Timestamp },
     /// No thread holds the timer any more.
     AtRest,
 }
@@ -73,9 +73,9 @@ pub(crate) enum Look {
 pub(crate) enum Begin {
     /// The caller runs the handler and calls `end`.
     Run { deadline: Timestamp },
-    /// See [`Look::Later`].
-    Later { stamp: u32, look: Timestamp },
-    /// See [`Look::AtRest`].
+    /// See [`Check::Later`].
+    Later { stamp: u32, check: Timestamp },
+    /// See [`Check::AtRest`].
     AtRest,
     /// The caller vacated the slot: it owns the payload and the slot.
     Free,
@@ -94,9 +94,9 @@ pub(crate) struct End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum AfterRun {
-    /// See [`Look::Later`].
-    Later { stamp: u32, look: Timestamp },
-    /// See [`Look::AtRest`].
+    /// See [`Check::Later`].
+    Later { stamp: u32, check: Timestamp },
+    /// See [`Check::AtRest`].
     AtRest,
     /// See [`Begin::Free`].
     Free,
@@ -118,7 +118,7 @@ pub(crate) enum Release {
 pub(crate) enum Shut {
     /// A timer that its handle or its handler still has.
     Kept,
-    /// A dropped timer that no thread will look at. The caller vacated its slot, and owns the payload and the slot.
+    /// A dropped timer that no thread will check. The caller vacated its slot, and owns the payload and the slot.
     Free,
     /// The timer runs for the last time. The caller says the last word to its payload and calls `end_with`.
     Run,

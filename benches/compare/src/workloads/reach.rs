@@ -86,12 +86,12 @@ fn run(case: &Case, pattern: &Pattern) -> Figures {
         engine.advance(TIMEOUT / arms_per_timeout);
     }
     let owned = engine.handle().stats().owned;
-    let tickets = owned.posted + owned.put_off;
+    let tickets = owned.posted + owned.postponed;
     check(case, pattern, tickets, &mut engine);
     Figures::default()
         .number("arms", f64::from(arms))
         .number("posted", owned.posted as f64)
-        .number("put_off", owned.put_off as f64)
+        .number("put_off", owned.postponed as f64)
         .number("each", f64::from(arms) / tickets as f64)
 }
 

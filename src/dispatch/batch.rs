@@ -1,11 +1,11 @@
 //! Due chunks on their way to the workers.
 //!
-//! The tickets that one turn finds due are handed over together, up to [`HANDOVER_CHUNKS`] chunks: a job for each chunk
+//! The tickets that one turn finds due are handed over together, up to [`BATCH_CHUNKS`] chunks: a job for each chunk
 //! would wake a worker for every 32 timers.
 //!
 //! # Invariants
 //! H1. Each ticket is taken by exactly one worker: the cursor of its chunk gives each place out once.
-//! H2. A handover with tickets that were not taken is in `Underway`, and is sent again while no job waits for it.
+//! H2. A batch with tickets that were not taken is in `InFlight`, and is sent again while no job waits for it.
 //!
 //! # Synchronisation
 //! The cursor and the count of waiting jobs are changed by read-modify-writes and hand nothing over: tickets come with
@@ -14,8 +14,8 @@
 //!
 //! | pair | one side                          | other side                    | what is handed over or ruled out | model |
 //! |------|-----------------------------------|-------------------------------|----------------------------------|-------|
-//! | H3   | a job's drop, `want_look`         | `take_look_wanted`, `look`    | the fact that no job waits       | `handover::a_job_that_is_dropped_is_sent_again` |
-//! | F1   | the last `take`, `made_room`      | held back, announced, `is_taken` | both miss                     | `handover::a_taken_handover_makes_room` |
+//! | H3   | a job's drop, `want_check`         | `take_check_wanted`, `check`   | the fact that no job waits       | `batch::a_job_that_is_dropped_is_sent_again` |
+//! | F1   | the last `take`, `made_room`      | held back, announced, `is_taken` | both miss                     | `batch::a_taken_batch_makes_room` |
 
 use super::Fire;
 use crate::sync::{AtomicU32, Ordering, StdArc};
@@ -23,8 +23,8 @@ use crate::tick::Timestamp;
 use crate::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// The maximum number of chunks in one handover: 512 tickets.
-pub(crate) const HANDOVER_CHUNKS: usize = 16;
+/// The maximum number of chunks in one batch: 512 tickets.
+pub(crate) const BATCH_CHUNKS: usize = 16;
 
 /// A chunk, and the progress of its workers.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl DueChunk {
     }
 
     fn taken(&self) -> usize {
-        // Ordering: Relaxed. A stale value postpones help by one look.
+        // Ordering: Relaxed. A stale value postpones help by one check.
         (self.cursor.load(Ordering::Relaxed) as usize).min(self.tickets.len())
     }
 
@@ -67,14 +67,14 @@ impl DueChunk {
 
 /// Due chunks of one shard.
 #[derive(Debug)]
-pub(crate) struct Handover {
+pub(crate) struct Batch {
     shard: usize,
     chunks: Box<[DueChunk]>,
-    /// The number of jobs that were sent for the handover and have neither begun nor been dropped.
+    /// The number of jobs that were sent for the batch and have neither begun nor been dropped.
     waiting_jobs: AtomicU32,
 }
 
-impl Handover {
+impl Batch {
     pub(crate) fn new(shard: usize, chunks: Vec<DueChunk>) -> Self {
         Self { shard, chunks: chunks.into_boxed_slice(), waiting_jobs: AtomicU32::new(0) }
     }
@@ -92,7 +92,7 @@ impl Handover {
     /// Fires the tickets that no other worker takes.
     pub(super) fn run(&self, engine: &StdArc<dyn Fire>) {
         StdArc::clone(engine).fire(self);
-        engine.handover_taken(self.shard);
+        engine.batch_taken(self.shard);
     }
 
     fn len(&self) -> usize {
@@ -104,27 +104,27 @@ impl Handover {
     }
 
     fn has_waiting_jobs(&self) -> bool {
-        // Ordering: Relaxed. A stale count postpones help by one look, or sends a job that finds nothing to do. If
-        // `want_look` asked for the look, then the flag hands over that the dropped job is no longer counted (H3).
+        // Ordering: Relaxed. A stale count postpones help by one check, or sends a job that finds nothing to do. If
+        // `want_check` asked for the check, then the flag hands over that the dropped job is no longer counted (H3).
         self.waiting_jobs.load(Ordering::Relaxed) > 0
     }
 }
 
-/// One job for a handover, on its way through an executor, or run by the shard's leader.
-pub(crate) struct Errand {
-    handover: StdArc<Handover>,
+/// One job for a batch, on its way through an executor, or run by the shard's leader.
+pub(crate) struct BatchJob {
+    batch: StdArc<Batch>,
     engine: StdArc<dyn Fire>,
     begun: bool,
 }
 
-impl Errand {
-    pub(crate) fn new(handover: &StdArc<Handover>, engine: &StdArc<dyn Fire>) -> Self {
+impl BatchJob {
+    pub(crate) fn new(batch: &StdArc<Batch>, engine: &StdArc<dyn Fire>) -> Self {
         // Ordering: Relaxed. A count that orders nothing.
-        handover.waiting_jobs.fetch_add(1, Ordering::Relaxed);
-        Self { handover: StdArc::clone(handover), engine: StdArc::clone(engine), begun: false }
+        batch.waiting_jobs.fetch_add(1, Ordering::Relaxed);
+        Self { batch: StdArc::clone(batch), engine: StdArc::clone(engine), begun: false }
     }
 
-    /// Sends the errand as a job to the threads that the engine's handlers run on. Returns false if the executor
+    /// Sends the job to the threads that the engine's handlers run on. Returns false if the executor
     /// panicked.
     pub(crate) fn send(self) -> bool {
         let engine = StdArc::clone(&self.engine);
@@ -134,74 +134,72 @@ impl Errand {
     pub(crate) fn run(mut self) {
         self.begun = true;
         self.wait_no_longer();
-        self.handover.run(&self.engine);
+        self.batch.run(&self.engine);
     }
 
     fn wait_no_longer(&self) {
-        // Ordering: Relaxed. As in `new`; `job_dropped` hands the count over to a look (H3).
-        self.handover.waiting_jobs.fetch_sub(1, Ordering::Relaxed);
+        // Ordering: Relaxed. As in `new`; `job_dropped` hands the count over to a check (H3).
+        self.batch.waiting_jobs.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Errand {
+impl Drop for BatchJob {
     fn drop(&mut self) {
         if !self.begun {
             self.wait_no_longer();
-            self.engine.job_dropped(self.handover.shard);
+            self.engine.job_dropped(self.batch.shard);
         }
     }
 }
 
-/// The maximum number of handovers that a shard has on their way, which bounds the number of tickets in the
-/// workers' queue. Due tickets beyond them are held back (`shard::backlog`). So many full handovers are work for
+/// The maximum number of batches that a shard has in flight, which bounds the number of tickets in the
+/// workers' queue. Due tickets beyond them are held back (`shard::backlog`). So many full batches are work for
 /// some tens of milliseconds.
-const MOST_UNDERWAY: usize = 256;
+const MOST_IN_FLIGHT: usize = 256;
 
-/// The handovers of a shard that workers may still be at, the oldest one in front.
+/// The batches of a shard that workers may still be at, the oldest one in front.
 #[derive(Debug, Default)]
-pub(crate) struct Underway {
-    handovers: VecDeque<StdArc<Handover>>,
+pub(crate) struct InFlight {
+    batches: VecDeque<StdArc<Batch>>,
 }
 
-impl Underway {
-    /// Whether one more handover may be sent.
+impl InFlight {
+    /// Whether one more batch may be sent.
     pub(crate) fn has_room(&self) -> bool {
-        self.handovers.len() < MOST_UNDERWAY
+        self.batches.len() < MOST_IN_FLIGHT
     }
 
     #[cfg(all(test, tourbillon_loom))]
     pub(crate) fn is_empty(&self) -> bool {
-        self.handovers.is_empty()
+        self.batches.is_empty()
     }
 
-    pub(crate) fn push(&mut self, handover: StdArc<Handover>) {
+    pub(crate) fn push(&mut self, batch: StdArc<Batch>) {
         if !self.has_room() {
-            // Owned timers that are held cannot be held back: those of one turn may exceed the limit.
+            // Owned timers that were checked and are due cannot be held back: those of one turn may exceed the limit.
             self.forget_taken();
         }
-        self.handovers.push_back(handover);
+        self.batches.push_back(batch);
     }
 
-    /// Forgets the handovers of which workers have taken all tickets, which makes room.
+    /// Forgets the batches of which workers have taken all tickets, which makes room.
     pub(crate) fn forget_taken(&mut self) {
-        self.handovers.retain(|handover| !handover.is_taken());
+        self.batches.retain(|batch| !batch.is_taken());
     }
 
-    /// Sends one more worker to each handover that has tickets left and no job waiting: its workers are slow, or its
-    /// job was dropped. Called once in a while, so that handovers which workers take at once are finished by then.
-    pub(crate) fn look(&mut self, engine: &StdArc<dyn Fire>) {
+    /// Sends one more worker to each batch that has tickets left and no job waiting: its workers are slow, or its
+    /// job was dropped. Called once in a while, so that batches which workers take at once are finished by then.
+    pub(crate) fn check(&mut self, engine: &StdArc<dyn Fire>) {
         self.forget_taken();
-        for handover in self.handovers.iter().filter(|handover| !handover.has_waiting_jobs()) {
-            // A panic here loses nothing: the next look finds no job waiting.
-            let _sent = engine.dispatcher().dispatch(engine, handover);
+        for batch in self.batches.iter().filter(|batch| !batch.has_waiting_jobs()) {
+            // A panic here loses nothing: the next check finds no job waiting.
+            let _sent = engine.dispatcher().dispatch(engine, batch);
         }
     }
 
     /// Whether a slow handler could be holding up other tickets, or a job was dropped: then the
-    /// shard should look again soon.
-    pub(crate) fn wants_a_look(&self) -> bool {
-        self.handovers
-            .iter()
-            .any(|handover| !handover.is_taken() && (handover.len() > 1 || !handover.has_waiting_jobs()))
+    /// shard should check again soon.
+    pub(crate) fn wants_check(&self) -> bool {
+        self.batches.iter().any(|batch| !batch.is_taken() && (batch.len() > 1 || !batch.has_waiting_jobs()))
     }
 }

@@ -4,12 +4,12 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | H3: `want_look` | `a_job_that_is_dropped_is_sent_again` |
-//! | H3: `take_look_wanted` | `a_job_that_is_dropped_is_sent_again` |
-//! | F1: `wake_if_asleep_and`'s fence | `a_taken_handover_makes_room` |
+//! | H3: `want_check` | `a_job_that_is_dropped_is_sent_again` |
+//! | H3: `take_check_wanted` | `a_job_that_is_dropped_is_sent_again` |
+//! | F1: `wake_if_asleep_and`'s fence | `a_taken_batch_makes_room` |
 
 use super::{model, nap};
-use crate::dispatch::{Dispatcher, DueChunk, Fire, Handover, Job, Underway};
+use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire, InFlight, Job};
 use crate::roster::Roster;
 use crate::shard::StationShared;
 use crate::sync::{AtomicU64, Mutex, Ordering, StdArc, thread};
@@ -41,26 +41,26 @@ impl Fire for Firing {
         &self.dispatcher
     }
 
-    fn fire(self: StdArc<Self>, handover: &Handover) {
-        for chunk in handover.chunks() {
+    fn fire(self: StdArc<Self>, batch: &Batch) {
+        for chunk in batch.chunks() {
             while chunk.take().is_some() {
                 self.fired.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    fn handover_taken(&self, _: usize) {
+    fn batch_taken(&self, _: usize) {
         self.shard.made_room();
     }
 
     fn job_dropped(&self, _: usize) {
-        self.shard.want_look();
+        self.shard.want_check();
     }
 }
 
-fn handover(tickets: u32) -> StdArc<Handover> {
+fn batch(tickets: u32) -> StdArc<Batch> {
     let tickets = (0..tickets).map(|index| Ticket { tick: Tick(0), index, stamp: 0 }).collect();
-    StdArc::new(Handover::new(0, vec![DueChunk::new(tickets, Timestamp::ZERO)]))
+    StdArc::new(Batch::new(0, vec![DueChunk::new(tickets, Timestamp::ZERO)]))
 }
 
 /// An executor that keeps its jobs. The lock is held only for moments in which the model has no choice.
@@ -81,9 +81,9 @@ fn two_workers_take_each_ticket_once() {
         let (dispatcher, jobs) = keeping();
         let firing = Firing::new(&dispatcher);
         let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
-        let handover = handover(3);
-        assert!(dispatcher.dispatch(&engine, &handover));
-        assert!(dispatcher.dispatch(&engine, &handover));
+        let batch = batch(3);
+        assert!(dispatcher.dispatch(&engine, &batch));
+        assert!(dispatcher.dispatch(&engine, &batch));
         let (mine, its) = (take_job(&jobs), take_job(&jobs));
         let worker = thread::spawn(move || its.run());
         mine.run();
@@ -92,53 +92,53 @@ fn two_workers_take_each_ticket_once() {
     });
 }
 
-/// An executor drops a job while the shard goes to sleep. Legal endings: (a) the shard finds that a look is wanted; (b)
-/// the shard is woken. Either way the look finds that no job waits. A lost wake is a deadlock, which loom reports.
+/// An executor drops a job while the shard goes to sleep. Legal endings: (a) the shard finds that a check is wanted; (b)
+/// the shard is woken. Either way the check finds that no job waits. A lost wake is a deadlock, which loom reports.
 #[test]
 fn a_job_that_is_dropped_is_sent_again() {
     model("a_job_that_is_dropped_is_sent_again", || {
         let (dispatcher, jobs) = keeping();
         let firing = Firing::new(&dispatcher);
         let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
-        let mut underway = Underway::default();
-        let handover = handover(1);
-        assert!(dispatcher.dispatch(&engine, &handover));
-        underway.push(handover);
+        let mut in_flight = InFlight::default();
+        let batch = batch(1);
+        assert!(dispatcher.dispatch(&engine, &batch));
+        in_flight.push(batch);
         let job = take_job(&jobs);
         let executor = thread::spawn(move || drop(job));
         firing.roster.enter_current_thread(0);
-        while !firing.shard.is_look_wanted() {
-            nap(&firing.shard.parker, None, || !firing.shard.is_look_wanted());
+        while !firing.shard.is_check_wanted() {
+            nap(&firing.shard.parker, None, || !firing.shard.is_check_wanted());
         }
-        firing.shard.take_look_wanted();
-        underway.look(&engine);
-        assert_eq!(jobs.lock().unwrap().len(), 1, "the look did not see that no job waits");
+        firing.shard.take_check_wanted();
+        in_flight.check(&engine);
+        assert_eq!(jobs.lock().unwrap().len(), 1, "the check did not see that no job waits");
         executor.join().unwrap();
     });
 }
 
-/// A shard that holds tickets back goes to sleep while a worker takes the last ticket of the handover that is in the
+/// A shard that holds tickets back goes to sleep while a worker takes the last ticket of the batch that is in the
 /// way. Legal endings: (a) the shard finds the ticket taken; (b) the shard is woken.
 #[test]
-fn a_taken_handover_makes_room() {
-    model("a_taken_handover_makes_room", || {
+fn a_taken_batch_makes_room() {
+    model("a_taken_batch_makes_room", || {
         let (dispatcher, jobs) = keeping();
         let firing = Firing::new(&dispatcher);
         let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
-        let mut underway = Underway::default();
-        let handover = handover(1);
-        assert!(dispatcher.dispatch(&engine, &handover));
-        underway.push(handover);
+        let mut in_flight = InFlight::default();
+        let batch = batch(1);
+        assert!(dispatcher.dispatch(&engine, &batch));
+        in_flight.push(batch);
         let job = take_job(&jobs);
         let asleep = StdArc::clone(&firing);
         let shard = thread::spawn(move || {
             let shard = &asleep.shard;
             asleep.roster.enter_current_thread(0);
             shard.counters.held_back.set(1);
-            while !underway.is_empty() {
+            while !in_flight.is_empty() {
                 let may_sleep = || {
-                    underway.forget_taken();
-                    !underway.is_empty()
+                    in_flight.forget_taken();
+                    !in_flight.is_empty()
                 };
                 nap(&shard.parker, None, may_sleep);
             }

@@ -1,0 +1,37 @@
+//! A shard's check of the owned timers whose tickets are due.
+
+use crate::slab::Slots;
+use crate::state::owned::Check;
+use crate::tick::Timestamp;
+use crate::ticket::{Insertion, Ticket};
+
+/// Takes the timers of `tickets`, all owned, so that the shard holds them, and checks their deadlines. Keeps the
+/// tickets of timers that are due at `now`. Passes the tickets of timers that were postponed to `insert_again`, for the
+/// moment that `next_check` chooses.
+///
+/// One heavy fence serves all of them: an arming that comes after it sees that its timer is checking.
+pub(crate) fn keep_due(
+    slots: &Slots,
+    tickets: &mut Vec<Ticket>,
+    now: Timestamp,
+    next_check: impl Fn(Timestamp) -> Timestamp,
+    mut insert_again: impl FnMut(Insertion),
+) {
+    for ticket in &*tickets {
+        slots.prefetch(ticket.index);
+    }
+    tickets.retain(|ticket| slots.owned(ticket.index).begin_check(ticket.stamp));
+    if tickets.is_empty() {
+        return;
+    }
+    // Ordering: heavy fence [F3 of `state::owned`]: each timer is checking before its deadline is read.
+    slots.barrier().heavy();
+    tickets.retain(|&Ticket { index, stamp, .. }| match slots.owned(index).check(stamp, now, &next_check) {
+        Check::Due => true,
+        Check::AtRest => false,
+        Check::Later { stamp, check } => {
+            insert_again(Insertion { deadline: check, index, stamp });
+            false
+        }
+    });
+}

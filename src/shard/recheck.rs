@@ -1,0 +1,74 @@
+//! The moments at which timers that were postponed are checked again.
+//!
+//! A connection that talks is postponed long before its deadline, and again before the next deadline. A check at each such
+//! deadline would wake the shard for every single connection, a thousand times a second if they are many. Any moment
+//! before the deadline serves as well, so checks are coalesced at ticks of a grid: the farther the deadline and the fewer the
+//! timers, the coarser the grid. A timer that is not postponed again is checked three or four times before it fires,
+//! each time on a finer grid.
+
+use crate::tick::Tick;
+
+/// A check comes earlier by at most this part of the remaining time.
+const PART_OF_REMAINDER: u64 = 16;
+/// The number of checks that should be coalesced at one tick: some 15 µs of work, for which other due timers wait.
+const COALESCED: u64 = 256;
+/// Checks are counted in fractions of this size.
+const SCALE: u64 = 256;
+
+/// The rate at which timers are postponed.
+#[derive(Debug, Default)]
+pub(super) struct Recheck {
+    last: Tick,
+    /// Checks for each tick that passed, of late, in fractions of `SCALE`.
+    rate: u64,
+}
+
+impl Recheck {
+    /// Notes checks that found their timers postponed.
+    pub(super) fn note(&mut self, now: Tick, checks: u64) {
+        let passed = now.0.saturating_sub(self.last.0).max(1);
+        self.last = now;
+        self.rate = (3 * self.rate).saturating_add(checks * SCALE / passed) / 4;
+    }
+
+    /// The tick for the next check of a timer that is due at `due`, which is not before `now`.
+    pub(super) fn next(&self, now: Tick, due: Tick) -> Tick {
+        let part = due.0.saturating_sub(now.0) / PART_OF_REMAINDER;
+        let grid = part.min(COALESCED * SCALE / self.rate.max(1)).max(1);
+        let grid = 1 << grid.ilog2();
+        Tick(due.0 / grid * grid)
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_coalesced_but_never_late_nor_much_too_early() {
+        let mut recheck = Recheck::default();
+        for round in 1..1_000 {
+            let now = Tick(round * 37);
+            recheck.note(now, round % 300);
+            for remainder in [0, 1, 15, 16, 17, 100, 5_000, 60_000, u64::MAX - 37_000] {
+                let due = Tick(now.0 + remainder);
+                let next = recheck.next(now, due);
+                assert!(next <= due && due.0 - next.0 <= remainder / PART_OF_REMAINDER);
+            }
+        }
+    }
+
+    #[test]
+    fn few_are_coalesced_on_a_coarse_grid_and_many_on_none() {
+        let (now, due) = (Tick(1_000_000), Tick(1_005_001));
+        let grid_of = |recheck: &Recheck| {
+            let ticks = (0..1_024).map(|ahead| recheck.next(now, Tick(due.0 + ahead)));
+            let distinct: std::collections::BTreeSet<Tick> = ticks.collect();
+            1_024 / distinct.len()
+        };
+        assert!(grid_of(&Recheck::default()) >= 128);
+        let mut many = Recheck::default();
+        (0..100).for_each(|tick| many.note(Tick(tick), 1_000));
+        assert_eq!(grid_of(&many), 1);
+    }
+}

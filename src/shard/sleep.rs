@@ -1,0 +1,133 @@
+//! When a shard sleeps and who wakes it, on the shard's side. The words by which it is woken are in `parker`.
+//!
+//! A turn ends with the shard's [`Next`] step. If the step is a sleep, the leader announces the end of the sleep, looks
+//! once more for work that came meanwhile, and parks ([`LeaderSleep`]). A producer with an earlier deadline wakes it.
+//!
+//! # Idle sleep
+//! A shard that has nothing to do sleeps until the first deadline of the timers that ended unseen ([`IdleSleep`]). If
+//! each timer ends before the next one is scheduled, as with requests one at a time, the wheel is empty whenever its
+//! shard looks. Such a shard would otherwise sleep until it is woken, and each timer would wake it. A shard that
+//! sleeps until a deadline that no timer has any more is woken by earlier deadlines only: timers of one duration wake
+//! it twice in that time at most, timers of random durations ever more seldom.
+
+use super::Shard;
+use super::led::Led;
+use crate::clock::EngineClock;
+use crate::parker::{self, Parker, Sleep};
+use crate::tick::Timestamp;
+
+/// The result of a turn: the shard's next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Next {
+    /// Another turn at once: there was more work than one turn does.
+    Turn,
+    /// A turn at the end of the sleep, or when woken.
+    Sleep(Option<Wake>),
+}
+
+impl Next {
+    /// The step of a shard of which one station asks for `self` and another one for `other`.
+    pub(super) fn sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Sleep(None), next) | (next, Self::Sleep(None)) => next,
+            (Self::Sleep(Some(one)), Self::Sleep(Some(another))) => {
+                Self::Sleep(Some(if one.at <= another.at { one } else { another }))
+            }
+            _ => Self::Turn,
+        }
+    }
+}
+
+/// The end of a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wake {
+    /// The moment at which the shard wakes by itself.
+    pub(crate) at: Timestamp,
+    /// Deadlines before this moment are due earlier than `at`.
+    pub(crate) not_before: Timestamp,
+}
+
+/// The sleep of a shard's leader.
+pub(super) struct LeaderSleep<'a> {
+    pub(super) shard: &'a Shard,
+    pub(super) led: &'a mut Led,
+    pub(super) wake: Option<Wake>,
+    pub(super) clock: &'a EngineClock,
+}
+
+impl Sleep for LeaderSleep<'_> {
+    fn visit_parkers(&self, mut visit: impl FnMut(&Parker)) {
+        visit(&self.shard.parker);
+        self.led.parkers().for_each(visit);
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        !self.shard.has_newcomers() && self.led.may_sleep(self.wake)
+    }
+
+    fn park(&mut self) -> bool {
+        let until = self.wake.map_or(Timestamp::MAX, |wake| wake.at);
+        let now = self.clock.true_now();
+        self.led.stalls.begin_sleep(now, until);
+        // The last tick begins beyond the range of a clock.
+        if until == Timestamp::MAX {
+            parker::park(self, None);
+            return true;
+        }
+        if now >= until {
+            return false;
+        }
+        parker::park(self, self.clock.as_dyn().sleep_for(now, until));
+        true
+    }
+}
+
+/// The end of the sleep of a shard that has nothing to do.
+#[derive(Debug, Default)]
+pub(super) struct IdleSleep {
+    now: Timestamp,
+    until: Option<Timestamp>,
+}
+
+impl IdleSleep {
+    /// Begins a turn.
+    pub(super) fn begin_turn(&mut self, now: Timestamp) {
+        self.now = now;
+        self.until = self.until.filter(|until| *until > now);
+    }
+
+    /// Notes that a timer with this deadline has ended before its ticket came into the wheel.
+    #[inline]
+    pub(super) fn note(&mut self, deadline: Timestamp) {
+        if deadline > self.now && self.until.is_none_or(|until| deadline < until) {
+            self.until = Some(deadline);
+        }
+    }
+
+    /// The end of the sleep, if nothing is due before.
+    pub(super) fn until(&self) -> Option<Timestamp> {
+        self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_lasts_until_the_first_of_those_ahead() {
+        let at = Timestamp::from_nanos;
+        let mut idle = IdleSleep::default();
+        assert_eq!(idle.until(), None);
+        idle.begin_turn(at(10));
+        [5, 10].into_iter().for_each(|deadline| idle.note(at(deadline)));
+        assert_eq!(idle.until(), None);
+        [30, 20, 40].into_iter().for_each(|deadline| idle.note(at(deadline)));
+        assert_eq!(idle.until(), Some(at(20)));
+        idle.begin_turn(at(19));
+        assert_eq!(idle.until(), Some(at(20)));
+        idle.begin_turn(at(20));
+        assert_eq!(idle.until(), None);
+    }
+}

@@ -1,0 +1,217 @@
+//! Stall detection: whether a shard keeps up, as its thread sees it and reports it to the statistics.
+//!
+//! A shard is overdue
+//! - while it sleeps, from the moment on at which it means to wake;
+//! - while it turns, from the start of the turn on. If the shard knows of a tick that it has not handed out and that
+//!   begins before the turn, it is overdue from the start of that tick: the tick that it slept for, or a tick for which a
+//!   turn's budget did not suffice.
+//!
+//! Only that moment is published. `now - overdue_since` is the shard's delay, even if its thread is stuck; a moment in
+//! the future means that the shard is on time. A *stall* is a delay of more than `stall_after`. It is one stall until
+//! the delay is shorter.
+//!
+//! A shard that was woken early is overdue from its next turn on, not from the waking: the parker would need a clock.
+
+use crate::counters::ShardCounters;
+use crate::sync::StdArc;
+use crate::tick::{TickLength, Timestamp};
+use crate::trace;
+use core::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct StallDetector {
+    shards: u64,
+    shard: usize,
+    tick: TickLength,
+    stall_after: Duration,
+    counters: StdArc<ShardCounters>,
+    /// The moment since which the shard is overdue, as published.
+    overdue_since: Timestamp,
+    /// The start of the first tick that is to be handed out, as far as is known.
+    due: Timestamp,
+    /// The worst lateness of the stall that lasts.
+    stall: Option<Duration>,
+}
+
+impl StallDetector {
+    pub(crate) fn new(
+        shards: u64,
+        shard: usize,
+        tick: TickLength,
+        stall_after: Duration,
+        counters: StdArc<ShardCounters>,
+    ) -> Self {
+        Self {
+            shards,
+            shard,
+            tick,
+            stall_after,
+            counters,
+            overdue_since: Timestamp::MAX,
+            due: Timestamp::MAX,
+            stall: None,
+        }
+    }
+
+    pub(super) fn begin_turn(&mut self, now: Timestamp) {
+        self.check(now);
+        self.set_overdue_since(now.min(self.due));
+    }
+
+    /// Ends the turn that began at `now`. Ticks that begin at `due` or later were not handed out.
+    pub(super) fn end_turn(&mut self, now: Timestamp, due: Timestamp) {
+        self.due = due;
+        self.set_overdue_since(now.min(due));
+    }
+
+    /// Notes that the turns are over at `now`, and that the next one is to begin at `until`.
+    pub(super) fn begin_sleep(&mut self, now: Timestamp, until: Timestamp) {
+        self.check(now);
+        if now < until {
+            self.catch_up();
+        }
+        self.due = until;
+        self.set_overdue_since(until);
+    }
+
+    /// Notes that the shard's thread ends.
+    pub(super) fn end(&mut self) {
+        self.catch_up();
+        self.set_overdue_since(Timestamp::MAX);
+    }
+
+    fn set_overdue_since(&mut self, moment: Timestamp) {
+        self.overdue_since = moment;
+        self.counters.overdue_since.set(moment.as_nanos());
+    }
+
+    fn check(&mut self, now: Timestamp) {
+        let late = now - self.overdue_since;
+        if late > self.stall_after {
+            self.note_stall(late);
+        } else {
+            self.catch_up();
+        }
+    }
+
+    #[cold]
+    fn note_stall(&mut self, late: Duration) {
+        let counters = &self.counters;
+        if self.stall.is_none() {
+            counters.stalls.add(1);
+            trace::stalled(self.shards, self.shard, late, self.tick.whole_ticks(late));
+        }
+        let worst = self.stall.map_or(late, |worst| worst.max(late));
+        self.stall = Some(worst);
+        counters.note_stall(worst);
+    }
+
+    fn catch_up(&mut self) {
+        if let Some(worst) = self.stall.take() {
+            trace::caught_up(self.shards, self.shard, worst, self.tick.whole_ticks(worst));
+        }
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(millis * MS)
+    }
+
+    fn detector() -> StallDetector {
+        let counters = StdArc::new(ShardCounters::new());
+        StallDetector::new(0, 0, TickLength::from_nanos(MS), Duration::from_millis(100), counters)
+    }
+
+    /// The number of stalls, the worst stall and the present delay, the last two in milliseconds.
+    fn seen(detector: &StallDetector, now: u64) -> (u64, u128, u128) {
+        let counters = &detector.counters;
+        (counters.stalls.get(), counters.worst_stall().as_millis(), counters.behind(at(now)).as_millis())
+    }
+
+    #[test]
+    fn a_sleep_is_overdue_from_its_end_on() {
+        let mut detector = detector();
+        detector.begin_turn(at(1_000));
+        assert_eq!(seen(&detector, 1_000), (0, 0, 0));
+        detector.end_turn(at(1_000), at(1_001));
+        detector.begin_sleep(at(1_001), at(5_000));
+        assert_eq!(seen(&detector, 4_999), (0, 0, 0));
+        assert_eq!(seen(&detector, 5_070), (0, 0, 70));
+        // Woken early, in time, and on the threshold: no stall.
+        for begin in [2_000, 5_000, 5_100] {
+            detector.begin_turn(at(begin));
+            detector.end_turn(at(begin), at(begin + 1));
+            detector.begin_sleep(at(begin), at(5_000.max(begin)));
+        }
+        assert_eq!(seen(&detector, 5_100).0, 0);
+        detector.begin_sleep(at(5_100), at(6_000));
+        detector.begin_turn(at(6_101));
+        // The tick is overdue until the turn ends.
+        assert_eq!(seen(&detector, 6_103), (1, 101, 103));
+        detector.end_turn(at(6_101), at(6_102));
+        assert_eq!(seen(&detector, 6_103), (1, 101, 2));
+    }
+
+    #[test]
+    fn a_long_turn_is_one_stall_and_ends_with_it() {
+        let mut detector = detector();
+        detector.begin_turn(at(10));
+        assert_eq!(seen(&detector, 260), (0, 0, 250));
+        detector.end_turn(at(10), at(11));
+        detector.begin_sleep(at(260), Timestamp::MAX);
+        assert_eq!(seen(&detector, 100_000), (1, 250, 0));
+        assert_eq!(detector.stall, None);
+        detector.begin_turn(at(100_000));
+        assert_eq!(seen(&detector, 100_000), (1, 250, 0));
+    }
+
+    /// A shard that does not sleep begins a turn that has a delay of its own, not that of the last turn.
+    #[test]
+    fn without_a_sleep_the_next_tick_is_overdue() {
+        let mut detector = detector();
+        detector.begin_turn(at(0));
+        detector.end_turn(at(0), at(1));
+        detector.begin_turn(at(70));
+        assert_eq!(seen(&detector, 101), (0, 0, 100));
+        detector.end_turn(at(70), at(71));
+        detector.begin_turn(at(70));
+        assert_eq!(seen(&detector, 170), (0, 0, 100));
+    }
+
+    #[test]
+    fn what_is_left_of_a_tick_is_overdue_since_that_tick() {
+        let mut detector = detector();
+        detector.begin_turn(at(500));
+        let mut last = 500;
+        for now in [500, 560, 620, 680] {
+            detector.end_turn(at(last), at(500));
+            detector.begin_turn(at(now));
+            last = now;
+        }
+        assert_eq!(seen(&detector, 680), (1, 180, 180));
+        detector.end_turn(at(680), at(681));
+        detector.begin_turn(at(690));
+        assert_eq!(detector.stall, None);
+        // Another stall, less severe.
+        detector.end_turn(at(690), at(691));
+        detector.begin_turn(at(800));
+        assert_eq!(seen(&detector, 800), (2, 180, 109));
+        detector.end();
+        assert_eq!(seen(&detector, 10_000), (2, 180, 0));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_makes_nothing_overdue() {
+        let mut detector = detector();
+        detector.begin_turn(at(1_000));
+        detector.end_turn(at(1_000), at(1_001));
+        detector.begin_turn(at(10));
+        assert_eq!(seen(&detector, 11), (0, 0, 1));
+    }
+}

@@ -20,7 +20,7 @@
 
 use super::{crew_of_one_shard, model};
 use crate::clock::{Clock, EngineClock};
-use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire, Workers};
+use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire, Workers, dispatch};
 use crate::roster::Roster;
 use crate::shard::{Crew, Presence, Station, StationShared};
 use crate::slab::{Magazines, Slots};
@@ -176,7 +176,7 @@ fn a_permit_comes_back_while_a_job_is_pushed() {
             }
         });
         let engine: StdArc<dyn Fire> = StdArc::<Count>::clone(&count);
-        let pusher = thread::spawn(move || assert!(engine.dispatcher().dispatch(&engine, &batch)));
+        let pusher = thread::spawn(move || assert!(dispatch(&engine, &batch)));
         drop(permit);
         pusher.join().unwrap();
         worker.join().unwrap();

@@ -8,7 +8,6 @@ use crate::stats::Stats;
 use crate::sync::{StdArc, thread};
 use crate::tick::Timestamp;
 use crate::ticket::TimerId;
-use crate::timer::{Timer, TimerRef};
 use crate::trace;
 use core::fmt;
 use core::time::Duration;
@@ -97,11 +96,11 @@ pub struct Fired<'a, T: Send + 'static> {
     pub deadline: Timestamp,
     /// How long after the deadline the handler began.
     pub lateness: Duration,
-    /// The payload that was scheduled with the timer; for a [`Timer`], a clone of its payload.
+    /// The payload that was scheduled with the timer; for a [`Timer`](crate::Timer), a clone of its payload.
     pub payload: T,
     /// The slot of an owned timer. The slot in `id` is not used for this, since the handler may write to `id`.
-    owned: Option<u32>,
-    core: &'a StdArc<Core<T>>,
+    pub(crate) owned: Option<u32>,
+    pub(crate) core: &'a StdArc<Core<T>>,
 }
 
 impl<'a, T: Send + 'static> Fired<'a, T> {
@@ -112,13 +111,6 @@ impl<'a, T: Send + 'static> Fired<'a, T> {
             Payload::Kept(payload) => (core.clone_payload(payload), Some(id.index())),
         };
         Self { id, deadline, lateness, payload, owned, core }
-    }
-
-    /// The [`Timer`] that fired, so that the handler can arm it again; `None` if the fired timer is not a [`Timer`]. A
-    /// timer that its handler arms fires after this handler has returned, however soon it is due.
-    #[must_use]
-    pub fn timer(&self) -> Option<TimerRef<'_, T>> {
-        self.owned.map(|index| TimerRef::new(self.core, index))
     }
 
     /// The engine that fired the timer, to schedule from the handler.
@@ -257,24 +249,6 @@ impl<T: Send + 'static> Handle<T> {
     ) -> Result<Vec<TimerId>, BatchError<T>> {
         let batch = batch.into_iter().collect();
         batch_result(&self.core, batch, |batch| self.core.schedule_batch(&mut lend(&self.core), batch))
-    }
-
-    /// Makes a timer that the caller owns and may arm and disarm any number of times: see [`Timer`]. Each time that the
-    /// timer fires, the handler gets a clone of the payload.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the engine is full or shut down; the error returns the payload.
-    ///
-    /// # Time complexity
-    ///
-    /// O(1). Only the first timer of a thread takes a lock. Nothing is posted before the timer is armed.
-    pub fn timer(&self, payload: T) -> Result<Timer<T>, ScheduleError<T>>
-    where
-        T: Clone,
-    {
-        self.core.clone_payloads_by(T::clone);
-        Timer::new(&self.core, payload)
     }
 
     /// Cancels a pending timer and returns its payload.

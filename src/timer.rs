@@ -2,7 +2,7 @@
 
 use crate::engine::{self, Anchor, Core, OwnedSlot, Rearmed};
 use crate::error::ScheduleError;
-use crate::handle::{Handle, back_off};
+use crate::handle::{Fired, Handle, back_off};
 use crate::state::owned::Withdrawn;
 use crate::sync::StdArc;
 use crate::tick::Timestamp;
@@ -56,6 +56,35 @@ pub use crate::state::owned::Disarm;
 pub struct Timer<T: Send + 'static> {
     anchor: StdArc<Anchor<T>>,
     slot: OwnedSlot,
+}
+
+impl<T: Send + 'static> Handle<T> {
+    /// Makes a timer that the caller owns and may arm and disarm any number of times: see [`Timer`]. Each time that the
+    /// timer fires, the handler gets a clone of the payload.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the engine is full or shut down; the error returns the payload.
+    ///
+    /// # Time complexity
+    ///
+    /// O(1). Only the first timer of a thread takes a lock. Nothing is posted before the timer is armed.
+    pub fn timer(&self, payload: T) -> Result<Timer<T>, ScheduleError<T>>
+    where
+        T: Clone,
+    {
+        self.core().clone_payloads_by(T::clone);
+        Timer::new(self.core(), payload)
+    }
+}
+
+impl<T: Send + 'static> Fired<'_, T> {
+    /// The [`Timer`] that fired, so that the handler can arm it again; `None` if the fired timer is not a [`Timer`]. A
+    /// timer that its handler arms fires after this handler has returned, however soon it is due.
+    #[must_use]
+    pub fn timer(&self) -> Option<TimerRef<'_, T>> {
+        self.owned.map(|index| TimerRef::new(self.core, index))
+    }
 }
 
 impl<T: Send + 'static> Timer<T> {

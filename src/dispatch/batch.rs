@@ -17,11 +17,35 @@
 //! | H3   | a job's drop, `want_check`         | `take_check_wanted`, `check`   | the fact that no job waits       | `batch::a_job_that_is_dropped_is_sent_again` |
 //! | F1   | the last `take`, `made_room`      | held back, announced, `is_taken` | both miss                     | `batch::a_taken_batch_makes_room` |
 
-use super::Fire;
+use super::dispatcher::Dispatcher;
 use crate::sync::{AtomicU32, Ordering, StdArc};
 use crate::tick::Timestamp;
 use crate::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
+
+/// An engine, as the shards see it: it runs the handlers of due tickets.
+pub(crate) trait Fire: Send + Sync + 'static {
+    /// The threads that the handlers run on.
+    fn dispatcher(&self) -> &Dispatcher;
+
+    /// Fires the tickets of `batch` that no other worker takes.
+    fn fire(self: StdArc<Self>, batch: &Batch);
+
+    /// Notes that every ticket of a batch was taken: the shard may hand over more.
+    fn batch_taken(&self, shard: usize);
+
+    /// Notes that an executor dropped a job: the shard should check its batches.
+    fn job_dropped(&self, shard: usize);
+}
+
+/// Has the engine's threads run `batch`. Returns false if the executor panicked.
+pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
+    if engine.dispatcher().is_inline() {
+        batch.run(engine);
+        return true;
+    }
+    BatchJob::new(batch, engine).send()
+}
 
 /// The maximum number of chunks in one batch: 512 tickets.
 pub(crate) const BATCH_CHUNKS: usize = 16;
@@ -90,7 +114,7 @@ impl Batch {
     }
 
     /// Fires the tickets that no other worker takes.
-    pub(super) fn run(&self, engine: &StdArc<dyn Fire>) {
+    fn run(&self, engine: &StdArc<dyn Fire>) {
         StdArc::clone(engine).fire(self);
         engine.batch_taken(self.shard);
     }
@@ -128,7 +152,7 @@ impl BatchJob {
     /// panicked.
     pub(crate) fn send(self) -> bool {
         let engine = StdArc::clone(&self.engine);
-        engine.dispatcher().send(self)
+        engine.dispatcher().send(move || self.run())
     }
 
     pub(crate) fn run(mut self) {
@@ -193,7 +217,7 @@ impl InFlight {
         self.forget_taken();
         for batch in self.batches.iter().filter(|batch| !batch.has_waiting_jobs()) {
             // A panic here loses nothing: the next check finds no job waiting.
-            let _sent = engine.dispatcher().dispatch(engine, batch);
+            let _sent = dispatch(engine, batch);
         }
     }
 

@@ -9,31 +9,15 @@
 //! always for nothing.
 
 mod batch;
+mod dispatcher;
 mod executor;
 mod panics;
 mod workers;
 
-pub(crate) use batch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, InFlight};
-pub(crate) use executor::Dispatcher;
+pub(crate) use batch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, dispatch};
+pub(crate) use dispatcher::Dispatcher;
 pub use executor::{Executor, Job};
 pub(crate) use panics::Guarded;
 pub use panics::PanicHook;
 pub(crate) use panics::survives;
 pub(crate) use workers::Workers;
-
-use crate::sync::StdArc;
-
-/// An engine, as the shards see it: it runs the handlers of due tickets.
-pub(crate) trait Fire: Send + Sync + 'static {
-    /// The threads that the handlers run on.
-    fn dispatcher(&self) -> &Dispatcher;
-
-    /// Fires the tickets of `batch` that no other worker takes.
-    fn fire(self: StdArc<Self>, batch: &Batch);
-
-    /// Notes that every ticket of a batch was taken: the shard may hand over more.
-    fn batch_taken(&self, shard: usize);
-
-    /// Notes that an executor dropped a job: the shard should check its batches.
-    fn job_dropped(&self, shard: usize);
-}

@@ -16,7 +16,7 @@ use super::check::keep_due;
 use super::recheck::Recheck;
 use super::sleep::{IdleSleep, Next, Wake};
 use crate::counters::StationCounters;
-use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, survives};
+use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, dispatch, survives};
 use crate::inbox::{Inbox, InboxReader};
 use crate::limits::CHUNK_TICKETS;
 use crate::parker::Parker;
@@ -446,9 +446,8 @@ impl Outlet {
     /// Keeps the only batch of a turn for the leader if handlers run on the shards' workers, of which one can take
     /// the leader's place. If there are more batches, all are sent. Returns false if the executor panicked.
     fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
-        let dispatcher = engine.dispatcher();
-        if dispatcher.own_workers().is_none() {
-            return dispatcher.dispatch(engine, batch);
+        if engine.dispatcher().own_workers().is_none() {
+            return dispatch(engine, batch);
         }
         if !self.has_sent && self.own.is_none() {
             self.own = Some(BatchJob::new(batch, engine));
@@ -456,7 +455,7 @@ impl Outlet {
         }
         self.has_sent = true;
         let first = self.own.take().is_none_or(BatchJob::send);
-        dispatcher.dispatch(engine, batch) && first
+        dispatch(engine, batch) && first
     }
 
     /// The batch that is left to the leader.

@@ -35,7 +35,7 @@ fn suspended(missed: Missed) -> (TaskEngine, Task, Log<Timestamp>, Timestamp) {
         .repeat(Repeat::every(PERIOD).missed(missed), move |run| sink.push(run.scheduled))
         .unwrap();
     let start = task.next().unwrap() - PERIOD;
-    // The shards sleep until the task is due, and no jump of a clock of one's own wakes them: this does.
+    // The shards sleep until the task is due, and no jump of a user's clock wakes them: this timer does.
     tasks.handle().after(20 * MS, || {}).unwrap();
     ahead.store(u64::try_from(HOUR.as_nanos()).unwrap(), Ordering::SeqCst);
     wait_until("it runs", || task.report().runs > 0);
@@ -64,7 +64,7 @@ fn a_task_that_bursts_makes_up_for_a_suspend_and_stays_in_step() {
     wait_until("it has caught up", || task.next() == Some(start + 7 * PERIOD) && log.len() == 6);
     assert_eq!((task.report().runs, task.report().skipped), (6, 0));
     let instants: Vec<Timestamp> = (1..=6).map(|n| start + n * PERIOD).collect();
-    // A run's instant is told by its lateness, which the fast clock measures.
+    // A run's instant follows from its lateness, which the fast clock measures.
     for (seen, instant) in log.take().into_iter().zip(instants) {
         assert!(seen.max(instant) - seen.min(instant) < MS, "{seen} for {instant}");
     }

@@ -16,7 +16,7 @@
 //! # Races and their endings
 //!
 //! - acquire x acquire: the lock decides, and each permit goes to one caller.
-//! - acquire x wait: a closure that waits has its permit. An [`acquire`](RateLimiter::acquire) that comes later is told
+//! - acquire x wait: a closure that waits has its permit. An [`acquire`](RateLimiter::acquire) that comes later gets
 //!   a moment after that permit, however late the closure runs.
 //! - cancel x due: as for [`Tasks::cancel`]. The permit of a cancelled closure is not given back, since later permits
 //!   have their moments by then.

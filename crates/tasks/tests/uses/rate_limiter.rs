@@ -1,4 +1,4 @@
-//! Rate limiters, on a clock that moves when it is told to.
+//! Rate limiters, on a clock that the test moves.
 
 use crate::SECOND;
 use crate::support::{HOUR, Log, MS, Rng};
@@ -11,7 +11,7 @@ fn driven() -> DrivenTasks {
     DrivenTasks::start(Builder::new().tick(MS)).unwrap()
 }
 
-/// The permits that can be had at once.
+/// The permits that are ready at once.
 fn take_all(limiter: &RateLimiter) -> usize {
     (0..).take_while(|_| limiter.acquire() == Acquired::Now).count()
 }

@@ -1,4 +1,4 @@
-//! Races for permits, by real threads: the bound holds whoever takes them, and closures never run early.
+//! Races for permits, by real threads: the bound holds whichever threads take them, and closures never run early.
 
 use crate::support::{Log, Rng, wait_until, within_patience};
 use crate::threads;

@@ -1,0 +1,89 @@
+//! The choice of the threads that handlers run on.
+
+use super::executor::{Executor, Job};
+use super::panics::survives;
+use super::workers::Workers;
+use crate::sync::StdArc;
+use core::fmt;
+#[cfg(feature = "rayon")]
+use rayon::ThreadPool;
+
+/// The choice of the threads that an engine's handlers run on. Clones are the same choice.
+#[derive(Clone)]
+pub(crate) enum Dispatcher {
+    /// On the shard's own thread.
+    Inline,
+    /// On the caller's rayon pool.
+    #[cfg(feature = "rayon")]
+    Rayon(StdArc<ThreadPool>),
+    /// On the workers of the shards.
+    Own(StdArc<Workers>),
+    /// On the threads that the caller's executor chooses.
+    Executor(StdArc<dyn Executor>),
+}
+
+impl Dispatcher {
+    /// Whether due chunks are run by the thread that finds them due.
+    pub(crate) fn is_inline(&self) -> bool {
+        matches!(self, Self::Inline)
+    }
+
+    /// The workers of the shards, if handlers run on them.
+    pub(crate) fn own_workers(&self) -> Option<&Workers> {
+        match self {
+            Self::Own(workers) => Some(workers),
+            _ => None,
+        }
+    }
+
+    /// The number of workers; zero if it is unknown.
+    pub(crate) fn workers(&self) -> usize {
+        match self {
+            Self::Own(workers) => workers.count(),
+            #[cfg(feature = "rayon")]
+            Self::Rayon(pool) => pool.current_num_threads(),
+            Self::Inline | Self::Executor(_) => 0,
+        }
+    }
+
+    /// Whether the calling thread belongs to a rayon pool that runs handlers: the thread may be doing something on
+    /// behalf of a handler, and must not wait for handlers. The engine's own workers run only handlers, which
+    /// `is_firing_here` covers.
+    pub(crate) fn is_worker_here(&self) -> bool {
+        match self {
+            #[cfg(feature = "rayon")]
+            Self::Rayon(pool) => pool.current_thread_index().is_some(),
+            Self::Inline | Self::Own(_) | Self::Executor(_) => false,
+        }
+    }
+
+    /// Runs `job` on one of the threads, or here. Returns false if the executor panicked.
+    pub(super) fn send(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        match self {
+            Self::Inline => job(),
+            #[cfg(feature = "rayon")]
+            Self::Rayon(pool) => {
+                // A panic of the user's clock, or of the handler's drop, would abort the process
+                // if it unwound from here.
+                pool.spawn(move || {
+                    let _survived = survives(job);
+                });
+            }
+            Self::Own(workers) => workers.execute(Job::new(job)),
+            Self::Executor(executor) => return survives(|| executor.execute(Job::new(job))),
+        }
+        true
+    }
+}
+
+impl fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inline => "Inline",
+            #[cfg(feature = "rayon")]
+            Self::Rayon(_) => "Rayon",
+            Self::Own(_) => "Own",
+            Self::Executor(_) => "Executor",
+        })
+    }
+}

@@ -4,27 +4,29 @@
 
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "the sources serve the whole crate")]
 
-#[path = "../src/inbox/mod.rs"]
-mod inbox;
-#[path = "../src/limits.rs"]
-mod limits;
-#[path = "../src/sync.rs"]
-mod sync;
-#[path = "../src/tick.rs"]
-mod tick;
-#[path = "../src/ticket.rs"]
-mod ticket;
+#[path = "../src/base"]
+mod base {
+    pub(crate) mod limits;
+    pub(crate) mod sync;
+    pub(crate) mod tick;
+    pub(crate) mod ticket;
+}
+#[path = "../src/lockfree"]
+mod lockfree {
+    pub(crate) mod inbox;
+}
 
 mod common;
 
+use base::ticket::Insertion;
 use criterion::{BenchmarkId, Criterion};
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::queue::SegQueue;
+use lockfree::inbox;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-use ticket::Insertion;
 
 const DRAIN_INTERVAL: Duration = Duration::from_micros(900);
 /// The number of pushes between two checks of the consumer's progress.
@@ -156,7 +158,7 @@ fn push<Q: Queue>(criterion: &mut Criterion, producers: u64) {
 }
 
 fn insertion(number: u64) -> Insertion {
-    Insertion { deadline: tick::Timestamp::from_nanos(number), index: 1, stamp: 2 }
+    Insertion { deadline: base::tick::Timestamp::from_nanos(number), index: 1, stamp: 2 }
 }
 
 /// The mean over the producers of the time of `pushes` pushes.

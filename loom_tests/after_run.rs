@@ -7,10 +7,10 @@
 //! | the caller's fence is left out | `two_armings_race_with_a_run` |
 
 use super::model;
-use crate::slab::{Magazines, Slab};
-use crate::state::owned::{AfterRun, Arm, Begin, Check, Owned};
-use crate::sync::{AtomicBool, Ordering, StdArc, fence, thread};
-use crate::tick::Timestamp;
+use crate::base::sync::{AtomicBool, Ordering, StdArc, fence, thread};
+use crate::base::tick::Timestamp;
+use crate::lockfree::slab::{Magazines, Slab};
+use crate::lockfree::state::owned::{AfterRun, Arm, Begin, Check, Owned};
 
 /// Deadlines in units that the state distinguishes.
 const DUE: Timestamp = Timestamp::from_nanos(20 << 20);

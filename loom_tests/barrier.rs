@@ -15,8 +15,8 @@
 //! | `light`'s fence while it is not registered | `a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
 
 use super::model;
-use crate::barrier::{Registration, System};
-use crate::sync::{Arc, AtomicBool, Ordering, thread};
+use crate::base::sync::{Arc, AtomicBool, Ordering, thread};
+use crate::lockfree::barrier::{Registration, System};
 use std::sync::atomic::{AtomicBool as Untracked, Ordering as UntrackedOrdering};
 
 /// The kernel, which obeys once it has registered the process, and orders nothing that a model could see.

@@ -9,12 +9,12 @@
 //! | F1: `wake_if_asleep_and`'s fence | `a_taken_batch_makes_room` |
 
 use super::{model, nap};
+use crate::base::sync::{AtomicU64, Mutex, Ordering, StdArc, thread};
+use crate::base::tick::{Tick, Timestamp};
+use crate::base::ticket::Ticket;
 use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire, InFlight, Job, dispatch};
-use crate::roster::Roster;
+use crate::lockfree::roster::Roster;
 use crate::shard::StationShared;
-use crate::sync::{AtomicU64, Mutex, Ordering, StdArc, thread};
-use crate::tick::{Tick, Timestamp};
-use crate::ticket::Ticket;
 
 /// The firing side of these models: it counts tickets, and informs the shard as a real engine does.
 struct Firing {

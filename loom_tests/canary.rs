@@ -1,7 +1,7 @@
 //! A protocol that is wrong on purpose. If its model stays green, the shim does not use loom.
 
 use super::model;
-use crate::sync::{Arc, AtomicBool, Ordering, UnsafeCell, thread};
+use crate::base::sync::{Arc, AtomicBool, Ordering, UnsafeCell, thread};
 
 fn publish_then_read(publish: Ordering) {
     struct Shared {

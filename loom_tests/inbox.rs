@@ -20,12 +20,12 @@
 //! | X3: a lane that is taken over does not arrive | all but `a_lane_is_taken_over` and those that do not drain |
 
 use super::model;
-use crate::inbox::{Inbox, InboxReader, Lane};
-use crate::slab::{Magazines, Slab};
-use crate::state::Cancel;
-use crate::sync::{StdArc, thread};
-use crate::tick::Timestamp;
-use crate::ticket::Insertion;
+use crate::base::sync::{StdArc, thread};
+use crate::base::tick::Timestamp;
+use crate::base::ticket::Insertion;
+use crate::lockfree::inbox::{Inbox, InboxReader, Lane};
+use crate::lockfree::slab::{Magazines, Slab};
+use crate::lockfree::state::Cancel;
 
 fn insertion(index: u32) -> Insertion {
     Insertion { deadline: Timestamp::ZERO, index, stamp: 0 }
@@ -275,7 +275,7 @@ fn cancel_races_with_drain() {
 /// A producer's write to the payload reaches the worker that claims the timer, through the lane and the shard.
 #[test]
 fn worker_handover_publishes_the_payload() {
-    use crate::state::Claim;
+    use crate::lockfree::state::Claim;
     model("worker_handover_publishes_the_payload", || {
         let slab = StdArc::new(Slab::<u32>::new(2, Timestamp::ZERO));
         let inbox = StdArc::new(Inbox::new(64));

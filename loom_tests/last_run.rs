@@ -29,9 +29,9 @@
 use super::model;
 use super::owned::{DUE, EARLY, LATER, OTHER, OWNER, World, assert_vacant, assert_vacant_in, being_checked};
 use super::waker::Task;
-use crate::state::owned::{AfterRun, Arm, End, Release, Shut};
-use crate::sync::{AtomicU64, Ordering, StdArc, thread};
-use crate::waker::WakerCell;
+use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
+use crate::lockfree::state::owned::{AfterRun, Arm, End, Release, Shut};
+use crate::lockfree::waker::WakerCell;
 use std::sync::Arc;
 
 /// The outcome for a timer that a shutdown came to.

@@ -4,14 +4,14 @@
 //! Each file names its races. For each ordering that the races rest on, the file names the model that goes red without
 //! it.
 
-use crate::clock::EngineClock;
+use crate::base::sync::AtomicU64;
+use crate::base::tick::{TickLength, Timestamp};
 use crate::dispatch::Dispatcher;
-use crate::parker::{self as shipped, Parker, Sleep};
-use crate::roster::Roster;
-use crate::scheduling::Scheduling;
+use crate::lockfree::parker::{self as shipped, Parker, Sleep};
+use crate::lockfree::roster::Roster;
 use crate::shard::CrewSettings;
-use crate::sync::AtomicU64;
-use crate::tick::{TickLength, Timestamp};
+use crate::system::clock::EngineClock;
+use crate::system::scheduling::Scheduling;
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

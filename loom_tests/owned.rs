@@ -31,14 +31,14 @@
 //! | S2: Release of `own` | none here: its reader is the shutdown, see `last_run` |
 
 use super::model;
-use crate::barrier::Barrier;
+use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
+use crate::base::tick::{Tick, Timestamp};
+use crate::base::ticket::{Insertion, Ticket};
+use crate::lockfree::barrier::Barrier;
+use crate::lockfree::slab::{Magazines, Slab};
+use crate::lockfree::state::Control;
+use crate::lockfree::state::owned::{AfterRun, Arm, Begin, Check, Disarm, Owned, Release, Shut, Withdrawn};
 use crate::shard::keep_due;
-use crate::slab::{Magazines, Slab};
-use crate::state::Control;
-use crate::state::owned::{AfterRun, Arm, Begin, Check, Disarm, Owned, Release, Shut, Withdrawn};
-use crate::sync::{AtomicU64, Ordering, StdArc, thread};
-use crate::tick::{Tick, Timestamp};
-use crate::ticket::{Insertion, Ticket};
 
 /// Deadlines within one unit of a check, which the extra word distinguishes.
 pub(super) const EARLY: Timestamp = Timestamp::from_nanos(10);

@@ -14,12 +14,12 @@
 //! | K1: `sleep` ignores `may_sleep` | `push_races_with_park`, `close_races_with_withdraw` |
 
 use super::{model, nap, nap_by};
-use crate::inbox::{Inbox, InboxReader};
-use crate::parker::{Notified, Parker};
-use crate::roster::Roster;
-use crate::sync::{Arc, AtomicBool, Ordering, StdArc, thread};
-use crate::tick::Timestamp;
-use crate::ticket::Insertion;
+use crate::base::sync::{Arc, AtomicBool, Ordering, StdArc, thread};
+use crate::base::tick::Timestamp;
+use crate::base::ticket::Insertion;
+use crate::lockfree::inbox::{Inbox, InboxReader};
+use crate::lockfree::parker::{Notified, Parker};
+use crate::lockfree::roster::Roster;
 
 fn at(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
@@ -163,7 +163,7 @@ fn close_races_with_withdraw() {
 /// thread.
 #[test]
 fn an_announcement_brings_its_thread() {
-    use crate::sync::UnsafeCell;
+    use crate::base::sync::UnsafeCell;
     struct Adopted(UnsafeCell<bool>, Parker);
     // SAFETY: the cell is written before the announcement, and read by the thread that takes the announcement away.
     unsafe impl Sync for Adopted {}

@@ -14,8 +14,8 @@
 //! | E5: `has_evicted` | `the_second_stop_has_what_the_first_evicted` |
 
 use super::model;
-use crate::sessions::Sessions;
-use crate::sync::{AtomicU64, Ordering, StdArc, UnsafeCell, thread};
+use crate::base::sync::{AtomicU64, Ordering, StdArc, UnsafeCell, thread};
+use crate::lockfree::sessions::Sessions;
 
 /// An engine with a cell, which handlers and the eviction write without an ordering of their own.
 struct Engine {

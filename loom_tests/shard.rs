@@ -25,16 +25,16 @@
 //! | `sleep` ignores that the parker is closed | none: `park` loads the word once more |
 
 use super::{crew_of_one_shard, model};
-use crate::clock::{Clock, EngineClock};
+use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
+use crate::base::tick::Timestamp;
+use crate::base::ticket::Insertion;
 use crate::dispatch::{Batch, Dispatcher, Fire};
-use crate::inbox::LaneWriter;
-use crate::parker::Notified;
+use crate::lockfree::inbox::LaneWriter;
+use crate::lockfree::parker::Notified;
+use crate::lockfree::slab::{Magazines, Slots};
+use crate::lockfree::state::Claim;
 use crate::shard::{Crew, Presence, Station, StationShared};
-use crate::slab::{Magazines, Slots};
-use crate::state::Claim;
-use crate::sync::{AtomicU64, Ordering, StdArc, thread};
-use crate::tick::Timestamp;
-use crate::ticket::Insertion;
+use crate::system::clock::{Clock, EngineClock};
 use core::time::Duration;
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000);

@@ -9,13 +9,13 @@
 //! | E1: `stop` gives each caller the right to evict | `schedule_races_with_a_shutdown_and_the_drop_after_it`, `schedule_races_with_two_shutdowns` |
 
 use super::{crew_of_one_shard, model};
-use crate::clock::{EngineClock, ManualClock};
+use crate::base::error::Refusal;
+use crate::base::sync::{StdArc, thread};
+use crate::base::tick::Timestamp;
 use crate::dispatch::{Dispatcher, Guarded};
 use crate::engine::{Core, Local, Settings};
-use crate::error::Refusal;
 use crate::shard::Crew;
-use crate::sync::{StdArc, thread};
-use crate::tick::Timestamp;
+use crate::system::clock::{EngineClock, ManualClock};
 
 /// An engine whose shards no thread leads.
 fn core() -> StdArc<Core<u32>> {

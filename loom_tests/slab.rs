@@ -16,9 +16,9 @@
 //! | G2: `get` | `two_threads_grow_one_segment` |
 
 use super::model;
-use crate::slab::{Magazine, Magazines, Slab};
-use crate::sync::{StdArc, thread};
-use crate::tick::Timestamp;
+use crate::base::sync::{StdArc, thread};
+use crate::base::tick::Timestamp;
+use crate::lockfree::slab::{Magazine, Magazines, Slab};
 
 /// A slot that one thread has vacated is taken by another thread: the slot's links and its payload cell come along.
 #[test]

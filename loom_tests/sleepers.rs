@@ -12,9 +12,9 @@
 //! | U2: `wake_all` | not tried: it takes bits away as `wake_one` does |
 
 use super::model;
-use crate::roster::Roster;
-use crate::sleepers::Sleepers;
-use crate::sync::{AtomicBool, AtomicU64, Ordering, StdArc, UnsafeCell, thread};
+use crate::base::sync::{AtomicBool, AtomicU64, Ordering, StdArc, UnsafeCell, thread};
+use crate::lockfree::roster::Roster;
+use crate::lockfree::sleepers::Sleepers;
 
 /// A pool whose work is a number of things to do, which order nothing.
 struct Pool {

@@ -16,11 +16,11 @@
 //! | `leave_armed`'s Release | none: it forbids a load from waiting for a later store, which loom does not explore |
 
 use super::model;
-use crate::slab::{Magazines, Slab};
-use crate::state::{Cancel, Claim};
-use crate::sync::{StdArc, thread};
-use crate::tick::Timestamp;
-use crate::ticket::TimerId;
+use crate::base::sync::{StdArc, thread};
+use crate::base::tick::Timestamp;
+use crate::base::ticket::TimerId;
+use crate::lockfree::slab::{Magazines, Slab};
+use crate::lockfree::state::{Cancel, Claim};
 
 const DUE: Timestamp = Timestamp::from_nanos(10);
 
@@ -127,7 +127,7 @@ fn cancel_races_with_eviction() {
 /// A thread that found a handler running, and waited for its end, sees the handler's writes.
 #[test]
 fn who_waits_sees_what_the_handler_did() {
-    use crate::sync::UnsafeCell;
+    use crate::base::sync::UnsafeCell;
     struct Effect(UnsafeCell<u32>);
     // SAFETY: the cell is written by the handler, and read by the thread that saw the handler end.
     unsafe impl Sync for Effect {}

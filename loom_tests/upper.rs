@@ -14,8 +14,8 @@
 //! | SQ3: `try_write` | `two_judgements_meet`; where the line is extended, the fence of `piece` does as much |
 
 use super::model;
-use crate::clock::{AHEAD_NANOS, Source, UpperClock};
-use crate::sync::{Arc, thread};
+use crate::base::sync::{Arc, thread};
+use crate::system::clock::{AHEAD_NANOS, Source, UpperClock};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The time that one read takes.

@@ -11,9 +11,9 @@
 //! | V1: `fire` back to rest | `a_firing_for_an_earlier_deadline_loses_no_wake`, `poll_races_with_fire`, `the_last_waker_wins` |
 
 use super::model;
-use crate::sync::{AtomicU32, StdArc, thread};
-use crate::tick::Timestamp;
-use crate::waker::WakerCell;
+use crate::base::sync::{AtomicU32, StdArc, thread};
+use crate::base::tick::Timestamp;
+use crate::lockfree::waker::WakerCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;

@@ -19,15 +19,15 @@
 //! | a thread that goes to sleep does not look whether the engine is closed | none here: `sleepers::closing_races_with_sleep` |
 
 use super::{crew_of_one_shard, model};
-use crate::clock::{Clock, EngineClock};
+use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
+use crate::base::tick::{Tick, Timestamp};
+use crate::base::ticket::{Insertion, Ticket};
 use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire, Workers, dispatch};
-use crate::roster::Roster;
+use crate::lockfree::roster::Roster;
+use crate::lockfree::slab::{Magazines, Slots};
+use crate::lockfree::watch::Watch;
 use crate::shard::{Crew, Presence, Station, StationShared};
-use crate::slab::{Magazines, Slots};
-use crate::sync::{AtomicU64, Ordering, StdArc, thread};
-use crate::tick::{Tick, Timestamp};
-use crate::ticket::{Insertion, Ticket};
-use crate::watch::Watch;
+use crate::system::clock::{Clock, EngineClock};
 use core::time::Duration;
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000);

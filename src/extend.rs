@@ -81,13 +81,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::builder::Builder;
-use crate::driven::DrivenEngine;
+use crate::api::builder::Builder;
+use crate::api::driven::DrivenEngine;
+use crate::api::handle::{Engine, Handle, back_off};
+use crate::api::timer::{Armed, Timer};
+use crate::base::error::{ArmError, BuildError, Refusal, ScheduleError};
+use crate::base::tick::Timestamp;
 use crate::engine::Handler;
-use crate::error::{ArmError, BuildError, Refusal, ScheduleError};
-use crate::handle::{Engine, Handle, back_off};
-use crate::tick::Timestamp;
-use crate::timer::{Armed, Timer};
 use core::fmt;
 
 pub use crate::engine::{Due, Payload};

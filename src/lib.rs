@@ -87,81 +87,62 @@
 // Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
 
 // Floor 0: basic types, and the doors to threads, atomics and tracing.
-mod error;
-mod limits;
-mod missed;
-mod sync;
-mod tick;
-mod ticket;
-mod trace;
+mod base;
 
 // Floor 1: the single-threaded wheel, a crate of its own.
 pub mod wheel;
 
-// Floor 2: the lock-free parts, and all unsafe code.
-mod affinity;
-mod barrier;
-mod buckets;
-mod clock;
-mod counters;
-mod forks;
-mod inbox;
-mod parker;
-mod roster;
-mod scheduling;
-mod sessions;
-mod signals;
-mod slab;
-mod sleepers;
-mod state;
-#[cfg(feature = "async")]
-mod waker;
-mod watch;
+// Floor 2: the doors to the system.
+mod system;
 
-// Floor 3: running handlers.
+// Floor 3: the lock-free parts.
+mod lockfree;
+
+// Floor 4: running handlers.
 mod dispatch;
 
-// Floor 4: one shard.
+// Floor 5: the shards.
 mod shard;
 
-// Floor 5: the shards together.
+// Floor 6: engines.
 mod engine;
-mod health;
-mod stats;
 
-// Floor 6: the public interface.
-mod builder;
-mod driven;
+// Floor 7: reports.
+mod report;
+
+// Floor 8: the public interface.
+mod api;
 #[cfg(feature = "async")]
 pub mod future;
-mod global;
-mod handle;
-mod shards;
-mod timer;
 
-// Floor 7: modules that are built on the public interface.
+// Floor 9: the seam for layers that are built on the engine.
 pub mod extend;
 
-pub use tick::{Tick, Timestamp};
-pub use ticket::TimerId;
-
 pub use self::{
-    builder::Builder,
-    clock::{Clock, ClockReport, ManualClock, MonotonicClock, OnStep, SystemClock},
+    api::{
+        builder::Builder,
+        driven::{DrivenEngine, DrivenShards},
+        handle::{Engine, Fired, Handle},
+        shards::{Entered, Shards},
+        timer::{ArmError, Armed, Disarm, Timer, TimerRef},
+    },
+    base::{
+        error::{BatchError, BuildError, Refusal, RescheduleError, ScheduleError},
+        missed::Missed,
+        tick::{Tick, Timestamp},
+        ticket::TimerId,
+    },
     dispatch::{Executor, Job, PanicHook},
-    driven::{DrivenEngine, DrivenShards},
     engine::{Cancel, Unfired},
-    error::{BatchError, BuildError, Refusal, RescheduleError, ScheduleError},
-    handle::{Engine, Fired, Handle},
-    health::{Condition, Health},
-    missed::Missed,
-    shards::{Entered, Shards},
-    stats::{Lateness, OwnedStats, Prometheus, ShardStats, Stats},
-    timer::{ArmError, Armed, Disarm, Timer, TimerRef},
+    report::{
+        health::{Condition, Health},
+        stats::{Lateness, OwnedStats, Prometheus, ShardStats, Stats},
+    },
+    system::clock::{Clock, ClockReport, ManualClock, MonotonicClock, OnStep, SystemClock},
 };
 
 #[cfg(target_os = "linux")]
-pub use clock::BootClock;
+pub use system::clock::BootClock;
 
 #[cfg(all(test, tourbillon_loom))]
 #[path = "../loom_tests/mod.rs"]

@@ -18,9 +18,9 @@
 //! | F1   | the last `take`, `made_room`      | held back, announced, `is_taken` | both miss                     | `batch::a_taken_batch_makes_room` |
 
 use super::dispatcher::Dispatcher;
-use crate::sync::{AtomicU32, Ordering, StdArc};
-use crate::tick::Timestamp;
-use crate::ticket::{Chunk, Ticket};
+use crate::base::sync::{AtomicU32, Ordering, StdArc};
+use crate::base::tick::Timestamp;
+use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
 /// An engine, as the shards see it: it runs the handlers of due tickets.

@@ -3,7 +3,7 @@
 use super::executor::{Executor, Job};
 use super::panics::survives;
 use super::workers::Workers;
-use crate::sync::StdArc;
+use crate::base::sync::StdArc;
 use core::fmt;
 #[cfg(feature = "rayon")]
 use rayon::ThreadPool;

@@ -1,6 +1,6 @@
 //! Panics of handlers: a panic costs the handler that raised it and nothing else.
 
-use crate::trace;
+use crate::base::trace;
 use core::any::Any;
 use core::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,7 +2,7 @@
 //!
 //! A shard's leader runs the handlers of the timers that one turn found due, since a hand-over costs a second wake-up,
 //! which on a busy machine waits for a core again. The leader lets go of its shard meanwhile: if a handler does not
-//! return, a thread that stands by takes the shard over (`shard::seat`, [`watch`](crate::watch)). If a turn has more
+//! return, a thread that stands by takes the shard over (`shard::seat`, [`watch`](crate::lockfree::watch)). If a turn has more
 //! than one batch, all of them go through the queue of jobs. So do the batches of a shard that was taken over, for
 //! a while.
 //!
@@ -19,12 +19,12 @@
 
 use super::executor::{Executor, Job};
 use super::panics::survives;
-use crate::roster::Roster;
-use crate::sleepers::Sleepers;
-use crate::sync::{
+use crate::base::sync::{
     AtomicBool, AtomicU64, ModelledMutex, ModelledMutexGuard, Ordering, PoisonError, StdArc, fence,
 };
-use crate::watch::{Checks, Watch};
+use crate::lockfree::roster::Roster;
+use crate::lockfree::sleepers::Sleepers;
+use crate::lockfree::watch::{Checks, Watch};
 use core::time::Duration;
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;

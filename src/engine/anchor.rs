@@ -15,8 +15,8 @@
 //! calls when it is dropped, takes out all anchors. After that an anchor lives as long as its timers do.
 
 use super::{Core, Local, ignore_poison};
-use crate::slab::Slots;
-use crate::sync::{Mutex, StdArc, Weak};
+use crate::base::sync::{Mutex, StdArc, Weak};
+use crate::lockfree::slab::Slots;
 use core::any::Any;
 use core::fmt;
 use crossbeam_utils::CachePadded;

@@ -1,15 +1,15 @@
 //! Firing: how a worker handles a due chunk.
 
 use super::{Core, Due, Payload, lend};
+use crate::base::sync::StdArc;
+use crate::base::tick::Timestamp;
+use crate::base::ticket::{Insertion, Ticket, TimerId};
 use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire};
-use crate::parker::Notified;
+use crate::lockfree::parker::Notified;
+use crate::lockfree::slab::Magazine;
+use crate::lockfree::state::Claim;
+use crate::lockfree::state::owned::{AfterRun, Begin, End};
 use crate::shard::Crew;
-use crate::slab::Magazine;
-use crate::state::Claim;
-use crate::state::owned::{AfterRun, Begin, End};
-use crate::sync::StdArc;
-use crate::tick::Timestamp;
-use crate::ticket::{Insertion, Ticket, TimerId};
 
 /// A worker's stay in an engine, from the start of a chunk to its end.
 struct Session<'a, T: Send + 'static> {

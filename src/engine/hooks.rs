@@ -1,7 +1,7 @@
 //! The functions that run when an engine has ended.
 
 use super::{Core, ignore_poison};
-use crate::sync::Mutex;
+use crate::base::sync::Mutex;
 
 pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 

@@ -5,10 +5,10 @@
 
 use super::Core;
 use super::anchor::Moored;
-use crate::affinity;
-use crate::inbox::LaneWriter;
-use crate::slab::{Magazines, Slots};
-use crate::sync::{StdArc, Weak};
+use crate::base::sync::{StdArc, Weak};
+use crate::lockfree::inbox::LaneWriter;
+use crate::lockfree::slab::{Magazines, Slots};
+use crate::system::affinity;
 use core::cell::{Cell, RefCell};
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};

@@ -24,21 +24,21 @@ pub use owned::Armed;
 pub(crate) use owned::{OwnedSlot, Rearmed, disarm, postpone};
 pub use shutdown::Unfired;
 
-use crate::clock::{ClockReport, EngineClock};
-use crate::counters::{Counter, Refusals};
+use crate::base::counters::{Counter, Refusals};
+use crate::base::error::{BatchError, Refusal, RescheduleError};
+use crate::base::sync::{AtomicBool, Condvar, Mutex, OnceLock, Ordering, StdArc};
+use crate::base::tick::{TickLength, Timestamp};
+use crate::base::ticket::{Insertion, TimerId};
+use crate::base::trace;
 use crate::dispatch::{Dispatcher, Fire, Guarded};
-use crate::error::{BatchError, Refusal, RescheduleError};
-use crate::forks::{self, Watch};
-use crate::inbox::{Lane, Pushed};
-use crate::parker::Notified;
-use crate::sessions::Sessions;
+use crate::lockfree::inbox::{Lane, Pushed};
+use crate::lockfree::parker::Notified;
+use crate::lockfree::sessions::Sessions;
+use crate::lockfree::slab::{Slab, Slots};
+use crate::lockfree::state::{self, Control};
 use crate::shard::{Crew, Owner, Presence, Station, StationShared, next_id};
-use crate::slab::{Slab, Slots};
-use crate::state::{self, Control};
-use crate::sync::{AtomicBool, Condvar, Mutex, OnceLock, Ordering, StdArc};
-use crate::tick::{TickLength, Timestamp};
-use crate::ticket::{Insertion, TimerId};
-use crate::trace;
+use crate::system::clock::{ClockReport, EngineClock};
+use crate::system::forks::{self, Watch};
 use anchor::Anchors;
 use core::task::Waker;
 use core::time::Duration;
@@ -594,8 +594,8 @@ impl Totals {
 }
 
 /// Ignores a lock's poison: the engine's locks guard no data that a panic could leave half-changed.
-pub(crate) fn ignore_poison<G>(result: Result<G, crate::sync::PoisonError<G>>) -> G {
-    result.unwrap_or_else(crate::sync::PoisonError::into_inner)
+pub(crate) fn ignore_poison<G>(result: Result<G, crate::base::sync::PoisonError<G>>) -> G {
+    result.unwrap_or_else(crate::base::sync::PoisonError::into_inner)
 }
 
 impl<T> core::fmt::Debug for Core<T> {

@@ -3,13 +3,13 @@
 
 use super::local::Local;
 use super::{Anchor, CANCELS_PER_CHECK, Core, ignore_poison, lend};
-use crate::error::{ArmError, Refusal, ScheduleError};
-use crate::parker::Notified;
-use crate::slab::Slots;
-use crate::state::owned::{AfterRun, Arm, End, Release, Shut, Withdrawn};
-use crate::sync::StdArc;
-use crate::tick::Timestamp;
-use crate::ticket::{Insertion, TimerId};
+use crate::base::error::{ArmError, Refusal, ScheduleError};
+use crate::base::sync::StdArc;
+use crate::base::tick::Timestamp;
+use crate::base::ticket::{Insertion, TimerId};
+use crate::lockfree::parker::Notified;
+use crate::lockfree::slab::Slots;
+use crate::lockfree::state::owned::{AfterRun, Arm, End, Release, Shut, Withdrawn};
 use core::task::Waker;
 
 /// A slot that a handle keeps: the right to the timer's payload until the slot is released.

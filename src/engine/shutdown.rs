@@ -19,10 +19,10 @@
 
 use super::owned::Remains;
 use super::{Core, ignore_poison};
-use crate::sessions::{EvictionRight, Sessions};
-use crate::tick::Timestamp;
-use crate::ticket::TimerId;
-use crate::trace;
+use crate::base::tick::Timestamp;
+use crate::base::ticket::TimerId;
+use crate::base::trace;
+use crate::lockfree::sessions::{EvictionRight, Sessions};
 
 /// A timer that a shutdown returns.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Running a future on shards that the program turns by hand: time passes when the future waits for nothing else.
 
-use crate::driven::DrivenShards;
-use crate::sync::{Condvar, Mutex, PoisonError, StdArc};
+use crate::api::driven::DrivenShards;
+use crate::base::sync::{Condvar, Mutex, PoisonError, StdArc};
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;

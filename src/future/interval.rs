@@ -1,8 +1,8 @@
 //! Ticks at a fixed period.
 
 use super::sleep::{ShutDown, Sleep, unless_shut_down};
-use crate::missed::Missed;
-use crate::tick::Timestamp;
+use crate::base::missed::Missed;
+use crate::base::tick::Timestamp;
 use core::fmt;
 use core::future::poll_fn;
 use core::task::{Context, Poll, ready};

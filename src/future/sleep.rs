@@ -1,10 +1,10 @@
 //! A future that completes at a deadline.
 
 use super::Wakeup;
-use crate::error::Refusal;
-use crate::handle::Handle;
-use crate::tick::Timestamp;
-use crate::timer::Timer;
+use crate::api::handle::Handle;
+use crate::api::timer::Timer;
+use crate::base::error::Refusal;
+use crate::base::tick::Timestamp;
 use core::fmt;
 use core::future::{Future, poll_fn};
 use core::pin::Pin;

@@ -1,7 +1,7 @@
 //! Limits on the time that a future may take.
 
 use super::sleep::{ShutDown, Sleep};
-use crate::tick::Timestamp;
+use crate::base::tick::Timestamp;
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;

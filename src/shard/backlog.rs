@@ -13,9 +13,9 @@
 //! ```
 //! Owned timers wait here before they are checked (`state::owned`): until then their ticket is still out.
 
-use crate::limits::CHUNK_TICKETS;
-use crate::tick::Timestamp;
-use crate::ticket::{Chunk, Ticket};
+use crate::base::limits::CHUNK_TICKETS;
+use crate::base::tick::Timestamp;
+use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
 /// Due tickets, and the moment at which the first of them was found due.
@@ -100,7 +100,7 @@ fn append(queue: &mut VecDeque<Waiting>, mut waiting: Waiting) {
 #[cfg(all(test, not(tourbillon_loom)))]
 mod tests {
     use super::*;
-    use crate::tick::Tick;
+    use crate::base::tick::Tick;
     use core::time::Duration;
 
     fn tickets(indices: impl Iterator<Item = u32>) -> Chunk {

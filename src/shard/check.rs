@@ -1,9 +1,9 @@
 //! A shard's check of the owned timers whose tickets are due.
 
-use crate::slab::Slots;
-use crate::state::owned::Check;
-use crate::tick::Timestamp;
-use crate::ticket::{Insertion, Ticket};
+use crate::base::tick::Timestamp;
+use crate::base::ticket::{Insertion, Ticket};
+use crate::lockfree::slab::Slots;
+use crate::lockfree::state::owned::Check;
 
 /// Takes the timers of `tickets`, all owned, so that the shard holds them, and checks their deadlines. Keeps the
 /// tickets of timers that are due at `now`. Passes the tickets of timers that were postponed to `insert_again`, for the

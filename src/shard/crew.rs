@@ -12,24 +12,25 @@
 //!          └── its leader is held up by a handler ──── watch, or run jobs from the queue ◄────────────┘
 //! ```
 
-use super::sleep::{LeaderSleep, Next};
+use super::leader_sleep::LeaderSleep;
+use super::sleep::Next;
 use super::stall::StallDetector;
 use super::station::{Outlet, Station};
 use super::{Leading, Shard};
-use crate::affinity::{self, Freedom, Pin};
-use crate::barrier;
-use crate::clock::EngineClock;
-use crate::counters::ShardCounters;
+use crate::base::counters::ShardCounters;
+use crate::base::sync::{AtomicBool, Mutex, OnceLock, Ordering, PoisonError, StdArc, thread};
+use crate::base::tick::TickLength;
+use crate::base::trace;
 use crate::dispatch::{BatchJob, Dispatcher, Workers, survives};
-use crate::forks::{self, Watch};
-use crate::parker;
-use crate::roster::Roster;
-use crate::scheduling::{Scheduling, SchedulingRefusals};
-use crate::signals::Blocked;
-use crate::sync::{AtomicBool, Mutex, OnceLock, Ordering, PoisonError, StdArc, thread};
-use crate::tick::TickLength;
-use crate::trace;
-use crate::watch::Check;
+use crate::lockfree::barrier;
+use crate::lockfree::parker;
+use crate::lockfree::roster::Roster;
+use crate::lockfree::watch::Check;
+use crate::system::affinity::{self, Freedom, Pin};
+use crate::system::clock::EngineClock;
+use crate::system::forks::{self, Watch};
+use crate::system::scheduling::{Scheduling, SchedulingRefusals};
+use crate::system::signals::Blocked;
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
 use std::io;
@@ -389,7 +390,7 @@ impl Crew {
         }
     }
 
-    fn lock_threads(&self) -> crate::sync::MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
+    fn lock_threads(&self) -> crate::base::sync::MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

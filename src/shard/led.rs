@@ -3,8 +3,8 @@
 use super::sleep::{Next, Wake};
 use super::stall::StallDetector;
 use super::station::{Outlet, Station};
-use crate::parker::Parker;
-use crate::tick::Timestamp;
+use crate::base::tick::Timestamp;
+use crate::lockfree::parker::Parker;
 use core::ops::RangeInclusive;
 
 /// The objects that a leader has.

@@ -4,7 +4,7 @@
 //! thread that has the lock of the shard, awake or asleep. A leader that runs handlers gives the lock up for that time
 //! and tries to take it again afterwards. The thread that finds the lock free leads from then on: the leader that comes
 //! back from its handlers, or a thread that stands by and has seen that the leader does not come back
-//! ([`watch`](crate::watch)). The other thread finds the lock taken and stands by.
+//! ([`watch`](crate::lockfree::watch)). The other thread finds the lock taken and stands by.
 //!
 //! An engine joins by leaving a station for each shard's leader to find, and leaves by closing the station's parker:
 //! the leader drops the station in its next turn.
@@ -42,6 +42,7 @@
 mod backlog;
 mod check;
 mod crew;
+mod leader_sleep;
 mod led;
 mod recheck;
 mod sleep;
@@ -56,12 +57,12 @@ pub(crate) use crew::{Crew, CrewSettings, Owner, next_id};
 pub(crate) use led::Led;
 pub(crate) use station::{Presence, Station, StationShared};
 
-use crate::counters::ShardCounters;
-use crate::parker::Parker;
-use crate::roster::Roster;
-use crate::sync::{
+use crate::base::counters::ShardCounters;
+use crate::base::sync::{
     AtomicBool, ModelledMutex, ModelledMutexGuard, Ordering, PoisonError, StdArc, TryLockError,
 };
+use crate::lockfree::parker::Parker;
+use crate::lockfree::roster::Roster;
 use stall::StallDetector;
 
 /// A shard, which one thread leads.

@@ -6,7 +6,7 @@
 //! timers, the coarser the grid. A timer that is not postponed again is checked three or four times before it fires,
 //! each time on a finer grid.
 
-use crate::tick::Tick;
+use crate::base::tick::Tick;
 
 /// A check comes earlier by at most this part of the remaining time.
 const PART_OF_REMAINDER: u64 = 16;

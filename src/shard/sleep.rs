@@ -1,7 +1,7 @@
 //! When a shard sleeps and who wakes it, on the shard's side. The words by which it is woken are in `parker`.
 //!
 //! A turn ends with the shard's [`Next`] step. If the step is a sleep, the leader announces the end of the sleep, looks
-//! once more for work that came meanwhile, and parks ([`LeaderSleep`]). A producer with an earlier deadline wakes it.
+//! once more for work that came meanwhile, and parks (`leader_sleep`). A producer with an earlier deadline wakes it.
 //!
 //! # Idle sleep
 //! A shard that has nothing to do sleeps until the first deadline of the timers that ended unseen ([`IdleSleep`]). If
@@ -10,11 +10,7 @@
 //! sleeps until a deadline that no timer has any more is woken by earlier deadlines only: timers of one duration wake
 //! it twice in that time at most, timers of random durations ever more seldom.
 
-use super::Shard;
-use super::led::Led;
-use crate::clock::EngineClock;
-use crate::parker::{self, Parker, Sleep};
-use crate::tick::Timestamp;
+use crate::base::tick::Timestamp;
 
 /// The result of a turn: the shard's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,41 +42,6 @@ pub(crate) struct Wake {
     pub(crate) at: Timestamp,
     /// Deadlines before this moment are due earlier than `at`.
     pub(crate) not_before: Timestamp,
-}
-
-/// The sleep of a shard's leader.
-pub(super) struct LeaderSleep<'a> {
-    pub(super) shard: &'a Shard,
-    pub(super) led: &'a mut Led,
-    pub(super) wake: Option<Wake>,
-    pub(super) clock: &'a EngineClock,
-}
-
-impl Sleep for LeaderSleep<'_> {
-    fn visit_parkers(&self, mut visit: impl FnMut(&Parker)) {
-        visit(&self.shard.parker);
-        self.led.parkers().for_each(visit);
-    }
-
-    fn may_sleep(&mut self) -> bool {
-        !self.shard.has_newcomers() && self.led.may_sleep(self.wake)
-    }
-
-    fn park(&mut self) -> bool {
-        let until = self.wake.map_or(Timestamp::MAX, |wake| wake.at);
-        let now = self.clock.true_now();
-        self.led.stalls.begin_sleep(now, until);
-        // The last tick begins beyond the range of a clock.
-        if until == Timestamp::MAX {
-            parker::park(self, None);
-            return true;
-        }
-        if now >= until {
-            return false;
-        }
-        parker::park(self, self.clock.as_dyn().sleep_for(now, until));
-        true
-    }
 }
 
 /// The end of the sleep of a shard that has nothing to do.

@@ -12,10 +12,10 @@
 //!
 //! A shard that was woken early is overdue from its next turn on, not from the waking: the parker would need a clock.
 
-use crate::counters::ShardCounters;
-use crate::sync::StdArc;
-use crate::tick::{TickLength, Timestamp};
-use crate::trace;
+use crate::base::counters::ShardCounters;
+use crate::base::sync::StdArc;
+use crate::base::tick::{TickLength, Timestamp};
+use crate::base::trace;
 use core::time::Duration;
 
 #[derive(Debug)]

@@ -3,13 +3,13 @@
 use super::sleep::Next;
 use super::station::Outlet;
 use super::{Presence, Station, StationShared};
+use crate::base::sync::{AtomicU64, Ordering, StdArc};
+use crate::base::tick::{TickLength, Timestamp};
+use crate::base::ticket::{Insertion, Ticket, TimerId};
 use crate::dispatch::{Batch, Dispatcher, Fire};
-use crate::roster::Roster;
-use crate::slab::{Magazines, Slots};
-use crate::state::{Cancel, Claim};
-use crate::sync::{AtomicU64, Ordering, StdArc};
-use crate::tick::{TickLength, Timestamp};
-use crate::ticket::{Insertion, Ticket, TimerId};
+use crate::lockfree::roster::Roster;
+use crate::lockfree::slab::{Magazines, Slots};
+use crate::lockfree::state::{Cancel, Claim};
 
 const MS: u64 = 1_000_000;
 
@@ -47,7 +47,7 @@ struct Rig {
     station: Station,
     slots: StdArc<Slots>,
     magazines: Magazines,
-    lane: crate::inbox::LaneWriter,
+    lane: crate::lockfree::inbox::LaneWriter,
     fire: StdArc<Count>,
 }
 

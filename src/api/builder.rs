@@ -1,0 +1,520 @@
+//! Every option of an engine, with its default and its bounds.
+
+use crate::api::driven::{DrivenEngine, DrivenShards};
+use crate::api::handle::{Engine, Fired};
+use crate::api::shards::Shards;
+use crate::base::error::BuildError;
+use crate::base::sync::StdArc;
+use crate::base::tick::TickLength;
+use crate::dispatch::{Dispatcher, Executor, Guarded, PanicHook, Workers};
+use crate::engine::{Handler, Settings};
+use crate::lockfree::roster::Roster;
+use crate::lockfree::slab::Slots;
+use crate::shard::{CrewSettings, Owner};
+use crate::system::affinity;
+use crate::system::clock::{Clock, EngineClock, ManualClock, MonotonicClock};
+use crate::system::scheduling::{Priority, Scheduling};
+use core::any::Any;
+use core::fmt;
+use core::ops::RangeInclusive;
+use core::time::Duration;
+#[cfg(feature = "rayon")]
+use rayon::ThreadPool;
+
+const TICKS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3_600);
+const SHARDS: RangeInclusive<usize> = 1..=1_024;
+const WORKERS: RangeInclusive<usize> = 1..=1_024;
+const CAPACITIES: RangeInclusive<u32> = 1..=Slots::MAX_CAPACITY;
+const LANE_CAPACITIES: RangeInclusive<u64> = 64..=1 << 32;
+const STALLS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(86_400);
+const SLICES: RangeInclusive<Duration> = Scheduling::SHORTEST_SLICE..=Scheduling::LONGEST_SLICE;
+const NICE_VALUES: RangeInclusive<i8> = -20..=19;
+const REAL_TIME: RangeInclusive<u8> = 1..=99;
+/// The least default of `stall_after`. A busy machine now and then keeps a thread off its core for some ten
+/// milliseconds, which is no fault.
+const SHORTEST_DEFAULT_STALL: Duration = Duration::from_millis(100);
+/// The default of `stall_after` in ticks, where that is longer. A program that chose a coarse tick does not mind a
+/// delay of a few ticks.
+const DEFAULT_STALL_TICKS: u32 = 10;
+
+/// Builds an [`Engine`].
+///
+/// | option | default | bounds |
+/// |--------|---------|--------|
+/// | [`tick`](Self::tick) | 1 ms | 1 µs to 1 h |
+/// | [`shards`](Self::shards) | one for each core that the process may use, or fewer by its container's quota | 1 to 1,024 |
+/// | [`cores`](Self::cores), [`unpinned`](Self::unpinned) | the cores that the process may use, in order | at least one core |
+/// | [`workers`](Self::workers) | as many as shards | 1 to 1,024 |
+/// | [`slice`](Self::slice) | 100 µs | 100 µs to 100 ms |
+/// | [`nice`](Self::nice), [`real_time`](Self::real_time) | those of the building thread | -20 to 19, 1 to 99 |
+/// | [`executor`](Self::executor), [`inline`](Self::inline), with the feature `rayon` `rayon_pool` | the engine's workers | |
+/// | [`capacity`](Self::capacity) | 16,777,216 pending timers | 1 to 4,294,967,295 |
+/// | [`lane_capacity`](Self::lane_capacity) | 65,536 tickets for each thread | 64 to 2^32 |
+/// | [`clock`](Self::clock) | [`MonotonicClock`] | |
+/// | [`stall_after`](Self::stall_after) | 100 ms, or 10 ticks if that is more | 1 µs to 24 h |
+/// | [`on_panic`](Self::on_panic) | none: panics are counted | |
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::{Builder, BuildError};
+///
+/// let engine = Builder::new()
+///     .tick(Duration::from_micros(100))
+///     .shards(2)
+///     .workers(2)
+///     .capacity(1 << 20)
+///     .start(|timer| println!("{:?} is {:?} late", timer.payload, timer.lateness))?;
+/// engine.handle().schedule(Duration::from_secs(5), 17)?;
+///
+/// let error = Builder::new().tick(Duration::ZERO).start(|_: tourbillon::Fired<'_, ()>| {}).unwrap_err();
+/// assert_eq!(error.to_string(), "tick is 0ns, but must be between 1µs and 3600s");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub struct Builder {
+    tick: Duration,
+    shards: Option<usize>,
+    pinning: Pinning,
+    workers: Option<usize>,
+    scheduling: Scheduling,
+    dispatch: Dispatch,
+    clock: Option<Box<dyn Clock>>,
+    stall_after: Option<Duration>,
+    capacity: u32,
+    lane_capacity: u64,
+    on_panic: Option<Box<PanicHook>>,
+    /// The shards that the engine attaches to; none if it has shards of its own.
+    on: Option<Shards>,
+    /// An option of the shards that was set.
+    shards_option: Option<&'static str>,
+}
+
+enum Pinning {
+    ToAllowed,
+    To(Vec<usize>),
+    Off,
+}
+
+enum Dispatch {
+    OwnWorkers,
+    Given(Dispatcher),
+}
+
+impl Builder {
+    /// A builder with all options at their defaults.
+    pub fn new() -> Self {
+        Self {
+            tick: Duration::from_millis(1),
+            shards: None,
+            pinning: Pinning::ToAllowed,
+            workers: None,
+            scheduling: Scheduling::default(),
+            dispatch: Dispatch::OwnWorkers,
+            clock: None,
+            stall_after: None,
+            capacity: Settings::DEFAULT_CAPACITY,
+            lane_capacity: Settings::DEFAULT_LANE_CAPACITY,
+            on_panic: None,
+            on: None,
+            shards_option: None,
+        }
+    }
+
+    /// The length of a tick: the resolution of deadlines. Shards wake when something is due, not at every tick.
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.shards_option = Some("tick");
+        self.tick = tick;
+        self
+    }
+
+    /// The number of shards. A shard is a wheel with a thread of its own. The default is the number of cores on which
+    /// the calling thread may run, and on Linux no more than the processor time that the process's control group
+    /// grants.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards_option = Some("shards");
+        self.shards = Some(shards);
+        self
+    }
+
+    /// The cores to which shards are pinned, in turn. If the system refuses to pin a shard, [`Stats`](crate::Stats)
+    /// counts the refusal, and nothing else changes.
+    pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
+        self.shards_option = Some("cores");
+        self.pinning = Pinning::To(cores.into_iter().collect());
+        self
+    }
+
+    /// Does not pin the shards' threads: the system's scheduler places them. The scheduler may move a shard's thread
+    /// off a core that the program's own threads keep busy while another core is idle. This mode is for machines that
+    /// the engine shares with such threads. The tables of `busy` in `benches/results/firing.md` show the lateness of
+    /// both modes.
+    pub fn unpinned(mut self) -> Self {
+        self.shards_option = Some("unpinned");
+        self.pinning = Pinning::Off;
+        self
+    }
+
+    /// Runs handlers on the engine's own threads, which is the default, with this number of workers: as many handlers
+    /// may run at a time. The engine has a thread for each shard and one for each worker, and handlers run on any of
+    /// these threads.
+    ///
+    /// A shard's thread itself runs the handlers of up to 512 due timers. Waking another thread for them would take as
+    /// long as the shard's own wake-up took, and longer where the cores are busy. Meanwhile another thread watches. If
+    /// a handler has not returned after one to two milliseconds, the watching thread takes over the shard, and the next
+    /// due timers of this shard go to the workers for a while: the next 16 times, up to 1,024 times if takeovers recur.
+    /// So a handler that blocks delays other timers of its shard by some two milliseconds once in a while. It holds up
+    /// no timer for longer, unless as many handlers block as there are workers. [`Stats`](crate::Stats) counts the
+    /// takeovers.
+    ///
+    /// A shard's thread is pinned to its core unless the shards are [`unpinned`](Self::unpinned): threads that a handler starts
+    /// inherit that, and `available_parallelism` is one there. Start threads and pools elsewhere.
+    ///
+    /// Workers are no rayon pool: what a handler gives to rayon goes to rayon's global pool, where it must not wait for handlers
+    /// of this engine; with `rayon_pool` (feature `rayon`) it stays in that pool, and does not wait.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.shards_option = Some("workers");
+        self.workers = Some(workers);
+        self.dispatch = Dispatch::OwnWorkers;
+        self
+    }
+
+    /// The scheduler slice of the engine's threads: the time for which a thread asks to run at a time. On a busy
+    /// machine, a thread that asks for a short slice gets its core sooner, so the default is the shortest slice. `None`
+    /// leaves the slice to the system.
+    ///
+    /// The slice needs Linux 6.12 or later and no privilege. A refusal is counted in [`Stats`](crate::Stats) and has no
+    /// other effect. Threads that a handler starts do not inherit the slice.
+    pub fn slice(mut self, slice: Option<Duration>) -> Self {
+        self.shards_option = Some("slice");
+        self.scheduling.slice = slice;
+        self
+    }
+
+    /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the present one need a privilege;
+    /// a refusal is counted in [`Stats`](crate::Stats) and has no other effect.
+    pub fn nice(mut self, nice: i8) -> Self {
+        self.shards_option = Some("nice");
+        self.scheduling.priority = Priority::Nice(nice);
+        self
+    }
+
+    /// Makes the engine's threads real-time threads of this priority, from 1 to 99 (urgent). They take turns with other
+    /// threads of the same priority (`SCHED_RR`). The priority needs a privilege; a refusal is counted in
+    /// [`Stats`](crate::Stats) and has no other effect. A handler that does not return keeps everything else off its
+    /// core, so this setting is for handlers that only wake or enqueue something.
+    pub fn real_time(mut self, priority: u8) -> Self {
+        self.shards_option = Some("real_time");
+        self.scheduling.priority = Priority::RealTime(priority);
+        self
+    }
+
+    /// Runs handlers on the caller's rayon pool.
+    #[cfg(feature = "rayon")]
+    pub fn rayon_pool(mut self, pool: StdArc<ThreadPool>) -> Self {
+        self.dispatch = Dispatch::Given(Dispatcher::Rayon(pool));
+        self
+    }
+
+    /// Runs handlers on the caller's own executor.
+    pub fn executor(mut self, executor: impl Executor + 'static) -> Self {
+        self.dispatch = Dispatch::Given(Dispatcher::Executor(StdArc::new(executor)));
+        self
+    }
+
+    /// Runs handlers on the shards' own threads: for handlers that only wake or enqueue something. A slow handler holds
+    /// up its whole shard.
+    pub fn inline(mut self) -> Self {
+        self.dispatch = Dispatch::Given(Dispatcher::Inline);
+        self
+    }
+
+    /// The number of slots for timers that are pending or running.
+    ///
+    /// Each thread keeps some vacant slots in reserve, which other threads cannot use: up to 512, and at most 1/32 of
+    /// the capacity. A thread that only schedules keeps fewer. It takes 256 slots at a time, at most 1/64 of the
+    /// capacity. Once less than half of the capacity is left, it takes 1/256 of the remaining slots, at least one. So
+    /// 900 threads can have a timer each in a capacity of 4,096. If other threads have the remaining slots in reserve,
+    /// a call may find no slot although fewer timers than the capacity are pending. Such a call is refused and counts
+    /// in [`Stats::engine_full`](crate::Stats::engine_full), and `health` says `full`.
+    ///
+    /// Memory is taken as it is needed, and kept until the engine is dropped: 16 bytes and the payload for each slot,
+    /// 16 bytes for each ticket.
+    pub fn capacity(mut self, capacity: u32) -> Self {
+        self.capacity = capacity;
+        self
+    }
+
+    /// The number of tickets that a thread may be ahead of its shard before its calls wait or are refused. A lane
+    /// consists of blocks of 64 tickets, and the bound is checked once for each block.
+    pub fn lane_capacity(mut self, tickets: u64) -> Self {
+        self.lane_capacity = tickets;
+        self
+    }
+
+    /// The clock on which deadlines are read.
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.shards_option = Some("clock");
+        self.clock = Some(Box::new(clock));
+        self
+    }
+
+    /// How late a shard, or a due timer in the workers' queue, may be before the engine reports a problem.
+    ///
+    /// A shard *stalls* if it turns later than it should by more than this time. A stall is counted in
+    /// [`Stats`](crate::Stats), is an event with the feature `tracing`, and makes
+    /// [`Handle::health`](crate::Handle::health) say `late` while it lasts. A shard should turn when something is due,
+    /// and again as soon as a turn has ended that left work to do. A turn that itself takes longer than this time,
+    /// because a handler that runs inline does, is a stall as well.
+    ///
+    /// The default is 100 ms, a delay that the scheduler of a healthy system does not cause, or 10 ticks if they are
+    /// longer.
+    pub fn stall_after(mut self, time: Duration) -> Self {
+        self.shards_option = Some("stall_after");
+        self.stall_after = Some(time);
+        self
+    }
+
+    /// Calls `hook` with the value with which a handler panicked, on the thread that ran the handler. A panic of the
+    /// hook is ignored.
+    pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
+        self.on_panic = Some(Box::new(hook));
+        self
+    }
+
+    /// Starts an engine that calls `handler` for each timer that fires.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an option is out of bounds, or if the system refuses a thread.
+    pub fn start<T: Send + 'static>(
+        self,
+        handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
+    ) -> Result<Engine<T>, BuildError> {
+        self.build_with(Box::new(move |due, core| handler(Fired::new(due, core))))
+    }
+
+    pub(crate) fn build_with<T: Send + 'static>(
+        mut self,
+        handler: Handler<T>,
+    ) -> Result<Engine<T>, BuildError> {
+        let (owner, settings) = match self.on.take() {
+            Some(shards) => (StdArc::clone(shards.owner()), self.settle_on(&shards)?),
+            None => self.start_crew()?,
+        };
+        Ok(Engine::start(&owner, settings, handler))
+    }
+
+    /// Builds the engine on shards that are started, which it shares with other engines, and starts no thread.
+    ///
+    /// Of the builder's options, those of an engine apply: [`capacity`](Self::capacity),
+    /// [`lane_capacity`](Self::lane_capacity), [`on_panic`](Self::on_panic), [`executor`](Self::executor),
+    /// [`inline`](Self::inline). [`start`](Self::start) fails with [`BuildError::NotOfAnEngine`] if another one was set,
+    /// and with [`BuildError::Forked`] in the child of a fork if the shards were started before the fork.
+    pub fn on(mut self, shards: &Shards) -> Self {
+        self.on = Some(shards.clone());
+        self
+    }
+
+    fn settle_on(self, shards: &Shards) -> Result<Settings, BuildError> {
+        self.refuse_shards_options()?;
+        let crew = shards.owner().crew();
+        if crew.is_forked() {
+            return Err(BuildError::Forked);
+        }
+        let dispatcher = match self.dispatch {
+            Dispatch::OwnWorkers => crew.settings().dispatcher.clone(),
+            Dispatch::Given(dispatcher) if !crew.settings().is_driven => dispatcher,
+            Dispatch::Given(_) => Dispatcher::Inline,
+        };
+        engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher)
+    }
+
+    fn refuse_other_shards(&self) -> Result<(), BuildError> {
+        self.on.as_ref().map_or(Ok(()), |_| Err(BuildError::NotOfAnEngine { option: "shards of its own" }))
+    }
+
+    fn refuse_shards_options(&self) -> Result<(), BuildError> {
+        self.shards_option.map_or(Ok(()), |option| Err(BuildError::NotOfAnEngine { option }))
+    }
+
+    /// Starts shards and workers without an engine: for several engines that share them.
+    ///
+    /// The builder's settings of [`capacity`](Self::capacity), [`lane_capacity`](Self::lane_capacity) and
+    /// [`on_panic`](Self::on_panic) are those of an engine, and do not apply.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an option is out of bounds, or if the system refuses a thread.
+    pub fn start_shards(self) -> Result<Shards, BuildError> {
+        Ok(Shards::new(self.start_crew()?.0))
+    }
+
+    /// Makes shards without threads, on a manual clock that starts at zero, and no engine yet: for several engines that
+    /// share them. See [`driven`](Self::driven).
+    ///
+    /// # Errors
+    ///
+    /// Fails if an option is out of bounds.
+    pub fn driven_shards(self) -> Result<DrivenShards, BuildError> {
+        Ok(self.drive()?.0)
+    }
+
+    fn start_crew(mut self) -> Result<(StdArc<Owner>, Settings), BuildError> {
+        self.refuse_other_shards()?;
+        let clock = match self.clock.take() {
+            Some(clock) => EngineClock::Custom(clock.into()),
+            None => EngineClock::Monotonic(MonotonicClock::new()),
+        };
+        let (crew, settings) = self.settle(clock, false)?;
+        Ok((Owner::start(crew).map_err(BuildError::Thread)?, settings))
+    }
+
+    fn drive(mut self) -> Result<(DrivenShards, Settings), BuildError> {
+        self.refuse_other_shards()?;
+        let clock = ManualClock::new();
+        self.dispatch = Dispatch::Given(Dispatcher::Inline);
+        self.pinning = Pinning::Off;
+        self.shards.get_or_insert(1);
+        let (crew, settings) = self.settle(EngineClock::Custom(StdArc::new(clock.clone())), true)?;
+        let owner = Owner::start(crew).map_err(BuildError::Thread)?;
+        Ok((DrivenShards::new(Shards::new(owner), clock), settings))
+    }
+
+    /// Makes an engine without threads, on a manual clock that starts at zero. Handlers run inside
+    /// [`advance`](DrivenEngine::advance). The engine has one shard unless the builder sets another number; timers go to
+    /// the first shard, unless [`use_shard`](crate::Handle::use_shard) chooses another one. The builder's settings of
+    /// clock, cores, workers and executor do not apply.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an option is out of bounds.
+    pub fn driven<T: Send + 'static>(
+        self,
+        handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static,
+    ) -> Result<DrivenEngine<T>, BuildError> {
+        self.build_driven_with(Box::new(move |due, core| handler(Fired::new(due, core))))
+    }
+
+    pub(crate) fn build_driven_with<T: Send + 'static>(
+        self,
+        handler: Handler<T>,
+    ) -> Result<DrivenEngine<T>, BuildError> {
+        let (driver, settings) = self.drive()?;
+        let engine = Engine::start(driver.shards().owner(), settings, handler);
+        Ok(DrivenEngine::new(engine, driver))
+    }
+
+    /// The settings of the crew and of an engine on it.
+    fn settle(self, clock: EngineClock, is_driven: bool) -> Result<(CrewSettings, Settings), BuildError> {
+        let cores = self.settle_cores()?;
+        let shards = self.shards.unwrap_or_else(affinity::parallelism);
+        let workers = self.workers.unwrap_or(shards);
+        let default_stall = SHORTEST_DEFAULT_STALL.max(self.tick.saturating_mul(DEFAULT_STALL_TICKS));
+        let stall_after = self.stall_after.unwrap_or(default_stall);
+        check("tick", self.tick, &TICKS)?;
+        check("shards", shards, &SHARDS)?;
+        check("workers", workers, &WORKERS)?;
+        check("stall_after", stall_after, &STALLS)?;
+        check_scheduling(self.scheduling)?;
+        let (dispatcher, roster) = match self.dispatch {
+            Dispatch::OwnWorkers => {
+                let roster = Roster::new(shards + workers);
+                let workers = Workers::new(workers, shards, StdArc::clone(&roster));
+                (Dispatcher::Own(StdArc::new(workers)), roster)
+            }
+            Dispatch::Given(dispatcher) => (dispatcher, Roster::new(shards)),
+        };
+        let settings =
+            engine_settings((self.capacity, self.lane_capacity, self.on_panic), dispatcher.clone())?;
+        let nanos = u64::try_from(self.tick.as_nanos()).unwrap_or(u64::MAX);
+        let crew = CrewSettings {
+            tick: TickLength::from_nanos(nanos),
+            shards,
+            cores: cores.iter().copied().cycle().take(if cores.is_empty() { 0 } else { shards }).collect(),
+            clock,
+            dispatcher,
+            roster,
+            stall_after,
+            scheduling: self.scheduling,
+            is_driven,
+        };
+        Ok((crew, settings))
+    }
+
+    /// The cores to pin to, in turn; none when shards are not pinned.
+    fn settle_cores(&self) -> Result<Vec<usize>, BuildError> {
+        match &self.pinning {
+            Pinning::ToAllowed => Ok(affinity::allowed_cores()),
+            Pinning::Off => Ok(Vec::new()),
+            Pinning::To(cores) if cores.is_empty() => {
+                Err(out_of_bounds("cores", "an empty list", "at least one core"))
+            }
+            Pinning::To(cores) => Ok(cores.clone()),
+        }
+    }
+}
+
+/// The settings of an engine with this capacity, lane capacity and panic hook.
+fn engine_settings(
+    (capacity, lane_capacity, on_panic): (u32, u64, Option<Box<PanicHook>>),
+    dispatcher: Dispatcher,
+) -> Result<Settings, BuildError> {
+    check("capacity", capacity, &CAPACITIES)?;
+    check("lane_capacity", lane_capacity, &LANE_CAPACITIES)?;
+    Ok(Settings { capacity, lane_capacity, dispatcher, guarded: Guarded::new(on_panic) })
+}
+
+fn check_scheduling(scheduling: Scheduling) -> Result<(), BuildError> {
+    if let Some(slice) = scheduling.slice {
+        check("slice", slice, &SLICES)?;
+    }
+    match scheduling.priority {
+        Priority::Inherited => Ok(()),
+        Priority::Nice(nice) => check("nice", nice, &NICE_VALUES),
+        Priority::RealTime(priority) => check("real_time", priority, &REAL_TIME),
+    }
+}
+
+fn check<V: PartialOrd + fmt::Debug>(
+    option: &'static str,
+    value: V,
+    bounds: &RangeInclusive<V>,
+) -> Result<(), BuildError> {
+    if bounds.contains(&value) {
+        return Ok(());
+    }
+    let bound = format_args!("between {:?} and {:?}", bounds.start(), bounds.end()).to_string();
+    Err(out_of_bounds(option, format_args!("{value:?}"), bound))
+}
+
+fn out_of_bounds(option: &'static str, value: impl fmt::Display, bound: impl fmt::Display) -> BuildError {
+    BuildError::OutOfBounds { option, value: value.to_string(), bound: bound.to_string() }
+}
+
+impl Shards {
+    /// Builds an engine on these shards: [`Builder::on`].
+    pub fn engine(&self) -> Builder {
+        Builder::new().on(self)
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("tick", &self.tick)
+            .field("shards", &self.shards)
+            .field("workers", &self.workers)
+            .field("capacity", &self.capacity)
+            .field("lane_capacity", &self.lane_capacity)
+            .field("stall_after", &self.stall_after)
+            .finish_non_exhaustive()
+    }
+}

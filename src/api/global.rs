@@ -1,0 +1,84 @@
+//! The process's own shards, and the constructors that use them.
+
+use crate::api::builder::Builder;
+use crate::api::handle::{Engine, Fired};
+use crate::api::shards::{Shards, entered};
+use crate::base::error::BuildError;
+use crate::base::sync::{Mutex, OnceLock, PoisonError};
+
+/// The process's own shards, once they are started.
+static GLOBAL: OnceLock<Shards> = OnceLock::new();
+/// Held while they are being started.
+static STARTING: Mutex<()> = Mutex::new(());
+
+impl Shards {
+    /// The shards on which the calling thread's new engines are: those that it [entered](Self::enter) last, or the
+    /// process's own, which start at the first call.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system refuses a thread.
+    pub fn current() -> Result<Self, BuildError> {
+        match entered() {
+            Some(shards) => Ok(shards),
+            None => shards().cloned(),
+        }
+    }
+}
+
+impl Builder {
+    /// Starts the process's shards, which [`Shards::current`] returns from now on: for a program that wants them
+    /// otherwise than by default.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`BuildError::TooLate`] if the process's shards were started before. Fails as
+    /// [`start_shards`](Self::start_shards) does.
+    pub fn set_global(self) -> Result<(), BuildError> {
+        match start_global(|| self.start_shards())? {
+            (_, true) => Ok(()),
+            (_, false) => Err(BuildError::TooLate),
+        }
+    }
+}
+
+impl<T: Send + 'static> Engine<T> {
+    /// Makes an engine on the [current](Shards::current) shards, which are the process's own unless the calling thread
+    /// entered others. [`Shards::engine`] and [`Builder`] make engines otherwise than by default.
+    ///
+    /// Handlers of all engines on these shards share the workers: where as many handlers block as there are workers, the
+    /// handlers of the other engines wait. A program whose handlers block gives their engine threads of its own
+    /// ([`Builder::start`]).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the process's shards are not started yet and the system refuses a thread. Fails with
+    /// [`BuildError::Forked`] in the child of a fork if the shards were started before the fork: there,
+    /// [`Builder::start`] starts an engine of the child's own.
+    pub fn new(handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static) -> Result<Self, BuildError> {
+        Shards::current()?.engine().start(handler)
+    }
+}
+
+/// The process's own shards.
+#[inline]
+pub(crate) fn shards() -> Result<&'static Shards, BuildError> {
+    match GLOBAL.get() {
+        Some(shards) => Ok(shards),
+        None => start_global(|| Builder::new().start_shards()).map(|(shards, _)| shards),
+    }
+}
+
+/// The process's own shards, started by `start` if they were not started before. The flag says whether they were started
+/// now.
+#[cold]
+fn start_global(
+    start: impl FnOnce() -> Result<Shards, BuildError>,
+) -> Result<(&'static Shards, bool), BuildError> {
+    let _one_at_a_time = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(shards) = GLOBAL.get() {
+        return Ok((shards, false));
+    }
+    let shards = start()?;
+    Ok((GLOBAL.get_or_init(|| shards), true))
+}

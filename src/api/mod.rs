@@ -1,0 +1,8 @@
+//! The public interface.
+
+pub(crate) mod builder;
+pub(crate) mod driven;
+pub(crate) mod global;
+pub(crate) mod handle;
+pub(crate) mod shards;
+pub(crate) mod timer;

@@ -1,0 +1,149 @@
+//! A histogram of times, counted by many threads and read by any.
+//!
+//! A time below 2^6 ns has a bucket of its own. Above that each power of two is divided into 32 buckets of equal width,
+//! so a bucket is never wider than 1/32 of the least time in it. The times of a bucket are not distinguished.
+
+use crate::base::sync::{AtomicU64, Ordering};
+use core::time::Duration;
+
+/// log2 of the number of buckets for one power of two: a bucket's relative width is 2^-5, about 3 %.
+const GROUPING: u32 = 5;
+/// Longer times count as this long: 2^42 ns, 73 minutes.
+const BITS: u32 = 42;
+const COUNT: usize = ((BITS - GROUPING + 1) << GROUPING) as usize;
+
+/// The bucket of a time.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "below COUNT")]
+fn index(nanos: u64) -> usize {
+    let nanos = nanos.min((1 << BITS) - 1);
+    let exponent = nanos.checked_ilog2().unwrap_or(0).max(GROUPING);
+    let group = exponent - GROUPING;
+    (u64::from(group << GROUPING) + (nanos >> group)) as usize
+}
+
+/// The least and the greatest time of a bucket.
+fn bounds(index: usize) -> (u64, u64) {
+    let index = index as u64;
+    let group = (index >> GROUPING).saturating_sub(1);
+    let least = (index - (group << GROUPING)) << group;
+    (least, least + (1 << group) - 1)
+}
+
+/// The buckets that threads count in.
+#[derive(Debug)]
+pub(crate) struct AtomicBuckets(Box<[AtomicU64]>);
+
+impl AtomicBuckets {
+    // Ordering in this type: Relaxed. Counts order nothing.
+    pub(crate) fn new() -> Self {
+        Self((0..COUNT).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, nanos: u64) {
+        if let Some(bucket) = self.0.get(index(nanos)) {
+            bucket.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The counts so far. Times that are recorded meanwhile may or may not be included.
+    pub(crate) fn load(&self) -> Buckets {
+        Buckets(self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect())
+    }
+}
+
+/// A copy of the buckets.
+#[derive(Clone, Debug)]
+pub(crate) struct Buckets(Box<[u64]>);
+
+/// A range of times that are not distinguished, with their count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    pub(crate) least: u64,
+    pub(crate) greatest: u64,
+    pub(crate) count: u64,
+}
+
+impl Buckets {
+    pub(crate) fn empty() -> Self {
+        Self(vec![0; COUNT].into_boxed_slice())
+    }
+
+    /// Adds the counts of `other`.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (count, more) in self.0.iter_mut().zip(&other.0) {
+            *count = count.saturating_add(*more);
+        }
+    }
+
+    /// The buckets in which something was counted, in order.
+    pub(crate) fn occupied(&self) -> impl DoubleEndedIterator<Item = Bucket> + '_ {
+        let bucket = |(index, &count): (usize, &u64)| {
+            let (least, greatest) = bounds(index);
+            Bucket { least, greatest, count }
+        };
+        self.0.iter().enumerate().filter(|(_, count)| **count > 0).map(bucket)
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
+    }
+
+    /// The greatest time of the bucket that holds the quantile: the time which `thousandths` of 1,000 do not exceed.
+    /// Zero if nothing was counted.
+    pub(crate) fn quantile(&self, thousandths: u32) -> Duration {
+        let rank = (u128::from(self.count()) * u128::from(thousandths)).div_ceil(1_000);
+        let mut seen = 0;
+        let bucket = self.occupied().find(|bucket| {
+            seen += u128::from(bucket.count);
+            seen >= rank
+        });
+        bucket.map_or(Duration::ZERO, |bucket| Duration::from_nanos(bucket.greatest))
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_and_are_as_narrow_as_they_say() {
+        let mut next = 0;
+        for at in 0..COUNT {
+            let (least, greatest) = bounds(at);
+            assert_eq!((least, index(least), index(greatest)), (next, at, at));
+            assert!(greatest - least <= least / 32, "{least} to {greatest}");
+            next = greatest + 1;
+        }
+        assert_eq!(next, 1 << BITS);
+        assert_eq!(index(u64::MAX), COUNT - 1);
+    }
+
+    #[test]
+    fn a_quantile_is_that_of_the_sorted_times_rounded_up_to_its_bucket() {
+        // All magnitudes are equally likely.
+        let mut seed = 17_u64;
+        let mut times: Vec<u64> = (0..10_007)
+            .map(|_| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (seed >> 22) >> (seed >> 7 & 31)
+            })
+            .collect();
+        let (ours, others) = (AtomicBuckets::new(), AtomicBuckets::new());
+        for (at, &time) in times.iter().enumerate() {
+            if at % 3 == 0 { ours.record(time) } else { others.record(time) }
+        }
+        let mut buckets = Buckets::empty();
+        assert_eq!((buckets.count(), buckets.quantile(500)), (0, Duration::ZERO));
+        buckets.add(&ours.load());
+        buckets.add(&others.load());
+        times.sort_unstable();
+        for thousandths in [1, 250, 500, 990, 999, 1_000] {
+            let exact = times[(times.len() * thousandths as usize).div_ceil(1_000) - 1];
+            assert_eq!(buckets.quantile(thousandths), Duration::from_nanos(bounds(index(exact)).1));
+        }
+        assert_eq!(buckets.count(), times.len() as u64);
+        assert_eq!(buckets.occupied().map(|bucket| bucket.count).sum::<u64>(), buckets.count());
+    }
+}

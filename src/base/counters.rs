@@ -1,0 +1,283 @@
+//! The counters of a shard and of its stations. They are read without stopping anything, so a snapshot is not of one
+//! instant.
+
+use crate::base::buckets::{AtomicBuckets, Buckets};
+use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::tick::Timestamp;
+use core::time::Duration;
+use crossbeam_utils::CachePadded;
+
+/// A counter that any thread adds to.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    // Ordering in this type: Relaxed. Counters order nothing.
+    #[inline]
+    pub(crate) fn add(&self, by: u64) {
+        self.0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Sets the counter to `value` unless it is higher.
+    pub(crate) fn raise(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+
+    /// Sets the counter to `value` and returns the value it had.
+    fn replace(&self, value: u64) -> u64 {
+        self.0.swap(value, Ordering::Relaxed)
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The time after which a refusal is no longer recent: a refusal that comes later starts another episode.
+pub(crate) const EPISODE: Duration = Duration::from_secs(1);
+
+/// Calls that were refused for one reason.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    count: Counter,
+    /// The time of the last refusal, in nanoseconds; `u64::MAX` means never.
+    last: Counter,
+}
+
+impl Refusals {
+    pub(crate) fn new() -> Self {
+        let last = Counter::new();
+        last.set(u64::MAX);
+        Self { count: Counter::new(), last }
+    }
+
+    /// Counts a refusal. Returns true if it starts an episode.
+    pub(crate) fn note(&self, now: Timestamp) -> bool {
+        self.count.add(1);
+        let now = now.as_nanos().min(u64::MAX - 1);
+        !is_within_episode(self.last.replace(now), now)
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count.get()
+    }
+
+    /// Whether the last refusal is recent at `now`.
+    pub(crate) fn is_recent(&self, now: Timestamp) -> bool {
+        is_within_episode(self.last.get(), now.as_nanos())
+    }
+}
+
+fn is_within_episode(last: u64, now: u64) -> bool {
+    last != u64::MAX && Timestamp::from_nanos(now) - Timestamp::from_nanos(last) <= EPISODE
+}
+
+/// The counters of one shard, which its leader writes.
+#[derive(Debug)]
+pub(crate) struct ShardCounters {
+    pub(crate) wakes: Counter,
+    pub(crate) pin_refused: Counter,
+    /// The moment since which the shard is overdue (`shard::stall`), in nanoseconds; in the future
+    /// while the shard may sleep.
+    pub(crate) overdue_since: Counter,
+    pub(crate) stalls: Counter,
+    /// Times that another thread took the shard over from a leader that a handler held up.
+    pub(crate) takeovers: Counter,
+    worst_stall_nanos: Counter,
+}
+
+impl ShardCounters {
+    pub(crate) fn new() -> Self {
+        let overdue_since = Counter::new();
+        overdue_since.set(u64::MAX);
+        Self {
+            wakes: Counter::new(),
+            pin_refused: Counter::new(),
+            overdue_since,
+            stalls: Counter::new(),
+            takeovers: Counter::new(),
+            worst_stall_nanos: Counter::new(),
+        }
+    }
+
+    /// Notes the lateness of a stall. Called only by the shard's leader, which alone writes this counter.
+    pub(crate) fn note_stall(&self, late: Duration) {
+        self.worst_stall_nanos.raise(nanos(late));
+    }
+
+    pub(crate) fn worst_stall(&self) -> Duration {
+        Duration::from_nanos(self.worst_stall_nanos.get())
+    }
+
+    /// The time for which the shard has been overdue.
+    pub(crate) fn behind(&self, now: Timestamp) -> Duration {
+        now - Timestamp::from_nanos(self.overdue_since.get())
+    }
+}
+
+/// The counters of one station: those that the shard's leader writes, and those that the workers write, on lines of
+/// their own.
+#[derive(Debug)]
+pub(crate) struct StationCounters {
+    pub(crate) turns: Counter,
+    pub(crate) stale: Counter,
+    /// The numbers of due chunks and tickets that were handed over.
+    handed_over: Counter,
+    handed_tickets: Counter,
+    /// The time of the last hand-over before which nothing waited for a worker.
+    queued_from: Counter,
+    pub(crate) tickets: Counter,
+    /// Due tickets that are not handed over, since too many are on their way.
+    pub(crate) held_back: Counter,
+    /// Due tickets of owned timers that were posted again, because their deadline was postponed meanwhile.
+    pub(crate) postponed: Counter,
+    pub(crate) fired: CachePadded<Counter>,
+    begun: CachePadded<Counter>,
+    /// The time of the hand-over of the latest chunk that a worker has begun.
+    begun_from: Counter,
+    /// Runs of owned timers' handlers.
+    pub(crate) owned_fired: Counter,
+    pub(crate) stale_at_worker: Counter,
+    /// Tickets that a worker posted again, and tickets of owned timers that it freed.
+    pub(crate) passed_on: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) busy_nanos: Counter,
+    lateness: AtomicBuckets,
+}
+
+impl StationCounters {
+    pub(crate) fn new() -> Self {
+        Self {
+            turns: Counter::new(),
+            stale: Counter::new(),
+            handed_over: Counter::new(),
+            handed_tickets: Counter::new(),
+            queued_from: Counter::new(),
+            tickets: Counter::new(),
+            held_back: Counter::new(),
+            postponed: Counter::new(),
+            fired: CachePadded::new(Counter::new()),
+            begun: CachePadded::new(Counter::new()),
+            begun_from: Counter::new(),
+            owned_fired: Counter::new(),
+            stale_at_worker: Counter::new(),
+            passed_on: Counter::new(),
+            panics: Counter::new(),
+            busy_nanos: Counter::new(),
+            lateness: AtomicBuckets::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn record_lateness(&self, lateness: Duration) {
+        self.lateness.record(nanos(lateness));
+    }
+
+    pub(crate) fn add_busy(&self, time: Duration) {
+        self.busy_nanos.add(nanos(time));
+    }
+
+    /// Counts due tickets that go to the workers in `chunks`.
+    pub(crate) fn hand_over(&self, chunks: u64, tickets: u64, now: Timestamp) {
+        if self.waiting_tickets() == 0 {
+            self.queued_from.set(now.as_nanos());
+        }
+        self.handed_over.add(chunks);
+        self.handed_tickets.add(tickets);
+    }
+
+    /// Notes that a worker takes the first ticket of a chunk that was handed over at `handed_over`.
+    #[inline]
+    pub(crate) fn begin_chunk(&self, handed_over: Timestamp) {
+        self.begun.add(1);
+        self.begun_from.raise(handed_over.as_nanos());
+    }
+
+    /// The number of chunks that were handed over and not begun.
+    pub(crate) fn waiting_chunks(&self) -> u64 {
+        // Begun first: a chunk is handed over before it is begun.
+        let begun = self.begun.get();
+        self.handed_over.get().saturating_sub(begun)
+    }
+
+    /// The number of due tickets that no worker has taken, handed over or held back.
+    pub(crate) fn waiting_tickets(&self) -> u64 {
+        // Taken first, for the same reason as in `waiting_chunks`.
+        let taken = [&self.fired, &self.owned_fired, &self.stale_at_worker, &self.passed_on];
+        let taken = taken.map(Counter::get).iter().sum();
+        self.handed_tickets.get().saturating_sub(taken) + self.held_back.get()
+    }
+
+    /// The time for which the first of `waiting_tickets` has waited, if they are begun in the order in which they were
+    /// handed over. If the chunk before that ticket's chunk waited too, the result is longer by the time between the
+    /// hand-overs of the two chunks. Zero if no ticket waits.
+    pub(crate) fn waited(&self, now: Timestamp) -> Duration {
+        if self.waiting_tickets() == 0 {
+            return Duration::ZERO;
+        }
+        now - Timestamp::from_nanos(self.queued_from.get().max(self.begun_from.get()))
+    }
+
+    pub(crate) fn lateness(&self) -> Buckets {
+        self.lateness.load()
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn an_episode_of_refusals_ends_when_none_came_for_a_while() {
+        let refusals = Refusals::new();
+        assert!(!refusals.is_recent(Timestamp::ZERO));
+        assert!(refusals.note(Timestamp::ZERO));
+        assert!(refusals.is_recent(at(1)) && !refusals.is_recent(at(1) + Duration::from_nanos(1)));
+        assert_eq!(
+            [1, 2, 3, 5, 5, 7].map(|second| refusals.note(at(second))),
+            [false, false, false, true, false, true]
+        );
+        assert_eq!(refusals.count(), 7);
+        assert!(refusals.note(Timestamp::MAX) && refusals.is_recent(Timestamp::MAX));
+    }
+
+    #[test]
+    fn a_queue_is_as_old_as_what_waits_in_it() {
+        let counters = StationCounters::new();
+        assert_eq!(counters.waited(at(9)), Duration::ZERO);
+        counters.hand_over(1, 2, at(10));
+        counters.hand_over(1, 1, at(12));
+        let seen =
+            |now| (counters.waiting_chunks(), counters.waiting_tickets(), counters.waited(at(now)).as_secs());
+        assert_eq!(seen(15), (2, 3, 5));
+        counters.begin_chunk(at(10));
+        counters.fired.add(1);
+        assert_eq!(seen(15), (1, 2, 5));
+        counters.stale_at_worker.add(1);
+        counters.begin_chunk(at(12));
+        assert_eq!(seen(15), (0, 1, 3));
+        counters.owned_fired.add(1);
+        assert_eq!(seen(15), (0, 0, 0));
+        counters.hand_over(1, 1, at(20));
+        assert_eq!(seen(21), (1, 1, 1));
+        counters.begin_chunk(at(20));
+        counters.passed_on.add(1);
+        assert_eq!(seen(30), (0, 0, 0));
+    }
+}

@@ -1,0 +1,224 @@
+//! The errors of the engine, which hand the payload back, and the one list of reasons.
+
+use crate::base::tick::Timestamp;
+use crate::base::ticket::TimerId;
+use core::fmt;
+
+/// The reason why a timer was not scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No slot is left: `capacity` is used up by pending timers, running handlers, and slots that other threads keep in
+    /// reserve.
+    EngineFull,
+    /// The shard is behind with this thread's tickets: its `lane_capacity` is used up.
+    LaneFull,
+    /// The engine was shut down.
+    ShutDown,
+    /// This process is the child of a fork, and the engine's threads are in the parent.
+    Forked,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EngineFull => "the engine's capacity of pending timers is used up",
+            Self::LaneFull => "the lane to the shard is full",
+            Self::ShutDown => "the engine was shut down",
+            Self::Forked => "the engine was built before a fork, and its threads are in the parent process",
+        })
+    }
+}
+
+/// The error of a timer that was not scheduled. It has the payload.
+pub struct ScheduleError<T> {
+    /// The reason.
+    pub kind: Refusal,
+    /// The payload of the refused timer.
+    pub payload: T,
+}
+
+impl<T> ScheduleError<T> {
+    /// The same error, with the payload mapped by `f`.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> ScheduleError<U> {
+        ScheduleError { kind: self.kind, payload: f(self.payload) }
+    }
+}
+
+/// The error of a batch of which some timers were not scheduled. It has the payloads of these timers.
+pub struct BatchError<T> {
+    /// The reason.
+    pub kind: Refusal,
+    /// The ids of the timers that were scheduled, in the order of the batch.
+    pub scheduled: Vec<TimerId>,
+    /// The deadlines and payloads of the timers that were not scheduled.
+    pub refused: Vec<(Timestamp, T)>,
+}
+
+/// The reason why a timer was not moved to another deadline.
+#[non_exhaustive]
+pub enum RescheduleError<T> {
+    /// The timer's handler has begun and has not ended.
+    Running,
+    /// The timer has fired, was cancelled or was returned by a shutdown before.
+    Gone,
+    /// The lane is full and the caller would wait for itself. The timer is unchanged.
+    LaneFull,
+    /// The timer was cancelled, and then the engine was shut down. This is the timer's payload.
+    ShutDown(T),
+    /// The timer was cancelled: this process is the child of a fork, and the engine's threads are in the parent. This
+    /// is the timer's payload.
+    Forked(T),
+}
+
+impl<T> RescheduleError<T> {
+    /// The same error, with the payload mapped by `f`.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> RescheduleError<U> {
+        match self {
+            Self::Running => RescheduleError::Running,
+            Self::Gone => RescheduleError::Gone,
+            Self::LaneFull => RescheduleError::LaneFull,
+            Self::ShutDown(payload) => RescheduleError::ShutDown(f(payload)),
+            Self::Forked(payload) => RescheduleError::Forked(f(payload)),
+        }
+    }
+}
+
+/// The reason why a timer was not armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ArmError {
+    /// The engine was shut down.
+    ShutDown,
+    /// This process is the child of a fork, and the engine's threads are in the parent.
+    Forked,
+    /// The [`Timer`](crate::Timer) was dropped while its handler ran, and the handler tried to arm it again.
+    Dropped,
+}
+
+impl fmt::Display for ArmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ShutDown => Refusal::ShutDown.fmt(f),
+            Self::Forked => Refusal::Forked.fmt(f),
+            Self::Dropped => f.write_str("the timer was dropped"),
+        }
+    }
+}
+
+impl std::error::Error for ArmError {}
+
+// Written by hand, so that errors can be printed even if their payloads cannot.
+impl<T> fmt::Debug for ScheduleError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScheduleError").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for ScheduleError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for ScheduleError<T> {}
+
+impl<T> fmt::Debug for BatchError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchError")
+            .field("kind", &self.kind)
+            .field("scheduled", &self.scheduled.len())
+            .field("refused", &self.refused.len())
+            .finish()
+    }
+}
+
+impl<T> fmt::Display for BatchError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} timers of a batch were refused: {}", self.refused.len(), self.kind)
+    }
+}
+
+impl<T> std::error::Error for BatchError<T> {}
+
+impl<T> fmt::Debug for RescheduleError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("Running"),
+            Self::Gone => f.write_str("Gone"),
+            Self::LaneFull => f.write_str("LaneFull"),
+            Self::ShutDown(_) => f.write_str("ShutDown"),
+            Self::Forked(_) => f.write_str("Forked"),
+        }
+    }
+}
+
+impl<T> fmt::Display for RescheduleError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("the timer's handler is running"),
+            Self::Gone => f.write_str("the timer is gone"),
+            Self::LaneFull => Refusal::LaneFull.fmt(f),
+            Self::ShutDown(_) => Refusal::ShutDown.fmt(f),
+            Self::Forked(_) => Refusal::Forked.fmt(f),
+        }
+    }
+}
+
+impl<T> std::error::Error for RescheduleError<T> {}
+
+/// The reason why an engine was not built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// An option was set to a value out of its bounds.
+    OutOfBounds {
+        /// The builder's method.
+        option: &'static str,
+        /// The value to which the option was set.
+        value: String,
+        /// The values that the option takes.
+        bound: String,
+    },
+    /// A thread could not be started.
+    Thread(std::io::Error),
+    /// An option of shards was set for an engine on shards that are started.
+    NotOfAnEngine {
+        /// The builder's method.
+        option: &'static str,
+    },
+    /// The process's own shards were started before.
+    TooLate,
+    /// The shards were started before a fork, and their threads are in the parent process.
+    Forked,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfBounds { option, value, bound } => {
+                write!(f, "{option} is {value}, but must be {bound}")
+            }
+            Self::Thread(error) => write!(f, "a thread of the engine could not be started: {error}"),
+            Self::NotOfAnEngine { option } => {
+                write!(
+                    f,
+                    "{option} is an option of shards, and the engine is to be on shards that are started"
+                )
+            }
+            Self::TooLate => f.write_str("the process's shards were started before"),
+            Self::Forked => f.write_str(
+                "the shards were started before a fork, and their threads are in the parent process",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::OutOfBounds { .. } | Self::NotOfAnEngine { .. } | Self::TooLate | Self::Forked => None,
+            Self::Thread(error) => Some(error),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Basic types, and the doors to atomics, threads and tracing.
+
+pub(crate) mod buckets;
+pub(crate) mod counters;
+pub(crate) mod error;
+pub(crate) mod limits;
+pub(crate) mod missed;
+pub(crate) mod sync;
+pub(crate) mod tick;
+pub(crate) mod ticket;
+pub(crate) mod trace;

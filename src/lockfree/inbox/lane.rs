@@ -1,0 +1,426 @@
+//! A lane: blocks of insertions from one writer to one reader.
+//!
+//! # Layout
+//! ```text
+//!  reader: head, taken                                 writer: tail, published
+//!       │                                                   │
+//!       ▼                                                   ▼
+//!   [ block ] ── next ──► [ block ] ── next ──► ... ──► [ block ]
+//!       │ drained                                            ▲ when full
+//!       └──────────────► returned (a stack) ─────────────────┘
+//! ```
+//! Insertions are counted from the lane's first one, and `published` is the count: insertion `n` is in cell `n % BLOCK` of
+//! its block. This single word shows the reader how far to read, the writer where to write, and the statistics how much
+//! was pushed. Besides the insertion it is the only word that a push writes.
+//!
+//! # Invariants
+//! N1. Cells of insertions below `published` are written, and not written again until their block was drained and reused;
+//!     the cells from there on belong to the writer. A block is linked before the first insertion in it is published.
+//! N2. A block is owned by the lane's chain, by `returned`, or by the writer's spare chain: by exactly one of them.
+//! N3. `Writer` is touched by the writer only, `Reader` by the reader only: the inbox's `InboxReader`.
+//!
+//! # States
+//! ```text
+//! state   1 OWNED    a writer has the lane
+//!         2 WALKED   the reader walks the lane, or will: it is among the arrivals
+//! ```
+//! | operation    | from -> to                       | otherwise         |
+//! |--------------|----------------------------------|-------------------|
+//! | `take_over`  | not owned -> owned, walked       |                   |
+//! | `retire`     | owned -> not owned               |                   |
+//! | `leave_walk` | walked, not owned -> not walked  | owned: stays      |
+//!
+//! The reader drains a lane after the lane has left the walk, so that no insertion of its former writers stays behind. An
+//! insertion of a later writer comes with an arrival.
+
+use crate::base::limits::BLOCK_TICKETS;
+use crate::base::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::base::ticket::Insertion;
+use core::mem::MaybeUninit;
+use core::ptr;
+use crossbeam_utils::CachePadded;
+
+#[derive(Debug)]
+struct Block {
+    next: AtomicPtr<Block>,
+    insertions: [UnsafeCell<MaybeUninit<Insertion>>; BLOCK_TICKETS],
+}
+
+const OWNED: u32 = 1;
+const WALKED: u32 = 2;
+
+const BLOCK: u64 = BLOCK_TICKETS as u64;
+
+impl Block {
+    fn new() -> *mut Block {
+        Box::into_raw(Box::new(Self {
+            next: AtomicPtr::new(ptr::null_mut()),
+            insertions: core::array::from_fn(|_| UnsafeCell::new(MaybeUninit::uninit())),
+        }))
+    }
+}
+
+/// The cell of insertion `number` in its block.
+fn cell_of(number: u64) -> usize {
+    (number % BLOCK) as usize
+}
+
+/// The writer's side.
+#[derive(Debug)]
+struct Writer {
+    tail: *mut Block,
+    /// Drained blocks, ready for use.
+    spare: *mut Block,
+}
+
+/// The reader's side.
+#[derive(Debug)]
+struct Reader {
+    head: *mut Block,
+    /// The number of insertions taken so far.
+    taken: u64,
+}
+
+/// The result of a push: the writer's next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// Nothing is to be done.
+    Quietly,
+    /// A block is full and a quarter of the capacity waits: the writer should wake a sleeping shard, which then drains.
+    Crowding,
+}
+
+/// Adds to a counter that only the lane's owner writes, so that counting is a plain load and store.
+#[inline(always)]
+fn count(counter: &AtomicU64, by: u64) -> u64 {
+    // Ordering: Relaxed. A counter with one writer.
+    let count = counter.load(Ordering::Relaxed) + by;
+    counter.store(count, Ordering::Relaxed);
+    count
+}
+
+#[derive(Debug)]
+pub(crate) struct Lane {
+    writer: CachePadded<UnsafeCell<Writer>>,
+    /// The number of insertions published so far.
+    published: AtomicU64,
+    /// The number of these insertions that schedule nothing: reissues, and timers that were withdrawn.
+    not_scheduled: AtomicU64,
+    /// The number of timers that the lane's owners cancelled.
+    cancelled: AtomicU64,
+    /// The number of owned timers that were created, and the number that were destroyed.
+    created: AtomicU64,
+    destroyed: AtomicU64,
+    /// The number of armings of owned timers that posted a ticket.
+    posted_arms: AtomicU64,
+    state: AtomicU32,
+    capacity: u64,
+    /// The next older lane of the inbox; set before the lane is listed.
+    older: AtomicPtr<Lane>,
+    /// The lane that arrived before this one; set before this one arrives.
+    next_arrival: AtomicPtr<Lane>,
+    reader: CachePadded<UnsafeCell<Reader>>,
+    /// The number of insertions drained, from which the writer estimates how full the lane is.
+    drained: AtomicU64,
+    /// Drained blocks on their way back. The reader pushes one block at a time, the writer takes all of them: no ABA.
+    returned: AtomicPtr<Block>,
+}
+
+// SAFETY: N1 to N3 state which thread accesses which part; insertions are plain data.
+unsafe impl Send for Lane {}
+// SAFETY: as above; the methods that rely on a role are unsafe and name it.
+unsafe impl Sync for Lane {}
+
+impl Lane {
+    /// An empty lane that has no writer.
+    pub(super) fn new(capacity: u64) -> Self {
+        let block = Block::new();
+        Self {
+            writer: CachePadded::new(UnsafeCell::new(Writer { tail: block, spare: ptr::null_mut() })),
+            published: AtomicU64::new(0),
+            not_scheduled: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
+            created: AtomicU64::new(0),
+            destroyed: AtomicU64::new(0),
+            posted_arms: AtomicU64::new(0),
+            state: AtomicU32::new(0),
+            capacity,
+            older: AtomicPtr::new(ptr::null_mut()),
+            next_arrival: AtomicPtr::new(ptr::null_mut()),
+            reader: CachePadded::new(UnsafeCell::new(Reader { head: block, taken: 0 })),
+            drained: AtomicU64::new(0),
+            returned: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    pub(super) fn set_older(&self, lane: *mut Lane) {
+        // Ordering: Relaxed. Published with the lane (L4).
+        self.older.store(lane, Ordering::Relaxed);
+    }
+
+    pub(super) fn older(&self) -> *const Lane {
+        // Ordering: Relaxed. Acquired with the lane (L4).
+        self.older.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_next_arrival(&self, lane: *mut Lane) {
+        // Ordering: Relaxed. Published with the arrival (L5).
+        self.next_arrival.store(lane, Ordering::Relaxed);
+    }
+
+    pub(super) fn next_arrival(&self) -> *const Lane {
+        // Ordering: Relaxed. Acquired with the arrival (L5).
+        self.next_arrival.load(Ordering::Relaxed)
+    }
+
+    /// Makes the caller, which took the lane from the vacant ones, the lane's writer (X2). Returns true if the reader
+    /// does not walk the lane: then the lane must arrive.
+    #[must_use]
+    pub(super) fn take_over(&self) -> bool {
+        // Ordering: Acquire. The reader read the link of arrivals before it left the lane (`leave_walk`). The lock of
+        // the vacant lanes hands over the rest (L3).
+        let before = self.state.fetch_or(OWNED | WALKED, Ordering::Acquire);
+        debug_assert!(before & OWNED == 0, "X2");
+        before & WALKED == 0
+    }
+
+    pub(super) fn retire(&self) {
+        // Ordering: Release [L6]. Pairs with `leave_walk`: the insertions.
+        self.state.fetch_and(!OWNED, Ordering::Release);
+    }
+
+    /// Takes the lane out of the walk if it has no writer. The reader drains the lane afterwards, for the last time.
+    #[inline]
+    pub(super) fn leave_walk(&self) -> bool {
+        // Ordering: Relaxed. A hint for the CAS.
+        if self.state.load(Ordering::Relaxed) != WALKED {
+            return false;
+        }
+        // Ordering: Acquire [L6]. Pairs with `retire`: the insertions. Release: the link of arrivals has been read, and
+        // the next writer may set it (`take_over`). Failure Relaxed: nothing is read.
+        self.state.compare_exchange(WALKED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The number of insertions published so far, for the writer itself.
+    #[inline(always)]
+    fn written(&self) -> u64 {
+        // Ordering: Relaxed. Written by the caller, or before the caller took the lane over (L3).
+        self.published.load(Ordering::Relaxed)
+    }
+
+    /// Whether the capacity admits another insertion. The capacity is checked at the start of a block, so its granularity
+    /// is a block.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        let written = self.written();
+        !written.is_multiple_of(BLOCK) || self.waiting(written) < self.capacity
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn waiting(&self, written: u64) -> u64 {
+        // Ordering: Relaxed. Only a measure; a stale value makes the lane look fuller than it is.
+        written.saturating_sub(self.drained.load(Ordering::Relaxed))
+    }
+
+    /// # Safety
+    ///
+    /// The caller is the lane's writer (X2).
+    #[inline]
+    pub(super) unsafe fn push(&self, insertions: &[Insertion]) -> Pushed {
+        self.writer.with_mut(|writer| {
+            // SAFETY: N3: the caller is the writer.
+            let writer = unsafe { &mut *writer };
+            let mut pushed = Pushed::Quietly;
+            let mut written = self.written();
+            for &insertion in insertions {
+                if written.is_multiple_of(BLOCK) && written > 0 {
+                    self.extend(writer);
+                    if self.waiting(written) >= self.capacity / 4 {
+                        pushed = Pushed::Crowding;
+                    }
+                }
+                // SAFETY: N2: the tail is in the chain until its last insertion was published and drained.
+                let tail = unsafe { &*writer.tail };
+                tail.insertions[cell_of(written)].with_mut(|cell| {
+                    // SAFETY: N1: cells from `published` on are the writer's.
+                    unsafe { (*cell).write(insertion) };
+                });
+                written += 1;
+            }
+            // Ordering: Release [L1]. Pairs with `drain`: the cells below, and the links of their blocks.
+            self.published.store(written, Ordering::Release);
+            pushed
+        })
+    }
+
+    #[cold]
+    fn extend(&self, writer: &mut Writer) {
+        let block = self.spare_block(writer);
+        // SAFETY: N2: the tail is in the chain: the reader leaves it only for an insertion that is not published yet.
+        let tail = unsafe { &*writer.tail };
+        // Ordering: Relaxed. Published with the first insertion of the new block (L1).
+        tail.next.store(block, Ordering::Relaxed);
+        writer.tail = block;
+    }
+
+    /// An empty block: one that was drained, or a new one.
+    fn spare_block(&self, writer: &mut Writer) -> *mut Block {
+        if writer.spare.is_null() {
+            // Ordering: Acquire [L2]. Pairs with `recycle`: the reader is done with the blocks.
+            writer.spare = self.returned.swap(ptr::null_mut(), Ordering::Acquire);
+        }
+        if writer.spare.is_null() {
+            return Block::new();
+        }
+        let block = writer.spare;
+        // SAFETY: N2: the spare chain is the writer's.
+        let spare = unsafe { &*block };
+        // Ordering: Relaxed. The block is ours until `push` publishes its contents.
+        writer.spare = spare.next.load(Ordering::Relaxed);
+        spare.next.store(ptr::null_mut(), Ordering::Relaxed);
+        block
+    }
+
+    /// Takes all insertions published before the call and passes them to `each`, oldest first.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the lane's one reader (N3).
+    pub(super) unsafe fn drain(&self, mut each: impl FnMut(Insertion)) {
+        // Ordering: Acquire [L1]. Pairs with `push`: the cells below, and the links of their blocks.
+        let published = self.published.load(Ordering::Acquire);
+        self.reader.with_mut(|reader| {
+            // SAFETY: N3: the caller is the reader.
+            let reader = unsafe { &mut *reader };
+            while reader.taken < published {
+                if reader.taken.is_multiple_of(BLOCK) && reader.taken > 0 {
+                    self.leave_block(reader);
+                }
+                // SAFETY: N2: the head is in the chain until `leave_block`.
+                let head = unsafe { &*reader.head };
+                let first = cell_of(reader.taken);
+                let here = (published - reader.taken).min(BLOCK - first as u64);
+                let cells = &head.insertions[first..=cell_of(reader.taken + here - 1)];
+                // Before the insertions are passed on: if `each` unwinds, they are not read twice.
+                reader.taken += here;
+                for cell in cells {
+                    // SAFETY: N1: a cell below `published` is not written again while the block is in the chain.
+                    let insertion = cell.with(|cell| unsafe { *cell });
+                    // SAFETY: N1: the cell is written.
+                    each(unsafe { insertion.assume_init() });
+                }
+            }
+            // Ordering: Relaxed. Only a measure, see `waiting`.
+            self.drained.store(reader.taken, Ordering::Relaxed);
+        });
+    }
+
+    /// Moves the reader on to the next block, which is linked because an insertion in it is published (N1).
+    fn leave_block(&self, reader: &mut Reader) {
+        // SAFETY: N2: the head is in the chain.
+        let head = unsafe { &*reader.head };
+        // Ordering: Relaxed. Acquired with `published` (L1).
+        let next = head.next.load(Ordering::Relaxed);
+        debug_assert!(!next.is_null(), "N1");
+        self.recycle(reader.head);
+        reader.head = next;
+    }
+
+    /// Returns a drained block to the writer.
+    fn recycle(&self, block: *mut Block) {
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut top = self.returned.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: N2: the block has left the chain and is the reader's until the CAS.
+            let next = unsafe { &(*block).next };
+            // Ordering: Relaxed. Published by the CAS.
+            next.store(top, Ordering::Relaxed);
+            // Ordering: Release [L2]. Pairs with `spare_block`: we are done with the block. An RMW, so the blocks below
+            // stay published. Failure Relaxed: a hint for the retry.
+            match self.returned.compare_exchange_weak(top, block, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(newer) => top = newer,
+            }
+        }
+    }
+
+    /// Counts an insertion that schedules nothing.
+    #[cold]
+    pub(crate) fn count_not_scheduled(&self) {
+        count(&self.not_scheduled, 1);
+    }
+
+    /// Counts a timer that this lane's owner cancelled. Returns the new count.
+    #[inline(always)]
+    pub(crate) fn count_cancelled(&self) -> u64 {
+        count(&self.cancelled, 1)
+    }
+
+    /// Counts a new owned timer.
+    pub(crate) fn count_created(&self) {
+        count(&self.created, 1);
+    }
+
+    /// Counts an owned timer whose slot was vacated. Returns the new count.
+    pub(crate) fn count_destroyed(&self) -> u64 {
+        count(&self.destroyed, 1)
+    }
+
+    /// Counts an insertion for an owned timer. Returns the new count.
+    pub(crate) fn count_posted_arm(&self) -> u64 {
+        count(&self.not_scheduled, 1);
+        count(&self.posted_arms, 1)
+    }
+
+    /// The numbers of owned timers that the lane's owners have created and destroyed so far.
+    pub(crate) fn created_and_destroyed(&self) -> (u64, u64) {
+        // Ordering: Relaxed. Counters.
+        (self.created.load(Ordering::Relaxed), self.destroyed.load(Ordering::Relaxed))
+    }
+
+    /// The number of armings of owned timers by the lane's owners that posted a ticket.
+    pub(crate) fn posted_arms(&self) -> u64 {
+        // Ordering: Relaxed. A counter.
+        self.posted_arms.load(Ordering::Relaxed)
+    }
+
+    /// The number of timers that the lane's owners have cancelled so far.
+    pub(crate) fn cancelled(&self) -> u64 {
+        // Ordering: Relaxed. A counter.
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// The number of timers that the lane's owners have scheduled so far.
+    pub(crate) fn scheduled(&self) -> u64 {
+        // Ordering: Relaxed. Counters.
+        let not_scheduled = self.not_scheduled.load(Ordering::Relaxed);
+        self.published.load(Ordering::Relaxed).saturating_sub(not_scheduled)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let mut chains = [ptr::null_mut(); 3];
+        self.reader.with_mut(|reader| {
+            // SAFETY: we have the only reference to the lane.
+            chains[0] = unsafe { (*reader).head };
+        });
+        self.writer.with_mut(|writer| {
+            // SAFETY: as above.
+            chains[1] = unsafe { (*writer).spare };
+        });
+        // Ordering: Acquire [L2]. The blocks, if the reader was another thread.
+        chains[2] = self.returned.load(Ordering::Acquire);
+        for mut block in chains {
+            while !block.is_null() {
+                // SAFETY: N2: each block is in one of the three chains, and no other thread has them.
+                let owned = unsafe { Box::from_raw(block) };
+                // Ordering: Relaxed. No other thread has a reference to the lane any more.
+                block = owned.next.load(Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The inbox of a shard: its set of single-producer lanes, which together are the lock-free MPSC queue.
+//!
+//! A single queue for all producers costs each producer an atomic read-modify-write on a line that all of them write. A
+//! lane for each thread costs the thread a plain store, and the shard a walk over its lanes.
+//!
+//! A reader that visited all lanes ever made would pay for each thread that came and went, in every turn and for ever.
+//! So the reader walks the lanes that have a writer, and the lanes that it has not drained since their writer left. A
+//! thread that ends puts its lane where the next thread finds it, in O(1).
+//!
+//! # Invariants
+//! X1. A lane, once made, stays in the list until the inbox is dropped: its counters go into the statistics.
+//! X2. A lane has one writer at a time: it is vacant, or has one `LaneWriter`.
+//! X3. A lane with insertions that were not drained is in the reader's walk or among the arrivals, each lane once
+//!     (`WALKED` in `lane`).
+//!
+//! A shard's last look before its sleep relies on X3 (`parker`, K1): a lane arrives before the first push of its
+//! writer, so that the producer's fence orders both before the producer's look at the parker.
+//!
+//! # Synchronisation
+//! | pair | release side | acquire side | what is handed over | model |
+//! |------|--------------|--------------|---------------------|-------|
+//! | L1   | `Lane::push` | `Lane::drain`| the insertions, the next block | `inbox::push_races_with_drain` |
+//! | L2   | `Lane::drain` (recycle) | `Lane::spare_block` | a drained block | `inbox::a_drained_block_is_reused` |
+//! | L3   | `Vacant::put`, by its lock | `Vacant::take` | the writer's side of a lane | `inbox::a_lane_is_taken_over` |
+//! | L4   | `list`       | `lanes`      | a new lane          | `inbox::a_new_lane_is_counted` |
+//! | L5   | `arrive`     | `take_arrivals` | a lane, its link | `inbox::two_producers_one_drain` |
+//! | L6   | `retire`     | `leave_walk` | the last insertions   | `inbox::a_lane_leaves_the_walk` |
+//!
+//! # Progress and cost
+//! push: wait-free, O(1), except when it needs a block from the allocator. walk: wait-free, O(lanes in use + tickets).
+//! register and retire: O(1), under a lock that only they take; rare. lanes: O(the highest number of lanes that there
+//! were at the same time).
+
+mod lane;
+
+pub(crate) use lane::{Lane, Pushed};
+
+use crate::base::sync::{
+    Arc, AtomicBool, AtomicPtr, AtomicU64, ModelledMutex, Ordering, PoisonError, StdArc,
+};
+use crate::base::ticket::Insertion;
+use core::ptr;
+
+/// The lanes of one shard.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    /// The newest lane. Each lane points to the next older one. Each entry owns a reference to its lane.
+    newest: AtomicPtr<Lane>,
+    /// Lanes on their way into the reader's walk, the latest first. Each entry owns a reference to its lane.
+    arrivals: AtomicPtr<Lane>,
+    vacant: StdArc<Vacant>,
+    has_reader: AtomicBool,
+    /// The number of times that a thread has registered.
+    registered: AtomicU64,
+    lane_capacity: u64,
+}
+
+/// Lanes whose threads have ended.
+#[derive(Debug)]
+struct Vacant(ModelledMutex<Vec<Arc<Lane>>>);
+
+impl Vacant {
+    fn new() -> Self {
+        Self(ModelledMutex::new(Vec::new()))
+    }
+
+    fn put(&self, lane: Arc<Lane>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+    }
+
+    fn take(&self) -> Option<Arc<Lane>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+}
+
+/// Makes a lane the first one of a chain. The chain takes a reference to the lane.
+fn chain(top: &AtomicPtr<Lane>, lane: &Arc<Lane>, link: fn(&Lane, *mut Lane)) {
+    let entry = Arc::into_raw(Arc::clone(lane)).cast_mut();
+    // Ordering: Relaxed. A hint for the CAS.
+    let mut first = top.load(Ordering::Relaxed);
+    loop {
+        link(lane, first);
+        // Ordering: Release [L4, L5]. Pairs with `lanes` and `take_arrivals`: the lane and its link. An RMW, so the lanes
+        // below stay published. Failure Relaxed: a hint for the retry. No ABA: nothing is read from `first`.
+        match top.compare_exchange_weak(first, entry, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(newer) => first = newer,
+        }
+    }
+}
+
+/// Takes all lanes of a chain, with the chain's references to them.
+fn unchain(first: *mut Lane, next: fn(&Lane) -> *const Lane) -> impl Iterator<Item = Arc<Lane>> {
+    let mut at = first.cast_const();
+    core::iter::from_fn(move || {
+        // SAFETY: X3, or we have the only reference to the list: the entry's own reference, made by `chain`.
+        let lane = (!at.is_null()).then(|| unsafe { Arc::from_raw(at) })?;
+        at = next(&lane);
+        Some(lane)
+    })
+}
+
+impl Inbox {
+    pub(crate) fn new(lane_capacity: u64) -> Self {
+        Self {
+            newest: AtomicPtr::new(ptr::null_mut()),
+            arrivals: AtomicPtr::new(ptr::null_mut()),
+            vacant: StdArc::new(Vacant::new()),
+            has_reader: AtomicBool::new(false),
+            registered: AtomicU64::new(0),
+            lane_capacity,
+        }
+    }
+
+    /// The reading end of the inbox; an inbox has only one.
+    pub(crate) fn reader(self: &StdArc<Self>) -> InboxReader {
+        // Ordering: Relaxed. An RMW decides; nothing is handed over.
+        let has_reader = self.has_reader.swap(true, Ordering::Relaxed);
+        assert!(!has_reader, "an inbox has one reader (N3)");
+        InboxReader { inbox: StdArc::clone(self), walk: Vec::new() }
+    }
+
+    /// A lane for the calling thread: a vacant lane, or a new one.
+    pub(crate) fn register(&self) -> LaneWriter {
+        // Ordering: Relaxed. A counter.
+        self.registered.fetch_add(1, Ordering::Relaxed);
+        let lane = self.vacant.take().unwrap_or_else(|| self.list());
+        if lane.take_over() {
+            chain(&self.arrivals, &lane, Lane::set_next_arrival);
+        }
+        LaneWriter { lane, vacant: StdArc::clone(&self.vacant) }
+    }
+
+    /// The number of times that a thread has registered.
+    pub(crate) fn registered(&self) -> u64 {
+        // Ordering: Relaxed. A counter.
+        self.registered.load(Ordering::Relaxed)
+    }
+
+    /// Lists a new lane.
+    fn list(&self) -> Arc<Lane> {
+        let lane = Arc::new(Lane::new(self.lane_capacity));
+        chain(&self.newest, &lane, Lane::set_older);
+        lane
+    }
+
+    /// All lanes that were ever made.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        // Ordering: Acquire [L4]. The lane and its link.
+        let mut next = self.newest.load(Ordering::Acquire).cast_const();
+        core::iter::from_fn(move || {
+            // SAFETY: X1: a listed lane lives as long as `self`.
+            let lane = (!next.is_null()).then(|| unsafe { &*next })?;
+            next = lane.older();
+            Some(lane)
+        })
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        // Ordering: Acquire [L4, L5]. We have the only reference to the lists.
+        let (listed, arrived) = (self.newest.load(Ordering::Acquire), self.arrivals.load(Ordering::Acquire));
+        unchain(listed, Lane::older).for_each(drop);
+        unchain(arrived, Lane::next_arrival).for_each(drop);
+    }
+}
+
+/// The reading end of an inbox.
+#[derive(Debug)]
+pub(crate) struct InboxReader {
+    inbox: StdArc<Inbox>,
+    walk: Vec<Arc<Lane>>,
+}
+
+impl InboxReader {
+    /// Visits each lane in which there may be insertions.
+    pub(crate) fn walk(&mut self, mut visit: impl FnMut(&mut LaneReader<'_>)) {
+        self.take_arrivals();
+        self.walk.retain(|lane| {
+            let mut lane = LaneReader { lane, has_left: false };
+            visit(&mut lane);
+            !lane.has_left
+        });
+    }
+
+    fn take_arrivals(&mut self) {
+        let arrivals = &self.inbox.arrivals;
+        // Ordering: Relaxed. Before a sleep the heavy fence orders this load (F1); at other times a lane that is not
+        // seen yet waits for the next walk.
+        if arrivals.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        // Ordering: Acquire [L5]. Pairs with `chain`: the lanes and their links.
+        let arrived = arrivals.swap(ptr::null_mut(), Ordering::Acquire);
+        self.walk.extend(unchain(arrived, Lane::next_arrival));
+    }
+}
+
+/// The reading end of one lane, during a visit.
+#[derive(Debug)]
+pub(crate) struct LaneReader<'a> {
+    lane: &'a Lane,
+    has_left: bool,
+}
+
+impl LaneReader<'_> {
+    /// Takes all insertions published before the call and passes them to `each`, oldest first.
+    pub(crate) fn drain(&mut self, each: impl FnMut(Insertion)) {
+        self.has_left |= self.lane.leave_walk();
+        // SAFETY: N3: the inbox has one reader, which has lent this lane exclusively.
+        unsafe { self.lane.drain(each) };
+    }
+}
+
+/// The writing end of a lane. When it is dropped, the next thread that registers may take the lane.
+#[derive(Debug)]
+pub(crate) struct LaneWriter {
+    lane: Arc<Lane>,
+    vacant: StdArc<Vacant>,
+}
+
+impl LaneWriter {
+    #[inline]
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// Whether the lane's capacity admits another insertion.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.lane.has_room()
+    }
+
+    /// Publishes an insertion, beyond the capacity if necessary: an insertion that a timer relies on is never refused.
+    #[inline]
+    pub(crate) fn push(&mut self, insertion: Insertion) -> Pushed {
+        // SAFETY: X2: this is the lane's one writer.
+        unsafe { self.lane.push(&[insertion]) }
+    }
+
+    /// Publishes insertions together: of the insertions that share a block, the shard sees none or all.
+    pub(crate) fn push_all(&mut self, insertions: &[Insertion]) -> Pushed {
+        // SAFETY: X2: this is the lane's one writer.
+        unsafe { self.lane.push(insertions) }
+    }
+}
+
+impl Drop for LaneWriter {
+    fn drop(&mut self) {
+        self.lane.retire();
+        self.vacant.put(Arc::clone(&self.lane));
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+    use crate::base::tick::Timestamp;
+
+    const THREADS: u32 = 4_000;
+
+    /// The lanes that a drain visits, and the insertions in them.
+    fn drain(reader: &mut InboxReader) -> (usize, usize) {
+        let (mut lanes, mut insertions) = (0, 0);
+        reader.walk(|lane| {
+            lanes += 1;
+            lane.drain(|_| insertions += 1);
+        });
+        (lanes, insertions)
+    }
+
+    fn post(writer: &mut LaneWriter) {
+        let _ = writer.push(Insertion { deadline: Timestamp::ZERO, index: 0, stamp: 0 });
+    }
+
+    #[test]
+    fn a_burst_of_threads_leaves_no_lane_to_walk() {
+        let inbox = StdArc::new(Inbox::new(64));
+        let mut reader = inbox.reader();
+        let mut writers: Vec<LaneWriter> = (0..THREADS).map(|_| inbox.register()).collect();
+        writers.iter_mut().for_each(post);
+        assert_eq!(drain(&mut reader), (4_000, 4_000));
+        writers.iter_mut().for_each(post);
+        drop(writers);
+        assert_eq!(drain(&mut reader), (4_000, 4_000), "what the threads left behind");
+        assert_eq!(drain(&mut reader), (0, 0));
+        let mut writer = inbox.register();
+        post(&mut writer);
+        assert_eq!(drain(&mut reader), (1, 1));
+        assert_eq!(drain(&mut reader), (1, 0));
+        let scheduled: u64 = inbox.lanes().map(Lane::scheduled).sum();
+        assert_eq!(scheduled, 8_001, "the statistics have what retired lanes counted");
+    }
+
+    #[test]
+    fn threads_that_come_and_go_share_a_lane() {
+        let inbox = StdArc::new(Inbox::new(64));
+        let mut reader = inbox.reader();
+        for thread in 0..THREADS {
+            post(&mut inbox.register());
+            if thread % 3 == 0 {
+                drain(&mut reader);
+            }
+        }
+        assert_eq!(inbox.lanes().count(), 1);
+    }
+}

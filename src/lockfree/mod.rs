@@ -1,0 +1,13 @@
+//! The lock-free parts: slots, state words, lanes, sleeps, and counts of threads.
+
+pub(crate) mod barrier;
+pub(crate) mod inbox;
+pub(crate) mod parker;
+pub(crate) mod roster;
+pub(crate) mod sessions;
+pub(crate) mod slab;
+pub(crate) mod sleepers;
+pub(crate) mod state;
+#[cfg(feature = "async")]
+pub(crate) mod waker;
+pub(crate) mod watch;

@@ -1,0 +1,242 @@
+//! The sleep of a shard, and the rule by which producers wake it.
+//!
+//! A shard serves several engines. Each engine's station at the shard has a parker, and the shard has one more: the
+//! shard's leader announces its sleep on all of them, with one fence, and parks once. So an engine that ends closes its
+//! own parkers, and a producer reads its own engine's parker only.
+//!
+//! A producer must wake the shard if its ticket is due before the shard would wake by itself, must not wake it
+//! otherwise, and only the first producer to notice should pay. One word holds the end of the shard's sleep; the
+//! producer compares.
+//!
+//! # Layout
+//! ```text
+//! wake_at    0                the shard is awake and will look at its lanes before it sleeps
+//!            nanoseconds      the shard sleeps, or is about to; a deadline before this moment is earlier
+//!            u64::MAX - 1     it sleeps until it is woken
+//!            u64::MAX         closed: the engine takes no more timers
+//! ```
+//!
+//! # Invariants
+//! K1. Between a push and the moment when the pushed ticket is due, the shard looks at its lanes at least once.
+//!
+//! The shard announces its sleep, fences, drains its lanes once more, and sleeps only if no ticket it found is earlier
+//! than the announced moment ([`sleep`]). The producer pushes, fences, and reads the word. The two fences are
+//! ordered (`barrier`), so:
+//! - Case A, the producer's fence is first: the drain after the shard's fence sees the ticket.
+//! - Case B, the shard's fence is first: the producer reads the announced word, or a later one. If the ticket is
+//!   earlier, the producer takes the announcement away by a CAS and unparks. If the CAS fails, another producer has
+//!   just taken the announcement away, or the shard woke and will look at its lanes before it sleeps again.
+//!
+//! The same fences serve the shutdown: it closes the word, fences, and collects every armed timer. A scheduler whose
+//! push the shutdown does not see reads the closed word and takes its own timer back.
+//!
+//! # Transitions
+//! | operation  | from -> to                 | otherwise                         |
+//! |------------|----------------------------|-----------------------------------|
+//! | `announce` | awake -> moment              | closed: false                     |
+//! | `withdraw` | moment -> awake              | awake, closed: nothing            |
+//! | `notify`   | later moment -> awake, unpark| awake, earlier: nothing; closed: `Closed` |
+//! | `close`    | any -> closed, unpark      |                                   |
+//!
+//! # Synchronisation
+//! | pair | one side                 | other side                | what is ruled out | model |
+//! |------|--------------------------|---------------------------|-------------------|-------|
+//! | F1   | `announce`, then a drain | a push, then `notify`     | both miss         | `shard::push_races_with_sleep`, `parker::push_races_with_park` |
+//! | F2   | `close`, then collect    | arm, push, then `notify`  | both miss         | `shutdown::schedule_races_with_shutdown` |
+//! | K2   | the sleeper's number, then `announce` | `wake`, `close`           | an announcement without a thread to unpark | `parker::an_announcement_brings_its_thread` |
+
+use crate::base::sync::{AtomicU64, Ordering, StdArc, park_timeout, thread};
+use crate::base::tick::Timestamp;
+use crate::lockfree::barrier::Barrier;
+use crate::lockfree::roster::Roster;
+use core::time::Duration;
+use crossbeam_utils::CachePadded;
+
+const AWAKE: u64 = 0;
+const UNTIL_WOKEN: u64 = u64::MAX - 1;
+const CLOSED: u64 = u64::MAX;
+/// No thread has slept here yet.
+const NOBODY: u64 = u64::MAX;
+
+/// The result of `notify`: whether the engine still takes timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Notified {
+    /// The shard will look at its lanes in time.
+    Open,
+    /// The engine is shut down: the shard may never look at its lanes again.
+    Closed,
+}
+
+/// A thread's sleep on several parkers.
+pub(crate) trait Sleep {
+    /// Calls `visit` for each parker on which the sleep is announced.
+    fn visit_parkers(&self, visit: impl FnMut(&Parker));
+
+    /// Drains the lanes once more. Returns whether no ticket in them is due before the announced moment (K1).
+    fn may_sleep(&mut self) -> bool;
+
+    /// Sleeps by [`park`]. Returns false if there was no need to.
+    fn park(&mut self) -> bool;
+}
+
+/// One sleep of thread `n` of the roster: announces the sleep until `until`, and parks if the thread may sleep.
+/// Withdraws the announcement afterwards. Returns whether the thread slept.
+///
+/// Another thread may sleep on the same parkers later. A wake that was meant for the earlier thread then wakes the
+/// later thread for nothing, and the later thread looks at the lanes anyway.
+pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
+    let mut announced = true;
+    sleep.visit_parkers(|parker| announced &= parker.announce(n, until));
+    // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
+    Barrier::new().heavy();
+    let slept = announced && sleep.may_sleep() && sleep.park();
+    sleep.visit_parkers(Parker::withdraw);
+    slept
+}
+
+/// Parks the calling thread until a parker is notified, or for `timeout`. May return early; the caller looks again.
+pub(crate) fn park(sleep: &impl Sleep, timeout: Option<Duration>) {
+    let mut is_disturbed = false;
+    sleep.visit_parkers(|parker| is_disturbed |= parker.is_disturbed());
+    if is_disturbed {
+        return;
+    }
+    match timeout {
+        Some(timeout) => park_timeout(timeout),
+        None => thread::park(),
+    }
+}
+
+/// The word by which the producers of one station wake a shard.
+#[derive(Debug)]
+pub(crate) struct Parker {
+    wake_at: CachePadded<AtomicU64>,
+    barrier: Barrier,
+    roster: StdArc<Roster>,
+    /// The number of the thread that sleeps here.
+    sleeper: AtomicU64,
+    unparks: CachePadded<AtomicU64>,
+}
+
+impl Parker {
+    pub(crate) fn new(roster: StdArc<Roster>) -> Self {
+        Self {
+            wake_at: CachePadded::new(AtomicU64::new(AWAKE)),
+            barrier: Barrier::new(),
+            roster,
+            sleeper: AtomicU64::new(NOBODY),
+            unparks: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// Announces that thread `n` of the roster is going to sleep, and must be woken for deadlines before `until`. The
+    /// caller fences. Returns false if the engine was shut down.
+    fn announce(&self, n: usize, until: Option<Timestamp>) -> bool {
+        // Ordering: Relaxed [K2]. The announcement hands the number over.
+        self.sleeper.store(n as u64, Ordering::Relaxed);
+        let until = until.map_or(UNTIL_WOKEN, |until| until.as_nanos().clamp(AWAKE + 1, UNTIL_WOKEN));
+        // Ordering: Release [K2]. Pairs with `wake` and `close`: the thread that takes the announcement away finds the
+        // thread to unpark. The fence orders the rest; a CAS because `close` must not be overwritten.
+        self.wake_at.compare_exchange(AWAKE, until, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// Withdraws the announcement: the shard is awake again.
+    fn withdraw(&self) {
+        // Ordering: Relaxed. A hint for the CAS.
+        let until = self.wake_at.load(Ordering::Relaxed);
+        if until != AWAKE && until != CLOSED {
+            // Ordering: Relaxed. A thread that changed the word meanwhile made it awake or closed: nothing is left to
+            // do.
+            let _ = self.wake_at.compare_exchange(until, AWAKE, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the announcement was taken away.
+    fn is_disturbed(&self) -> bool {
+        // Ordering: Relaxed. If other code on this thread, a clock perhaps, consumed the unpark, then this load sees
+        // the stores that the waker made before the unpark.
+        matches!(self.wake_at.load(Ordering::Relaxed), AWAKE | CLOSED)
+    }
+
+    /// Wakes the shard if it sleeps longer than `deadline` allows. Called after a push.
+    #[inline]
+    pub(crate) fn notify(&self, deadline: Timestamp) -> Notified {
+        // Ordering: light fence [F1, F2]: the push is before the load.
+        self.barrier.light();
+        // Ordering: Relaxed. The fence orders this load.
+        let until = self.wake_at.load(Ordering::Relaxed);
+        // All timers are before the end that `CLOSED` stands for, whatever their deadlines.
+        let deadline = deadline.as_nanos().min(CLOSED - 1);
+        if deadline < until { self.wake(until, deadline) } else { Notified::Open }
+    }
+
+    #[cold]
+    fn wake(&self, mut until: u64, deadline: u64) -> Notified {
+        while deadline < until {
+            if until == CLOSED {
+                return Notified::Closed;
+            }
+            // Ordering: Acquire [K2]. The number of the thread that announced. Failure Relaxed: a hint for the retry.
+            match self.wake_at.compare_exchange(until, AWAKE, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => {
+                    // Ordering: Relaxed. A counter.
+                    self.unparks.fetch_add(1, Ordering::Relaxed);
+                    self.unpark();
+                    break;
+                }
+                Err(newer) => until = newer,
+            }
+        }
+        Notified::Open
+    }
+
+    /// Wakes the shard if it sleeps, whatever the end of its sleep.
+    pub(crate) fn wake_if_asleep(&self) {
+        let _ = self.notify(Timestamp::ZERO);
+    }
+
+    /// Calls [`wake_if_asleep`](Self::wake_if_asleep) if `wanted` returns true. `wanted` is called after the caller's
+    /// changes (F1).
+    pub(crate) fn wake_if_asleep_and(&self, wanted: impl FnOnce() -> bool) {
+        // Ordering: light fence [F1]: the caller's changes are before the look.
+        self.barrier.light();
+        if wanted() {
+            self.wake_if_asleep();
+        }
+    }
+
+    /// Closes the word, so that the engine takes no more timers. If the shard sleeps, it wakes and sees the closing.
+    pub(crate) fn close(&self) {
+        // Ordering: Acquire [K2]. The number of the thread that announced. An RMW, so that an announcement before it is
+        // seen.
+        self.wake_at.swap(CLOSED, Ordering::Acquire);
+        // Ordering: heavy fence [F2]: the closing is before the collection that follows.
+        self.barrier.heavy();
+        self.unpark();
+    }
+
+    /// Like `close`, in the child of a fork, which has no other thread to order anything against or to wake.
+    pub(crate) fn close_in_child(&self) {
+        // Ordering: Relaxed. There is one thread.
+        self.wake_at.store(CLOSED, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        // Ordering: Relaxed. A hint; `notify` decides.
+        self.wake_at.load(Ordering::Relaxed) == CLOSED
+    }
+
+    fn unpark(&self) {
+        // Ordering: Relaxed [K2]. The thread of the announcement that was taken away, or a thread that sleeps here
+        // since.
+        let sleeper = self.sleeper.load(Ordering::Relaxed);
+        self.roster.unpark(usize::try_from(sleeper).unwrap_or(usize::MAX));
+    }
+
+    /// The number of times that a producer woke the shard.
+    pub(crate) fn unparks(&self) -> u64 {
+        // Ordering: Relaxed. A counter.
+        self.unparks.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,403 @@
+//! Vacant slots: the threads' magazines, and the depot through which the threads exchange them.
+//!
+//! Taking and returning a slot must not touch a line that another thread writes, and a slot that a worker vacates must
+//! find its way back to the producers. So each thread keeps two magazines of slots and exchanges a whole magazine with
+//! the depot now and then.
+//!
+//! After J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001; the depot is R. K. Treiber's stack (IBM RJ 5118,
+//! 1986) with a tag against ABA.
+//!
+//! # Layout
+//!
+//! A magazine is a chain through the link words of the vacant slots: it needs no other memory.
+//! ```text
+//! link word   63             32 31         0
+//!            | next magazine   | next slot  |   in the first slot of a magazine in the depot
+//!            | slots in all    | next slot  |   in its second slot
+//!            |                 | next slot  |   in the others
+//! top         63             32 31         0
+//!            | tag             | first slot of the topmost magazine |
+//! ```
+//!
+//! # Invariants
+//! D2. The tag changes with every change of `top`. A `take` that sleeps through 2^32 changes, or a multiple, is not
+//!     caught.
+//! D3. A slot is in one magazine at most, and a magazine belongs to one thread or to the depot.
+//!
+//! # When slots are scarce
+//!
+//! A slot in a thread's magazine is not available to other threads. While more than half of the capacity is on hand,
+//! never used or in the depot, a thread takes whole magazines. If less is on hand, a thread takes a small part of it at
+//! a time (`PART_OF_SCARCE_SLOTS`), and gives the rest of a magazine back: hundreds of threads can then have a few
+//! timers each in a small engine.
+//!
+//! # Synchronisation
+//! | pair | release side | acquire side | what is handed over | model |
+//! |------|--------------|--------------|---------------------|-------|
+//! | D1   | `publish`    | `take_magazine` | the magazine's link words, the slots' states | `slab::a_magazine_changes_hands` |
+//!
+//! # Progress and cost
+//! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention and one addition. A thread that
+//! finds the depot empty while another one splits a magazine yields to it, a few times at most.
+
+#[cfg(not(all(test, tourbillon_loom)))]
+use super::segments::zeroed;
+use super::segments::{self, Segment, Segments};
+use crate::base::limits::{CAPACITY_PER_MAGAZINE_SLOT, MAGAZINE_SLOTS, PART_OF_SCARCE_SLOTS};
+use crate::base::sync::{AtomicU64, Ordering, thread};
+use crate::base::tick::Timestamp;
+use crate::lockfree::barrier::Barrier;
+use crate::lockfree::state::Control;
+use crate::lockfree::state::owned::{Extra, Extras, Owned};
+use core::mem;
+use crossbeam_utils::CachePadded;
+
+const NIL: u32 = u32::MAX;
+/// Looks into an empty depot, while a magazine is being split, before the depot counts as empty.
+const LOOKS: usize = 16;
+
+impl Segment for Control {
+    #[cfg(not(all(test, tourbillon_loom)))]
+    fn allocate(len: usize) -> Box<[Self]> {
+        // SAFETY: a `Control` is two atomic integers, for which zero is valid: a vacant slot.
+        unsafe { zeroed(len) }
+    }
+
+    #[cfg(all(test, tourbillon_loom))]
+    fn allocate(len: usize) -> Box<[Self]> {
+        (0..len).map(|_| Self::new()).collect()
+    }
+}
+
+impl Segment for Extra {
+    #[cfg(not(all(test, tourbillon_loom)))]
+    fn allocate(len: usize) -> Box<[Self]> {
+        // SAFETY: an `Extra` is two atomic integers and padding, for which zero is valid.
+        unsafe { zeroed(len) }
+    }
+
+    #[cfg(all(test, tourbillon_loom))]
+    fn allocate(len: usize) -> Box<[Self]> {
+        (0..len).map(|_| Self::new()).collect()
+    }
+}
+
+fn links(next_slot: u32, next_magazine: u32) -> u64 {
+    u64::from(next_magazine) << 32 | u64::from(next_slot)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+fn lower(word: u64) -> u32 {
+    word as u32
+}
+
+fn upper(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+/// All slots of an engine, and the magazines that no thread holds.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    controls: Segments<Control>,
+    extras: Extras,
+    capacity: u32,
+    magazine_slots: u32,
+    /// The first index of the slots that were never used.
+    fresh: CachePadded<AtomicU64>,
+    depot: CachePadded<Depot>,
+}
+
+/// The magazines that no thread holds.
+#[derive(Debug)]
+struct Depot {
+    top: AtomicU64,
+    /// The number of slots in these magazines and in magazines that are being split; never too low.
+    slots: AtomicU64,
+}
+
+impl Slots {
+    /// The maximum number of slots.
+    pub(crate) const MAX_CAPACITY: u32 = NIL;
+
+    /// The slots of an engine that starts at `start`.
+    pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
+        Self {
+            controls: Segments::new(capacity),
+            extras: Extras::new(capacity, start),
+            capacity,
+            magazine_slots: (capacity / CAPACITY_PER_MAGAZINE_SLOT).clamp(1, MAGAZINE_SLOTS),
+            fresh: CachePadded::new(AtomicU64::new(0)),
+            depot: CachePadded::new(Depot { top: AtomicU64::new(u64::from(NIL)), slots: AtomicU64::new(0) }),
+        }
+    }
+
+    /// The words of a slot. `None` if the slot's segment does not exist, so that the slot was never used.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: u32) -> Option<&Control> {
+        self.controls.get(index)
+    }
+
+    /// The words of a slot that is or was in use.
+    #[inline(always)]
+    pub(crate) fn control(&self, index: u32) -> &Control {
+        self.controls.get_or_grow(index)
+    }
+
+    /// Starts fetching the words of a slot.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32) {
+        segments::prefetch(self.controls.get(index));
+    }
+
+    /// The words of a slot that is or was in use, as those of an owned timer.
+    #[inline(always)]
+    pub(crate) fn owned(&self, index: u32) -> Owned<'_> {
+        self.extras.view(self.control(index), index)
+    }
+
+    /// The barrier between the threads that arm owned timers and the threads that look at them.
+    #[inline(always)]
+    pub(crate) fn barrier(&self) -> Barrier {
+        self.extras.barrier()
+    }
+
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// The number of slots that were ever used; their indices are below it.
+    pub(crate) fn used(&self) -> u32 {
+        // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and G2 covers the segments.
+        lower(self.fresh.load(Ordering::Relaxed))
+    }
+
+    /// The number of slots that a thread may take at a time.
+    fn share(&self) -> u32 {
+        // Ordering: Relaxed. Only a measure.
+        let given = self.depot.slots.load(Ordering::Relaxed);
+        let on_hand = u64::from(self.capacity - self.used()) + given;
+        if on_hand > u64::from(self.capacity / 2) {
+            return self.magazine_slots;
+        }
+        let part = u32::try_from(on_hand / u64::from(PART_OF_SCARCE_SLOTS)).unwrap_or(u32::MAX);
+        part.clamp(1, self.magazine_slots)
+    }
+
+    /// Takes slots that were never used, as a magazine.
+    fn take_fresh(&self) -> Option<Magazine> {
+        let most = u64::from(self.share());
+        // Ordering: Relaxed. The thread that adds owns the slots in between; nothing was written into them.
+        let first = self
+            .fresh
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fresh| {
+                (fresh < u64::from(self.capacity)).then(|| (fresh + most).min(u64::from(self.capacity)))
+            })
+            .ok()?;
+        let last = (first + most).min(u64::from(self.capacity));
+        let mut magazine = Magazine::new();
+        for index in (lower(first)..lower(last)).rev() {
+            magazine.push(self, index);
+        }
+        Some(magazine)
+    }
+
+    /// Puts a magazine into the depot, where any thread finds it.
+    pub(crate) fn give(&self, magazine: Magazine) {
+        if magazine.is_empty() {
+            return;
+        }
+        // Ordering: Relaxed. Before the magazine is published, so that `take` never subtracts slots that were not added
+        // (D1).
+        self.depot.slots.fetch_add(u64::from(magazine.len), Ordering::Relaxed);
+        self.publish(magazine);
+    }
+
+    /// Puts a magazine, whose slots the depot has already counted, into the depot.
+    fn publish(&self, magazine: Magazine) {
+        if magazine.is_empty() {
+            return;
+        }
+        let first = self.control(magazine.first);
+        let next_slot = lower(first.links());
+        if next_slot != NIL {
+            let second = self.control(next_slot);
+            second.link(links(lower(second.links()), magazine.len));
+        }
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut top = self.depot.top.load(Ordering::Relaxed);
+        loop {
+            first.link(links(next_slot, lower(top)));
+            let new_top = links(magazine.first, upper(top).wrapping_add(1));
+            // Ordering: Release [D1]. Pairs with `take_magazine`: the chain. Failure Relaxed: a hint for the retry.
+            match self.depot.top.compare_exchange_weak(top, new_top, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(newer) => top = newer,
+            }
+        }
+    }
+
+    /// Adds a slot that the caller vacated to a magazine. A full magazine goes to the depot.
+    pub(crate) fn vacate(&self, magazine: &mut Magazine, index: u32) {
+        magazine.push(self, index);
+        if magazine.len >= self.magazine_slots {
+            self.give(mem::replace(magazine, Magazine::new()));
+        }
+    }
+
+    /// Takes a magazine that a thread gave to the depot, or the calling thread's share of such a magazine.
+    fn take(&self) -> Option<Magazine> {
+        let mut magazine = self.take_magazine()?;
+        let rest = magazine.split(self, self.share());
+        // Ordering: Relaxed. The slots that are split off stay counted.
+        self.depot.slots.fetch_sub(u64::from(magazine.len), Ordering::Relaxed);
+        self.publish(rest);
+        Some(magazine)
+    }
+
+    /// Like `take`, for when no other slots are left: another thread may have taken the last magazine in order to split
+    /// it.
+    fn take_late(&self) -> Option<Magazine> {
+        for _ in 0..LOOKS {
+            // Ordering: Relaxed. A hint.
+            if self.depot.slots.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            if let Some(magazine) = self.take() {
+                return Some(magazine);
+            }
+            thread::yield_now();
+        }
+        None
+    }
+
+    fn take_magazine(&self) -> Option<Magazine> {
+        // Ordering: Acquire [D1]. Pairs with `publish`: the first slot's link word.
+        let mut top = self.depot.top.load(Ordering::Acquire);
+        while lower(top) != NIL {
+            // May be a deadline by now, if another thread took this magazine: then the tag has changed (D2).
+            let first_links = self.control(lower(top)).links();
+            let new_top = links(upper(first_links), upper(top).wrapping_add(1));
+            // Ordering: Relaxed. The link words were acquired with `top` (D1). Every change of `top` is an RMW, so a
+            // thread that reads ours still reads from the release sequence of the `publish` below. Failure Acquire: as
+            // the first load.
+            match self.depot.top.compare_exchange_weak(top, new_top, Ordering::Relaxed, Ordering::Acquire) {
+                Ok(_) => {
+                    let second = lower(first_links);
+                    let len = if second == NIL { 1 } else { upper(self.control(second).links()) };
+                    return Some(Magazine { first: lower(top), len });
+                }
+                Err(newer) => top = newer,
+            }
+        }
+        None
+    }
+}
+
+/// A chain of vacant slots that one thread holds.
+#[derive(Debug)]
+pub(crate) struct Magazine {
+    first: u32,
+    /// The number of slots in the chain.
+    len: u32,
+}
+
+impl Magazine {
+    pub(crate) const fn new() -> Self {
+        Self { first: NIL, len: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first == NIL
+    }
+
+    /// Adds a slot that the caller vacated.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, slots: &Slots, index: u32) {
+        slots.control(index).link(links(self.first, NIL));
+        self.first = index;
+        self.len += 1;
+    }
+
+    #[inline(always)]
+    fn pop(&mut self, slots: &Slots) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
+        let index = self.first;
+        self.first = lower(slots.control(index).links());
+        self.len -= 1;
+        Some(index)
+    }
+
+    /// Keeps `most` slots, at least one, and returns the rest.
+    fn split(&mut self, slots: &Slots, most: u32) -> Self {
+        if self.len <= most {
+            return Self::new();
+        }
+        let mut last = self.first;
+        for _ in 1..most {
+            last = lower(slots.control(last).links());
+        }
+        let control = slots.control(last);
+        let rest = Self { first: lower(control.links()), len: self.len - most };
+        control.link(links(NIL, NIL));
+        self.len = most;
+        rest
+    }
+}
+
+/// The two magazines of a thread. The thread takes and returns slots without an exchange until both are empty or full.
+#[derive(Debug)]
+pub(crate) struct Magazines {
+    loaded: Magazine,
+    spare: Magazine,
+}
+
+impl Magazines {
+    pub(crate) const fn new() -> Self {
+        Self { loaded: Magazine::new(), spare: Magazine::new() }
+    }
+
+    /// Takes a vacant slot, which the caller now holds. `None` if all `capacity` slots are in use or in the magazines
+    /// of other threads.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, slots: &Slots) -> Option<u32> {
+        if let Some(index) = self.loaded.pop(slots) {
+            return Some(index);
+        }
+        self.reload(slots)
+    }
+
+    #[cold]
+    fn reload(&mut self, slots: &Slots) -> Option<u32> {
+        mem::swap(&mut self.loaded, &mut self.spare);
+        if self.loaded.is_empty() {
+            self.loaded = slots.take().or_else(|| slots.take_fresh()).or_else(|| slots.take_late())?;
+        }
+        self.loaded.pop(slots)
+    }
+
+    /// Takes back a slot that the caller vacated. No other thread gets the slot before the next call: until then the
+    /// caller may still take the payload.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, slots: &Slots, index: u32) {
+        if self.loaded.len >= slots.magazine_slots {
+            self.unload(slots);
+        }
+        self.loaded.push(slots, index);
+    }
+
+    #[cold]
+    fn unload(&mut self, slots: &Slots) {
+        mem::swap(&mut self.loaded, &mut self.spare);
+        if !self.loaded.is_empty() {
+            slots.give(mem::replace(&mut self.loaded, Magazine::new()));
+        }
+    }
+
+    /// Returns all slots, for a thread that ends.
+    pub(crate) fn empty_into(&mut self, slots: &Slots) {
+        slots.give(mem::replace(&mut self.loaded, Magazine::new()));
+        slots.give(mem::replace(&mut self.spare, Magazine::new()));
+    }
+}

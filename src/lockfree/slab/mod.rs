@@ -1,0 +1,111 @@
+//! The slab: the storage of the words and payloads of timers.
+//!
+//! Indices are dense and segments never move, so a ticket can name a timer by 32 bits and a look-up needs no lock.
+//! Words stand apart from payloads: a look at a chunk's timers reads words only. Memory grows with the peak number of
+//! timers: 16 bytes and the payload for each slot, and nothing for slots that were never used.
+
+mod depot;
+pub(crate) mod segments;
+
+pub(crate) use depot::{Magazine, Magazines, Slots};
+
+use crate::base::sync::{StdArc, UnsafeCell};
+use crate::base::tick::Timestamp;
+use core::mem::MaybeUninit;
+use segments::{Segment, Segments};
+
+/// The slots of one engine and their payloads.
+///
+/// # Invariants
+/// B1. A payload cell is accessed only by the owner that `state` names (I3), so by one thread at a time, and is
+///     initialised from `write` until `take`. Between those two the cell of an owned timer is shared by its handle and
+///     its worker (O5).
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    slots: StdArc<Slots>,
+    payloads: Segments<PayloadCell<T>>,
+}
+
+pub(crate) struct PayloadCell<T>(UnsafeCell<MaybeUninit<T>>);
+
+// SAFETY: B1: the state word hands each cell from one owner to the next; `T: Send` is all that a handover needs.
+unsafe impl<T: Send> Sync for PayloadCell<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for PayloadCell<T> {}
+
+impl<T> Segment for PayloadCell<T> {
+    #[cfg(not(all(test, tourbillon_loom)))]
+    fn allocate(len: usize) -> Box<[Self]> {
+        let cells = Box::<[Self]>::new_uninit_slice(len);
+        // SAFETY: a `PayloadCell` is a `MaybeUninit`, of which every content is valid.
+        unsafe { cells.assume_init() }
+    }
+
+    #[cfg(all(test, tourbillon_loom))]
+    fn allocate(len: usize) -> Box<[Self]> {
+        (0..len).map(|_| Self(UnsafeCell::new(MaybeUninit::uninit()))).collect()
+    }
+}
+
+impl<T> Slab<T> {
+    /// A slab for at most `capacity` timers of an engine that starts at `start`.
+    pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
+        Self { slots: StdArc::new(Slots::new(capacity, start)), payloads: Segments::new(capacity) }
+    }
+
+    #[inline]
+    pub(crate) fn slots(&self) -> &StdArc<Slots> {
+        &self.slots
+    }
+
+    /// Starts fetching the words and the payload of a timer that will be looked at soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32) {
+        self.slots.prefetch(index);
+        segments::prefetch(self.payloads.get(index));
+    }
+
+    /// Fills a cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the vacant slot `index` (I3).
+    #[inline(always)]
+    pub(crate) unsafe fn write(&self, index: u32, payload: T) {
+        self.payloads.get_or_grow(index).0.with_mut(|cell| {
+            // SAFETY: B1: the caller holds the slot, so no other thread accesses the cell.
+            unsafe { (*cell).write(payload) };
+        });
+    }
+
+    /// Borrows the payload in a cell.
+    ///
+    /// # Safety
+    ///
+    /// The cell is filled and is not emptied while the reference lives (O5). Unless `T` is `Sync`, the caller has the
+    /// only such reference.
+    pub(crate) unsafe fn peek(&self, index: u32) -> &T {
+        self.payloads.get_or_grow(index).0.with(|cell| {
+            // SAFETY: B1: no thread writes to the cell before it is emptied.
+            let cell = unsafe { &*cell };
+            // SAFETY: the caller guarantees that the cell is filled.
+            unsafe { cell.assume_init_ref() }
+        })
+    }
+
+    /// Empties a cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller took this timer out of `queued` (I3), has not taken its payload yet, and still holds the slot.
+    #[inline(always)]
+    pub(crate) unsafe fn take(&self, index: u32) -> T {
+        self.payloads.get_or_grow(index).0.with_mut(|cell| {
+            // SAFETY: B1: the caller owns the payload, so no other thread accesses the cell.
+            let cell = unsafe { &mut *cell };
+            // SAFETY: B1: the cell was written before the timer was armed, and is not read again before the next
+            // `write`.
+            unsafe { cell.assume_init_read() }
+        })
+    }
+}

@@ -1,0 +1,115 @@
+//! The sleeping threads of a pool, with a bit for each thread, and waking one of them.
+//!
+//! A [`Parker`](crate::lockfree::parker) belongs to one thread, and compares deadlines. A pool differs: any of several threads
+//! will do, and a thread that offers work must not pay for threads that are awake.
+//!
+//! # Layout
+//! Bit `n % 64` of word `n / 64` is set while thread `n` sleeps, or is about to, and no thread is about to wake it.
+//!
+//! # Invariants
+//! Z1. After work was offered and `wake_one` called, a thread looks for the work: one that was woken, or one that was
+//!     awake.
+//!
+//! A thread sets its bit, fences, looks for work once more, and sleeps only if there is none. A thread that offers work
+//! puts the work where it is found, fences, and reads the bits. The fences are ordered, so:
+//! - Case A, the offer's fence is first: the thread finds the work when it looks once more.
+//! - Case B, the thread's fence is first: the offer sees the bit. It takes the bit away and unparks. If the bit is
+//!   gone, another offer took it, or the thread found work, and looks for more before it sleeps again.
+//!
+//! # Synchronisation
+//! | pair | one side                | other side             | what is ruled out or handed over | model |
+//! |------|-------------------------|------------------------|----------------------------------|-------|
+//! | U1   | `lie_down`              | an offer, `wake_one`   | both miss                        | `sleepers::an_offer_races_with_sleep` |
+//! | U2   | entry, `lie_down`       | `wake_one`, `wake_all` | the thread to unpark             | `sleepers::a_bit_brings_its_thread` |
+//!
+//! # Progress and cost
+//! Waking: lock-free, a read-modify-write and a system call if a thread sleeps, a fence and a load for each 64 threads
+//! if none does. The sleeping thread with the lowest number is woken, so that few threads stay warm.
+
+use crate::base::sync::{AtomicU64, Ordering, StdArc, doze, fence, thread};
+use crate::lockfree::roster::Roster;
+use core::time::Duration;
+
+const WORD: usize = u64::BITS as usize;
+
+/// The sleep of a pool's threads.
+#[derive(Debug)]
+pub(crate) struct Sleepers {
+    asleep: Box<[AtomicU64]>,
+    roster: StdArc<Roster>,
+}
+
+impl Sleepers {
+    pub(crate) fn new(roster: StdArc<Roster>) -> Self {
+        let words = roster.len().div_ceil(WORD);
+        Self { asleep: (0..words).map(|_| AtomicU64::new(0)).collect(), roster }
+    }
+
+    /// Sleeps as thread `n`, which is on the roster, until it is woken. Does not sleep if there is work: `finds_work`
+    /// looks once more.
+    pub(crate) fn sleep_unless(&self, n: usize, finds_work: impl FnOnce() -> bool) {
+        if let Some(asleep) = self.lie_down(n, finds_work) {
+            let bit = 1 << (n % WORD);
+            // Ordering: Relaxed. The work is found elsewhere.
+            while asleep.load(Ordering::Relaxed) & bit != 0 {
+                thread::park();
+            }
+        }
+    }
+
+    /// As [`sleep_unless`](Self::sleep_unless), for `time` at most. It may return early.
+    pub(crate) fn doze_unless(&self, n: usize, time: Duration, finds_work: impl FnOnce() -> bool) {
+        if let Some(asleep) = self.lie_down(n, finds_work) {
+            doze(time);
+            // Ordering: Relaxed. As in `lie_down`.
+            asleep.fetch_and(!(1 << (n % WORD)), Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the bit of thread `n`, and returns its word unless there is work.
+    fn lie_down(&self, n: usize, finds_work: impl FnOnce() -> bool) -> Option<&AtomicU64> {
+        let (asleep, bit) = (&self.asleep[n / WORD], 1 << (n % WORD));
+        // Ordering: Release [U2]. Pairs with `wake_one` and `wake_all`: the thread that takes the bit finds our thread.
+        asleep.fetch_or(bit, Ordering::Release);
+        // Ordering: SeqCst fence [U1]: the bit is before the look.
+        fence(Ordering::SeqCst);
+        if finds_work() {
+            // Ordering: Relaxed. Nothing is handed over. A thread that took the bit meanwhile unparks us, and we wake
+            // once for nothing.
+            asleep.fetch_and(!bit, Ordering::Relaxed);
+            return None;
+        }
+        Some(asleep)
+    }
+
+    /// Wakes a thread if one sleeps, and returns true then. Called after work was offered.
+    pub(crate) fn wake_one(&self) -> bool {
+        // Ordering: SeqCst fence [U1]: the offer is before the load.
+        fence(Ordering::SeqCst);
+        for (word, asleep) in self.asleep.iter().enumerate() {
+            // Ordering: Relaxed. The fence orders this load; a hint for the RMW.
+            let mut bits = asleep.load(Ordering::Relaxed);
+            while bits != 0 {
+                let lowest = bits.trailing_zeros() as usize;
+                // Ordering: Acquire [U2]. The thread that set the bit.
+                bits = asleep.fetch_and(!(1 << lowest), Ordering::Acquire);
+                if bits & 1 << lowest != 0 {
+                    self.roster.unpark(word * WORD + lowest);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Wakes all threads that sleep.
+    pub(crate) fn wake_all(&self) {
+        // Ordering: SeqCst fence [U1], as in `wake_one`.
+        fence(Ordering::SeqCst);
+        for (word, asleep) in self.asleep.iter().enumerate() {
+            // Ordering: Acquire [U2]. The threads that set the bits.
+            let bits = asleep.swap(0, Ordering::Acquire);
+            (0..WORD).filter(|n| bits & 1 << n != 0).for_each(|n| self.roster.unpark(word * WORD + n));
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The two words of a timer, and all transitions of their contents.
+//!
+//! The thread whose compare-and-swap succeeds owns the objects that the transition hands over; no other thread touches
+//! them. A timer needs no other locking. This page describes timers that are scheduled once and found by their id.
+//! Timers that a handle owns, and arms any number of times, have their own protocol on the same two words: see
+//! [`owned`].
+//!
+//! # Layout
+//! ```text
+//! state      63                 24 23        8 7                                       0
+//!           | generation          | sequence  | flags                                   |
+//! deadline  nanoseconds on the engine's clock; in a vacant slot, the links of a magazine
+//! flags      7 shut | 6 dropped | 5 changed | 4 checking | 3 owned | 2 waited | 1 running | 0 queued
+//! stamp      31 owned | 30 16 the low bits above the sequence | 15 0 sequence
+//! ```
+//! In this protocol a timer is `queued` or `running` or its slot is vacant, and all other flags but `waited` are zero.
+//! `queued` means the same as armed. A ticket carries the stamp of the arming that it stands for.
+//!
+//! # Invariants
+//! I1. A handler runs at most once for each arming, only after a successful `claim`, and not before the deadline.
+//! I1a. The deadline word decides, not the ticket: if the stamp of a stale ticket matches by chance, `claim` finds a
+//!      deadline that has not come, and reissues the ticket for that deadline under a new sequence. The cost is a check,
+//!      never a wrong firing.
+//! I2. An armed timer has a valid ticket that is due when its deadline comes. Other tickets are garbage.
+//! I3. The thread that takes a timer out of `queued` owns its payload; the thread that makes the timer vacant owns the
+//!     slot.
+//! I4. After a `cancel` that returned `Won`, the handler does not run and has not begun.
+//!
+//! # Access
+//! | word     | may be read by          | may be written by                                              |
+//! |----------|-------------------------|----------------------------------------------------------------|
+//! | state    | any thread              | queued: any CAS; running: the claimer, and `waited` by any thread; vacant: the slot's holder |
+//! | deadline | any thread; valid while the state does not change | the holder of the vacant slot        |
+//! | payload  | its current owner       | its current owner                                              |
+//!
+//! # Transitions
+//! | operation  | from -> to                                | otherwise                                      |
+//! |------------|-------------------------------------------|------------------------------------------------|
+//! | `arm`      | vacant g -> queued g                      | only the slot's holder calls it                |
+//! | `cancel`   | queued g -> vacant g+1                    | running g: `Running`; else `Gone`              |
+//! | `claim`    | queued g, deadline passed -> running g    | early: queued g, sequence + 1; else `Stale`    |
+//! | `finish`   | running g -> vacant g+1                   | only the claimer calls it                      |
+//! | `await_end`| running g -> running g, waited            | not running g: false                           |
+//! | `evict`    | queued -> vacant g+1                      | else `None`                                    |
+//!
+//! # Races and their legal endings
+//! - cancel x fire: one CAS succeeds. Either `cancel` gives the payload to its caller and nothing runs, or `cancel`
+//!   returns `Running` or `Gone`.
+//! - cancel x drain: the ticket is dropped when it is drained, or later; it never fires.
+//! - two cancels: one caller gets the payload, the other call returns `Gone`.
+//! - schedule x shutdown: `evict` returns the payload to the shutdown, or the scheduler cancels its own timer.
+//!
+//! # Synchronisation
+//! | pair | release side      | acquire side                        | what is handed over | model |
+//! |------|-------------------|-------------------------------------|---------------------|-------|
+//! | T1   | `arm`             | `cancel`, `claim`, `evict`, `deadline` | payload and deadline | `state::cancel_races_with_fire` |
+//! | T2   | `finish`          | `has_ended`, `cancel`               | the handler's effects | `state::who_waits_sees_what_the_handler_did` |
+//! | T3   | `link`, `arm`     | `deadline`                          | the fact that the state had changed before | `state::a_read_deadline_is_the_timers_own` |
+
+pub(crate) mod owned;
+
+use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::tick::Timestamp;
+use crate::base::ticket::TimerId;
+
+/// The ticket with the stamp of this state is valid.
+const QUEUED: u64 = 1;
+/// The handler has begun.
+const RUNNING: u64 = 1 << 1;
+/// A thread waits for the handler's end.
+const WAITED: u64 = 1 << 2;
+/// The slot belongs to a handle.
+const OWNED: u64 = 1 << 3;
+const FLAGS: u64 = 0xff;
+const SEQUENCE_SHIFT: u32 = 8;
+const SEQUENCE: u64 = 0xffff << SEQUENCE_SHIFT;
+const GENERATION_SHIFT: u32 = 24;
+
+/// The result of `cancel`: the objects that the caller now owns, or the reason why it owns none.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Cancel {
+    /// The caller owns the payload and the slot.
+    Won,
+    /// The handler has begun.
+    Running,
+    /// The timer was fired or cancelled before.
+    Gone,
+}
+
+/// The result of `claim`: the next step of the holder of a due ticket.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Claim {
+    /// The caller owns the payload, runs the handler and calls `finish`.
+    Won { generation: u64, deadline: Timestamp },
+    /// The caller issues a ticket with this stamp for this deadline (I2).
+    Early { stamp: u32, deadline: Timestamp },
+    /// The caller drops the ticket.
+    Stale,
+}
+
+/// The state and deadline of one timer, in 16 bytes so that arming touches one line.
+#[derive(Debug)]
+pub(crate) struct Control {
+    state: AtomicU64,
+    deadline: AtomicU64,
+}
+
+const fn generation_of(state: u64) -> u64 {
+    state >> GENERATION_SHIFT
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the stamp is 31 bits of the word and a flag")]
+const fn stamp_of(state: u64) -> u32 {
+    (state >> SEQUENCE_SHIFT) as u32 & (u32::MAX >> 1)
+        | ((state & OWNED) as u32) << (31 - OWNED.trailing_zeros())
+}
+
+/// The same state with the next sequence, which makes all existing tickets stale.
+const fn next_sequence(state: u64) -> u64 {
+    state & !SEQUENCE | state.wrapping_add(1 << SEQUENCE_SHIFT) & SEQUENCE
+}
+
+/// Whether the one-shot timer with this id is armed.
+#[inline(always)]
+const fn is_armed(state: u64, id: TimerId) -> bool {
+    state & FLAGS == QUEUED && id.is_of(generation_of(state))
+}
+
+/// Whether the handler of the one-shot timer with this id runs.
+const fn is_running(state: u64, id: TimerId) -> bool {
+    state & (OWNED | RUNNING) == RUNNING && id.is_of(generation_of(state))
+}
+
+/// The state of a vacant slot; generations are counted in 40 bits.
+const fn vacant(generation: u64) -> u64 {
+    generation << GENERATION_SHIFT
+}
+
+impl Control {
+    /// A vacant slot in its first generation. All its bytes are zero, which `slab` relies on.
+    #[cfg(all(test, tourbillon_loom))]
+    pub(crate) fn new() -> Self {
+        Self { state: AtomicU64::new(0), deadline: AtomicU64::new(0) }
+    }
+
+    /// Arms a vacant slot, which the caller holds and whose payload it has written. Returns the id and the ticket's
+    /// stamp.
+    #[inline]
+    pub(crate) fn arm(&self, index: u32, deadline: Timestamp) -> (TimerId, u32) {
+        // Ordering: Relaxed. We hold the vacant slot, and no other thread writes its words.
+        let state = self.state.load(Ordering::Relaxed);
+        debug_assert_eq!(state, vacant(generation_of(state)), "armed a slot that is in use");
+        // Ordering: Release [T3], as in `link`.
+        self.deadline.store(deadline.as_nanos(), Ordering::Release);
+        // Ordering: Release [T1]. Publishes the payload and the deadline.
+        self.state.store(state | QUEUED, Ordering::Release);
+        (TimerId::new(index, generation_of(state)), stamp_of(state))
+    }
+
+    /// Whether a ticket with this stamp may still lead to a firing, of a one-shot or of an owned timer.
+    #[inline]
+    pub(crate) fn is_live(&self, stamp: u32) -> bool {
+        // Ordering: Relaxed. The ticket was posted after its arming, so this load reads the state of that arming or a
+        // newer one. The result decides only whether the ticket is kept.
+        let state = self.state.load(Ordering::Relaxed);
+        state & QUEUED != 0 && stamp_of(state) == stamp
+    }
+
+    #[inline]
+    pub(crate) fn cancel(&self, id: TimerId) -> Cancel {
+        // Ordering: Acquire [T1, T2]. The payload of this arming. If the handler has ended, its effects, which
+        // `cancel_and_wait` promises.
+        let mut state = self.state.load(Ordering::Acquire);
+        while is_armed(state, id) {
+            match self.leave_armed(state, vacant(generation_of(state) + 1)) {
+                Ok(()) => return Cancel::Won,
+                Err(newer) => state = newer,
+            }
+        }
+        if is_running(state, id) { Cancel::Running } else { Cancel::Gone }
+    }
+
+    /// Takes a timer that is due. `now` is the time at which its handler would begin.
+    #[inline]
+    pub(crate) fn claim(&self, stamp: u32, now: Timestamp) -> Claim {
+        // Ordering: Acquire [T1]. The deadline of this arming.
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            if state & QUEUED == 0 || stamp_of(state) != stamp {
+                return Claim::Stale;
+            }
+            // Ordering: Relaxed. Not older than the arming (T1). Not newer: the next write of this word comes after a
+            // change of the state, and then our CAS fails.
+            let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
+            let generation = generation_of(state);
+            if deadline <= now {
+                match self.leave_armed(state, vacant(generation) | RUNNING) {
+                    Ok(()) => return Claim::Won { generation, deadline },
+                    Err(newer) => state = newer,
+                }
+            } else {
+                let next = next_sequence(state);
+                match self.leave_armed(state, next) {
+                    Ok(()) => return Claim::Early { stamp: stamp_of(next), deadline },
+                    Err(newer) => state = newer,
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn leave_armed(&self, from: u64, to: u64) -> Result<(), u64> {
+        // Ordering: Release. Our read of the deadline is complete, so it cannot have returned a later owner's deadline
+        // (a load that waits for a later store, which loom does not explore). No Acquire: no state occurs twice, so
+        // this CAS reads the value that the load which returned `from` acquired (T1). Failure Acquire [T1]: the retry
+        // reads the payload and the deadline of a newer arming.
+        self.state.compare_exchange_weak(from, to, Ordering::Release, Ordering::Acquire).map(drop)
+    }
+
+    /// Ends the handler's run; the caller owns the slot. Returns true if a thread waits for the end of the run.
+    #[inline]
+    pub(crate) fn finish(&self, generation: u64) -> bool {
+        // Ordering: Release [T2]. The handler's effects.
+        let state = self.state.swap(vacant(generation + 1), Ordering::Release);
+        debug_assert_eq!(state & !WAITED, vacant(generation) | RUNNING);
+        state & WAITED != 0
+    }
+
+    /// Makes `finish` report that a thread waits for the end of the running handler. Returns false if the handler has
+    /// already ended.
+    pub(crate) fn await_end(&self, id: TimerId) -> bool {
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut state = self.state.load(Ordering::Relaxed);
+        while is_running(state, id) {
+            // Ordering: Relaxed. `finish` needs the flag alone.
+            match self.state.compare_exchange_weak(
+                state,
+                state | WAITED,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(newer) => state = newer,
+            }
+        }
+        false
+    }
+
+    /// Whether the generation of this id is over.
+    pub(crate) fn has_ended(&self, id: TimerId) -> bool {
+        // Ordering: Acquire [T2]. The handler's effects.
+        let state = self.state.load(Ordering::Acquire);
+        state & OWNED != 0 || !id.is_of(generation_of(state))
+    }
+
+    /// Takes an armed timer of any generation, for the shutdown.
+    pub(crate) fn evict(&self) -> Option<(u64, Timestamp)> {
+        // Ordering: Acquire [T1]. The deadline of this arming.
+        let mut state = self.state.load(Ordering::Acquire);
+        while state & FLAGS == QUEUED {
+            // Ordering: Relaxed, as in `claim`.
+            let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
+            let generation = generation_of(state);
+            match self.leave_armed(state, vacant(generation + 1)) {
+                Ok(()) => return Some((generation, deadline)),
+                Err(newer) => state = newer,
+            }
+        }
+        None
+    }
+
+    /// The deadline of an armed timer. `None` if the timer with this id is not armed.
+    pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
+        // Ordering: Acquire [T1]. The deadline of this arming.
+        let before = self.state.load(Ordering::Acquire);
+        if !is_armed(before, id) {
+            return None;
+        }
+        // Ordering: Acquire [T3]. If this is a later owner's word, the next load shows that the state has changed.
+        let deadline = self.deadline.load(Ordering::Acquire);
+        // Ordering: Relaxed. The load above orders this one.
+        let after = self.state.load(Ordering::Relaxed);
+        is_armed(after, id).then_some(Timestamp::from_nanos(deadline))
+    }
+
+    /// The link word of a vacant slot.
+    #[inline]
+    pub(crate) fn links(&self) -> u64 {
+        // Ordering: Relaxed. A thread that follows a link either got the slot by a CAS that acquired it (`slab`, D1),
+        // or discards the value when that CAS fails.
+        self.deadline.load(Ordering::Relaxed)
+    }
+
+    /// Writes the link word of a vacant slot; the caller holds the slot.
+    #[inline]
+    pub(crate) fn link(&self, links: u64) {
+        // Ordering: Release [T3]. A reader that takes this link word for a deadline sees that the slot was vacated.
+        self.deadline.store(links, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    /// Reuses the slot of an id 2^32 times, which takes a tight loop less than two minutes, and 2^39 times.
+    #[test]
+    fn a_stale_id_stays_stale_when_its_slot_is_reused_for_hours() {
+        let at = Timestamp::from_nanos;
+        let control = Control { state: AtomicU64::new(vacant(5)), deadline: AtomicU64::new(0) };
+        let (stale, _) = control.arm(7, at(1));
+        assert_eq!(control.cancel(stale), Cancel::Won);
+        for reuses in [1, 1 << 32, (1 << 39) - 1] {
+            control.state.store(vacant(5 + reuses), Ordering::Relaxed);
+            let (id, _) = control.arm(7, at(2));
+            assert_ne!(id, stale);
+            assert_eq!((control.cancel(stale), control.deadline(stale)), (Cancel::Gone, None));
+            assert!(control.has_ended(stale));
+            assert_eq!((control.deadline(id), control.cancel(id)), (Some(at(2)), Cancel::Won));
+        }
+    }
+
+    #[test]
+    fn generations_go_round_in_any_slot() {
+        let at = Timestamp::from_nanos;
+        for index in [7, 1 << 24, u32::MAX - 1] {
+            for generation in [(1 << 31) - 1, (1 << 32) - 1, (1 << 39) - 1, (1 << 40) - 1] {
+                let control =
+                    Control { state: AtomicU64::new(vacant(generation)), deadline: AtomicU64::new(0) };
+                for _ in 0..3 {
+                    let (id, _) = control.arm(index, at(1));
+                    assert_eq!((id.index(), control.deadline(id)), (index, Some(at(1))));
+                    assert_eq!(control.cancel(id), Cancel::Won);
+                    assert_eq!(control.cancel(id), Cancel::Gone);
+                    let (id, stamp) = control.arm(index, at(1));
+                    let Claim::Won { generation, .. } = control.claim(stamp, at(1)) else { panic!("{id:?}") };
+                    assert_eq!(control.cancel(id), Cancel::Running);
+                    assert!(control.await_end(id) && control.finish(generation) && control.has_ended(id));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! The protocol of an owned timer: one slot that a handle keeps, armed and disarmed any number of times.
+//!
+//! A connection arms its timeout for each request and disarms it with the answer; the timeout hardly ever fires. So
+//! arming and disarming are a plain store of the deadline and a load of the state: no read-modify-write, no ticket. The
+//! ticket that is out stays out, and the thread that checks the deadline when the ticket is due bears the cost: a shard,
+//! once for many tickets, with the heavy half of a [`Barrier`](crate::lockfree::barrier::Barrier).
+//!
+//! # Layout
+//! ```text
+//! state     63               24 23       8 7                                                                0
+//!          | check              | sequence | shut dropped changed checking | owned waited running queued |
+//! deadline  nanoseconds on the engine's clock, or DISARMED and the last ones in units
+//! extra     63         0       31    20 19       0
+//!          | generation |     | tag    | offset   |
+//! ```
+//! `check` is the moment at which the ticket that is out is due and the deadline is checked, in units of 2^20 ns since
+//! the engine's start, rounded up, for 36 years. `offset` is the nanosecond before that moment within its unit, valid
+//! while `tag` equals the low bits of the sequence. A deadline in another unit than the check is compared by the state
+//! alone, a deadline in the same unit by the extra word as well.
+//!
+//! # States
+//! ```text
+//!                    arm: queue a ticket
+//!        at rest ──────────────────────────► queued ◄──┐ arm earlier: queue another ticket, the old one is stale
+//!         ▲  ▲                               │  ▲   └──┘
+//!         │  │ disarmed for good: drop it    │  │ deadline later, or disarmed before
+//!         │  │                `begin_check`: │  │ its deadline: queue the ticket again
+//!         │  │                   the ticket  │  │
+//!         │  │                     is due    ▼  │
+//!         │  └────────────────────────────── checking
+//!         │ not changed                      │  ▲
+//!         │                       `begin`:   │  │ changed: check the deadline again
+//!         │                   deadline has   ▼  │
+//!         └───────────────────────────── running
+//! ```
+//! *shut*: the engine is shut down, and no arming is honoured. *dropped*: the handle has gone while the timer was
+//! checking or running; the timer's holder frees it. *changed*: the deadline was changed while the timer was checking or
+//! running; at rest, the flag means that the timer came to rest because it was disarmed.
+//!
+//! # Invariants
+//! O1. The thread that moves a timer to `checking` is its holder until it moves the timer on or hands it over. Only the
+//!     holder moves the timer out of `checking` and `running`, with one exception: the shutdown moves a timer from
+//!     `checking` to `shut`. Where payloads get a last word, the shutdown is the holder of the last run, and ends it.
+//! O2. While a timer is `queued`, a ticket with its stamp is in a lane, in a wheel, or about to be pushed by the arm
+//!     that queued it, for the moment `check`.
+//! O3. A deadline that was acknowledged is not before the check of a queued timer, or the timer's holder sees the
+//!     deadline.
+//! O4. A timer that is at rest or shut is not armed, whatever its deadline word contains.
+//! O5. The payload lives from `own` until the timer is vacated, by the handle or, if the timer was dropped, by the
+//!     holder.
+//! I1 to I3 of [`super`] hold with "holder" for "claimer".
+//!
+//! # Why a store and a load are enough
+//! Arming stores the deadline, passes a light fence and reads the state. A check changes the state by a CAS, passes the
+//! heavy fence and reads the deadline. The fences are ordered, so:
+//! - Case A, the arm's fence is first: the holder reads the arm's deadline, or a later one.
+//! - Case B, the holder's fence is first: the arm reads `checking`, or a state that followed it. The arm then sets
+//!   `changed` by a CAS, which makes the holder's next CAS fail and the holder check the deadline again. Or the arm finds
+//!   the timer queued anew, or at rest, and queues a ticket unless the new check is early enough.
+//!
+//! Every update of the state is a read-modify-write, so a thread that reads `changed` reads the deadline that was stored
+//! before the flag.
+//!
+//! # Races and their legal endings
+//! - arm x fire: (a) the holder sees the new deadline: nothing fires before it. (b) The handler has begun: the arm
+//!   returns `Running`, and the end of the run queues a ticket for the new deadline.
+//! - arm x re-issue: the ticket is queued for a deadline not after the new one, or the arm queues one.
+//! - disarm x fire: (a) nothing fires and the disarm returns `Armed`; (b) the disarm returns `Running`; (c) the handler
+//!   has ended and the disarm returns `Idle`. The result of a disarm that removes an arming made by the handler says
+//!   so, unless the disarm meets the end of the run: then it may be `Idle`.
+//! - two disarms of one arming: nothing fires, and one of them returns `Armed`, or both do.
+//! - two arms: the deadline that was stored last is in force; each arm queues a ticket unless one is early enough. If
+//!   one arm is preempted between its update of the state and the push of its ticket, the other arm's deadline may be
+//!   late by the length of that preemption.
+//! - drop x fire, drop x running handler: the handle vacates the slot, or the holder does: exactly one of them.
+//! - run x shutdown: the end of the run finds the timer shut and says the last word, or the shutdown's own run, which
+//!   comes after, says it. The last word is said once. No handler begins during the last run or afterwards.
+//! - drop x shutdown: the handle vacates the slot, or the end of the last run does.
+//! - arm x shutdown: the arm returns `Shut`, or had been acknowledged before and is forgotten, also by the end of a run
+//!   during which it came.
+//! - An arm whose deadline fires between its store and its CAS: the run consumes the deadline, and the flag or the
+//!   ticket that follows finds the deadline gone. The timer fires once.
+//! - An arm that sets `changed` between two checks of a holder only makes the holder check again: nothing counts such
+//!   changes, so nothing wraps.
+//!
+//! # Synchronisation
+//! | pair | one side                | other side               | what is handed over or ruled out | model |
+//! |------|-------------------------|--------------------------|----------------------------------|-------|
+//! | F3   | store, then load (`postpone`, `disarm`) | `begin_check`, then `check` | both miss      | `owned::arm_races_with_fire`, `owned::disarm_races_with_fire` |
+//! | S1   | `queue`, `withdraw`     | `check`, `begin`, `end`  | the deadline stored before       | `owned::arm_races_with_fire` |
+//! | S2   | `own`, `end`, `decide`  | `begin`, `release`, `shut_running`, `has_run` | the payload, the extra word, the effects of the handler and of the last word | `owned::drop_races_with_running_handler`, `last_run::run_races_with_the_last_run`, `last_run::make_and_drop_race_with_the_last_run` |
+
+mod extra;
+mod outcome;
+mod view;
+
+pub(crate) use extra::Extra;
+pub use outcome::Disarm;
+pub(crate) use outcome::{AfterRun, Arm, Begin, Check, End, Release, Shut, Withdrawn};
+pub(crate) use view::{Extras, Owned};
+
+use crate::base::sync::Ordering;
+use crate::base::tick::Timestamp;
+use crate::lockfree::state::{FLAGS, OWNED, QUEUED, RUNNING, WAITED, generation_of, stamp_of, vacant};
+use extra::first_sequence;
+
+/// A thread checks the deadline and decides.
+const CHECKING: u64 = 1 << 4;
+/// The deadline was changed while the timer was checking or running.
+const CHANGED: u64 = 1 << 5;
+/// The handle has gone.
+const DROPPED: u64 = 1 << 6;
+/// The engine is shut down.
+const SHUT: u64 = 1 << 7;
+
+/// The word of a disarmed timer: beside this constant it contains the last deadline, in units of 2^20 ns. As deadlines
+/// these words are five hours, 402 years after the clock's origin; an arming for a deadline in them gets their end.
+const DISARMED: u64 = 0xb000 << 48;
+const LAST_DEADLINE_BITS: u32 = 44;
+/// The word of a timer without a meaningful last deadline.
+const NEVER: u64 = DISARMED;
+
+#[inline(always)]
+fn is_disarmed(word: u64) -> bool {
+    word >> LAST_DEADLINE_BITS == DISARMED >> LAST_DEADLINE_BITS
+}
+
+/// The word of a timer that is armed.
+#[inline(always)]
+fn word_of(deadline: Timestamp) -> u64 {
+    let deadline = deadline.as_nanos();
+    if is_disarmed(deadline) { DISARMED + (1 << LAST_DEADLINE_BITS) } else { deadline }
+}
+
+/// The word of a timer that is disarmed.
+#[inline(always)]
+fn disarmed(word: u64) -> u64 {
+    if is_disarmed(word) { word } else { DISARMED | word >> (u64::BITS - LAST_DEADLINE_BITS) }
+}
+
+/// The last deadline of a disarmed timer, earlier by up to a unit.
+fn last_deadline(word: u64) -> u64 {
+    word << (u64::BITS - LAST_DEADLINE_BITS)
+}
+
+impl Owned<'_> {
+    /// Turns a vacant slot into an owned timer at rest. The caller holds the slot and has written the payload.
+    pub(crate) fn own(&self) {
+        // Ordering: Relaxed. We hold the vacant slot, and no other thread writes its words.
+        let state = self.control.state.load(Ordering::Relaxed);
+        debug_assert_eq!(state, vacant(generation_of(state)), "owned a slot that is in use");
+        let at_rest = OWNED | first_sequence(generation_of(state));
+        self.extra().begin(generation_of(state), at_rest);
+        // Ordering: Release [T3], as in `link`.
+        self.control.deadline.store(NEVER, Ordering::Release);
+        // Ordering: Release [S2]. Publishes the payload.
+        self.control.state.store(at_rest, Ordering::Release);
+    }
+
+    /// Stores a deadline.
+    #[inline(always)]
+    fn set_deadline(&self, deadline: u64) {
+        // Ordering: Release [T3], as in `link`. The fence that follows orders the arming.
+        #[cfg(not(all(test, tourbillon_loom)))]
+        self.control.deadline.store(deadline, Ordering::Release);
+        // Loom would let this store come between the store of `consume` and the store that `consume` read.
+        #[cfg(all(test, tourbillon_loom))]
+        self.control.deadline.swap(deadline, Ordering::Release);
+    }
+
+    /// Takes a deadline out of force for which the handler is about to begin, unless the word holds another deadline by
+    /// now. A thread that stored this deadline and has yet to update the state finds the deadline gone, and the timer
+    /// fires once for it.
+    fn consume(&self, deadline: u64) {
+        // Ordering: Release [T3], as in `link`. Failure Relaxed: nothing is read.
+        let _ = self.control.deadline.compare_exchange(deadline, NEVER, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Stores `deadline`. Returns true if nothing else has to be done, because the ticket that is out is due in
+    /// time. Otherwise the caller calls `queue`.
+    #[inline(always)]
+    pub(crate) fn postpone(&self, deadline: Timestamp) -> bool {
+        let deadline = word_of(deadline);
+        self.set_deadline(deadline);
+        // Ordering: light fence [F3].
+        self.barrier.light();
+        // Ordering: Relaxed. The fence orders this load, and nothing is read through it.
+        self.origin().is_covered(self.control.state.load(Ordering::Relaxed), deadline)
+    }
+
+    /// Does the rest of an arming whose deadline `postpone` has stored, if `postpone` returned false.
+    pub(crate) fn queue(&self, deadline: Timestamp) -> Arm {
+        let deadline = word_of(deadline);
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut state = self.control.state.load(Ordering::Relaxed);
+        loop {
+            let (next, then) = if state & SHUT != 0 {
+                return Arm::Shut;
+            } else if state & DROPPED != 0 {
+                return Arm::Dropped;
+            } else if state & RUNNING != 0 {
+                (state | CHANGED, Arm::Running)
+            } else if state & CHECKING != 0 {
+                (state | CHANGED, Arm::Pending)
+            } else if self.origin().is_covered(state, deadline) {
+                return Arm::Pending;
+            } else if let Some(check) = self.check_for(state, deadline) {
+                let next = self.origin().queued(state, check);
+                (next, Arm::Queue { stamp: stamp_of(next), check: Timestamp::from_nanos(check) })
+            } else {
+                return Arm::Pending;
+            };
+            match self.update(state, next) {
+                Ok(()) => {
+                    if let Arm::Queue { check, .. } = then {
+                        self.extra().note(next, check.as_nanos());
+                    }
+                    return then;
+                }
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    /// Takes the deadline out of force.
+    #[inline(always)]
+    pub(crate) fn disarm(&self) -> Withdrawn {
+        // Ordering: Relaxed. The value decides between two names for the same outcome. Two threads that disarm may both
+        // read the arming: one winner would need a swap here.
+        let was = self.control.deadline.load(Ordering::Relaxed);
+        self.set_deadline(disarmed(was));
+        // Ordering: light fence [F3].
+        self.barrier.light();
+        // Ordering: Acquire [S2]. The effects of the handler that has ended.
+        let state = self.control.state.load(Ordering::Acquire);
+        if state & FLAGS == OWNED | QUEUED {
+            return if is_disarmed(was) { Withdrawn::Idle } else { Withdrawn::Armed };
+        }
+        self.withdraw(was, state)
+    }
+
+    #[cold]
+    fn withdraw(&self, was: u64, mut state: u64) -> Withdrawn {
+        while state & CHECKING != 0 {
+            match self.update(state, state | CHANGED) {
+                Ok(()) => return if is_disarmed(was) { Withdrawn::Idle } else { Withdrawn::Armed },
+                Err(newer) => state = newer,
+            }
+        }
+        if state & RUNNING != 0 {
+            // If the timer was armed again meanwhile, the end of the run or the next check finds it disarmed.
+            return Withdrawn::Running { was_armed: state & CHANGED != 0 && !is_disarmed(was) };
+        }
+        if state & (QUEUED | CHANGED) != 0 && !is_disarmed(was) { Withdrawn::Armed } else { Withdrawn::Idle }
+    }
+
+    /// The deadline that is in force.
+    pub(crate) fn armed_for(&self) -> Option<Timestamp> {
+        // Ordering: Acquire. The deadline that the last change of the state was for, or a later one.
+        let state = self.control.state.load(Ordering::Acquire);
+        // Ordering: Relaxed. The load above orders this one.
+        let deadline = self.control.deadline.load(Ordering::Relaxed);
+        let in_force =
+            state & (QUEUED | CHECKING) != 0 || state & (RUNNING | CHANGED | SHUT) == RUNNING | CHANGED;
+        (in_force && !is_disarmed(deadline)).then_some(Timestamp::from_nanos(deadline))
+    }
+
+    /// Takes a timer whose ticket is due, so that its deadline can be checked after a heavy fence. Returns false if
+    /// the ticket is stale.
+    pub(crate) fn begin_check(&self, stamp: u32) -> bool {
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut state = self.control.state.load(Ordering::Relaxed);
+        while state & FLAGS == OWNED | QUEUED && stamp_of(state) == stamp {
+            match self.update(state, state ^ (QUEUED | CHECKING)) {
+                Ok(()) => return true,
+                Err(newer) => state = newer,
+            }
+        }
+        false
+    }
+
+    /// Checks the deadline of a timer that the caller holds. The caller has passed a heavy fence since it took the timer
+    /// (F3). A timer that was postponed is next checked at the moment that `next_check` returns for its deadline, which
+    /// is not after the deadline.
+    pub(crate) fn check(
+        &self,
+        stamp: u32,
+        now: Timestamp,
+        next_check: impl Fn(Timestamp) -> Timestamp,
+    ) -> Check {
+        // Ordering: Acquire [S1]. The deadline of the last change.
+        let state = self.control.state.load(Ordering::Acquire);
+        match self.decide(state, stamp, Some(now), next_check) {
+            Decision::Due { .. } | Decision::Dropped { .. } => Check::Due,
+            Decision::Later { stamp, check } => Check::Later { stamp, check },
+            Decision::AtRest => Check::AtRest,
+        }
+    }
+
+    /// Begins the run of a timer that `check` found due. `now` is the time at which its handler would begin.
+    pub(crate) fn begin(&self, stamp: u32, now: Timestamp) -> Begin {
+        // Ordering: Acquire [S1]. The deadline of the last change.
+        let mut state = self.control.state.load(Ordering::Acquire);
+        loop {
+            let changed = match self.decide(state, stamp, Some(now), at_its_deadline) {
+                Decision::Due { state: checking, deadline } => {
+                    self.update(checking, checking ^ (CHECKING | RUNNING)).map(|()| {
+                        self.consume(deadline);
+                        Begin::Run { deadline: Timestamp::from_nanos(deadline) }
+                    })
+                }
+                Decision::Dropped { state: dropped } => {
+                    self.update(dropped, self.extra().vacated()).map(|()| Begin::Free)
+                }
+                Decision::Later { stamp, check } => return Begin::Later { stamp, check },
+                Decision::AtRest => return Begin::AtRest,
+            };
+            match changed {
+                Ok(then) => return then,
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    /// Ends the handler's run.
+    #[cfg(all(test, tourbillon_loom))]
+    pub(crate) fn end(&self) -> End {
+        self.end_with(|| {})
+    }
+
+    /// Ends the handler's run. If the shutdown came during the run, calls `last_word` first, while the caller may still
+    /// look at the payload.
+    pub(crate) fn end_with(&self, last_word: impl FnOnce()) -> End {
+        let mut last_word = Some(last_word);
+        // Ordering: Acquire [S1]. The deadline of the last change.
+        let mut state = self.control.state.load(Ordering::Acquire);
+        loop {
+            debug_assert!(state & RUNNING != 0, "O1");
+            if state & (SHUT | DROPPED) == SHUT
+                && let Some(say) = last_word.take()
+            {
+                say();
+            }
+            let next = if state & DROPPED != 0 {
+                self.extra().vacated()
+            } else if state & (CHANGED | SHUT) == CHANGED {
+                state & !(RUNNING | WAITED | CHANGED) | CHECKING
+            } else {
+                state & !(RUNNING | WAITED | CHANGED)
+            };
+            match self.update(state, next) {
+                Ok(()) => return End { waited: state & WAITED != 0, then: self.after_run(next) },
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    fn after_run(&self, mut state: u64) -> AfterRun {
+        if state & OWNED == 0 {
+            return AfterRun::Free;
+        }
+        loop {
+            match self.decide(state, stamp_of(state), None, at_its_deadline) {
+                Decision::Later { stamp, check } => return AfterRun::Later { stamp, check },
+                Decision::Dropped { state: dropped } => match self.update(dropped, self.extra().vacated()) {
+                    Ok(()) => return AfterRun::Free,
+                    Err(newer) => state = newer,
+                },
+                Decision::Due { .. } | Decision::AtRest => return AfterRun::AtRest,
+            }
+        }
+    }
+
+    /// Moves a timer on that is checking, unless it was dropped or is due at `now`. Without a `now` no timer is due.
+    fn decide(
+        &self,
+        mut state: u64,
+        stamp: u32,
+        now: Option<Timestamp>,
+        next_check: impl Fn(Timestamp) -> Timestamp,
+    ) -> Decision {
+        loop {
+            if state & CHECKING == 0 || stamp_of(state) != stamp {
+                return Decision::AtRest;
+            }
+            if state & DROPPED != 0 {
+                return Decision::Dropped { state };
+            }
+            // Ordering: Relaxed. Not older than the fence (F3) or the flag `changed` that we read (S1).
+            let word = self.control.deadline.load(Ordering::Relaxed);
+            let (is_armed, deadline) =
+                if is_disarmed(word) { (false, last_deadline(word)) } else { (true, word) };
+            let is_ahead = now.is_some_and(|now| now.as_nanos() < deadline);
+            let check = check_before(deadline, now, self.origin().last_check(), &next_check);
+            let next = if state & CHANGED != 0 {
+                state & !CHANGED
+            } else if is_ahead || is_armed && now.is_none() {
+                // A disarmed timer keeps its ticket while its last deadline is ahead, since the timer is in use.
+                self.origin().queued(state, check)
+            } else if is_armed {
+                return Decision::Due { state, deadline };
+            } else {
+                // Marked, unless the timer comes from a run: the run had taken the deadline that the disarm found.
+                state & !CHECKING | if now.is_some() { CHANGED } else { 0 }
+            };
+            match self.update(state, next) {
+                Ok(()) if next & QUEUED != 0 => {
+                    self.extra().note(next, check);
+                    return Decision::Later { stamp: stamp_of(next), check: Timestamp::from_nanos(check) };
+                }
+                Ok(()) => state = next,
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    /// Gives the timer up. Its deadline is forgotten, whether the handle or a holder vacates the slot.
+    pub(crate) fn release(&self) -> Release {
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut state = self.control.state.load(Ordering::Relaxed);
+        loop {
+            let (next, then) = if state & (CHECKING | RUNNING) == 0 {
+                (self.extra().vacated(), Release::Vacated)
+            } else {
+                (state | DROPPED, Release::Left)
+            };
+            match self.update(state, next) {
+                Ok(()) => return then,
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
+    /// Whether the slot belongs to an owned timer.
+    pub(crate) fn is_owned(&self) -> bool {
+        // Ordering: Relaxed. A hint.
+        self.control.state.load(Ordering::Relaxed) & OWNED != 0
+    }
+
+    /// Ends all arming, for the shutdown. Returns `None` if the slot does not belong to an owned timer.
+    pub(crate) fn shut(&self) -> Option<Shut> {
+        self.shut_into(0, Shut::Kept)
+    }
+
+    /// Like `shut`, but a timer that does not run begins its last run. A timer that runs is left to the end of its run:
+    /// see `end_with`.
+    pub(crate) fn shut_running(&self) -> Option<Shut> {
+        self.shut_into(RUNNING, Shut::Run)
+    }
+
+    /// Whether the engine is shut down, and this timer with it.
+    #[cfg(feature = "async")]
+    pub(crate) fn is_shut(&self) -> bool {
+        // Ordering: Relaxed. A thread that was woken by the last word has acquired the flag from the cell of its waker
+        // (model `last_run::a_sleep_races_with_the_last_run`).
+        self.control.state.load(Ordering::Relaxed) & SHUT != 0
+    }
+
+    fn shut_into(&self, flags: u64, outcome: Shut) -> Option<Shut> {
+        // Ordering: Acquire [S2]. The extra word.
+        let mut state = self.control.state.load(Ordering::Acquire);
+        while state & OWNED != 0 {
+            let (next, then) = if state & SHUT != 0 {
+                return Some(Shut::Kept);
+            } else if state & RUNNING != 0 {
+                (state | SHUT, Shut::Kept)
+            } else if state & DROPPED != 0 {
+                (self.extra().vacated(), Shut::Free)
+            } else {
+                (state & !(QUEUED | CHECKING | CHANGED) | SHUT | flags, outcome)
+            };
+            match self.update(state, next) {
+                Ok(()) => return Some(then),
+                Err(newer) => state = newer,
+            }
+        }
+        None
+    }
+
+    /// Makes `end` report that a thread waits for the end of the run that is under way. Returns the number of that run,
+    /// or `None` if no run is under way.
+    pub(crate) fn await_run(&self) -> Option<u32> {
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut state = self.control.state.load(Ordering::Relaxed);
+        while state & (OWNED | RUNNING) == OWNED | RUNNING {
+            match self.update(state, state | WAITED) {
+                Ok(()) => return Some(stamp_of(state)),
+                Err(newer) => state = newer,
+            }
+        }
+        None
+    }
+
+    /// Whether the run with this number has ended.
+    pub(crate) fn has_run(&self, run: u32) -> bool {
+        // Ordering: Acquire [S2]. The handler's effects.
+        let state = self.control.state.load(Ordering::Acquire);
+        state & (OWNED | RUNNING) != OWNED | RUNNING || stamp_of(state) != run
+    }
+
+    #[inline]
+    fn update(&self, from: u64, to: u64) -> Result<(), u64> {
+        // Ordering: AcqRel [S1, S2], both ways: the thread that updates the state next sees all that was stored before,
+        // the deadline and the handler's effects. Failure Acquire [S1]: the retry reads the deadline of the update that
+        // succeeded.
+        self.control.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
+    }
+}
+
+/// The moment at which to check a timer with this deadline: not after the deadline, and not after the last check that
+/// is known while that check is ahead.
+fn check_before(
+    deadline: u64,
+    now: Option<Timestamp>,
+    last_check: u64,
+    next_check: impl Fn(Timestamp) -> Timestamp,
+) -> u64 {
+    let check = next_check(Timestamp::from_nanos(deadline)).as_nanos();
+    debug_assert!(check <= deadline, "O3");
+    if now.is_some_and(|now| now.as_nanos() < last_check) { check.min(last_check) } else { check }
+}
+
+/// The next check of a timer whose checks are not coalesced: its deadline.
+fn at_its_deadline(deadline: Timestamp) -> Timestamp {
+    deadline
+}
+
+/// The action that `decide` took on a timer, or left to the timer's holder.
+enum Decision {
+    Due { state: u64, deadline: u64 },
+    Dropped { state: u64 },
+    Later { stamp: u32, check: Timestamp },
+    AtRest,
+}

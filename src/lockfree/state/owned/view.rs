@@ -1,0 +1,68 @@
+//! The view of an owned timer: its words, in whichever array they stand.
+
+use super::extra::{Extra, Origin};
+use crate::base::tick::Timestamp;
+use crate::lockfree::barrier::Barrier;
+use crate::lockfree::slab::segments::Segments;
+use crate::lockfree::state::Control;
+
+/// The part of an engine's slots that only owned timers use.
+#[derive(Debug)]
+pub(crate) struct Extras {
+    /// A segment is allocated when an owned timer first needs it.
+    words: Segments<Extra>,
+    origin: Origin,
+    barrier: Barrier,
+}
+
+/// An owned timer: its control word, and the place of its extra word, which only the operations that use the extra word
+/// fetch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owned<'a> {
+    pub(super) control: &'a Control,
+    extras: &'a Extras,
+    index: u32,
+    pub(super) barrier: Barrier,
+}
+
+impl Extras {
+    /// The extra words for at most `capacity` slots of an engine that starts at `start`.
+    pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
+        Self { words: Segments::new(capacity), origin: Origin::before(start), barrier: Barrier::new() }
+    }
+
+    /// The barrier between the threads that arm owned timers and the threads that check them.
+    #[inline(always)]
+    pub(crate) fn barrier(&self) -> Barrier {
+        self.barrier
+    }
+
+    /// The owned timer in slot `index`, whose control word is `control`.
+    #[inline(always)]
+    pub(crate) fn view<'a>(&'a self, control: &'a Control, index: u32) -> Owned<'a> {
+        Owned { control, extras: self, index, barrier: self.barrier }
+    }
+}
+
+impl<'a> Owned<'a> {
+    /// The same timer, whose arming and disarming use another barrier.
+    #[cfg(all(test, tourbillon_loom))]
+    pub(crate) fn with_barrier(self, barrier: Barrier) -> Self {
+        Self { barrier, ..self }
+    }
+
+    /// The generation of the timer's slot.
+    pub(crate) fn generation(&self) -> u64 {
+        self.extra().generation()
+    }
+
+    pub(super) fn extra(&self) -> &'a Extra {
+        self.extras.words.get_or_grow(self.index)
+    }
+
+    /// The origin that the checks of owned timers are counted from.
+    #[inline(always)]
+    pub(super) fn origin(&self) -> Origin {
+        self.extras.origin
+    }
+}

@@ -1,0 +1,209 @@
+//! Handlers that a shard's leader runs itself, and the thread that watches whether they return.
+//!
+//! A leader that is about to run handlers calls `begin` and lets go of its shard (`shard::seat`). One of the threads
+//! that stand by watches: it checks all shards once in a while. If a shard's leader is at the same handlers as at the
+//! check before, the watcher takes the shard over. While no leader runs handlers, no thread watches, and none wakes.
+//!
+//! # Layout
+//! ```text
+//! watch          IDLE     no thread watches
+//!                WANTED   a leader wants a watcher; a thread that stands by was woken, or sees it before it sleeps
+//!                TAKEN    a thread watches
+//! firing[shard]  odd      the shard's leader runs handlers; each run of handlers has its own number
+//!                even     it does not
+//! ```
+//! Only the thread that leads a shard changes the shard's number.
+//!
+//! # Transitions
+//! | operation | from -> to          | otherwise                              |
+//! |-----------|---------------------|----------------------------------------|
+//! | `begin`   | idle -> wanted: the caller wakes a thread | wanted, taken: nothing |
+//! | `take`    | wanted -> taken     | idle, taken: false                     |
+//! | `pass_on` | taken -> wanted: the caller wakes a thread |                       |
+//! | `leave`   | taken -> idle       | a leader runs handlers: taken again, unless wanted by now |
+//!
+//! # Invariants
+//! Y1. While a leader runs handlers, the watch is wanted or taken.
+//!
+//! `begin` changes the number, fences and reads the watch; `leave` gives the watch up, fences and reads the numbers.
+//! One of the two sees the other.
+//!
+//! # Synchronisation
+//! | pair | one side | other side | what is ruled out | model |
+//! |------|----------|------------|-------------------|-------|
+//! | Y2   | `begin`  | `leave`    | both miss         | `watch::a_leader_begins_while_the_watcher_leaves` |
+//!
+//! Nothing is handed over here: the shard's lock hands over the shard.
+
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::system::clock::Alarm;
+use core::time::Duration;
+use crossbeam_utils::CachePadded;
+
+const IDLE: u32 = 0;
+const WANTED: u32 = 1;
+const TAKEN: u32 = 2;
+
+/// The leaders that run handlers, and whether a thread watches.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    watch: CachePadded<AtomicU32>,
+    firing: Box<[CachePadded<AtomicU64>]>,
+}
+
+impl Watch {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self {
+            watch: CachePadded::new(AtomicU32::new(IDLE)),
+            firing: (0..shards).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+        }
+    }
+
+    /// Notes that the calling thread leads `shard` and is about to run handlers. Returns true if the caller must wake a
+    /// thread to watch.
+    #[must_use]
+    pub(crate) fn begin(&self, shard: usize) -> bool {
+        let number = &self.firing[shard];
+        // Ordering: Relaxed. Only the shard's leader writes; the lock of the shard orders the leaders.
+        number.store((number.load(Ordering::Relaxed) + 1) | 1, Ordering::Relaxed);
+        // Ordering: SeqCst fence [Y2]: the number is written before the watch is read.
+        fence(Ordering::SeqCst);
+        // Ordering: Relaxed. The fence orders this load.
+        self.watch.load(Ordering::Relaxed) == IDLE && self.change(IDLE, WANTED)
+    }
+
+    /// Notes that the handlers have returned and the calling thread leads `shard` again.
+    pub(crate) fn end(&self, shard: usize) {
+        let number = &self.firing[shard];
+        // Ordering: Relaxed. As in `begin`.
+        number.store(number.load(Ordering::Relaxed).next_multiple_of(2), Ordering::Relaxed);
+    }
+
+    /// Whether a leader wants a watcher.
+    pub(crate) fn is_wanted(&self) -> bool {
+        // Ordering: Relaxed. The sleepers' fences order this load as they order an offer (U1).
+        self.watch.load(Ordering::Relaxed) == WANTED
+    }
+
+    /// Makes the calling thread the watcher if a watcher is wanted.
+    pub(crate) fn take(&self) -> bool {
+        self.is_wanted() && self.change(WANTED, TAKEN)
+    }
+
+    /// Passes the watch on, since the watcher has something else to do. The caller wakes a thread.
+    pub(crate) fn pass_on(&self) {
+        // Ordering: Relaxed. See `is_wanted`.
+        self.watch.store(WANTED, Ordering::Relaxed);
+    }
+
+    /// Gives the watch up, unless a leader runs handlers. Returns false if the watcher goes on.
+    #[must_use]
+    pub(crate) fn leave(&self) -> bool {
+        // Ordering: Relaxed. The fence orders this store.
+        self.watch.store(IDLE, Ordering::Relaxed);
+        // Ordering: SeqCst fence [Y2]: the watch is given up before the numbers are read.
+        fence(Ordering::SeqCst);
+        let is_missed = (0..self.firing.len()).any(|shard| is_running(self.number(shard)));
+        !(is_missed && self.change(IDLE, TAKEN))
+    }
+
+    fn number(&self, shard: usize) -> u64 {
+        // Ordering: Relaxed. A stale number postpones the watcher's verdict by one check.
+        self.firing[shard].load(Ordering::Relaxed)
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        // Ordering: Relaxed. Nothing is handed over.
+        self.watch.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+fn is_running(number: u64) -> bool {
+    number % 2 == 1
+}
+
+/// The time between two checks. A leader may be at its handlers for at least that long before another thread takes its
+/// shard over, and for at most twice that and the time that a thread takes to wake.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// The watcher's memory. It passes from one watcher to the next.
+#[derive(Debug)]
+pub(crate) struct Checks {
+    /// Each shard's number at the last check.
+    seen: Box<[u64]>,
+    /// Shards whose leaders were found stuck and that no thread has taken over yet.
+    stuck: Vec<usize>,
+    next: Alarm,
+}
+
+/// The result of a check of all shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// Leaders ran handlers since the check before.
+    Busy,
+    /// No leader has run handlers since the check before.
+    Quiet,
+}
+
+impl Checks {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self { seen: vec![0; shards].into(), stuck: Vec::new(), next: Alarm::after(Duration::ZERO) }
+    }
+
+    /// The time until the next check; zero if the check is due.
+    pub(crate) fn rest(&self) -> Duration {
+        self.next.rest()
+    }
+
+    /// Checks all shards. Two checks are [`PATIENCE`] apart: handlers that are quick have returned in between.
+    pub(crate) fn check(&mut self, watch: &Watch) -> Check {
+        self.next = Alarm::after(PATIENCE);
+        self.stuck.clear();
+        let mut found = Check::Quiet;
+        for (shard, seen) in self.seen.iter_mut().enumerate() {
+            let number = watch.number(shard);
+            if number == *seen && is_running(number) {
+                self.stuck.push(shard);
+            }
+            if number != *seen || is_running(number) {
+                found = Check::Busy;
+            }
+            *seen = number;
+        }
+        found
+    }
+
+    /// A shard whose leader was at the same handlers at the last two checks, and still is.
+    pub(crate) fn next_stuck(&mut self, watch: &Watch) -> Option<usize> {
+        let seen = &self.seen;
+        core::iter::from_fn(|| self.stuck.pop()).find(|&shard| watch.number(shard) == seen[shard])
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_is_stuck_that_is_at_the_same_handlers_at_two_checks() {
+        let (watch, mut checks) = (Watch::new(3), Checks::new(3));
+        assert_eq!(checks.check(&watch), Check::Quiet);
+        for shard in 0..3 {
+            let _ = watch.begin(shard);
+        }
+        assert_eq!((checks.check(&watch), checks.next_stuck(&watch)), (Check::Busy, None));
+        // One comes back and runs others, one comes back.
+        watch.end(0);
+        let _ = watch.begin(0);
+        watch.end(1);
+        assert_eq!(checks.check(&watch), Check::Busy);
+        assert_eq!((checks.next_stuck(&watch), checks.next_stuck(&watch)), (Some(2), None));
+        assert_eq!(checks.check(&watch), Check::Busy);
+        // It comes back in time.
+        watch.end(0);
+        assert_eq!((checks.next_stuck(&watch), checks.next_stuck(&watch)), (Some(2), None));
+        watch.end(2);
+        assert_eq!((checks.check(&watch), checks.next_stuck(&watch)), (Check::Busy, None));
+        assert_eq!(checks.check(&watch), Check::Quiet);
+    }
+}

@@ -1,0 +1,157 @@
+//! Health: what is wrong with an engine at this moment, in one word.
+
+use crate::base::counters::EPISODE;
+use crate::engine::Core;
+use crate::system::clock::ClockReport;
+use core::fmt;
+use core::time::Duration;
+
+/// The percentage of slots in use above which an engine counts as full.
+const FULL_PERCENT: u64 = 90;
+
+/// What is wrong with an engine, if anything. `Display` prints the word.
+///
+/// If several conditions hold, the engine reports the first of them in the order [`ShutDown`](Self::ShutDown),
+/// [`Late`](Self::Late), [`WorkersBehind`](Self::WorkersBehind), [`Full`](Self::Full): each may be the cause of the
+/// conditions after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Condition {
+    /// `healthy`: none of the other conditions holds.
+    Healthy,
+    /// `full`: more than 90 % of the capacity is in use, by pending and by owned timers; or a call found no slot, or no
+    /// room in its lane, within the last second, whether the call was refused or waits.
+    Full,
+    /// `workers-behind`: the first due timer of some shard that no worker has taken has waited for longer than
+    /// [`stall_after`](crate::Builder::stall_after).
+    WorkersBehind,
+    /// `late`: some shard should have begun or ended a turn more than [`stall_after`](crate::Builder::stall_after) ago.
+    Late,
+    /// `shut-down`: no timer fires any more.
+    ShutDown,
+    /// `forked`: this process is the child of a fork, and no timer fires in it.
+    Forked,
+}
+
+impl Condition {
+    /// The word for this condition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Full => "full",
+            Self::WorkersBehind => "workers-behind",
+            Self::Late => "late",
+            Self::ShutDown => "shut-down",
+            Self::Forked => "forked",
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The state of an engine at one moment: see [`Handle::health`](crate::Handle::health). `Display` prints the word and
+/// the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// The condition, in one word.
+    pub condition: Condition,
+    /// The reason with its figures, for a person to read.
+    pub why: String,
+    /// The engine's clock, and how far off the true time it was seen.
+    pub clock: ClockReport,
+}
+
+impl Health {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.condition == Condition::Healthy
+    }
+
+    pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
+        let (condition, why) = if core.is_forked() {
+            (Condition::Forked, "the engine's threads are in the parent process".to_owned())
+        } else if core.is_shut_down() {
+            (Condition::ShutDown, "the engine was shut down".to_owned())
+        } else {
+            late(core)
+                .map(|why| (Condition::Late, why))
+                .or_else(|| workers_behind(core).map(|why| (Condition::WorkersBehind, why)))
+                .unwrap_or_else(|| fullness(core))
+        };
+        Self { condition, why, clock: core.clock_report() }
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.condition, self.why)?;
+        let ClockReport { source, ahead, behind, steps } = self.clock;
+        if steps > 0 || behind > Duration::ZERO {
+            write!(
+                f,
+                "; the clock ({source}) stepped {steps} times, seen {behind:.1?} behind and {ahead:.1?} ahead"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The worst shard by its `times`, if its time is beyond the threshold.
+fn worst<T: Send + 'static>(
+    core: &Core<T>,
+    times: impl Iterator<Item = Duration>,
+) -> Option<(usize, Duration)> {
+    let worst = times.enumerate().max_by_key(|&(_, time)| time);
+    worst.filter(|&(_, time)| time > core.crew().settings().stall_after)
+}
+
+fn late<T: Send + 'static>(core: &Core<T>) -> Option<String> {
+    let now = core.now();
+    let shards = core.crew().shards();
+    let (shard, behind) = worst(core, shards.iter().map(|shard| shard.counters.behind(now)))?;
+    let ticks = core.tick().whole_ticks(behind);
+    let cause = if core.crew().runs_inline() {
+        "a handler holds it up, or its core is busy"
+    } else {
+        "its core is busy"
+    };
+    Some(format!("shard {shard} is {behind:.1?} behind, {ticks} ticks: {cause}"))
+}
+
+fn workers_behind<T: Send + 'static>(core: &Core<T>) -> Option<String> {
+    let now = core.now();
+    let stations = core.stations();
+    let (shard, waited) = worst(core, stations.iter().map(|station| station.counters.waited(now)))?;
+    let timers: u64 = stations.iter().map(|station| station.counters.waiting_tickets()).sum();
+    let workers = match core.workers() {
+        0 => "a worker".to_owned(),
+        1 => "the one worker".to_owned(),
+        workers => format!("one of {workers} workers"),
+    };
+    Some(format!("due timers that wait for {workers}: {timers}, the first of shard {shard} for {waited:.1?}"))
+}
+
+fn fullness<T: Send + 'static>(core: &Core<T>) -> (Condition, String) {
+    let (now, totals, capacity) = (core.now(), core.totals(), core.capacity());
+    let in_use = totals.pending() + totals.owned();
+    let refused = |refusals: &crate::base::counters::Refusals, what: &str| {
+        let told = || format!("{what} within the last {EPISODE:?}, {} times in all", refusals.count());
+        refusals.is_recent(now).then(told)
+    };
+    let in_use_of = format!("{in_use} of {capacity} slots are in use");
+    let full = (in_use * 100 > u64::from(capacity) * FULL_PERCENT).then(|| in_use_of.clone());
+    let why = full
+        .or_else(|| refused(core.engine_full(), "no slot was left"))
+        .or_else(|| refused(core.lane_full(), "a lane was full"));
+    match why {
+        Some(why) => (Condition::Full, why),
+        None => (Condition::Healthy, in_use_of),
+    }
+}

@@ -1,0 +1,4 @@
+//! Statistics and health.
+
+pub(crate) mod health;
+pub(crate) mod stats;

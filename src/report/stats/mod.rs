@@ -1,0 +1,209 @@
+//! Statistics: a snapshot of all counters of an engine, taken without stopping it.
+
+#[cfg(feature = "metrics")]
+mod facade;
+mod lateness;
+mod prometheus;
+mod series;
+
+pub use lateness::Lateness;
+pub use prometheus::Prometheus;
+
+use crate::base::buckets::Buckets;
+use crate::base::tick::Timestamp;
+use crate::engine::Core;
+use crate::shard::{Shard, StationShared};
+use crate::system::clock::ClockReport;
+use core::time::Duration;
+
+/// A snapshot of an engine's counters.
+///
+/// The counters are read one after the other while the engine goes on, so they may disagree by the events that happen
+/// meanwhile. When the engine is at rest they are exact: `scheduled = cancelled + fired + returned + pending`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Timers scheduled; a rescheduled timer counts again.
+    pub scheduled: u64,
+    /// Timers cancelled, rescheduled timers included.
+    pub cancelled: u64,
+    /// Handlers begun.
+    pub fired: u64,
+    /// Timers returned or dropped by a shutdown.
+    pub returned: u64,
+    /// Timers that wait for their deadline or for a worker.
+    pub pending: u64,
+    /// Slots for timers, pending and owned.
+    pub capacity: u64,
+    /// Calls that found no slot left.
+    pub engine_full: u64,
+    /// Calls that found no room in their lane. Of a call that waits, each attempt counts.
+    pub lane_full: u64,
+    /// The delay beyond which a shard counts as stalled: see [`Builder::stall_after`](crate::Builder::stall_after).
+    pub stall_after: Duration,
+    /// Threads of the engine's shards and workers that asked for a short slice and did not get it: on Linux before
+    /// 6.12, and on other systems.
+    pub slices_refused: u64,
+    /// Threads of the engine's shards and workers that did not get the nice value or the real-time priority that the builder asked for.
+    pub priorities_refused: u64,
+    /// The engine's clock, and how far off the true time it was seen.
+    pub clock: ClockReport,
+    /// Owned timers. Not included in the counts above, only in the counts of the shards and their total.
+    pub owned: OwnedStats,
+    /// The sum of the shards' counters and handler times, the lateness over all shards, and of other times the worst.
+    pub total: ShardStats,
+    /// The counters of each shard.
+    pub shards: Vec<ShardStats>,
+}
+
+/// The counters of [`Timer`](crate::Timer)s. Armings are not counted: counting them would cost more than arming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OwnedStats {
+    /// Timers that exist. A timer that was dropped while its shard or a worker had it counts until the shard or the
+    /// worker is done with it.
+    pub alive: u64,
+    /// Handlers begun for owned timers.
+    pub fired: u64,
+    /// Armings that posted a ticket to a shard.
+    pub posted: u64,
+    /// Tickets that came due after their timer had been postponed. Their shard posted them again.
+    pub postponed: u64,
+}
+
+/// The counters of one engine at one shard.
+///
+/// Where engines share the shard, [`wakes`](Self::wakes), [`takeovers`](Self::takeovers), [`stalls`](Self::stalls),
+/// [`worst_stall`](Self::worst_stall), [`behind`](Self::behind) and [`pins_refused`](Self::pins_refused) are the shard's,
+/// for all engines and since the shard was started: a sum over engines counts them several times.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShardStats {
+    /// Handlers begun for this shard's timers, of either kind.
+    pub fired: u64,
+    /// Handlers that panicked.
+    pub panics: u64,
+    /// Tickets in the wheel at the last turn, tickets of ended timers included.
+    pub tickets: u64,
+    /// Tickets of ended timers dropped so far.
+    pub stale_tickets: u64,
+    /// Passes of the shard's loop.
+    pub turns: u64,
+    /// Times the shard slept and woke, by itself or because another thread woke it.
+    pub wakes: u64,
+    /// Times a producer woke the shard.
+    pub unparks: u64,
+    /// Due chunks that no worker has begun yet. The number grows when workers fall behind.
+    pub queued_chunks: u64,
+    /// Due timers that no worker has taken yet. Some of them may be cancelled meanwhile. Zero after a shutdown.
+    pub queued_timers: u64,
+    /// For how long the first of these timers has waited, if workers take the timers in their order.
+    pub queue_age: Duration,
+    /// Times that another thread took over the shard, since a handler held up the thread that led the shard. Each
+    /// takeover made other timers of the shard some two milliseconds late: see
+    /// [`Builder::workers`](crate::Builder::workers).
+    pub takeovers: u64,
+    /// Times the shard was late by more than [`stall_after`](Stats::stall_after).
+    pub stalls: u64,
+    /// The longest delay of the shard in a stall.
+    pub worst_stall: Duration,
+    /// How late the shard is at this moment: the time since it should have begun a turn, or have ended the turn that it
+    /// is in. Zero while the shard may sleep, in an engine without threads, and after a shutdown.
+    pub behind: Duration,
+    /// Time that workers spent in handlers.
+    pub handler_time: Duration,
+    /// Shards whose thread the system would not pin.
+    pub pins_refused: u64,
+    /// How long after their deadlines handlers began.
+    pub lateness: Lateness,
+}
+
+impl ShardStats {
+    /// The counters of an engine's station at a shard. `now` is the moment of the snapshot, if the engine is not shut
+    /// down.
+    fn of(shard: &Shard, station: &StationShared, now: Option<Timestamp>, lateness: &Buckets) -> Self {
+        let (counters, leader) = (&station.counters, &shard.counters);
+        Self {
+            fired: counters.fired.get() + counters.owned_fired.get(),
+            panics: counters.panics.get(),
+            tickets: counters.tickets.get(),
+            stale_tickets: counters.stale.get() + counters.stale_at_worker.get(),
+            turns: counters.turns.get(),
+            wakes: leader.wakes.get(),
+            unparks: station.parker.unparks(),
+            queued_chunks: counters.waiting_chunks(),
+            queued_timers: now.map_or(0, |_| counters.waiting_tickets()),
+            queue_age: now.map_or(Duration::ZERO, |now| counters.waited(now)),
+            takeovers: leader.takeovers.get(),
+            stalls: leader.stalls.get(),
+            worst_stall: leader.worst_stall(),
+            behind: now.map_or(Duration::ZERO, |now| leader.behind(now)),
+            handler_time: Duration::from_nanos(counters.busy_nanos.get()),
+            pins_refused: leader.pin_refused.get(),
+            lateness: Lateness::of(lateness),
+        }
+    }
+
+    fn sum(shards: &[Self], lateness: &Buckets) -> Self {
+        let sum = |count: fn(&Self) -> u64| shards.iter().map(count).sum();
+        let worst = |time: fn(&Self) -> Duration| shards.iter().map(time).max().unwrap_or_default();
+        Self {
+            fired: sum(|shard| shard.fired),
+            panics: sum(|shard| shard.panics),
+            tickets: sum(|shard| shard.tickets),
+            stale_tickets: sum(|shard| shard.stale_tickets),
+            turns: sum(|shard| shard.turns),
+            wakes: sum(|shard| shard.wakes),
+            unparks: sum(|shard| shard.unparks),
+            queued_chunks: sum(|shard| shard.queued_chunks),
+            queued_timers: sum(|shard| shard.queued_timers),
+            queue_age: worst(|shard| shard.queue_age),
+            takeovers: sum(|shard| shard.takeovers),
+            stalls: sum(|shard| shard.stalls),
+            worst_stall: worst(|shard| shard.worst_stall),
+            behind: worst(|shard| shard.behind),
+            handler_time: shards.iter().map(|shard| shard.handler_time).sum(),
+            pins_refused: sum(|shard| shard.pins_refused),
+            lateness: Lateness::of(lateness),
+        }
+    }
+}
+
+impl Stats {
+    pub(crate) fn of<T: Send + 'static>(core: &Core<T>) -> Self {
+        let totals = core.totals();
+        let now = (!core.is_shut_down()).then(|| core.now());
+        let (stations, crew) = (core.stations(), core.crew());
+        let lateness: Vec<Buckets> = stations.iter().map(|station| station.counters.lateness()).collect();
+        let shards: Vec<ShardStats> = stations
+            .iter()
+            .zip(crew.shards())
+            .zip(&lateness)
+            .map(|((station, shard), lateness)| ShardStats::of(shard, station, now, lateness))
+            .collect();
+        let mut all = Buckets::empty();
+        lateness.iter().for_each(|shard| all.add(shard));
+        Self {
+            scheduled: totals.scheduled,
+            cancelled: totals.cancelled,
+            fired: totals.fired,
+            returned: totals.returned,
+            pending: totals.pending(),
+            capacity: u64::from(core.capacity()),
+            engine_full: core.engine_full().count(),
+            lane_full: core.lane_full().count(),
+            stall_after: crew.settings().stall_after,
+            slices_refused: crew.scheduling_refusals().slices.get(),
+            priorities_refused: crew.scheduling_refusals().priorities.get(),
+            clock: core.clock_report(),
+            owned: OwnedStats {
+                alive: totals.owned(),
+                fired: stations.iter().map(|station| station.counters.owned_fired.get()).sum(),
+                posted: core.posted_arms(),
+                postponed: stations.iter().map(|station| station.counters.postponed.get()).sum(),
+            },
+            total: ShardStats::sum(&shards, &all),
+            shards,
+        }
+    }
+}

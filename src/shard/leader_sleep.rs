@@ -1,0 +1,43 @@
+//! The sleep of a shard's leader: on the shard's own parker and on those of all stations.
+
+use super::Shard;
+use super::led::Led;
+use super::sleep::Wake;
+use crate::base::tick::Timestamp;
+use crate::lockfree::parker::{self, Parker, Sleep};
+use crate::system::clock::EngineClock;
+
+/// The sleep of a shard's leader.
+pub(super) struct LeaderSleep<'a> {
+    pub(super) shard: &'a Shard,
+    pub(super) led: &'a mut Led,
+    pub(super) wake: Option<Wake>,
+    pub(super) clock: &'a EngineClock,
+}
+
+impl Sleep for LeaderSleep<'_> {
+    fn visit_parkers(&self, mut visit: impl FnMut(&Parker)) {
+        visit(&self.shard.parker);
+        self.led.parkers().for_each(visit);
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        !self.shard.has_newcomers() && self.led.may_sleep(self.wake)
+    }
+
+    fn park(&mut self) -> bool {
+        let until = self.wake.map_or(Timestamp::MAX, |wake| wake.at);
+        let now = self.clock.true_now();
+        self.led.stalls.begin_sleep(now, until);
+        // The last tick begins beyond the range of a clock.
+        if until == Timestamp::MAX {
+            parker::park(self, None);
+            return true;
+        }
+        if now >= until {
+            return false;
+        }
+        parker::park(self, self.clock.as_dyn().sleep_for(now, until));
+        true
+    }
+}

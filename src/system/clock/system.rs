@@ -1,0 +1,204 @@
+//! The system's clocks, and the one origin that a process's timestamps count from.
+
+use super::{Clock, ClockReport};
+use crate::base::sync::OnceLock;
+use crate::base::tick::Timestamp;
+use core::time::Duration;
+use std::time::{Instant, SystemTime};
+
+/// The time between the origin and its first use in the process, so that instants from before that use convert, too.
+const LEAD: Duration = Duration::from_secs(86_400);
+
+/// The moment that the timestamps of this process count from.
+struct Origin {
+    instant: Instant,
+    /// The same moment on the boot-time clock, in nanoseconds.
+    #[cfg(target_os = "linux")]
+    boot: i128,
+}
+
+fn origin() -> &'static Origin {
+    static ORIGIN: OnceLock<Origin> = OnceLock::new();
+    ORIGIN.get_or_init(|| {
+        let now = Instant::now();
+        let instant = now.checked_sub(LEAD).unwrap_or(now);
+        Origin {
+            instant,
+            #[cfg(target_os = "linux")]
+            boot: BootClock::since_boot() - nanos_i128(now - instant),
+        }
+    })
+}
+
+fn nanos_i128(time: Duration) -> i128 {
+    i128::from(time.as_secs()) * 1_000_000_000 + i128::from(time.subsec_nanos())
+}
+
+/// The true time: the system's monotonic clock, which [`Instant`] reads.
+pub(super) fn true_now() -> Timestamp {
+    Instant::now().into()
+}
+
+/// The time of day by the system's clock, which may be set.
+fn system_time() -> SystemTime {
+    SystemTime::now()
+}
+
+/// Exact for instants since the origin, which is a day before the process's first use of this crate. Earlier instants
+/// become [`Timestamp::ZERO`].
+impl From<Instant> for Timestamp {
+    fn from(instant: Instant) -> Self {
+        Timestamp::ZERO + instant.saturating_duration_since(origin().instant)
+    }
+}
+
+/// Exact where the system's [`Instant`] counts nanoseconds, as on Linux. A moment beyond the range of `Instant` becomes
+/// a moment that is centuries ahead.
+impl From<Timestamp> for Instant {
+    fn from(timestamp: Timestamp) -> Self {
+        let origin = origin().instant;
+        let mut since = timestamp - Timestamp::ZERO;
+        loop {
+            match origin.checked_add(since) {
+                Some(instant) => return instant,
+                None => since /= 2,
+            }
+        }
+    }
+}
+
+/// Converts by the difference between the time of day and the monotonic clock at this moment: after the time of day was
+/// set, another conversion returns another result. Moments before the origin become [`Timestamp::ZERO`].
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let (now, system_now) = (true_now(), system_time());
+        match time.duration_since(system_now) {
+            Ok(ahead) => now + ahead,
+            Err(past) => now - past.duration(),
+        }
+    }
+}
+
+/// Converts by the present difference between the two clocks, like the opposite conversion. A moment beyond the range
+/// of `SystemTime` becomes a moment that is centuries ahead.
+impl From<Timestamp> for SystemTime {
+    fn from(timestamp: Timestamp) -> Self {
+        let (now, system_now) = (true_now(), system_time());
+        let Some(mut ahead) = timestamp.checked_duration_since(now) else {
+            return system_now.checked_sub(now - timestamp).unwrap_or(SystemTime::UNIX_EPOCH);
+        };
+        loop {
+            match system_now.checked_add(ahead) {
+                Some(time) => return time,
+                None => ahead /= 2,
+            }
+        }
+    }
+}
+
+/// The system's monotonic clock ([`Instant`]). Each call reads it, at two to three times the cost of the default clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock(());
+
+impl SystemClock {
+    /// The clock. Its timestamps count from the process's origin, as the timestamps of the default clock do.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        true_now()
+    }
+
+    fn report(&self) -> ClockReport {
+        ClockReport::exact("system")
+    }
+}
+
+/// The boot-time clock, which goes on while the machine is suspended.
+///
+/// The sleep of a thread does not go on during a suspend: after a resume, timers that came due meanwhile fire within a
+/// second. For that, a shard with pending timers wakes once a second.
+///
+/// Its timestamps count from the process's origin, and agree with the timestamps of the other clocks until the first
+/// suspend after the origin was taken.
+#[cfg(target_os = "linux")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock(());
+
+#[cfg(target_os = "linux")]
+impl BootClock {
+    const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+    /// The clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(())
+    }
+
+    fn since_boot() -> i128 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Clock for BootClock {
+    fn now(&self) -> Timestamp {
+        let origin = origin().boot;
+        Timestamp::from_nanos(u64::try_from(Self::since_boot() - origin).unwrap_or(0))
+    }
+
+    fn report(&self) -> ClockReport {
+        ClockReport::exact("boot")
+    }
+
+    fn sleep_for(&self, now: Timestamp, deadline: Timestamp) -> Option<Duration> {
+        Some((deadline - now).min(Self::LONGEST_SLEEP))
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_convert_exactly_both_ways_and_from_before_the_first_use() {
+        let now = Instant::now();
+        for instant in [now, now + Duration::from_nanos(1), now + Duration::from_secs(1 << 32)] {
+            assert_eq!(Instant::from(Timestamp::from(instant)), instant);
+        }
+        if let Some(earlier) = now.checked_sub(LEAD / 2) {
+            assert_eq!(Timestamp::from(now) - Timestamp::from(earlier), LEAD / 2);
+        }
+        assert!(Instant::from(Timestamp::MAX) > now + Duration::from_secs(100 * 365 * 86_400));
+    }
+
+    #[test]
+    fn the_time_of_day_converts_by_the_difference_of_the_moment() {
+        let near = |a: SystemTime, b: SystemTime| {
+            let apart = a.duration_since(b).unwrap_or_else(|error| error.duration());
+            assert!(apart < Duration::from_secs(1), "{apart:?}");
+        };
+        let now = SystemTime::now();
+        for time in [now, now + Duration::from_secs(3_600), now - Duration::from_secs(60)] {
+            near(Timestamp::from(time).into(), time);
+        }
+        assert_eq!(Timestamp::from(SystemTime::UNIX_EPOCH), Timestamp::ZERO);
+        assert!(SystemTime::from(Timestamp::MAX) > now + Duration::from_secs(100 * 365 * 86_400));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_clocks_agree_on_the_origin() {
+        let (before, boot, after) =
+            (SystemClock::new().now(), BootClock::new().now(), SystemClock::new().now());
+        // A machine that was suspended in between would be an exception.
+        let slack = Duration::from_micros(50);
+        assert!(before <= boot + slack && boot <= after + slack, "{before} {boot} {after}");
+    }
+}

@@ -1,0 +1,538 @@
+//! An upper bound of the true time, at the cost of reading the processor's counter.
+//!
+//! A deadline is `now + delay`, and a timer must not fire before `delay` has passed by the system's own clock. So the
+//! `now` of an arming may be a little late and must never be early. This clock returns the value of a line over the
+//! counter. The line stays above the true time, and close to it.
+//!
+//! # The line
+//! ```text
+//!  time │                      ___/   the next piece begins at the end of the last one, or at the
+//!       │                 ___/·       truth and the margin if that is later, and comes down to the
+//!       │            ___/· ·          truth and the margin by its own end
+//!       │       ___/ ·
+//!       │   __/· ·    · the true time
+//!       └──────────────────────────── counter
+//! ```
+//! A piece holds for at most [`PIECE_NANOS`]. The first thread that finds a piece ended reads the true clock, which
+//! serves that one call, and puts the next piece in place. No thread and no wake-up serves the line: if armings are
+//! rare, each of them reads the true clock.
+//!
+//! # Invariants
+//! Q1. A piece is at or above the true time for every counter that it holds for, while the counter's rate stays within
+//!     [`STEERING_PPM`] of the measured rate. The margin covers that deviation over one piece, the error of the
+//!     measured rate, and the reads themselves, which the processor may reorder by some tens of nanoseconds.
+//! Q2. A piece starts at or above the last value of the piece before, and a call that finds no piece returns no less
+//!     than that value. So no returned moment is below one that was returned before it.
+//! Q3. A piece is ahead of the true time by at most [`AHEAD_NANOS`].
+//!
+//! Q1: a sample is a counter read, the true time read after it, and a counter read after that. At the first counter
+//! read the true time was the sample's true time, or earlier: a line through that point is not below the truth, however
+//! long the thread was off its core in between. A sample with a long interruption would break Q3, so it is not used
+//! (`SLACK_NANOS`).
+//!
+//! # Layout
+//! `turn` counts the pieces. Piece `turn % 2` is current, and the other piece belongs to the writer. A reader that
+//! finds `turn` unchanged has read one piece, not parts of two. A writer that is off its core with a piece half written
+//! holds up no other thread: the current piece stays readable, and calls beyond its end read the true clock.
+//!
+//! # Synchronisation
+//! | pair | release side                  | acquire side          | what is handed over or ruled out | model |
+//! |------|-------------------------------|-----------------------|----------------------------------|-------|
+//! | SQ1  | `publish`, the store of `turn`| `piece`, the first load | the words of the piece          | `upper::a_reader_sees_one_piece` |
+//! | SQ2  | `publish`, the fence          | `piece`, the fence    | words of a later piece under an old `turn` | `upper::a_reader_sees_one_piece` |
+//! | SQ3  | `Writing`'s drop              | `try_write`           | the calibration                  | `upper::the_first_sample_changes_hands` |
+//!
+//! # When the counter is not to be trusted
+//! Each true read that a shard makes is checked against the line, and each sample against the sample before. If the
+//! line is below the truth, or ahead of it by more than Q3 allows, then the counter stepped or changed its rate. The
+//! clock counts that step, and the line starts again from the truth. After [`STEPS_TO_GIVE_UP`] steps within a minute
+//! the counter is given up, and every call reads the true clock.
+//!
+//! One error remains: until such a change is noticed, the line is wrong by the size of the change. That takes at most
+//! the length of a piece if the counter runs ahead or timers are armed, and until the next turn of a shard otherwise.
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests;
+
+use crate::base::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, fence};
+use core::fmt;
+use crossbeam_utils::CachePadded;
+
+/// The maximum length of a piece.
+const PIECE_NANOS: u64 = 500_000;
+/// The distance above the truth at which a piece ends.
+const MARGIN_NANOS: u64 = 2_000;
+/// The largest change of the rate: the system steers its clock by 500 parts per million in frequency and 500 by
+/// slewing, either way.
+const STEERING_PPM: u64 = 2_000;
+/// The minimum length of a piece that starts a new line: enough to come down from `AHEAD_NANOS` at half the rate.
+const SHORTEST_PIECE_NANOS: u64 = 16_000;
+/// The error of the measured rate over one piece.
+const RATE_ERROR_NANOS: u64 = 500;
+/// A sample that took longer than this is not used, since its thread was off its core.
+const SLACK_NANOS: u64 = 1_000;
+/// The line is never farther ahead of the truth than this.
+pub(crate) const AHEAD_NANOS: u64 = 5_000;
+/// The rate is measured over a time between half of this window and all of it.
+const WINDOW_NANOS: u64 = 1_000_000_000;
+/// The number of steps of the counter, each within [`FORGIVEN_AFTER_NANOS`] of the one before,
+/// after which it is given up.
+const STEPS_TO_GIVE_UP: u32 = 3;
+const FORGIVEN_AFTER_NANOS: u64 = 60_000_000_000;
+/// The number of attempts at a sample that is not interrupted.
+const ATTEMPTS: u32 = 3;
+/// Slopes are nanoseconds for each count, in units of 2^-32.
+const SLOPE_BITS: u32 = 32;
+
+/// A source of the counter and of the true time.
+pub(crate) trait Source: Send + Sync {
+    /// The processor's counter.
+    fn counter(&self) -> u64;
+    /// The true time in nanoseconds.
+    fn truth(&self) -> u64;
+}
+
+/// A piece of the line: its start, its slope, and the number of counts that it holds for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    base: u64,
+    start: u64,
+    slope: u64,
+    len: u64,
+}
+
+impl Piece {
+    /// The line's value at `counter`. `None` if the piece does not hold there.
+    #[inline(always)]
+    fn at(&self, counter: u64) -> Option<u64> {
+        let passed = counter.wrapping_sub(self.base);
+        (passed < self.len).then(|| self.after(passed))
+    }
+
+    #[inline(always)]
+    fn after(&self, passed: u64) -> u64 {
+        self.start + (passed.wrapping_mul(self.slope) >> SLOPE_BITS)
+    }
+
+    /// The last value of the piece.
+    fn end(&self) -> u64 {
+        self.after(self.len)
+    }
+
+    /// A piece that never holds, at the end of `self`.
+    fn ended(&self) -> Piece {
+        Piece { base: 0, start: self.end(), slope: 0, len: 0 }
+    }
+}
+
+/// A piece in the form that all threads read.
+#[derive(Debug)]
+struct SharedPiece {
+    base: AtomicU64,
+    start: AtomicU64,
+    slope: AtomicU64,
+    len: AtomicU64,
+}
+
+impl SharedPiece {
+    fn new() -> Self {
+        Self {
+            base: AtomicU64::new(0),
+            start: AtomicU64::new(0),
+            slope: AtomicU64::new(0),
+            len: AtomicU64::new(0),
+        }
+    }
+
+    // Ordering in this type: Relaxed. `turn` and the fences beside it order the words (SQ1, SQ2).
+    #[inline(always)]
+    fn load(&self) -> Piece {
+        Piece {
+            base: self.base.load(Ordering::Relaxed),
+            start: self.start.load(Ordering::Relaxed),
+            slope: self.slope.load(Ordering::Relaxed),
+            len: self.len.load(Ordering::Relaxed),
+        }
+    }
+
+    fn store(&self, piece: Piece) {
+        self.base.store(piece.base, Ordering::Relaxed);
+        self.start.store(piece.start, Ordering::Relaxed);
+        self.slope.store(piece.slope, Ordering::Relaxed);
+        self.len.store(piece.len, Ordering::Relaxed);
+    }
+}
+
+/// The true time between two reads of the counter.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    before: u64,
+    truth: u64,
+    after: u64,
+}
+
+impl Sample {
+    /// The number of counts that the sample took.
+    fn slack(&self) -> u64 {
+        self.after.wrapping_sub(self.before)
+    }
+}
+
+/// The data that only the current writer touches.
+#[derive(Debug, Default)]
+struct Calibration {
+    samples: Option<Samples>,
+    steps: u32,
+    last_step: u64,
+}
+
+/// The samples that the rate is measured from.
+#[derive(Clone, Copy, Debug)]
+struct Samples {
+    older: Sample,
+    /// The sample that takes the place of `older` after half a window.
+    newer: Sample,
+    last: Sample,
+    /// The rate from `older` to `last`, if it could be measured.
+    rate: Option<Rate>,
+}
+
+/// The counter's rate over some time.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    /// Nanoseconds for each count, in units of 2^-32.
+    slope: u64,
+    /// The time over which the rate was measured.
+    window: u64,
+    /// The error of that time.
+    error: u64,
+}
+
+/// The observed error of the line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) ahead_nanos: u64,
+    pub(crate) behind_nanos: u64,
+    pub(crate) steps: u64,
+    pub(crate) given_up: bool,
+}
+
+/// The clock: see the module.
+pub(crate) struct UpperClock<S> {
+    line: CachePadded<Line>,
+    source: S,
+    writing: CachePadded<AtomicBool>,
+    calibration: UnsafeCell<Calibration>,
+    given_up: AtomicBool,
+    ahead: AtomicU64,
+    behind: AtomicU64,
+    steps: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Line {
+    turn: AtomicU64,
+    pieces: [SharedPiece; 2],
+}
+
+// SAFETY: only the thread that set `writing` touches the calibration (SQ3); all else is atomic, or `Sync` by `S`.
+unsafe impl<S: Sync> Sync for UpperClock<S> {}
+
+/// The right to write to the calibration and to the piece that is not current.
+struct Writing<'a, S> {
+    clock: &'a UpperClock<S>,
+}
+
+impl<S> Drop for Writing<'_, S> {
+    fn drop(&mut self) {
+        // Ordering: Release [SQ3]. Pairs with `try_write`: the calibration.
+        self.clock.writing.store(false, Ordering::Release);
+    }
+}
+
+impl<S: Source> UpperClock<S> {
+    pub(crate) fn new(source: S) -> Self {
+        Self {
+            line: CachePadded::new(Line {
+                turn: AtomicU64::new(0),
+                pieces: [SharedPiece::new(), SharedPiece::new()],
+            }),
+            source,
+            writing: CachePadded::new(AtomicBool::new(false)),
+            calibration: UnsafeCell::new(Calibration::default()),
+            given_up: AtomicBool::new(false),
+            ahead: AtomicU64::new(0),
+            behind: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
+        }
+    }
+
+    /// A moment at or after the true time, by [`AHEAD_NANOS`] at most, and not before any moment
+    /// that was returned before.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> u64 {
+        // Ordering: Acquire [SQ1]. Pairs with `publish`: the words of the piece.
+        let turn = self.line.turn.load(Ordering::Acquire);
+        let piece = self.line.pieces[(turn & 1) as usize].load();
+        let counter = self.source.counter();
+        // Ordering: Acquire fence [SQ2]. Pairs with the fence of `publish`: words of a later piece bring its `turn`.
+        fence(Ordering::Acquire);
+        match piece.at(counter) {
+            // Ordering: Relaxed. The fence orders this load.
+            Some(now) if self.line.turn.load(Ordering::Relaxed) == turn => now,
+            _ => self.now_slowly(),
+        }
+    }
+
+    /// The true time. Also checks the line against it.
+    pub(crate) fn true_now(&self) -> u64 {
+        let piece = self.piece();
+        let sample = self.sample();
+        if let (Some(early), Some(late)) = (piece.at(sample.before), piece.at(sample.after)) {
+            self.judge(early, late, sample.truth);
+        }
+        sample.truth
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        // Ordering: Relaxed. Counters.
+        Seen {
+            ahead_nanos: self.ahead.load(Ordering::Relaxed),
+            behind_nanos: self.behind.load(Ordering::Relaxed),
+            steps: self.steps.load(Ordering::Relaxed),
+            given_up: self.is_given_up(),
+        }
+    }
+
+    /// Checks the line's values just before and just after a true read against that read.
+    fn judge(&self, early: u64, late: u64, truth: u64) {
+        let ahead = early.saturating_sub(truth);
+        let behind = truth.saturating_sub(late);
+        // Ordering: Relaxed. Counters; looked at first, since they are shared and seldom rise.
+        if ahead > self.ahead.load(Ordering::Relaxed) {
+            self.ahead.fetch_max(ahead, Ordering::Relaxed);
+        }
+        if behind > self.behind.load(Ordering::Relaxed) {
+            self.behind.fetch_max(behind, Ordering::Relaxed);
+        }
+        if (behind > 0 || ahead > AHEAD_NANOS)
+            && let Some(mut writing) = self.try_write()
+        {
+            writing.step(truth);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn now_slowly(&self) -> u64 {
+        if !self.is_given_up()
+            && let Some(mut writing) = self.try_write()
+        {
+            return writing.now();
+        }
+        let piece = self.piece();
+        piece.at(self.source.counter()).unwrap_or_else(|| self.source.truth().max(piece.end()))
+    }
+
+    fn is_given_up(&self) -> bool {
+        // Ordering: Relaxed. A hint: a thread that misses it extends nothing, since the last piece has ended for good.
+        self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// The current piece.
+    fn piece(&self) -> Piece {
+        loop {
+            // Ordering: as in `now`.
+            let turn = self.line.turn.load(Ordering::Acquire);
+            let piece = self.line.pieces[(turn & 1) as usize].load();
+            fence(Ordering::Acquire);
+            if self.line.turn.load(Ordering::Relaxed) == turn {
+                return piece;
+            }
+        }
+    }
+
+    fn sample(&self) -> Sample {
+        let before = self.source.counter();
+        let truth = self.source.truth();
+        Sample { before, truth, after: self.source.counter() }
+    }
+
+    fn try_write(&self) -> Option<Writing<'_, S>> {
+        // Ordering: Acquire [SQ3]. Pairs with `Writing`'s drop: the calibration. Relaxed on failure: nothing is read.
+        let taken = self.writing.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        // Made only if the right is ours, since its drop gives the right back.
+        taken.then(|| Writing { clock: self })
+    }
+}
+
+impl<S: Source> Writing<'_, S> {
+    fn calibration<R>(&mut self, f: impl FnOnce(&mut Calibration) -> R) -> R {
+        self.clock.calibration.with_mut(|calibration| {
+            // SAFETY: SQ3: `writing` is ours, and `&mut self` lends the calibration once at a time.
+            f(unsafe { &mut *calibration })
+        })
+    }
+
+    /// The moment for a call that found no piece. Publishes the next piece if one can be made.
+    fn now(&mut self) -> u64 {
+        let last = self.clock.piece();
+        if let Some(now) = last.at(self.clock.source.counter()) {
+            return now;
+        }
+        let sample = self.best_sample();
+        let floor = last.end();
+        match self.extend(sample, floor) {
+            Some(piece) => {
+                self.publish(piece);
+                piece.start
+            }
+            None => sample.truth.max(floor),
+        }
+    }
+
+    /// The tightest of some samples; usually the first sample is good enough.
+    fn best_sample(&mut self) -> Sample {
+        let rate = self.calibration(|calibration| calibration.samples.and_then(|samples| samples.rate));
+        let is_tight =
+            |sample: &Sample| rate.is_some_and(|rate| rate.nanos(sample.slack()) <= SLACK_NANOS / 4);
+        let mut best = self.clock.sample();
+        for _ in 1..ATTEMPTS {
+            if is_tight(&best) {
+                break;
+            }
+            let another = self.clock.sample();
+            if another.slack() < best.slack() {
+                best = another;
+            }
+        }
+        best
+    }
+
+    /// The piece that starts with `sample`, at `floor` or above. `None` while the rate is not known well enough.
+    fn extend(&mut self, sample: Sample, floor: u64) -> Option<Piece> {
+        let Some(mut samples) = self.calibration(|calibration| calibration.samples) else {
+            self.calibration(|calibration| calibration.samples = Some(Samples::first(sample)));
+            return None;
+        };
+        if samples.is_off(sample) {
+            self.step(sample.truth);
+            return None;
+        }
+        let rate = Rate::between(samples.older, sample)?;
+        if rate.nanos(sample.slack()) > SLACK_NANOS {
+            return None;
+        }
+        samples.take(sample, rate);
+        self.calibration(|calibration| calibration.samples = Some(samples));
+        let length = rate.known_for().min(PIECE_NANOS);
+        let is_within_reach = floor <= sample.truth + AHEAD_NANOS;
+        (length >= SHORTEST_PIECE_NANOS && is_within_reach)
+            .then(|| descend(sample, floor, rate.slope, length))
+    }
+
+    /// Handles a step of the counter: the line ends, and the next line starts from the truth.
+    fn step(&mut self, truth: u64) {
+        // Ordering: Relaxed. A counter.
+        self.clock.steps.fetch_add(1, Ordering::Relaxed);
+        let steps = self.calibration(|calibration| {
+            let forgiven = truth.saturating_sub(calibration.last_step) > FORGIVEN_AFTER_NANOS;
+            calibration.steps = if forgiven { 1 } else { calibration.steps + 1 };
+            calibration.last_step = truth;
+            calibration.samples = None;
+            calibration.steps
+        });
+        if steps >= STEPS_TO_GIVE_UP {
+            // Ordering: Relaxed. See `is_given_up`.
+            self.clock.given_up.store(true, Ordering::Relaxed);
+        }
+        let last = self.clock.piece();
+        self.publish(last.ended());
+    }
+
+    fn publish(&mut self, piece: Piece) {
+        let line = &self.clock.line;
+        // Ordering: Relaxed. Written by the writers before us, whose right we have now (SQ3).
+        let turn = line.turn.load(Ordering::Relaxed);
+        // Ordering: Release fence [SQ2]. Pairs with the fence of the readers: a reader of the piece before the current
+        // one that meets a word of ours finds that `turn` has moved on.
+        fence(Ordering::Release);
+        line.pieces[(turn.wrapping_add(1) & 1) as usize].store(piece);
+        // Ordering: Release [SQ1]. Pairs with the readers' load: the words of the piece.
+        line.turn.store(turn.wrapping_add(1), Ordering::Release);
+    }
+}
+
+impl Samples {
+    fn first(sample: Sample) -> Self {
+        Self { older: sample, newer: sample, last: sample, rate: None }
+    }
+
+    fn take(&mut self, sample: Sample, rate: Rate) {
+        self.last = sample;
+        self.rate = Some(rate);
+        if sample.truth - self.newer.truth > WINDOW_NANOS / 2 {
+            self.older = self.newer;
+            self.newer = sample;
+        }
+    }
+
+    /// Whether `sample` is away from the point where the last sample and the rate predict it.
+    fn is_off(&self, sample: Sample) -> bool {
+        let Some(rate) = self.rate else { return false };
+        let passed = sample.truth.saturating_sub(self.last.truth);
+        let allowed = MARGIN_NANOS
+            + passed / 1_000_000 * STEERING_PPM
+            + passed % 1_000_000 * STEERING_PPM / 1_000_000
+            + rate.error_over(passed)
+            + rate.nanos(self.last.slack().saturating_add(sample.slack()));
+        let counts = sample.before.wrapping_sub(self.last.before).cast_signed();
+        let counted = i128::from(rate.nanos(counts.unsigned_abs())) * i128::from(counts.signum());
+        (counted - i128::from(passed)).unsigned_abs() > u128::from(allowed)
+    }
+}
+
+impl Rate {
+    /// The rate from one sample to another. `None` if the time between them is too short to measure the rate.
+    fn between(older: Sample, newer: Sample) -> Option<Self> {
+        let counts = newer.before.wrapping_sub(older.before);
+        let window = newer.truth.checked_sub(older.truth).filter(|&window| window >= SHORTEST_PIECE_NANOS)?;
+        let slope = (u128::from(window) << SLOPE_BITS).checked_div(u128::from(counts))?;
+        let slope = u64::try_from(slope).ok().filter(|&slope| slope > 0)?;
+        let mut rate = Self { slope, window, error: 0 };
+        rate.error = rate.nanos(older.slack().saturating_add(newer.slack())).max(1);
+        Some(rate)
+    }
+
+    /// The true nanoseconds of `counts` counts.
+    fn nanos(&self, counts: u64) -> u64 {
+        let nanos = (u128::from(counts) * u128::from(self.slope)) >> SLOPE_BITS;
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+
+    fn error_over(&self, time: u64) -> u64 {
+        let error = u128::from(time) * u128::from(self.error) / u128::from(self.window);
+        u64::try_from(error).unwrap_or(u64::MAX)
+    }
+
+    /// The time over which the rate is wrong by [`RATE_ERROR_NANOS`] at most.
+    fn known_for(&self) -> u64 {
+        self.window.saturating_mul(RATE_ERROR_NANOS) / self.error
+    }
+}
+
+/// A piece that starts at `sample`, at `floor` or at the truth and the margin, and ends at the truth and the margin.
+fn descend(sample: Sample, floor: u64, slope: u64, length: u64) -> Piece {
+    let target = sample.truth + MARGIN_NANOS;
+    let start = target.max(floor);
+    let len = u64::try_from((u128::from(length) << SLOPE_BITS) / u128::from(slope)).unwrap_or(u64::MAX);
+    let down = (u128::from(start - target) << SLOPE_BITS).checked_div(u128::from(len)).unwrap_or(0);
+    let down = u64::try_from(down).unwrap_or(u64::MAX).min(slope / 2);
+    Piece { base: sample.before, start, slope: slope - down, len }
+}
+
+impl<S> fmt::Debug for UpperClock<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpperClock").field("line", &*self.line).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,325 @@
+//! The clock in a world whose counter and true time are injected.
+//!
+//! One thread plays several: wherever the clock reads the counter or the time, the thread that reads may be off its
+//! core for a while. Other threads call the clock meanwhile, also while that thread holds the right to write.
+
+use super::*;
+use crate::base::sync::{Mutex, OnceLock};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A small generator of numbers (xorshift64*).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound
+    }
+
+    fn one_in(&mut self, odds: u64) -> bool {
+        self.below(odds) == 0
+    }
+}
+
+struct World {
+    chance: Chance,
+    truth: u64,
+    /// Counts, in units of 2^-20.
+    counts: u128,
+    /// Counts in a nanosecond, in the same units.
+    rate: u64,
+    nominal_rate: u64,
+    /// The difference between the counter of each core and `counts`.
+    offsets: Vec<i64>,
+    core: usize,
+    depth: u32,
+    /// Whether the rate changes at any moment within 1,000 parts per million.
+    steered: bool,
+    latest: u64,
+    calls: u64,
+    early: u64,
+    worst_early: u64,
+    back: u64,
+    too_late: u64,
+}
+
+impl World {
+    fn pass(&mut self, nanos: u64) {
+        self.truth += nanos;
+        self.counts += u128::from(nanos) * u128::from(self.rate);
+        if self.steered && self.chance.one_in(1_000) {
+            self.steer();
+        }
+    }
+
+    fn steer(&mut self) {
+        let ppm = self.chance.below(2_001);
+        self.rate = self.nominal_rate * (999_000 + ppm) / 1_000_000;
+    }
+
+    /// Passes the time of a read, and sometimes much more.
+    fn dawdle(&mut self) {
+        let nanos = 5 + self.chance.below(40);
+        self.pass(nanos);
+        if self.chance.one_in(400) {
+            let off = self.chance.below(3_000_000);
+            self.pass(off);
+        }
+        self.core = usize::try_from(self.chance.below(self.offsets.len() as u64)).unwrap();
+    }
+
+    fn read_counter(&self) -> u64 {
+        u64::try_from(self.counts >> 20).unwrap().wrapping_add_signed(self.offsets[self.core])
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Reader {
+    world: &'static Mutex<World>,
+    clock: &'static OnceLock<UpperClock<Reader>>,
+}
+
+/// Worlds live as long as the process; here they stay reachable for tools that look for leaks.
+static WORLDS: Mutex<Vec<Reader>> = Mutex::new(Vec::new());
+
+impl Reader {
+    fn new(seed: u64, rate: u64) -> Self {
+        let world = World {
+            chance: Chance(seed | 1),
+            truth: 86_400 * SECOND,
+            counts: u128::from(seed) << 20,
+            rate,
+            nominal_rate: rate,
+            offsets: vec![0],
+            core: 0,
+            depth: 0,
+            steered: false,
+            latest: 0,
+            calls: 0,
+            early: 0,
+            worst_early: 0,
+            back: 0,
+            too_late: 0,
+        };
+        let reader = Self {
+            world: Box::leak(Box::new(Mutex::new(world))),
+            clock: Box::leak(Box::new(OnceLock::new())),
+        };
+        reader.clock.get_or_init(|| UpperClock::new(reader));
+        WORLDS.lock().unwrap().push(reader);
+        reader
+    }
+
+    fn world<R>(&self, f: impl FnOnce(&mut World) -> R) -> R {
+        f(&mut self.world.lock().unwrap())
+    }
+
+    fn clock(&self) -> &'static UpperClock<Reader> {
+        self.clock.get().unwrap()
+    }
+
+    /// A call, checked against the truth and against all calls that ended before it began.
+    fn call(&self) -> u64 {
+        let (began, latest) = self.world(|world| (world.truth, world.latest));
+        let now = self.clock().now();
+        self.world(|world| {
+            world.calls += 1;
+            world.latest = world.latest.max(now);
+            world.early += u64::from(now < began);
+            world.worst_early = world.worst_early.max(began.saturating_sub(now));
+            world.back += u64::from(now < latest);
+            world.too_late += u64::from(now > world.truth + AHEAD_NANOS);
+        });
+        now
+    }
+
+    /// Plays the other threads while the caller is off its core.
+    fn meanwhile(&self) {
+        let others = self.world(|world| {
+            world.dawdle();
+            let may = world.depth < 3 && world.chance.one_in(20);
+            world.depth += u32::from(may);
+            may
+        });
+        if others {
+            self.call();
+            if self.world(|world| world.chance.one_in(4)) {
+                self.clock().true_now();
+            }
+            self.world(|world| world.depth -= 1);
+        }
+    }
+
+    fn run(&self, steps: u32, busy: bool) {
+        for _ in 0..steps {
+            self.call();
+            self.world(|world| {
+                let gap = if busy || !world.chance.one_in(50) { 200 } else { 30_000_000 };
+                let gap = world.chance.below(gap);
+                world.pass(gap);
+            });
+            // A shard's turn.
+            if self.world(|world| world.chance.one_in(200)) {
+                self.clock().true_now();
+            }
+        }
+    }
+}
+
+impl Source for Reader {
+    fn counter(&self) -> u64 {
+        self.meanwhile();
+        let count = self.world(|world| world.read_counter());
+        self.meanwhile();
+        count
+    }
+
+    fn truth(&self) -> u64 {
+        self.meanwhile();
+        let truth = self.world(|world| world.truth);
+        self.meanwhile();
+        truth
+    }
+}
+
+/// Rates of counters from 24 MHz to 5 GHz, in counts a nanosecond of 2^-20.
+const RATES: [u64; 4] = [25_166, 1 << 20, 3_040_870, 5 << 20];
+
+#[test]
+fn it_is_never_behind_the_truth_nor_goes_back_while_the_rate_changes_at_any_moment() {
+    let mut calls = 0;
+    for seed in 1..=25 {
+        for (busy, rate) in [(true, RATES[seed % 4]), (false, RATES[(seed + 1) % 4])] {
+            let reader = Reader::new(seed as u64 * 7_919, rate);
+            reader.world(|world| world.steered = true);
+            reader.run(20_000, busy);
+            reader.world(|world| {
+                let found = (world.early, world.back, world.too_late);
+                assert_eq!(found, (0, 0, 0), "seed {seed}, rate {rate}: early by {}", world.worst_early);
+                calls += world.calls;
+            });
+            assert_eq!(
+                (reader.clock().seen().steps, reader.clock().seen().behind_nanos),
+                (0, 0),
+                "seed {seed}"
+            );
+        }
+    }
+    assert!(calls >= 1_000_000, "{calls} calls");
+}
+
+#[test]
+fn most_calls_read_the_counter_only() {
+    let reader = Reader::new(3, RATES[2]);
+    reader.run(20_000, true);
+    let piece = reader.clock().piece();
+    let length = (u128::from(piece.len) * u128::from(piece.slope)) >> SLOPE_BITS;
+    assert!(length > u128::from(PIECE_NANOS * 9 / 10), "{piece:?}");
+}
+
+#[test]
+fn cores_that_differ_by_less_than_the_margin_do_no_harm() {
+    for seed in 1..=10 {
+        let reader = Reader::new(seed, RATES[2]);
+        // 300 counts are 0.1 µs.
+        reader.world(|world| world.offsets = vec![0, 300, -300]);
+        reader.run(10_000, true);
+        reader.world(|world| assert_eq!(world.early, 0));
+        assert_eq!(reader.clock().seen().steps, 0);
+    }
+}
+
+#[test]
+fn cores_that_differ_by_more_cost_the_counter_its_trust() {
+    let reader = Reader::new(12, RATES[2]);
+    reader.world(|world| world.offsets = vec![0, 60_000]);
+    reader.run(20_000, true);
+    assert!(reader.clock().seen().given_up);
+    reader.world(|world| (world.early, world.too_late) = (0, 0));
+    reader.run(20_000, true);
+    reader.world(|world| assert_eq!((world.early, world.too_late), (0, 0)));
+}
+
+/// Steps the counter, or changes its rate, and continues to call: moments that are early then are early for the rest of
+/// a piece at most.
+fn disturb(seed: u64, disturbance: impl Fn(&mut World)) -> Reader {
+    let reader = Reader::new(seed, RATES[2]);
+    reader.run(20_000, true);
+    reader.world(|world| assert_eq!((world.early, world.back, world.too_late), (0, 0, 0)));
+    let begin = reader.world(|world| {
+        disturbance(world);
+        world.truth
+    });
+    let mut noticed = None;
+    while reader.world(|world| world.truth) < begin + SECOND / 10 {
+        reader.run(100, true);
+        noticed =
+            noticed.or_else(|| (reader.clock().seen().steps > 0).then(|| reader.world(|world| world.truth)));
+    }
+    let noticed = noticed.expect("the step is noticed");
+    assert!(noticed - begin < 20_000_000, "after {} ns", noticed - begin);
+    reader.world(|world| {
+        assert_eq!(world.back, 0);
+        world.early = 0;
+    });
+    reader.run(20_000, true);
+    reader.world(|world| assert_eq!((world.early, world.back), (0, 0), "early after it was noticed"));
+    reader
+}
+
+#[test]
+fn a_counter_that_steps_forward_is_noticed_and_makes_nothing_early() {
+    for seed in 1..=5 {
+        let reader = disturb(seed, |world| world.counts += 3_000_000_000_000 << 20);
+        assert!(!reader.clock().seen().given_up);
+        reader.world(|world| assert_eq!(world.worst_early, 0));
+    }
+}
+
+#[test]
+fn a_counter_that_steps_back_is_noticed_by_the_next_call() {
+    for seed in 1..=5 {
+        let reader = disturb(seed, |world| world.counts -= 40_000 << 20);
+        assert!(!reader.clock().seen().given_up);
+    }
+}
+
+#[test]
+fn a_counter_at_half_speed_is_noticed_within_a_piece_and_followed_then() {
+    for seed in 1..=5 {
+        let reader = disturb(seed, |world| world.rate /= 2);
+        reader.world(|world| assert!(world.worst_early <= PIECE_NANOS + 3_000_000, "{}", world.worst_early));
+    }
+}
+
+#[test]
+fn a_counter_that_stops_is_noticed_by_the_next_true_read_and_given_up() {
+    let reader = Reader::new(5, RATES[2]);
+    reader.run(20_000, true);
+    reader.world(|world| world.rate = 0);
+    reader.run(2_000, true);
+    assert!(reader.clock().seen().steps > 0 && reader.clock().seen().behind_nanos > 0);
+    reader.world(|world| world.early = 0);
+    reader.run(2_000, true);
+    reader.world(|world| assert_eq!((world.early, world.back), (0, 0)));
+}
+
+#[test]
+fn three_steps_within_a_minute_end_the_trust_and_three_in_a_day_do_not() {
+    for (gap, given_up) in [(SECOND, true), (3_600 * SECOND, false)] {
+        let reader = Reader::new(17, RATES[2]);
+        for _ in 0..3 {
+            reader.run(5_000, true);
+            reader.world(|world| {
+                world.pass(gap);
+                world.counts += 1 << 60;
+            });
+        }
+        reader.run(5_000, true);
+        assert_eq!(reader.clock().seen().given_up, given_up, "{gap}");
+        assert!(reader.clock().seen().steps >= 3);
+    }
+}

@@ -1,0 +1,116 @@
+//! Actions that run in the child of a fork, which has none of the parent's threads.
+//!
+//! An engine that has threads registers an action. The action runs in each child, on the child's only thread, before
+//! `fork` returns. Actions change atomic words and do nothing else, since a lock may be held by a thread that the child
+//! does not have.
+//!
+//! # Invariants
+//! J1. The list of places only grows, and its places are never freed. A place holds an action or null.
+//! J2. An action is freed after it was taken out of its place. The child, a copy of one moment, finds the action whole
+//!     or null.
+
+pub(crate) use imp::{Watch, watch};
+
+#[cfg(all(unix, not(all(test, tourbillon_loom))))]
+mod imp {
+    use crate::base::sync::{OnceLock, Ordering};
+    use core::ptr;
+    use std::sync::atomic::AtomicPtr;
+
+    /// An action for the child.
+    type InChild = Box<dyn Fn() + Send + Sync>;
+
+    #[derive(Debug)]
+    struct Place {
+        action: AtomicPtr<InChild>,
+        older: AtomicPtr<Place>,
+    }
+
+    static NEWEST: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
+    static IS_LISTENING: OnceLock<()> = OnceLock::new();
+
+    /// An action that runs in each child until this is dropped.
+    #[derive(Debug)]
+    pub(crate) struct Watch(&'static Place);
+
+    impl Drop for Watch {
+        fn drop(&mut self) {
+            // Ordering: AcqRel [J2]. The action is out of its place before it is freed.
+            let action = self.0.action.swap(ptr::null_mut(), Ordering::AcqRel);
+            if !action.is_null() {
+                // SAFETY: J2: `watch` put the action there, and we took it out.
+                drop(unsafe { Box::from_raw(action) });
+            }
+        }
+    }
+
+    fn places() -> impl Iterator<Item = &'static Place> {
+        // Ordering: Acquire [J1]. Pairs with `watch`: a new place.
+        let mut next = NEWEST.load(Ordering::Acquire);
+        core::iter::from_fn(move || {
+            // SAFETY: J1: places are never freed.
+            let place = unsafe { next.as_ref() }?;
+            // Ordering: Relaxed. Published with the place.
+            next = place.older.load(Ordering::Relaxed);
+            Some(place)
+        })
+    }
+
+    extern "C" fn in_child() {
+        for place in places() {
+            // Ordering: Acquire [J2]. Pairs with `watch`: the action.
+            let action = place.action.load(Ordering::Acquire);
+            // SAFETY: J2: the action was in its place at the fork, and the child has no other thread that takes it out.
+            if let Some(action) = unsafe { action.as_ref() } {
+                action();
+            }
+        }
+    }
+
+    /// Registers `action`, which then runs in each child of this process.
+    pub(crate) fn watch(action: InChild) -> Watch {
+        IS_LISTENING.get_or_init(|| {
+            // SAFETY: the function lives as long as the process. If memory is short, the call fails, and children stay
+            // unnoticed.
+            let _refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        });
+        let action = Box::into_raw(Box::new(action));
+        let empty = |place: &&Place| {
+            // Ordering: Release [J2]. Publishes the action.
+            place
+                .action
+                .compare_exchange(ptr::null_mut(), action, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+        };
+        Watch(places().find(empty).unwrap_or_else(|| add_place(action)))
+    }
+
+    fn add_place(action: *mut InChild) -> &'static Place {
+        let place: &'static Place = Box::leak(Box::new(Place {
+            action: AtomicPtr::new(action),
+            older: AtomicPtr::new(ptr::null_mut()),
+        }));
+        // Ordering: Relaxed. A hint for the CAS.
+        let mut newest = NEWEST.load(Ordering::Relaxed);
+        loop {
+            // Ordering: Relaxed. Published by the CAS.
+            place.older.store(newest, Ordering::Relaxed);
+            let new = ptr::from_ref(place).cast_mut();
+            // Ordering: Release [J1]. The place, and by the release sequence the places before it.
+            match NEWEST.compare_exchange(newest, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return place,
+                Err(newer) => newest = newer,
+            }
+        }
+    }
+}
+
+#[cfg(not(all(unix, not(all(test, tourbillon_loom)))))]
+mod imp {
+    #[derive(Debug)]
+    pub(crate) struct Watch;
+
+    pub(crate) fn watch(_: Box<dyn Fn() + Send + Sync>) -> Watch {
+        Watch
+    }
+}

@@ -209,10 +209,11 @@ impl<T: Send + 'static> Base<T> {
     }
 
     /// Whether another thread fires the timers that the calling thread schedules here. False in a handler that runs
-    /// inline, in an engine without threads, and in the child of a fork.
+    /// inline, in an engine without threads, in an engine that was shut down, and in the child of a fork.
     #[must_use]
     pub fn may_wait_for_shards(&self) -> bool {
-        self.handle.core().may_wait_for_shards()
+        let core = self.handle.core();
+        !core.is_shut_down() && core.may_wait_for_shards()
     }
 
     /// Whether the calling thread may wait for the end of a handler. False inside a handler of this engine, on the

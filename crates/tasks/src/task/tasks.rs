@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use tourbillon::extend::{Base, WhenFull};
 use tourbillon::{
     Armed, BuildError, Builder, Cancel, DrivenEngine, Engine, Handle, Health, ManualClock, Refusal,
-    RescheduleError, ScheduleError, Stats, Timer, TimerId, Timestamp, Unfired,
+    RescheduleError, ScheduleError, Shards, Stats, Timer, TimerId, Timestamp, Unfired,
 };
 
 /// A running engine for tasks: the owner of its threads.
@@ -32,16 +32,18 @@ pub struct TaskEngine {
 }
 
 impl TaskEngine {
-    /// Starts an engine with the defaults of [`Builder`].
+    /// Makes an engine on the [current](Shards::current) shards, which are the process's own unless the calling thread
+    /// entered others: it shares their threads with other engines and with futures.
     ///
     /// # Errors
     ///
-    /// Fails when the system refuses a thread.
+    /// Fails as [`Engine::new`] does.
     pub fn new() -> Result<Self, BuildError> {
-        Self::start(Builder::new())
+        Self::start(Shards::current()?.engine())
     }
 
-    /// Starts the engine of a builder. Closures run on the workers. With [`inline`](Builder::inline) they run on the
+    /// Starts the engine of a builder, with threads of its own, or on the shards that the builder is
+    /// [on](Builder::on). Closures run on the workers. With [`inline`](Builder::inline) they run on the
     /// shards' threads, where they should do no more than wake or enqueue.
     ///
     /// # Errors

@@ -82,8 +82,8 @@ fn two_workers_take_each_ticket_once() {
         let firing = Firing::new(&dispatcher);
         let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
         let batch = batch(3);
-        assert!(dispatch(&engine, &batch));
-        assert!(dispatch(&engine, &batch));
+        assert!(dispatch(&engine, &batch), "the executor panicked");
+        assert!(dispatch(&engine, &batch), "the executor panicked");
         let (mine, its) = (take_job(&jobs), take_job(&jobs));
         let worker = thread::spawn(move || its.run());
         mine.run();
@@ -102,7 +102,7 @@ fn a_job_that_is_dropped_is_sent_again() {
         let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
         let mut in_flight = InFlight::default();
         let batch = batch(1);
-        assert!(dispatch(&engine, &batch));
+        assert!(dispatch(&engine, &batch), "the executor panicked");
         in_flight.push(batch);
         let job = take_job(&jobs);
         let executor = thread::spawn(move || drop(job));
@@ -127,7 +127,7 @@ fn a_taken_batch_makes_room() {
         let engine: StdArc<dyn Fire> = StdArc::<Firing>::clone(&firing);
         let mut in_flight = InFlight::default();
         let batch = batch(1);
-        assert!(dispatch(&engine, &batch));
+        assert!(dispatch(&engine, &batch), "the executor panicked");
         in_flight.push(batch);
         let job = take_job(&jobs);
         let asleep = StdArc::clone(&firing);

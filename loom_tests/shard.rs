@@ -151,7 +151,7 @@ fn push_races_with_sleep() {
         let shard = world.drive();
         world.schedule(&mut lane, &mut Magazines::new(), DUE);
         shard.join().unwrap();
-        assert_eq!(world.fired(), 1);
+        assert_eq!(world.fired(), 1, "the timer was not fired once");
     });
 }
 
@@ -165,7 +165,7 @@ fn push_races_with_sleep_until_later() {
         let shard = world.drive();
         world.schedule(&mut lane, &mut magazines, DUE);
         shard.join().unwrap();
-        assert_eq!(world.fired(), 1);
+        assert_eq!(world.fired(), 1, "the timer was not fired once");
     });
 }
 
@@ -177,7 +177,7 @@ fn a_first_push_races_with_sleep() {
         let shard = world.drive();
         world.schedule(&mut world.shared.inbox.register(), &mut Magazines::new(), DUE);
         shard.join().unwrap();
-        assert_eq!(world.fired(), 1);
+        assert_eq!(world.fired(), 1, "the timer was not fired once");
     });
 }
 
@@ -191,7 +191,7 @@ fn two_pushes_race_with_two_sleeps() {
         world.schedule(&mut lane, &mut magazines, DUE);
         world.schedule(&mut lane, &mut magazines, DUE);
         shard.join().unwrap();
-        assert_eq!(world.fired(), 2);
+        assert_eq!(world.fired(), 2, "a timer was not fired once");
     });
 }
 

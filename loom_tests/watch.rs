@@ -51,9 +51,9 @@ impl Clock for Frozen {
 fn a_leader_begins_while_the_watcher_leaves() {
     model("a_leader_begins_while_the_watcher_leaves", || {
         let watch = StdArc::new(Watch::new(1));
-        assert!(watch.begin(0));
+        assert!(watch.begin(0), "the first leader wakes no thread to watch");
         watch.end(0);
-        assert!(watch.take());
+        assert!(watch.take(), "the watch is not wanted");
         let leader = StdArc::clone(&watch);
         let leader = thread::spawn(move || leader.begin(0));
         let left = watch.leave();
@@ -176,7 +176,7 @@ fn a_permit_comes_back_while_a_job_is_pushed() {
             }
         });
         let engine: StdArc<dyn Fire> = StdArc::<Count>::clone(&count);
-        let pusher = thread::spawn(move || assert!(dispatch(&engine, &batch)));
+        let pusher = thread::spawn(move || assert!(dispatch(&engine, &batch), "the workers panicked"));
         drop(permit);
         pusher.join().unwrap();
         worker.join().unwrap();

@@ -437,6 +437,8 @@ impl Owner {
         let crew = StdArc::downgrade(&self.crew);
         let action = move || drop(crew.upgrade().inspect(|crew| crew.enter_child()));
         self.crew.forks.get_or_init(|| forks::watch(Box::new(action)));
+        // The first reading of a process sets its origin of time: here, and not on several threads at once.
+        let _origin = self.crew.settings.clock.true_now();
         let _no_signals = Blocked::new();
         if barrier::wants_registration() {
             // Without the registration the light sides go on fencing, which is slower and as correct.

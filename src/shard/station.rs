@@ -17,7 +17,7 @@ use super::recheck::Recheck;
 use super::sleep::{IdleSleep, Next, Wake};
 use crate::base::counters::StationCounters;
 use crate::base::limits::CHUNK_TICKETS;
-use crate::base::sync::{AtomicBool, Condvar, Mutex, Ordering, PoisonError, StdArc};
+use crate::base::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, PoisonError, StdArc};
 use crate::base::tick::{Tick, TickLength, Timestamp};
 use crate::base::ticket::{Insertion, Ticket};
 use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, dispatch, survives};
@@ -101,32 +101,40 @@ impl StationShared {
 /// The number of an engine's stations that the shards still have.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    stations: Mutex<usize>,
-    changed: Condvar,
+    stations: AtomicU64,
+    /// The thread that awaits the end sleeps here.
+    ended: (Mutex<()>, Condvar),
 }
 
 impl Presence {
     pub(crate) fn of(stations: usize) -> StdArc<Self> {
-        StdArc::new(Self { stations: Mutex::new(stations), changed: Condvar::new() })
+        StdArc::new(Self {
+            stations: AtomicU64::new(stations as u64),
+            ended: (Mutex::new(()), Condvar::new()),
+        })
     }
 
     /// The number of stations.
-    #[cfg(all(test, tourbillon_loom))]
-    pub(crate) fn stations(&self) -> usize {
-        *self.stations.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn stations(&self) -> u64 {
+        // Ordering: Acquire. Pairs with `leave`: the stations' references to the engine have been dropped.
+        self.stations.load(Ordering::Acquire)
     }
 
     /// Waits until every shard has dropped its station.
     pub(crate) fn await_end(&self) {
-        let mut stations = self.stations.lock().unwrap_or_else(PoisonError::into_inner);
-        while *stations > 0 {
-            stations = self.changed.wait(stations).unwrap_or_else(PoisonError::into_inner);
+        let (lock, changed) = &self.ended;
+        let mut guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.stations() > 0 {
+            guard = changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn leave(&self) {
-        *self.stations.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.changed.notify_all();
+        // Ordering: Release. Pairs with `stations`.
+        self.stations.fetch_sub(1, Ordering::Release);
+        let (lock, changed) = &self.ended;
+        let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        changed.notify_all();
     }
 }
 

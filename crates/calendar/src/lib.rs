@@ -71,11 +71,13 @@
 mod cron;
 mod error;
 mod months;
+mod policies;
 mod zone;
 
 pub use error::CalendarError;
 /// The crate of the instants, times and zones in this crate's signatures.
 pub use jiff;
+pub use policies::{DstPolicy, ShortMonth};
 
 use self::cron::Cron;
 use self::months::{Months, Which};
@@ -83,25 +85,6 @@ use core::{fmt, iter};
 use jiff::Timestamp;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
-
-/// The policy of a fixed calendar for a local time that clocks skip; see [the table](self#when-clocks-are-changed).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum DstPolicy {
-    /// The calendar runs at the first instant after the gap, as with Vixie's cron.
-    #[default]
-    Vixie,
-    /// The calendar does not run.
-    SkipGap,
-}
-
-/// The policy of a calendar for months that are too short for its day.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ShortMonth {
-    /// The calendar does not run in short months: the 31st is in seven months, 29 February in leap years.
-    Skip,
-    /// The calendar runs on the last day of a short month: "on the 31st" is "at the end of the month".
-    LastDay,
-}
 
 /// Instants by the calendar; see the [crate].
 ///

@@ -1,6 +1,6 @@
 //! The rule for a day of the month, every month or every year.
 
-use crate::ShortMonth;
+use crate::policies::ShortMonth;
 use jiff::civil::{Date, DateTime, Time};
 
 #[derive(Clone, Copy, PartialEq, Eq)]

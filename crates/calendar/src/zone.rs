@@ -4,7 +4,7 @@
 //! civil times of a *fixed* rule are runs, and each is converted to one instant, or to none. The civil times of a
 //! *repeating* rule are the times that a clock shows when a run is due, however often it shows them.
 
-use crate::DstPolicy;
+use crate::policies::DstPolicy;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};

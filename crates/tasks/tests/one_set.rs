@@ -35,7 +35,10 @@ fn an_engine_futures_and_tasks_have_as_many_threads_as_shards_and_workers() {
     let engine = engine.expect("an engine");
     let tasks = TaskEngine::new().expect("an engine");
     let every = Repeat::every(Duration::from_millis(1));
-    let repeating = tasks.handle().repeat(every, move |_| drop(repeated.send(0))).expect("room");
+    let repeating = tasks.handle().repeat(every, move |_| {
+        let _ = repeated.send(0);
+    });
+    let repeating = repeating.expect("room");
     engine.handle().schedule(Duration::from_millis(1), 17).expect("room");
     let mut sleep = pin!(future::sleep(HOUR));
     assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());

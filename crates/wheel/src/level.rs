@@ -1,7 +1,7 @@
 //! Levels: each is a ring of slots of one width, with a bitmap of the occupied slots.
 
 use crate::slot::Slot;
-use crate::tickets::Ticket;
+use crate::ticket::Ticket;
 use alloc::boxed::Box;
 use alloc::vec;
 

@@ -47,12 +47,14 @@ mod slot;
 #[cfg(test)]
 mod tests;
 mod tick;
+mod ticket;
 mod tickets;
 mod wheel;
 
 pub use id::TimerId;
 pub use tick::{Tick, TickLength};
-pub use tickets::{CHUNK_TICKETS, Progress, Ticket, TicketWheel};
+pub use ticket::{CHUNK_TICKETS, Ticket};
+pub use tickets::{Progress, TicketWheel};
 pub use wheel::{Expired, Wheel};
 
 /// The README's examples, as tests.

@@ -1,6 +1,6 @@
 //! Slots: the tickets of one stretch of time, in chunks.
 
-use crate::tickets::{CHUNK_TICKETS, Ticket};
+use crate::ticket::{CHUNK_TICKETS, Ticket};
 use alloc::vec::Vec;
 
 /// Chunks of tickets, in no order.

@@ -2,7 +2,8 @@ extern crate std;
 
 use crate::level::Level;
 use crate::slot::Slot;
-use crate::tickets::{CHUNK_TICKETS, FIRST_LOOKS, SPREAD_CHUNKS};
+use crate::ticket::CHUNK_TICKETS;
+use crate::tickets::{FIRST_LOOKS, SPREAD_CHUNKS};
 use crate::{Expired, Progress, Tick, TicketWheel, TimerId, Wheel};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};

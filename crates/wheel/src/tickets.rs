@@ -38,6 +38,7 @@
 use crate::level::Level;
 use crate::slot::{Slot, SweepStep, retain_live};
 use crate::tick::Tick;
+use crate::ticket::Ticket;
 use alloc::vec::Vec;
 
 /// Whether an advance reached the tick it was asked for.
@@ -49,9 +50,6 @@ pub enum Progress {
     /// The budget was spent first; the next advance resumes where this one stopped.
     BudgetSpent,
 }
-
-/// The number of tickets in a full chunk. [`TicketWheel::advance`] hands tickets out in chunks of at most this size.
-pub const CHUNK_TICKETS: usize = 32;
 
 /// The default of log2 of the slots in one revolution of a wheel level.
 ///
@@ -66,38 +64,6 @@ const SPREAD_EVERY: u64 = 8;
 
 /// The number of tickets that one `drop_stale_first` looks at, plus a chunk's worth more at most.
 pub(crate) const FIRST_LOOKS: usize = 256;
-
-/// A small value that stands in a [`TicketWheel`] until its tick. Its meaning: "look at that timer then".
-///
-/// A ticket names a timer that is kept elsewhere, for example by its place in a table, and usually carries a stamp by
-/// which the table recognises tickets of timers that have ended. The wheel copies tickets and never looks at the
-/// timers. 16 bytes or fewer are a good size.
-///
-/// [`tick`](Self::tick) must return the same tick on each call. A ticket whose tick changes may be handed out at any
-/// time or never, and it may make a call of the wheel panic.
-///
-/// # Examples
-///
-/// ```
-/// use tourbillon_wheel::{Tick, Ticket};
-///
-/// #[derive(Clone, Copy)]
-/// struct Timeout {
-///     tick: Tick,
-///     connection: u32,
-///     request: u32,
-/// }
-///
-/// impl Ticket for Timeout {
-///     fn tick(&self) -> Tick {
-///         self.tick
-///     }
-/// }
-/// ```
-pub trait Ticket: Copy {
-    /// The tick at which the ticket is due.
-    fn tick(&self) -> Tick;
-}
 
 /// A ticket that is a tick and the name of a timer that is due at it.
 impl<N: Copy> Ticket for (Tick, N) {
@@ -324,7 +290,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     }
 
     /// Moves to tick `to` and calls `expired` with the tickets that are due at `to` or before: chunks of 1 to
-    /// [`CHUNK_TICKETS`] tickets, in no particular order.
+    /// [`CHUNK_TICKETS`](crate::CHUNK_TICKETS) tickets, in no particular order.
     ///
     /// At most `budget` tickets are handed out or moved between levels, and a share of the next coarse slots is spread
     /// ahead. After [`Progress::BudgetSpent`], another call goes on. `is_live` is called for tickets when they are

@@ -2,7 +2,8 @@
 
 use crate::id::TimerId;
 use crate::tick::Tick;
-use crate::tickets::{CHUNK_TICKETS, Progress, RADIX_BITS, Ticket, TicketWheel};
+use crate::ticket::{CHUNK_TICKETS, Ticket};
+use crate::tickets::{Progress, RADIX_BITS, TicketWheel};
 use alloc::vec::Vec;
 
 /// A timer that came due.

@@ -1,0 +1,20 @@
+//! The choices of a calendar's author: clock changes, and days that a month lacks.
+
+/// The policy of a fixed calendar for a local time that clocks skip; see [the table](crate#when-clocks-are-changed).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DstPolicy {
+    /// The calendar runs at the first instant after the gap, as with Vixie's cron.
+    #[default]
+    Vixie,
+    /// The calendar does not run.
+    SkipGap,
+}
+
+/// The policy of a calendar for months that are too short for its day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ShortMonth {
+    /// The calendar does not run in short months: the 31st is in seven months, 29 February in leap years.
+    Skip,
+    /// The calendar runs on the last day of a short month: "on the 31st" is "at the end of the month".
+    LastDay,
+}

@@ -1,0 +1,38 @@
+//! The tickets that a wheel holds.
+
+use crate::tick::Tick;
+
+/// The number of tickets in a full chunk. [`TicketWheel::advance`](crate::TicketWheel::advance) hands tickets out in chunks of at most this size.
+pub const CHUNK_TICKETS: usize = 32;
+
+/// A small value that stands in a [`TicketWheel`](crate::TicketWheel) until its tick. Its meaning: "look at that timer then".
+///
+/// A ticket names a timer that is kept elsewhere, for example by its place in a table, and usually carries a stamp by
+/// which the table recognises tickets of timers that have ended. The wheel copies tickets and never looks at the
+/// timers. 16 bytes or fewer are a good size.
+///
+/// [`tick`](Self::tick) must return the same tick on each call. A ticket whose tick changes may be handed out at any
+/// time or never, and it may make a call of the wheel panic.
+///
+/// # Examples
+///
+/// ```
+/// use tourbillon_wheel::{Tick, Ticket};
+///
+/// #[derive(Clone, Copy)]
+/// struct Timeout {
+///     tick: Tick,
+///     connection: u32,
+///     request: u32,
+/// }
+///
+/// impl Ticket for Timeout {
+///     fn tick(&self) -> Tick {
+///         self.tick
+///     }
+/// }
+/// ```
+pub trait Ticket: Copy {
+    /// The tick at which the ticket is due.
+    fn tick(&self) -> Tick;
+}

@@ -38,7 +38,7 @@ pub(crate) trait Fire: Send + Sync + 'static {
     fn job_dropped(&self, shard: usize);
 }
 
-/// Has the engine's threads run `batch`. Returns false if the executor panicked.
+/// Runs `batch` on the threads that the engine's handlers run on. Returns false if the executor panicked.
 pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
     if engine.dispatcher().is_inline() {
         batch.run(engine);

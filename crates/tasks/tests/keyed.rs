@@ -678,7 +678,7 @@ fn stress(builder: Builder, generations: usize) {
                     }
                     Err(error) => {
                         assert_eq!((error.key, error.value), (key, token));
-                        // Refused for want of room only where the caller would wait for itself.
+                        // A call is refused for want of room only if its caller would wait for itself.
                         assert_ne!(error.kind, KeyedErrorKind::Refused(Refusal::EngineFull));
                         fates.end(token, REFUSED);
                     }

@@ -21,7 +21,7 @@ use tourbillon::{
     RescheduleError, ScheduleError, Shards, Stats, Timer, TimerId, Timestamp, Unfired,
 };
 
-/// A running engine for tasks: the owner of its threads.
+/// A running engine for tasks: the owner of its tasks.
 ///
 /// The engine is used through its [`handle`](Self::handle). Dropping the engine shuts it down: no closure begins any
 /// more, and closures that have not run are dropped.

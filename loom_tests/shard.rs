@@ -22,6 +22,7 @@
 //! | `want_sweep` wakes before it sets the flag, or does not wake | `a_wanted_sweep_races_with_sleep` |
 //! | `sleep` does not withdraw | `two_pushes_race_with_two_sleeps`, `a_wanted_sweep_races_with_sleep` |
 //! | X3: a lane that is taken over does not arrive | all but `a_wanted_sweep_races_with_sleep` |
+//! | a drain takes the last insertion of a row for the live one | `a_reissue_races_with_the_last_arming_of_a_lane` |
 //! | `sleep` ignores that the parker is closed | none: `park` loads the word once more |
 
 use super::{crew_of_one_shard, model};
@@ -32,7 +33,7 @@ use crate::dispatch::{Batch, Dispatcher, Fire};
 use crate::lockfree::inbox::LaneWriter;
 use crate::lockfree::parker::Notified;
 use crate::lockfree::slab::{Magazines, Slots};
-use crate::lockfree::state::Claim;
+use crate::lockfree::state::{Cancel, Claim};
 use crate::shard::{Crew, Presence, Station, StationShared};
 use crate::system::clock::{Clock, EngineClock};
 use core::time::Duration;
@@ -192,6 +193,33 @@ fn two_pushes_race_with_two_sleeps() {
         world.schedule(&mut lane, &mut magazines, DUE);
         shard.join().unwrap();
         assert_eq!(world.fired(), 2, "a timer was not fired once");
+    });
+}
+
+/// A worker decides to reissue a ticket, and pushes the insertion into the lane of a thread that has cancelled the timer
+/// since, armed another one in its slot, and ended. The stale insertion comes after the live one.
+#[test]
+fn a_reissue_races_with_the_last_arming_of_a_lane() {
+    model("a_reissue_races_with_the_last_arming_of_a_lane", || {
+        let world = World::new(1);
+        let (mut lane, mut magazines) = (world.shared.inbox.register(), Magazines::new());
+        let index = magazines.take(&world.slots).unwrap();
+        let (id, stamp) = world.slots.control(index).arm(index, DUE);
+        let worker = StdArc::clone(&world);
+        let worker = thread::spawn(move || {
+            if let Claim::Early { stamp, deadline } =
+                worker.slots.control(index).claim(stamp, Timestamp::ZERO)
+            {
+                let _ = worker.shared.inbox.register().push(Insertion { deadline, index, stamp });
+            }
+        });
+        assert_eq!(world.slots.control(index).cancel(id), Cancel::Won, "a timer that was not due fired");
+        magazines.put(&world.slots, index);
+        world.schedule(&mut lane, &mut magazines, DUE);
+        drop(lane);
+        worker.join().unwrap();
+        world.drive().join().unwrap();
+        assert_eq!(world.fired(), 1, "the timer was not fired once");
     });
 }
 

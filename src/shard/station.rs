@@ -332,9 +332,8 @@ impl Station {
                     stale += insert_live(wheel, slots, *tick, drained, idle_sleep);
                 }
             });
-            // Lane by lane: only within a lane does a later insertion for the same slot show that an insertion has ended.
-            stale += insert_live(wheel, slots, *tick, drained, idle_sleep);
         });
+        stale += insert_live(wheel, slots, *tick, drained, idle_sleep);
         shared.counters.stale.add(stale);
         shared.counters.tickets.set(wheel.len() as u64);
     }
@@ -523,9 +522,10 @@ impl Batching<'_> {
 /// Moves the live ones of `insertions` into the wheel as tickets. Returns the number of stale ones.
 ///
 /// Most timers are cancelled before their shard first sees them, so most insertions end here. All states are read before
-/// the first ticket is placed, so that the loads overlap. An insertion that is followed by one for the same slot has
-/// certainly ended, and its slot's word is not read: a thread that schedules and cancels uses one slot again and again,
-/// and reading the word each time would take the line away from that thread.
+/// the first ticket is placed, so that the loads overlap. A thread that schedules and cancels uses one slot again and
+/// again: the slot's word is read once for a row of its insertions, since each read takes the line away from that thread.
+/// The word decides which insertion of a row is live, not the order: a thread may take a lane over, and push into it an
+/// insertion that is older than the last one of the lane's former owner.
 fn insert_live(
     wheel: &mut TicketWheel<Ticket>,
     slots: &Slots,
@@ -534,21 +534,21 @@ fn insert_live(
     idle_sleep: &mut IdleSleep,
 ) -> u64 {
     let before = insertions.len();
-    let mut kept = 0;
-    for at in 0..before {
-        let insertion = insertions[at];
-        let superseded = insertions.get(at + 1).is_some_and(|next| next.index == insertion.index);
-        if !superseded && slots.control(insertion.index).is_live(insertion.stamp) {
-            insertions[kept] = insertion;
-            kept += 1;
-        } else {
-            idle_sleep.note(insertion.deadline);
+    let (mut row, mut live) = (None, None);
+    insertions.retain(|&Insertion { index, stamp, deadline }| {
+        if row != Some(index) {
+            (row, live) = (Some(index), slots.control(index).live_stamp());
         }
-    }
-    for insertion in &insertions[..kept] {
+        let is_live = live == Some(stamp);
+        if !is_live {
+            idle_sleep.note(deadline);
+        }
+        is_live
+    });
+    let kept = insertions.len();
+    for insertion in insertions.drain(..) {
         wheel.insert(insertion.into_ticket(tick));
     }
-    insertions.clear();
     (before - kept) as u64
 }
 

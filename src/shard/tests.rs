@@ -128,6 +128,22 @@ fn a_live_timer_behind_cancelled_ones_wakes_its_shard_in_time() {
     }
 }
 
+/// A thread may take a lane over while the insertion that it is going to push is stale already.
+#[test]
+fn a_stale_insertion_behind_a_live_one_takes_nothing_from_it() {
+    let mut rig = Rig::new();
+    let index = rig.magazines.take(&rig.slots).unwrap();
+    let (_, stale) = rig.slots.control(index).arm(index, at(20));
+    let Claim::Early { stamp: live, deadline } = rig.slots.control(index).claim(stale, at(1)) else {
+        panic!("due at 1 ms");
+    };
+    for stamp in [live, stale] {
+        rig.lane.push(Insertion { deadline, index, stamp });
+    }
+    assert_eq!(rig.turn(at(1)), at(20));
+    assert_eq!(rig.run(at(20), at(20)), (1, 1));
+}
+
 /// If the shard forgot a dropped deadline, it would sleep until it is woken, and each new timer would wake it.
 #[test]
 fn what_is_dropped_ends_the_sleep_unless_something_does_before() {

@@ -162,10 +162,16 @@ impl Control {
     /// Whether a ticket with this stamp may still lead to a firing, of a one-shot or of an owned timer.
     #[inline]
     pub(crate) fn is_live(&self, stamp: u32) -> bool {
-        // Ordering: Relaxed. The ticket was posted after its arming, so this load reads the state of that arming or a
-        // newer one. The result decides only whether the ticket is kept.
+        self.live_stamp() == Some(stamp)
+    }
+
+    /// The stamp of the one ticket that may still lead to a firing.
+    #[inline]
+    pub(crate) fn live_stamp(&self) -> Option<u32> {
+        // Ordering: Relaxed. A ticket was posted after its arming, so this load reads the state of that arming or a
+        // newer one. The result decides only whether a ticket is kept.
         let state = self.state.load(Ordering::Relaxed);
-        state & QUEUED != 0 && stamp_of(state) == stamp
+        (state & QUEUED != 0).then(|| stamp_of(state))
     }
 
     #[inline]

@@ -1,0 +1,279 @@
+//! Recurring timers: the plan of a series, and the next occurrence.
+//!
+//! A series has one occurrence at a time. The next one is computed from the instant for which the last one was
+//! *scheduled*, never from the time at which it ran, and a store inserts it in the transaction that ends the last one:
+//! no crash falls between the two.
+
+use crate::timer::TimerId;
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tourbillon_calendar::jiff::{self, civil::Time};
+use tourbillon_calendar::{Calendar, CalendarError, DstPolicy, ShortMonth};
+
+/// A series of occurrences, as each occurrence carries it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// The id of the series, from which the ids of its occurrences follow.
+    pub id: TimerId,
+    /// The instants.
+    pub plan: Plan,
+    /// What becomes of instants that passed while the last occurrence had not ended.
+    pub missed: MissedInstants,
+    /// No occurrence is scheduled after this moment.
+    pub end: Option<UtcMillis>,
+    /// Whether the series is paused: its occurrences are parked.
+    pub paused: bool,
+}
+
+/// The instants of a series.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Plan {
+    /// Every so many milliseconds, counted from the first occurrence on. 0 counts as 1.
+    Every(u64),
+    /// A cron expression in a time zone of the IANA database.
+    Cron {
+        /// The expression, of five or six fields.
+        expression: Box<str>,
+        /// The zone's name.
+        zone: Box<str>,
+        /// Whether an instant in a gap of local time is left out. Otherwise it comes at the end of the gap.
+        skip_gaps: bool,
+    },
+    /// A day of each month, in a time zone of the IANA database.
+    Monthly {
+        /// The day, 1 to 31, or -1 for the last one, -2 for the day before and so on.
+        day: i8,
+        /// The second of the day, 0 to 86,399.
+        second: u32,
+        /// The zone's name.
+        zone: Box<str>,
+        /// Whether the last day of a month that is too short takes the place of the day.
+        last_if_short: bool,
+    },
+}
+
+/// What becomes of the instants of a series that passed while its last occurrence had not ended: after a downtime, or
+/// because a delivery took longer than the period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MissedInstants {
+    /// They are left out and counted. The occurrence that was late is delivered, if its policy for misfires permits.
+    #[default]
+    Skip,
+    /// Each of them gets its occurrence, one after the other.
+    All,
+}
+
+/// A plan that cannot be followed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The calendar is not valid.
+    Calendar(Arc<CalendarError>),
+    /// The second of the day is 86,400 or more.
+    Second(u32),
+}
+
+impl core::fmt::Display for PlanError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Calendar(error) => error.fmt(f),
+            Self::Second(second) => write!(f, "a day has no second {second}"),
+        }
+    }
+}
+
+impl core::error::Error for PlanError {}
+
+impl From<CalendarError> for PlanError {
+    fn from(error: CalendarError) -> Self {
+        Self::Calendar(Arc::new(error))
+    }
+}
+
+/// The instants of a plan, ready to be asked for.
+enum Instants {
+    Every(u64),
+    Calendar(Calendar),
+}
+
+impl Plan {
+    /// Returns an error if the plan cannot be followed.
+    pub(crate) fn validate(&self) -> Result<(), PlanError> {
+        self.instants().map(drop)
+    }
+
+    fn instants(&self) -> Result<Instants, PlanError> {
+        Ok(match self {
+            Self::Every(millis) => Instants::Every((*millis).max(1)),
+            Self::Cron { expression, zone, skip_gaps } => {
+                let dst = if *skip_gaps { DstPolicy::SkipGap } else { DstPolicy::Vixie };
+                Instants::Calendar(Calendar::cron(expression, zone)?.with_dst(dst))
+            }
+            Self::Monthly { day, second, zone, last_if_short } => {
+                let short = if *last_if_short { ShortMonth::LastDay } else { ShortMonth::Skip };
+                Instants::Calendar(Calendar::monthly(*day, short, time_of(*second)?, zone)?)
+            }
+        })
+    }
+
+    /// The first instant after `instant`. `None` if there is none before the year 10000, or the plan is not valid.
+    #[must_use]
+    pub fn next_after(&self, instant: UtcMillis) -> Option<UtcMillis> {
+        self.instants().ok()?.next_after(instant)
+    }
+
+    /// The next `count` instants after `instant`, for a preview.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan cannot be followed.
+    pub fn preview(&self, instant: UtcMillis, count: usize) -> Result<Vec<UtcMillis>, PlanError> {
+        let instants = self.instants()?;
+        let next = |at: &UtcMillis| instants.next_after(*at);
+        Ok(core::iter::successors(next(&instant), next).take(count).collect())
+    }
+}
+
+fn time_of(second: u32) -> Result<Time, PlanError> {
+    let part = |part: u32| i8::try_from(part).map_err(|_| PlanError::Second(second));
+    if second >= 86_400 {
+        return Err(PlanError::Second(second));
+    }
+    let (hour, minute, second_of_minute) =
+        (part(second / 3_600)?, part(second / 60 % 60)?, part(second % 60)?);
+    Time::new(hour, minute, second_of_minute, 0).map_err(|_| PlanError::Second(second))
+}
+
+impl Instants {
+    fn next_after(&self, instant: UtcMillis) -> Option<UtcMillis> {
+        let next = match self {
+            Self::Every(millis) => instant + Duration::from_millis(*millis),
+            Self::Calendar(calendar) => {
+                let after =
+                    jiff::Timestamp::from_millisecond(i64::try_from(instant.as_millis()).ok()?).ok()?;
+                let next = calendar.next_after(after)?.as_nanosecond().div_euclid(1_000_000);
+                UtcMillis::from_millis(u64::try_from(next).ok()?)
+            }
+        };
+        (next > instant && next < UtcMillis::MAX).then_some(next)
+    }
+}
+
+/// The occurrence that follows another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Following {
+    /// The instant; `None` if the series has ended.
+    pub instant: Option<UtcMillis>,
+    /// The number of instants that are left out: at most [`MOST_COUNTED`].
+    pub skipped: u64,
+}
+
+/// More instants that are left out at once are not counted.
+pub const MOST_COUNTED: u64 = 100_000;
+
+impl Series {
+    /// The occurrence that follows the one that was scheduled for `scheduled` and ends at `now`.
+    #[must_use]
+    pub fn following(&self, scheduled: UtcMillis, now: UtcMillis) -> Following {
+        let Ok(instants) = self.plan.instants() else { return Following { instant: None, skipped: 0 } };
+        let within = |instant: &UtcMillis| self.end.is_none_or(|end| *instant <= end);
+        let mut next = instants.next_after(scheduled).filter(within);
+        let mut skipped = 0;
+        if self.missed == MissedInstants::Skip {
+            if let (Instants::Every(millis), Some(first)) = (&instants, next)
+                && first <= now
+            {
+                let ahead = (now - first).as_millis() / u128::from(*millis) + 1;
+                skipped = u64::try_from(ahead).unwrap_or(u64::MAX).min(MOST_COUNTED);
+                let span = u64::try_from(ahead * u128::from(*millis)).unwrap_or(u64::MAX);
+                next = Some(first + Duration::from_millis(span)).filter(within);
+            }
+            while let Some(instant) = next
+                && instant <= now
+            {
+                skipped += 1;
+                next = if skipped >= MOST_COUNTED {
+                    instants.next_after(now)
+                } else {
+                    instants.next_after(instant)
+                };
+                next = next.filter(within);
+            }
+        }
+        Following { instant: next, skipped }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> UtcMillis {
+        UtcMillis::from_millis(millis)
+    }
+
+    fn series(plan: Plan, missed: MissedInstants) -> Series {
+        Series { id: TimerId::from_u128(1), plan, missed, end: None, paused: false }
+    }
+
+    #[test]
+    fn an_occurrence_follows_the_scheduled_instant_not_the_late_end() {
+        let skip = series(Plan::Every(1_000), MissedInstants::Skip);
+        let follows = |now| skip.following(at(5_000), at(now));
+        assert_eq!(follows(5_007), Following { instant: Some(at(6_000)), skipped: 0 });
+        assert_eq!(follows(5_999), Following { instant: Some(at(6_000)), skipped: 0 });
+        assert_eq!(follows(6_000), Following { instant: Some(at(7_000)), skipped: 1 });
+        assert_eq!(follows(8_500), Following { instant: Some(at(9_000)), skipped: 3 });
+        let all = series(Plan::Every(1_000), MissedInstants::All);
+        assert_eq!(all.following(at(5_000), at(8_500)), Following { instant: Some(at(6_000)), skipped: 0 });
+    }
+
+    #[test]
+    fn a_downtime_of_years_is_not_walked_for_ever() {
+        let cron = Plan::Cron { expression: "* * * * * *".into(), zone: "UTC".into(), skip_gaps: false };
+        let skip = series(cron, MissedInstants::Skip);
+        let decade = at(10 * 365 * 86_400_000);
+        let Following { instant, skipped } = skip.following(at(0), decade);
+        assert_eq!(instant, Some(decade + Duration::from_secs(1)));
+        assert_eq!(skipped, MOST_COUNTED);
+        let every = series(Plan::Every(1), MissedInstants::Skip).following(at(0), decade);
+        assert_eq!(
+            every,
+            Following { instant: Some(decade + Duration::from_millis(1)), skipped: MOST_COUNTED }
+        );
+    }
+
+    #[test]
+    fn a_series_ends() {
+        let mut ending = series(Plan::Every(1_000), MissedInstants::Skip);
+        ending.end = Some(at(6_000));
+        assert_eq!(ending.following(at(5_000), at(5_000)).instant, Some(at(6_000)));
+        assert_eq!(ending.following(at(6_000), at(6_000)).instant, None);
+        assert_eq!(ending.following(UtcMillis::MAX, at(0)).instant, None);
+    }
+
+    #[test]
+    fn plans_that_cannot_be_followed_are_refused() {
+        let cron = |expression: &str, zone: &str| Plan::Cron {
+            expression: expression.into(),
+            zone: zone.into(),
+            skip_gaps: true,
+        };
+        assert!(cron("0 9 * * *", "Europe/Zurich").validate().is_ok());
+        assert!(cron("0 99 * * *", "Europe/Zurich").validate().is_err());
+        assert!(cron("0 9 * * *", "Europe/Nowhere").validate().is_err());
+        let monthly = |second| Plan::Monthly { day: 31, second, zone: "UTC".into(), last_if_short: true };
+        assert!(monthly(86_399).validate().is_ok());
+        assert!(matches!(monthly(86_400).validate(), Err(PlanError::Second(86_400))));
+        assert_eq!(monthly(86_400).next_after(at(0)), None);
+        let last_days = monthly(0).preview(at(0), 3).unwrap();
+        let texts: Vec<String> = last_days.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            ["1970-01-31T00:00:00.000Z", "1970-02-28T00:00:00.000Z", "1970-03-31T00:00:00.000Z"]
+        );
+    }
+}

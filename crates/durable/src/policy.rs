@@ -1,0 +1,174 @@
+//! What is done if a delivery fails or is late.
+
+use crate::timer::TimerId;
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+
+/// The policy of one timer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Policy {
+    /// The number of failures after which the timer is dead. 10 by default; 0 counts as 1.
+    pub attempts: u32,
+    /// The number of deliveries after which the timer is dead although none has failed: each of them took its process
+    /// with it, or outlived its lease. 20 by default; 0 counts as 1.
+    pub deliveries: u32,
+    /// The age, from the scheduled moment on, after which no further delivery begins. None by default.
+    pub max_age: Option<Duration>,
+    /// The pause after a failure.
+    pub backoff: Backoff,
+    /// The time that a handler has. 30 s by default.
+    pub timeout: Duration,
+    /// What becomes of a delivery that is late, after a downtime for example.
+    pub misfire: Misfire,
+    /// The width of the window, from the due moment on, in which the timer becomes due: its place in the window follows
+    /// from its id. Zero by default.
+    pub jitter: Duration,
+    /// How often a delivery may happen.
+    pub guarantee: Guarantee,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            attempts: 10,
+            deliveries: 20,
+            max_age: None,
+            backoff: Backoff::default(),
+            timeout: Duration::from_secs(30),
+            misfire: Misfire::default(),
+            jitter: Duration::ZERO,
+            guarantee: Guarantee::default(),
+        }
+    }
+}
+
+/// How often a timer is delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Guarantee {
+    /// Until a delivery succeeds or the policy gives up. If a process dies within a delivery, or after it and before
+    /// that was stored, the timer is delivered again, under the same id.
+    #[default]
+    AtLeastOnce,
+    /// Once or, if the process dies before the handler was called, never. The store forgets the timer first, and only
+    /// then does the delivery begin.
+    AtMostOnce,
+}
+
+/// The pause after a failure.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Backoff {
+    /// 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, as the Standard Webhooks have it; each pause is
+    /// lengthened at random by up to a fifth.
+    #[default]
+    Standard,
+    /// The same pause each time.
+    Fixed(Duration),
+    /// A random pause of up to `first`, twice `first`, four times and so on, but of at most `max`.
+    Exponential {
+        /// The longest first pause.
+        first: Duration,
+        /// The longest pause.
+        max: Duration,
+    },
+    /// These pauses, and the last one again and again. An empty ladder is no pause.
+    Ladder(Vec<Duration>),
+}
+
+const STANDARD: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
+
+impl Backoff {
+    /// The pause after the timer's failure number `failures`, counted from 1. The same for the same timer and number:
+    /// the random part follows from both.
+    #[must_use]
+    pub fn pause(&self, timer: TimerId, failures: u32) -> Duration {
+        let step = failures.saturating_sub(1);
+        match self {
+            Self::Standard => {
+                let rung = usize::try_from(step).unwrap_or(usize::MAX).min(STANDARD.len() - 1);
+                let pause = Duration::from_secs(STANDARD[rung]);
+                pause + (pause / 5).mul_f64(fraction(timer, failures))
+            }
+            Self::Fixed(pause) => *pause,
+            Self::Exponential { first, max } => {
+                let most = first.saturating_mul(1_u32.checked_shl(step).unwrap_or(u32::MAX)).min(*max);
+                most.mul_f64(fraction(timer, failures))
+            }
+            Self::Ladder(rungs) => {
+                let rung = usize::try_from(step).unwrap_or(usize::MAX);
+                rungs.get(rung).or(rungs.last()).copied().unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// A number from 0 to below 1 that follows from a timer and a number, spread as if at random (splitmix64).
+pub(crate) fn fraction(timer: TimerId, number: u32) -> f64 {
+    let bits = timer.as_u128();
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are mixed")]
+    let mut mixed = (bits as u64) ^ ((bits >> 64) as u64) ^ (u64::from(number) << 32);
+    for _ in 0..2 {
+        mixed = mixed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "53 bits, which are exact")]
+    let fraction = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
+    fraction
+}
+
+/// What becomes of a delivery that is late: after a downtime, a stall, or a herd of timers that were due before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Misfire {
+    /// The timer is delivered, however late.
+    #[default]
+    Fire,
+    /// The timer is delivered if it is late by no more than this, and otherwise skipped.
+    Within(Duration),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: TimerId = TimerId::from_u128(0x0123_4567_89ab_cdef);
+
+    #[test]
+    fn the_standard_ladder_ends_in_days() {
+        let pauses: Vec<u64> = (1..=12).map(|n| Backoff::Standard.pause(ID, n).as_secs()).collect();
+        for (pause, rung) in pauses.iter().zip(STANDARD.iter().chain([86_400; 3].iter())) {
+            assert!((*rung..=rung * 6 / 5).contains(pause), "{pauses:?}");
+        }
+    }
+
+    #[test]
+    fn no_number_of_failures_overflows() {
+        let exponential =
+            Backoff::Exponential { first: Duration::from_secs(1), max: Duration::from_secs(60) };
+        for failures in [0, 1, 2, 31, 32, 33, 64, 65, u32::MAX] {
+            for backoff in
+                [&exponential, &Backoff::Standard, &Backoff::Ladder(vec![]), &Backoff::Fixed(Duration::MAX)]
+            {
+                let _ = backoff.pause(ID, failures);
+            }
+            assert!(exponential.pause(ID, failures) <= Duration::from_secs(60));
+        }
+        let endless = Backoff::Exponential { first: Duration::MAX, max: Duration::MAX };
+        assert!(endless.pause(ID, 70) <= Duration::MAX);
+    }
+
+    #[test]
+    fn fractions_are_spread_and_repeat() {
+        let tenths = (0..10_000).fold([0; 10], |mut tenths, n| {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 9")]
+            let tenth = (fraction(TimerId::from_u128(n), 3) * 10.0) as usize;
+            tenths[tenth] += 1;
+            tenths
+        });
+        assert!(tenths.iter().all(|count| (850..1_150).contains(count)), "{tenths:?}");
+        assert_eq!(fraction(ID, 1).to_bits(), fraction(ID, 1).to_bits());
+        assert_ne!(fraction(ID, 1).to_bits(), fraction(ID, 2).to_bits());
+    }
+}

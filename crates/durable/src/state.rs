@@ -1,0 +1,438 @@
+//! The states of a durable timer and all transitions between them: no store, no clock, no threads.
+//!
+//! A store reads a timer, calls [`step`], and writes the result, in one transaction. [`TRANSITIONS`] lists the
+//! transitions as data; the tests compare the function with the list, both ways.
+//!
+//! ```text
+//!               claim                          ack, skip; a claim at most once
+//!   pending ─────────────► leased ─────────────────────────────────────────────► done
+//!    ▲ │ ▲                 │ │ │ │
+//!    │ │ └─ fail, snooze, ─┘ │ │ └─ fail, expire: given up ──► dead ── replay ─► pending
+//!    │ │    release, expire  │ │
+//!    │ └── park ──► parked ◄─┘ └─ any of these, if the timer was withdrawn meanwhile ──► withdrawn
+//!    └──── unpark ────┘  park
+//!
+//!   pending, parked ── cancel, replace ──► withdrawn        leased ── cancel, replace ──► leased, marked as withdrawn
+//! ```
+//!
+//! # Invariants
+//! D1. A timer is claimed only when it is due.
+//! D2. Of the holders of a timer, only the one whose token the lease has changes the timer's state.
+//! D3. A timer that was cancelled or replaced is not claimed afterwards.
+//! D4. A failure is counted when a handler reports it, a delivery when it begins. A holder that gives its lease back
+//!     before the handler began uncounts the delivery.
+//! D5. A timer ends in exactly one way: done, dead, or withdrawn.
+
+use crate::policy::Guarantee;
+use crate::timer::Timer;
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+
+/// The state of a timer that is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum State {
+    /// The timer waits for its due moment.
+    Pending,
+    /// A holder delivers the timer.
+    Leased(Lease),
+    /// The timer waits until timers parked for this reason are unparked, whatever its due moment.
+    Parked(Box<str>),
+    /// Deliveries were given up. The timer is kept until it is replayed or dropped.
+    Dead(Death),
+}
+
+/// The right of one holder to deliver a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The claim by which the holder got the timer.
+    pub token: Token,
+    /// The end of the lease, unless it is renewed.
+    pub until: UtcMillis,
+    /// The reason why the timer is not delivered again, whatever becomes of this delivery.
+    pub withdrawn: Option<Withdrawal>,
+}
+
+/// A claim: no other claim has the same token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Token {
+    /// The claimant's incarnation: a number that each start of a process draws anew.
+    pub incarnation: u64,
+    /// The claim's number in that incarnation.
+    pub claim: u64,
+}
+
+/// The reason why a timer is not delivered although no delivery has succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Withdrawal {
+    /// The timer was cancelled.
+    Cancelled,
+    /// Another timer took its key.
+    Replaced,
+}
+
+/// The end of deliveries that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Death {
+    /// The reason.
+    pub reason: DeathReason,
+    /// The moment.
+    pub at: UtcMillis,
+}
+
+/// The reason why deliveries were given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum DeathReason {
+    /// As many deliveries failed as the policy permits.
+    Attempts,
+    /// As many deliveries were begun as the policy permits: handlers took their process with them, or outlived their
+    /// leases.
+    Deliveries,
+    /// The next delivery would begin after the greatest age.
+    Age,
+    /// The handler refused the timer for good.
+    Refused,
+}
+
+/// The kind of a state, or of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// See [`State::Pending`].
+    Pending,
+    /// See [`State::Leased`].
+    Leased,
+    /// See [`State::Parked`].
+    Parked,
+    /// See [`State::Dead`].
+    Dead,
+    /// A delivery succeeded, or was skipped. The timer is not stored any more.
+    Done,
+    /// The timer was cancelled or replaced. It is not stored any more.
+    Withdrawn,
+}
+
+impl State {
+    /// The kind of the state.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self {
+            Self::Pending => Phase::Pending,
+            Self::Leased(_) => Phase::Leased,
+            Self::Parked(_) => Phase::Parked,
+            Self::Dead(_) => Phase::Dead,
+        }
+    }
+}
+
+/// A cause of a transition.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A claimant wants to deliver the timer.
+    Claim {
+        /// The claim.
+        token: Token,
+        /// The end of the lease.
+        until: UtcMillis,
+    },
+    /// The holder goes on delivering.
+    Renew {
+        /// The holder's claim.
+        token: Token,
+        /// The new end of the lease. An earlier end is ignored.
+        until: UtcMillis,
+    },
+    /// The delivery succeeded.
+    Ack(Token),
+    /// The delivery was too late by the timer's policy, and was not begun.
+    Skip(Token),
+    /// The delivery failed.
+    Fail(Token, Failure),
+    /// The handler wants the timer to be delivered again, at another moment, and this is no failure.
+    Snooze(Token, UtcMillis),
+    /// The holder gives its lease back: the handler has not begun, or will not go on.
+    Release(Token),
+    /// The lease's end has come, or its holder is gone.
+    Expire,
+    /// The user withdraws the timer.
+    Withdraw(Withdrawal),
+    /// The timer is put aside. A holder that puts its timer aside gives its lease back.
+    Park(Box<str>, Option<Token>),
+    /// The timer is put back.
+    Unpark,
+    /// The user moves the due moment.
+    Move(UtcMillis),
+    /// A dead timer is to be delivered again, as if it were new.
+    Replay,
+}
+
+/// A failure as the handler reports it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The error.
+    pub error: Box<str>,
+    /// The pause until the next delivery, in place of the policy's.
+    pub retry_after: Option<Duration>,
+    /// Whether no further delivery can succeed.
+    pub is_final: bool,
+}
+
+/// The result of a transition.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// The timer as it is to be stored.
+    Stays(Timer),
+    /// The timer is not to be stored any more.
+    Ends(End),
+}
+
+/// The way in which a timer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A delivery succeeded.
+    Done,
+    /// The delivery was skipped.
+    Skipped,
+    /// The timer was withdrawn.
+    Withdrawn(Withdrawal),
+}
+
+/// The reason why an event does not change a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The timer is in another state.
+    State(Phase),
+    /// The timer is not due yet (D1).
+    NotDue,
+    /// The lease is another holder's by now (D2).
+    Stale,
+}
+
+/// Whether the event may have this token at all.
+fn holder(timer: &Timer, token: Token) -> Result<Lease, Refusal> {
+    match timer.state {
+        State::Leased(lease) if lease.token == token => Ok(lease),
+        _ => Err(Refusal::Stale),
+    }
+}
+
+/// The timer in another state.
+fn with(timer: &Timer, state: State) -> Timer {
+    Timer { state, ..timer.clone() }
+}
+
+fn dead(timer: &Timer, reason: DeathReason, at: UtcMillis) -> Timer {
+    with(timer, State::Dead(Death { reason, at }))
+}
+
+/// Whether a delivery at `due` would be too old for the timer's policy.
+fn is_too_old(timer: &Timer, due: UtcMillis) -> bool {
+    timer.policy.max_age.is_some_and(|age| due > timer.scheduled + age)
+}
+
+/// The result of an event.
+///
+/// # Errors
+///
+/// Fails if the event does not fit the timer's state. The timer stays as it is.
+pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal> {
+    let wrong_state = Err(Refusal::State(timer.state.phase()));
+    Ok(Next::Stays(match event {
+        Event::Claim { token, until } => {
+            if timer.state != State::Pending {
+                return wrong_state;
+            }
+            if timer.due > now {
+                return Err(Refusal::NotDue);
+            }
+            if timer.policy.guarantee == Guarantee::AtMostOnce {
+                return Ok(Next::Ends(End::Done));
+            }
+            let lease = Lease { token, until, withdrawn: None };
+            Timer { deliveries: timer.deliveries.saturating_add(1), ..with(timer, State::Leased(lease)) }
+        }
+        Event::Renew { token, until } => {
+            let lease = holder(timer, token)?;
+            with(timer, State::Leased(Lease { until: until.max(lease.until), ..lease }))
+        }
+        Event::Ack(token) => {
+            holder(timer, token)?;
+            return Ok(Next::Ends(End::Done));
+        }
+        Event::Skip(token) => {
+            return Ok(Next::Ends(withdrawn(holder(timer, token)?).unwrap_or(End::Skipped)));
+        }
+        Event::Fail(token, failure) => {
+            if let Some(end) = withdrawn(holder(timer, token)?) {
+                return Ok(Next::Ends(end));
+            }
+            fail(timer, failure, now)
+        }
+        Event::Snooze(token, due) => {
+            if let Some(end) = withdrawn(holder(timer, token)?) {
+                return Ok(Next::Ends(end));
+            }
+            if is_too_old(timer, due) {
+                dead(timer, DeathReason::Age, now)
+            } else {
+                Timer { due, deliveries: timer.deliveries.saturating_sub(1), ..with(timer, State::Pending) }
+            }
+        }
+        Event::Release(token) => {
+            if let Some(end) = withdrawn(holder(timer, token)?) {
+                return Ok(Next::Ends(end));
+            }
+            Timer { deliveries: timer.deliveries.saturating_sub(1), ..with(timer, State::Pending) }
+        }
+        Event::Expire => {
+            let State::Leased(lease) = timer.state else { return wrong_state };
+            if let Some(end) = withdrawn(lease) {
+                return Ok(Next::Ends(end));
+            }
+            if timer.deliveries >= timer.policy.deliveries.max(1) {
+                dead(timer, DeathReason::Deliveries, now)
+            } else {
+                with(timer, State::Pending)
+            }
+        }
+        Event::Withdraw(withdrawal) => match timer.state {
+            State::Leased(lease) => {
+                with(timer, State::Leased(Lease { withdrawn: Some(withdrawal), ..lease }))
+            }
+            _ => return Ok(Next::Ends(End::Withdrawn(withdrawal))),
+        },
+        Event::Park(reason, token) => match (&timer.state, token) {
+            (State::Pending, None) => with(timer, State::Parked(reason)),
+            (State::Leased(_), Some(token)) => {
+                if let Some(end) = withdrawn(holder(timer, token)?) {
+                    return Ok(Next::Ends(end));
+                }
+                Timer { deliveries: timer.deliveries.saturating_sub(1), ..with(timer, State::Parked(reason)) }
+            }
+            (_, Some(_)) => return Err(Refusal::Stale),
+            _ => return wrong_state,
+        },
+        Event::Unpark => match timer.state {
+            State::Parked(_) => with(timer, State::Pending),
+            _ => return wrong_state,
+        },
+        Event::Move(due) => match timer.state {
+            State::Pending | State::Parked(_) => Timer { due, scheduled: due, ..timer.clone() },
+            _ => return wrong_state,
+        },
+        Event::Replay => match timer.state {
+            State::Dead(_) => {
+                Timer { due: now, scheduled: now, deliveries: 0, failures: 0, ..with(timer, State::Pending) }
+            }
+            _ => return wrong_state,
+        },
+    }))
+}
+
+/// The end of a timer that was withdrawn while it was leased.
+fn withdrawn(lease: Lease) -> Option<End> {
+    lease.withdrawn.map(End::Withdrawn)
+}
+
+fn fail(timer: &Timer, failure: Failure, now: UtcMillis) -> Timer {
+    let Failure { error, retry_after, is_final } = failure;
+    let failures = timer.failures.saturating_add(1);
+    let failed = Timer { failures, last_error: Some(error), ..timer.clone() };
+    let pause = retry_after.unwrap_or_else(|| timer.policy.backoff.pause(timer.id, failures));
+    let due = now + pause;
+    if is_final {
+        dead(&failed, DeathReason::Refused, now)
+    } else if failures >= timer.policy.attempts.max(1) {
+        dead(&failed, DeathReason::Attempts, now)
+    } else if is_too_old(timer, due) {
+        dead(&failed, DeathReason::Age, now)
+    } else {
+        Timer { due, ..with(&failed, State::Pending) }
+    }
+}
+
+/// The kind of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventKind {
+    /// See [`Event::Claim`].
+    Claim,
+    /// See [`Event::Renew`].
+    Renew,
+    /// See [`Event::Ack`].
+    Ack,
+    /// See [`Event::Skip`].
+    Skip,
+    /// See [`Event::Fail`].
+    Fail,
+    /// See [`Event::Snooze`].
+    Snooze,
+    /// See [`Event::Release`].
+    Release,
+    /// See [`Event::Expire`].
+    Expire,
+    /// See [`Event::Withdraw`].
+    Withdraw,
+    /// See [`Event::Park`].
+    Park,
+    /// See [`Event::Unpark`].
+    Unpark,
+    /// See [`Event::Move`].
+    Move,
+    /// See [`Event::Replay`].
+    Replay,
+}
+
+impl Event {
+    /// The kind of the event.
+    #[must_use]
+    pub fn kind(&self) -> EventKind {
+        match self {
+            Self::Claim { .. } => EventKind::Claim,
+            Self::Renew { .. } => EventKind::Renew,
+            Self::Ack(_) => EventKind::Ack,
+            Self::Skip(_) => EventKind::Skip,
+            Self::Fail(..) => EventKind::Fail,
+            Self::Snooze(..) => EventKind::Snooze,
+            Self::Release(_) => EventKind::Release,
+            Self::Expire => EventKind::Expire,
+            Self::Withdraw(_) => EventKind::Withdraw,
+            Self::Park(..) => EventKind::Park,
+            Self::Unpark => EventKind::Unpark,
+            Self::Move(_) => EventKind::Move,
+            Self::Replay => EventKind::Replay,
+        }
+    }
+}
+
+/// All transitions: from a phase, by a kind of event, to these phases. Any other event is refused.
+pub const TRANSITIONS: &[(Phase, EventKind, &[Phase])] = {
+    use EventKind::{
+        Ack, Claim, Expire, Fail, Move, Park, Release, Renew, Replay, Skip, Snooze, Unpark, Withdraw,
+    };
+    use Phase::{Dead, Done, Leased, Parked, Pending, Withdrawn};
+    &[
+        (Pending, Claim, &[Leased, Done]),
+        (Pending, Withdraw, &[Withdrawn]),
+        (Pending, Park, &[Parked]),
+        (Pending, Move, &[Pending]),
+        (Leased, Renew, &[Leased]),
+        (Leased, Ack, &[Done]),
+        (Leased, Skip, &[Done, Withdrawn]),
+        (Leased, Fail, &[Pending, Dead, Withdrawn]),
+        (Leased, Snooze, &[Pending, Dead, Withdrawn]),
+        (Leased, Release, &[Pending, Withdrawn]),
+        (Leased, Expire, &[Pending, Dead, Withdrawn]),
+        (Leased, Withdraw, &[Leased]),
+        (Leased, Park, &[Parked, Withdrawn]),
+        (Parked, Withdraw, &[Withdrawn]),
+        (Parked, Unpark, &[Pending]),
+        (Parked, Move, &[Parked]),
+        (Dead, Withdraw, &[Withdrawn]),
+        (Dead, Replay, &[Pending]),
+    ]
+};
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -1,0 +1,96 @@
+//! The errors of stores.
+
+use core::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// An error of a store. An operation that returns it has had no effect, unless the kind is
+/// [`Unknown`](StoreErrorKind::Unknown).
+#[derive(Clone, Debug)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    message: Box<str>,
+    source: Option<Arc<dyn core::error::Error + Send + Sync>>,
+}
+
+/// The kind of a [`StoreError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// Another process, or another value of this process, has the store open.
+    Locked,
+    /// The store was written by a later version of this crate.
+    NewerSchema,
+    /// The store cannot be written.
+    ReadOnly,
+    /// The disk is full. The store takes changes again once there is room.
+    Full,
+    /// The store's structure is damaged.
+    Corrupt,
+    /// An argument is beyond a limit.
+    Limit,
+    /// The store has been closed, or has stopped after an earlier error.
+    Closed,
+    /// The system failed to read or write.
+    Io,
+    /// The answer was lost: the operation may have had its effect. It may be repeated.
+    Unknown,
+}
+
+impl StoreError {
+    /// An error of this kind.
+    pub fn new(kind: StoreErrorKind, message: impl Into<Box<str>>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// An error of this kind with its cause.
+    pub fn caused_by(kind: StoreErrorKind, source: impl core::error::Error + Send + Sync + 'static) -> Self {
+        Self { kind, message: source.to_string().into(), source: Some(Arc::new(source)) }
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// Whether the same operation may succeed later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Full | StoreErrorKind::Io | StoreErrorKind::Unknown)
+    }
+}
+
+impl From<io::Error> for StoreError {
+    fn from(error: io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreErrorKind::Full,
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => StoreErrorKind::ReadOnly,
+            _ => StoreErrorKind::Io,
+        };
+        Self::caused_by(kind, error)
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            StoreErrorKind::Locked => "the store is open elsewhere",
+            StoreErrorKind::NewerSchema => "the store was written by a later version",
+            StoreErrorKind::ReadOnly => "the store cannot be written",
+            StoreErrorKind::Full => "the disk is full",
+            StoreErrorKind::Corrupt => "the store is damaged",
+            StoreErrorKind::Limit => "a limit is exceeded",
+            StoreErrorKind::Closed => "the store is closed",
+            StoreErrorKind::Io => "the store could not be read or written",
+            StoreErrorKind::Unknown => "the outcome is not known",
+        };
+        write!(f, "{kind}: {}", self.message)
+    }
+}
+
+impl core::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

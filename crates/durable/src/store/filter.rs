@@ -1,0 +1,66 @@
+//! Lists of stored timers, a page at a time.
+
+use crate::state::Phase;
+use crate::timer::Timer;
+use serde::{Deserialize, Serialize};
+
+/// The timers that a list has: those for which all given conditions hold. By default all timers.
+///
+/// One condition chooses the index by which the store finds the timers, the first of these that is given: the label, the
+/// beginning of the key, the phase. The order is that of the index: by label and id, by key, by due moment (pending), by
+/// the end of the lease, or by the moment of death. Without these conditions the order is that of the ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Filter {
+    /// The namespace. The empty one if this is `None` and a label or a key is given.
+    pub namespace: Option<Box<str>>,
+    /// A label.
+    pub label: Option<Box<str>>,
+    /// The beginning of the key.
+    pub key_prefix: Option<Box<str>>,
+    /// The phase.
+    pub phase: Option<Phase>,
+    /// The kind.
+    pub kind: Option<Box<str>>,
+}
+
+impl Filter {
+    /// Whether a timer meets all conditions.
+    #[must_use]
+    pub fn admits(&self, timer: &Timer) -> bool {
+        let has_label = |label: &Box<str>| timer.labels.contains(label);
+        let has_prefix = |prefix: &Box<str>| timer.key.as_ref().is_some_and(|key| key.starts_with(&**prefix));
+        self.namespace.as_ref().is_none_or(|namespace| *namespace == timer.namespace)
+            && self.label.as_ref().is_none_or(has_label)
+            && self.key_prefix.as_ref().is_none_or(has_prefix)
+            && self.phase.is_none_or(|phase| phase == timer.state.phase())
+            && self.kind.as_ref().is_none_or(|kind| *kind == timer.kind)
+    }
+}
+
+/// The place in a list after a page. It holds for the same filter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor(pub(crate) Box<[u8]>);
+
+impl Cursor {
+    /// A cursor of a store's own making.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+
+    /// The bytes of the cursor.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Page {
+    /// The timers. Fewer than asked for, and even none, if the store had to look at many that do not meet the conditions.
+    pub timers: Vec<Timer>,
+    /// The place after them; `None` at the end of the list.
+    pub next: Option<Cursor>,
+}

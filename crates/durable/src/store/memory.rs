@@ -1,0 +1,206 @@
+//! A store in memory, for tests.
+
+use super::error::StoreError;
+use super::ledger::{Fault, Ledger};
+use super::tables::{Table, Tables};
+use super::{
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
+    TimerStore,
+};
+use crate::state::Token;
+use crate::timer::{Address, Timer, TimerId};
+use crate::utc::UtcMillis;
+use core::fmt;
+use core::ops::Bound;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use tourbillon::{Clock, SystemClock};
+
+/// A store that keeps its timers in memory. It is for tests: with a manual clock, years pass at once. All that it
+/// stores is lost with it, whatever the durability of a change.
+pub struct MemoryStore {
+    tables: Mutex<InMemory>,
+    clock: Arc<dyn Clock>,
+    wakers: Arc<Wakers>,
+}
+
+/// The functions that are called when a timer may be due earlier.
+#[derive(Default)]
+pub(crate) struct Wakers(RwLock<Vec<Box<dyn Fn() + Send + Sync>>>);
+
+impl Wakers {
+    pub(crate) fn add(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(wake);
+    }
+
+    pub(crate) fn wake(&self) {
+        for wake in &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
+            wake();
+        }
+    }
+}
+
+type Sorted = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The tables, and the entries that the present transaction has changed, as they were.
+#[derive(Default)]
+struct InMemory {
+    tables: [Sorted; Table::ALL.len()],
+    changed: Vec<(Table, Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl InMemory {
+    fn roll_back(&mut self) {
+        while let Some((table, key, value)) = self.changed.pop() {
+            let _changed = match value {
+                Some(value) => self.tables[table as usize].insert(key, value),
+                None => self.tables[table as usize].remove(&key),
+            };
+        }
+    }
+}
+
+impl Tables for &mut InMemory {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.tables[table as usize].get(key).cloned())
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let from = (Bound::Included(from), Bound::Unbounded);
+        let _stopped =
+            self.tables[table as usize].range::<[u8], _>(from).all(|(key, value)| each(key, value));
+        Ok(())
+    }
+
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let before = self.tables[table as usize].insert(key.to_vec(), value.to_vec());
+        self.changed.push((table, key.to_vec(), before));
+        Ok(())
+    }
+
+    fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, StoreError> {
+        let before = self.tables[table as usize].remove(key);
+        let was_there = before.is_some();
+        self.changed.push((table, key.to_vec(), before));
+        Ok(was_there)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new(SystemClock::new())
+    }
+}
+
+impl MemoryStore {
+    /// An empty store on this clock, which counts from the start of 1970.
+    pub fn new(clock: impl Clock + 'static) -> Self {
+        let wakers = Arc::new(Wakers::default());
+        let on_step = Arc::downgrade(&wakers);
+        clock.subscribe(Box::new(move || on_step.upgrade().inspect(|wakers| wakers.wake()).is_some()));
+        Self { tables: Mutex::default(), clock: Arc::new(clock), wakers }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InMemory> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a transaction.
+    fn transact<R>(
+        &self,
+        act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
+        let mut tables = self.lock();
+        let mut ledger = Ledger::new(&mut *tables, self.now());
+        let result = act(&mut ledger).and_then(|result| Ok((result, ledger.finish()?.1)));
+        match &result {
+            Ok(_) => tables.changed.clear(),
+            Err(_) => tables.roll_back(),
+        }
+        drop(tables);
+        if let Ok((_, Some(_first_due))) = &result {
+            self.wakers.wake();
+        }
+        result.map(|(result, _)| result)
+    }
+}
+
+fn ready<'a, T: Send + 'a>(result: Result<T, StoreError>) -> Answer<'a, T> {
+    Box::pin(core::future::ready(result))
+}
+
+impl TimerStore for MemoryStore {
+    fn now(&self) -> UtcMillis {
+        UtcMillis::from_timestamp(self.clock.true_now())
+    }
+
+    fn apply(&self, ops: Vec<Op>, _: Durability) -> Answer<'_, Vec<Outcome>> {
+        ready(self.transact(|ledger| ops.into_iter().map(|op| ledger.apply(op)).collect()))
+    }
+
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+        ready(self.transact(|ledger| ledger.claim(by, claim, limit).map(|(claimed, _)| claimed)))
+    }
+
+    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+        ready(self.transact(|ledger| ledger.recover(by, claim)))
+    }
+
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+        ready(self.transact(|ledger| ledger.renew(by, leases)))
+    }
+
+    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+        ready(self.transact(|ledger| ledger.reap(limit, None)))
+    }
+
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+        ready(self.transact(|ledger| ledger.upcoming(from, until, limit)))
+    }
+
+    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+        ready(self.transact(|ledger| ledger.get(&at)))
+    }
+
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+        ready(self.transact(|ledger| ledger.list(&filter, cursor.as_ref(), limit)))
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        ready(self.transact(|ledger| ledger.counts()))
+    }
+
+    fn check(&self) -> Answer<'_, Vec<Fault>> {
+        ready(self.transact(|ledger| ledger.check()))
+    }
+
+    fn export(&self, each: Box<dyn FnMut(&Timer) -> bool + Send>) -> Answer<'_, ()> {
+        ready(self.transact(|ledger| ledger.each(each)))
+    }
+
+    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+        ready(self.transact(|ledger| ledger.import(timers)))
+    }
+
+    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.wakers.add(wake);
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("timers", &self.lock().tables[Table::Timers as usize].len())
+            .finish()
+    }
+}

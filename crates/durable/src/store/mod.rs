@@ -1,0 +1,289 @@
+//! The face of a store: what it does to timers, in words that neither name a table nor a script.
+//!
+//! A store keeps timers and decides by its own clock which of them are due. It is *claim-based*: a holder gets a timer
+//! for a time, and the timer stays stored until the holder reports an end. All changes are [`Op`]s. A store applies the
+//! transitions of [`step`](crate::state::step) to what it has stored, so all stores mean the same by an operation, which
+//! the conformance suite checks.
+
+mod error;
+mod filter;
+mod ledger;
+mod memory;
+mod tables;
+
+pub use error::{StoreError, StoreErrorKind};
+pub use filter::{Cursor, Filter, Page};
+pub use ledger::{Fault, PAUSED};
+pub use memory::MemoryStore;
+
+use crate::state::{Failure, Phase, Refusal, Token};
+use crate::timer::{Address, Timer, TimerId};
+use crate::utc::UtcMillis;
+use core::future::Future;
+use core::pin::Pin;
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The future of a store's answer.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// What an acknowledged change survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// Nothing: the change is in memory when the call returns, and in the file some 20 ms later. A process that dies in
+    /// between loses it.
+    Volatile,
+    /// The death of the process, by SIGKILL for example: the change is with the operating system when the call returns,
+    /// and on the disk some 20 ms later. A machine that loses power in between loses it.
+    ProcessCrash,
+    /// The loss of power: the change is on the disk when the call returns. Callers that wait at the same time wait for
+    /// one write.
+    #[default]
+    PowerLoss,
+}
+
+/// What becomes of a new timer whose key another timer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IfPresent {
+    /// The new timer is refused.
+    #[default]
+    Reject,
+    /// The old timer stays, and the new one is dropped.
+    Keep,
+    /// The new timer takes the place of the old one.
+    Replace,
+    /// The new timer takes the place of the old one and keeps the old one's due moment.
+    ReplaceKeepDue,
+}
+
+/// A change of a store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Op {
+    /// Stores a new timer. If a timer with this id is stored, or was stored lately, nothing changes
+    /// ([`Outcome::Repeated`]): the operation may be repeated when its answer was lost.
+    Place(Box<Timer>, IfPresent),
+    /// Withdraws a timer; only the timer with that id, if one is given.
+    Cancel(Address, Option<TimerId>),
+    /// Withdraws at most so many timers of a namespace that have this label.
+    CancelLabelled {
+        /// The namespace.
+        namespace: Box<str>,
+        /// The label.
+        label: Box<str>,
+        /// The greatest number of timers for this operation.
+        limit: u32,
+    },
+    /// Moves the due moment of a timer that is not being delivered.
+    Move(Address, UtcMillis),
+    /// Puts a timer, or a series, aside until it is resumed.
+    Pause(Address),
+    /// Puts a paused timer, or series, back.
+    Resume(Address),
+    /// Ends a delivery that succeeded. The next occurrence of a series is stored in the same transaction.
+    Ack(TimerId, Token),
+    /// Ends a delivery that came too late. The same for the next occurrence.
+    Skip(TimerId, Token),
+    /// Ends a delivery that failed.
+    Fail(TimerId, Token, Failure),
+    /// Ends a delivery; the timer is due again at another moment.
+    Snooze(TimerId, Token, UtcMillis),
+    /// Gives a lease back without a delivery.
+    Release(TimerId, Token),
+    /// Gives a lease back and puts the timer aside, for a limit of the user's.
+    Park(TimerId, Token, Box<str>),
+    /// Puts at most so many timers back that were put aside for this reason.
+    Unpark(Box<str>, u32),
+    /// Delivers a dead timer again.
+    Replay(TimerId),
+    /// Delivers a timer now. A dead timer is replayed, and a parked one is put back.
+    Fire(Address),
+}
+
+/// The effect of an [`Op`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The timer is stored.
+    Created(TimerId),
+    /// The timer was stored by an earlier call with the same id.
+    Repeated(TimerId),
+    /// The timer that has the key stays.
+    Kept(TimerId),
+    /// The timer took the place of another one, which had this phase.
+    Replaced {
+        /// The new timer.
+        new: TimerId,
+        /// The old timer.
+        old: TimerId,
+        /// The old timer's phase. If it is [`Phase::Leased`], a delivery of the old timer has begun and may still succeed.
+        was: Phase,
+    },
+    /// The key is another timer's. The new timer is handed back.
+    KeyExists {
+        /// The timer that has the key.
+        holder: TimerId,
+        /// The timer that was refused.
+        refused: Box<Timer>,
+    },
+    /// The timer was withdrawn, and no delivery of it begins any more. Its record is handed back.
+    Cancelled(Box<Timer>),
+    /// A delivery has begun. It is the last one.
+    InFlight(TimerId),
+    /// So many timers were withdrawn. Of them, so many had a delivery begun.
+    CancelledMany {
+        /// The number of timers, including those in flight.
+        cancelled: u32,
+        /// The number of timers in flight.
+        in_flight: u32,
+        /// Whether timers with the label are left, for a further call.
+        more: bool,
+    },
+    /// The timer was changed as asked.
+    Changed(TimerId),
+    /// The delivery has ended.
+    Ended {
+        /// The timer.
+        id: TimerId,
+        /// The phase after it: done, dead, pending again, parked, or withdrawn.
+        phase: Phase,
+        /// The next occurrence of the series.
+        next: Option<TimerId>,
+        /// The number of instants of the series that were left out.
+        skipped: u64,
+    },
+    /// So many timers were put back.
+    Unparked(u32),
+    /// No timer is stored under that id or key.
+    NotFound,
+    /// The timer is in a state that does not permit the change.
+    Refused(Refusal),
+}
+
+/// The holder of leases: one start of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimant {
+    /// A number that each start of a process draws anew.
+    pub incarnation: u64,
+    /// The length of a lease.
+    pub lease: Duration,
+}
+
+/// How much one claim takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The greatest number of timers.
+    pub timers: u32,
+    /// The number of payload bytes after which a claim takes no further timer.
+    pub bytes: u64,
+}
+
+/// A timer and the right to deliver it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Leased {
+    /// The timer, as it is stored with the lease. A timer that is delivered at most once is not stored any more.
+    pub timer: Timer,
+    /// The token with which the delivery is ended.
+    pub token: Token,
+}
+
+/// The answer to a claim.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Claimed {
+    /// The store's time, by which the timers were due.
+    pub now: UtcMillis,
+    /// The timers, in the order of their due moments.
+    pub leased: Vec<Leased>,
+    /// The due moment of the first timer that is still pending. It may have come already, if the limit was reached.
+    pub next_due: Option<UtcMillis>,
+    /// The number of records that could not be read. They are set aside with their bytes.
+    pub quarantined: u32,
+}
+
+/// The answer to a reap.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reaped {
+    /// The timers that are pending again.
+    pub returned: Vec<TimerId>,
+    /// The timers that are dead, since as many deliveries were begun as their policies permit.
+    pub dead: Vec<TimerId>,
+    /// The number of timers that ended, since they had been withdrawn.
+    pub withdrawn: u32,
+    /// The end of the first lease that is left.
+    pub next: Option<UtcMillis>,
+}
+
+/// The numbers of stored timers. A store keeps them in the transaction that moves a timer, and never counts by a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// The number of timers by namespace and phase.
+    pub by_namespace: BTreeMap<(Box<str>, Phase), u64>,
+    /// The number of records that could not be read.
+    pub quarantined: u64,
+}
+
+impl Counts {
+    /// The number of timers in this phase, in all namespaces.
+    #[must_use]
+    pub fn of(&self, phase: Phase) -> u64 {
+        self.by_namespace.iter().filter(|((_, of), _)| *of == phase).map(|(_, count)| count).sum()
+    }
+}
+
+/// A store of durable timers.
+///
+/// All methods may be called from any thread at any time. An operation whose answer was lost may be repeated.
+pub trait TimerStore: Send + Sync + 'static {
+    /// The store's time. It decides which timers are due and which leases have ended.
+    fn now(&self) -> UtcMillis;
+
+    /// Applies the operations in one transaction, in order, with one outcome for each. The answer comes once the changes
+    /// have the durability.
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>>;
+
+    /// Claims timers that are due, the longest due first, under the token of `by` and `claim`. A claim has a number that
+    /// its claimant has not used before. The answer comes before the leases are durable, unless a timer among them is
+    /// delivered at most once.
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
+
+    /// The timers that claim number `claim` has leased, for a claimant that did not get the answer.
+    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>>;
+
+    /// Extends leases to a whole lease from now on. Returns those that are lost: another holder has the timer, or it has
+    /// ended.
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>>;
+
+    /// Ends at most so many leases whose end has come.
+    fn reap(&self, limit: u32) -> Answer<'_, Reaped>;
+
+    /// Pending timers that are due from `from` on and before `until`, in the order of their due moments.
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>>;
+
+    /// A stored timer.
+    fn get(&self, at: Address) -> Answer<'_, Option<Timer>>;
+
+    /// A page of stored timers, found by an index and never by counting.
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page>;
+
+    /// The numbers of stored timers.
+    fn counts(&self) -> Answer<'_, Counts>;
+
+    /// The faults of the store's structure. Reads the whole store.
+    fn check(&self) -> Answer<'_, Vec<Fault>>;
+
+    /// Calls `each` for all stored timers as they were at one moment. Stops when `each` returns false.
+    fn export(&self, each: Box<dyn FnMut(&Timer) -> bool + Send>) -> Answer<'_, ()>;
+
+    /// Stores timers of a backup as they are, without a look at keys' modes, under their own ids. Leases become pending.
+    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()>;
+
+    /// Calls `wake` whenever a timer may have become due earlier than the last claim's answer said, and once for each
+    /// step of the clock. Called from any thread; it must not block.
+    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>);
+}

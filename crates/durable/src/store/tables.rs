@@ -1,0 +1,94 @@
+//! Ordered tables of bytes: all that the ledger needs of a store's transaction.
+
+use super::error::StoreError;
+
+/// A table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub(crate) enum Table {
+    /// Id: record.
+    Timers,
+    /// Namespace, key: id.
+    Keys,
+    /// Due moment, id, of pending timers.
+    Due,
+    /// End of the lease, id.
+    Leases,
+    /// Reason, due moment, id, of parked timers.
+    Parked,
+    /// Moment of death, id.
+    Dead,
+    /// Namespace, label, id.
+    Labels,
+    /// Id, of ended timers whose callers chose their ids: the moment until which the id is remembered.
+    Recent,
+    /// Moment until which an id is remembered, id.
+    Forget,
+    /// Namespace, phase: number of timers.
+    Counts,
+    /// Id: a record that could not be read.
+    Quarantine,
+    /// Name: value.
+    Meta,
+}
+
+impl Table {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Timers,
+        Self::Keys,
+        Self::Due,
+        Self::Leases,
+        Self::Parked,
+        Self::Dead,
+        Self::Labels,
+        Self::Recent,
+        Self::Forget,
+        Self::Counts,
+        Self::Quarantine,
+        Self::Meta,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Timers => "timers",
+            Self::Keys => "keys",
+            Self::Due => "due",
+            Self::Leases => "leases",
+            Self::Parked => "parked",
+            Self::Dead => "dead",
+            Self::Labels => "labels",
+            Self::Recent => "recent",
+            Self::Forget => "forget",
+            Self::Counts => "counts",
+            Self::Quarantine => "quarantine",
+            Self::Meta => "meta",
+        }
+    }
+}
+
+/// The tables within one transaction.
+pub(crate) trait Tables {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Calls `each` for the entries with keys from `from` on, in order, until it returns false.
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError>;
+
+    /// Stores an entry, in place of an older one.
+    ///
+    /// # Panics
+    ///
+    /// May panic in a transaction that only reads.
+    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
+
+    /// Removes an entry. Returns whether there was one.
+    ///
+    /// # Panics
+    ///
+    /// May panic in a transaction that only reads.
+    fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, StoreError>;
+}

@@ -1,0 +1,181 @@
+//! A durable timer as it is stored, and the names by which it is found.
+
+use crate::plan::Series;
+use crate::policy::Policy;
+use crate::state::State;
+use crate::utc::UtcMillis;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// The id of a timer. Each delivery of the timer carries it, the first as the last, so a receiver that remembers ids
+/// recognises a delivery that it has had before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TimerId(Uuid);
+
+impl TimerId {
+    /// An id that no other call returns. Ids are ordered by the time of the call, to a millisecond.
+    #[must_use]
+    pub fn fresh() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// The id with these bits, for callers that name their timers themselves: a creation that is repeated under the same
+    /// id makes one timer.
+    #[must_use]
+    pub const fn from_u128(bits: u128) -> Self {
+        Self(Uuid::from_u128(bits))
+    }
+
+    /// The bits of the id.
+    #[must_use]
+    pub const fn as_u128(self) -> u128 {
+        self.0.as_u128()
+    }
+
+    /// The id of the occurrence of a series at an instant: the same whenever it is computed.
+    pub(crate) fn of_occurrence(series: Self, instant: UtcMillis) -> Self {
+        Self(Uuid::new_v5(&series.0, &instant.as_millis().to_be_bytes()))
+    }
+}
+
+/// The id as the text of a UUID.
+impl fmt::Display for TimerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl core::str::FromStr for TimerId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+/// The way to find a timer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Address {
+    /// The timer with this id.
+    Id(TimerId),
+    /// The timer with this key in this namespace.
+    Key(KeyOf),
+}
+
+/// A key in its namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct KeyOf {
+    /// The namespace. Empty for programs that have only one.
+    pub namespace: Box<str>,
+    /// The key, which at most one timer of the namespace has.
+    pub key: Box<str>,
+}
+
+impl From<TimerId> for Address {
+    fn from(id: TimerId) -> Self {
+        Self::Id(id)
+    }
+}
+
+/// A key in the namespace without a name.
+impl From<&str> for Address {
+    fn from(key: &str) -> Self {
+        Self::Key(KeyOf { namespace: "".into(), key: key.into() })
+    }
+}
+
+/// The bytes that a handler gets. In a backup they are text after base 64.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct Payload(pub Box<[u8]>);
+
+impl Serialize for Payload {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            use base64::prelude::{BASE64_STANDARD, Engine as _};
+            serializer.serialize_str(&BASE64_STANDARD.encode(&self.0))
+        } else {
+            serializer.serialize_bytes(&self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            use base64::prelude::{BASE64_STANDARD, Engine as _};
+            let text = String::deserialize(deserializer)?;
+            let bytes = BASE64_STANDARD.decode(text).map_err(serde::de::Error::custom)?;
+            return Ok(Self(bytes.into()));
+        }
+        struct Bytes;
+        impl serde::de::Visitor<'_> for Bytes {
+            type Value = Payload;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Payload, E> {
+                Ok(Payload(bytes.into()))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+/// A timer as a store keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timer {
+    /// The id, which each delivery carries.
+    pub id: TimerId,
+    /// The namespace of the key and of the labels.
+    pub namespace: Box<str>,
+    /// The key, if the timer has one.
+    pub key: Option<Box<str>>,
+    /// The name of the handler's kind.
+    pub kind: Box<str>,
+    /// The handler's argument.
+    pub payload: Payload,
+    /// Words by which timers are listed and cancelled together.
+    pub labels: Vec<Box<str>>,
+    /// What is done if a delivery fails or is late.
+    pub policy: Policy,
+    /// The series of which this timer is an occurrence.
+    pub series: Option<Series>,
+    /// The moment at which the timer was accepted, by the store's clock.
+    pub created: UtcMillis,
+    /// The moment for which the timer was made. Deliveries after a failure are due later, but for the same moment.
+    pub scheduled: UtcMillis,
+    /// The moment from which the timer may be delivered.
+    pub due: UtcMillis,
+    /// The number of deliveries that were begun and not released.
+    pub deliveries: u32,
+    /// The number of deliveries that failed.
+    pub failures: u32,
+    /// The error of the last delivery that failed.
+    pub last_error: Option<Box<str>>,
+    /// The state.
+    pub state: State,
+    /// The caller's trace context, as in the header `traceparent`.
+    pub trace: Option<Box<str>>,
+    /// Whether the caller chose the id. The store remembers such an id for an hour after the timer's end, so that a
+    /// repeated creation makes no second timer.
+    pub has_chosen_id: bool,
+}
+
+impl Timer {
+    /// The key in its namespace.
+    #[must_use]
+    pub fn key_of(&self) -> Option<KeyOf> {
+        let key = self.key.clone()?;
+        Some(KeyOf { namespace: self.namespace.clone(), key })
+    }
+}

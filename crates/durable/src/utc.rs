@@ -1,0 +1,103 @@
+//! Moments of durable timers.
+
+use core::fmt;
+use core::ops::{Add, Sub};
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+use tourbillon::Timestamp;
+
+/// A moment in milliseconds of Coordinated Universal Time since the start of 1970, leap seconds not counted. Durable
+/// timers count moments so: no zone, and no length of a process' life, is in the number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UtcMillis(u64);
+
+impl UtcMillis {
+    /// The start of 1970.
+    pub const ZERO: Self = Self(0);
+    /// The last moment that is in the year 9999 in every time zone, 9999-12-30T22:00:00.999Z. No timer is due later.
+    pub const MAX: Self = Self(253_402_207_200_999);
+
+    /// The moment so many milliseconds after the start of 1970, or [`MAX`](Self::MAX) if that is earlier.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        if millis < Self::MAX.0 { Self(millis) } else { Self::MAX }
+    }
+
+    /// Milliseconds since the start of 1970.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// The moment of an engine's timestamp on a clock that counts from the start of 1970, rounded down: a timer that
+    /// is due at a moment is due once a clock shows that moment or a later one.
+    #[must_use]
+    pub fn from_timestamp(timestamp: Timestamp) -> Self {
+        Self::from_millis(timestamp.as_nanos() / 1_000_000)
+    }
+
+    /// The engine's timestamp of this moment. Moments after the year 2553 become the last timestamp.
+    #[must_use]
+    pub fn to_timestamp(self) -> Timestamp {
+        Timestamp::from_nanos(self.0.saturating_mul(1_000_000))
+    }
+}
+
+/// The sum, or [`UtcMillis::MAX`] if that is earlier. Parts of a millisecond are rounded up: a timer is never early.
+impl Add<Duration> for UtcMillis {
+    type Output = Self;
+
+    fn add(self, delay: Duration) -> Self {
+        let millis = u64::try_from(delay.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        Self::from_millis(self.0.saturating_add(millis))
+    }
+}
+
+/// The time from the other moment to this one, or zero.
+impl Sub for UtcMillis {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The moment after RFC 3339.
+impl fmt::Display for UtcMillis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = i64::try_from(self.0).unwrap_or(i64::MAX);
+        match tourbillon_calendar::jiff::Timestamp::from_millisecond(millis) {
+            Ok(moment) => write!(f, "{moment:.3}"),
+            Err(_) => write!(f, "{} ms", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_round_up_and_stop_at_the_end() {
+        let at = UtcMillis::from_millis;
+        assert_eq!(at(5) + Duration::from_nanos(1), at(6));
+        assert_eq!(at(5) + Duration::from_millis(1), at(6));
+        assert_eq!(at(5) + Duration::MAX, UtcMillis::MAX);
+        assert_eq!(at(u64::MAX), UtcMillis::MAX);
+        assert_eq!(at(5) - at(7), Duration::ZERO);
+    }
+
+    #[test]
+    fn they_read_as_dates() {
+        assert_eq!(UtcMillis::MAX.to_string(), "9999-12-30T22:00:00.999Z");
+        assert_eq!(UtcMillis::from_millis(1_500).to_string(), "1970-01-01T00:00:01.500Z");
+    }
+
+    #[test]
+    fn timestamps_are_never_ahead_of_the_moment() {
+        let at = |nanos| UtcMillis::from_timestamp(Timestamp::from_nanos(nanos)).as_millis();
+        assert_eq!((at(999_999), at(1_000_000)), (0, 1));
+        assert_eq!(UtcMillis::from_millis(7).to_timestamp().as_nanos(), 7_000_000);
+    }
+}

@@ -3,12 +3,27 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod backup;
+mod delivery;
+mod executor;
+pub mod external;
+mod handler;
 pub mod plan;
 pub mod policy;
 mod record;
+mod runtime;
+mod spec;
 pub mod state;
 pub mod store;
+mod supervise;
 pub mod timer;
 mod utc;
 
+pub use delivery::Delivery;
+pub use executor::{Executor, Work};
+pub use handler::Verdict;
+pub use runtime::{
+    Builder, Cancelled, Changed, Durable, Health, Incident, Placed, Progress, StartError, Stats, Timers,
+};
+pub use spec::{Due, Kind, Limits, Rejection, ScheduleError, Spec};
 pub use utc::UtcMillis;

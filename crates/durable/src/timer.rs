@@ -21,6 +21,11 @@ impl TimerId {
         Self(Uuid::now_v7())
     }
 
+    /// Bits that no other call returns, without an order.
+    pub(crate) fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+
     /// The id with these bits, for callers that name their timers themselves: a creation that is repeated under the same
     /// id makes one timer.
     #[must_use]

@@ -184,7 +184,7 @@ impl TimerStore for MemoryStore {
         ready(self.transact(|ledger| ledger.check()))
     }
 
-    fn export(&self, each: Box<dyn FnMut(&Timer) -> bool + Send>) -> Answer<'_, ()> {
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
         ready(self.transact(|ledger| ledger.each(each)))
     }
 

@@ -278,7 +278,7 @@ pub trait TimerStore: Send + Sync + 'static {
     fn check(&self) -> Answer<'_, Vec<Fault>>;
 
     /// Calls `each` for all stored timers as they were at one moment. Stops when `each` returns false.
-    fn export(&self, each: Box<dyn FnMut(&Timer) -> bool + Send>) -> Answer<'_, ()>;
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()>;
 
     /// Stores timers of a backup as they are, without a look at keys' modes, under their own ids. Leases become pending.
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()>;

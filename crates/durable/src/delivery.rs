@@ -1,0 +1,121 @@
+//! One delivery of a timer: what its handler may know of it, and its settlement, which happens once.
+
+use crate::state::Token;
+use crate::timer::{Timer, TimerId};
+use crate::utc::UtcMillis;
+use core::future::poll_fn;
+use core::task::{Poll, Waker};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A delivery, as its handler sees it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Delivery {
+    /// The timer's id: the same for all deliveries of the timer. A receiver that must not act twice remembers it.
+    pub id: TimerId,
+    /// The namespace.
+    pub namespace: Box<str>,
+    /// The key, if the timer has one.
+    pub key: Option<Box<str>>,
+    /// The labels.
+    pub labels: Vec<Box<str>>,
+    /// The moment for which the timer was made.
+    pub scheduled: UtcMillis,
+    /// The moment from which this delivery was due.
+    pub due: UtcMillis,
+    /// The time from the due moment to the claim, by the store's clock.
+    pub lateness: Duration,
+    /// The number of the attempt, from 1 on: one more than the failures before.
+    pub attempt: u32,
+    /// The number of the delivery, from 1 on. Greater than `attempt` if processes died within deliveries.
+    pub delivery: u32,
+    /// The trace context of the creation.
+    pub trace: Option<Box<str>>,
+    lease: Arc<Settlement>,
+}
+
+/// Whether a delivery is settled: by its handler's answer, by its timeout, or by the loss of its lease, whichever comes
+/// first.
+#[derive(Debug, Default)]
+pub(crate) struct Settlement(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    is_settled: bool,
+    wakers: Vec<Waker>,
+}
+
+impl Settlement {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Settles the delivery. Returns true for the first caller only.
+    pub(crate) fn settle(&self) -> bool {
+        let mut inner = self.lock();
+        let is_first = !core::mem::replace(&mut inner.is_settled, true);
+        let wakers = core::mem::take(&mut inner.wakers);
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+        is_first
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        self.lock().is_settled
+    }
+
+    /// Whether the delivery is settled. Otherwise the waker is woken once it is.
+    pub(crate) fn poll(&self, waker: &Waker) -> bool {
+        let mut inner = self.lock();
+        if !inner.is_settled && !inner.wakers.iter().any(|known| known.will_wake(waker)) {
+            inner.wakers.push(waker.clone());
+        }
+        inner.is_settled
+    }
+}
+
+impl Delivery {
+    pub(crate) fn new(timer: &Timer, now: UtcMillis, lease: Arc<Settlement>) -> Self {
+        Self {
+            id: timer.id,
+            namespace: timer.namespace.clone(),
+            key: timer.key.clone(),
+            labels: timer.labels.clone(),
+            scheduled: timer.scheduled,
+            due: timer.due,
+            lateness: now - timer.due,
+            attempt: timer.failures.saturating_add(1),
+            delivery: timer.deliveries,
+            trace: timer.trace.clone(),
+            lease,
+        }
+    }
+
+    /// Whether the handler's answer counts no more: its time is over, the lease was lost, or the runtime stops. A handler
+    /// that looks at this can end early. The future of an asynchronous handler is dropped then.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.lease.is_settled()
+    }
+
+    /// Waits until [`is_over`](Self::is_over).
+    pub async fn over(&self) {
+        poll_fn(|context| if self.lease.poll(context.waker()) { Poll::Ready(()) } else { Poll::Pending })
+            .await;
+    }
+}
+
+/// A delivery under way, on the runtime's side.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    pub(crate) id: TimerId,
+    pub(crate) token: Token,
+    pub(crate) settlement: Arc<Settlement>,
+    /// Whether the store still has the timer, so that an end must be reported.
+    pub(crate) is_stored: bool,
+    /// The number of the delivery in this runtime.
+    pub(crate) number: u64,
+    pub(crate) timeout: Option<tourbillon::TimerId>,
+    pub(crate) key: Option<Box<str>>,
+}

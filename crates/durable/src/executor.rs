@@ -1,0 +1,131 @@
+//! Where handlers run: on threads of one's own, or on the caller's executor.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll, Waker};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Wake;
+use std::thread::{self, JoinHandle, Thread};
+
+/// A handler's work, which neither fails nor panics.
+pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs the futures of handlers: an asynchronous runtime, for example `move |work| drop(runtime.spawn(work))`.
+///
+/// The executor polls each future to its end, or drops it. A future that is dropped gives its timer back, which is then
+/// delivered again.
+pub trait Executor: Send + Sync + 'static {
+    /// Begins to run the work. Must not wait for its end.
+    fn spawn(&self, work: Work);
+}
+
+impl<F: Fn(Work) + Send + Sync + 'static> Executor for F {
+    fn spawn(&self, work: Work) {
+        self(work);
+    }
+}
+
+/// Wakes a thread that waits for a future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits on the calling thread for the end of a future.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Threads that each run one work at a time, to its end.
+pub(crate) struct Threads {
+    queue: Arc<Queue>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    works: VecDeque<Work>,
+    is_closed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Work> {
+        let mut state = self.lock();
+        loop {
+            if let Some(work) = state.works.pop_front() {
+                return Some(work);
+            }
+            if state.is_closed {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Threads {
+    pub(crate) fn start(count: usize) -> io::Result<Self> {
+        let threads = Self { queue: Arc::default(), threads: Mutex::default() };
+        for number in 0..count.max(1) {
+            let queue = Arc::clone(&threads.queue);
+            let serve = move || {
+                while let Some(work) = queue.take() {
+                    block_on(work);
+                }
+            };
+            let thread = thread::Builder::new().name(format!("tb-handler-{number}")).spawn(serve)?;
+            threads.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        }
+        Ok(threads)
+    }
+}
+
+impl Executor for Threads {
+    fn spawn(&self, work: Work) {
+        self.queue.lock().works.push_back(work);
+        self.queue.changed.notify_one();
+    }
+}
+
+/// Drops the work that was not begun. Threads that run a handler end when it returns, and are not awaited: a handler may
+/// never return.
+impl Drop for Threads {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        state.is_closed = true;
+        let left = core::mem::take(&mut state.works);
+        drop(state);
+        self.queue.changed.notify_all();
+        drop(left);
+    }
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Threads").field("waiting", &self.queue.lock().works.len()).finish_non_exhaustive()
+    }
+}

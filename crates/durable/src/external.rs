@@ -1,0 +1,60 @@
+//! A scheduler outside of the process: a service that starts a program, or calls it, at a moment.
+//!
+//! A runtime keeps its timers in its store, and an alarm of its engine looks after the first one. A program that does not
+//! run all the time leaves the alarm to an [`ExternalScheduler`]: a systemd timer, the scheduler of a cloud, another
+//! service of this kind. The states are the same; the scheduler has no part in them. It may call too early, too late, or
+//! twice: the store decides what is due.
+//!
+//! ```
+//! use std::sync::mpsc;
+//! use std::time::Duration;
+//! use tourbillon_durable::external::{ExternalScheduler, hand_over};
+//! use tourbillon_durable::store::MemoryStore;
+//! use tourbillon_durable::{Durable, Kind, Spec, UtcMillis};
+//!
+//! #[derive(Debug, serde::Serialize, serde::Deserialize)]
+//! struct Remind(String);
+//!
+//! impl Kind for Remind {
+//!     const NAME: &'static str = "remind";
+//! }
+//!
+//! struct Cloud(mpsc::Sender<Option<UtcMillis>>);
+//!
+//! impl ExternalScheduler for Cloud {
+//!     fn wake_at(&self, due: Option<UtcMillis>) {
+//!         self.0.send(due).unwrap();
+//!     }
+//! }
+//!
+//! let (sender, asked) = mpsc::channel();
+//! let durable = Durable::builder(MemoryStore::default()).handler(async |_: Remind, _| {}).start()?;
+//! let timers = durable.handle();
+//! let placed = timers.schedule_blocking(Spec::new(Remind("pay".into())).after(Duration::from_secs(3_600)))?;
+//! // Before the program ends, it hands its timers over to the scheduler, which starts it again.
+//! hand_over(&*timers.timer_store(), &Cloud(sender))?;
+//! assert!(asked.recv()?.is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::executor::block_on;
+use crate::store::{StoreError, TimerStore};
+use crate::utc::UtcMillis;
+
+/// A scheduler outside of the process.
+pub trait ExternalScheduler {
+    /// Asks for a start of the program, or a call of [`Timers::look`](crate::Timers::look), at this moment, in place of
+    /// an earlier request. `None` withdraws the request: no timer is pending.
+    fn wake_at(&self, due: Option<UtcMillis>);
+}
+
+/// Asks an external scheduler for the moment at which the store's first timer is due. The calling thread waits.
+///
+/// # Errors
+///
+/// Fails if the store fails.
+pub fn hand_over(store: &dyn TimerStore, scheduler: &impl ExternalScheduler) -> Result<(), StoreError> {
+    let first = block_on(store.upcoming(UtcMillis::ZERO, UtcMillis::MAX, 1))?;
+    scheduler.wake_at(first.first().map(|(due, _)| *due));
+    Ok(())
+}

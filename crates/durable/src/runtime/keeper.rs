@@ -1,0 +1,600 @@
+//! The loop of a runtime: it claims what is due, hands it to handlers, and reports the ends of deliveries to the store.
+//!
+//! One thread does all of it, and sleeps until one of these is wanted:
+//!
+//! | signal | from | the loop |
+//! |---|---|---|
+//! | look   | the alarm at the next due moment; the store, if a timer may be due earlier; room for a delivery | claims |
+//! | ended  | a delivery that is settled | reports all ends that are there in one batch |
+//! | renew  | a timer at each third of a lease, while deliveries are under way | renews, and reaps |
+//! | stop   | `shutdown` | gives back what is under way, and ends |
+//!
+//! # Why no timers are loaded ahead
+//! The store's index by due moment is the queue, and every claim returns the moment at which the next timer is due. So
+//! the engine's wheel has one timer for all stored ones: the alarm. A timer that is created, moved or cancelled changes
+//! the index in the transaction that answers its caller, and there is no copy of the index that could be out of date.
+//!
+//! # Invariants
+//! R1. A delivery is settled once: by its answer, its timeout, its loss, or the stop.
+//! R2. While a claimable timer is in the store and there is room for a delivery, the loop looks, or an alarm is set for
+//!     the timer's due moment or an earlier one.
+//! R3. No error of the store ends the loop. It tries again after a pause.
+
+use super::alarm::{Alarms, Signal};
+use super::catch_up::CatchUp;
+use super::report::Reporter;
+use super::settings::Settings;
+use crate::delivery::{Delivery, Settlement, UnderWay};
+use crate::executor::{Executor, Threads, block_on};
+use crate::handler::{Handler, Verdict};
+use crate::policy::{Guarantee, Misfire};
+use crate::state::{Failure, Token};
+use crate::store::{
+    Claimant, Durability, Leased, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+};
+use crate::supervise::supervise;
+use crate::timer::Timer;
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+/// The greatest number of timers that one claim takes.
+const CLAIM: u32 = 512;
+/// The payload bytes after which a claim takes no further timer.
+const CLAIM_BYTES: u64 = 4 << 20;
+/// The greatest number of ends that are reported in one batch.
+const BATCH: usize = 4_096;
+/// The greatest number of leases that are reaped at once.
+const REAP: u32 = 1_000;
+/// The pauses after errors of the store.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The part of a runtime that its threads share.
+pub(crate) struct Keeper {
+    pub(crate) store: Arc<dyn TimerStore>,
+    pub(crate) settings: Settings,
+    pub(crate) reporter: Reporter,
+    handlers: HashMap<&'static str, Arc<dyn Handler>>,
+    claimant: Claimant,
+    alarms: OnceLock<Alarms>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// A claim is wanted.
+    look: bool,
+    /// A renewal is wanted.
+    renew: bool,
+    stop: Option<Stop>,
+    has_ended: bool,
+    /// Ends that the store does not know of.
+    ends: Vec<(UnderWay, Op)>,
+    under_way: HashMap<u64, UnderWay>,
+    /// The number of handlers that have not returned; some of their deliveries may be settled by now.
+    occupied: usize,
+    /// The number of the next delivery, and of the next claim.
+    next_number: u64,
+    next_claim: u64,
+    /// What the last claim said of the first pending timer.
+    next_due: Option<UtcMillis>,
+    has_claimed: bool,
+    /// The loop is at the store.
+    is_busy: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stop {
+    /// The moment at which deliveries that are still under way are given back.
+    until: Instant,
+}
+
+impl State {
+    fn is_idle(&self, now: UtcMillis) -> bool {
+        let nothing_due = self.next_due.is_none_or(|due| due > now);
+        self.has_claimed
+            && !self.look
+            && !self.is_busy
+            && self.ends.is_empty()
+            && self.occupied == 0
+            && self.under_way.is_empty()
+            && nothing_due
+    }
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        store: Arc<dyn TimerStore>,
+        settings: Settings,
+        handlers: HashMap<&'static str, Arc<dyn Handler>>,
+        incarnation: u64,
+    ) -> Self {
+        let claimant = Claimant { incarnation, lease: settings.lease };
+        let state = State { look: true, ..State::default() };
+        Self {
+            store,
+            reporter: Reporter::new(settings.on_incident.clone()),
+            settings,
+            handlers,
+            claimant,
+            alarms: OnceLock::new(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Gives the keeper the engine's timers, once, before the loop begins.
+    pub(crate) fn set_alarms(&self, alarms: Alarms) {
+        let _only_once = self.alarms.set(alarms);
+    }
+
+    pub(crate) fn has_handler(&self, kind: &str) -> bool {
+        self.handlers.contains_key(kind)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // --- Signals ---
+
+    /// Makes the loop look for timers that are due.
+    pub(crate) fn look(&self) {
+        self.lock().look = true;
+        self.changed.notify_all();
+    }
+
+    /// Handles the engine's signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        match signal {
+            Signal::Look => self.look(),
+            Signal::Renew => {
+                self.lock().renew = true;
+                self.changed.notify_all();
+            }
+            Signal::Timeout(number) => {
+                let error = "the handler did not answer in time".into();
+                self.settle(number, Some(Verdict::Retry { error, after: None }));
+            }
+        }
+    }
+
+    /// Settles a delivery with a verdict, or without one: then the store has settled it already. Does nothing if the
+    /// delivery is settled.
+    fn settle(&self, number: u64, verdict: Option<Verdict>) {
+        let mut state = self.lock();
+        let Some(under_way) = state.under_way.remove(&number) else { return };
+        if !under_way.settlement.settle() {
+            // The handler's answer was first, and its end is on its way here.
+            state.under_way.insert(number, under_way);
+            return;
+        }
+        self.end(&mut state, under_way, verdict);
+    }
+
+    /// Notes the end of a delivery that the caller has settled.
+    fn end(&self, state: &mut State, under_way: UnderWay, verdict: Option<Verdict>) {
+        let Some(verdict) = verdict.filter(|_| under_way.is_stored) else {
+            self.changed.notify_all();
+            return;
+        };
+        let UnderWay { id, token, .. } = under_way;
+        let op = match verdict {
+            Verdict::Done => Op::Ack(id, token),
+            Verdict::Retry { error, after } => {
+                Op::Fail(id, token, Failure { error: shorten(error), retry_after: after, is_final: false })
+            }
+            Verdict::Dead(error) => {
+                Op::Fail(id, token, Failure { error: shorten(error), retry_after: None, is_final: true })
+            }
+            Verdict::Snooze(moment) => Op::Snooze(id, token, moment),
+        };
+        state.ends.push((under_way, op));
+        self.changed.notify_all();
+    }
+
+    /// Notes the answer of a handler.
+    pub(crate) fn answered(&self, number: u64, verdict: Verdict) {
+        let mut state = self.lock();
+        let Some(under_way) = state.under_way.remove(&number) else { return };
+        if !under_way.settlement.settle() {
+            return;
+        }
+        let timeout = under_way.timeout;
+        self.end(&mut state, under_way, Some(verdict));
+        drop(state);
+        if let Some(alarms) = self.alarms.get() {
+            alarms.cancel(timeout);
+        }
+    }
+
+    /// Notes that a handler has returned, or that its future was dropped: then its timer is given back.
+    pub(crate) fn returned(&self, number: u64) {
+        let mut state = self.lock();
+        state.occupied -= 1;
+        if let Some(under_way) = state.under_way.remove(&number)
+            && under_way.settlement.settle()
+        {
+            let op = Op::Release(under_way.id, under_way.token);
+            if under_way.is_stored {
+                state.ends.push((under_way, op));
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Stops the loop. Waits for deliveries under way for at most `patience`, and for the loop's end.
+    pub(crate) fn stop(&self, patience: Duration) {
+        let mut state = self.lock();
+        let until = Instant::now() + patience.min(Duration::from_secs(86_400 * 365));
+        if state.stop.is_none_or(|stop| until < stop.until) {
+            state.stop = Some(Stop { until });
+        }
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.lock().stop.is_some()
+    }
+
+    pub(crate) fn await_end(&self) {
+        let mut state = self.lock();
+        while !state.has_ended {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until no timer is due, no handler runs, and the store knows of all ends; at most for `patience`.
+    pub(crate) fn await_idle(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        loop {
+            if state.is_idle(self.store.now()) {
+                return true;
+            }
+            let Some(rest) = until.checked_duration_since(Instant::now()) else { return false };
+            // Time may pass on a clock that signals nothing to this thread.
+            let step = rest.min(Duration::from_millis(5));
+            state = self.changed.wait_timeout(state, step).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    // --- The loop ---
+
+    /// Runs until the runtime is stopped.
+    pub(crate) fn serve(self: &Arc<Self>, threads: &Threads) {
+        let Some(alarms) = self.alarms.get() else { return };
+        let mut pause = Pause::default();
+        let mut catch_up = CatchUp::new(self.settings.catch_up_rate);
+        self.put_back_known_kinds(&mut pause);
+        while let Some(wanted) = self.await_work() {
+            match wanted {
+                Wanted::Ends(ends) => self.report(ends, &mut pause),
+                Wanted::Renewal => self.renew(alarms, &mut pause),
+                Wanted::Claim { room, claim } => {
+                    self.claim(room, claim, alarms, threads, &mut catch_up, &mut pause)
+                }
+            }
+            self.lock().is_busy = false;
+            self.changed.notify_all();
+        }
+        self.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until something is wanted. Returns `None` when the runtime is stopped and the store knows of all ends.
+    fn await_work(&self) -> Option<Wanted> {
+        let mut state = self.lock();
+        loop {
+            if !state.ends.is_empty() {
+                state.is_busy = true;
+                let taken = state.ends.len().min(BATCH);
+                return Some(Wanted::Ends(state.ends.drain(..taken).collect()));
+            }
+            if let Some(Stop { until }) = state.stop {
+                if state.under_way.is_empty() {
+                    return None;
+                }
+                match until.checked_duration_since(Instant::now()) {
+                    Some(rest) if !rest.is_zero() && !state.renew => {
+                        state =
+                            self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+                        continue;
+                    }
+                    Some(rest) if !rest.is_zero() => {}
+                    _ => {
+                        self.give_all_back(&mut state);
+                        continue;
+                    }
+                }
+            }
+            if state.renew {
+                state.renew = false;
+                state.is_busy = true;
+                return Some(Wanted::Renewal);
+            }
+            let room = self.settings.concurrency.saturating_sub(state.occupied);
+            if state.look && room > 0 {
+                state.look = false;
+                state.is_busy = true;
+                state.next_claim += 1;
+                return Some(Wanted::Claim { room, claim: state.next_claim });
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Gives back the timers of all deliveries that are under way.
+    fn give_all_back(&self, state: &mut State) {
+        for (_, under_way) in core::mem::take(&mut state.under_way) {
+            if under_way.settlement.settle() && under_way.is_stored {
+                let op = Op::Release(under_way.id, under_way.token);
+                state.ends.push((under_way, op));
+            }
+        }
+    }
+
+    /// Puts timers back whose handlers were missing when they were due, and are there now.
+    fn put_back_known_kinds(&self, pause: &mut Pause) {
+        for kind in self.handlers.keys() {
+            loop {
+                let op = Op::Unpark(reason_for_unknown(kind), REAP);
+                match block_on(self.store.apply(vec![op], Durability::Volatile)) {
+                    Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(count)] if count == REAP) => {}
+                    Ok(_) => break,
+                    Err(error) if self.bear(&error, pause) => {}
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// Reports an error of the store and waits. Returns false if the runtime is stopped or the store is closed.
+    fn bear(&self, error: &StoreError, pause: &mut Pause) -> bool {
+        self.reporter.store_failed(error);
+        let state = self.lock();
+        if state.stop.is_some() || error.kind() == StoreErrorKind::Closed {
+            return false;
+        }
+        let _woken = self.changed.wait_timeout(state, pause.next());
+        true
+    }
+
+    fn report(&self, ends: Vec<(UnderWay, Op)>, pause: &mut Pause) {
+        loop {
+            let ops = ends.iter().map(|(_, op)| op.clone()).collect();
+            match block_on(self.store.apply(ops, self.settings.end_durability)) {
+                Ok(outcomes) => {
+                    pause.reset();
+                    self.reporter.store_answered();
+                    for ((under_way, op), outcome) in ends.iter().zip(outcomes) {
+                        self.reporter.ended(under_way.id, under_way.key.as_deref(), op, &outcome);
+                    }
+                    return;
+                }
+                Err(error) => {
+                    let is_closed = error.kind() == StoreErrorKind::Closed;
+                    let goes_on = self.bear(&error, pause);
+                    if is_closed || !goes_on && !error.is_transient() {
+                        // The leases end by themselves, and the timers are delivered again.
+                        self.reporter.ends_lost(ends.len());
+                        return;
+                    }
+                    if !goes_on {
+                        // A stop waits a while for a store that may come back.
+                        if pause.is_long() {
+                            self.reporter.ends_lost(ends.len());
+                            return;
+                        }
+                        std::thread::sleep(pause.next());
+                    }
+                }
+            }
+        }
+    }
+
+    fn renew(&self, alarms: &Alarms, pause: &mut Pause) {
+        let leases: Vec<_> = {
+            let state = self.lock();
+            let stored = state.under_way.values().filter(|under_way| under_way.is_stored);
+            stored.map(|under_way| (under_way.number, under_way.id, under_way.token)).collect()
+        };
+        let tokens = leases.iter().map(|(_, id, token)| (*id, *token)).collect();
+        let renewed = if leases.is_empty() {
+            Ok(Vec::new())
+        } else {
+            block_on(self.store.renew(self.claimant, tokens))
+        };
+        match renewed {
+            Ok(lost) => {
+                pause.reset();
+                self.reporter.store_answered();
+                for (number, ..) in leases.iter().filter(|(_, id, _)| lost.contains(id)) {
+                    // An end may have been reported meanwhile: then the delivery is not under way any more.
+                    self.reporter.lease_lost();
+                    self.settle(*number, None);
+                }
+            }
+            Err(error) => {
+                let _goes_on = self.bear(&error, pause);
+            }
+        }
+        match block_on(self.store.reap(REAP)) {
+            Ok(reaped) => {
+                self.reporter.reaped(&reaped);
+                if !reaped.returned.is_empty() {
+                    self.look();
+                }
+            }
+            Err(error) => self.reporter.store_failed(&error),
+        }
+        if !self.lock().under_way.is_empty() {
+            alarms.renew_in(self.settings.lease / 3);
+        }
+    }
+
+    fn claim(
+        self: &Arc<Self>,
+        room: usize,
+        claim: u64,
+        alarms: &Alarms,
+        threads: &Threads,
+        catch_up: &mut CatchUp,
+        pause: &mut Pause,
+    ) {
+        let wanted = u32::try_from(room).unwrap_or(u32::MAX).min(CLAIM);
+        let next_due = self.lock().next_due;
+        let permitted = match catch_up.permits(next_due, self.store.now(), wanted) {
+            Ok(permitted) => permitted,
+            Err(rest) => {
+                alarms.look_in(rest);
+                return;
+            }
+        };
+        let limit = Limit { timers: permitted, bytes: CLAIM_BYTES };
+        let claimed = match block_on(self.store.claim(self.claimant, claim, limit)) {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                // The claim may have had its effect: the timers are asked for, or their leases end.
+                if error.kind() == StoreErrorKind::Unknown
+                    && let Ok(leased) = block_on(self.store.recover(self.claimant, claim))
+                {
+                    let now = self.store.now();
+                    leased.into_iter().for_each(|leased| self.begin(leased, now, alarms, threads));
+                }
+                let _goes_on = self.bear(&error, pause);
+                self.look();
+                return;
+            }
+        };
+        pause.reset();
+        self.reporter.claimed(&claimed);
+        catch_up.note(u32::try_from(claimed.leased.len()).unwrap_or(u32::MAX));
+        {
+            let mut state = self.lock();
+            state.has_claimed = true;
+            state.next_due = claimed.next_due;
+            state.look |= claimed.next_due.is_some_and(|due| due <= claimed.now);
+        }
+        if let Some(due) = claimed.next_due.filter(|due| *due > claimed.now) {
+            alarms.look_at(due);
+        }
+        for leased in claimed.leased {
+            self.begin(leased, claimed.now, alarms, threads);
+        }
+    }
+
+    /// Begins a delivery, or ends it at once if it must not be made.
+    fn begin(self: &Arc<Self>, leased: Leased, now: UtcMillis, alarms: &Alarms, threads: &Threads) {
+        let Leased { timer, token } = leased;
+        let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
+        let mut state = self.lock();
+        let number = state.next_number;
+        state.next_number += 1;
+        let settlement = Arc::new(Settlement::default());
+        let under_way = UnderWay {
+            id: timer.id,
+            token,
+            settlement: Arc::clone(&settlement),
+            is_stored,
+            number,
+            timeout: None,
+            key: timer.key.clone(),
+        };
+        if let Some(op) = self.refusal(&timer, token, now) {
+            if is_stored {
+                state.ends.push((under_way, op));
+                self.changed.notify_all();
+            }
+            return;
+        }
+        let Some(handler) = self.handlers.get(&*timer.kind) else { return };
+        let delivery = Delivery::new(&timer, now, Arc::clone(&settlement));
+        let is_first = state.under_way.is_empty();
+        state.under_way.insert(number, under_way);
+        state.occupied += 1;
+        drop(state);
+        // Not under the lock, for which the engine's thread waits.
+        if is_first {
+            alarms.renew_in(self.settings.lease / 3);
+        }
+        let timeout = alarms.timeout(number, timer.policy.timeout);
+        if let Some(under_way) = self.lock().under_way.get_mut(&number) {
+            under_way.timeout = timeout;
+        }
+        self.reporter.began(&delivery);
+        let work =
+            supervise(Arc::clone(self), Arc::clone(handler), number, timer.payload.0, (delivery, settlement));
+        match &self.settings.executor {
+            Some(executor) if !handler.blocks() => executor.spawn(work),
+            _ => threads.spawn(work),
+        }
+    }
+
+    /// The operation that ends a delivery which must not be made.
+    fn refusal(&self, timer: &Timer, token: Token, now: UtcMillis) -> Option<Op> {
+        if !self.has_handler(&timer.kind) {
+            self.reporter.unknown_kind(timer);
+            return Some(Op::Park(timer.id, token, reason_for_unknown(&timer.kind)));
+        }
+        let lateness = now - timer.due;
+        match timer.policy.misfire {
+            Misfire::Within(grace) if timer.failures == 0 && lateness > grace => {
+                self.reporter.skipped(timer, lateness);
+                Some(Op::Skip(timer.id, token))
+            }
+            _ => None,
+        }
+    }
+
+    /// The number of handlers that run, and the moment of the first pending timer, as far as is known.
+    pub(crate) fn progress(&self) -> (usize, usize, Option<UtcMillis>) {
+        let state = self.lock();
+        (state.occupied, state.occupied.saturating_sub(state.under_way.len()), state.next_due)
+    }
+}
+
+/// The reason for which timers of a kind without a handler are parked.
+fn reason_for_unknown(kind: &str) -> Box<str> {
+    format!("no handler: {kind}").into()
+}
+
+/// An error's first bytes: a record must not grow with what a handler writes.
+fn shorten(error: Box<str>) -> Box<str> {
+    const MOST: usize = 500;
+    if error.len() <= MOST {
+        return error;
+    }
+    let end = (0..=MOST).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
+    error[..end].into()
+}
+
+/// What the loop is to do next.
+enum Wanted {
+    Ends(Vec<(UnderWay, Op)>),
+    Renewal,
+    Claim { room: usize, claim: u64 },
+}
+
+/// The pauses after errors of the store, each twice as long as the one before.
+#[derive(Default)]
+struct Pause(Duration);
+
+impl Pause {
+    fn next(&mut self) -> Duration {
+        self.0 = (2 * self.0).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.0
+    }
+
+    fn reset(&mut self) {
+        self.0 = Duration::ZERO;
+    }
+
+    fn is_long(&self) -> bool {
+        self.0 >= LONGEST_PAUSE
+    }
+}

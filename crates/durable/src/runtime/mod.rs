@@ -1,0 +1,654 @@
+//! The runtime: a store, handlers, and a loop between them.
+
+mod alarm;
+mod catch_up;
+mod keeper;
+mod report;
+mod settings;
+
+pub(crate) use keeper::Keeper;
+pub use report::{Health, Incident, Stats};
+
+use crate::delivery::Delivery;
+use crate::executor::{Executor, Threads, block_on};
+use crate::handler::{Asynchronous, Blocking, Bytes, Handler, Verdict};
+use crate::plan::PlanError;
+use crate::spec::{Kind, Limits, Rejection, ScheduleError, Spec};
+use crate::state::{Phase, Refusal};
+use crate::store::{
+    Counts, Cursor, Durability, Fault, Filter, Op, Outcome, Page, StoreError, StoreErrorKind, TimerStore,
+};
+use crate::timer::{Address, Timer, TimerId};
+use crate::utc::UtcMillis;
+use alarm::Alarms;
+use core::fmt;
+use core::future::Future;
+use core::marker::PhantomData;
+use core::time::Duration;
+use settings::Settings;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread;
+use tourbillon::{Clock, SystemClock};
+
+/// The time by which a due timer may be late before [`Health`] says so.
+const OVERDUE: Duration = Duration::from_secs(10);
+
+/// The settings of a runtime, with defaults. Made by [`Durable::builder`].
+#[must_use = "a builder starts nothing by itself"]
+pub struct Builder {
+    store: Arc<dyn TimerStore>,
+    handlers: HashMap<&'static str, Arc<dyn Handler>>,
+    duplicate: Option<&'static str>,
+    clock: Arc<dyn Clock>,
+    workers: usize,
+    concurrency: Option<usize>,
+    settings: Settings,
+}
+
+/// The reason why a runtime was not started.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Two handlers were given for one kind.
+    DuplicateKind(&'static str),
+    /// The name of a kind is longer than 64 bytes.
+    LongKind(&'static str),
+    /// The system did not start a thread.
+    Thread(std::io::Error),
+    /// The engine was not started.
+    Engine(tourbillon::BuildError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DuplicateKind(kind) => write!(f, "two handlers were given for the kind {kind:?}"),
+            Self::LongKind(kind) => write!(f, "the name of the kind {kind:?} is longer than 64 bytes"),
+            Self::Thread(error) => write!(f, "a thread was not started: {error}"),
+            Self::Engine(error) => write!(f, "the engine was not started: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for StartError {}
+
+impl Builder {
+    /// Delivers timers of the kind `K` to an asynchronous function. Its answer is a [`Verdict`], or `()`, or a `Result`
+    /// whose error is a reason to try again.
+    ///
+    /// The future runs on the [`executor`](Self::executor), or else on one of the runtime's
+    /// [`workers`](Self::workers), which it occupies until its end.
+    pub fn handler<K, F, R>(self, handler: F) -> Self
+    where
+        K: Kind,
+        F: Fn(K, Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: Into<Verdict>> + Send + 'static,
+    {
+        self.add(K::NAME, Arc::new(Asynchronous(handler, PhantomData::<fn(K)>)))
+    }
+
+    /// Delivers timers of the kind `K` to a function that may block. It runs on one of the runtime's
+    /// [`workers`](Self::workers).
+    pub fn blocking_handler<K, F, V>(self, handler: F) -> Self
+    where
+        K: Kind,
+        F: Fn(K, Delivery) -> V + Send + Sync + 'static,
+        V: Into<Verdict> + 'static,
+    {
+        self.add(K::NAME, Arc::new(Blocking(Arc::new(handler), PhantomData::<fn(K)>)))
+    }
+
+    /// Delivers timers of this kind to an asynchronous function that gets the payload as it is stored. For kinds whose
+    /// payload is no JSON: see [`Timers::schedule_bytes`].
+    pub fn bytes_handler<F, R>(self, kind: &'static str, handler: F) -> Self
+    where
+        F: Fn(Box<[u8]>, Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output: Into<Verdict>> + Send + 'static,
+    {
+        self.add(kind, Arc::new(Bytes(handler)))
+    }
+
+    fn add(mut self, kind: &'static str, handler: Arc<dyn Handler>) -> Self {
+        if self.handlers.insert(kind, handler).is_some() {
+            self.duplicate = Some(kind);
+        }
+        self
+    }
+
+    /// Runs the futures of handlers on this executor, for example `move |work| drop(tokio_handle.spawn(work))`.
+    pub fn executor(mut self, executor: impl Executor) -> Self {
+        self.settings.executor = Some(Arc::new(executor));
+        self
+    }
+
+    /// Sets the number of threads for handlers that do not run on an executor. 8 by default; 0 counts as 1.
+    pub fn workers(self, workers: usize) -> Self {
+        Self { workers, ..self }
+    }
+
+    /// Sets the greatest number of handlers that run at a time. By default the number of
+    /// [`workers`](Self::workers), or 1,024 with an executor. No more timers are claimed than can begin at once.
+    pub fn concurrency(self, handlers: usize) -> Self {
+        Self { concurrency: Some(handlers.max(1)), ..self }
+    }
+
+    /// Sets the length of a lease. 30 s by default, at least 1 s. Leases are renewed while handlers run. If the process
+    /// dies, another one delivers its timers after that time at most; a store that only one process can open does so at
+    /// once.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease.max(Duration::from_secs(1));
+        self
+    }
+
+    /// Sets the limits for payloads and delays.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.settings.limits = limits;
+        self
+    }
+
+    /// Sets the rate, in deliveries a second, at which timers are delivered that are late by more than 5 s: after a
+    /// downtime they may be millions. 10,000 by default; `None` for no limit.
+    pub fn catch_up_rate(mut self, rate: Option<u32>) -> Self {
+        self.settings.catch_up_rate = rate;
+        self
+    }
+
+    /// Sets what the end of a delivery survives before the handler's place is given to the next delivery.
+    /// [`Durability::Volatile`] by default: a process that dies within some 20 ms after an end delivers the timer again,
+    /// under the same id. A longer wait makes such deliveries rarer, and never impossible.
+    pub fn end_durability(mut self, durability: Durability) -> Self {
+        self.settings.end_durability = durability;
+        self
+    }
+
+    /// Sets the function that is called for each [`Incident`], on a thread of the runtime. It must not block.
+    pub fn on_incident(mut self, on_incident: impl Fn(&Incident) + Send + Sync + 'static) -> Self {
+        self.settings.on_incident = Some(Arc::new(on_incident));
+        self
+    }
+
+    /// Sets the clock of the alarm. It must be the store's clock. The system's clock by default.
+    pub fn clock(self, clock: impl Clock + 'static) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// Starts the runtime. Timers that became due in the meantime are delivered, the longest due first.
+    ///
+    /// # Errors
+    ///
+    /// Fails if two handlers are of one kind, or if the system starts no more threads.
+    pub fn start(self) -> Result<Durable, StartError> {
+        let Self { store, handlers, duplicate, clock, workers, concurrency, mut settings } = self;
+        if let Some(kind) = duplicate {
+            return Err(StartError::DuplicateKind(kind));
+        }
+        if let Some(kind) = handlers.keys().find(|kind| kind.len() > 64) {
+            return Err(StartError::LongKind(kind));
+        }
+        let default = if settings.executor.is_some() { 1_024 } else { workers.max(1) };
+        settings.concurrency = concurrency.unwrap_or(default);
+        #[expect(clippy::cast_possible_truncation, reason = "half of the random bits")]
+        let incarnation = TimerId::random().as_u128() as u64;
+        let keeper = Arc::new(Keeper::new(Arc::clone(&store), settings, handlers, incarnation));
+        let threads = Threads::start(workers).map_err(StartError::Thread)?;
+        let weak = Arc::downgrade(&keeper);
+        let on_signal = move |signal| drop(weak.upgrade().inspect(|keeper| keeper.signal(signal)));
+        keeper.set_alarms(Alarms::start(clock, on_signal).map_err(StartError::Engine)?);
+        let weak = Arc::downgrade(&keeper);
+        store.subscribe(Box::new(move || drop(weak.upgrade().inspect(|keeper| keeper.look()))));
+        let serving = Arc::clone(&keeper);
+        let serve = move || serving.serve(&threads);
+        thread::Builder::new().name("tb-durable".to_owned()).spawn(serve).map_err(StartError::Thread)?;
+        Ok(Durable { timers: Timers { keeper } })
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("kinds", &self.handlers.keys()).finish_non_exhaustive()
+    }
+}
+
+/// A runtime of durable timers, which ends when this value is dropped. Its [`Timers`] are made by
+/// [`handle`](Self::handle).
+#[derive(Debug)]
+#[must_use = "the runtime ends when it is dropped"]
+pub struct Durable {
+    timers: Timers,
+}
+
+impl Durable {
+    /// The settings of a runtime on this store.
+    pub fn builder(store: impl TimerStore) -> Builder {
+        Self::builder_on(Arc::new(store))
+    }
+
+    /// The settings of a runtime on a store that is shared.
+    pub fn builder_on(store: Arc<dyn TimerStore>) -> Builder {
+        Builder {
+            store,
+            handlers: HashMap::new(),
+            duplicate: None,
+            clock: Arc::new(SystemClock::new()),
+            workers: 8,
+            concurrency: None,
+            settings: Settings {
+                concurrency: 0,
+                lease: Duration::from_secs(30),
+                limits: Limits::default(),
+                catch_up_rate: Some(10_000),
+                end_durability: Durability::Volatile,
+                executor: None,
+                on_incident: None,
+            },
+        }
+    }
+
+    /// The handle by which timers are stored, cancelled and looked at, from any thread.
+    #[must_use]
+    pub fn handle(&self) -> &Timers {
+        &self.timers
+    }
+
+    /// Ends the runtime: no further delivery begins. Waits for the handlers that run, for at most `patience`. The timers
+    /// of handlers that have not returned by then are given back: no attempt and no delivery is counted, and the next
+    /// start delivers them again.
+    ///
+    /// Returns the numbers up to the end.
+    #[must_use = "the numbers show what was given back"]
+    pub fn shutdown(self, patience: Duration) -> Stats {
+        self.timers.keeper.stop(patience);
+        self.timers.keeper.await_end();
+        self.timers.stats()
+    }
+}
+
+/// Ends the runtime as [`shutdown`](Durable::shutdown) does, without patience.
+impl Drop for Durable {
+    fn drop(&mut self) {
+        self.timers.keeper.stop(Duration::ZERO);
+        self.timers.keeper.await_end();
+    }
+}
+
+/// A timer that was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Placed {
+    /// The timer is new.
+    Created(TimerId),
+    /// The timer was stored by an earlier call with the same id.
+    Repeated(TimerId),
+    /// The timer that has the key stays, by [`IfPresent::Keep`](crate::store::IfPresent::Keep).
+    Kept(TimerId),
+    /// The timer took the place of another one.
+    Replaced {
+        /// The new timer.
+        new: TimerId,
+        /// The old timer.
+        old: TimerId,
+        /// The old timer's phase. If it is [`Phase::Leased`], a delivery of the old timer has begun and may still succeed.
+        was: Phase,
+    },
+}
+
+impl Placed {
+    /// The id of the timer that is stored now.
+    #[must_use]
+    pub fn id(self) -> TimerId {
+        match self {
+            Self::Created(id) | Self::Repeated(id) | Self::Kept(id) | Self::Replaced { new: id, .. } => id,
+        }
+    }
+}
+
+/// The effect of a cancel.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Cancelled {
+    /// No delivery of the timer begins any more. The record is handed back.
+    Cancelled(Box<Timer>),
+    /// A delivery has begun. It is the last one.
+    InFlight,
+    /// No such timer is stored.
+    NotFound,
+}
+
+/// The effect of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Changed {
+    /// The timer was changed.
+    Changed,
+    /// The timer is in a phase that does not permit the change.
+    Refused(Phase),
+    /// The key of the timer, which is dead, is another timer's by now.
+    KeyExists(TimerId),
+    /// No such timer is stored.
+    NotFound,
+}
+
+/// The progress of a bulk cancel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// The number of timers that were cancelled.
+    pub cancelled: u64,
+    /// Of these, the number of timers of which a delivery had begun.
+    pub in_flight: u64,
+}
+
+/// The number of timers that a bulk cancel withdraws in one transaction.
+const CANCELLED_AT_ONCE: u32 = 500;
+
+/// The handle of a runtime: stores, changes and lists timers, from any thread. It can be cloned. It does not keep the
+/// runtime alive.
+///
+/// Each call is there twice: as a future for any executor, and, with `_blocking` at its name's end, for threads.
+#[derive(Clone)]
+pub struct Timers {
+    keeper: Arc<Keeper>,
+}
+
+impl Timers {
+    fn store(&self) -> &Arc<dyn TimerStore> {
+        &self.keeper.store
+    }
+
+    async fn apply_one(&self, op: Op, durability: Durability) -> Result<Outcome, StoreError> {
+        let mut outcomes = self.store().apply(vec![op], durability).await?;
+        outcomes.pop().ok_or_else(|| StoreError::new(StoreErrorKind::Corrupt, "the store gave no outcome"))
+    }
+
+    /// Stores a timer. The call returns once the timer has the durability that it asks for.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another timer has the key, if a part of the timer is beyond a limit, or if the store fails. The error
+    /// hands the payload back.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the timer may have been stored. A timer with an id of the caller's choice can be stored
+    /// again.
+    pub async fn schedule<K: Kind>(&self, spec: Spec<K>) -> Result<Placed, ScheduleError<K>> {
+        let bytes = match serde_json::to_vec(&spec.payload) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let reason = Rejection::Payload(error.to_string().into());
+                return Err(ScheduleError { reason, payload: spec.payload });
+            }
+        };
+        let known = if self.keeper.has_handler(K::NAME) {
+            Ok(())
+        } else {
+            Err(Rejection::UnknownKind(K::NAME.into()))
+        };
+        match known {
+            Ok(()) => self.place(&spec, K::NAME, bytes).await,
+            Err(reason) => Err(reason),
+        }
+        .map_err(|reason| ScheduleError { reason, payload: spec.payload })
+    }
+
+    /// As [`schedule`](Self::schedule), on a thread that waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](Self::schedule).
+    pub fn schedule_blocking<K: Kind>(&self, spec: Spec<K>) -> Result<Placed, ScheduleError<K>> {
+        block_on(self.schedule(spec))
+    }
+
+    /// Stores a timer whose payload are bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](Self::schedule).
+    pub async fn schedule_bytes(
+        &self,
+        kind: &str,
+        spec: Spec<Vec<u8>>,
+    ) -> Result<Placed, ScheduleError<Vec<u8>>> {
+        let known =
+            if self.keeper.has_handler(kind) { Ok(()) } else { Err(Rejection::UnknownKind(kind.into())) };
+        match known {
+            Ok(()) => self.place(&spec, kind, spec.payload.clone()).await,
+            Err(reason) => Err(reason),
+        }
+        .map_err(|reason| ScheduleError { reason, payload: spec.payload })
+    }
+
+    async fn place<P>(&self, spec: &Spec<P>, kind: &str, payload: Vec<u8>) -> Result<Placed, Rejection> {
+        if self.keeper.is_stopping() {
+            return Err(Rejection::ShutDown);
+        }
+        let timer = spec.to_timer(kind, payload, self.store().now(), &self.keeper.settings.limits)?;
+        let op = Op::Place(Box::new(timer), spec.if_present);
+        match self.apply_one(op, spec.durability).await.map_err(Rejection::Store)? {
+            Outcome::Created(id) => Ok(Placed::Created(id)),
+            Outcome::Repeated(id) => Ok(Placed::Repeated(id)),
+            Outcome::Kept(id) => Ok(Placed::Kept(id)),
+            Outcome::Replaced { new, old, was } => Ok(Placed::Replaced { new, old, was }),
+            Outcome::KeyExists { holder, .. } => Err(Rejection::KeyExists(holder)),
+            other => Err(Rejection::Store(unexpected(&other))),
+        }
+    }
+
+    /// Cancels a timer, or a series with its present occurrence, by its key or id. After [`Cancelled::Cancelled`] no
+    /// delivery of it begins. The call returns once that survives a loss of power.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn cancel(&self, at: impl Into<Address>) -> Result<Cancelled, StoreError> {
+        match self.apply_one(Op::Cancel(at.into(), None), Durability::PowerLoss).await? {
+            Outcome::Cancelled(timer) => Ok(Cancelled::Cancelled(timer)),
+            Outcome::InFlight(_) => Ok(Cancelled::InFlight),
+            Outcome::NotFound => Ok(Cancelled::NotFound),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// As [`cancel`](Self::cancel), on a thread that waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub fn cancel_blocking(&self, at: impl Into<Address>) -> Result<Cancelled, StoreError> {
+        block_on(self.cancel(at))
+    }
+
+    /// Cancels all timers of a namespace that have the label, in batches between which other callers have their turn.
+    /// Calls `progress` after each batch; if it returns false, the rest stays.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails. The batches before are cancelled.
+    pub async fn cancel_labelled(
+        &self,
+        namespace: &str,
+        label: &str,
+        mut progress: impl FnMut(Progress) -> bool,
+    ) -> Result<Progress, StoreError> {
+        let mut done = Progress::default();
+        loop {
+            let (namespace, label) = (namespace.into(), label.into());
+            let op = Op::CancelLabelled { namespace, label, limit: CANCELLED_AT_ONCE };
+            match self.apply_one(op, Durability::PowerLoss).await? {
+                Outcome::CancelledMany { cancelled, in_flight, more } => {
+                    done.cancelled += u64::from(cancelled);
+                    done.in_flight += u64::from(in_flight);
+                    if !progress(done) || !more {
+                        return Ok(done);
+                    }
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Moves the due moment of a timer. A timer that is being delivered is not moved.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn move_to(&self, at: impl Into<Address>, due: UtcMillis) -> Result<Changed, StoreError> {
+        self.change(Op::Move(at.into(), due)).await
+    }
+
+    /// Delivers a timer now: one that is pending, paused, or dead.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn fire(&self, at: impl Into<Address>) -> Result<Changed, StoreError> {
+        self.change(Op::Fire(at.into())).await
+    }
+
+    /// Pauses a timer or a series. A delivery that has begun goes on.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn pause(&self, at: impl Into<Address>) -> Result<Changed, StoreError> {
+        self.change(Op::Pause(at.into())).await
+    }
+
+    /// Resumes a timer or a series that was paused. Its policy for misfires decides about moments that have passed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn resume(&self, at: impl Into<Address>) -> Result<Changed, StoreError> {
+        self.change(Op::Resume(at.into())).await
+    }
+
+    /// Delivers a dead timer again, as if it were new.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn replay(&self, id: TimerId) -> Result<Changed, StoreError> {
+        self.change(Op::Replay(id)).await
+    }
+
+    async fn change(&self, op: Op) -> Result<Changed, StoreError> {
+        match self.apply_one(op, Durability::PowerLoss).await? {
+            Outcome::Changed(_) => Ok(Changed::Changed),
+            Outcome::NotFound => Ok(Changed::NotFound),
+            Outcome::KeyExists { holder, .. } => Ok(Changed::KeyExists(holder)),
+            Outcome::Refused(Refusal::State(phase)) => Ok(Changed::Refused(phase)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A stored timer.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn get(&self, at: impl Into<Address>) -> Result<Option<Timer>, StoreError> {
+        self.store().get(at.into()).await
+    }
+
+    /// A page of stored timers. A timer that is stored from the first page to the last is on exactly one of them, unless
+    /// it moves in the order of the list.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Result<Page, StoreError> {
+        self.store().list(filter, cursor, limit).await
+    }
+
+    /// The next `count` instants of a stored series, the present occurrence's first. Empty for a timer that is no series.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn preview(&self, at: impl Into<Address>, count: usize) -> Result<Vec<UtcMillis>, StoreError> {
+        let Some(timer) = self.get(at).await? else { return Ok(Vec::new()) };
+        let Some(series) = &timer.series else { return Ok(Vec::new()) };
+        let rest = series.plan.preview(timer.scheduled, count.saturating_sub(1));
+        let rest =
+            rest.map_err(|error: PlanError| StoreError::new(StoreErrorKind::Corrupt, error.to_string()))?;
+        let is_within = |instant: &UtcMillis| series.end.is_none_or(|end| *instant <= end);
+        Ok(core::iter::once(timer.scheduled).chain(rest).filter(is_within).take(count).collect())
+    }
+
+    /// The numbers of stored timers, by namespace and phase. O(namespaces).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn counts(&self) -> Result<Counts, StoreError> {
+        self.store().counts().await
+    }
+
+    /// The faults of the store's structure; none if all is well. Reads the whole store.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn check(&self) -> Result<Vec<Fault>, StoreError> {
+        self.store().check().await
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn timer_store(&self) -> Arc<dyn TimerStore> {
+        Arc::clone(self.store())
+    }
+
+    /// The numbers of the runtime since its start.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let (running, overrun, next_due) = self.keeper.progress();
+        Stats { running, overrun, next_due, ..self.keeper.reporter.stats() }
+    }
+
+    /// The present fault of the runtime, the worst first.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        if let Some((since, error)) = self.keeper.reporter.failing() {
+            return Health::StoreFails { since, error };
+        }
+        let (_, overrun, next_due) = self.keeper.progress();
+        let overdue = next_due.map_or(Duration::ZERO, |due| self.store().now() - due);
+        if overdue > OVERDUE {
+            Health::Overdue(overdue)
+        } else if overrun > 0 {
+            Health::Overrun(overrun)
+        } else {
+            Health::Healthy
+        }
+    }
+
+    /// Waits until no stored timer is due, no handler runs, and the store knows of all ends; for at most `patience`, by
+    /// the system's monotonic clock. Returns whether that came about. For tests: after a step of a manual clock.
+    #[must_use]
+    pub fn await_idle(&self, patience: Duration) -> bool {
+        self.keeper.await_idle(patience)
+    }
+
+    /// Makes the runtime look for timers that are due, at once: for an external scheduler, see
+    /// [`external`](crate::external).
+    pub fn look(&self) {
+        self.keeper.look();
+    }
+}
+
+impl fmt::Debug for Timers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timers").field("stats", &self.stats()).finish()
+    }
+}
+
+fn unexpected(outcome: &Outcome) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Corrupt,
+        format!("the store gave an outcome of another operation: {outcome:?}"),
+    )
+}

@@ -1,0 +1,289 @@
+//! What a runtime reports: numbers, incidents, health.
+
+use super::settings::OnIncident;
+use crate::delivery::Delivery;
+use crate::state::Phase;
+use crate::store::{Claimed, Op, Outcome, Reaped, StoreError};
+use crate::timer::{Timer, TimerId};
+use crate::utc::UtcMillis;
+use core::fmt;
+use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// An event that someone may have to look at. Each is counted, too.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Incident {
+    /// A delivery was late by more than its policy permits, and was left out.
+    Skipped {
+        /// The timer.
+        id: TimerId,
+        /// Its key.
+        key: Option<Box<str>>,
+        /// The moment from which it was due.
+        due: UtcMillis,
+        /// The time by which it was late.
+        lateness: Duration,
+    },
+    /// So many instants of a series had passed when its occurrence ended, and were left out.
+    InstantsSkipped {
+        /// The occurrence that ended.
+        id: TimerId,
+        /// The series' key.
+        key: Option<Box<str>>,
+        /// The number of instants.
+        count: u64,
+    },
+    /// Deliveries of a timer were given up.
+    Died {
+        /// The timer.
+        id: TimerId,
+    },
+    /// A timer is due whose kind has no handler. It waits until a runtime with such a handler starts.
+    UnknownKind {
+        /// The timer.
+        id: TimerId,
+        /// The kind.
+        kind: Box<str>,
+    },
+    /// Records could not be read. They were set aside with their bytes.
+    Quarantined {
+        /// The number of records.
+        count: u32,
+    },
+    /// The store failed. The runtime tries again.
+    StoreFailed(StoreError),
+}
+
+/// The numbers of a runtime since its start.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The number of deliveries that were begun.
+    pub delivered: u64,
+    /// The number of deliveries that succeeded.
+    pub done: u64,
+    /// The number of deliveries that failed and are tried again.
+    pub retried: u64,
+    /// The number of timers that died.
+    pub dead: u64,
+    /// The number of deliveries that were put off by their handlers.
+    pub snoozed: u64,
+    /// The number of timers that were given back without a delivery's end.
+    pub released: u64,
+    /// The number of deliveries that were left out since they were too late.
+    pub skipped: u64,
+    /// The number of instants of series that were left out.
+    pub instants_skipped: u64,
+    /// The number of timers that were due and had no handler.
+    pub unknown_kind: u64,
+    /// The number of deliveries whose lease was lost, or whose answer came after their time.
+    pub leases_lost: u64,
+    /// The number of ends that could not be reported. The timers are delivered again.
+    pub ends_lost: u64,
+    /// The number of records that could not be read.
+    pub quarantined: u64,
+    /// The number of errors of the store.
+    pub store_errors: u64,
+    /// The number of claims.
+    pub claims: u64,
+    /// The sum of the deliveries' lateness, from the due moment to the claim.
+    pub lateness: Duration,
+    /// The greatest lateness.
+    pub worst_lateness: Duration,
+    /// The number of handlers that run.
+    pub running: usize,
+    /// Of these, the number whose time is over: handlers that block and do not return.
+    pub overrun: usize,
+    /// The moment of the first timer that is pending, as far as the last claim knew.
+    pub next_due: Option<UtcMillis>,
+}
+
+impl Stats {
+    /// All numbers in Prometheus' text format.
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        use fmt::Write as _;
+        let mut page = String::new();
+        let mut series = |name: &str, kind: &str, help: &str, value: &dyn fmt::Display| {
+            let _infallible = write!(
+                page,
+                "# HELP tourbillon_durable_{name} {help}\n# TYPE tourbillon_durable_{name} {kind}\n\
+                 tourbillon_durable_{name} {value}\n"
+            );
+        };
+        series("deliveries_total", "counter", "Deliveries that were begun.", &self.delivered);
+        series("done_total", "counter", "Deliveries that succeeded.", &self.done);
+        series("retries_total", "counter", "Deliveries that failed and are tried again.", &self.retried);
+        series("dead_total", "counter", "Timers whose deliveries were given up.", &self.dead);
+        series("snoozed_total", "counter", "Deliveries that handlers put off.", &self.snoozed);
+        series("released_total", "counter", "Timers that were given back.", &self.released);
+        series("skipped_total", "counter", "Deliveries that came too late and were left out.", &self.skipped);
+        series(
+            "instants_skipped_total",
+            "counter",
+            "Instants of series that were left out.",
+            &self.instants_skipped,
+        );
+        series("unknown_kind_total", "counter", "Due timers without a handler.", &self.unknown_kind);
+        series("leases_lost_total", "counter", "Deliveries whose lease was lost.", &self.leases_lost);
+        series("ends_lost_total", "counter", "Ends that could not be reported.", &self.ends_lost);
+        series("quarantined_total", "counter", "Records that could not be read.", &self.quarantined);
+        series("store_errors_total", "counter", "Errors of the store.", &self.store_errors);
+        series("claims_total", "counter", "Claims.", &self.claims);
+        series(
+            "lateness_seconds_total",
+            "counter",
+            "Sum of the deliveries' lateness.",
+            &self.lateness.as_secs_f64(),
+        );
+        series("lateness_seconds_max", "gauge", "Greatest lateness.", &self.worst_lateness.as_secs_f64());
+        series("running", "gauge", "Handlers that run.", &self.running);
+        series("overrun", "gauge", "Handlers that run although their time is over.", &self.overrun);
+        page
+    }
+}
+
+/// The present fault of a runtime, the worst first.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Health {
+    /// The store has failed for so long.
+    StoreFails {
+        /// The time since the first of the errors.
+        since: Duration,
+        /// The last error.
+        error: StoreError,
+    },
+    /// A timer is due for so long and is not delivered.
+    Overdue(Duration),
+    /// So many handlers run although their time is over.
+    Overrun(usize),
+    /// No fault is known.
+    Healthy,
+}
+
+/// Counts, and passes incidents on.
+pub(crate) struct Reporter {
+    inner: Mutex<Inner>,
+    on_incident: Option<OnIncident>,
+}
+
+#[derive(Default)]
+struct Inner {
+    stats: Stats,
+    failing: Option<(Instant, StoreError)>,
+}
+
+impl Reporter {
+    pub(crate) fn new(on_incident: Option<OnIncident>) -> Self {
+        Self { inner: Mutex::default(), on_incident }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.lock().stats.clone()
+    }
+
+    /// The time since the store began to fail, and its last error.
+    pub(crate) fn failing(&self) -> Option<(Duration, StoreError)> {
+        self.lock().failing.as_ref().map(|(since, error)| (since.elapsed(), error.clone()))
+    }
+
+    fn report(&self, incident: &Incident) {
+        if let Some(on_incident) = &self.on_incident {
+            // A panic of the caller's function must not end the loop.
+            let _panic = catch_unwind(AssertUnwindSafe(|| on_incident(incident)));
+        }
+    }
+
+    pub(crate) fn store_failed(&self, error: &StoreError) {
+        {
+            let mut inner = self.lock();
+            inner.stats.store_errors += 1;
+            let since = inner.failing.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+            inner.failing = Some((since, error.clone()));
+        }
+        self.report(&Incident::StoreFailed(error.clone()));
+    }
+
+    pub(crate) fn store_answered(&self) {
+        self.lock().failing = None;
+    }
+
+    pub(crate) fn claimed(&self, claimed: &Claimed) {
+        let quarantined = claimed.quarantined;
+        {
+            let mut inner = self.lock();
+            inner.failing = None;
+            inner.stats.claims += 1;
+            inner.stats.quarantined += u64::from(quarantined);
+        }
+        if quarantined > 0 {
+            self.report(&Incident::Quarantined { count: quarantined });
+        }
+    }
+
+    pub(crate) fn began(&self, delivery: &Delivery) {
+        let mut inner = self.lock();
+        inner.stats.delivered += 1;
+        inner.stats.lateness += delivery.lateness;
+        inner.stats.worst_lateness = inner.stats.worst_lateness.max(delivery.lateness);
+    }
+
+    pub(crate) fn skipped(&self, timer: &Timer, lateness: Duration) {
+        self.lock().stats.skipped += 1;
+        self.report(&Incident::Skipped { id: timer.id, key: timer.key.clone(), due: timer.due, lateness });
+    }
+
+    pub(crate) fn unknown_kind(&self, timer: &Timer) {
+        self.lock().stats.unknown_kind += 1;
+        self.report(&Incident::UnknownKind { id: timer.id, kind: timer.kind.clone() });
+    }
+
+    pub(crate) fn lease_lost(&self) {
+        self.lock().stats.leases_lost += 1;
+    }
+
+    pub(crate) fn ends_lost(&self, count: usize) {
+        self.lock().stats.ends_lost += count as u64;
+    }
+
+    pub(crate) fn reaped(&self, reaped: &Reaped) {
+        self.lock().stats.dead += reaped.dead.len() as u64;
+        for id in &reaped.dead {
+            self.report(&Incident::Died { id: *id });
+        }
+    }
+
+    /// Counts the end of a delivery as the store has it.
+    pub(crate) fn ended(&self, id: TimerId, key: Option<&str>, op: &Op, outcome: &Outcome) {
+        let Outcome::Ended { phase, skipped, .. } = outcome else {
+            self.lock().stats.leases_lost += 1;
+            return;
+        };
+        {
+            let stats = &mut self.lock().stats;
+            stats.instants_skipped += skipped;
+            match (op, phase) {
+                (_, Phase::Dead) => stats.dead += 1,
+                (Op::Ack(..), _) => stats.done += 1,
+                (Op::Fail(..), Phase::Pending) => stats.retried += 1,
+                (Op::Snooze(..), Phase::Pending) => stats.snoozed += 1,
+                (Op::Release(..), _) => stats.released += 1,
+                _ => {}
+            }
+        }
+        if *phase == Phase::Dead {
+            self.report(&Incident::Died { id });
+        }
+        if *skipped > 0 {
+            self.report(&Incident::InstantsSkipped { id, key: key.map(Into::into), count: *skipped });
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The settings of a runtime.
+
+use super::report::Incident;
+use crate::executor::Executor;
+use crate::spec::Limits;
+use crate::store::Durability;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// The function that gets incidents.
+pub(crate) type OnIncident = Arc<dyn Fn(&Incident) + Send + Sync>;
+
+pub(crate) struct Settings {
+    /// The greatest number of handlers that run at a time.
+    pub(crate) concurrency: usize,
+    pub(crate) lease: Duration,
+    pub(crate) limits: Limits,
+    pub(crate) catch_up_rate: Option<u32>,
+    /// What the report of a delivery's end survives before the next delivery begins.
+    pub(crate) end_durability: Durability,
+    pub(crate) executor: Option<Arc<dyn Executor>>,
+    pub(crate) on_incident: Option<OnIncident>,
+}

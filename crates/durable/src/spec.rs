@@ -1,0 +1,302 @@
+//! A timer as the caller describes it.
+
+use crate::plan::{MissedInstants, Plan, PlanError, Series};
+use crate::policy::{Backoff, Guarantee, Misfire, Policy, fraction};
+use crate::state::State;
+use crate::store::{Durability, IfPresent, StoreError};
+use crate::timer::{Payload, Timer, TimerId};
+use crate::utc::UtcMillis;
+use core::fmt;
+use core::time::Duration;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A kind of work: the type of a timer's payload, under a name that stays the same as long as timers of the kind are
+/// stored. The payload is stored as JSON: a type that reads its older forms, by `#[serde(default)]` for example, reads
+/// timers that an older version of the program has stored.
+pub trait Kind: Serialize + DeserializeOwned + Send + 'static {
+    /// The name, of at most 64 bytes.
+    const NAME: &'static str;
+}
+
+/// The moment for which a timer is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// So long after the store has accepted the timer, by the store's clock.
+    After(Duration),
+    /// A moment. If the moment has passed, the timer is due at once.
+    At(UtcMillis),
+}
+
+/// A timer to be stored.
+#[derive(Clone, Debug)]
+#[must_use = "a timer is stored by `schedule`"]
+pub struct Spec<P> {
+    pub(crate) payload: P,
+    pub(crate) due: Due,
+    pub(crate) id: Option<TimerId>,
+    pub(crate) namespace: Box<str>,
+    pub(crate) key: Option<Box<str>>,
+    pub(crate) if_present: IfPresent,
+    pub(crate) labels: Vec<Box<str>>,
+    pub(crate) policy: Policy,
+    pub(crate) plan: Option<(Plan, MissedInstants, Option<UtcMillis>)>,
+    pub(crate) trace: Option<Box<str>>,
+    pub(crate) durability: Durability,
+}
+
+impl<P> Spec<P> {
+    /// A timer with this payload, due at once.
+    pub fn new(payload: P) -> Self {
+        Self {
+            payload,
+            due: Due::After(Duration::ZERO),
+            id: None,
+            namespace: "".into(),
+            key: None,
+            if_present: IfPresent::default(),
+            labels: Vec::new(),
+            policy: Policy::default(),
+            plan: None,
+            trace: None,
+            durability: Durability::default(),
+        }
+    }
+
+    /// Makes the timer due so long after its acceptance, by the store's clock.
+    pub fn after(self, delay: Duration) -> Self {
+        Self { due: Due::After(delay), ..self }
+    }
+
+    /// Makes the timer due at a moment.
+    pub fn at(self, moment: UtcMillis) -> Self {
+        Self { due: Due::At(moment), ..self }
+    }
+
+    /// Gives the timer an id of the caller's choice. Repeated creations under one id make one timer, even if an answer
+    /// was lost: the store remembers the id until an hour after the timer's end.
+    pub fn id(self, id: TimerId) -> Self {
+        Self { id: Some(id), ..self }
+    }
+
+    /// Sets the namespace of the key and of the labels.
+    pub fn namespace(self, namespace: impl Into<Box<str>>) -> Self {
+        Self { namespace: namespace.into(), ..self }
+    }
+
+    /// Gives the timer a key, by which it is found, moved and cancelled. If another timer has the key, the new timer is
+    /// refused, unless [`if_present`](Self::if_present) says otherwise.
+    pub fn key(self, key: impl Into<Box<str>>) -> Self {
+        Self { key: Some(key.into()), ..self }
+    }
+
+    /// Sets what becomes of the timer if another timer has its key.
+    pub fn if_present(self, if_present: IfPresent) -> Self {
+        Self { if_present, ..self }
+    }
+
+    /// Adds a label, by which timers are listed and cancelled together.
+    pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
+        self.labels.push(label.into());
+        self
+    }
+
+    /// Sets the policy for failures and lateness.
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Sets the number of failures after which the timer is dead.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.policy.attempts = attempts;
+        self
+    }
+
+    /// Sets the pauses after failures.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.policy.backoff = backoff;
+        self
+    }
+
+    /// Sets the time that the handler has.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.policy.timeout = timeout;
+        self
+    }
+
+    /// Sets what becomes of a late delivery.
+    pub fn misfire(mut self, misfire: Misfire) -> Self {
+        self.policy.misfire = misfire;
+        self
+    }
+
+    /// Delivers the timer at most once instead of at least once.
+    pub fn at_most_once(mut self) -> Self {
+        self.policy.guarantee = Guarantee::AtMostOnce;
+        self
+    }
+
+    /// Makes a series of the timer, which is its first occurrence. Every further occurrence follows from the plan.
+    pub fn repeat(self, plan: Plan, missed: MissedInstants) -> Self {
+        Self { plan: Some((plan, missed, None)), ..self }
+    }
+
+    /// As [`repeat`](Self::repeat), with no occurrence after `end`.
+    pub fn repeat_until(self, plan: Plan, missed: MissedInstants, end: UtcMillis) -> Self {
+        Self { plan: Some((plan, missed, Some(end))), ..self }
+    }
+
+    /// Sets the trace context, as in the header `traceparent`. The handler gets it.
+    pub fn trace(self, trace: impl Into<Box<str>>) -> Self {
+        Self { trace: Some(trace.into()), ..self }
+    }
+
+    /// Sets what the acceptance of the timer survives.
+    pub fn durability(self, durability: Durability) -> Self {
+        Self { durability, ..self }
+    }
+}
+
+/// The limits of what a timer may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The greatest payload, in bytes. 64 KiB by default.
+    pub payload: usize,
+    /// The longest time from acceptance to the due moment. A hundred years by default.
+    pub delay: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { payload: 64 << 10, delay: Duration::from_secs(100 * 366 * 86_400) }
+    }
+}
+
+const LONGEST_KEY: usize = 255;
+const LONGEST_NAME: usize = 64;
+const MOST_LABELS: usize = 8;
+
+/// The reason why a timer was not stored.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// Another timer has the key.
+    KeyExists(TimerId),
+    /// The payload has so many bytes, which is more than the limit.
+    PayloadTooLong(usize),
+    /// The payload could not be written as JSON.
+    Payload(Box<str>),
+    /// A key, a name or a label is longer than it may be, or there are too many labels.
+    TooLong(&'static str),
+    /// The due moment is farther away than the limit, or beyond the year 9999.
+    DueTooFar,
+    /// The plan cannot be followed.
+    Plan(PlanError),
+    /// No handler of this kind was registered.
+    UnknownKind(Box<str>),
+    /// The store failed. If the error's kind is [`Unknown`](crate::store::StoreErrorKind::Unknown), the timer may have
+    /// been stored; repeat the call with the same id.
+    Store(StoreError),
+    /// The runtime was shut down.
+    ShutDown,
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeyExists(holder) => write!(f, "the timer {holder} has the key"),
+            Self::PayloadTooLong(bytes) => write!(f, "the payload is too long: {bytes} bytes"),
+            Self::Payload(error) => write!(f, "the payload cannot be written as JSON: {error}"),
+            Self::TooLong(part) => write!(f, "too long: {part}"),
+            Self::DueTooFar => f.write_str("the due moment is too far away"),
+            Self::Plan(error) => write!(f, "the plan cannot be followed: {error}"),
+            Self::UnknownKind(kind) => write!(f, "no handler was registered for the kind {kind:?}"),
+            Self::Store(error) => error.fmt(f),
+            Self::ShutDown => f.write_str("the runtime was shut down"),
+        }
+    }
+}
+
+/// A timer that was not stored: the reason, and the payload.
+#[derive(Debug)]
+pub struct ScheduleError<P> {
+    /// The reason.
+    pub reason: Rejection,
+    /// The payload, handed back.
+    pub payload: P,
+}
+
+impl<P> fmt::Display for ScheduleError<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
+
+impl<P> Spec<P> {
+    /// The timer of this description, of `kind` with the payload in bytes, accepted at `now`.
+    pub(crate) fn to_timer(
+        &self,
+        kind: &str,
+        payload: Vec<u8>,
+        now: UtcMillis,
+        limits: &Limits,
+    ) -> Result<Timer, Rejection> {
+        let too_long =
+            |part, text: &str, most| if text.len() > most { Err(Rejection::TooLong(part)) } else { Ok(()) };
+        too_long("the kind's name", kind, LONGEST_NAME)?;
+        too_long("the namespace", &self.namespace, LONGEST_NAME)?;
+        too_long("the key", self.key.as_deref().unwrap_or(""), LONGEST_KEY)?;
+        too_long("the trace context", self.trace.as_deref().unwrap_or(""), LONGEST_KEY)?;
+        for label in &self.labels {
+            too_long("a label", label, LONGEST_NAME)?;
+        }
+        if self.labels.len() > MOST_LABELS {
+            return Err(Rejection::TooLong("the list of labels"));
+        }
+        if payload.len() > limits.payload {
+            return Err(Rejection::PayloadTooLong(payload.len()));
+        }
+        let scheduled = match self.due {
+            // The store's time is rounded down to a millisecond, and the timer must not be early.
+            Due::After(delay) => now + Duration::from_millis(1) + delay,
+            Due::At(moment) => moment,
+        };
+        let id = self.id.unwrap_or_else(TimerId::fresh);
+        let due = scheduled + self.policy.jitter.mul_f64(fraction(id, 0));
+        if due - now > limits.delay || due >= UtcMillis::MAX {
+            return Err(Rejection::DueTooFar);
+        }
+        let series = match &self.plan {
+            None => None,
+            Some((plan, missed, end)) => {
+                plan.validate().map_err(Rejection::Plan)?;
+                Some(Series { id, plan: plan.clone(), missed: *missed, end: *end, paused: false })
+            }
+        };
+        let mut labels = self.labels.clone();
+        labels.sort();
+        labels.dedup();
+        Ok(Timer {
+            id,
+            namespace: self.namespace.clone(),
+            key: self.key.clone(),
+            kind: kind.into(),
+            payload: Payload(payload.into()),
+            labels,
+            policy: self.policy.clone(),
+            series,
+            created: now,
+            scheduled,
+            due,
+            deliveries: 0,
+            failures: 0,
+            last_error: None,
+            state: State::Pending,
+            trace: self.trace.clone(),
+            has_chosen_id: self.id.is_some(),
+        })
+    }
+}

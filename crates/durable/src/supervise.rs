@@ -1,0 +1,91 @@
+//! The work that an executor gets: a handler, its panics caught, and its future dropped once its delivery is over.
+
+use crate::delivery::{Delivery, Settlement};
+use crate::executor::Work;
+use crate::handler::{Answering, Handler, Verdict};
+use crate::runtime::Keeper;
+use core::any::Any;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// The future of one delivery.
+struct Supervised {
+    keeper: Arc<Keeper>,
+    number: u64,
+    settlement: Arc<Settlement>,
+    step: Step,
+}
+
+enum Step {
+    Ready(Arc<dyn Handler>, Box<[u8]>, Delivery),
+    Running(Answering),
+    Ended,
+}
+
+/// The work of delivery `number`.
+pub(crate) fn supervise(
+    keeper: Arc<Keeper>,
+    handler: Arc<dyn Handler>,
+    number: u64,
+    payload: Box<[u8]>,
+    (delivery, settlement): (Delivery, Arc<Settlement>),
+) -> Work {
+    Box::pin(Supervised { keeper, number, settlement, step: Step::Ready(handler, payload, delivery) })
+}
+
+impl Future for Supervised {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        if this.settlement.poll(context.waker()) {
+            this.finish();
+            return Poll::Ready(());
+        }
+        let poll = || {
+            if let Step::Ready(..) = this.step
+                && let Step::Ready(handler, payload, delivery) =
+                    core::mem::replace(&mut this.step, Step::Ended)
+            {
+                this.step = Step::Running(handler.handle(payload, delivery));
+            }
+            match &mut this.step {
+                Step::Running(answering) => answering.as_mut().poll(context),
+                Step::Ready(..) | Step::Ended => Poll::Ready(Verdict::Done),
+            }
+        };
+        let verdict = match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(verdict)) => verdict,
+            Err(panic) => Verdict::Retry { error: message_of(&*panic).into(), after: None },
+        };
+        this.keeper.answered(this.number, verdict);
+        this.finish();
+        Poll::Ready(())
+    }
+}
+
+impl Supervised {
+    /// Drops the handler's future, whose drop may panic.
+    fn finish(&mut self) {
+        let step = core::mem::replace(&mut self.step, Step::Ended);
+        let _panic = catch_unwind(AssertUnwindSafe(|| drop(step)));
+    }
+}
+
+/// An executor that drops the work gives the timer back.
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        self.finish();
+        self.keeper.returned(self.number);
+    }
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let message = panic.downcast_ref::<&str>().copied();
+    let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the handler panicked: {}", message.unwrap_or("no message"))
+}

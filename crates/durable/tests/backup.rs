@@ -1,0 +1,107 @@
+//! Backups: complete, the same in another store, and refused where they are damaged.
+
+use pollster::block_on;
+use std::time::Duration;
+use tourbillon::ManualClock;
+use tourbillon_durable::backup::{BackupError, Restore, write};
+use tourbillon_durable::store::{Claimant, Filter, Limit, MemoryStore, TimerStore};
+use tourbillon_durable::{Durable, Kind, Spec, UtcMillis};
+
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+struct Job(String);
+
+impl Kind for Job {
+    const NAME: &'static str = "job";
+}
+
+/// A store with pending, parked and leased timers, and its backup.
+fn filled() -> (ManualClock, MemoryStore, Vec<u8>) {
+    let clock = ManualClock::new();
+    clock.set(UtcMillis::from_millis(1_700_000_000_000).to_timestamp());
+    let store = std::sync::Arc::new(MemoryStore::new(clock.clone()));
+    let shared: std::sync::Arc<dyn TimerStore> = std::sync::Arc::<MemoryStore>::clone(&store);
+    let durable =
+        Durable::builder_on(shared).clock(clock.clone()).handler(async |_: Job, _| {}).start().unwrap();
+    for number in 0..2_500_u64 {
+        let spec = Spec::new(Job(format!("\"{number}\" \n ü"))).after(Duration::from_secs(100 + number));
+        durable.handle().schedule_blocking(spec.key(format!("k{number}")).label("l")).unwrap();
+    }
+    block_on(durable.handle().pause("k7")).unwrap();
+    drop(durable);
+    clock.advance(Duration::from_secs(105));
+    let by = Claimant { incarnation: 1, lease: Duration::from_secs(30) };
+    let claimed = block_on(store.claim(by, 1, Limit { timers: 3, bytes: u64::MAX })).unwrap();
+    assert_eq!(claimed.leased.len(), 3);
+    let mut backup = Vec::new();
+    assert_eq!(write(&*store, &mut backup).unwrap(), 2_500);
+    (clock, std::sync::Arc::into_inner(store).unwrap(), backup)
+}
+
+fn all(store: &MemoryStore) -> Vec<tourbillon_durable::timer::Timer> {
+    block_on(store.list(Filter::default(), None, 10_000)).unwrap().timers
+}
+
+#[test]
+fn a_restored_store_has_the_same_timers() {
+    let (clock, store, backup) = filled();
+    let other = MemoryStore::new(clock);
+    let restored = Restore::default().restore(&other, || Ok(&backup[..])).unwrap();
+    assert_eq!(restored, 2_500);
+    assert_eq!(block_on(other.check()).unwrap(), []);
+    // Leases are ended; all else is the same.
+    block_on(store.reap(10)).unwrap();
+    let (before, mut after) = (all(&store), all(&other));
+    for (timer, old) in after.iter_mut().zip(&before) {
+        if timer.deliveries > 0 {
+            timer.state = old.state.clone();
+        }
+    }
+    assert_eq!(before, after);
+    let again = Restore::default().restore(&other, || Ok(&backup[..]));
+    assert!(matches!(again, Err(BackupError::NotEmpty)));
+}
+
+#[test]
+fn a_floor_and_a_rate_keep_a_restore_from_firing_a_storm() {
+    let (clock, _, backup) = filled();
+    let (other, now) =
+        (MemoryStore::new(clock.clone()), UtcMillis::from_timestamp(tourbillon::Clock::now(&clock)));
+    clock.advance(Duration::from_secs(86_400));
+    let floor = now + Duration::from_secs(2 * 86_400);
+    let restore = Restore { due_floor: Some(floor), rate: Some(100) };
+    restore.restore(&other, || Ok(&backup[..])).unwrap();
+    let dues: Vec<UtcMillis> = block_on(other.upcoming(UtcMillis::ZERO, UtcMillis::MAX, 10_000))
+        .unwrap()
+        .iter()
+        .map(|(due, _)| *due)
+        .collect();
+    assert_eq!(dues.len(), 2_499, "one is paused");
+    assert_eq!((dues[0], dues[100] - dues[0]), (floor, Duration::from_secs(1)));
+}
+
+#[test]
+fn a_damaged_backup_changes_nothing() {
+    let (clock, _, backup) = filled();
+    let text = String::from_utf8(backup).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let without = |skipped: usize| {
+        let kept = lines.iter().enumerate().filter(|(number, _)| *number != skipped).map(|(_, line)| *line);
+        kept.collect::<Vec<_>>().join("\n")
+    };
+    let newer = text.replace("\"version\":1", "\"version\":2");
+    let faults = [
+        text[..text.len() / 2].to_owned(),
+        without(0),
+        without(5),
+        without(lines.len() - 1),
+        text.replacen("\"kind\":\"job\"", "\"kind\":7", 1),
+        format!("{text}\n{{}}"),
+        String::new(),
+        newer,
+    ];
+    for fault in faults {
+        let other = MemoryStore::new(clock.clone());
+        assert!(Restore::default().restore(&other, || Ok(fault.as_bytes())).is_err());
+        assert_eq!(all(&other), []);
+    }
+}

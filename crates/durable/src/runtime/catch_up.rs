@@ -6,7 +6,7 @@ use core::time::Duration;
 /// Timers that are late by more than this are caught up with.
 const LATE: Duration = Duration::from_secs(5);
 
-/// A bucket of permits that fills at the rate, up to those of a tenth of a second.
+/// A bucket of permits that fills at the rate, up to those of a tenth of a second, and up to one at least.
 #[derive(Debug)]
 pub(crate) struct CatchUp {
     /// Deliveries a second; `None` without a limit.
@@ -42,9 +42,10 @@ impl CatchUp {
         if !self.is_catching_up {
             return Ok(wanted);
         }
-        let burst = Duration::from_millis(100);
-        let full = UtcMillis::from_millis(now.as_millis().saturating_sub(100));
-        if self.used_until < full || self.used_until > now + burst {
+        // At least one permit's time: a bucket that holds less than one permit never fills.
+        let burst = 1_000_u64.div_ceil(u64::from(rate)).max(100);
+        let full = UtcMillis::from_millis(now.as_millis().saturating_sub(burst));
+        if self.used_until < full || self.used_until > now + Duration::from_secs(2) {
             (self.used_until, self.rest) = (full, 0);
         }
         let millis = u64::try_from((now - self.used_until).as_millis()).unwrap_or(u64::MAX);

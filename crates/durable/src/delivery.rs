@@ -112,8 +112,8 @@ pub(crate) struct UnderWay {
     pub(crate) id: TimerId,
     pub(crate) token: Token,
     pub(crate) settlement: Arc<Settlement>,
-    /// Whether the store still has the timer, so that an end must be reported.
-    pub(crate) is_stored: bool,
+    /// The timer, if the store has forgotten it, so that no end is reported.
+    pub(crate) unstored: Option<Box<Timer>>,
     /// The number of the delivery in this runtime.
     pub(crate) number: u64,
     pub(crate) timeout: Option<tourbillon::TimerId>,

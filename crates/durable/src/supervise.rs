@@ -79,8 +79,9 @@ impl Supervised {
 /// An executor that drops the work gives the timer back.
 impl Drop for Supervised {
     fn drop(&mut self) {
+        let has_begun = !matches!(self.step, Step::Ready(..));
         self.finish();
-        self.keeper.returned(self.number);
+        self.keeper.returned(self.number, has_begun);
     }
 }
 

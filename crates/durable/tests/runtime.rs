@@ -475,16 +475,50 @@ fn a_timer_without_a_handler_waits_for_a_runtime_that_has_one() {
     drop(world.durable.take());
     world.start(|builder| builder.handler(|_: Other, _| async {}));
     world.timers().schedule_blocking(Spec::new(Other).after(secs(5))).unwrap();
+    world.timers().schedule_blocking(Spec::new(Other).after(secs(5)).at_most_once()).unwrap();
     drop(world.durable.take());
     world.start(|builder| builder);
     let refused = world.timers().schedule_blocking(Spec::new(Other)).unwrap_err();
     assert!(matches!(refused.reason, Rejection::UnknownKind(_)));
     world.advance(secs(10));
-    assert_eq!((world.count(Phase::Parked), world.timers().stats().unknown_kind), (1, 1));
+    assert_eq!((world.count(Phase::Parked), world.timers().stats().unknown_kind), (2, 2));
     drop(world.durable.take());
     world.start(|builder| builder.handler(|_: Other, _| async {}));
     world.settle();
-    assert_eq!((world.count(Phase::Parked), world.timers().stats().done), (0, 1));
+    assert_eq!((world.count(Phase::Parked), world.timers().stats().delivered), (0, 2));
+}
+
+#[test]
+fn an_executor_that_drops_the_work_loses_no_timer() {
+    let clock = ManualClock::new();
+    let drops = Arc::new(Mutex::new(3));
+    let dropped = Arc::clone(&drops);
+    let durable = Durable::builder(MemoryStore::new(clock.clone()))
+        .clock(clock.clone())
+        .executor(move |work: tourbillon_durable::Work| {
+            let mut left = dropped.lock().unwrap();
+            match *left {
+                0 => drop(std::thread::spawn(|| block_on(work))),
+                2 => {
+                    *left -= 1;
+                    drop(left);
+                    panic!("an executor panics");
+                }
+                _ => *left -= 1,
+            }
+        })
+        .handler(async |_: Note, _| {})
+        .start()
+        .unwrap();
+    let timers = durable.handle();
+    timers.schedule_blocking(Spec::new(Note(1))).unwrap();
+    timers.schedule_blocking(Spec::new(Note(2)).at_most_once()).unwrap();
+    eventually(|| {
+        clock.advance(secs(1));
+        timers.stats().done >= 1 && timers.stats().delivered >= 5
+    });
+    assert!(timers.await_idle(PATIENCE));
+    assert_eq!(block_on(timers.counts()).unwrap().by_namespace.len(), 0, "{:?}", timers.stats());
 }
 
 #[test]

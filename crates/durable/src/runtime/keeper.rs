@@ -28,7 +28,7 @@ use crate::delivery::{Delivery, Settlement, UnderWay};
 use crate::executor::{Executor, Threads, block_on};
 use crate::handler::{Handler, Verdict};
 use crate::policy::{Guarantee, Misfire};
-use crate::state::{Failure, Token};
+use crate::state::{Failure, State as TimerState, Token};
 use crate::store::{
     Claimant, Durability, Leased, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
@@ -37,6 +37,7 @@ use crate::timer::Timer;
 use crate::utc::UtcMillis;
 use core::time::Duration;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -48,6 +49,8 @@ const CLAIM_BYTES: u64 = 4 << 20;
 const BATCH: usize = 4_096;
 /// The greatest number of leases that are reaped at once.
 const REAP: u32 = 1_000;
+/// The pause after an executor has dropped a handler's work.
+const DROPPED: Duration = Duration::from_secs(1);
 /// The pauses after errors of the store.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -83,8 +86,8 @@ struct State {
     /// What the last claim said of the first pending timer.
     next_due: Option<UtcMillis>,
     has_claimed: bool,
-    /// The loop is at the store.
-    is_busy: bool,
+    /// Since when the loop is at the store.
+    busy_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +101,7 @@ impl State {
         let nothing_due = self.next_due.is_none_or(|due| due > now);
         self.has_claimed
             && !self.look
-            && !self.is_busy
+            && self.busy_since.is_none()
             && self.ends.is_empty()
             && self.occupied == 0
             && self.under_way.is_empty()
@@ -178,7 +181,7 @@ impl Keeper {
 
     /// Notes the end of a delivery that the caller has settled.
     fn end(&self, state: &mut State, under_way: UnderWay, verdict: Option<Verdict>) {
-        let Some(verdict) = verdict.filter(|_| under_way.is_stored) else {
+        let Some(verdict) = verdict.filter(|_| under_way.unstored.is_none()) else {
             self.changed.notify_all();
             return;
         };
@@ -212,17 +215,21 @@ impl Keeper {
         }
     }
 
-    /// Notes that a handler has returned, or that its future was dropped: then its timer is given back.
-    pub(crate) fn returned(&self, number: u64) {
+    /// Notes that a handler has returned, or that its future was dropped. A timer whose handler was not called is given
+    /// back: after a while, since an executor that drops work once is likely to do so again.
+    pub(crate) fn returned(&self, number: u64, has_begun: bool) {
         let mut state = self.lock();
         state.occupied -= 1;
         if let Some(under_way) = state.under_way.remove(&number)
             && under_way.settlement.settle()
         {
-            let op = Op::Release(under_way.id, under_way.token);
-            if under_way.is_stored {
-                state.ends.push((under_way, op));
-            }
+            let op = match &under_way.unstored {
+                Some(_) if has_begun => None,
+                Some(timer) => Some(Op::Return(timer.clone())),
+                None if state.stop.is_some() => Some(Op::Release(under_way.id, under_way.token)),
+                None => Some(Op::Snooze(under_way.id, under_way.token, self.store.now() + DROPPED)),
+            };
+            state.ends.extend(op.map(|op| (under_way, op)));
         }
         self.changed.notify_all();
     }
@@ -272,14 +279,20 @@ impl Keeper {
         let mut catch_up = CatchUp::new(self.settings.catch_up_rate);
         self.put_back_known_kinds(&mut pause);
         while let Some(wanted) = self.await_work() {
-            match wanted {
+            let serve = || match wanted {
                 Wanted::Ends(ends) => self.report(ends, &mut pause),
                 Wanted::Renewal => self.renew(alarms, &mut pause),
                 Wanted::Claim { room, claim } => {
-                    self.claim(room, claim, alarms, threads, &mut catch_up, &mut pause)
+                    self.claim(room, claim, alarms, threads, &mut catch_up, &mut pause);
                 }
+            };
+            // A store or an executor of the caller's may panic. What was under way then is delivered again.
+            if catch_unwind(AssertUnwindSafe(serve)).is_err() {
+                let error = StoreError::new(StoreErrorKind::Unknown, "the store or the executor panicked");
+                let _goes_on = self.bear(&error, &mut pause);
+                self.look();
             }
-            self.lock().is_busy = false;
+            self.lock().busy_since = None;
             self.changed.notify_all();
         }
         self.lock().has_ended = true;
@@ -291,7 +304,7 @@ impl Keeper {
         let mut state = self.lock();
         loop {
             if !state.ends.is_empty() {
-                state.is_busy = true;
+                state.busy_since = Some(Instant::now());
                 let taken = state.ends.len().min(BATCH);
                 return Some(Wanted::Ends(state.ends.drain(..taken).collect()));
             }
@@ -314,13 +327,13 @@ impl Keeper {
             }
             if state.renew {
                 state.renew = false;
-                state.is_busy = true;
+                state.busy_since = Some(Instant::now());
                 return Some(Wanted::Renewal);
             }
             let room = self.settings.concurrency.saturating_sub(state.occupied);
             if state.look && room > 0 {
                 state.look = false;
-                state.is_busy = true;
+                state.busy_since = Some(Instant::now());
                 state.next_claim += 1;
                 return Some(Wanted::Claim { room, claim: state.next_claim });
             }
@@ -331,7 +344,7 @@ impl Keeper {
     /// Gives back the timers of all deliveries that are under way.
     fn give_all_back(&self, state: &mut State) {
         for (_, under_way) in core::mem::take(&mut state.under_way) {
-            if under_way.settlement.settle() && under_way.is_stored {
+            if under_way.unstored.is_none() && under_way.settlement.settle() {
                 let op = Op::Release(under_way.id, under_way.token);
                 state.ends.push((under_way, op));
             }
@@ -356,18 +369,20 @@ impl Keeper {
     /// Reports an error of the store and waits. Returns false if the runtime is stopped or the store is closed.
     fn bear(&self, error: &StoreError, pause: &mut Pause) -> bool {
         self.reporter.store_failed(error);
-        let state = self.lock();
-        if state.stop.is_some() || error.kind() == StoreErrorKind::Closed {
-            return false;
+        let until = Instant::now() + pause.next();
+        let mut state = self.lock();
+        while state.stop.is_none() && error.kind() != StoreErrorKind::Closed {
+            let Some(rest) = until.checked_duration_since(Instant::now()) else { return true };
+            state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let _woken = self.changed.wait_timeout(state, pause.next());
-        true
+        false
     }
 
+    /// Reports ends to the store, and tries again until the store answers.
     fn report(&self, ends: Vec<(UnderWay, Op)>, pause: &mut Pause) {
         loop {
             let ops = ends.iter().map(|(_, op)| op.clone()).collect();
-            match block_on(self.store.apply(ops, self.settings.end_durability)) {
+            let error = match block_on(self.store.apply(ops, self.settings.end_durability)) {
                 Ok(outcomes) => {
                     pause.reset();
                     self.reporter.store_answered();
@@ -376,23 +391,22 @@ impl Keeper {
                     }
                     return;
                 }
-                Err(error) => {
-                    let is_closed = error.kind() == StoreErrorKind::Closed;
-                    let goes_on = self.bear(&error, pause);
-                    if is_closed || !goes_on && !error.is_transient() {
-                        // The leases end by themselves, and the timers are delivered again.
-                        self.reporter.ends_lost(ends.len());
-                        return;
-                    }
-                    if !goes_on {
-                        // A stop waits a while for a store that may come back.
-                        if pause.is_long() {
-                            self.reporter.ends_lost(ends.len());
-                            return;
-                        }
-                        std::thread::sleep(pause.next());
-                    }
+                Err(error) => error,
+            };
+            let goes_on = self.bear(&error, pause);
+            if error.is_transient() && (goes_on || !pause.is_long()) {
+                if !goes_on {
+                    // A stop waits a while for a store that may come back.
+                    std::thread::sleep(pause.next());
                 }
+            } else if ends.len() > 1 && error.kind() != StoreErrorKind::Closed {
+                // One of them may be at fault.
+                ends.into_iter().for_each(|end| self.report(vec![end], pause));
+                return;
+            } else {
+                // The leases end by themselves, and the timers are delivered again.
+                self.reporter.ends_lost(ends.len());
+                return;
             }
         }
     }
@@ -400,7 +414,7 @@ impl Keeper {
     fn renew(&self, alarms: &Alarms, pause: &mut Pause) {
         let leases: Vec<_> = {
             let state = self.lock();
-            let stored = state.under_way.values().filter(|under_way| under_way.is_stored);
+            let stored = state.under_way.values().filter(|under_way| under_way.unstored.is_none());
             stored.map(|under_way| (under_way.number, under_way.id, under_way.token)).collect()
         };
         let tokens = leases.iter().map(|(_, id, token)| (*id, *token)).collect();
@@ -492,6 +506,7 @@ impl Keeper {
     fn begin(self: &Arc<Self>, leased: Leased, now: UtcMillis, alarms: &Alarms, threads: &Threads) {
         let Leased { timer, token } = leased;
         let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
+        let unstored = (!is_stored).then(|| Box::new(timer.clone()));
         let mut state = self.lock();
         let number = state.next_number;
         state.next_number += 1;
@@ -500,17 +515,19 @@ impl Keeper {
             id: timer.id,
             token,
             settlement: Arc::clone(&settlement),
-            is_stored,
+            unstored,
             number,
             timeout: None,
             key: timer.key.clone(),
         };
-        if let Some(op) = self.refusal(&timer, token, now) {
-            if is_stored {
+        match self.obstacle(&timer, token, now) {
+            None => {}
+            Some(Obstacle::End(op)) => {
                 state.ends.push((under_way, op));
                 self.changed.notify_all();
+                return;
             }
-            return;
+            Some(Obstacle::Nothing) => return,
         }
         let Some(handler) = self.handlers.get(&*timer.kind) else { return };
         let delivery = Delivery::new(&timer, now, Arc::clone(&settlement));
@@ -535,26 +552,37 @@ impl Keeper {
         }
     }
 
-    /// The operation that ends a delivery which must not be made.
-    fn refusal(&self, timer: &Timer, token: Token, now: UtcMillis) -> Option<Op> {
+    /// The reason why a delivery must not be made, if there is one.
+    fn obstacle(&self, timer: &Timer, token: Token, now: UtcMillis) -> Option<Obstacle> {
+        let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
         if !self.has_handler(&timer.kind) {
             self.reporter.unknown_kind(timer);
-            return Some(Op::Park(timer.id, token, reason_for_unknown(&timer.kind)));
+            let reason = reason_for_unknown(&timer.kind);
+            return Some(Obstacle::End(if is_stored {
+                Op::Park(timer.id, token, reason)
+            } else {
+                Op::Return(Box::new(Timer { state: TimerState::Parked(reason), ..timer.clone() }))
+            }));
         }
         let lateness = now - timer.due;
         match timer.policy.misfire {
             Misfire::Within(grace) if timer.failures == 0 && lateness > grace => {
                 self.reporter.skipped(timer, lateness);
-                Some(Op::Skip(timer.id, token))
+                Some(if is_stored { Obstacle::End(Op::Skip(timer.id, token)) } else { Obstacle::Nothing })
             }
             _ => None,
         }
     }
 
     /// The number of handlers that run, and the moment of the first pending timer, as far as is known.
-    pub(crate) fn progress(&self) -> (usize, usize, Option<UtcMillis>) {
+    pub(crate) fn progress(&self) -> Progress {
         let state = self.lock();
-        (state.occupied, state.occupied.saturating_sub(state.under_way.len()), state.next_due)
+        Progress {
+            running: state.occupied,
+            overrun: state.occupied.saturating_sub(state.under_way.len()),
+            next_due: state.next_due,
+            stuck_for: state.busy_since.map(|since| since.elapsed()),
+        }
     }
 }
 
@@ -571,6 +599,26 @@ fn shorten(error: Box<str>) -> Box<str> {
     }
     let end = (0..=MOST).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
     error[..end].into()
+}
+
+/// What is done instead of a delivery.
+enum Obstacle {
+    /// The operation is applied.
+    End(Op),
+    /// Nothing: the store has forgotten the timer.
+    Nothing,
+}
+
+/// What a runtime is at.
+pub(crate) struct Progress {
+    /// The number of handlers that have not returned.
+    pub(crate) running: usize,
+    /// Of these, the number whose deliveries are settled.
+    pub(crate) overrun: usize,
+    /// The moment of the first pending timer, as far as the last claim knew.
+    pub(crate) next_due: Option<UtcMillis>,
+    /// The time for which the loop has waited for the store.
+    pub(crate) stuck_for: Option<Duration>,
 }
 
 /// What the loop is to do next.

@@ -605,7 +605,8 @@ impl Timers {
     /// The numbers of the runtime since its start.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let (running, overrun, next_due) = self.keeper.progress();
+        let now = self.keeper.progress();
+        let (running, overrun, next_due) = (now.running, now.overrun, now.next_due);
         Stats { running, overrun, next_due, ..self.keeper.reporter.stats() }
     }
 
@@ -615,14 +616,13 @@ impl Timers {
         if let Some((since, error)) = self.keeper.reporter.failing() {
             return Health::StoreFails { since, error };
         }
-        let (_, overrun, next_due) = self.keeper.progress();
-        let overdue = next_due.map_or(Duration::ZERO, |due| self.store().now() - due);
-        if overdue > OVERDUE {
-            Health::Overdue(overdue)
-        } else if overrun > 0 {
-            Health::Overrun(overrun)
-        } else {
-            Health::Healthy
+        let now = self.keeper.progress();
+        let overdue = now.next_due.map_or(Duration::ZERO, |due| self.store().now() - due);
+        match now.stuck_for {
+            Some(time) if time > OVERDUE => Health::StoreHangs(time),
+            _ if overdue > OVERDUE => Health::Overdue(overdue),
+            _ if now.overrun > 0 => Health::Overrun(now.overrun),
+            _ => Health::Healthy,
         }
     }
 

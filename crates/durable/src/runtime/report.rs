@@ -157,6 +157,8 @@ pub enum Health {
         /// The last error.
         error: StoreError,
     },
+    /// The runtime waits for the store for so long.
+    StoreHangs(Duration),
     /// A timer is due for so long and is not delivered.
     Overdue(Duration),
     /// So many handlers run although their time is over.
@@ -263,6 +265,10 @@ impl Reporter {
 
     /// Counts the end of a delivery as the store has it.
     pub(crate) fn ended(&self, id: TimerId, key: Option<&str>, op: &Op, outcome: &Outcome) {
+        if let Op::Return(_) = op {
+            self.lock().stats.released += 1;
+            return;
+        }
         let Outcome::Ended { phase, skipped, .. } = outcome else {
             self.lock().stats.leases_lost += 1;
             return;

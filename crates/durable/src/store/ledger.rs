@@ -295,6 +295,7 @@ impl<T: Tables> Ledger<T> {
             Op::Fail(id, token, failure) => self.end_delivery(id, Event::Fail(token, failure)),
             Op::Snooze(id, token, due) => self.end_delivery(id, Event::Snooze(token, due)),
             Op::Release(id, token) => self.end_delivery(id, Event::Release(token)),
+            Op::Return(timer) => self.put_back(*timer),
             Op::Park(id, token, reason) => self.end_delivery(id, Event::Park(reason, Some(token))),
             Op::Unpark(reason, limit) => self.unpark(&reason, limit),
             Op::Replay(id) => self.replay(id),
@@ -335,6 +336,22 @@ impl<T: Tables> Ledger<T> {
         self.withdraw(&old, Withdrawal::Replaced)?;
         self.insert(&timer)?;
         Ok(Outcome::Replaced { new: id, old: old.id, was })
+    }
+
+    fn put_back(&mut self, mut timer: Timer) -> Result<Outcome, StoreError> {
+        let id = timer.id;
+        if self.tables.get(Table::Timers, &id_bytes(id))?.is_some() {
+            return Ok(Outcome::Repeated(id));
+        }
+        // The series has gone on, and has the key.
+        timer.series = None;
+        if let Some(key) = &timer.key
+            && self.owner_of(&timer.namespace, key)?.is_some()
+        {
+            timer.key = None;
+        }
+        self.insert(&timer)?;
+        Ok(Outcome::Created(id))
     }
 
     /// Withdraws a timer. Returns whether a delivery of it has begun.

@@ -91,6 +91,9 @@ pub enum Op {
     Snooze(TimerId, Token, UtcMillis),
     /// Gives a lease back without a delivery.
     Release(TimerId, Token),
+    /// Stores a timer again that was claimed to be delivered at most once and was not delivered. If its id or key is
+    /// another timer's by now, it is stored under its own id without the key, or not at all.
+    Return(Box<Timer>),
     /// Gives a lease back and puts the timer aside, for a limit of the user's.
     Park(TimerId, Token, Box<str>),
     /// Puts at most so many timers back that were put aside for this reason.

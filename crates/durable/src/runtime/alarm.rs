@@ -78,9 +78,9 @@ impl Alarms {
         let _armed = self.renew.arm(rest);
     }
 
-    /// Asks for the end of a delivery after this time.
-    pub(crate) fn timeout(&self, number: u64, timeout: Duration) -> Option<TimerId> {
-        self.engine.handle().schedule(timeout, Signal::Timeout(number)).ok()
+    /// Asks for the end of a delivery at this moment.
+    pub(crate) fn timeout_at(&self, number: u64, end: UtcMillis) -> Option<TimerId> {
+        self.engine.handle().schedule_at(end.to_timestamp(), Signal::Timeout(number)).ok()
     }
 
     pub(crate) fn cancel(&self, timeout: Option<TimerId>) {

@@ -539,7 +539,7 @@ impl Keeper {
         if is_first {
             alarms.renew_in(self.settings.lease / 3);
         }
-        let timeout = alarms.timeout(number, timer.policy.timeout);
+        let timeout = alarms.timeout_at(number, now + timer.policy.timeout);
         if let Some(under_way) = self.lock().under_way.get_mut(&number) {
             under_way.timeout = timeout;
         }

@@ -45,6 +45,12 @@ pub(crate) struct Ledger<T> {
     first_due: Option<UtcMillis>,
 }
 
+/// What a ledger had noted before a request, apart from the tables.
+pub(crate) struct Noted {
+    counted: BTreeMap<(Box<str>, Phase), i64>,
+    quarantined: u32,
+}
+
 type Entry = (Table, Vec<u8>, Vec<u8>);
 
 fn id_bytes(id: TimerId) -> [u8; 16] {
@@ -155,6 +161,34 @@ impl<T: Tables> Ledger<T> {
             }
         }
         Ok((self.tables, self.first_due))
+    }
+
+    /// The tables, for a store that notes its own entries or takes back those of a request.
+    pub(crate) fn tables(&mut self) -> &mut T {
+        &mut self.tables
+    }
+
+    /// Begins a request of several in one transaction. [`keep`](Self::keep) or [`undo`](Self::undo) ends it.
+    pub(crate) fn begin(&mut self) -> Noted {
+        Noted {
+            counted: core::mem::take(&mut self.counted),
+            quarantined: core::mem::take(&mut self.quarantined),
+        }
+    }
+
+    /// Ends a request that succeeded.
+    pub(crate) fn keep(&mut self, before: Noted) {
+        let counted = core::mem::replace(&mut self.counted, before.counted);
+        for (of, change) in counted {
+            *self.counted.entry(of).or_default() += change;
+        }
+        self.quarantined += before.quarantined;
+    }
+
+    /// Ends a request that failed. The store takes the request's entries back.
+    pub(crate) fn undo(&mut self, before: Noted) {
+        self.counted = before.counted;
+        self.quarantined = before.quarantined;
     }
 
     fn count_at(&self, key: &[u8]) -> Result<u64, StoreError> {
@@ -721,12 +755,12 @@ impl<T: Tables> Ledger<T> {
         Ok(lost)
     }
 
-    /// Ends at most `limit` leases: those whose end has come, or all that another incarnation than `except` holds.
-    pub(crate) fn reap(&mut self, limit: u32, except: Option<u64>) -> Result<Reaped, StoreError> {
+    /// Ends at most `limit` leases: those whose end has come, or any, if all holders are gone.
+    pub(crate) fn reap(&mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
         let (now, mut over, mut reaped) = (self.now, Vec::new(), Reaped::default());
         let mut next = None;
         self.leases(|until, id| {
-            let is_over = (until <= now || except.is_some()) && over.len() < limit as usize;
+            let is_over = (until <= now || all) && over.len() < limit as usize;
             if is_over {
                 over.push((until, id));
             } else {
@@ -741,11 +775,6 @@ impl<T: Tables> Ledger<T> {
                 self.remove_orphan(Table::Leases, &key, Phase::Leased)?;
                 continue;
             };
-            let is_kept =
-                matches!(timer.state, State::Leased(lease) if Some(lease.token.incarnation) == except);
-            if is_kept {
-                continue;
-            }
             match step(&timer, Event::Expire, now) {
                 Ok(Next::Stays(next)) => match self.settle(&timer, next)? {
                     Outcome::Ended { phase: Phase::Dead, .. } => reaped.dead.push(id),

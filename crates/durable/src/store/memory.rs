@@ -156,7 +156,7 @@ impl TimerStore for MemoryStore {
     }
 
     fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
-        ready(self.transact(|ledger| ledger.reap(limit, None)))
+        ready(self.transact(|ledger| ledger.reap(limit, false)))
     }
 
     fn upcoming(

@@ -9,8 +9,10 @@ mod error;
 mod filter;
 mod ledger;
 mod memory;
+mod redb;
 mod tables;
 
+pub use self::redb::{Part, RedbBuilder, RedbStore, StoreStats};
 pub use error::{StoreError, StoreErrorKind};
 pub use filter::{Cursor, Filter, Page};
 pub use ledger::{Fault, PAUSED};

@@ -1,0 +1,319 @@
+//! The store in one file: redb, with one thread that commits.
+//!
+//! # Group commit
+//!
+//! Requests that change the store go to one thread. It takes all that wait as one batch: one transaction of redb, in which
+//! the requests are made in order, one commit, then the answers. Requests that come while a batch is being committed are the next
+//! batch, so the number of syncs does not grow with the number of callers. A request that fails is taken back, and
+//! the others of its batch stay. Reads do not wait: they see the last batch that was committed.
+//!
+//! A batch is committed durably if a request in it asks for [`Durability::PowerLoss`], or claims a timer that is delivered at
+//! most once. Otherwise it is committed in redb's memory, and the thread syncs it by itself after 20 ms at the latest.
+//!
+//! # The journal
+//!
+//! What redb has only in its memory dies with the process. So such a batch is noted: its requests, in order, with the
+//! batch's number and time. A batch with a request of [`Durability::ProcessCrash`] is written to the file `<path>.ops`
+//! before the answer, together with all notes before it. After a commit to disk the notes begin again at the start of the file.
+//!
+//! At the next opening, the noted requests that follow the last batch in the database are made again, at the times that
+//! are noted. *All* requests since the last durable commit are noted, claims, renewals and expiries, too, and the effect of a
+//! request follows from the stored timers and the time alone. So a request finds the same store as when it was first made: an
+//! acknowledgement finds the lease of its claim, though that claim was never durable, and a creation finds no key that
+//! an earlier cancellation of [`Durability::Volatile`] had made free. A note that is missing can only be a
+//! later one.
+//!
+//! # Errors
+//!
+//! After an error of the disk, redb has to be opened again. The thread does that by itself: at once, and then with pauses
+//! of 10 ms to 1 s. Requests fail meanwhile, with the kind of the error. Batches that were answered and that redb
+//! had in memory are repeated from the notes. The callers of the batch that failed get the error's own kind if the
+//! database shows that the batch has had no effect, and else [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
+//!
+//! # Invariants
+//! R1. The database has the number of the last batch in the transaction of that batch. Batches have consecutive numbers.
+//! R2. The notes are those of all batches that redb has only in memory. A batch is noted after its commit and before its
+//!     answers.
+//! R3. The file `<path>.ops` is locked as long as the store is open, also while the database is opened again: nobody else
+//!     changes the database in between.
+
+mod backend;
+mod committer;
+mod error;
+mod journal;
+mod request;
+mod stats;
+mod tables;
+
+pub use backend::Part;
+pub use stats::StoreStats;
+
+use self::backend::Places;
+use self::committer::{Committer, Common, Opener};
+use self::error::{closed, lost};
+use self::request::{Reply, Request};
+use super::error::StoreError;
+#[expect(unused_imports, reason = "for links")]
+use super::error::StoreErrorKind;
+use super::ledger::{Fault, Ledger};
+use super::{
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
+    TimerStore,
+};
+use crate::state::Token;
+use crate::timer::{Address, Timer, TimerId};
+use crate::utc::UtcMillis;
+use core::fmt;
+use futures_channel::oneshot;
+use redb::StorageBackend;
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
+use tourbillon::{Clock, SystemClock};
+
+/// The memory for pages of the database, unless the builder says another number.
+const CACHE: usize = 128 * 1024 * 1024;
+
+/// A store in one file.
+///
+/// The file is a database of [redb](https://docs.rs/redb). Beside it is a small file `<path>.ops`, which belongs to it. One
+/// value of one process has the store open at a time. Dropping the store makes all changes durable.
+///
+/// Reads are made on the caller's thread, in the call, and may wait for the disk. Changes are made by a thread
+/// of the store, in the order of the calls, whether or not the futures are awaited.
+pub struct RedbStore {
+    common: Arc<Common>,
+    /// `None` once the store is being closed.
+    requests: Option<Sender<Request>>,
+    committer: Option<JoinHandle<Result<(), StoreError>>>,
+}
+
+/// The options of a [`RedbStore`].
+pub struct RedbBuilder {
+    clock: Box<dyn Clock>,
+    cache: usize,
+}
+
+impl fmt::Debug for RedbBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbBuilder").field("cache", &self.cache).finish_non_exhaustive()
+    }
+}
+
+impl RedbBuilder {
+    /// The clock by which timers are due. It counts from the start of 1970. The system's by default.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Box::new(clock);
+        self
+    }
+
+    /// The number of bytes of the database that are kept in memory. 128 MiB by default.
+    #[must_use]
+    pub fn cache(mut self, bytes: usize) -> Self {
+        self.cache = bytes;
+        self
+    }
+
+    /// Opens the store at this path, or makes it.
+    ///
+    /// All leases end: their holders are gone. Takes time in proportion to the number of leases and of operations that
+    /// were not durable, not to the number of timers.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Locked`] if the store is open elsewhere, at once;
+    /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version wrote it, which leaves the database as it is;
+    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if it cannot be written; [`Corrupt`](StoreErrorKind::Corrupt) if it is no
+    /// store, or damaged; [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io) after the system's errors.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
+        self.start(Places::Files(path.as_ref().to_owned()))
+    }
+
+    /// Opens a store whose bytes are elsewhere, for tests of faults. The function is called for each part at the start,
+    /// and for [`Part::Timers`] several times: before the first use, and whenever the database is opened again.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        self,
+        make: impl Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
+    ) -> Result<RedbStore, StoreError> {
+        self.start(Places::Made(Arc::new(make)))
+    }
+
+    fn start(self, places: Places) -> Result<RedbStore, StoreError> {
+        let (common, committer) = Committer::open(Opener { places, cache: self.cache }, self.clock)?;
+        let (requests, receiver) = channel();
+        let committer = thread::Builder::new()
+            .name("tourbillon-commit".to_owned())
+            .spawn(move || committer.run(&receiver))?;
+        let on_step = Arc::downgrade(&common);
+        let subscribed = Arc::clone(&common);
+        let wake = move || on_step.upgrade().inspect(|common| common.wakers.wake()).is_some();
+        subscribed.clock.subscribe(Box::new(wake));
+        Ok(RedbStore { common, requests: Some(requests), committer: Some(committer) })
+    }
+}
+
+impl RedbStore {
+    /// Opens the store at this path, or makes it, with the system's clock.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedbBuilder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::builder().open(path)
+    }
+
+    /// The options.
+    #[must_use]
+    pub fn builder() -> RedbBuilder {
+        RedbBuilder { clock: Box::new(SystemClock::new()), cache: CACHE }
+    }
+
+    /// The due moment of the first pending timer.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database cannot be read.
+    pub fn next_due(&self) -> Result<Option<UtcMillis>, StoreError> {
+        self.common.reading()?.next_due()
+    }
+
+    /// Moves the free pages of the file to its end and cuts it. Returns whether the file has become shorter. Other
+    /// changes wait meanwhile. The time is in proportion to the file.
+    pub fn compact(&self) -> Answer<'_, bool> {
+        self.ask(Request::Compact)
+    }
+
+    /// The bytes that the store has on the disk, in both files.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the length of the database's file cannot be read.
+    pub fn size_on_disk(&self) -> Result<u64, StoreError> {
+        let (place, operations) = self.common.lengths.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(place.map_or(Ok(0), |place| place.len())? + operations)
+    }
+
+    /// The work since the store was opened.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        *self.common.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes all changes durable and closes the store.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the last changes that nobody waits for could not be made durable.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> Result<(), StoreError> {
+        self.requests = None;
+        match self.committer.take() {
+            // A waker that the thread calls may have the last reference to the store.
+            Some(committer) if committer.thread().id() == thread::current().id() => Ok(()),
+            Some(committer) => committer.join().unwrap_or_else(|_| Err(lost())),
+            None => Ok(()),
+        }
+    }
+
+    fn ask<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Answer<'_, T> {
+        let (reply, answer) = oneshot::channel();
+        let is_sent = self.requests.as_ref().is_some_and(|requests| requests.send(request(reply)).is_ok());
+        Box::pin(
+            async move { if is_sent { answer.await.unwrap_or_else(|_| Err(lost())) } else { Err(closed()) } },
+        )
+    }
+
+    fn read<'a, T: Send + 'a>(
+        &self,
+        read: impl FnOnce(&Ledger<tables::Reading>) -> Result<T, StoreError>,
+    ) -> Answer<'a, T> {
+        Box::pin(core::future::ready(self.common.reading().and_then(|ledger| read(&ledger))))
+    }
+}
+
+impl Drop for RedbStore {
+    fn drop(&mut self) {
+        // Callers that want the error call `close`.
+        drop(self.stop());
+    }
+}
+
+impl fmt::Debug for RedbStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbStore").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl TimerStore for RedbStore {
+    fn now(&self) -> UtcMillis {
+        self.common.now()
+    }
+
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+        self.ask(|reply| Request::Apply(ops, durability, reply))
+    }
+
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+        self.ask(|reply| Request::Claim(by, claim, limit, reply))
+    }
+
+    /// After all claims that were called before.
+    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+        self.ask(|reply| Request::Recover(by, claim, reply))
+    }
+
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+        self.ask(|reply| Request::Renew(by, leases, reply))
+    }
+
+    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+        self.ask(|reply| Request::Reap(limit, reply))
+    }
+
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+        self.read(|ledger| ledger.upcoming(from, until, limit))
+    }
+
+    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+        self.read(|ledger| ledger.get(&at))
+    }
+
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+        self.read(|ledger| ledger.list(&filter, cursor.as_ref(), limit))
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.read(Ledger::counts)
+    }
+
+    fn check(&self) -> Answer<'_, Vec<Fault>> {
+        self.read(Ledger::check)
+    }
+
+    fn export(&self, each: Box<dyn FnMut(&Timer) -> bool + Send>) -> Answer<'_, ()> {
+        self.read(|ledger| ledger.each(each))
+    }
+
+    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+        self.ask(|reply| Request::Import(timers, reply))
+    }
+
+    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.common.wakers.add(wake);
+    }
+}

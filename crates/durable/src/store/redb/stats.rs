@@ -1,0 +1,25 @@
+//! What the thread that commits has done.
+
+use core::time::Duration;
+
+/// The work of a [`RedbStore`](super::RedbStore) since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreStats {
+    /// The number of batches that changed the store: transactions of redb.
+    pub batches: u64,
+    /// The number of operations in all requests, with those that changed nothing.
+    pub operations: u64,
+    /// The greatest number of operations in one batch.
+    pub largest_batch: u64,
+    /// The number of commits that waited for the disk.
+    pub syncs: u64,
+    /// The time of these commits, from the start of each to its end.
+    pub sync_time: Duration,
+    /// The longest of these commits.
+    pub longest_sync: Duration,
+    /// The number of times that the database was opened again after an error.
+    pub reopened: u64,
+    /// The number of batches that failed.
+    pub failed: u64,
+}

@@ -1,0 +1,64 @@
+//! The store in a file: what it keeps, and what it does when the disk, the process or the machine fails.
+
+mod basics;
+mod place;
+
+use pollster::block_on;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::Policy;
+use tourbillon_durable::state::State;
+use tourbillon_durable::store::{
+    Claimant, Durability, IfPresent, Limit, Op, Outcome, RedbStore, StoreError, TimerStore,
+};
+use tourbillon_durable::timer::{Payload, Timer, TimerId};
+
+/// A timer that is due at a moment.
+fn timer(id: u128, due: u64) -> Timer {
+    let due = UtcMillis::from_millis(due);
+    Timer {
+        id: TimerId::from_u128(id),
+        namespace: "".into(),
+        key: None,
+        kind: "mail".into(),
+        payload: Payload(vec![7; 64].into()),
+        labels: Vec::new(),
+        policy: Policy::default(),
+        series: None,
+        created: UtcMillis::ZERO,
+        scheduled: due,
+        due,
+        deliveries: 0,
+        failures: 0,
+        last_error: None,
+        state: State::Pending,
+        trace: None,
+        has_chosen_id: false,
+    }
+}
+
+fn keyed(id: u128, due: u64, key: &str) -> Timer {
+    Timer { key: Some(key.into()), ..timer(id, due) }
+}
+
+fn place(timer: Timer) -> Op {
+    Op::Place(Box::new(timer), IfPresent::Reject)
+}
+
+fn apply(store: &RedbStore, op: Op, durability: Durability) -> Result<Outcome, StoreError> {
+    block_on(store.apply(vec![op], durability)).map(|mut outcomes| outcomes.remove(0))
+}
+
+fn get(store: &RedbStore, id: u128) -> Option<Timer> {
+    block_on(store.get(TimerId::from_u128(id).into())).unwrap()
+}
+
+fn claimant(incarnation: u64) -> Claimant {
+    Claimant { incarnation, lease: core::time::Duration::from_secs(30) }
+}
+
+const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
+
+fn assert_whole(store: &RedbStore) {
+    let faults = block_on(store.check()).unwrap();
+    assert!(faults.is_empty(), "{faults:#?}");
+}

@@ -1,0 +1,13 @@
+//! A folder for one test.
+
+pub(crate) struct Place(tempfile::TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn file(&self) -> std::path::PathBuf {
+        self.0.path().join("timers.redb")
+    }
+}

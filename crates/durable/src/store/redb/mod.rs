@@ -305,7 +305,7 @@ impl TimerStore for RedbStore {
         self.read(Ledger::check)
     }
 
-    fn export(&self, each: Box<dyn FnMut(&Timer) -> bool + Send>) -> Answer<'_, ()> {
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
         self.read(|ledger| ledger.each(each))
     }
 

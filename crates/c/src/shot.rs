@@ -1,8 +1,9 @@
 //! One-shots.
 
 use crate::annotate;
-use crate::delivery::{Delivery, id_of, one_shot, tb_callback, timer_of};
+use crate::delivery::{Delivery, id_of, one_shot, timer_of};
 use crate::engine::{tb_engine, tb_outcome};
+use crate::event::tb_callback;
 use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use std::ffi::c_void;

@@ -1,8 +1,9 @@
 //! Periodic tasks.
 
 use crate::annotate;
-use crate::delivery::{Delivery, Target, tb_callback, tb_event};
+use crate::delivery::Delivery;
 use crate::engine::{tb_engine, tb_outcome};
+use crate::event::{Target, tb_callback, tb_event};
 use crate::events::Source;
 use crate::handles::{self, Handle};
 use crate::status::{Failure, guard, tb_status};

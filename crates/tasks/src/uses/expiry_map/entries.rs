@@ -1,6 +1,6 @@
 //! The entries of a map, and their timers.
 
-use super::Lifetime;
+use super::lifetime::Lifetime;
 use crate::map::LockedMap;
 use crate::sync::{AtomicU64, Ordering, StdArc, Weak};
 use crate::task::{Job, Key, Moment, OnDue, Tasks};

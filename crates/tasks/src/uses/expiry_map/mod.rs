@@ -30,6 +30,9 @@
 //! - remove x expiry: either the removal returns the value, or the listener gets it.
 
 mod entries;
+mod lifetime;
+
+pub use lifetime::Lifetime;
 
 use crate::map::LockedMap;
 use crate::sync::StdArc;
@@ -41,27 +44,6 @@ use core::time::Duration;
 use entries::{Inserted, Listener, Shared, Slot};
 use tourbillon::extend::WhenFull;
 use tourbillon::{Refusal, ScheduleError};
-
-/// The lifetime of the entries of an [`ExpiryMap`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifetime {
-    time_to_live: Duration,
-    is_refreshed: bool,
-}
-
-impl Lifetime {
-    /// An entry lives for `time_to_live` after it was inserted or refreshed.
-    #[must_use]
-    pub const fn of(time_to_live: Duration) -> Self {
-        Self { time_to_live, is_refreshed: false }
-    }
-
-    /// Each [`get`](ExpiryMap::get) and [`read`](ExpiryMap::read) refreshes the entry that it finds.
-    #[must_use]
-    pub const fn refreshed_on_access(self) -> Self {
-        Self { is_refreshed: true, ..self }
-    }
-}
 
 /// A concurrent map whose entries expire. Clones refer to the same map. Dropping the last clone drops the entries,
 /// without a call of the listener.

@@ -214,7 +214,7 @@ impl Stripe {
                 stripe.fire(key, moment);
             }
         };
-        tasks.try_at_told(deadline, fire).map_err(|error| error.kind)
+        tasks.try_at_with(deadline, fire).map_err(|error| error.kind)
     }
 
     fn fire(&self, key: Arc<CStr>, moment: &Moment) {

@@ -35,7 +35,7 @@ unsafe fn schedule(
         let engine = unsafe { handles::lend(engine) }?;
         let delivery = engine.delivery();
         let shot = one_shot(delivery, delivery.target(callback, user)?);
-        let timer = engine.tasks().at_told(deadline(engine), shot).map_err(|error| error.kind)?;
+        let timer = engine.tasks().at_with(deadline(engine), shot).map_err(|error| error.kind)?;
         // SAFETY: the contract.
         unsafe { handles::put_if_wanted(id, id_of(timer)) };
         Ok(())

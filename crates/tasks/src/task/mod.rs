@@ -14,8 +14,8 @@ mod report;
 mod run;
 mod tasks;
 mod timer;
-mod told;
 mod wall;
+mod with_moment;
 
 pub use error::{RepeatError, RepeatErrorKind};
 pub use handle::{Stopped, Task};

@@ -16,7 +16,7 @@
 //! # The end
 //!
 //! [`DelayQueue::close`] ends the queue, and so does a shutdown of its engine. Items that were due by then are still
-//! received; after them a receiver gets [`NoItem::Ever`]. `close`, which may be called after a shutdown, too, returns
+//! received; after them a receiver gets [`TryRecvError::Closed`]. `close`, which may be called after a shutdown, too, returns
 //! the items that were not due. Dropping the last handle drops all items.
 //!
 //! # Races and their endings
@@ -38,7 +38,7 @@ mod receiver;
 
 pub use receiver::Receiver;
 
-use super::error::{NoItem, PushError, PushErrorKind};
+use super::error::{PushError, PushErrorKind, TryRecvError};
 use crate::keyed::{DueKey, Keyed, KeyedError, KeyedErrorKind, MoveError};
 use crate::sync::{Mutex, StdArc, Weak, ignore_poison};
 use crate::task::{IfPresent, OnEnd, Tasks};
@@ -177,8 +177,8 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// # Errors
     ///
     /// Fails when no item is due, and when the queue has ended.
-    pub fn try_recv(&self) -> Result<DueItem<T>, NoItem> {
-        self.shared.due.take().map_or(Err(NoItem::Yet), |item| item.ok_or(NoItem::Ever))
+    pub fn try_recv(&self) -> Result<DueItem<T>, TryRecvError> {
+        self.shared.due.take().map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
     }
 
     /// Takes an item back. `None` when the item is due and can be, or was, received; and when it was taken before.

@@ -3,7 +3,7 @@
 use super::line::Place;
 use super::{DelayQueue, DueItem};
 use crate::sync::{StdArc, park_timeout, thread};
-use crate::uses::error::NoItem;
+use crate::uses::error::TryRecvError;
 use core::fmt;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
@@ -52,11 +52,11 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// # Errors
     ///
     /// Fails when no item came due in time, and when the queue has ended.
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<DueItem<T>, NoItem> {
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<DueItem<T>, TryRecvError> {
         let clock = SystemClock::new();
         let deadline = clock.now() + timeout;
         let outcome = self.receiver().wait(|| Some(deadline - clock.now()));
-        outcome.map_or(Err(NoItem::Yet), |item| item.ok_or(NoItem::Ever))
+        outcome.map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
     }
 
     /// Makes a receiver that is polled, with a place of its own in the line. With the feature `stream` it is a

@@ -60,7 +60,7 @@ use tourbillon::{Refusal, ScheduleError};
 ///
 /// let mut tasks = DrivenTasks::new()?;
 /// let half_an_hour = Duration::from_secs(1_800);
-/// let sessions = tasks.handle().expiry_map_telling(
+/// let sessions = tasks.handle().expiry_map_with_listener(
 ///     Lifetime::of(half_an_hour).refreshed_on_access(),
 ///     |token, user| println!("{user} has gone, and so has {token}"),
 /// );
@@ -90,7 +90,7 @@ impl Tasks {
     ///
     /// A listener that has a clone of the map keeps the map alive for ever.
     #[must_use]
-    pub fn expiry_map_telling<K: Key, V: Send + Sync + 'static>(
+    pub fn expiry_map_with_listener<K: Key, V: Send + Sync + 'static>(
         &self,
         lifetime: Lifetime,
         on_expired: impl Fn(K, V) + Send + Sync + 'static,
@@ -136,7 +136,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
                 Ok(Inserted::New) => return Ok(None),
                 Ok(Inserted::Replaced(value)) => return Ok(Some(value)),
                 Ok(Inserted::Outlived(key, value)) => {
-                    shared.tell(key, value);
+                    shared.call_listener(key, value);
                     return Ok(None);
                 }
                 // The wait for room is outside the lock: the shard may be about to expire an entry there.

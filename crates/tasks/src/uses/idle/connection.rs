@@ -44,7 +44,7 @@ pub struct Connection<I: Key> {
 
 impl<I: Key> Connection<I> {
     /// Records activity now. Returns true if the connection does not expire before its idle limit from now, or its
-    /// absolute limit. Returns false if the connection has expired, or its expiry has begun and goes on; or if it was
+    /// maximum age. Returns false if the connection has expired, or its expiry has begun and goes on; or if it was
     /// removed, or the engine was shut down.
     ///
     /// Reads the engine's clock, which is most of the cost. A loop that knows the time uses

@@ -30,7 +30,7 @@ pub(super) struct End<I: Key> {
     /// The timer, or the reason why there is none: then there is no connection.
     pub(super) timer: Result<Timer<Job>, Refusal>,
     pub(super) life: Life,
-    /// The absolute limit.
+    /// The moment of the maximum age.
     last: Timestamp,
     pub(super) id: I,
     shared: Weak<Shared<I>>,
@@ -62,7 +62,7 @@ impl<I: Key> OnDue for End<I> {
         let Some(shared) = self.shared.upgrade() else { return };
         let Some(id) = shared.take_out(self, |_| true) else { return };
         let &Moment { deadline, lateness, .. } = moment;
-        let limit = if deadline >= self.last { Limit::Absolute } else { Limit::Idle };
+        let limit = if deadline >= self.last { Limit::MaxAge } else { Limit::Idle };
         (shared.callback)(Expired { id, limit, deadline, lateness });
     }
 }

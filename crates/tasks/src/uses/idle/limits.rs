@@ -7,30 +7,31 @@ use tourbillon::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     idle: Duration,
-    absolute: Duration,
+    max_age: Duration,
 }
 
 impl Limits {
     /// The connection expires when it was silent for `idle`.
     #[must_use]
     pub const fn idle(idle: Duration) -> Self {
-        Self { idle, absolute: Duration::MAX }
+        Self { idle, max_age: Duration::MAX }
     }
 
-    /// The connection expires `absolute` after it was inserted at the latest, whatever its activity.
+    /// The connection expires `max_age` after it was inserted at the latest, whatever its activity.
     #[must_use]
-    pub const fn absolute(self, absolute: Duration) -> Self {
-        Self { absolute, ..self }
+    pub const fn max_age(self, max_age: Duration) -> Self {
+        Self { max_age, ..self }
     }
 }
 
 /// The limit that a connection has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Limit {
     /// The idle limit: the connection was silent.
     Idle,
-    /// The absolute limit: the connection was old.
-    Absolute,
+    /// The maximum age: the connection was old.
+    MaxAge,
 }
 
 /// A connection that has expired.
@@ -39,7 +40,7 @@ pub enum Limit {
 pub struct Expired<I> {
     /// The connection's id, which another connection may have by now.
     pub id: I,
-    /// The limit that the connection reached; the absolute one if it reached both at the same moment.
+    /// The limit that the connection reached; the maximum age if it reached both at the same moment.
     pub limit: Limit,
     /// The moment at which the connection reached the limit.
     pub deadline: Timestamp,
@@ -52,14 +53,14 @@ pub struct Expired<I> {
 pub(super) struct Bounds {
     /// The idle limit, in nanoseconds.
     idle: u64,
-    /// The moment of the absolute limit.
+    /// The moment of the maximum age.
     pub(super) last: Timestamp,
 }
 
 impl Bounds {
     /// The bounds of a connection that is inserted at `now`.
     pub(super) fn new(limits: Limits, now: Timestamp) -> Self {
-        Self { idle: (Timestamp::ZERO + limits.idle).as_nanos(), last: now + limits.absolute }
+        Self { idle: (Timestamp::ZERO + limits.idle).as_nanos(), last: now + limits.max_age }
     }
 
     /// The deadline of a connection whose last activity is at `now`.

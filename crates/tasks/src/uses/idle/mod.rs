@@ -5,7 +5,7 @@
 //! one after it. [`IdleTimeouts::touch`] does the same by id, through a map, for about twice the price. It is for
 //! callers that have nothing but the id.
 //!
-//! If connections are not looked up by an id and there is no absolute limit, a [`Timer`](tourbillon::Timer) that is
+//! If connections are not looked up by an id and there is no maximum age, a [`Timer`](tourbillon::Timer) that is
 //! kept in the connection does as well, without the map.
 //!
 //! # Races and their endings
@@ -44,7 +44,7 @@ use entries::{End, Link, Shared};
 use limits::Bounds;
 use tourbillon::{Armed, Refusal};
 
-/// Connections by id, each with an idle limit and an absolute one. Clones share the connections, which keep their
+/// Connections by id, each with an idle limit and a maximum age. Clones share the connections, which keep their
 /// limits when the last clone is dropped.
 ///
 /// # Examples
@@ -55,7 +55,7 @@ use tourbillon::{Armed, Refusal};
 /// use tourbillon_tasks::uses::Limits;
 ///
 /// let mut tasks = DrivenTasks::new()?;
-/// let limits = Limits::idle(Duration::from_secs(30)).absolute(Duration::from_secs(3_600));
+/// let limits = Limits::idle(Duration::from_secs(30)).max_age(Duration::from_secs(3_600));
 /// let timeouts = tasks.handle().idle_timeouts(limits, |expired| println!("close {}: {:?}", expired.id, expired.limit));
 ///
 /// let connection = timeouts.insert("10.0.0.1:4711")?;

@@ -14,6 +14,7 @@ pub struct Task {
 /// The outcome of stopping a task. In every case no run begins any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a run may not have ended"]
+#[non_exhaustive]
 pub enum Stopped {
     /// No run of the task is under way.
     Stopped,

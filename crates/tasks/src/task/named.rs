@@ -53,7 +53,7 @@ struct Named {
 
 /// The outcome of starting a task by name.
 #[derive(Clone, Debug)]
-
+#[non_exhaustive]
 pub enum Started {
     /// The name was free and has this task now.
     New(Task),

@@ -5,6 +5,9 @@
 //! transitions of [`step`](crate::state::step) to what it has stored, so all stores mean the same by an operation, which
 //! the conformance suite checks.
 
+#[cfg(feature = "conformance")]
+#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
+pub mod conformance;
 mod error;
 mod filter;
 mod ledger;

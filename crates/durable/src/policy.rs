@@ -45,6 +45,15 @@ impl Default for Policy {
     }
 }
 
+impl Policy {
+    /// The time by which the timer with this id becomes due after its scheduled moment: less than
+    /// [`jitter`](Self::jitter), and the same whenever it is computed.
+    #[must_use]
+    pub fn jitter_of(&self, timer: TimerId) -> Duration {
+        self.jitter.mul_f64(fraction(timer, 0))
+    }
+}
+
 /// How often a timer is delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Guarantee {
@@ -106,7 +115,7 @@ impl Backoff {
 }
 
 /// A number from 0 to below 1 that follows from a timer and a number, spread as if at random (splitmix64).
-pub(crate) fn fraction(timer: TimerId, number: u32) -> f64 {
+fn fraction(timer: TimerId, number: u32) -> f64 {
     let bits = timer.as_u128();
     #[expect(clippy::cast_possible_truncation, reason = "both halves are mixed")]
     let mut mixed = (bits as u64) ^ ((bits >> 64) as u64) ^ (u64::from(number) << 32);

@@ -34,8 +34,9 @@ impl TimerId {
         self.0.as_u128()
     }
 
-    /// The id of the occurrence of a series at an instant: the same whenever it is computed.
-    pub(crate) fn of_occurrence(series: Self, instant: UtcMillis) -> Self {
+    /// The id of the occurrence of a series at an instant: the same whenever it is computed, and by every store.
+    #[must_use]
+    pub fn of_occurrence(series: Self, instant: UtcMillis) -> Self {
         Self(Uuid::new_v5(&series.0, &instant.as_millis().to_be_bytes()))
     }
 }

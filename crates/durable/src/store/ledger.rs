@@ -543,7 +543,7 @@ impl<T: Tables> Ledger<T> {
             let Some(next) = following.instant else { return Ok((None, skipped)) };
             (instant, id) = (next, TimerId::of_occurrence(series.id, next));
         }
-        let jitter = timer.policy.jitter.mul_f64(crate::policy::fraction(id, 0));
+        let jitter = timer.policy.jitter_of(id);
         let next = Timer {
             id,
             created: self.now,

@@ -38,18 +38,26 @@ impl Default for Life {
     }
 }
 
-/// Gives a store one random life for each seed, and follows it with a checker.
+/// How often each operation had each outcome, by their names.
+pub type Tally = BTreeMap<(&'static str, &'static str), u64>;
+
+/// Gives a store one random life for each seed, and follows it with a checker. Returns how often each operation had each
+/// outcome.
 ///
 /// # Panics
 ///
 /// Panics if the store deviates. The message names the seed.
-pub fn histories(make: Make<'_>, seeds: Range<u64>, life: &Life) {
+pub fn histories(make: Make<'_>, seeds: Range<u64>, life: &Life) -> Tally {
+    let mut tally = Tally::new();
     for seed in seeds {
         let mut player = Player::new(&[make], seed, life.faults);
         player.live(life.steps);
         player.end();
-        core::mem::forget(player);
+        for (what, count) in core::mem::take(&mut player.tally) {
+            *tally.entry(what).or_default() += count;
+        }
     }
+    tally
 }
 
 /// Gives two stores the same random life for each seed, and compares all that is visible: outcomes, claims, lists, stored
@@ -63,7 +71,6 @@ pub fn differential(one: Make<'_>, other: Make<'_>, seeds: Range<u64>, life: &Li
         let mut player = Player::new(&[one, other], seed, None);
         player.live(life.steps);
         player.end();
-        core::mem::forget(player);
     }
 }
 
@@ -83,6 +90,7 @@ struct Player {
     series: Vec<TimerId>,
     held: Vec<(TimerId, Token)>,
     seen: Seen,
+    tally: Tally,
 }
 
 /// All that the checker remembers.
@@ -98,7 +106,9 @@ struct Seen {
 /// Prints the seed of a life that fails.
 impl Drop for Player {
     fn drop(&mut self) {
-        eprintln!("the life with seed {} failed in step {}", self.seed, self.step);
+        if std::thread::panicking() {
+            eprintln!("the life with seed {} failed in step {}", self.seed, self.step);
+        }
     }
 }
 
@@ -129,6 +139,7 @@ impl Player {
             series: Vec::new(),
             held: Vec::new(),
             seen: Seen::default(),
+            tally: Tally::new(),
         }
     }
 
@@ -244,6 +255,11 @@ impl Player {
     // --- Random operations ---
 
     fn some_id(&mut self) -> TimerId {
+        if self.rng.u32(0..3) == 0
+            && let Some((held, _)) = self.rng.choice(&self.held)
+        {
+            return *held;
+        }
         let ids = core::mem::take(&mut self.ids);
         let recent = ids.len().saturating_sub(40);
         let id = self.rng.choice(&ids[recent..]).copied().unwrap_or(TimerId::from_u128(9));
@@ -310,7 +326,7 @@ impl Player {
             if self.rng.u32(0..10) == 0 { self.some_id() } else { TimerId::from_u128(self.rng.u128(..)) };
         self.ids.push(id);
         let due = self.moment();
-        let is_series = self.rng.u32(0..5) == 0;
+        let is_series = self.rng.u32(0..4) == 0;
         Timer {
             namespace: self.namespace(),
             key: (self.rng.u32(0..5) < 3).then(|| self.key()),
@@ -380,6 +396,7 @@ impl Player {
         // Timers that a cancel by label removed: the outcome does not name them.
         let mut unnamed = Vec::new();
         for (op, outcome) in ops.iter().zip(&outcomes) {
+            *self.tally.entry((name_of(op), name_of_outcome(outcome))).or_default() += 1;
             self.follow(op, outcome, &mut expected, &mut unnamed);
         }
         let stored: BTreeMap<TimerId, Timer> =
@@ -439,7 +456,7 @@ impl Player {
                 remove(&timer.id);
             }
             Outcome::InFlight(id) => drop(seen.withdrawn.insert(*id)),
-            Outcome::Ended { id, phase, next, .. } => {
+            Outcome::Ended { id, phase, .. } => {
                 let is_withdrawn = seen.withdrawn.contains(id);
                 if *phase == Phase::Withdrawn {
                     assert!(is_withdrawn, "{id} is withdrawn, but nobody withdrew it");
@@ -729,11 +746,62 @@ impl Player {
     }
 }
 
+fn name_of(op: &Op) -> &'static str {
+    match op {
+        Op::Place(_, IfPresent::Reject) => "place, reject",
+        Op::Place(_, IfPresent::Keep) => "place, keep",
+        Op::Place(_, IfPresent::Replace) => "place, replace",
+        Op::Place(_, IfPresent::ReplaceKeepDue) => "place, replace but keep due",
+        Op::Cancel(..) => "cancel",
+        Op::CancelLabelled { .. } => "cancel by label",
+        Op::Move(..) => "move",
+        Op::Pause(_) => "pause",
+        Op::Resume(_) => "resume",
+        Op::Ack(..) => "ack",
+        Op::Skip(..) => "skip",
+        Op::Fail(..) => "fail",
+        Op::Snooze(..) => "snooze",
+        Op::Release(..) => "release",
+        Op::Park(..) => "park",
+        Op::Unpark(..) => "unpark",
+        Op::Replay(_) => "replay",
+        Op::Fire(_) => "fire",
+    }
+}
+
+fn name_of_outcome(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Created(_) => "created",
+        Outcome::Repeated(_) => "repeated",
+        Outcome::Kept(_) => "kept",
+        Outcome::Replaced { was: Phase::Leased, .. } => "replaced in flight",
+        Outcome::Replaced { .. } => "replaced",
+        Outcome::KeyExists { .. } => "key exists",
+        Outcome::Cancelled(_) => "cancelled",
+        Outcome::InFlight(_) => "in flight",
+        Outcome::CancelledMany { more, .. } => ["cancelled many", "cancelled many, more"][usize::from(*more)],
+        Outcome::Changed(_) => "changed",
+        Outcome::Ended { next: Some(_), .. } => "ended, next",
+        Outcome::Ended { phase, .. } => match phase {
+            Phase::Pending => "ended: pending",
+            Phase::Leased => "ended: leased",
+            Phase::Parked => "ended: parked",
+            Phase::Dead => "ended: dead",
+            Phase::Done => "ended: done",
+            Phase::Withdrawn => "ended: withdrawn",
+        },
+        Outcome::Unparked(_) => "unparked",
+        Outcome::NotFound => "not found",
+        Outcome::Refused(Refusal::Stale) => "refused: stale",
+        Outcome::Refused(_) => "refused: state",
+    }
+}
+
 fn is_done(seen: &Seen, leased: &Leased) -> bool {
     seen.done.contains(&leased.timer.id)
 }
 
-/// The ids of all pages of a list.
+/// The ids of all pages of a list, in order of the ids: not every list has a given order.
 fn pages(store: &dyn TimerStore, filter: &Filter) -> Vec<TimerId> {
     let (mut ids, mut cursor) = (Vec::new(), None);
     loop {
@@ -741,7 +809,9 @@ fn pages(store: &dyn TimerStore, filter: &Filter) -> Vec<TimerId> {
         ids.extend(page.timers.iter().map(|timer| timer.id));
         match page.next {
             Some(next) => cursor = Some(next),
-            None => return ids,
+            None => break,
         }
     }
+    ids.sort_unstable();
+    ids
 }

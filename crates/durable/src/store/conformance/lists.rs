@@ -38,17 +38,17 @@ fn walk(bench: &Bench, filter: &Filter, limit: u32, between: &mut dyn FnMut()) -
 
 /// Timers in all phases, with labels and kinds, in three namespaces.
 fn fill(bench: &Bench) {
-    let _created = (0..96_u64).map(|n| {
+    let created = (0..96_usize).map(|n| {
         let timer = Timer {
-            namespace: ["", "a", "ab"][n as usize % 3].into(),
-            key: (n % 2 == 0).then(|| format!("{}{n}", ["k", "key", "ke"][n as usize % 5 % 3]).into()),
-            labels: [vec![], vec!["l".into()], vec!["l".into(), "m".into()]][n as usize % 7 % 3].clone(),
-            kind: ["mail", "call"][n as usize % 11 % 2].into(),
-            ..bench.timer(n / 5)
+            namespace: ["", "a", "ab"][n % 3].into(),
+            key: (n % 2 == 0).then(|| format!("{}{n}", ["k", "key", "ke"][n % 5 % 3]).into()),
+            labels: [vec![], vec!["l".into()], vec!["l".into(), "m".into()]][n % 7 % 3].clone(),
+            kind: ["mail", "call"][n % 11 % 2].into(),
+            ..bench.timer(n as u64 / 5)
         };
         bench.create(&timer)
     });
-    let ids: Vec<TimerId> = _created.collect();
+    let ids: Vec<TimerId> = created.collect();
     bench.set(10);
     for (nth, leased) in bench.due().into_iter().enumerate() {
         let (id, token) = (leased.timer.id, leased.token);

@@ -1,6 +1,6 @@
 //! Export and import.
 
-use super::{Bench, Case, LEASE, Make, at};
+use super::bench::{Bench, Case, LEASE, Make, at};
 use crate::plan::{MissedInstants, Plan, Series};
 use crate::state::{Failure, Phase, State};
 use crate::store::{IfPresent, Op, PAUSED, StoreErrorKind};

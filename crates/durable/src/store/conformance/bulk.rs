@@ -1,6 +1,6 @@
 //! Labels, and cancels by label.
 
-use super::{Bench, Case, LEASE, Make};
+use super::bench::{Bench, Case, LEASE, Make};
 use crate::state::Phase;
 use crate::store::{Op, Outcome};
 use crate::timer::{Timer, TimerId};

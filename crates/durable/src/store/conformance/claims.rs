@@ -1,6 +1,6 @@
 //! Claims.
 
-use super::{Bench, Case, LEASE, Make, at};
+use super::bench::{Bench, Case, LEASE, Make, at};
 use crate::policy::{Guarantee, Policy};
 use crate::state::{Lease, Phase, State};
 use crate::store::{Claimant, IfPresent, Op, Outcome};

@@ -1,6 +1,6 @@
 //! The ends of deliveries, dead timers and their replay.
 
-use super::{Bench, Case, Make, at};
+use super::bench::{Bench, Case, Make, at};
 use crate::policy::{Backoff, Policy};
 use crate::state::{Death, DeathReason, Failure, Phase, Refusal, State};
 use crate::store::{Leased, Op, Outcome};

@@ -5,8 +5,8 @@
 //! again, none is claimed early, and an instant of a series has one id. At the end of a life everything is
 //! delivered, dead or withdrawn.
 
+use super::bench::{LEASE, Make, START, all, audit, timer};
 use super::faults::{Faults, Faulty};
-use super::{LEASE, Make, START, all, audit, timer};
 use crate::plan::{MissedInstants, Plan, Series};
 use crate::policy::{Backoff, Guarantee, Policy};
 use crate::state::{Failure, Phase, Refusal, State, Token};
@@ -198,7 +198,7 @@ impl Player {
                 }
                 83..98 => {
                     let by = match self.rng.u32(0..20) {
-                        0 => super::HOUR,
+                        0 => super::bench::HOUR,
                         1..5 => LEASE / 2,
                         _ => self.rng.u64(0..1_500),
                     };

@@ -1,6 +1,6 @@
 //! Leases: renewals, ends of leases, timers put aside.
 
-use super::{Bench, Case, LEASE, Make, at};
+use super::bench::{Bench, Case, LEASE, Make, at};
 use crate::policy::Policy;
 use crate::state::{Death, DeathReason, Phase, Refusal, State, Token};
 use crate::store::{Claimant, Op, Outcome, PAUSED, Reaped};

@@ -1,6 +1,6 @@
 //! Lists by each index.
 
-use super::{Bench, Case, HOUR, Make, at};
+use super::bench::{Bench, Case, HOUR, Make, at};
 use crate::state::{Failure, Phase};
 use crate::store::{Cursor, Filter, IfPresent, Op};
 use crate::timer::{Timer, TimerId};

@@ -1,6 +1,6 @@
 //! Creations, keys and cancels.
 
-use super::{Bench, Case, HOUR, Make, at};
+use super::bench::{Bench, Case, HOUR, Make, at};
 use crate::policy::{Backoff, Guarantee, Misfire, Policy};
 use crate::state::{Death, DeathReason, Failure, Phase, Refusal, State};
 use crate::store::{IfPresent, Op, Outcome, StoreErrorKind};
@@ -131,7 +131,7 @@ fn keys_by_mode_and_phase(make: Make<'_>) {
             assert_eq!(bench.get(new.id), None);
         }
         // Once more, to every delivery's end: no timer that was withdrawn comes back.
-        bench.set(super::LEASE);
+        bench.set(super::bench::LEASE);
         let reaped = bench.reap(100);
         let replaces = matches!(mode, IfPresent::Replace | IfPresent::ReplaceKeepDue);
         assert_eq!((reaped.withdrawn, reaped.returned.len()), if replaces { (2, 0) } else { (1, 1) });

@@ -1,6 +1,6 @@
 //! Series of occurrences.
 
-use super::{Bench, Case, LEASE, Make, START, at};
+use super::bench::{Bench, Case, LEASE, Make, START, at};
 use crate::plan::{MissedInstants, Plan, Series};
 use crate::policy::{Guarantee, Policy};
 use crate::state::{Failure, Phase, State};

@@ -2,7 +2,7 @@
 
 use crate::plan::Series;
 use crate::policy::Policy;
-use crate::state::State;
+use crate::state::{Lease, State};
 use crate::utc::UtcMillis;
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -39,8 +39,9 @@ impl TimerId {
         self.0.as_u128()
     }
 
-    /// The id of the occurrence of a series at an instant: the same whenever it is computed.
-    pub(crate) fn of_occurrence(series: Self, instant: UtcMillis) -> Self {
+    /// The id of the occurrence of a series at an instant: the same whenever it is computed, and by every store.
+    #[must_use]
+    pub fn of_occurrence(series: Self, instant: UtcMillis) -> Self {
         Self(Uuid::new_v5(&series.0, &instant.as_millis().to_be_bytes()))
     }
 }
@@ -177,6 +178,13 @@ pub struct Timer {
 }
 
 impl Timer {
+    /// Whether the timer has its key to itself. A timer that is dead, or that was withdrawn while a delivery of it goes on,
+    /// has left its key to others.
+    #[must_use]
+    pub fn owns_key(&self) -> bool {
+        !matches!(self.state, State::Dead(_) | State::Leased(Lease { withdrawn: Some(_), .. }))
+    }
+
     /// The key in its namespace.
     #[must_use]
     pub fn key_of(&self) -> Option<KeyOf> {

@@ -434,7 +434,12 @@ impl Keeper {
 
     fn renew(&self, alarms: &Alarms, pause: &mut Pause) {
         let leases: Vec<_> = {
-            let state = self.lock();
+            let mut state = self.lock();
+            if !state.ends.is_empty() {
+                // The leases of these are not renewed, and must not be ended as those of a holder that is gone.
+                state.renew = true;
+                return;
+            }
             let stored = state.under_way.values().filter(|under_way| under_way.unstored.is_none());
             stored.map(|under_way| (under_way.number, under_way.id, under_way.token)).collect()
         };

@@ -6,6 +6,7 @@ use crate::utc::UtcMillis;
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
 use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A delivery, as its handler sees it.
@@ -51,14 +52,20 @@ impl Settlement {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Settles the delivery. Returns true for the first caller only.
+    /// Settles the delivery. Returns true for the first caller only, which wakes those that wait ([`wake`](Self::wake))
+    /// once it holds no lock: a waker is an executor's code, which may run anything.
+    #[must_use = "only one caller may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
-        let mut inner = self.lock();
-        let is_first = !core::mem::replace(&mut inner.is_settled, true);
-        let wakers = core::mem::take(&mut inner.wakers);
-        drop(inner);
-        wakers.into_iter().for_each(Waker::wake);
-        is_first
+        !core::mem::replace(&mut self.lock().is_settled, true)
+    }
+
+    /// Wakes all that wait for the settlement.
+    pub(crate) fn wake(&self) {
+        let wakers = core::mem::take(&mut self.lock().wakers);
+        for waker in wakers {
+            // A panic of the executor's waker must not end the thread that settles.
+            let _panic = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
     }
 
     pub(crate) fn is_settled(&self) -> bool {

@@ -4,6 +4,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod backup;
+mod clock;
 mod delivery;
 mod executor;
 pub mod external;
@@ -19,6 +20,7 @@ mod supervise;
 pub mod timer;
 mod utc;
 
+pub use clock::WallClock;
 pub use delivery::Delivery;
 pub use executor::{Executor, Work};
 pub use handler::Verdict;

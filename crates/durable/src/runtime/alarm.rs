@@ -1,6 +1,9 @@
 //! The engine's timers for a runtime: the alarm at the next due moment, the renewal of leases, the timeouts of handlers.
+//!
+//! The engine counts by a clock that does not step, and the store by the time of day. So the alarm is armed with the time
+//! that is left, and the store announces each step of its clock, after which the loop looks and arms the alarm anew. The
+//! alarm is a hint: the store decides what is due.
 
-use crate::utc::UtcMillis;
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::{BuildError, Builder, Clock, Engine, Fired, Timer, TimerId, Timestamp};
@@ -63,11 +66,6 @@ impl Alarms {
 
     // In this type an arming fails only if the process is the child of a fork, where nothing fires.
 
-    /// Asks for a look at this moment, in place of an earlier request.
-    pub(crate) fn look_at(&self, due: UtcMillis) {
-        let _armed = self.look.arm_at(due.to_timestamp());
-    }
-
     /// Asks for a look after this time, in place of an earlier request.
     pub(crate) fn look_in(&self, rest: Duration) {
         let _armed = self.look.arm(rest);
@@ -78,9 +76,9 @@ impl Alarms {
         let _armed = self.renew.arm(rest);
     }
 
-    /// Asks for the end of a delivery at this moment.
-    pub(crate) fn timeout_at(&self, number: u64, end: UtcMillis) -> Option<TimerId> {
-        self.engine.handle().schedule_at(end.to_timestamp(), Signal::Timeout(number)).ok()
+    /// Asks for the end of a delivery after this time.
+    pub(crate) fn timeout_in(&self, number: u64, rest: Duration) -> Option<TimerId> {
+        self.engine.handle().schedule(rest, Signal::Timeout(number)).ok()
     }
 
     pub(crate) fn cancel(&self, timeout: Option<TimerId>) {

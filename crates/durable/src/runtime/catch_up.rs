@@ -28,8 +28,8 @@ impl CatchUp {
         }
     }
 
-    /// The number of timers that may be claimed, at most `wanted`, if the first of them is due at `next_due`. Fails with
-    /// the time until there is a permit.
+    /// The number of timers that may be claimed, at most `wanted`, if the first of them is due at `next_due`, or if
+    /// nothing is known of them. Fails with the time until there is a permit.
     pub(crate) fn permits(
         &mut self,
         next_due: Option<UtcMillis>,
@@ -37,7 +37,7 @@ impl CatchUp {
         wanted: u32,
     ) -> Result<u32, Duration> {
         let Some(rate) = self.rate else { return Ok(wanted) };
-        // Before the first claim nothing is known of the timers.
+        // Before the first claim nothing is known of the timers, and they may be late.
         self.is_catching_up = next_due.is_none_or(|due| now - due > LATE);
         if !self.is_catching_up {
             return Ok(wanted);

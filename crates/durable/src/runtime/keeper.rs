@@ -19,6 +19,9 @@
 //! R2. While a claimable timer is in the store and there is room for a delivery, the loop looks, or an alarm is set for
 //!     the timer's due moment or an earlier one.
 //! R3. No error of the store ends the loop. It tries again after a pause.
+//! R4. While leases are in the store, as far as is known, a renewal is set: it renews those of deliveries under way, and
+//!     ends those whose holder is gone.
+//! R5. No waker, handler or executor is called under the lock: each may wait for a thread that wants the lock.
 
 use super::alarm::{Alarms, Signal};
 use super::catch_up::CatchUp;
@@ -54,6 +57,8 @@ const DROPPED: Duration = Duration::from_secs(1);
 /// The pauses after errors of the store.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest time for which the alarm is set.
+const LONGEST_ALARM: Duration = Duration::from_secs(365 * 86_400);
 
 /// The part of a runtime that its threads share.
 pub(crate) struct Keeper {
@@ -73,6 +78,8 @@ struct State {
     look: bool,
     /// A renewal is wanted.
     renew: bool,
+    /// The alarm of the next renewal is set (R4).
+    is_renewal_set: bool,
     stop: Option<Stop>,
     has_ended: bool,
     /// Ends that the store does not know of.
@@ -117,7 +124,8 @@ impl Keeper {
         incarnation: u64,
     ) -> Self {
         let claimant = Claimant { incarnation, lease: settings.lease };
-        let state = State { look: true, ..State::default() };
+        // Leases of a process that died are ended first.
+        let state = State { look: true, renew: true, ..State::default() };
         Self {
             store,
             reporter: Reporter::new(settings.on_incident.clone()),
@@ -156,7 +164,8 @@ impl Keeper {
         match signal {
             Signal::Look => self.look(),
             Signal::Renew => {
-                self.lock().renew = true;
+                let mut state = self.lock();
+                (state.renew, state.is_renewal_set) = (true, false);
                 self.changed.notify_all();
             }
             Signal::Timeout(number) => {
@@ -171,20 +180,25 @@ impl Keeper {
     fn settle(&self, number: u64, verdict: Option<Verdict>) {
         let mut state = self.lock();
         let Some(under_way) = state.under_way.remove(&number) else { return };
-        if !under_way.settlement.settle() {
-            // The handler's answer was first, and its end is on its way here.
-            state.under_way.insert(number, under_way);
-            return;
+        let settlement = Arc::clone(&under_way.settlement);
+        if settlement.settle() {
+            self.end(&mut state, under_way, verdict);
         }
-        self.end(&mut state, under_way, verdict);
+        drop(state);
+        settlement.wake();
     }
 
     /// Notes the end of a delivery that the caller has settled.
     fn end(&self, state: &mut State, under_way: UnderWay, verdict: Option<Verdict>) {
-        let Some(verdict) = verdict.filter(|_| under_way.unstored.is_none()) else {
+        let Some(verdict) = verdict else {
             self.changed.notify_all();
             return;
         };
+        if under_way.unstored.is_some() {
+            self.reporter.ended_at_most_once(&verdict);
+            self.changed.notify_all();
+            return;
+        }
         let UnderWay { id, token, .. } = under_way;
         let op = match verdict {
             Verdict::Done => Op::Ack(id, token),
@@ -204,12 +218,12 @@ impl Keeper {
     pub(crate) fn answered(&self, number: u64, verdict: Verdict) {
         let mut state = self.lock();
         let Some(under_way) = state.under_way.remove(&number) else { return };
-        if !under_way.settlement.settle() {
-            return;
+        let (timeout, settlement) = (under_way.timeout, Arc::clone(&under_way.settlement));
+        if settlement.settle() {
+            self.end(&mut state, under_way, Some(verdict));
         }
-        let timeout = under_way.timeout;
-        self.end(&mut state, under_way, Some(verdict));
         drop(state);
+        settlement.wake();
         if let Some(alarms) = self.alarms.get() {
             alarms.cancel(timeout);
         }
@@ -220,7 +234,9 @@ impl Keeper {
     pub(crate) fn returned(&self, number: u64, has_begun: bool) {
         let mut state = self.lock();
         state.occupied -= 1;
-        if let Some(under_way) = state.under_way.remove(&number)
+        let dropped = state.under_way.remove(&number);
+        let settlement = dropped.as_ref().map(|under_way| Arc::clone(&under_way.settlement));
+        if let Some(under_way) = dropped
             && under_way.settlement.settle()
         {
             let op = match &under_way.unstored {
@@ -232,6 +248,10 @@ impl Keeper {
             state.ends.extend(op.map(|op| (under_way, op)));
         }
         self.changed.notify_all();
+        drop(state);
+        if let Some(settlement) = settlement {
+            settlement.wake();
+        }
     }
 
     /// Stops the loop. Waits for deliveries under way for at most `patience`, and for the loop's end.
@@ -275,12 +295,16 @@ impl Keeper {
     /// Runs until the runtime is stopped.
     pub(crate) fn serve(self: &Arc<Self>, threads: &Threads) {
         let Some(alarms) = self.alarms.get() else { return };
-        let mut pause = Pause::default();
+        let mut pause = Pause::new(self.settings.lease);
         let mut catch_up = CatchUp::new(self.settings.catch_up_rate);
         self.put_back_known_kinds(&mut pause);
         while let Some(wanted) = self.await_work() {
             let serve = || match wanted {
-                Wanted::Ends(ends) => self.report(ends, &mut pause),
+                Wanted::Ends(ends) => {
+                    self.report(ends, &mut pause);
+                    // An end that was lost leaves a lease.
+                    self.set_renewal(alarms);
+                }
                 Wanted::Renewal => self.renew(alarms, &mut pause),
                 Wanted::Claim { room, claim } => {
                     self.claim(room, claim, alarms, threads, &mut catch_up, &mut pause);
@@ -320,7 +344,10 @@ impl Keeper {
                     }
                     Some(rest) if !rest.is_zero() => {}
                     _ => {
-                        self.give_all_back(&mut state);
+                        let settled = give_all_back(&mut state);
+                        drop(state);
+                        settled.iter().for_each(|settlement| settlement.wake());
+                        state = self.lock();
                         continue;
                     }
                 }
@@ -341,16 +368,6 @@ impl Keeper {
         }
     }
 
-    /// Gives back the timers of all deliveries that are under way.
-    fn give_all_back(&self, state: &mut State) {
-        for (_, under_way) in core::mem::take(&mut state.under_way) {
-            if under_way.unstored.is_none() && under_way.settlement.settle() {
-                let op = Op::Release(under_way.id, under_way.token);
-                state.ends.push((under_way, op));
-            }
-        }
-    }
-
     /// Puts timers back whose handlers were missing when they were due, and are there now.
     fn put_back_known_kinds(&self, pause: &mut Pause) {
         for kind in self.handlers.keys() {
@@ -359,19 +376,23 @@ impl Keeper {
                 match block_on(self.store.apply(vec![op], Durability::Volatile)) {
                     Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(count)] if count == REAP) => {}
                     Ok(_) => break,
-                    Err(error) if self.bear(&error, pause) => {}
-                    Err(_) => return,
+                    Err(error) => {
+                        if !self.bear(&error, pause) || error.kind() == StoreErrorKind::Closed {
+                            return;
+                        }
+                    }
                 }
             }
         }
     }
 
-    /// Reports an error of the store and waits. Returns false if the runtime is stopped or the store is closed.
+    /// Reports an error of the store and waits. Returns false, and does not wait, if the runtime is stopped.
     fn bear(&self, error: &StoreError, pause: &mut Pause) -> bool {
         self.reporter.store_failed(error);
         let until = Instant::now() + pause.next();
         let mut state = self.lock();
-        while state.stop.is_none() && error.kind() != StoreErrorKind::Closed {
+        // Signals other than the stop do not end the pause: under load there are always some.
+        while state.stop.is_none() {
             let Some(rest) = until.checked_duration_since(Instant::now()) else { return true };
             state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -397,7 +418,7 @@ impl Keeper {
             if error.is_transient() && (goes_on || !pause.is_long()) {
                 if !goes_on {
                     // A stop waits a while for a store that may come back.
-                    std::thread::sleep(pause.next());
+                    std::thread::sleep(pause.0);
                 }
             } else if ends.len() > 1 && error.kind() != StoreErrorKind::Closed {
                 // One of them may be at fault.
@@ -413,7 +434,12 @@ impl Keeper {
 
     fn renew(&self, alarms: &Alarms, pause: &mut Pause) {
         let leases: Vec<_> = {
-            let state = self.lock();
+            let mut state = self.lock();
+            if !state.ends.is_empty() {
+                // The leases of these are not renewed, and must not be ended as those of a holder that is gone.
+                state.renew = true;
+                return;
+            }
             let stored = state.under_way.values().filter(|under_way| under_way.unstored.is_none());
             stored.map(|under_way| (under_way.number, under_way.id, under_way.token)).collect()
         };
@@ -434,20 +460,42 @@ impl Keeper {
                 }
             }
             Err(error) => {
+                // Leases that could not be renewed are not ended either: the handlers go on.
                 let _goes_on = self.bear(&error, pause);
+                self.set_renewal_in(alarms, pause.0);
+                return;
             }
         }
         match block_on(self.store.reap(REAP)) {
             Ok(reaped) => {
                 self.reporter.reaped(&reaped);
-                if !reaped.returned.is_empty() {
-                    self.look();
+                let ended = reaped.returned.len() + reaped.dead.len() + reaped.withdrawn as usize;
+                let mut state = self.lock();
+                state.look |= !reaped.returned.is_empty();
+                state.renew |= ended >= REAP as usize;
+                let has_leases = reaped.next.is_some() || !state.under_way.is_empty();
+                drop(state);
+                if has_leases {
+                    self.set_renewal(alarms);
                 }
             }
-            Err(error) => self.reporter.store_failed(&error),
+            Err(error) => {
+                self.reporter.store_failed(&error);
+                self.set_renewal(alarms);
+            }
         }
-        if !self.lock().under_way.is_empty() {
-            alarms.renew_in(self.settings.lease / 3);
+    }
+
+    /// Sets the alarm of the next renewal, unless it is set (R4).
+    fn set_renewal(&self, alarms: &Alarms) {
+        self.set_renewal_in(alarms, self.settings.lease / 3);
+    }
+
+    fn set_renewal_in(&self, alarms: &Alarms, rest: Duration) {
+        let was_set = core::mem::replace(&mut self.lock().is_renewal_set, true);
+        if !was_set {
+            // Not under the lock, for which the engine's thread waits.
+            alarms.renew_in(rest);
         }
     }
 
@@ -461,8 +509,13 @@ impl Keeper {
         pause: &mut Pause,
     ) {
         let wanted = u32::try_from(room).unwrap_or(u32::MAX).min(CLAIM);
-        let next_due = self.lock().next_due;
-        let permitted = match catch_up.permits(next_due, self.store.now(), wanted) {
+        let now = self.store.now();
+        let next_due = {
+            let state = self.lock();
+            // A store without pending timers has none that is late.
+            state.has_claimed.then(|| state.next_due.unwrap_or(now))
+        };
+        let permitted = match catch_up.permits(next_due, now, wanted) {
             Ok(permitted) => permitted,
             Err(rest) => {
                 alarms.look_in(rest);
@@ -481,6 +534,7 @@ impl Keeper {
                     leased.into_iter().for_each(|leased| self.begin(leased, now, alarms, threads));
                 }
                 let _goes_on = self.bear(&error, pause);
+                self.set_renewal(alarms);
                 self.look();
                 return;
             }
@@ -495,7 +549,7 @@ impl Keeper {
             state.look |= claimed.next_due.is_some_and(|due| due <= claimed.now);
         }
         if let Some(due) = claimed.next_due.filter(|due| *due > claimed.now) {
-            alarms.look_at(due);
+            alarms.look_in((due - claimed.now).min(LONGEST_ALARM));
         }
         for leased in claimed.leased {
             self.begin(leased, claimed.now, alarms, threads);
@@ -530,18 +584,27 @@ impl Keeper {
             Some(Obstacle::Nothing) => return,
         }
         let Some(handler) = self.handlers.get(&*timer.kind) else { return };
-        let delivery = Delivery::new(&timer, now, Arc::clone(&settlement));
-        let is_first = state.under_way.is_empty();
-        state.under_way.insert(number, under_way);
-        state.occupied += 1;
-        drop(state);
-        // Not under the lock, for which the engine's thread waits.
-        if is_first {
-            alarms.renew_in(self.settings.lease / 3);
+        // The stop came during the claim.
+        if state.stop.is_some() {
+            let op = match &under_way.unstored {
+                Some(timer) => Op::Return(timer.clone()),
+                None => Op::Release(under_way.id, token),
+            };
+            state.ends.push((under_way, op));
+            return;
         }
-        let timeout = alarms.timeout_at(number, now + timer.policy.timeout);
-        if let Some(under_way) = self.lock().under_way.get_mut(&number) {
-            under_way.timeout = timeout;
+        let delivery = Delivery::new(&timer, now, Arc::clone(&settlement));
+        state.under_way.insert(number, under_way);
+        drop(state);
+        self.set_renewal(alarms);
+        let timeout = alarms.timeout_in(number, timer.policy.timeout);
+        {
+            // A handler that is seen to run has its timeout.
+            let mut state = self.lock();
+            state.occupied += 1;
+            if let Some(under_way) = state.under_way.get_mut(&number) {
+                under_way.timeout = timeout;
+            }
         }
         self.reporter.began(&delivery);
         let work =
@@ -586,6 +649,19 @@ impl Keeper {
     }
 }
 
+/// Gives back the timers of all deliveries that are under way. Returns the settlements that are to be woken.
+fn give_all_back(state: &mut State) -> Vec<Arc<Settlement>> {
+    let mut settled = Vec::new();
+    for (_, under_way) in core::mem::take(&mut state.under_way) {
+        if under_way.unstored.is_none() && under_way.settlement.settle() {
+            settled.push(Arc::clone(&under_way.settlement));
+            let op = Op::Release(under_way.id, under_way.token);
+            state.ends.push((under_way, op));
+        }
+    }
+    settled
+}
+
 /// The reason for which timers of a kind without a handler are parked.
 fn reason_for_unknown(kind: &str) -> Box<str> {
     format!("no handler: {kind}").into()
@@ -628,13 +704,17 @@ enum Wanted {
     Claim { room: usize, claim: u64 },
 }
 
-/// The pauses after errors of the store, each twice as long as the one before.
-#[derive(Default)]
-struct Pause(Duration);
+/// The pauses after errors of the store, each twice as long as the one before, up to the second one here.
+struct Pause(Duration, Duration);
 
 impl Pause {
+    /// Pauses that are short beside a lease: once the store is back, leases are renewed before they end.
+    fn new(lease: Duration) -> Self {
+        Self(Duration::ZERO, LONGEST_PAUSE.min(lease / 8))
+    }
+
     fn next(&mut self) -> Duration {
-        self.0 = (2 * self.0).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.0 = (2 * self.0).clamp(FIRST_PAUSE, self.1);
         self.0
     }
 
@@ -643,6 +723,6 @@ impl Pause {
     }
 
     fn is_long(&self) -> bool {
-        self.0 >= LONGEST_PAUSE
+        self.0 >= self.1
     }
 }

@@ -168,7 +168,8 @@ impl Builder {
         self
     }
 
-    /// Sets the clock of the alarm. It must be the store's clock. The system's clock by default.
+    /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. It must not step
+    /// back: the system's monotonic clock by default. On a store with a manual clock it is that clock.
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
     }

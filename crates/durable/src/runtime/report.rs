@@ -2,6 +2,7 @@
 
 use super::settings::OnIncident;
 use crate::delivery::Delivery;
+use crate::handler::Verdict;
 use crate::state::Phase;
 use crate::store::{Claimed, Op, Outcome, Reaped, StoreError};
 use crate::timer::{Timer, TimerId};
@@ -246,6 +247,13 @@ impl Reporter {
     pub(crate) fn unknown_kind(&self, timer: &Timer) {
         self.lock().stats.unknown_kind += 1;
         self.report(&Incident::UnknownKind { id: timer.id, kind: timer.kind.clone() });
+    }
+
+    /// Counts the end of a delivery of which the store knows nothing any more.
+    pub(crate) fn ended_at_most_once(&self, verdict: &Verdict) {
+        if *verdict == Verdict::Done {
+            self.lock().stats.done += 1;
+        }
     }
 
     pub(crate) fn lease_lost(&self) {

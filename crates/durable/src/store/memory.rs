@@ -7,6 +7,7 @@ use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
     TimerStore,
 };
+use crate::clock::WallClock;
 use crate::state::Token;
 use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
@@ -14,7 +15,7 @@ use core::fmt;
 use core::ops::Bound;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use tourbillon::{Clock, SystemClock};
+use tourbillon::Clock;
 
 /// A store that keeps its timers in memory. It is for tests: with a manual clock, years pass at once. All that it
 /// stores is lost with it, whatever the durability of a change.
@@ -91,9 +92,10 @@ impl Tables for &mut InMemory {
     }
 }
 
+/// An empty store on the [`WallClock`].
 impl Default for MemoryStore {
     fn default() -> Self {
-        Self::new(SystemClock::new())
+        Self::new(WallClock::new())
     }
 }
 

@@ -60,6 +60,7 @@ use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
     TimerStore,
 };
+use crate::clock::WallClock;
 use crate::state::Token;
 use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
@@ -71,7 +72,7 @@ use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
-use tourbillon::{Clock, SystemClock};
+use tourbillon::Clock;
 
 /// The memory for pages of the database, unless the builder says another number.
 const CACHE: usize = 128 * 1024 * 1024;
@@ -103,7 +104,7 @@ impl fmt::Debug for RedbBuilder {
 }
 
 impl RedbBuilder {
-    /// The clock by which timers are due. It counts from the start of 1970. The system's by default.
+    /// The clock by which timers are due. It counts from the start of 1970. The [`WallClock`] by default.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Box::new(clock);
@@ -172,7 +173,7 @@ impl RedbStore {
     /// The options.
     #[must_use]
     pub fn builder() -> RedbBuilder {
-        RedbBuilder { clock: Box::new(SystemClock::new()), cache: CACHE }
+        RedbBuilder { clock: Box::new(WallClock::new()), cache: CACHE }
     }
 
     /// The due moment of the first pending timer.

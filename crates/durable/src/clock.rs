@@ -1,0 +1,145 @@
+//! The time of day as a clock: what a store that outlives its process counts by.
+
+use core::time::Duration;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+use std::time::{Instant, SystemTime};
+use tourbillon::{Clock, ClockReport, OnStep, Timestamp};
+
+/// The system's time of day. Its timestamps count from the start of 1970, in Coordinated Universal Time, in each process
+/// and after each start of the machine: the moments that a store keeps mean the same tomorrow.
+///
+/// The time of day may be set, and goes on while the machine is suspended. Functions that are
+/// [`subscribe`](Clock::subscribe)d are called after each step. On Linux the kernel announces steps to a thread of the
+/// process, which sleeps until then; elsewhere the thread compares the clocks once a second. The thread starts with the
+/// first subscription.
+///
+/// The clock is for stores, not for engines: an engine waits, after a step back, until its clock has caught up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallClock(());
+
+impl WallClock {
+    /// The clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Clock for WallClock {
+    fn now(&self) -> Timestamp {
+        // Before 1970 nothing is due.
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Timestamp::ZERO + since
+    }
+
+    fn report(&self) -> ClockReport {
+        ClockReport::exact("wall")
+    }
+
+    fn subscribe(&self, on_step: OnStep) {
+        static WATCHED: Once = Once::new();
+        subscribers().push(on_step);
+        WATCHED.call_once(|| {
+            // Without the thread a step is noticed at the next alarm.
+            let _thread = thread::Builder::new().name("tb-wall-clock".to_owned()).spawn(watch);
+        });
+    }
+}
+
+static SUBSCRIBERS: Mutex<Vec<OnStep>> = Mutex::new(Vec::new());
+
+fn subscribers() -> MutexGuard<'static, Vec<OnStep>> {
+    SUBSCRIBERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls the subscribers, which may use the clock meanwhile.
+fn call_subscribers() {
+    let mut called = core::mem::take(&mut *subscribers());
+    called.retain(|on_step| on_step());
+    subscribers().append(&mut called);
+}
+
+/// Calls the subscribers after each step, for the life of the process.
+fn watch() {
+    #[cfg(target_os = "linux")]
+    let _failed = kernel::each_step(call_subscribers);
+    let mut before = distance();
+    loop {
+        thread::sleep(Duration::from_secs(1));
+        let now = distance();
+        if now.abs_diff(before) > NOTICED {
+            call_subscribers();
+        }
+        before = now;
+    }
+}
+
+/// The nanoseconds by which the clocks part within a second for a step. A clock that is steered parts by less.
+const NOTICED: u128 = 2_000_000;
+
+/// The nanoseconds from the start of the monotonic clock to the time of day, give or take a constant.
+fn distance() -> i128 {
+    let (instant, wall) = (Timestamp::from(Instant::now()), WallClock::new().now());
+    i128::from(wall.as_nanos()) - i128::from(instant.as_nanos())
+}
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    };
+    use std::fs::File;
+    use std::io::{self, Read};
+
+    /// Calls `on_step` after each step of the time of day. Returns only if the kernel does not announce steps.
+    pub(super) fn each_step(on_step: impl Fn()) -> io::Result<()> {
+        let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC)?;
+        // A moment that does not come: what is waited for is the cancellation by a step.
+        let never = Timespec { tv_sec: i64::MAX >> 30, tv_nsec: 0 };
+        let never = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
+        let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
+        timerfd_settime(&timer, flags, &never)?;
+        let mut timer = File::from(timer);
+        loop {
+            match timer.read(&mut [0; 8]) {
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error()) => {
+                    on_step();
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn it_counts_from_the_start_of_1970() {
+        let since = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let (before, now, after) = (since(), WallClock::new().now() - Timestamp::ZERO, since());
+        // The time of day may be set meanwhile, though hardly by a year.
+        assert!(before <= now && now <= after || now.abs_diff(before) < Duration::from_secs(31_536_000));
+        assert!(now > Duration::from_secs(1_600_000_000), "{now:?}");
+    }
+
+    #[test]
+    fn a_subscriber_is_called_for_each_step_until_it_has_had_enough() {
+        let (sender, called) = mpsc::channel();
+        WallClock::new().subscribe(Box::new(move || {
+            // A subscriber may subscribe another one.
+            WallClock::new().subscribe(Box::new(|| false));
+            sender.send(()).unwrap();
+            false
+        }));
+        call_subscribers();
+        call_subscribers();
+        assert_eq!(called.try_iter().count(), 1);
+    }
+}

@@ -1,0 +1,165 @@
+//! The runtime under faults: downtime, stepping clocks, handlers and stores that fail, races, crowds. The names of the
+//! tests begin with the letter and number of the fault in the project's list of faults.
+
+mod clocks;
+mod crowds;
+mod downtime;
+mod handlers;
+mod races;
+mod simulation;
+mod stores;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tourbillon::ManualClock;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{MemoryStore, TimerStore};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Builder, Delivery, Durable, Kind, Spec, Timers, UtcMillis, Verdict};
+
+/// The longest time that a test waits for something that must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A Tuesday in November 2023.
+const START: u64 = 1_700_000_000_000;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Note(u64);
+
+impl Kind for Note {
+    const NAME: &'static str = "note";
+}
+
+/// A delivery as a handler saw it.
+#[derive(Clone, Debug)]
+struct Seen {
+    number: u64,
+    delivery: Delivery,
+    at: UtcMillis,
+}
+
+type Answer = Arc<dyn Fn(u64, &Delivery) -> Verdict + Send + Sync>;
+
+/// A store in memory on a manual clock, and the runtimes that come and go on it.
+struct World {
+    clock: ManualClock,
+    store: Arc<dyn TimerStore>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    incidents: Arc<Mutex<Vec<String>>>,
+    answer: Answer,
+    durable: Option<Durable>,
+}
+
+impl World {
+    fn new(settings: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::answering(|_, _| Verdict::Done, settings)
+    }
+
+    fn answering(
+        answer: impl Fn(u64, &Delivery) -> Verdict + Send + Sync + 'static,
+        settings: impl FnOnce(Builder) -> Builder,
+    ) -> Self {
+        let clock = ManualClock::new();
+        clock.set(UtcMillis::from_millis(START).to_timestamp());
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let mut world = Self {
+            clock,
+            store,
+            seen: Arc::default(),
+            incidents: Arc::default(),
+            answer: Arc::new(answer),
+            durable: None,
+        };
+        world.start(settings);
+        world
+    }
+
+    fn start(&mut self, settings: impl FnOnce(Builder) -> Builder) {
+        let (seen, clock, answer) = (Arc::clone(&self.seen), self.clock.clone(), Arc::clone(&self.answer));
+        let incidents = Arc::clone(&self.incidents);
+        let handler = move |Note(number), delivery: Delivery| {
+            let at = UtcMillis::from_timestamp(tourbillon::Clock::now(&clock));
+            seen.lock().unwrap().push(Seen { number, delivery: delivery.clone(), at });
+            let verdict = answer(number, &delivery);
+            async move { verdict }
+        };
+        let builder = Durable::builder_on(Arc::clone(&self.store))
+            .clock(self.clock.clone())
+            .on_incident(move |incident| incidents.lock().unwrap().push(format!("{incident:?}")))
+            .handler(handler);
+        self.durable = Some(settings(builder).start().unwrap());
+    }
+
+    fn stop(&mut self) {
+        drop(self.durable.take());
+    }
+
+    fn timers(&self) -> &Timers {
+        self.durable.as_ref().unwrap().handle()
+    }
+
+    fn schedule(&self, spec: Spec<Note>) -> TimerId {
+        self.timers().schedule_blocking(spec).unwrap().id()
+    }
+
+    fn now(&self) -> UtcMillis {
+        self.store.now()
+    }
+
+    /// Moves the clock and waits until all that is due was delivered.
+    fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        self.settle();
+    }
+
+    fn settle(&self) {
+        assert!(self.timers().await_idle(PATIENCE), "{:?}", self.timers());
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
+        self.seen.lock().unwrap()
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.seen().iter().map(|seen| seen.number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// None was early, the structure is whole, and the store has so many timers, by their phases.
+    fn assert_whole(&self, left: &[(Phase, u64)]) {
+        for Seen { delivery, at, .. } in &*self.seen() {
+            assert!(*at >= delivery.due, "early: {delivery:?} at {at}");
+        }
+        assert_eq!(pollster::block_on(self.store.check()).unwrap(), []);
+        assert_eq!(phases(&*self.store), left.iter().copied().collect());
+    }
+}
+
+/// The numbers of stored timers by phase.
+fn phases(store: &dyn TimerStore) -> BTreeMap<Phase, u64> {
+    let counts = pollster::block_on(store.counts()).unwrap();
+    let mut phases = BTreeMap::new();
+    for ((_, phase), count) in counts.by_namespace {
+        *phases.entry(phase).or_default() += count;
+    }
+    phases
+}
+
+/// Waits for a condition of another thread.
+fn eventually(condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < PATIENCE, "in vain");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn number_of(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |number| number.parse().unwrap())
+}

@@ -1,0 +1,238 @@
+//! Stores that fail for a while, lose answers, or are closed.
+
+use crate::{Note, PATIENCE, eventually, secs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tourbillon_durable::state::Token;
+use tourbillon_durable::store::{
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Leased, Limit, MemoryStore, Op,
+    Outcome, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
+};
+use tourbillon_durable::timer::{Address, Timer, TimerId};
+use tourbillon_durable::{Durable, Spec, UtcMillis};
+
+/// A store that fails on command.
+pub(crate) struct Failing {
+    pub(crate) inner: Arc<dyn TimerStore>,
+    /// The changes that succeed before the store fails.
+    pub(crate) good: AtomicU64,
+    kind: StoreErrorKind,
+    /// Changes have their effect, and only their answers are lost.
+    has_effect: bool,
+    /// The changes that failed.
+    pub(crate) failed: AtomicU32,
+}
+
+impl Failing {
+    pub(crate) fn new(inner: Arc<dyn TimerStore>, kind: StoreErrorKind) -> Self {
+        let (good, has_effect) = (AtomicU64::new(u64::MAX), kind == StoreErrorKind::Unknown);
+        Self { inner, good, kind, has_effect, failed: AtomicU32::new(0) }
+    }
+
+    /// Makes a change, unless the store fails now.
+    fn change<'a, T: Send + 'a>(&self, act: impl FnOnce() -> Answer<'a, T>) -> Answer<'a, T> {
+        let spend = |good: u64| if good == u64::MAX { Some(good) } else { good.checked_sub(1) };
+        if self.good.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok() {
+            return act();
+        }
+        self.failed.fetch_add(1, Ordering::SeqCst);
+        if self.has_effect {
+            // A store in memory has made the change when it returns the future.
+            drop(act());
+        }
+        Box::pin(std::future::ready(Err(StoreError::new(self.kind, "on command"))))
+    }
+}
+
+impl TimerStore for Failing {
+    fn now(&self) -> UtcMillis {
+        self.inner.now()
+    }
+
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+        self.change(|| self.inner.apply(ops, durability))
+    }
+
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+        self.change(|| self.inner.claim(by, claim, limit))
+    }
+
+    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+        self.inner.recover(by, claim)
+    }
+
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+        self.change(|| self.inner.renew(by, leases))
+    }
+
+    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+        self.change(|| self.inner.reap(limit))
+    }
+
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+        self.inner.upcoming(from, until, limit)
+    }
+
+    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+        self.inner.get(at)
+    }
+
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+        self.inner.list(filter, cursor, limit)
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.inner.counts()
+    }
+
+    fn check(&self) -> Answer<'_, Vec<Fault>> {
+        self.inner.check()
+    }
+
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+        self.inner.export(each)
+    }
+
+    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+        self.inner.import(timers)
+    }
+
+    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.inner.subscribe(wake);
+    }
+}
+
+/// The store fails again and again under load. Each timer is delivered all the same; again only after its answer was
+/// lost, and under the same id.
+fn outages(kind: StoreErrorKind) {
+    let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
+    let failing = Arc::new(Failing::new(Arc::clone(&inner), kind));
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    let store: Arc<dyn TimerStore> = Arc::<Failing>::clone(&failing);
+    let durable = Durable::builder_on(store)
+        .lease(secs(2))
+        .handler(move |Note(number), delivery| {
+            noted.lock().unwrap().push((number, delivery.id));
+            async {}
+        })
+        .start()
+        .unwrap();
+    let timers = durable.handle();
+    let end = Instant::now() + secs(3);
+    let mut placed = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while Instant::now() < end {
+                failing.good.store(20, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(60));
+                failing.good.store(u64::MAX, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(120));
+            }
+        });
+        while Instant::now() < end {
+            let id = TimerId::from_u128(1 + u128::from(placed));
+            // The id makes a repetition safe, whatever became of the first call.
+            while timers.schedule_blocking(Spec::new(Note(placed)).id(id)).is_err() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            placed += 1;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    assert!(failing.failed.load(Ordering::SeqCst) > 5, "the store has failed");
+    eventually(|| crate::phases(&*inner).is_empty());
+    let stats = durable.shutdown(PATIENCE);
+    let mut seen = std::mem::take(&mut *seen.lock().unwrap());
+    seen.sort_unstable();
+    seen.dedup();
+    let all: Vec<_> =
+        (0..placed).map(|number| (number, TimerId::from_u128(1 + u128::from(number)))).collect();
+    assert_eq!(seen, all, "each timer, and under its id");
+    assert!(stats.store_errors > 0);
+    assert_eq!(pollster::block_on(inner.check()).unwrap(), []);
+}
+
+#[test]
+fn t09_a_store_that_fails_for_a_while_loses_nothing() {
+    outages(StoreErrorKind::Io);
+}
+
+#[test]
+fn t09_answers_that_are_lost_lose_nothing() {
+    outages(StoreErrorKind::Unknown);
+}
+
+/// A store that has closed is not asked in a circle, and health says so.
+#[test]
+fn t09_a_store_that_has_closed_is_asked_now_and_then() {
+    let failing = Arc::new(Failing::new(Arc::new(MemoryStore::default()), StoreErrorKind::Closed));
+    let store: Arc<dyn TimerStore> = Arc::<Failing>::clone(&failing);
+    let durable = Durable::builder_on(store).handler(async |_: Note, _| {}).start().unwrap();
+    durable.handle().schedule_blocking(Spec::new(Note(1)).after(secs(3_600))).unwrap();
+    failing.good.store(0, Ordering::SeqCst);
+    for _ in 0..50 {
+        durable.handle().look();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let failed = failing.failed.load(Ordering::SeqCst);
+    assert!((1..20).contains(&failed), "{failed} calls in half a second");
+    assert!(matches!(durable.handle().health(), tourbillon_durable::Health::StoreFails { .. }));
+}
+
+/// The time for which a store is away is no reason to take deliveries from their handlers.
+#[test]
+fn t09_a_store_that_is_back_before_the_leases_end_finds_them_renewed() {
+    let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
+    let failing = Arc::new(Failing::new(inner, StoreErrorKind::Io));
+    let store: Arc<dyn TimerStore> = Arc::<Failing>::clone(&failing);
+    let builder = Durable::builder_on(store).lease(secs(2));
+    let durable = builder.blocking_handler(|_: Note, _| std::thread::sleep(secs(4))).start().unwrap();
+    durable.handle().schedule_blocking(Spec::new(Note(1))).unwrap();
+    eventually(|| durable.handle().stats().running == 1);
+    failing.good.store(0, Ordering::SeqCst);
+    std::thread::sleep(secs(1));
+    failing.good.store(u64::MAX, Ordering::SeqCst);
+    eventually(|| durable.handle().stats().done == 1);
+    let stats = durable.shutdown(secs(1));
+    assert_eq!((stats.delivered, stats.leases_lost), (1, 0));
+}
+
+#[test]
+fn t08_a_stop_under_load_frees_all_leases_within_a_second() {
+    let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
+    let builder = Durable::builder_on(Arc::clone(&store)).workers(64);
+    let durable = builder
+        .handler(|Note(number), _| async move {
+            if number % 2 == 0 {
+                std::future::pending::<()>().await;
+            }
+        })
+        .start()
+        .unwrap();
+    let place = durable.handle().clone();
+    let placing = std::thread::spawn(move || {
+        let mut placed = 0;
+        while place.schedule_blocking(Spec::new(Note(placed))).is_ok() {
+            placed += 1;
+        }
+        placed
+    });
+    eventually(|| durable.handle().stats().running == 64);
+    std::thread::sleep(Duration::from_millis(100));
+    let begin = Instant::now();
+    let stats = durable.shutdown(Duration::ZERO);
+    let took = begin.elapsed();
+    assert!(took < secs(1), "{took:?}");
+    let placed = placing.join().unwrap();
+    let left = crate::phases(&*store);
+    let pending = left.get(&tourbillon_durable::state::Phase::Pending).copied().unwrap_or(0);
+    assert_eq!(left.len(), 1, "no lease is left: {left:?}");
+    assert_eq!(pending + stats.done, placed, "{stats:?}");
+}

@@ -1,0 +1,235 @@
+//! The checker: it reads logs, and knows nothing of a store.
+
+use crate::child::FIRST_ID;
+use crate::log::{Answer, Line};
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The log lines of all processes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    lines: Vec<Line>,
+}
+
+/// A job by its log lines.
+#[derive(Debug, Default)]
+struct Job {
+    due: Option<u64>,
+    is_created: bool,
+    /// A cancel was begun that may have had its effect.
+    is_cancelled_perhaps: bool,
+    /// The first moment after which no delivery may begin.
+    cancelled_at: Option<u64>,
+    deliveries: Vec<Delivery>,
+    is_left: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Delivery {
+    id: u128,
+    attempt: u32,
+    begin: u64,
+    is_done: bool,
+}
+
+/// What the checker finds. All but the first line must be zero.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Verdicts {
+    /// Jobs that were delivered again, under the same id, after a kill.
+    pub(crate) explained: u64,
+    /// Jobs that were acknowledged, not cancelled, and are neither delivered nor stored.
+    pub(crate) lost: u64,
+    /// Deliveries before the due moment, by the receiver's clock.
+    pub(crate) early: u64,
+    /// Deliveries of a job that had been delivered, without a kill or a failure between the two.
+    pub(crate) unexplained: u64,
+    /// Deliveries under another id than the job's.
+    pub(crate) other_id: u64,
+    /// Deliveries that began after a cancel was acknowledged.
+    pub(crate) after_cancel: u64,
+    /// Deliveries of jobs that no log line announces.
+    pub(crate) unknown: u64,
+    /// Deliveries after the timer had ended and was listed no more, or timers that are stored although all is done.
+    pub(crate) undead: u64,
+    /// Faults of the store's structure.
+    pub(crate) faulty: u64,
+}
+
+impl Verdicts {
+    /// The promises that were broken.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let counts = [
+            (self.lost, "lost"),
+            (self.early, "early"),
+            (self.unexplained, "duplicates without a kill"),
+            (self.other_id, "duplicates under another id"),
+            (self.after_cancel, "deliveries after a cancel"),
+            (self.unknown, "deliveries of unknown jobs"),
+            (self.undead, "cancelled timers that are stored"),
+            (self.faulty, "faults of the structure"),
+        ];
+        counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
+    }
+}
+
+impl fmt::Display for Verdicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { explained, lost, early, unexplained, after_cancel, .. } = self;
+        write!(
+            f,
+            "lost {lost}, early {early}, duplicates without a kill {unexplained}, after a cancel {after_cancel}; \
+             delivered again after a kill, under the same id: {explained}"
+        )
+    }
+}
+
+impl History {
+    pub(crate) fn new(lines: Vec<Line>) -> Self {
+        Self { lines }
+    }
+
+    fn jobs(&self) -> BTreeMap<u64, Job> {
+        let mut jobs: BTreeMap<u64, Job> = BTreeMap::new();
+        let mut of = |job: u64, change: &dyn Fn(&mut Job)| change(jobs.entry(job).or_default());
+        for line in &self.lines {
+            match *line {
+                Line::Intent { job, due } => of(job, &|job| job.due = Some(due)),
+                Line::Created { job } => of(job, &|job| job.is_created = true),
+                Line::CancelIntent { job } => of(job, &|job| job.is_cancelled_perhaps = true),
+                Line::Cancelled { job, answer: Answer::Cancelled, at } => {
+                    of(job, &|job| job.cancelled_at = Some(at));
+                }
+                Line::Delivered { job, id, attempt, begin, is_done } => {
+                    of(job, &|job| job.deliveries.push(Delivery { id, attempt, begin, is_done }));
+                }
+                Line::Left { id } => {
+                    let job = u64::try_from(id.wrapping_sub(FIRST_ID)).unwrap_or(u64::MAX);
+                    of(job, &|job| job.is_left = true);
+                }
+                Line::Cancelled { .. } | Line::Kill { .. } | Line::Fault { .. } => {}
+            }
+        }
+        for job in jobs.values_mut() {
+            job.deliveries.sort_by_key(|delivery| delivery.begin);
+        }
+        jobs
+    }
+
+    pub(crate) fn check(&self) -> Verdicts {
+        let kills: Vec<(u64, u64)> = self.lines.iter().filter_map(kill).collect();
+        let mut verdicts = Verdicts::default();
+        verdicts.faulty = self.lines.iter().filter(|line| matches!(line, Line::Fault { .. })).count() as u64;
+        for (number, job) in self.jobs() {
+            let Some(due) = job.due else {
+                verdicts.unknown += 1;
+                continue;
+            };
+            let id = FIRST_ID + u128::from(number);
+            let is_delivered = job.deliveries.iter().any(|delivery| delivery.is_done);
+            let may_be_gone = job.is_cancelled_perhaps || !job.is_created;
+            verdicts.lost += u64::from(!may_be_gone && !is_delivered && !job.is_left);
+            verdicts.undead += u64::from(job.cancelled_at.is_some() && job.is_left);
+            for delivery in &job.deliveries {
+                verdicts.early += u64::from(delivery.begin < due * 1_000);
+                verdicts.other_id += u64::from(delivery.id != id);
+                verdicts.after_cancel += u64::from(job.cancelled_at.is_some_and(|at| delivery.begin > at));
+            }
+            for pair in job.deliveries.windows(2) {
+                let (first, second) = (pair[0], pair[1]);
+                let has_failed = !first.is_done && second.attempt > first.attempt;
+                let is_between = |(begin, end): &(u64, u64)| first.begin <= *end && *begin <= second.begin;
+                if kills.iter().any(is_between) {
+                    verdicts.explained += u64::from(!has_failed);
+                } else {
+                    verdicts.unexplained += u64::from(!has_failed);
+                }
+            }
+        }
+        verdicts
+    }
+
+    fn count(&self, is: impl Fn(&Line) -> bool) -> usize {
+        self.lines.iter().filter(|line| is(line)).count()
+    }
+
+    /// Whether enough happened between the kills.
+    pub(crate) fn is_worth_checking(&self, kills: u32) -> bool {
+        let kills = kills as usize;
+        self.count(|line| kill(line).is_some()) == kills
+            && self.count(|line| matches!(line, Line::Created { .. })) > 5 * kills
+            && self.count(|line| matches!(line, Line::Delivered { .. })) > 2 * kills
+            && self.count(|line| matches!(line, Line::Cancelled { answer: Answer::Cancelled, .. })) > kills
+            && self.count(|line| matches!(line, Line::Left { .. })) > 0
+    }
+
+    /// This history with a fault each, for the test of the checker.
+    pub(crate) fn planted(&self) -> Vec<(&'static str, Self)> {
+        let jobs = self.jobs();
+        let ended = |job: &&Job| job.is_created && !job.is_cancelled_perhaps && job.deliveries.len() == 1;
+        let of_job =
+            |number: u64| move |line: &Line| matches!(line, Line::Delivered { job, .. } if *job == number);
+        let delivered = *jobs.iter().find(|(_, job)| ended(job) && job.deliveries[0].is_done).unwrap().0;
+        let due = jobs[&delivered].due.unwrap();
+        let begin = jobs[&delivered].deliveries[0].begin;
+        let cancelled = jobs.iter().find_map(|(number, job)| Some((*number, job.cancelled_at?))).unwrap();
+        let left = self.lines.iter().position(|line| {
+            matches!(line, Line::Left { id } if {
+                let job = u64::try_from(id.wrapping_sub(FIRST_ID)).unwrap();
+                jobs[&job].is_created && !jobs[&job].is_cancelled_perhaps && jobs[&job].deliveries.is_empty()
+            })
+        });
+        let left = left.unwrap();
+        let id = |job: u64| FIRST_ID + u128::from(job);
+        let delivery = |job, id, begin| Line::Delivered { job, id, attempt: 1, begin, is_done: true };
+        let with = |more: Line| Self { lines: [&self.lines[..], &[more]].concat() };
+        let without = |is: &dyn Fn(&Line) -> bool| Self {
+            lines: self.lines.iter().filter(|line| !is(line)).cloned().collect(),
+        };
+        let mut early = without(&of_job(delivered));
+        early.lines.push(delivery(delivered, id(delivered), due * 1_000 - 1));
+        let mut renamed = without(&of_job(delivered));
+        renamed.lines.push(delivery(delivered, 17, begin));
+        let mut unlisted = self.clone();
+        unlisted.lines.remove(left);
+        vec![
+            ("a delivery's line is removed", without(&of_job(delivered))),
+            ("a stored timer's line is removed", unlisted),
+            ("a delivery is moved before its due moment", early),
+            ("a delivery has another id", renamed),
+            ("a delivery is there twice", with(delivery(delivered, id(delivered), begin))),
+            (
+                "a delivery begins after the cancel",
+                with(delivery(cancelled.0, id(cancelled.0), cancelled.1 + 1)),
+            ),
+            ("a cancelled timer is stored", with(Line::Left { id: id(cancelled.0) })),
+            ("a delivery of a job that was never created", with(delivery(u64::MAX / 2, 1, begin))),
+            ("a fault of the structure", with(Line::Fault { fault: String::new() })),
+        ]
+    }
+}
+
+fn kill(line: &Line) -> Option<(u64, u64)> {
+    match line {
+        Line::Kill { begin, end } => Some((*begin, *end)),
+        _ => None,
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let jobs: BTreeSet<u64> =
+            self.jobs().into_iter().filter(|(_, job)| job.is_created).map(|(n, _)| n).collect();
+        let answers =
+            |wanted| self.count(|line| matches!(line, Line::Cancelled { answer, .. } if *answer == wanted));
+        write!(
+            f,
+            "{} kills, {} timers acknowledged, {} deliveries, {} cancelled, {} cancelled in flight, {} stored at the end",
+            self.count(|line| kill(line).is_some()),
+            jobs.len(),
+            self.count(|line| matches!(line, Line::Delivered { .. })),
+            answers(Answer::Cancelled),
+            answers(Answer::InFlight),
+            self.count(|line| matches!(line, Line::Left { .. })),
+        )
+    }
+}

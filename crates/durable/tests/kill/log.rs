@@ -1,0 +1,67 @@
+//! A log that is on the disk before its writer goes on, and of which each line stands for itself.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// A line of a log. Moments are microseconds since the start of 1970, by the writer's clock.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) enum Line {
+    /// A timer is about to be created.
+    Intent { job: u64, due: u64 },
+    /// The creation was acknowledged.
+    Created { job: u64 },
+    /// A timer is about to be cancelled.
+    CancelIntent { job: u64 },
+    /// The cancel was acknowledged.
+    Cancelled { job: u64, answer: Answer, at: u64 },
+    /// A handler was called, and is about to answer.
+    Delivered { job: u64, id: u128, attempt: u32, begin: u64, is_done: bool },
+    /// The child was killed at some moment between these.
+    Kill { begin: u64, end: u64 },
+    /// At the end the store has this timer.
+    Left { id: u128 },
+    /// At the end the store has this fault.
+    Fault { fault: String },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) enum Answer {
+    Cancelled,
+    InFlight,
+    NotFound,
+}
+
+pub(crate) struct Log(File);
+
+impl Log {
+    pub(crate) fn open(path: &Path) -> Self {
+        Self(OpenOptions::new().create(true).append(true).open(path).unwrap())
+    }
+
+    /// Writes a line, in one call. Returns once it is on the disk.
+    pub(crate) fn write(&self, line: &Line) {
+        self.write_later(line);
+        self.0.sync_data().unwrap();
+    }
+
+    /// As [`write`](Self::write), and does not wait for the disk.
+    pub(crate) fn write_later(&self, line: &Line) {
+        // The line before may be torn.
+        let text = format!("\n{}\n", serde_json::to_string(line).unwrap());
+        (&self.0).write_all(text.as_bytes()).unwrap();
+    }
+}
+
+/// The whole lines of a log. A line that a kill has torn was not acknowledged to its writer.
+pub(crate) fn read(path: &Path) -> Vec<Line> {
+    let text = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+pub(crate) fn micros() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_micros()).unwrap()
+}

@@ -1,0 +1,87 @@
+//! The proof by SIGKILL: a process that creates, cancels and delivers timers is killed at random moments and started
+//! again, and a checker that knows nothing of the store decides by independent logs whether the promises were kept.
+//!
+//! `TOURBILLON_KILLS=1000 cargo test --release -p tourbillon-durable --test kill -- --nocapture` kills a thousand times.
+
+#![cfg(unix)]
+
+mod checker;
+mod child;
+mod log;
+
+use checker::History;
+use log::{Line, Log, micros, read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// The folder of the logs and the store, for the child.
+const FOLDER: &str = "TOURBILLON_KILL_FOLDER";
+/// Set if the child creates nothing, delivers what is due, and lists what is left.
+const LAST: &str = "TOURBILLON_KILL_LAST";
+
+fn start(folder: &Path, is_last: bool) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child_process", "--nocapture"]).env(FOLDER, folder);
+    if is_last {
+        command.env(LAST, "1");
+    }
+    command.stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// The part of the test that is killed. Does nothing in a run of the tests.
+#[test]
+fn child_process() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        child::run(Path::new(&folder), std::env::var_os(LAST).is_some());
+    }
+}
+
+/// Kills a child so many times, and returns the logs of it all.
+fn history_of(kills: u32, seed: u64) -> History {
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = fastrand::Rng::with_seed(seed);
+    let killings = Log::open(&folder.path().join("kills.log"));
+    for kill in 1..=kills {
+        let mut child = start(folder.path(), false);
+        std::thread::sleep(Duration::from_millis(random.u64(5..400)));
+        let begin = micros();
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        assert!(
+            !status.success() && status.code().is_none(),
+            "kill {kill}: the child ended by itself: {status}"
+        );
+        killings.write(&Line::Kill { begin, end: micros() });
+        if kill % 100 == 0 {
+            println!("{kill} kills");
+        }
+    }
+    let status = start(folder.path(), true).wait().unwrap();
+    assert!(status.success(), "the last child: {status}");
+    let mut lines = Vec::new();
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            lines.extend(read(&path));
+        }
+    }
+    History::new(lines)
+}
+
+#[test]
+fn nothing_is_lost_early_or_doubled_without_a_reason_by_kill_9() {
+    let kills = std::env::var("TOURBILLON_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let seed =
+        std::env::var("TOURBILLON_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("TOURBILLON_SEED={seed}");
+    let history = history_of(kills, seed);
+    let verdicts = history.check();
+    println!("{history}\n{verdicts}");
+    assert!(history.is_worth_checking(kills), "{history}");
+    assert_eq!(verdicts.faults(), Vec::<String>::new());
+    // The same logs with a fault in them: the checker sees each.
+    for (fault, planted) in history.planted() {
+        assert_ne!(planted.check().faults(), Vec::<String>::new(), "not seen: {fault}");
+    }
+}

@@ -729,7 +729,7 @@ impl TimerStore for SqliteStore {
         })
     }
 
-    fn export(&self, mut each: Box<dyn FnMut(&Timer) -> bool + Send>) -> Answer<'_, ()> {
+    fn export<'a>(&'a self, mut each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
         self.act(|act| {
             let timers = act.timers("ORDER BY id", vec![])?;
             let _all = timers.iter().all(|timer| each(timer));

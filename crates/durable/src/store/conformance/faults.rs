@@ -162,7 +162,7 @@ impl TimerStore for Faulty {
         self.call(move || self.store.check())
     }
 
-    fn export(&self, each: Box<dyn FnMut(&Timer) -> bool + Send>) -> Answer<'_, ()> {
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
         self.call(move || self.store.export(each))
     }
 

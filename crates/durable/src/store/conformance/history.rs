@@ -766,6 +766,7 @@ fn name_of(op: &Op) -> &'static str {
         Op::Unpark(..) => "unpark",
         Op::Replay(_) => "replay",
         Op::Fire(_) => "fire",
+        Op::Return(_) => "return",
     }
 }
 

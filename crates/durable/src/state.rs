@@ -441,4 +441,4 @@ pub const TRANSITIONS: &[(Phase, EventKind, &[Phase])] = {
 
 #[cfg(test)]
 #[path = "state_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -208,3 +208,7 @@ impl fmt::Debug for MemoryStore {
             .finish()
     }
 }
+
+#[cfg(test)]
+#[path = "damage_tests.rs"]
+mod tests;

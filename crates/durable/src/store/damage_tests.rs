@@ -117,20 +117,6 @@ fn an_entry_that_is_not_its_timers_stops_no_reap() {
 }
 
 #[test]
-fn the_leases_of_others_are_found_behind_the_own_ones() {
-    let (store, _clock) = store();
-    assert_eq!(claim(&store, 1, 2).0, [id(1), id(2)]);
-    let other = Claimant { incarnation: 2, lease: Duration::from_secs(60) };
-    let theirs = now(store.claim(other, 1, Limit { timers: 2, bytes: u64::MAX }));
-    assert_eq!(theirs.leased.len(), 2);
-    let reap = |limit| store.transact(|ledger| ledger.reap(limit, Some(1))).unwrap();
-    assert_eq!(reap(1).returned, [id(3)]);
-    assert_eq!(reap(9).returned, [id(4)]);
-    assert_eq!(reap(9).returned, []);
-    assert_eq!(now(store.counts()).of(Phase::Leased), 2);
-}
-
-#[test]
 fn a_transaction_that_panics_leaves_nothing() {
     let (store, _clock) = store();
     let before = now(store.counts());

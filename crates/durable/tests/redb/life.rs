@@ -60,7 +60,7 @@ fn a_day_of_churn_leaves_the_file_at_most_two_and_a_half_times_the_live_data() {
     let clock = ManualClock::default();
     let store = RedbStore::builder().clock(clock.clone()).open(churned.file()).unwrap();
     fill(&store, 0, LIVE, 500_000_000);
-    // Each timer lives for 100 s of the day, and 6 begin each 10 s.
+    // Six timers begin each ten seconds of the day, and live for a hundred seconds.
     let mut claims = 0;
     for turn in 0..8_640_u128 {
         let now = u64::try_from(turn).unwrap() * 10_000;

@@ -85,6 +85,7 @@ const CACHE: usize = 128 * 1024 * 1024;
 /// of the store, in the order of the calls, whether or not the futures are awaited.
 pub struct RedbStore {
     common: Arc<Common>,
+    places: Places,
     /// `None` once the store is being closed.
     requests: Option<Sender<Request>>,
     committer: Option<JoinHandle<Result<(), StoreError>>>,
@@ -146,7 +147,8 @@ impl RedbBuilder {
     }
 
     fn start(self, places: Places) -> Result<RedbStore, StoreError> {
-        let (common, committer) = Committer::open(Opener { places, cache: self.cache }, self.clock)?;
+        let (common, committer) =
+            Committer::open(Opener { places: places.clone(), cache: self.cache }, self.clock)?;
         let (requests, receiver) = channel();
         let committer = thread::Builder::new()
             .name("tourbillon-commit".to_owned())
@@ -155,7 +157,7 @@ impl RedbBuilder {
         let subscribed = Arc::clone(&common);
         let wake = move || on_step.upgrade().inspect(|common| common.wakers.wake()).is_some();
         subscribed.clock.subscribe(Box::new(wake));
-        Ok(RedbStore { common, requests: Some(requests), committer: Some(committer) })
+        Ok(RedbStore { common, places, requests: Some(requests), committer: Some(committer) })
     }
 }
 
@@ -194,10 +196,13 @@ impl RedbStore {
     ///
     /// # Errors
     ///
-    /// Fails if the length of the database's file cannot be read.
+    /// Fails if the system does not say.
     pub fn size_on_disk(&self) -> Result<u64, StoreError> {
-        let (place, operations) = self.common.lengths.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok(place.map_or(Ok(0), |place| place.len())? + operations)
+        if let Some(taken) = self.places.taken() {
+            return Ok(taken?);
+        }
+        let operations = self.common.lengths.lock().unwrap_or_else(PoisonError::into_inner).1;
+        Ok(self.common.database_len()? + operations)
     }
 
     /// The work since the store was opened.

@@ -5,6 +5,8 @@
 //! `TOURBILLON_BENCH_DIR`. A number as an argument takes the place of a million pending
 //! timers; `reopening` leaves the rates out.
 
+#![expect(clippy::print_stdout, reason = "it prints figures")]
+
 use pollster::block_on;
 use std::io::Read;
 use std::path::Path;

@@ -104,6 +104,17 @@ impl Threads {
     }
 }
 
+impl Threads {
+    /// Ends the threads and waits for them, if no work runs that may not end.
+    pub(crate) fn join(self) {
+        let threads = core::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self);
+        for thread in threads {
+            let _panic = thread.join();
+        }
+    }
+}
+
 impl Executor for Threads {
     fn spawn(&self, work: Work) {
         self.queue.lock().works.push_back(work);

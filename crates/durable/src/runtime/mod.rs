@@ -199,9 +199,15 @@ impl Builder {
         let weak = Arc::downgrade(&keeper);
         store.subscribe(Box::new(move || drop(weak.upgrade().inspect(|keeper| keeper.look()))));
         let serving = Arc::clone(&keeper);
-        let serve = move || serving.serve(&threads);
-        thread::Builder::new().name("tb-durable".to_owned()).spawn(serve).map_err(StartError::Thread)?;
-        Ok(Durable { timers: Timers { keeper } })
+        let serve = move || {
+            serving.serve(&threads);
+            if serving.progress().running == 0 {
+                threads.join();
+            }
+        };
+        let thread = thread::Builder::new().name("tb-durable".to_owned()).spawn(serve);
+        let thread = Some(thread.map_err(StartError::Thread)?);
+        Ok(Durable { timers: Timers { keeper }, thread })
     }
 }
 
@@ -217,6 +223,8 @@ impl fmt::Debug for Builder {
 #[must_use = "the runtime ends when it is dropped"]
 pub struct Durable {
     timers: Timers,
+    /// The loop. `None` once the runtime has ended.
+    thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Durable {
@@ -256,20 +264,32 @@ impl Durable {
     /// of handlers that have not returned by then are given back: no attempt and no delivery is counted, and the next
     /// start delivers them again.
     ///
+    /// The store is released with the last of its [`Timers`] and of the handlers that have not returned: once there are
+    /// none, a store in a file can be opened again.
+    ///
     /// Returns the numbers up to the end.
     #[must_use = "the numbers show what was given back"]
-    pub fn shutdown(self, patience: Duration) -> Stats {
-        self.timers.keeper.stop(patience);
-        self.timers.keeper.await_end();
+    pub fn shutdown(mut self, patience: Duration) -> Stats {
+        self.end(patience);
         self.timers.stats()
+    }
+
+    fn end(&mut self, patience: Duration) {
+        self.timers.keeper.stop(patience);
+        let Some(thread) = self.thread.take() else { return };
+        // The function for incidents may drop the runtime on the loop's thread, which must not wait for itself.
+        if thread.thread().id() != thread::current().id() {
+            self.timers.keeper.await_end();
+            // The thread has the store until it ends.
+            let _panic = thread.join();
+        }
     }
 }
 
 /// Ends the runtime as [`shutdown`](Durable::shutdown) does, without patience.
 impl Drop for Durable {
     fn drop(&mut self) {
-        self.timers.keeper.stop(Duration::ZERO);
-        self.timers.keeper.await_end();
+        self.end(Duration::ZERO);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Leased, Limit, MemoryStore, Op,
-    Outcome, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
+    Outcome, Page, Reaped, RedbStore, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_durable::{Durable, Spec, UtcMillis};
@@ -235,4 +235,18 @@ fn t08_a_stop_under_load_frees_all_leases_within_a_second() {
     let pending = left.get(&tourbillon_durable::state::Phase::Pending).copied().unwrap_or(0);
     assert_eq!(left.len(), 1, "no lease is left: {left:?}");
     assert_eq!(pending + stats.done, placed, "{stats:?}");
+}
+
+/// The end of a runtime releases its store: the next one opens the file.
+#[test]
+fn a_file_can_be_opened_again_after_the_end_of_a_runtime() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 1..=30 {
+        let store = RedbStore::open(folder.path().join("timers.redb"))
+            .unwrap_or_else(|error| panic!("{round}: {error}"));
+        let durable = Durable::builder(store).handler(async |_: Note, _| {}).start().unwrap();
+        durable.handle().schedule_blocking(Spec::new(Note(round))).unwrap();
+        eventually(|| durable.handle().stats().done == 1);
+        drop(durable);
+    }
 }

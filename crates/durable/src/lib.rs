@@ -9,6 +9,7 @@ mod delivery;
 mod executor;
 pub mod external;
 mod handler;
+mod id;
 pub mod plan;
 pub mod policy;
 mod record;

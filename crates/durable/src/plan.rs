@@ -4,7 +4,7 @@
 //! *scheduled*, never from the time at which it ran, and a store inserts it in the transaction that ends the last one:
 //! no crash falls between the two.
 
-use crate::timer::TimerId;
+use crate::id::TimerId;
 use crate::utc::UtcMillis;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};

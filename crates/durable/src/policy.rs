@@ -1,6 +1,6 @@
 //! What is done if a delivery fails or is late.
 
-use crate::timer::TimerId;
+use crate::id::TimerId;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 

@@ -45,6 +45,9 @@ impl Future for Supervised {
             this.finish();
             return Poll::Ready(());
         }
+        if matches!(this.step, Step::Ready(..)) && !this.keeper.may_begin(this.number) {
+            return Poll::Ready(());
+        }
         let poll = || {
             if let Step::Ready(..) = this.step
                 && let Step::Ready(handler, payload, delivery) =

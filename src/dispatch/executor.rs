@@ -24,11 +24,11 @@ impl fmt::Debug for Job {
     }
 }
 
-/// Runs jobs, in order to fire timers on a pool of the caller's own.
+/// A pool of the caller's own that runs the jobs of an engine, and so fires its timers.
 ///
-/// `execute` is called on a shard's thread and holds up the shard while it runs. It must not wait for a job to be run:
-/// a handler that schedules may wait for the shard. A job that is dropped without having been run is sent again a
-/// millisecond later, also if `execute` dropped it by a panic. Such a panic is counted.
+/// `execute` is called on a shard's thread and holds up the shard while it runs. It must not wait for a job to be run,
+/// since a handler that schedules may wait for the shard. If a job is dropped before it was run, the shard sends it
+/// again a millisecond later. The same holds if a panic of `execute` dropped the job; such a panic is counted.
 ///
 /// Any `Fn(Job) + Send + Sync` is an executor.
 ///

@@ -1,16 +1,17 @@
 //! The engine's own workers: threads that stand by for jobs, and for shards whose leader is held up by a handler.
 //!
-//! A shard's leader runs the handlers of the timers that one turn found due, since a hand-over costs a second wake-up,
-//! which on a busy machine waits for a core again. The leader lets go of its shard meanwhile: if a handler does not
-//! return, a thread that stands by takes the shard over (`shard::seat`, [`watch`](crate::lockfree::watch)). If a turn has more
-//! than one batch, all of them go through the queue of jobs. So do the batches of a shard that was taken over, for
-//! a while.
+//! A shard's leader itself runs the handlers of the timers that one turn found due. Handing them over would cost a
+//! second wake-up, which on a busy machine waits for a core again. The leader lets go of its shard meanwhile: if a
+//! handler does not return, a thread that stands by takes the shard over (`shard::seat`,
+//! [`watch`](crate::lockfree::watch)). If a turn has more than one batch, all of them go through the queue of jobs. So
+//! do the batches of a shard that was taken over, for a while.
 //!
 //! # Invariants
-//! P1. At most as many threads run handlers at a time as there are workers: each of them has a [`Permit`]. The engine
-//!     also has a thread for each shard, so each shard that its leader lets go of can be taken over.
-//! P2. A job in the queue is popped once a permit is free: the thread that gives its permit back
-//!     wakes a thread for the job.
+//! P1. The number of threads that run handlers at a time is at most the number of workers: each of these threads has a
+//!     [`Permit`]. The engine also has a thread for each shard, so a thread is left to take over each shard whose
+//!     leader has let go of it.
+//! P2. A job in the queue is taken once a permit is free: the thread that gives its permit back wakes a thread for the
+//!     job.
 //!
 //! # Synchronisation
 //! | pair | one side                     | other side                | what is ruled out | model |
@@ -70,12 +71,13 @@ impl Workers {
         &self.watch
     }
 
-    /// The memory of the last watcher, for the caller, which has taken the watch.
+    /// The memory of the last watcher. Only for the caller that has taken the watch.
     pub(crate) fn checks(&self) -> ModelledMutexGuard<'_, Checks> {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`permit`](Self::permit), for a leader: not while jobs are in the queue, which are due earlier.
+    /// Like [`permit`](Self::permit), for a leader. Returns `None` while jobs are in the queue, since their timers are
+    /// due earlier.
     pub(crate) fn permit_to_leader(&self) -> Option<Permit<'_>> {
         if self.jobs.is_empty() { self.permit() } else { None }
     }
@@ -129,7 +131,7 @@ impl Workers {
         self.sleepers.wake_all();
     }
 
-    /// As `close`, in the child of a fork, which has no other thread to wake.
+    /// Like `close`, in the child of a fork, which has no other thread to wake.
     pub(crate) fn close_in_child(&self) {
         // Ordering: Relaxed. There is one thread.
         self.closed.store(true, Ordering::Relaxed);

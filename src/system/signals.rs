@@ -1,4 +1,4 @@
-//! Keeps signals away from the engine's threads.
+//! The blocking of signals, which keeps them away from the engine's threads.
 //!
 //! A signal that is sent to a process goes to any thread that does not block it. A program that blocks SIGTERM and
 //! waits for it controls its own threads, but not the threads of an engine that was built before. So the engine's
@@ -8,7 +8,7 @@
 //! instruction: blocked, they would end the process before the handler that reports them. The same is true of SIGABRT,
 //! which an abort sends to its own thread.
 
-/// Blocks signals on the calling thread until the value is dropped there.
+/// A block of signals on the calling thread, which lasts until this value is dropped there.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Blocked(imp::Mask);

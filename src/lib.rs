@@ -1,9 +1,10 @@
 //! A timer engine for servers that arm a timeout for nearly everything and see nearly none of them fire.
 //!
-//! Any thread schedules, moves and cancels timers without a lock and without a cache line that two threads write. Each
-//! shard has a hierarchical timing wheel and a pinned thread of its own, which fires due timers. If a handler does not
-//! return, a worker takes over the shard. The wheel never touches a timer before the timer is due: the wheel holds
-//! 16-byte *tickets*, and a cancel is one compare-and-swap on the timer's own word.
+//! Any thread schedules, moves and cancels timers without a lock; only its first call on an engine takes one. Threads
+//! with timers of their own write to different cache lines. Each shard has a hierarchical timing wheel and a pinned
+//! thread of its own, which fires due timers. If a handler does not return, a worker takes over the shard. A shard does
+//! not write to a timer before a ticket of the timer is due: the wheel holds 16-byte *tickets*, and a cancel is one
+//! compare-and-swap on the timer's own word.
 //!
 //! ```
 //! use std::time::Duration;

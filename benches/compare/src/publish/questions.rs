@@ -24,7 +24,7 @@ struct Question {
 enum Against {
     /// The best contestant that is not ours and reads its clock as often.
     Best,
-    /// The one contestant that does the same; the others of the workload are parts of it.
+    /// The one contestant that does the same; the others of the workload are parts of that work, or do other work.
     Only(&'static str),
 }
 use Against::{Best, Only};
@@ -85,8 +85,10 @@ const NOT_POLLED_YET: &str = "async-io reads no clock and makes no timer until t
 const KEY_MISSES: &str = "Each step misses the cache: the key's bucket, the old timer's slot and the new one's. A \
     queue behind a mutex moves its timer and keeps the entry. This is less work as long as no other thread wants the \
     lock.";
-const GUARDED: &str = "Each run of our tasks takes a lock, is guarded against panics, and is handed to a worker; \
-    tokio's task continues on the thread that fires it. The cost of each of these steps has not been measured.";
+const GUARDED: &str = "Each run of our tasks is claimed by a compare-and-swap, takes the lock of its task several \
+    times and that of its closure once, and arms the timer anew. tokio's task is polled by the worker that fired its \
+    timer, or by an idle worker that took the task from that worker's queue. The cost of each of these steps has not \
+    been measured.";
 const SHARED: &str = "tokio-util's queue has one owner and no lock; behind a mutex of its own it takes \
     {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; pair} a pair and \
     {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; last} to the last item. Any thread may use our \

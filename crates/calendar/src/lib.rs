@@ -51,7 +51,8 @@
 //! If neither the day of the month nor the weekday is `*`, a day matches if either of them does; `+` before the weekday
 //! demands both: `0 0 13 * +FRI`. So `0 0 */2 * MON` is each odd day *or* Monday here. Vixie's cron checks whether the
 //! field begins with `*`, and takes this expression for each odd day *and* Monday; here that is `0 0 */2 * +MON`.
-//! Listed years are 1 to 5000. Without a list, years have no bounds.
+//! Listed years are 1 to 5000. Without a list every year matches, and runs end with the year 9999, the last that the
+//! crate jiff has.
 //!
 //! # Cost
 //!
@@ -59,8 +60,10 @@
 //! A search for a repeating calendar also looks at each transition of its zone up to the run. A search takes a fraction
 //! of a microsecond if the next run is within a year, 10 µs for a repeating calendar whose next run is in 40 years. The
 //! worst known case is 10 ms, for a time that clocks skip in every year until 9999 (`* 2 * 3 0L` in `Europe/Berlin`).
-//! Finding that a repeating calendar has ended takes 2 ms. Making a calendar takes 50 µs; refusing a calendar that
-//! never runs takes 500 µs. A calendar's memory is about 700 bytes, plus the listed years.
+//! Finding that a repeating calendar has ended, because its listed years are over, takes up to 2 ms, in a zone whose
+//! clocks change each year: the search looks at each of the zone's transitions until the year 9999. Making a calendar
+//! takes 50 µs; refusing a calendar that never runs takes 500 µs. A calendar's memory is about 700 bytes, plus the
+//! listed years.
 //!
 //! # Out of scope
 //!

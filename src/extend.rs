@@ -1,4 +1,4 @@
-//! The seam for layers: the calls that a layer on the engine needs, and that a plain user does not.
+//! The interface for layers, the *seam*: the calls that a layer on the engine needs, and that a plain user does not.
 //!
 //! A *layer* brings payloads and a handler of its own to an engine, and offers something else to its users: closures,
 //! timers by key, queues. The crate `tourbillon-tasks` is a layer. A layer uses the public interface like every other

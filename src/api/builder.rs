@@ -242,7 +242,7 @@ impl Builder {
     /// in [`Stats::engine_full`](crate::Stats::engine_full), and `health` reports `full`.
     ///
     /// Memory is taken as it is needed, and kept until the engine is dropped: 16 bytes and the payload for each slot,
-    /// 16 bytes for each ticket.
+    /// 16 more for the slot of a [`Timer`](crate::Timer), 16 bytes for each ticket.
     pub fn capacity(mut self, capacity: u32) -> Self {
         self.capacity = capacity;
         self

@@ -443,8 +443,9 @@ impl<T: Send + 'static> Handle<T> {
     }
 
     /// Whether this process is the child of a fork that was made after the engine was built. The engine's threads are
-    /// in the parent, and nothing fires in the child. Every call is refused; [`is_shut_down`](Self::is_shut_down) is
-    /// true as well.
+    /// in the parent, and nothing fires in the child. Calls that schedule, move or arm timers are refused as `Forked`.
+    /// Timers can be cancelled and disarmed, and [`shutdown`](Self::shutdown) returns the rest.
+    /// [`is_shut_down`](Self::is_shut_down) is true as well.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         self.core.is_forked()

@@ -11,9 +11,9 @@ const FULL_PERCENT: u64 = 90;
 
 /// The condition of an engine: healthy, or the problem that it has. `Display` prints the word.
 ///
-/// If several conditions hold, the engine reports the first of them in the order [`ShutDown`](Self::ShutDown),
-/// [`Late`](Self::Late), [`WorkersBehind`](Self::WorkersBehind), [`Full`](Self::Full): each may be the cause of the
-/// conditions after it.
+/// If several conditions hold, the engine reports the first of them in the order [`Forked`](Self::Forked),
+/// [`ShutDown`](Self::ShutDown), [`Late`](Self::Late), [`WorkersBehind`](Self::WorkersBehind), [`Full`](Self::Full):
+/// each may be the cause of the conditions after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Condition {

@@ -104,8 +104,8 @@ fn poll_within<F: Future>(
 
 /// A timeout that limits one future after the other: for example one for each connection, used for each request.
 ///
-/// The timeout keeps its timer. A request therefore costs an arming and a disarming of the timer, or nothing if its
-/// answer is ready at once.
+/// The timeout keeps its timer. A request therefore costs an arming and a disarming of the timer, or only the clock
+/// read of [`timeout`](Self::timeout) if its answer is ready at once.
 ///
 /// # Examples
 ///

@@ -110,7 +110,7 @@ pub struct ShardStats {
     /// The delay of the shard at this moment: the time since it should have begun a turn, or have ended the turn that
     /// it is in. Zero while the shard may sleep, in an engine without threads, and after a shutdown.
     pub behind: Duration,
-    /// Time that workers spent in handlers.
+    /// The time that threads of any kind spent in handlers of this shard's timers, with the claims of their tickets.
     pub handler_time: Duration,
     /// Shards whose thread the system would not pin.
     pub pins_refused: u64,

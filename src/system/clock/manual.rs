@@ -8,8 +8,9 @@ use core::time::Duration;
 
 /// A clock that stands still until it is moved: for tests, examples and simulations.
 ///
-/// The clock's time is independent of real time: its [`Timestamp`]s count from the moment that it was set to, and have
-/// no relation to an [`Instant`](std::time::Instant) or to the time of day.
+/// The clock's time is independent of real time. It begins at [`Timestamp::ZERO`], and [`advance`](Self::advance) and
+/// [`set`](Self::set) move it; its timestamps have no relation to an [`Instant`](std::time::Instant) or to the time of
+/// day.
 ///
 /// Clones share the time. An engine with threads on a manual clock is woken by each step; an engine without threads is
 /// better driven through [`DrivenEngine::advance`](crate::DrivenEngine::advance).

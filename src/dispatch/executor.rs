@@ -2,9 +2,11 @@
 
 use core::fmt;
 
-/// A chunk of due timers, to be run once on any thread.
+/// A batch of up to 512 due timers of one shard, to be run once on any thread.
 ///
-/// Running a job calls the handler for each timer in turn. It never unwinds.
+/// Running a job calls the handler for each timer in turn, except for timers that were cancelled meanwhile, and for
+/// those that another job for the same batch takes: the shard sends such a job if a handler takes long. It never
+/// unwinds.
 pub struct Job(Box<dyn FnOnce() + Send>);
 
 impl Job {

@@ -10,8 +10,8 @@
 //!
 //! # Registration
 //! A process registers for the barrier once. The registration takes microseconds while the process has one thread, and
-//! up to some tens of milliseconds later on. So no thread that arms a timer registers. An engine with threads starts a
-//! thread for the registration, and both sides fence until the registration has returned.
+//! up to some tens of milliseconds later on. So no thread that arms a timer registers. A set of shards with threads
+//! starts a thread for the registration, and both sides fence until the registration has returned.
 //!
 //! ```text
 //! unasked ── the system agrees ──► registered ── the system refuses a barrier later ──► refused

@@ -1,7 +1,8 @@
 //! The sleeping threads of a pool, with a bit for each thread, and the wake-up of one of them.
 //!
-//! A [`Parker`](crate::lockfree::parker) is for one thread, and compares deadlines. A pool differs: any of its threads
-//! can do the work, and a thread that offers work must not pay for threads that are awake.
+//! On a [`Parker`](crate::lockfree::parker) one thread sleeps at a time, the shard's leader, and producers compare
+//! deadlines. A pool differs: any of its threads can do the work, and a thread that offers work must not pay for
+//! threads that are awake.
 //!
 //! # Layout
 //! Bit `n % 64` of word `n / 64` is set while thread `n` sleeps, or is about to, and no thread is about to wake it.

@@ -1,8 +1,8 @@
 //! The watch over handlers that a shard's leader runs itself: one thread checks whether the handlers return.
 //!
-//! A leader that is about to run handlers calls `begin` and lets go of its shard (`shard::seat`). One of the threads
-//! that stand by watches: it checks all shards once in a while. If a shard's leader runs the same handlers as at the
-//! check before, the watcher takes the shard over. While no leader runs handlers, no thread watches, and none wakes.
+//! A leader that is about to run handlers calls `begin` and lets go of its shard (`shard`). One of the threads that
+//! stand by watches: it checks all shards once in a while. If a shard's leader runs the same handlers as at the check
+//! before, the watcher takes the shard over. While no leader runs handlers, no thread watches, and none wakes.
 //!
 //! # Layout
 //! ```text

@@ -36,7 +36,7 @@ use core::time::Duration;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// The settings of a crew.
+/// The settings of a crew, which all engines on its shards share.
 #[derive(Clone)]
 pub(crate) struct CrewSettings {
     pub(crate) tick: TickLength,

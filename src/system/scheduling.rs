@@ -1,4 +1,4 @@
-//! The scheduling of the engine's own threads by the system: the length of their slices, and their priority.
+//! The scheduling of the threads of a set of shards by the system: the length of their slices, and their priority.
 //!
 //! A thread that wakes on a busy core waits there until the running thread has used its slice, some milliseconds by
 //! default. A thread that asks for a short slice of its own has an earlier virtual deadline, and goes first (I. Stoica
@@ -8,7 +8,7 @@
 use crate::base::counters::Counter;
 use core::time::Duration;
 
-/// The scheduling that an engine's threads ask for.
+/// The scheduling that the threads of a set of shards ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheduling {
     /// The time for which a thread wants to run at once; `None` leaves it to the system.
@@ -32,7 +32,7 @@ impl Default for Scheduling {
 /// The urgency of a thread to the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// The priority of the thread that starts the engine's threads.
+    /// The priority of the thread that starts the threads of the set.
     Inherited,
     /// A nice value, from -20 (urgent) to 19.
     Nice(i8),

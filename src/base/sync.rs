@@ -66,3 +66,8 @@ pub(crate) use imp::*;
 pub(crate) use std::sync::Arc as StdArc;
 /// Locks for the rare paths only: start, stop, waiting for a handler. No model enters them.
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+
+/// Ignores a lock's poison: the engine's locks guard no data that a panic could leave half-changed.
+pub(crate) fn ignore_poison<G>(result: Result<G, PoisonError<G>>) -> G {
+    result.unwrap_or_else(PoisonError::into_inner)
+}

@@ -14,10 +14,11 @@
 //! anchor for its next timer. A thread that ends takes its anchor out. The shutdown, which every owner of an engine
 //! calls when it is dropped, takes out all anchors. After that an anchor lives as long as its timers do.
 
-use super::{Core, Local, ignore_poison};
-use crate::base::sync::{Mutex, StdArc, Weak};
+use super::anchors::Moored;
+use super::core::Core;
+use super::local::Local;
+use crate::base::sync::StdArc;
 use crate::lockfree::slab::Slots;
-use core::any::Any;
 use core::fmt;
 use crossbeam_utils::CachePadded;
 
@@ -52,67 +53,11 @@ impl<T> fmt::Debug for Anchor<T> {
     }
 }
 
-/// An anchor of an engine whose type of payload the holder does not know.
-type AnyAnchor = dyn Any + Send + Sync;
-
-/// The anchors of the living threads; `None` once the engine is shut down.
-pub(super) struct Anchors(Mutex<Option<Vec<StdArc<AnyAnchor>>>>);
-
-impl Anchors {
-    pub(super) fn new() -> StdArc<Self> {
-        StdArc::new(Self(Mutex::new(Some(Vec::new()))))
-    }
-
-    fn keep(&self, anchor: StdArc<AnyAnchor>) {
-        if let Some(kept) = &mut *ignore_poison(self.0.lock()) {
-            kept.push(anchor);
-        }
-    }
-
-    /// Drops the anchor of a thread that ends. The anchor is dropped outside of the lock, since the engine may be
-    /// dropped with it.
-    fn forget(&self, anchor: &Weak<AnyAnchor>) {
-        let forgotten = ignore_poison(self.0.lock()).as_mut().and_then(|kept| {
-            let at =
-                kept.iter().position(|kept| core::ptr::addr_eq(StdArc::as_ptr(kept), anchor.as_ptr()))?;
-            Some(kept.swap_remove(at))
-        });
-        drop(forgotten);
-    }
-
-    /// Drops all anchors, for good.
-    pub(super) fn close(&self) {
-        let kept = ignore_poison(self.0.lock()).take();
-        drop(kept);
-    }
-}
-
-/// A thread's weak reference to its anchor.
-pub(super) struct Moored {
-    anchor: Weak<AnyAnchor>,
-    anchors: Weak<Anchors>,
-}
-
-impl fmt::Debug for Moored {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Moored").finish_non_exhaustive()
-    }
-}
-
-/// Runs when the thread ends, or has no more to do with the engine.
-impl Drop for Moored {
-    fn drop(&mut self) {
-        if let Some(anchors) = self.anchors.upgrade() {
-            anchors.forget(&self.anchor);
-        }
-    }
-}
-
 impl<T: Send + 'static> Core<T> {
     /// The anchor of the thread to which `local` is lent.
     #[inline]
     pub(super) fn anchor(self: &StdArc<Self>, local: &mut Local) -> StdArc<Anchor<T>> {
-        let known = local.moored.as_ref().and_then(|moored| moored.anchor.upgrade());
+        let known = local.moored.as_ref().and_then(Moored::anchor);
         match known.map(StdArc::downcast) {
             Some(Ok(anchor)) => anchor,
             _ => self.moor(local),
@@ -123,10 +68,7 @@ impl<T: Send + 'static> Core<T> {
     fn moor(self: &StdArc<Self>, local: &mut Local) -> StdArc<Anchor<T>> {
         let parts = Parts { core: StdArc::clone(self), slots: StdArc::clone(self.slab.slots()) };
         let anchor = StdArc::new(Anchor { parts: CachePadded::new(parts) });
-        let kept: StdArc<AnyAnchor> = StdArc::<Anchor<T>>::clone(&anchor);
-        local.moored =
-            Some(Moored { anchor: StdArc::downgrade(&kept), anchors: StdArc::downgrade(&self.anchors) });
-        self.anchors.keep(kept);
+        local.moored = Some(Moored::new(StdArc::<Anchor<T>>::clone(&anchor), &self.anchors));
         anchor
     }
 }

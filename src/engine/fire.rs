@@ -1,6 +1,8 @@
 //! Firing: how a worker handles a due chunk.
 
-use super::{Core, Due, Payload, lend};
+use super::core::Core;
+use super::due::{Due, Payload};
+use super::local::lend;
 use crate::base::sync::StdArc;
 use crate::base::tick::Timestamp;
 use crate::base::ticket::{Insertion, Ticket, TimerId};

@@ -3,8 +3,8 @@
 //! Each thread keeps one part per engine, found by the engine's number. The part is dropped when the thread ends, and
 //! its slots and its lane go back.
 
-use super::Core;
-use super::anchor::Moored;
+use super::anchors::Moored;
+use super::core::Core;
 use crate::base::sync::{StdArc, Weak};
 use crate::lockfree::inbox::LaneWriter;
 use crate::lockfree::slab::{Magazines, Slots};

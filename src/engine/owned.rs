@@ -1,10 +1,12 @@
 //! Owned timers: creating, arming, disarming and dropping them. The protocol is in `state::owned`; the slots, the
 //! payloads and the lanes are here.
 
-use super::local::Local;
-use super::{Anchor, CANCELS_PER_CHECK, Core, ignore_poison, lend};
+use super::admission::CANCELS_PER_CHECK;
+use super::anchor::Anchor;
+use super::core::Core;
+use super::local::{Local, lend};
 use crate::base::error::{ArmError, Refusal, ScheduleError};
-use crate::base::sync::StdArc;
+use crate::base::sync::{StdArc, ignore_poison};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::{Insertion, TimerId};
 use crate::lockfree::parker::Notified;

@@ -17,8 +17,10 @@
 //! Inside a handler, or on a thread of the rayon pool that runs handlers, the shutdown does not wait: the handler would
 //! wait for itself. Running handlers then end by themselves, and no further handler begins.
 
+use super::core::Core;
+use super::hooks::Hook;
 use super::owned::Remains;
-use super::{Core, ignore_poison};
+use crate::base::sync::ignore_poison;
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::base::trace;
@@ -162,6 +164,21 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn shut_down_quietly(&self) {
         for timer in self.shut_down() {
             self.guarded.run(|| drop(timer));
+        }
+    }
+
+    /// Runs `hook` when the engine has ended, or now if it has.
+    pub(crate) fn at_shutdown(&self, hook: Hook) {
+        let late = if self.is_forked() { Some(hook) } else { self.hooks.keep(hook) };
+        if let Some(hook) = late {
+            self.guarded.run(hook);
+        }
+    }
+
+    /// Runs the hooks, where no lock is held.
+    fn run_hooks(&self) {
+        for hook in self.hooks.take() {
+            self.guarded.run(hook);
         }
     }
 }

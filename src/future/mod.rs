@@ -1,8 +1,12 @@
 //! Timers to await: [`sleep`], [`timeout`], [`interval`], on any executor.
 //!
-//! The functions of this module use the [current](Shards::current) shards: the process's own, which start with the first
-//! call, or those that the calling thread has [entered](Shards::enter). [`Shards::futures`] has the same functions as
-//! methods. A program may also have an engine for futures with threads of its own ([`Builder::start_futures`]).
+//! The functions of this module use the [current](crate::Shards::current) shards: the process's own, which start with the
+//! first call, or those that the calling thread has [entered](crate::Shards::enter). [`Shards::futures`] has the same
+//! functions as methods. A program may also have an engine for futures with threads of its own
+//! ([`Builder::start_futures`]).
+//!
+//! [`Shards::futures`]: crate::Shards::futures
+//! [`Builder::start_futures`]: crate::Builder::start_futures
 //!
 //! A future that was never polled has cost a clock read. A future that is dropped is disarmed. The shard's own thread
 //! wakes a task, and holds nothing meanwhile. A task that moves is woken by the waker of its last poll.
@@ -57,106 +61,23 @@
 //! ```
 
 mod block_on;
+mod engine;
 mod interval;
 mod sleep;
+mod source;
 mod timeout;
+mod wakeup;
 
 pub use interval::{Interval, ZeroPeriod};
 pub use sleep::{ShutDown, Sleep};
+pub use source::global;
 pub use timeout::{Elapsed, ReusableTimeout, Timeout, Within};
+pub use wakeup::Wakeup;
 
-use crate::api::builder::Builder;
-use crate::api::driven::DrivenEngine;
-use crate::api::global;
-use crate::api::handle::{Engine, Handle};
-use crate::api::shards::{self, Shards};
-use crate::base::error::BuildError;
-use crate::base::sync::{OnceLock, StdArc};
+use crate::api::handle::Handle;
 use crate::base::tick::Timestamp;
-use crate::dispatch::Dispatcher;
-use crate::engine::{Core, Due, Handler, Payload, Settings};
-use crate::lockfree::waker::WakerCell;
-use core::task::Waker;
 use core::time::Duration;
-use sleep::Source;
-
-/// The payload of an engine for futures: the waker of a sleeping task.
-#[derive(Debug)]
-pub struct Wakeup {
-    cell: WakerCell,
-}
-
-impl Wakeup {
-    fn new() -> Self {
-        Self { cell: WakerCell::new() }
-    }
-}
-
-/// Wakes the task that waits for a timer.
-fn wake_up() -> Handler<Wakeup> {
-    Box::new(|due: Due<'_, Wakeup>, _: &StdArc<Core<Wakeup>>| {
-        let wakeup = match &due.payload {
-            Payload::Taken(wakeup) => wakeup,
-            Payload::Kept(wakeup) => *wakeup,
-        };
-        if let Some(waker) = wakeup.cell.fire(due.deadline) {
-            waker.wake();
-        }
-    })
-}
-
-fn take_waker(wakeup: &Wakeup) -> Option<Waker> {
-    wakeup.cell.take()
-}
-
-fn waking_at_shutdown(engine: Engine<Wakeup>) -> Engine<Wakeup> {
-    engine.handle().core().wake_at_shutdown(take_waker);
-    engine
-}
-
-/// An engine for futures on these shards.
-fn engine_on(shards: &Shards) -> Engine<Wakeup> {
-    let settings = Settings::by_default(Dispatcher::Inline);
-    waking_at_shutdown(Engine::start(shards.owner(), settings, wake_up()))
-}
-
-impl Shards {
-    /// The engine for futures on these shards: `sleep`, `timeout` and `interval` are methods of the returned handle. The
-    /// shards' own threads wake the tasks.
-    ///
-    /// # Time complexity
-    ///
-    /// O(1). The first call makes the engine.
-    #[must_use]
-    #[expect(clippy::missing_panics_doc, reason = "no other layer puts an object there")]
-    pub fn futures(&self) -> &Handle<Wakeup> {
-        let layer = self.layer(|| Box::new(engine_on(self)));
-        layer.downcast_ref::<Engine<Wakeup>>().expect("no other layer").handle()
-    }
-}
-
-impl Builder {
-    /// Starts an engine for futures. The shards' threads wake the tasks; the builder's settings of workers and executor
-    /// do not apply.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`start`](Self::start) does.
-    pub fn start_futures(self) -> Result<Engine<Wakeup>, BuildError> {
-        Ok(waking_at_shutdown(self.inline().build_with(wake_up())?))
-    }
-
-    /// Makes an engine for futures without threads, on a manual clock: see [`driven`](Self::driven).
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`driven`](Self::driven) does.
-    pub fn driven_futures(self) -> Result<DrivenEngine<Wakeup>, BuildError> {
-        let engine = self.build_driven_with(wake_up())?;
-        engine.handle().core().wake_at_shutdown(take_waker);
-        Ok(engine)
-    }
-}
+use source::{Source, current};
 
 impl Handle<Wakeup> {
     /// See [`sleep`].
@@ -201,30 +122,6 @@ impl Handle<Wakeup> {
     /// Fails if the period is zero.
     pub fn interval_at(&self, start: Timestamp, period: Duration) -> Result<Interval, ZeroPeriod> {
         Interval::new(self.sleep_until(start), period)
-    }
-}
-
-/// The process's own engine for futures, on the process's own [`Shards`]: for functions that take a handle, and for the
-/// engine's statistics.
-///
-/// # Panics
-///
-/// This function and all other functions of this module panic if the process's shards are not started yet and the system
-/// refuses a thread.
-pub fn global() -> &'static Handle<Wakeup> {
-    static GLOBAL: OnceLock<&'static Handle<Wakeup>> = OnceLock::new();
-    GLOBAL.get_or_init(|| match global::shards() {
-        Ok(shards) => shards.futures(),
-        Err(error) => panic!("the process's shards could not be started: {error}"),
-    })
-}
-
-/// The engine for futures on the current shards.
-#[inline]
-fn current() -> Source {
-    match shards::entered() {
-        Some(shards) => Source::Given(shards.futures().clone()),
-        None => Source::Global(global()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A future that completes at a deadline.
 
-use super::Wakeup;
-use crate::api::handle::Handle;
+use super::source::Source;
+use super::wakeup::Wakeup;
 use crate::api::timer::Timer;
 use crate::base::error::Refusal;
 use crate::base::tick::Timestamp;
@@ -10,24 +10,6 @@ use core::future::{Future, poll_fn};
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
-
-/// The engine of a future.
-#[derive(Clone)]
-pub(super) enum Source {
-    /// The process's own engine: no reference count that all threads write.
-    Global(&'static Handle<Wakeup>),
-    Given(Handle<Wakeup>),
-}
-
-impl Source {
-    #[inline]
-    pub(super) fn handle(&self) -> &Handle<Wakeup> {
-        match self {
-            Self::Global(handle) => handle,
-            Self::Given(handle) => handle,
-        }
-    }
-}
 
 /// The error of a wait: the engine was shut down, or is in the parent of a fork, and the deadline had not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -50,8 +50,8 @@ const UNSAFE_FLOORS: RangeInclusive<usize> = 2..=3;
 
 /// What unsafe code on other floors calls: file, function, reason.
 const UNSAFE_ABOVE: [(&str, &str, &str); 8] = [
-    ("engine/mod.rs", "self.slab.write", "the magazine gave the slot (I3)"),
-    ("engine/mod.rs", "self.slab.take", "the cancel made the payload ours (I3)"),
+    ("engine/one_shot.rs", "self.slab.write", "the magazine gave the slot (I3)"),
+    ("engine/one_shot.rs", "self.slab.take", "the cancel made the payload ours (I3)"),
     ("engine/fire.rs", "self.slab.take", "the claim made the payload ours (I3)"),
     ("engine/fire.rs", "self.slab.peek", "the run that we began keeps the payload (O5)"),
     ("engine/owned.rs", "self.slab.write", "the magazine gave the slot (I3)"),
@@ -432,8 +432,8 @@ fn unsafe_code_is_seen() {
     let floors = BTreeMap::from([("slab".to_owned(), 2), ("engine".to_owned(), 5), ("shard".to_owned(), 4)]);
     let check = |file, source| unsafe_elsewhere(file, source, &floors, &mut BTreeSet::new()).len();
     assert_eq!(check("slab/mod.rs", "unsafe { anything() }"), 0);
-    assert_eq!(check("engine/mod.rs", "unsafe { self.slab.write(index, payload) };"), 0);
-    assert_eq!(check("engine/mod.rs", "unsafe { other(index) }; unsafe impl Send for X {}"), 2);
+    assert_eq!(check("engine/one_shot.rs", "unsafe { self.slab.write(index, payload) };"), 0);
+    assert_eq!(check("engine/one_shot.rs", "unsafe { other(index) }; unsafe impl Send for X {}"), 2);
     assert_eq!(check("engine/fire.rs", "unsafe {\n    self.slab.peek(index)\n}"), 0);
     assert_eq!(check("shard/mod.rs", "// unsafe\nlet x = \"unsafe\"; not_unsafe();"), 0);
     assert_eq!(unfinished("x.rs", "todo!(); // unimplemented!()\nlet todo = dbg!(1);").len(), 2);

@@ -1,7 +1,8 @@
 //! Engines: creating, advancing, shutting down and freeing them.
 
 use crate::annotate;
-use crate::delivery::{Delivery, Target, id_of, returned, tb_callback, tb_event};
+use crate::delivery::{Delivery, id_of, returned};
+use crate::event::{Target, tb_callback, tb_event};
 use crate::events::Events;
 use crate::handles::{self, Handle};
 use crate::keys::{Keys, Unkeyed};

@@ -53,7 +53,7 @@
 //! push and poll are lock-free, O(1) an entry. The number of one-shots' events that wait to be polled is not bounded.
 
 use crate::annotate;
-use crate::delivery::{Target, nanos, tb_event};
+use crate::event::{Target, nanos, tb_event};
 use crate::notifier::Notifier;
 use crossbeam_queue::SegQueue;
 use std::cell::RefCell;

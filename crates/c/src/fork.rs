@@ -25,7 +25,7 @@ pub(crate) fn watch() {
 
 #[cfg(unix)]
 fn watch_forks() {
-    use crate::handles::register::{lock, unlock};
+    use crate::register::{lock, unlock};
     use std::ffi::c_int;
 
     type Handler = Option<extern "C" fn()>;

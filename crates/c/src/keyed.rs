@@ -1,8 +1,8 @@
 //! One-shots by key.
 
 use crate::annotate;
-use crate::delivery::tb_callback;
 use crate::engine::{tb_engine, tb_outcome};
+use crate::event::tb_callback;
 use crate::handles;
 use crate::keys::Found;
 use crate::status::{Failure, guard, tb_status};

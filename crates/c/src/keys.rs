@@ -19,7 +19,8 @@
 //! O(1): the lock of one of 64 stripes, a timer, an allocation for the key and one for the timer's closure. The
 //! reference count that each one-shot takes lies beside the lock, which the call takes anyway.
 
-use crate::delivery::{Delivery, Target, tb_event};
+use crate::delivery::Delivery;
+use crate::event::{Target, tb_event};
 use crate::events::Entry;
 use crate::status::{Failure, tb_status};
 use std::collections::HashMap;
@@ -213,7 +214,7 @@ impl Stripe {
                 stripe.fire(key, moment);
             }
         };
-        tasks.try_at_told(deadline, fire).map_err(|error| error.kind)
+        tasks.try_at_with(deadline, fire).map_err(|error| error.kind)
     }
 
     fn fire(&self, key: Arc<CStr>, moment: &Moment) {

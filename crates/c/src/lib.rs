@@ -18,10 +18,12 @@
 //! ```text
 //!  options  engine  timer  task  keyed  stats      the functions that C calls, each through `status::guard`
 //!     │       │       │      │     │      │
-//!  handles    └───────┴──┬───┴── keys             the boxes that C holds; in debug builds, a register of them
-//!                     delivery                     an event becomes a call, or an entry of the queue
-//!                        │
+//!  handles    └───────┴──┬───┴── keys             the boxes that C holds
+//!     │               delivery                     an event becomes a call, or an entry of the queue
+//!  register ── fork      │                         in debug builds, the live handles; the number of forks
 //!                     events ── notifier           the queue that is polled, and its descriptor
+//!                        │
+//!                      event                       the event, and the callback that receives it
 //! ```
 //!
 //! # Not here
@@ -33,6 +35,7 @@
 mod annotate;
 mod delivery;
 mod engine;
+mod event;
 mod events;
 mod fork;
 mod handles;
@@ -43,6 +46,7 @@ mod keys;
 mod notifier;
 mod options;
 mod poll;
+mod register;
 mod shot;
 mod stats;
 mod status;
@@ -51,8 +55,8 @@ mod timer;
 mod version;
 
 pub use annotate::{tb_annotate_with, tb_annotation, tb_hand_over};
-pub use delivery::{tb_callback, tb_event};
 pub use engine::*;
+pub use event::{tb_callback, tb_event};
 pub use keyed::*;
 pub use options::{tb_clock, tb_delivery, tb_options, tb_pinning};
 pub use poll::*;

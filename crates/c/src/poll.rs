@@ -1,7 +1,7 @@
 //! Polling an engine.
 
-use crate::delivery::tb_event;
 use crate::engine::tb_engine;
+use crate::event::tb_event;
 use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use std::ffi::c_int;

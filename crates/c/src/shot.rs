@@ -1,8 +1,9 @@
 //! One-shots.
 
 use crate::annotate;
-use crate::delivery::{Delivery, id_of, one_shot, tb_callback, timer_of};
+use crate::delivery::{Delivery, id_of, one_shot, timer_of};
 use crate::engine::{tb_engine, tb_outcome};
+use crate::event::tb_callback;
 use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use std::ffi::c_void;
@@ -34,7 +35,7 @@ unsafe fn schedule(
         let engine = unsafe { handles::lend(engine) }?;
         let delivery = engine.delivery();
         let shot = one_shot(delivery, delivery.target(callback, user)?);
-        let timer = engine.tasks().at_told(deadline(engine), shot).map_err(|error| error.kind)?;
+        let timer = engine.tasks().at_with(deadline(engine), shot).map_err(|error| error.kind)?;
         // SAFETY: the contract.
         unsafe { handles::put_if_wanted(id, id_of(timer)) };
         Ok(())

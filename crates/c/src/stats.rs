@@ -1,7 +1,7 @@
 //! The counters of an engine.
 
-use crate::delivery::nanos;
 use crate::engine::tb_engine;
+use crate::event::nanos;
 use crate::handles;
 use crate::status::{Failure, guard, tb_status};
 use tourbillon::Stats;

@@ -1,8 +1,9 @@
 //! Periodic tasks.
 
 use crate::annotate;
-use crate::delivery::{Delivery, Target, tb_callback, tb_event};
+use crate::delivery::Delivery;
 use crate::engine::{tb_engine, tb_outcome};
+use crate::event::{Target, tb_callback, tb_event};
 use crate::events::Source;
 use crate::handles::{self, Handle};
 use crate::status::{Failure, guard, tb_status};
@@ -61,10 +62,9 @@ impl tb_task {
         // Ordering: AcqRel. One CAS or swap takes an event out of the word.
         let unpolled = polled.unpolled.swap(STOPPED, Ordering::AcqRel);
         match self.task.stop() {
+            Stopped::Gone if unpolled == 0 || unpolled == STOPPED => tb_outcome::TB_GONE,
             // A run that has begun finds the word stopped.
-            Stopped::Stopped | Stopped::Running => tb_outcome::TB_CANCELLED,
-            Stopped::Gone if unpolled != 0 && unpolled != STOPPED => tb_outcome::TB_CANCELLED,
-            Stopped::Gone => tb_outcome::TB_GONE,
+            _ => tb_outcome::TB_CANCELLED,
         }
     }
 }
@@ -73,8 +73,9 @@ impl From<Stopped> for tb_outcome {
     fn from(stopped: Stopped) -> Self {
         match stopped {
             Stopped::Stopped => Self::TB_CANCELLED,
-            Stopped::Running => Self::TB_RUNNING,
             Stopped::Gone => Self::TB_GONE,
+            // `Running`, and every outcome that a later version may add: a caller that frees nothing is safe with each.
+            _ => Self::TB_RUNNING,
         }
     }
 }

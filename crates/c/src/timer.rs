@@ -1,8 +1,9 @@
 //! Timers that a handle owns.
 
 use crate::annotate;
-use crate::delivery::{Delivery, Target, tb_callback, tb_event};
+use crate::delivery::Delivery;
 use crate::engine::{tb_engine, tb_outcome};
+use crate::event::{Target, tb_callback, tb_event};
 use crate::events::{Events, Source};
 use crate::handles::{self, Handle};
 use crate::status::{Failure, guard, tb_status};
@@ -39,7 +40,7 @@ impl tb_timer {
     fn new(engine: &tb_engine, target: Target) -> Result<Self, Failure> {
         let tasks = engine.tasks();
         let kind = match engine.delivery() {
-            Delivery::Call => Kind::Called(tasks.timer_told(move |moment| {
+            Delivery::Call => Kind::Called(tasks.timer_with(move |moment| {
                 target.call(&target.event(0, moment.deadline, moment.lateness, 1));
             })?),
             Delivery::Queue(events) => Kind::Polled(Polled::new(tasks, Arc::clone(events), target)?),
@@ -119,7 +120,7 @@ impl Polled {
             target,
         });
         let fired = Arc::clone(&polled);
-        *polled.lock() = Some(tasks.timer_told(move |moment| Self::fire(&fired, moment))?);
+        *polled.lock() = Some(tasks.timer_with(move |moment| Self::fire(&fired, moment))?);
         Ok(polled)
     }
 

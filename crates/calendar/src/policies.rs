@@ -2,6 +2,7 @@
 
 /// The policy of a fixed calendar for a local time that clocks skip; see [the table](crate#when-clocks-are-changed).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DstPolicy {
     /// The calendar runs at the first instant after the gap, as with Vixie's cron.
     #[default]
@@ -12,6 +13,7 @@ pub enum DstPolicy {
 
 /// The policy of a calendar for months that are too short for its day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ShortMonth {
     /// The calendar does not run in short months: the 31st is in seven months, 29 February in leap years.
     Skip,

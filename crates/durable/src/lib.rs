@@ -1,5 +1,4 @@
-//! Timers that survive the process: delayed and recurring jobs, kept in one file, on the timer engine
-//! [`tourbillon`].
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -9,6 +8,7 @@ mod delivery;
 mod executor;
 pub mod external;
 mod handler;
+mod id;
 pub mod plan;
 pub mod policy;
 mod record;

@@ -4,7 +4,7 @@
 //! *scheduled*, never from the time at which it ran, and a store inserts it in the transaction that ends the last one:
 //! no crash falls between the two.
 
-use crate::timer::TimerId;
+use crate::id::TimerId;
 use crate::utc::UtcMillis;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -186,7 +186,9 @@ impl Series {
             if let (Instants::Every(millis), Some(first)) = (&instants, next)
                 && first <= now
             {
-                let ahead = (now - first).as_millis() / u128::from(*millis) + 1;
+                // An instant after the end of the series is none of its instants, so it is not left out.
+                let last = self.end.map_or(now, |end| end.min(now));
+                let ahead = (last - first).as_millis() / u128::from(*millis) + 1;
                 skipped = u64::try_from(ahead).unwrap_or(u64::MAX).min(MOST_COUNTED);
                 let span = u64::try_from(ahead * u128::from(*millis)).unwrap_or(u64::MAX);
                 next = Some(first + Duration::from_millis(span)).filter(within);

@@ -1,6 +1,6 @@
 //! What is done if a delivery fails or is late.
 
-use crate::timer::TimerId;
+use crate::id::TimerId;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,9 @@ pub struct Policy {
     /// The number of deliveries after which the timer is dead although none has failed: each of them took its process
     /// with it, or outlived its lease. 20 by default; 0 counts as 1.
     pub deliveries: u32,
-    /// The age, from the scheduled moment on, after which no further delivery begins. None by default.
+    /// The age, from the scheduled moment on, after which no further delivery is planned: a timer that fails, is snoozed or
+    /// outlives its lease is dead if its next delivery would be due later. It may still begin late, after a downtime for
+    /// example; [`misfire`](Self::misfire) decides about that. None by default.
     pub max_age: Option<Duration>,
     /// The pause after a failure.
     pub backoff: Backoff,
@@ -40,6 +42,15 @@ impl Default for Policy {
             jitter: Duration::ZERO,
             guarantee: Guarantee::default(),
         }
+    }
+}
+
+impl Policy {
+    /// The time by which the timer with this id becomes due after its scheduled moment: less than
+    /// [`jitter`](Self::jitter), and the same whenever it is computed.
+    #[must_use]
+    pub fn jitter_of(&self, timer: TimerId) -> Duration {
+        self.jitter.mul_f64(fraction(timer, 0))
     }
 }
 
@@ -104,7 +115,7 @@ impl Backoff {
 }
 
 /// A number from 0 to below 1 that follows from a timer and a number, spread as if at random (splitmix64).
-pub(crate) fn fraction(timer: TimerId, number: u32) -> f64 {
+fn fraction(timer: TimerId, number: u32) -> f64 {
     let bits = timer.as_u128();
     #[expect(clippy::cast_possible_truncation, reason = "both halves are mixed")]
     let mut mixed = (bits as u64) ^ ((bits >> 64) as u64) ^ (u64::from(number) << 32);

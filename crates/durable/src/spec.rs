@@ -1,7 +1,7 @@
 //! A timer as the caller describes it.
 
 use crate::plan::{MissedInstants, Plan, PlanError, Series};
-use crate::policy::{Backoff, Guarantee, Misfire, Policy, fraction};
+use crate::policy::{Backoff, Guarantee, Misfire, Policy};
 use crate::state::State;
 use crate::store::{Durability, IfPresent, StoreError};
 use crate::timer::{Payload, Timer, TimerId};
@@ -265,7 +265,7 @@ impl<P> Spec<P> {
             Due::At(moment) => moment,
         };
         let id = self.id.unwrap_or_else(TimerId::fresh);
-        let due = scheduled + self.policy.jitter.mul_f64(fraction(id, 0));
+        let due = scheduled + self.policy.jitter_of(id);
         if due - now > limits.delay || due >= UtcMillis::MAX {
             return Err(Rejection::DueTooFar);
         }

@@ -160,7 +160,7 @@ pub enum Event {
     Park(Box<str>, Option<Token>),
     /// The timer is put back.
     Unpark,
-    /// The user moves the due moment.
+    /// The user moves the due moment. An occurrence of a series keeps the instant for which it is scheduled.
     Move(UtcMillis),
     /// A dead timer is to be delivered again, as if it were new.
     Replay,
@@ -292,6 +292,8 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             }
             if timer.deliveries >= timer.policy.deliveries.max(1) {
                 dead(timer, DeathReason::Deliveries, now)
+            } else if is_too_old(timer, now) {
+                dead(timer, DeathReason::Age, now)
             } else {
                 with(timer, State::Pending)
             }
@@ -318,7 +320,11 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             _ => return wrong_state,
         },
         Event::Move(due) => match timer.state {
-            State::Pending | State::Parked(_) => Timer { due, scheduled: due, ..timer.clone() },
+            // An occurrence keeps its instant: the instants after it follow from this one, and so do their ids.
+            State::Pending | State::Parked(_) => {
+                let scheduled = if timer.series.is_some() { timer.scheduled } else { due };
+                Timer { due, scheduled, ..timer.clone() }
+            }
             _ => return wrong_state,
         },
         Event::Replay => match timer.state {
@@ -435,4 +441,4 @@ pub const TRANSITIONS: &[(Phase, EventKind, &[Phase])] = {
 
 #[cfg(test)]
 #[path = "state_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -1,64 +1,12 @@
 //! A durable timer as it is stored, and the names by which it is found.
 
+pub use crate::id::TimerId;
 use crate::plan::Series;
 use crate::policy::Policy;
-use crate::state::State;
+use crate::state::{Lease, State};
 use crate::utc::UtcMillis;
 use core::fmt;
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
-
-/// The id of a timer. Each delivery of the timer carries it, the first as the last, so a receiver that remembers ids
-/// recognises a delivery that it has had before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct TimerId(Uuid);
-
-impl TimerId {
-    /// An id that no other call returns. Ids are ordered by the time of the call, to a millisecond.
-    #[must_use]
-    pub fn fresh() -> Self {
-        Self(Uuid::now_v7())
-    }
-
-    /// Bits that no other call returns, without an order.
-    pub(crate) fn random() -> Self {
-        Self(Uuid::new_v4())
-    }
-
-    /// The id with these bits, for callers that name their timers themselves: a creation that is repeated under the same
-    /// id makes one timer.
-    #[must_use]
-    pub const fn from_u128(bits: u128) -> Self {
-        Self(Uuid::from_u128(bits))
-    }
-
-    /// The bits of the id.
-    #[must_use]
-    pub const fn as_u128(self) -> u128 {
-        self.0.as_u128()
-    }
-
-    /// The id of the occurrence of a series at an instant: the same whenever it is computed.
-    pub(crate) fn of_occurrence(series: Self, instant: UtcMillis) -> Self {
-        Self(Uuid::new_v5(&series.0, &instant.as_millis().to_be_bytes()))
-    }
-}
-
-/// The id as the text of a UUID.
-impl fmt::Display for TimerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl core::str::FromStr for TimerId {
-    type Err = uuid::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
-}
 
 /// The way to find a timer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -177,6 +125,13 @@ pub struct Timer {
 }
 
 impl Timer {
+    /// Whether the timer has its key to itself. A timer that is dead, or that was withdrawn while a delivery of it goes on,
+    /// has left its key to others.
+    #[must_use]
+    pub fn owns_key(&self) -> bool {
+        !matches!(self.state, State::Dead(_) | State::Leased(Lease { withdrawn: Some(_), .. }))
+    }
+
     /// The key in its namespace.
     #[must_use]
     pub fn key_of(&self) -> Option<KeyOf> {

@@ -9,7 +9,7 @@ use tourbillon::Timestamp;
 /// A moment in milliseconds of Coordinated Universal Time since the start of 1970, leap seconds not counted. Durable
 /// timers count moments so: no zone, and no length of a process' life, is in the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "u64", into = "u64")]
 pub struct UtcMillis(u64);
 
 impl UtcMillis {
@@ -41,6 +41,19 @@ impl UtcMillis {
     #[must_use]
     pub fn to_timestamp(self) -> Timestamp {
         Timestamp::from_nanos(self.0.saturating_mul(1_000_000))
+    }
+}
+
+/// A number that was stored or sent; a number after [`UtcMillis::MAX`] becomes this moment.
+impl From<u64> for UtcMillis {
+    fn from(millis: u64) -> Self {
+        Self::from_millis(millis)
+    }
+}
+
+impl From<UtcMillis> for u64 {
+    fn from(moment: UtcMillis) -> Self {
+        moment.as_millis()
     }
 }
 
@@ -86,6 +99,14 @@ mod tests {
         assert_eq!(at(5) + Duration::MAX, UtcMillis::MAX);
         assert_eq!(at(u64::MAX), UtcMillis::MAX);
         assert_eq!(at(5) - at(7), Duration::ZERO);
+    }
+
+    #[test]
+    fn no_text_makes_a_moment_after_the_last() {
+        let read = |text: &str| serde_json::from_str::<UtcMillis>(text).unwrap();
+        assert_eq!(read("18446744073709551615"), UtcMillis::MAX);
+        assert_eq!(read("7"), UtcMillis::from_millis(7));
+        assert_eq!(serde_json::to_string(&UtcMillis::from_millis(7)).unwrap(), "7");
     }
 
     #[test]

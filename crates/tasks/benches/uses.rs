@@ -100,8 +100,7 @@ fn touches(population: usize, sizes: &Sizes) {
     let tasks = TaskEngine::new().unwrap();
     let timers: Vec<Peer<Timer<u64>>> = some(population, |n| engine.handle().timer(n as u64));
     let closures: Vec<Peer<TaskTimer>> = some(population, |_| tasks.handle().timer(|| {}));
-    let idle: IdleTimeouts<u64> =
-        tasks.handle().idle_timeouts(Limits::idle(LONG).absolute(24 * LONG), |_| {});
+    let idle: IdleTimeouts<u64> = tasks.handle().idle_timeouts(Limits::idle(LONG).max_age(24 * LONG), |_| {});
     let connections: Vec<Peer<Connection<u64>>> = some(population, |n| idle.insert(n as u64));
     let order = shuffled(population);
     let pick = |call: usize| order[call % population];

@@ -67,7 +67,7 @@ pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
     let (tasks, server) = (TaskEngine::new()?, Arc::new(Server::default()));
     let closer = Arc::clone(&server);
     let timeouts =
-        tasks.handle().idle_timeouts(Limits::idle(IDLE).absolute(OLD), move |expired| closer.close(&expired));
+        tasks.handle().idle_timeouts(Limits::idle(IDLE).max_age(OLD), move |expired| closer.close(&expired));
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     thread::scope(|scope| {
@@ -113,7 +113,8 @@ impl Server {
             let mut summary = self.summary.lock().expect("nobody panics");
             match expired.limit {
                 Limit::Idle => summary.idle += 1,
-                Limit::Absolute => summary.old += 1,
+                // The maximum age.
+                _ => summary.old += 1,
             }
         }
         if let Some(stream) = self.sockets.lock().expect("nobody panics").remove(&expired.id) {

@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
     let mut tasks = DrivenTasks::new()?;
     let (ended, log) = mpsc::channel();
-    let sessions = tasks.handle().expiry_map_telling(
+    let sessions = tasks.handle().expiry_map_with_listener(
         Lifetime::of(30 * MINUTE).refreshed_on_access(),
         move |_token: String, session: Arc<Session>| ended.send(session).unwrap_or_default(),
     );

@@ -28,7 +28,7 @@ mod imp {
 pub(crate) use imp::*;
 /// An `Arc` that models do not track: for objects that users and executors share.
 pub(crate) use std::sync::Arc as StdArc;
-/// Locks that no model enters: those of the maps, of a task's course, and of lists that change rarely.
+/// Locks that no model enters: those of the maps, of a task's progress, and of lists that change rarely.
 pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };

@@ -676,6 +676,7 @@ fn stress(builder: Builder, generations: usize) {
                         assert_eq!((mode, own), (IfPresent::Keep, token));
                         fates.end(own, REFUSED);
                     }
+                    Ok(other) => panic!("{other:?}"),
                     Err(error) => {
                         assert_eq!((error.key, error.value), (key, token));
                         // A call is refused for want of room only if its caller would wait for itself.

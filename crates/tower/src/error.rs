@@ -84,6 +84,9 @@ impl From<Elapsed> for io::Error {
 /// does. An inner error is boxed as it is. For a limit the box has an [`Elapsed`], which `downcast_ref` finds. For the
 /// sake of that conversion this type does not implement [`Error`] itself, as a boxed error does not.
 ///
+/// Either a limit ended the wait, or the error is the inner one: there is no third case, so that a `match` on the error
+/// of a service that cannot fail is complete without another arm.
+///
 /// # Examples
 ///
 /// ```

@@ -42,6 +42,8 @@ use crate::ticket::Ticket;
 use alloc::vec::Vec;
 
 /// Whether an advance reached the tick it was asked for.
+///
+/// Either all is done or work is left: there is no third outcome, so a `match` needs no other arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "work that is left must be asked for again"]
 pub enum Progress {

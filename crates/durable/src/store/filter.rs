@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The timers that a list has: those for which all given conditions hold. By default all timers.
 ///
 /// One condition chooses the index by which the store finds the timers, the first of these that is given: the label, the
-/// beginning of the key, the phase. The order is that of the index: by label and id, by key, by due moment (pending), by
+/// beginning of the key (but for dead timers), the phase. The order is that of the index: by label and id, by key, by due moment (pending), by
 /// the end of the lease, or by the moment of death. Without these conditions the order is that of the ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -16,7 +16,8 @@ pub struct Filter {
     pub namespace: Option<Box<str>>,
     /// A label.
     pub label: Option<Box<str>>,
-    /// The beginning of the key.
+    /// The beginning of the key. A dead timer has left its key to others, and is listed by it only if dead timers are asked
+    /// for. A timer that was withdrawn while a delivery of it goes on is not listed by its key.
     pub key_prefix: Option<Box<str>>,
     /// The phase.
     pub phase: Option<Phase>,
@@ -25,12 +26,21 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// The only namespace in which the list looks.
+    fn namespace(&self) -> Option<&str> {
+        let is_in_one = self.label.is_some() || self.key_prefix.is_some();
+        self.namespace.as_deref().or(is_in_one.then_some(""))
+    }
+
     /// Whether a timer meets all conditions.
     #[must_use]
     pub fn admits(&self, timer: &Timer) -> bool {
         let has_label = |label: &Box<str>| timer.labels.contains(label);
-        let has_prefix = |prefix: &Box<str>| timer.key.as_ref().is_some_and(|key| key.starts_with(&**prefix));
-        self.namespace.as_ref().is_none_or(|namespace| *namespace == timer.namespace)
+        let has_prefix = |prefix: &Box<str>| {
+            let is_listed = timer.owns_key() || self.phase == Some(Phase::Dead);
+            is_listed && timer.key.as_ref().is_some_and(|key| key.starts_with(&**prefix))
+        };
+        self.namespace().is_none_or(|namespace| *namespace == *timer.namespace)
             && self.label.as_ref().is_none_or(has_label)
             && self.key_prefix.as_ref().is_none_or(has_prefix)
             && self.phase.is_none_or(|phase| phase == timer.state.phase())

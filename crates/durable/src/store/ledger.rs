@@ -96,9 +96,35 @@ fn count_key(namespace: &str, phase: Phase) -> Vec<u8> {
     [namespace.as_bytes(), &[phase as u8]].concat()
 }
 
-/// Whether the timer owns its key (L2).
-fn owns_key(timer: &Timer) -> bool {
-    !matches!(timer.state, State::Dead(_) | State::Leased(Lease { withdrawn: Some(_), .. }))
+/// Returns an error if the operation has an argument beyond a limit, or one that no store can keep. A store that
+/// gathers operations of several callers into one transaction looks at them before: the error of one caller is not the
+/// others'.
+pub(crate) fn admit(op: &Op) -> Result<(), StoreError> {
+    match op {
+        Op::Place(timer, _) => match timer.state {
+            State::Pending | State::Parked(_) => admit_timer(timer),
+            _ => Err(StoreError::new(StoreErrorKind::Limit, "a new timer is pending or parked")),
+        },
+        Op::Park(_, _, reason) => admit_text("the reason to park", reason),
+        _ => Ok(()),
+    }
+}
+
+fn admit_timer(timer: &Timer) -> Result<(), StoreError> {
+    admit_text("the namespace", &timer.namespace)?;
+    if let State::Parked(reason) = &timer.state {
+        admit_text("the reason to park", reason)?;
+    }
+    timer.labels.iter().try_for_each(|label| admit_text("a label", label))
+}
+
+/// Texts within the keys of tables have one byte for their lengths.
+fn admit_text(what: &str, text: &str) -> Result<(), StoreError> {
+    if text.len() > usize::from(u8::MAX) {
+        let message = format!("{what} has {} bytes, the most are 255", text.len());
+        return Err(StoreError::new(StoreErrorKind::Limit, message));
+    }
+    Ok(())
 }
 
 /// All entries of a timer (L1).
@@ -112,10 +138,13 @@ fn entries(timer: &Timer) -> Vec<Entry> {
         State::Dead(death) => (Table::Dead, moment_bytes(death.at).to_vec()),
     };
     entries.push((table, [&before[..], &id].concat(), Vec::new()));
-    for label in &timer.labels {
+    for (nth, label) in timer.labels.iter().enumerate() {
+        if timer.labels[..nth].contains(label) {
+            continue;
+        }
         entries.push((Table::Labels, [&label_key(&timer.namespace, label)[..], &id].concat(), Vec::new()));
     }
-    if let Some(key) = timer.key.as_ref().filter(|_| owns_key(timer)) {
+    if let Some(key) = timer.key.as_ref().filter(|_| timer.owns_key()) {
         entries.push((Table::Keys, key_key(&timer.namespace, key), id.to_vec()));
     }
     entries
@@ -317,6 +346,7 @@ impl<T: Tables> Ledger<T> {
     // --- Operations ---
 
     pub(crate) fn apply(&mut self, op: Op) -> Result<Outcome, StoreError> {
+        admit(&op)?;
         match op {
             Op::Place(timer, if_present) => self.place(*timer, if_present),
             Op::Cancel(at, only) => self.cancel(&at, only),
@@ -340,9 +370,7 @@ impl<T: Tables> Ledger<T> {
     fn place(&mut self, mut timer: Timer, if_present: IfPresent) -> Result<Outcome, StoreError> {
         let id = timer.id;
         self.forget()?;
-        let is_known = self.tables.get(Table::Timers, &id_bytes(id))?.is_some()
-            || self.tables.get(Table::Recent, &id_bytes(id))?.is_some();
-        if is_known {
+        if self.tables.get(Table::Timers, &id_bytes(id))?.is_some() || self.is_remembered(id)? {
             return Ok(Outcome::Repeated(id));
         }
         timer.created = self.now;
@@ -556,8 +584,17 @@ impl<T: Tables> Ledger<T> {
         };
         let following = series.following(timer.scheduled, self.now);
         let Some(instant) = following.instant else { return Ok((None, following.skipped)) };
-        let id = TimerId::of_occurrence(series.id, instant);
-        let jitter = timer.policy.jitter.mul_f64(crate::policy::fraction(id, 0));
+        let (mut instant, mut skipped) = (instant, following.skipped);
+        let mut id = TimerId::of_occurrence(series.id, instant);
+        // A series that was placed a second time finds the timers of its first life, dead ones for example. An instant
+        // that has its timer gets no second one.
+        while self.tables.get(Table::Timers, &id_bytes(id))?.is_some() {
+            let following = series.following(instant, self.now);
+            skipped += following.skipped + 1;
+            let Some(next) = following.instant else { return Ok((None, skipped)) };
+            (instant, id) = (next, TimerId::of_occurrence(series.id, next));
+        }
+        let jitter = timer.policy.jitter_of(id);
         let next = Timer {
             id,
             created: self.now,
@@ -571,7 +608,7 @@ impl<T: Tables> Ledger<T> {
             ..timer.clone()
         };
         self.insert(&next)?;
-        Ok((Some(id), following.skipped))
+        Ok((Some(id), skipped))
     }
 
     fn unpark(&mut self, reason: &str, limit: u32) -> Result<Outcome, StoreError> {
@@ -582,9 +619,15 @@ impl<T: Tables> Ledger<T> {
             match self.load(id)? {
                 None => self.remove_orphan(Table::Parked, &key, Phase::Parked)?,
                 Some(timer) => {
-                    if let Ok(Next::Stays(next)) = step(&timer, Event::Unpark, self.now) {
+                    if let Ok(Next::Stays(mut next)) = step(&timer, Event::Unpark, self.now) {
+                        let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
+                        if reason == PAUSED {
+                            next.series.iter_mut().for_each(|series| series.paused = false);
+                        } else if is_paused {
+                            next.state = State::Parked(PAUSED.into());
+                        }
+                        unparked += u32::from(next.state == State::Pending);
                         self.change(&timer, &next)?;
-                        unparked += 1;
                     }
                 }
             }
@@ -596,6 +639,7 @@ impl<T: Tables> Ledger<T> {
         let Some(timer) = self.load(id)? else { return Ok(Outcome::NotFound) };
         if let Some(key) = &timer.key
             && let Some(holder) = self.owner_of(&timer.namespace, key)?
+            && let Some(Timer { id: holder, .. }) = self.load(holder)?
             && holder != id
         {
             return Ok(Outcome::KeyExists { holder, refused: Box::new(timer) });
@@ -633,6 +677,19 @@ impl<T: Tables> Ledger<T> {
             self.tables.put(Table::Forget, &[&moment_bytes(until)[..], &id].concat(), &[])?;
         }
         Ok(())
+    }
+
+    /// Whether the id of an ended timer is remembered. An id whose time is over is forgotten, lest a later end of its next
+    /// timer be forgotten with it.
+    fn is_remembered(&mut self, id: TimerId) -> Result<bool, StoreError> {
+        let id = id_bytes(id);
+        let Some(until) = self.tables.get(Table::Recent, &id)? else { return Ok(false) };
+        let is_over = moment_of(&until) <= self.now;
+        if is_over {
+            self.tables.remove(Table::Recent, &id)?;
+            self.tables.remove(Table::Forget, &[&until[..], &id].concat())?;
+        }
+        Ok(!is_over)
     }
 
     /// Forgets a few ids whose time is over.
@@ -682,7 +739,9 @@ impl<T: Tables> Ledger<T> {
                 Some(id) => self.load(id)?,
                 None => None,
             };
-            let Some(timer) = timer else {
+            // An entry that is not its timer's is removed. It would stop every later claim.
+            let is_its = |timer: &Timer| timer.state == State::Pending && timer.due == moment_of(&key);
+            let Some(timer) = timer.filter(is_its) else {
                 self.remove_orphan(Table::Due, &key, Phase::Pending)?;
                 continue;
             };
@@ -696,7 +755,8 @@ impl<T: Tables> Ledger<T> {
                 Ok(Next::Ends(end)) => {
                     must_be_durable = true;
                     self.end(&timer, end)?;
-                    claimed.leased.push(Leased { timer, token });
+                    let deliveries = timer.deliveries.saturating_add(1);
+                    claimed.leased.push(Leased { timer: Timer { deliveries, ..timer }, token });
                 }
                 Err(refusal) => return Err(bug(refusal)),
             }
@@ -770,7 +830,8 @@ impl<T: Tables> Ledger<T> {
         })?;
         reaped.next = next;
         for (until, id) in over {
-            let Some(timer) = self.load(id)? else {
+            let is_its = |timer: &Timer| matches!(timer.state, State::Leased(lease) if lease.until == until);
+            let Some(timer) = self.load(id)?.filter(is_its) else {
                 let key = [&moment_bytes(until)[..], &id_bytes(id)].concat();
                 self.remove_orphan(Table::Leases, &key, Phase::Leased)?;
                 continue;
@@ -819,7 +880,9 @@ impl<T: Tables> Ledger<T> {
         let namespace = filter.namespace.as_deref().unwrap_or("");
         let (table, prefix) = match filter {
             Filter { label: Some(label), .. } => (Table::Labels, label_key(namespace, label)),
-            Filter { key_prefix: Some(prefix), .. } => (Table::Keys, key_key(namespace, prefix)),
+            Filter { key_prefix: Some(prefix), phase, .. } if *phase != Some(Phase::Dead) => {
+                (Table::Keys, key_key(namespace, prefix))
+            }
             Filter { phase: Some(Phase::Pending), .. } => (Table::Due, Vec::new()),
             Filter { phase: Some(Phase::Leased), .. } => (Table::Leases, Vec::new()),
             Filter { phase: Some(Phase::Parked), .. } => (Table::Parked, Vec::new()),
@@ -881,7 +944,7 @@ impl<T: Tables> Ledger<T> {
     /// Calls `each` for all timers that can be read, until it returns false.
     pub(crate) fn each(&self, mut each: impl FnMut(&Timer) -> bool) -> Result<(), StoreError> {
         self.tables.scan(Table::Timers, &[], &mut |key, record| match id_at_end(key) {
-            Some(id) => record::decode(id, record).is_ok_and(|timer| each(&timer)),
+            Some(id) => record::decode(id, record).map_or(true, |timer| each(&timer)),
             None => true,
         })
     }
@@ -889,15 +952,20 @@ impl<T: Tables> Ledger<T> {
     /// Stores the timers of a backup. A timer whose id is stored, or whose key is another timer's, is an error.
     pub(crate) fn import(&mut self, timers: Vec<Timer>) -> Result<(), StoreError> {
         for mut timer in timers {
+            admit_timer(&timer)?;
+            if is_withdrawn(&timer) {
+                continue;
+            }
             if let State::Leased(_) = timer.state {
-                timer.state = State::Pending;
+                let is_paused = timer.series.as_ref().is_some_and(|series| series.paused);
+                timer.state = if is_paused { State::Parked(PAUSED.into()) } else { State::Pending };
             }
             let taken =
                 |what: &str| StoreError::new(StoreErrorKind::Limit, format!("{what} is stored already"));
             if self.tables.get(Table::Timers, &id_bytes(timer.id))?.is_some() {
                 return Err(taken(&format!("timer {}", timer.id)));
             }
-            if let Some(key) = timer.key.as_ref().filter(|_| owns_key(&timer))
+            if let Some(key) = timer.key.as_ref().filter(|_| timer.owns_key())
                 && self.owner_of(&timer.namespace, key)?.is_some()
             {
                 return Err(taken(&format!("the key {key:?}")));

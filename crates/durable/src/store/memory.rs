@@ -118,6 +118,8 @@ impl MemoryStore {
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let mut tables = self.lock();
+        // Of a transaction that panicked.
+        tables.roll_back();
         let mut ledger = Ledger::new(&mut *tables, self.now());
         let result = act(&mut ledger).and_then(|result| Ok((result, ledger.finish()?.1)));
         match &result {
@@ -206,3 +208,7 @@ impl fmt::Debug for MemoryStore {
             .finish()
     }
 }
+
+#[cfg(test)]
+#[path = "damage_tests.rs"]
+mod tests;

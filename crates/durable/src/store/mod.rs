@@ -5,6 +5,9 @@
 //! transitions of [`step`](crate::state::step) to what it has stored, so all stores mean the same by an operation, which
 //! the conformance suite checks.
 
+#[cfg(feature = "conformance")]
+#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
+pub mod conformance;
 mod error;
 mod filter;
 mod ledger;
@@ -63,12 +66,13 @@ pub enum IfPresent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Op {
-    /// Stores a new timer. If a timer with this id is stored, or was stored lately, nothing changes
-    /// ([`Outcome::Repeated`]): the operation may be repeated when its answer was lost.
+    /// Stores a new timer. If a timer with this id is stored, nothing changes ([`Outcome::Repeated`]). The same holds for an
+    /// hour after the timer's end, if its caller chose the id
+    /// ([`has_chosen_id`](Timer::has_chosen_id)): only then may the operation be repeated whenever its answer was lost.
     Place(Box<Timer>, IfPresent),
-    /// Withdraws a timer; only the timer with that id, if one is given.
+    /// Withdraws a timer; only the timer with that id, if one is given. A dead timer is dropped.
     Cancel(Address, Option<TimerId>),
-    /// Withdraws at most so many timers of a namespace that have this label.
+    /// Withdraws at most so many timers of a namespace that have this label, dead ones included.
     CancelLabelled {
         /// The namespace.
         namespace: Box<str>,
@@ -77,7 +81,8 @@ pub enum Op {
         /// The greatest number of timers for this operation.
         limit: u32,
     },
-    /// Moves the due moment of a timer that is not being delivered.
+    /// Moves the due moment of a timer that is not being delivered. An occurrence of a series keeps the instant for which it
+    /// is scheduled, so the occurrences after it stay where they are.
     Move(Address, UtcMillis),
     /// Puts a timer, or a series, aside until it is resumed.
     Pause(Address),
@@ -98,7 +103,8 @@ pub enum Op {
     Return(Box<Timer>),
     /// Gives a lease back and puts the timer aside, for a limit of the user's.
     Park(TimerId, Token, Box<str>),
-    /// Puts at most so many timers back that were put aside for this reason.
+    /// Puts at most so many timers back that were put aside for this reason. An occurrence of a paused series is paused
+    /// then. To unpark what is [`PAUSED`] is to resume it.
     Unpark(Box<str>, u32),
     /// Delivers a dead timer again.
     Replay(TimerId),
@@ -114,7 +120,7 @@ pub enum Outcome {
     Created(TimerId),
     /// The timer was stored by an earlier call with the same id.
     Repeated(TimerId),
-    /// The timer that has the key stays.
+    /// The timer that has the key stays, and the new one is not stored.
     Kept(TimerId),
     /// The timer took the place of another one, which had this phase.
     Replaced {
@@ -285,7 +291,9 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Calls `each` for all stored timers as they were at one moment. Stops when `each` returns false.
     fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()>;
 
-    /// Stores timers of a backup as they are, without a look at keys' modes, under their own ids. Leases become pending.
+    /// Stores timers of a backup as they are, without a look at keys' modes, under their own ids. Leases become pending,
+    /// or paused if their series is; a timer that was withdrawn while it was leased is left out. If an id or a key is
+    /// another timer's, the import fails and changes nothing.
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()>;
 
     /// Calls `wake` whenever a timer may have become due earlier than the last claim's answer said, and once for each

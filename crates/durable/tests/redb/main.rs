@@ -1,6 +1,10 @@
 //! The store in a file: what it keeps, and what it does when the disk, the process or the machine fails.
 
 mod basics;
+mod disk;
+mod faults;
+mod killed;
+mod life;
 mod place;
 
 use pollster::block_on;

@@ -50,6 +50,7 @@ use tourbillon::{Refusal, RescheduleError, TimerId, Timestamp};
 /// The outcome of scheduling a key.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "it may have a value"]
+#[non_exhaustive]
 pub enum Placed<V> {
     /// The key had no entry, and has one now.
     New,

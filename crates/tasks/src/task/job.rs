@@ -64,7 +64,7 @@ pub(super) fn do_job(Due { id, deadline, lateness, payload, .. }: Due<'_, Job>) 
     let moment = Moment { id, deadline, lateness };
     match payload {
         Payload::Taken(job) => job.fire(&moment),
-        Payload::Kept(job) => job.tell(&moment),
+        Payload::Kept(job) => job.call_owner(&moment),
     }
 }
 
@@ -78,7 +78,7 @@ impl Job {
     }
 
     /// Calls the owner of an owned timer.
-    fn tell(&self, moment: &Moment) {
+    fn call_owner(&self, moment: &Moment) {
         if let Self::Owned(owner) = self
             && let Some(owner) = owner.upgrade()
         {

@@ -1,25 +1,31 @@
 //! Closures: once, repeating, by name, or on owned timers.
 
-mod course;
 mod error;
+mod handle;
 mod job;
 mod key;
 mod named;
+mod occurrences;
+mod policies;
+mod progress;
 mod repeat;
 mod repeating;
+mod report;
 mod run;
 mod tasks;
 mod timer;
-mod told;
 mod wall;
+mod with_moment;
 
 pub use error::{RepeatError, RepeatErrorKind};
+pub use handle::{Stopped, Task};
 pub use job::{Call, Moment};
 pub use key::{IfPresent, Key};
 pub use named::{NamedError, NamedErrorKind, NamedTasks, Started};
-pub use repeat::{First, OnPanic, Overlap, Repeat};
-pub use repeating::{Stopped, Task};
-pub use run::{Report, Run};
+pub use policies::{OnPanic, Overlap};
+pub use repeat::{First, Repeat};
+pub use report::Report;
+pub use run::Run;
 pub use tasks::{DrivenTasks, TaskEngine, Tasks};
 pub use timer::TaskTimer;
 

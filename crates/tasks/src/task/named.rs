@@ -1,9 +1,10 @@
 //! Repeating tasks by name.
 
 use super::error::RepeatErrorKind;
+use super::handle::{Stopped, Task};
 use super::key::{IfPresent, Key};
 use super::repeat::Repeat;
-use super::repeating::{InTurn, Repeating, Stopped, Task};
+use super::repeating::{InTurn, Repeating};
 use super::run::Run;
 use super::tasks::Tasks;
 use crate::map::LockedMap;
@@ -52,7 +53,7 @@ struct Named {
 
 /// The outcome of starting a task by name.
 #[derive(Clone, Debug)]
-
+#[non_exhaustive]
 pub enum Started {
     /// The name was free and has this task now.
     New(Task),
@@ -68,8 +69,16 @@ pub enum Started {
     Kept(Task),
 }
 
+impl Tasks {
+    /// Makes a set of repeating tasks by name, on this engine.
+    #[must_use]
+    pub fn named<K: Key>(&self) -> NamedTasks<K> {
+        NamedTasks::new(self)
+    }
+}
+
 impl<K: Key> NamedTasks<K> {
-    pub(super) fn new(tasks: &Tasks) -> Self {
+    fn new(tasks: &Tasks) -> Self {
         let shared = Shared {
             tasks: tasks.clone(),
             entries: LockedMap::with_shards(1),

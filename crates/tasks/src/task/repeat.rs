@@ -1,7 +1,9 @@
 //! Plans: how a task repeats, settled before the task is started.
 
-use super::course::{Course, Pace, Row, nanoseconds};
 use super::error::RepeatErrorKind;
+use super::occurrences::{Cadence, Occurrences, nanoseconds};
+use super::policies::{OnPanic, Overlap};
+use super::progress::Progress;
 use super::wall::Wall;
 #[cfg(feature = "calendar")]
 use crate::calendar::Calendar;
@@ -28,7 +30,7 @@ use tourbillon::{Missed, Timestamp};
 #[derive(Clone, Debug)]
 #[must_use = "a plan does nothing by itself"]
 pub struct Repeat {
-    pace: Pace,
+    cadence: Cadence,
     first: First,
     times: Option<u64>,
     missed: Missed,
@@ -52,32 +54,10 @@ pub enum First {
     InStepWith(SystemTime),
 }
 
-/// The policy for instants that come while a run lasts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Overlap {
-    /// They have no run.
-    #[default]
-    Skip,
-    /// The last of them has its run when the present run has ended.
-    QueueOne,
-}
-
-/// The policy for a task that panicked. The engine counts and reports the panic in both cases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnPanic {
-    /// The task runs again at its next instant.
-    #[default]
-    GoOn,
-    /// The task ends.
-    Stop,
-}
-
 impl Repeat {
-    fn at(pace: Pace) -> Self {
+    fn at(cadence: Cadence) -> Self {
         Self {
-            pace,
+            cadence,
             first: First::default(),
             times: None,
             missed: Missed::Skip,
@@ -88,12 +68,12 @@ impl Repeat {
 
     /// Repeats at a fixed rate: the instants are a period apart, however long runs take.
     pub fn every(period: Duration) -> Self {
-        Self::at(Pace::Rate(period))
+        Self::at(Cadence::Rate(period))
     }
 
     /// Repeats with a fixed pause from the end of a run to the next one.
     pub fn pausing(pause: Duration) -> Self {
-        Self::at(Pace::Pause(pause))
+        Self::at(Cadence::Pause(pause))
     }
 
     /// Repeats at the instants of a calendar, each computed after the one before it. The calendar decides on the first
@@ -104,7 +84,7 @@ impl Repeat {
     /// back, the task waits.
     #[cfg(feature = "calendar")]
     pub fn on(calendar: Calendar) -> Self {
-        Self::at(Pace::Calendar(calendar))
+        Self::at(Cadence::Calendar(calendar))
     }
 
     /// Sets the moment of the first run; the default is one period from the start.
@@ -147,31 +127,33 @@ impl Repeat {
         self
     }
 
-    /// Makes the course of a task that starts now.
+    /// The progress of a task that starts now.
     pub(super) fn begin(
         &self,
         wall: Wall,
         now: Timestamp,
         tick: Duration,
-    ) -> Result<Course, RepeatErrorKind> {
+    ) -> Result<Progress, RepeatErrorKind> {
         if self.times == Some(0) {
             return Err(RepeatErrorKind::NoRuns);
         }
-        let row = Row::new(self.pace.clone(), wall);
-        let first = match self.pace {
-            Pace::Rate(period) | Pace::Pause(period) if period.is_zero() => {
+        let occurrences = Occurrences::new(self.cadence.clone(), wall);
+        let first = match self.cadence {
+            Cadence::Rate(period) | Cadence::Pause(period) if period.is_zero() => {
                 return Err(RepeatErrorKind::ZeroPeriod);
             }
-            Pace::Rate(period) | Pace::Pause(period) if period < tick => {
+            Cadence::Rate(period) | Cadence::Pause(period) if period < tick => {
                 return Err(RepeatErrorKind::BelowTick { period, tick });
             }
-            Pace::Rate(period) | Pace::Pause(period) => {
-                row.instant(now + self.first.delay(period, wall.at(now)))
+            Cadence::Rate(period) | Cadence::Pause(period) => {
+                occurrences.instant(now + self.first.delay(period, wall.at(now)))
             }
             #[cfg(feature = "calendar")]
-            Pace::Calendar(_) => row.after(row.instant(now)).ok_or(RepeatErrorKind::NeverFires)?,
+            Cadence::Calendar(_) => {
+                occurrences.after(occurrences.instant(now)).ok_or(RepeatErrorKind::NeverFires)?
+            }
         };
-        Ok(Course::new(row, first, self.times, self.missed, self.overlap))
+        Ok(Progress::new(occurrences, first, self.times, self.missed, self.overlap))
     }
 }
 

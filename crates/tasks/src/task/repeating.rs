@@ -1,90 +1,72 @@
-//! A task that repeats: an owned timer, a course, and a closure.
+//! A task that repeats: an owned timer, its progress, and a closure.
 //!
-//! The timer is armed for the next run when a run has ended, under the lock of the course. If a stop comes before, the
+//! The timer is armed for the next run when a run has ended, under the lock of the progress. If a stop comes before, the
 //! arming finds the task ended and arms nothing. If a stop comes after, the stop disarms. Closures run, and are
 //! dropped, where nothing is locked.
 
-use super::course::Course;
 use super::error::{RepeatError, RepeatErrorKind};
+use super::handle::{Repeats, Stopped, Task};
 use super::job::{Call, Job, Moment, OnDue, Shot};
-use super::repeat::{OnPanic, Repeat};
-use super::run::{Report, Run};
+use super::policies::OnPanic;
+use super::progress::Progress;
+use super::repeat::Repeat;
+use super::report::Report;
+use super::run::Run;
 use super::tasks::Tasks;
 use crate::sync::{Condvar, Mutex, MutexGuard, OnceLock, StdArc, Weak, ignore_poison};
-use core::fmt;
 use core::ops::Deref;
+use core::time::Duration;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
 
-/// A repeating task that was started. Clones refer to the same task; the task goes on when all of them are dropped.
-#[derive(Clone)]
-pub struct Task {
-    repeats: StdArc<dyn Repeats>,
-}
-
-/// The outcome of stopping a task. In every case no run begins any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a run may not have ended"]
-pub enum Stopped {
-    /// No run of the task is under way.
-    Stopped,
-    /// A run has begun and may not have ended.
-    Running,
-    /// The task had ended before, by itself or by another call, and no run is under way.
-    Gone,
-}
-
-impl Task {
-    pub(super) fn new(repeats: StdArc<dyn Repeats>) -> Self {
-        Self { repeats }
+impl Tasks {
+    /// Runs `f` every `period`, first one period from now, until the task is stopped: [`repeat`](Self::repeat) with the
+    /// defaults of [`Repeat::every`].
+    ///
+    /// # Errors
+    ///
+    /// See [`repeat`](Self::repeat).
+    pub fn every<F: FnMut() + Send + 'static>(&self, period: Duration, f: F) -> Result<Task, RepeatError<F>> {
+        self.start(&Repeat::every(period), InTurn::new(f, |f, _| f()))
     }
 
-    /// Ends the task: no run begins any more. The call does not wait for a run that is under way.
-    pub fn stop(&self) -> Stopped {
-        self.repeats.stop()
+    /// Runs `f` repeatedly, by `plan`. Runs never overlap.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the plan cannot be followed, and when the engine is full or shut down; the error returns the closure.
+    pub fn repeat<F: FnMut(&Run) + Send + 'static>(
+        &self,
+        plan: Repeat,
+        f: F,
+    ) -> Result<Task, RepeatError<F>> {
+        self.start(&plan, InTurn::new(f, |f, run| f(run)))
     }
 
-    /// As [`stop`](Self::stop), but waits until runs that are under way have ended. It never returns
-    /// [`Stopped::Running`], except inside a task of its engine, where the call does not wait because it might wait for
-    /// itself.
-    pub fn stop_and_wait(&self) -> Stopped {
-        self.repeats.stop_and_wait()
+    /// As [`repeat`](Self::repeat), but a run that is longer than its period has the next run beside it. Each run
+    /// begins at its instant, on another worker. The plan's overlap policy does not apply.
+    ///
+    /// Each run is a one-shot of its own, which the task's timer begins. [`stats`](Self::stats) counts both timers; the
+    /// number of runs is in [`Report`]. If the engine has no room for the one-shot, or if handlers run
+    /// inline, the next run waits. A pause is from the start of a run to the start of the next one.
+    ///
+    /// # Errors
+    ///
+    /// See [`repeat`](Self::repeat).
+    pub fn repeat_in_parallel<F: Fn(&Run) + Send + Sync + 'static>(
+        &self,
+        plan: Repeat,
+        f: F,
+    ) -> Result<Task, RepeatError<F>> {
+        self.start(&plan, InParallel::new(f))
     }
 
-    /// The moment of the next run, on the engine's clock; `None` when the task has ended, and while a run lasts that
-    /// the next run waits for. For a calendar: the moment of the next look at the wall clock.
-    #[must_use]
-    pub fn next(&self) -> Option<Timestamp> {
-        self.repeats.next()
+    fn start<B: Body>(&self, plan: &Repeat, body: B) -> Result<Task, RepeatError<B::Routine>> {
+        let task = Repeating::make(self, plan, body)?;
+        task.launch()?;
+        Ok(Task::new(task))
     }
-
-    /// Whether the task has ended: no run begins any more. The last run may still be under way.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.repeats.has_ended()
-    }
-
-    /// The counts of the task so far.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        self.repeats.report()
-    }
-}
-
-impl fmt::Debug for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").field("next", &self.next()).field("report", &self.report()).finish()
-    }
-}
-
-/// A task, whatever the type of its closure.
-pub(super) trait Repeats: Send + Sync {
-    fn stop(&self) -> Stopped;
-    fn stop_and_wait(&self) -> Stopped;
-    fn next(&self) -> Option<Timestamp>;
-    fn has_ended(&self) -> bool;
-    fn report(&self) -> Report;
 }
 
 /// The closure of a task, held until the task has ended.
@@ -150,13 +132,13 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
     const IN_TURN: bool = false;
 
     fn make(task: &Repeating<Self>, run: Run, moment: &Moment) {
-        let task = task.itself.upgrade().expect("its timer has just told it");
+        let task = task.itself.upgrade().expect("its timer has just called it");
         let tasks = task.tasks.clone();
         let run = UnderWay::new(task, run);
         let routine = ignore_poison(run.task.body.0.lock()).clone();
         // `None` if the task was stopped just now.
         let Some(routine) = routine else { return };
-        let beside = Box::new(Beside { routine, run, told: moment.now() });
+        let beside = Box::new(Beside { routine, run, called: moment.now() });
         if tasks.has_no_other_thread() {
             return beside.fire(moment);
         }
@@ -179,13 +161,13 @@ struct Beside<F: Fn(&Run) + Send + Sync + 'static> {
     routine: StdArc<F>,
     run: UnderWay<InParallel<F>, StdArc<Repeating<InParallel<F>>>>,
     /// The moment at which the task's timer fired.
-    told: Timestamp,
+    called: Timestamp,
 }
 
 impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
     fn fire(self: Box<Self>, moment: &Moment) {
-        let Self { routine, mut run, told } = *self;
-        run.run.lateness += moment.now() - told;
+        let Self { routine, mut run, called } = *self;
+        run.run.lateness += moment.now() - called;
         let is_wanted = !run.task.lock().is_stopped;
         let panic = is_wanted.then(|| run.make(|run| routine(run))).flatten();
         drop(routine);
@@ -220,11 +202,11 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
         let task = &*self.task;
         let is_over = {
             let mut state = task.lock();
-            state.course.report.panics += u64::from(panic.is_some());
+            state.progress.report.panics += u64::from(panic.is_some());
             state.is_stopped |= self.run.is_last.get() || (panic.is_some() && task.on_panic == OnPanic::Stop);
             if B::IN_TURN {
-                let instant = state.course.row.instant(task.tasks.true_now());
-                state.course.end(instant);
+                let instant = state.progress.occurrences.instant(task.tasks.true_now());
+                state.progress.end(instant);
                 task.arm(&mut state);
             }
             state.has_ended() && (state.is_stopped || state.running == 1)
@@ -248,7 +230,7 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> Drop for UnderWay<B, T> {
             let mut state = self.task.lock();
             state.running -= 1;
             // A run is not made if its task was stopped, or if its engine was shut down.
-            state.course.report.runs -= u64::from(!self.is_made);
+            state.progress.report.runs -= u64::from(!self.is_made);
             self.task.run_ended.notify_all();
             // Another run that has begun in parallel has yet to take the closure.
             state.has_ended() && (state.is_stopped || state.running == 0)
@@ -270,7 +252,7 @@ pub(super) struct Repeating<B: Body> {
 }
 
 struct State {
-    course: Course,
+    progress: Progress,
     is_stopped: bool,
     /// Runs that are under way.
     running: usize,
@@ -279,7 +261,7 @@ struct State {
 impl State {
     /// Whether no run begins any more.
     fn has_ended(&self) -> bool {
-        self.is_stopped || self.course.next().is_none()
+        self.is_stopped || self.progress.next().is_none()
     }
 }
 
@@ -295,15 +277,15 @@ impl<B: Body> Repeating<B> {
         plan: &Repeat,
         body: B,
     ) -> Result<StdArc<Self>, RepeatError<B::Routine>> {
-        let course = match plan.begin(tasks.wall(), tasks.now(), tasks.tick()) {
-            Ok(course) => course,
+        let progress = match plan.begin(tasks.wall(), tasks.now(), tasks.tick()) {
+            Ok(progress) => progress,
             Err(kind) => return Err(refused(kind, &body)),
         };
         let task = StdArc::new_cyclic(|itself| Self {
             timer: OnceLock::new(),
             tasks: tasks.clone(),
             on_panic: plan.on_panic,
-            state: Mutex::new(State { course, is_stopped: false, running: 0 }),
+            state: Mutex::new(State { progress, is_stopped: false, running: 0 }),
             run_ended: Condvar::new(),
             body,
             itself: Weak::clone(itself),
@@ -321,8 +303,8 @@ impl<B: Body> Repeating<B> {
         self.tasks.keep(timer.id(), StdArc::clone(self) as StdArc<dyn Repeats>);
         let first = {
             let state = self.lock();
-            let next = state.course.next().filter(|_| !state.is_stopped);
-            next.map(|next| state.course.row.deadline(next, self.tasks.now()))
+            let next = state.progress.next().filter(|_| !state.is_stopped);
+            next.map(|next| state.progress.occurrences.deadline(next, self.tasks.now()))
         };
         // Armed without the lock: arming may wait for a shard, in whose thread a handler may look at this task.
         let armed = first.map(|first| timer.arm_at(first));
@@ -355,9 +337,9 @@ impl<B: Body> Repeating<B> {
 
     /// Arms the timer for the coming run, if there is one.
     fn arm(&self, state: &mut State) {
-        let next = state.course.next().filter(|_| !state.is_stopped);
+        let next = state.progress.next().filter(|_| !state.is_stopped);
         let (Some(next), Some(timer)) = (next, self.timer.get()) else { return };
-        let armed = timer.arm_at(state.course.row.deadline(next, self.tasks.now()));
+        let armed = timer.arm_at(state.progress.occurrences.deadline(next, self.tasks.now()));
         // Without an engine there is no further run.
         state.is_stopped |= armed.is_err();
     }
@@ -378,8 +360,8 @@ impl<B: Body> OnDue for Repeating<B> {
             if state.is_stopped {
                 return;
             }
-            let instant = state.course.row.instant(now);
-            let Some(begun) = state.course.begin(instant) else {
+            let instant = state.progress.occurrences.instant(now);
+            let Some(begun) = state.progress.begin(instant) else {
                 // By the wall clock the instant has not come yet.
                 return self.arm(&mut state);
             };
@@ -387,7 +369,7 @@ impl<B: Body> OnDue for Repeating<B> {
             if !B::IN_TURN {
                 self.arm(&mut state);
             }
-            Run::new(&begun, &state.course.row, instant, now)
+            Run::new(&begun, &state.progress.occurrences, instant, now)
         };
         B::make(self, run, moment);
     }
@@ -433,6 +415,6 @@ impl<B: Body> Repeats for Repeating<B> {
     }
 
     fn report(&self) -> Report {
-        self.lock().course.report
+        self.lock().progress.report
     }
 }

@@ -1,6 +1,7 @@
-//! The description of a run that its closure receives, and the report of a task on its runs.
+//! The description of a run that its closure receives.
 
-use super::course::{Begun, Instant, Row, nanoseconds};
+use super::occurrences::{Instant, Occurrences, nanoseconds};
+use super::progress::Begun;
 #[cfg(feature = "calendar")]
 use crate::calendar::jiff;
 use core::cell::Cell;
@@ -27,7 +28,7 @@ pub struct Run {
 
 impl Run {
     #[cfg_attr(not(feature = "calendar"), expect(unused_variables, reason = "of the calendar"))]
-    pub(super) fn new(begun: &Begun, row: &Row, present: Instant, now: Timestamp) -> Self {
+    pub(super) fn new(begun: &Begun, occurrences: &Occurrences, present: Instant, now: Timestamp) -> Self {
         let late = u128::try_from(present - begun.instant).unwrap_or(0);
         let lateness = nanoseconds(late);
         Self {
@@ -36,7 +37,7 @@ impl Run {
             lateness,
             missed: begun.missed,
             #[cfg(feature = "calendar")]
-            instant: row.calendar_instant(begun.instant),
+            instant: occurrences.calendar_instant(begun.instant),
             is_last: Cell::new(false),
         }
     }
@@ -45,21 +46,4 @@ impl Run {
     pub fn stop(&self) {
         self.is_last.set(true);
     }
-}
-
-/// The counts of a repeating task so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Report {
-    /// Runs begun.
-    pub runs: u64,
-    /// Runs that panicked.
-    pub panics: u64,
-    /// Instants that came, beside a run's own, before that run began. [`Missed`](tourbillon::Missed) decides whether
-    /// they run.
-    pub missed: u64,
-    /// Instants that came while a run lasted. [`Overlap`](super::Overlap) decides whether they run.
-    pub overlapped: u64,
-    /// Missed and overlapped instants that have no run. For a calendar, at most 100,000 are counted at a time.
-    pub skipped: u64,
 }

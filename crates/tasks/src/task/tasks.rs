@@ -1,13 +1,7 @@
 //! The engine for tasks: its owner, and the handle that takes tasks.
 
-use super::error::RepeatError;
+use super::handle::{Repeats, Task};
 use super::job::{Call, Job, OnDue, OnEnd, Plain, Shot, do_job};
-use super::key::Key;
-use super::named::NamedTasks;
-use super::repeat::Repeat;
-use super::repeating::{Body, InParallel, InTurn, Repeating, Repeats, Task};
-use super::run::Run;
-use super::timer::TaskTimer;
 use super::wall::Wall;
 use crate::sync::{Mutex, StdArc, Weak, ignore_poison};
 use core::fmt;
@@ -230,68 +224,6 @@ impl Tasks {
         self.handle().reschedule(id, delay).map_err(|error| error.map(give_back))
     }
 
-    /// Makes an owned timer that runs `f` whenever it is due, and that can be armed and disarmed any number of times.
-    ///
-    /// # Errors
-    ///
-    /// Fails when the engine is full or shut down; the error returns the closure.
-    pub fn timer<F: Fn() + Send + Sync + 'static>(&self, f: F) -> Result<TaskTimer, ScheduleError<F>> {
-        TaskTimer::new(self, f)
-    }
-
-    /// Runs `f` every `period`, first one period from now, until the task is stopped: [`repeat`](Self::repeat) with the
-    /// defaults of [`Repeat::every`].
-    ///
-    /// # Errors
-    ///
-    /// See [`repeat`](Self::repeat).
-    pub fn every<F: FnMut() + Send + 'static>(&self, period: Duration, f: F) -> Result<Task, RepeatError<F>> {
-        self.start(&Repeat::every(period), InTurn::new(f, |f, _| f()))
-    }
-
-    /// Runs `f` repeatedly, by `plan`. Runs never overlap.
-    ///
-    /// # Errors
-    ///
-    /// Fails when the plan cannot be followed, and when the engine is full or shut down; the error returns the closure.
-    pub fn repeat<F: FnMut(&Run) + Send + 'static>(
-        &self,
-        plan: Repeat,
-        f: F,
-    ) -> Result<Task, RepeatError<F>> {
-        self.start(&plan, InTurn::new(f, |f, run| f(run)))
-    }
-
-    /// As [`repeat`](Self::repeat), but a run that is longer than its period has the next run beside it. Each run
-    /// begins at its instant, on another worker. The plan's overlap policy does not apply.
-    ///
-    /// Each run is a one-shot of its own, which the task's timer begins. [`stats`](Self::stats) counts both timers; the
-    /// number of runs is in [`Report`](super::Report). If the engine has no room for the one-shot, or if handlers run
-    /// inline, the next run waits. A pause is from the start of a run to the start of the next one.
-    ///
-    /// # Errors
-    ///
-    /// See [`repeat`](Self::repeat).
-    pub fn repeat_in_parallel<F: Fn(&Run) + Send + Sync + 'static>(
-        &self,
-        plan: Repeat,
-        f: F,
-    ) -> Result<Task, RepeatError<F>> {
-        self.start(&plan, InParallel::new(f))
-    }
-
-    fn start<B: Body>(&self, plan: &Repeat, body: B) -> Result<Task, RepeatError<B::Routine>> {
-        let task = Repeating::make(self, plan, body)?;
-        task.launch()?;
-        Ok(Task::new(task))
-    }
-
-    /// Makes a set of repeating tasks by name, on this engine.
-    #[must_use]
-    pub fn named<K: Key>(&self) -> NamedTasks<K> {
-        NamedTasks::new(self)
-    }
-
     /// The repeating tasks that have not ended, in no order.
     ///
     /// # Time complexity
@@ -416,16 +348,16 @@ impl Tasks {
         self.shared.base.try_arm_at(timer, deadline, when_full)
     }
 
-    /// Registers `who` as a listener for the engine's shutdown. If the engine is shut down already, `who` is called at
+    /// Registers a listener for the engine's shutdown. If the engine is shut down already, the listener is called at
     /// once.
-    pub(crate) fn at_end(&self, who: Weak<dyn OnEnd>) {
+    pub(crate) fn at_end(&self, listener: Weak<dyn OnEnd>) {
         {
-            let mut told = ignore_poison(self.shared.at_end.lock());
-            told.retain(|who| who.strong_count() > 0);
-            told.push(who);
+            let mut listeners = ignore_poison(self.shared.at_end.lock());
+            listeners.retain(|listener| listener.strong_count() > 0);
+            listeners.push(listener);
         }
         if self.is_shut_down() {
-            self.shared.tell_of_end();
+            self.shared.call_listeners();
         }
     }
 
@@ -457,14 +389,14 @@ impl Shared {
     /// Ends what the engine's end leaves. Called once, by the engine.
     fn end(&self) {
         self.end_repeating();
-        self.tell_of_end();
+        self.call_listeners();
     }
 
-    fn tell_of_end(&self) {
-        let told = core::mem::take(&mut *ignore_poison(self.at_end.lock()));
-        for who in told.iter().filter_map(Weak::upgrade) {
+    fn call_listeners(&self) {
+        let listeners = core::mem::take(&mut *ignore_poison(self.at_end.lock()));
+        for listener in listeners.iter().filter_map(Weak::upgrade) {
             // A listener may wake user code, which may panic.
-            survive(|| who.on_end());
+            survive(|| listener.on_end());
         }
     }
 

@@ -35,11 +35,19 @@ pub struct TaskTimer {
     _action: StdArc<dyn OnDue>,
 }
 
+impl Tasks {
+    /// Makes an owned timer that runs `f` whenever it is due, and that can be armed and disarmed any number of times.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the engine is full or shut down; the error returns the closure.
+    pub fn timer<F: Fn() + Send + Sync + 'static>(&self, f: F) -> Result<TaskTimer, ScheduleError<F>> {
+        TaskTimer::new(self, f)
+    }
+}
+
 impl TaskTimer {
-    pub(super) fn new<F: Fn() + Send + Sync + 'static>(
-        tasks: &Tasks,
-        action: F,
-    ) -> Result<Self, ScheduleError<F>> {
+    fn new<F: Fn() + Send + Sync + 'static>(tasks: &Tasks, action: F) -> Result<Self, ScheduleError<F>> {
         let action = StdArc::new(Action(action));
         match tasks.own_timer(StdArc::downgrade(&action) as Weak<dyn OnDue>) {
             Ok(timer) => Ok(Self { timer, _action: action }),

@@ -57,25 +57,27 @@ pub struct PushError<T> {
     pub item: T,
 }
 
-/// The reason why nothing was received.
+/// The reason why nothing was received at once, or in time.
+///
+/// Either an item may come later, or none comes any more: there is no third reason, so a `match` needs no other arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoItem {
+pub enum TryRecvError {
     /// No item has come due, or none in time.
-    Yet,
+    Empty,
     /// The queue was closed, or its engine shut down, and all items that had come due were received.
-    Ever,
+    Closed,
 }
 
-impl fmt::Display for NoItem {
+impl fmt::Display for TryRecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Yet => "no item is due",
-            Self::Ever => "the queue has ended",
+            Self::Empty => "no item is due",
+            Self::Closed => "the queue has ended",
         })
     }
 }
 
-impl std::error::Error for NoItem {}
+impl std::error::Error for TryRecvError {}
 
 // Errors can be printed whether or not their ids and items can be.
 macro_rules! of_its_kind {

@@ -101,7 +101,7 @@ fn without_room_for_another_run_it_is_made_in_place() {
 
 /// The same with threads, where there would be another worker to make it on.
 #[test]
-fn without_room_for_another_run_it_is_made_by_the_worker_that_was_told() {
+fn without_room_for_another_run_it_is_made_by_the_worker_of_the_task() {
     within_patience(|| {
         let builder = Builder::new().capacity(1).shards(1).workers(2);
         let tasks = TaskEngine::start(builder).unwrap();

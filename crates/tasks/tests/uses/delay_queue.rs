@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tourbillon::{Builder, Refusal, Timestamp};
 use tourbillon_tasks::DrivenTasks;
 use tourbillon_tasks::keyed::MoveError;
-use tourbillon_tasks::uses::{DelayQueue, NoItem, PushErrorKind};
+use tourbillon_tasks::uses::{DelayQueue, PushErrorKind, TryRecvError};
 
 fn driven() -> (DrivenTasks, DelayQueue<u64>) {
     let tasks = DrivenTasks::start(Builder::new().tick(MS)).unwrap();
@@ -28,11 +28,11 @@ fn items_are_received_by_their_deadlines_and_not_before() {
     }
     queue.push_at(Timestamp::ZERO + 4 * SECOND, 4).unwrap();
     tasks.advance(SECOND - MS);
-    assert_eq!((queue.try_recv().map(item), queue.len()), (Err(NoItem::Yet), 4));
+    assert_eq!((queue.try_recv().map(item), queue.len()), (Err(TryRecvError::Empty), 4));
     tasks.advance(MS);
     assert_eq!(
         (queue.try_recv().map(item), queue.try_recv().map(item), queue.len()),
-        (Ok(1), Err(NoItem::Yet), 3)
+        (Ok(1), Err(TryRecvError::Empty), 3)
     );
     tasks.advance(10 * SECOND);
     assert_eq!((all_due(&queue), queue.len()), (vec![2, 3, 4], 0));
@@ -85,9 +85,9 @@ fn after_a_close_what_is_due_is_received_and_the_rest_comes_back() {
             queue.recv().map(item),
             queue.try_recv().map(item)
         ),
-        (Some(1), Ok(2), None, Err(NoItem::Ever))
+        (Some(1), Ok(2), None, Err(TryRecvError::Closed))
     );
-    assert_eq!(queue.recv_timeout(PATIENCE).map(item), Err(NoItem::Ever));
+    assert_eq!(queue.recv_timeout(PATIENCE).map(item), Err(TryRecvError::Closed));
     assert!(is_empty(&tasks.handle().stats()));
 }
 
@@ -168,14 +168,14 @@ fn a_receiver_waits_for_what_comes_due() {
         let queue = tasks.handle().delay_queue();
         let begin = Instant::now();
         queue.push(20 * MS, 7).unwrap();
-        assert_eq!(queue.recv_timeout(MS).map(item), Err(NoItem::Yet));
+        assert_eq!(queue.recv_timeout(MS).map(item), Err(TryRecvError::Empty));
         assert!(begin.elapsed() >= MS);
         assert_eq!((queue.recv().map(item), begin.elapsed() >= 20 * MS), (Some(7), true));
         queue.push(MS, 8).unwrap();
         assert_eq!(queue.recv_timeout(Duration::MAX).map(item), Ok(8));
         assert_eq!(
             (queue.recv_timeout(Duration::ZERO).map(item), queue.try_recv().map(item)),
-            (Err(NoItem::Yet), Err(NoItem::Yet))
+            (Err(TryRecvError::Empty), Err(TryRecvError::Empty))
         );
     });
 }
@@ -198,7 +198,7 @@ fn whoever_waits_hears_of_the_end() {
                     assert_eq!(queue.close(), [7]);
                 }
                 for waiter in waiters {
-                    assert_eq!(waiter.join().unwrap(), (None, Err(NoItem::Ever)));
+                    assert_eq!(waiter.join().unwrap(), (None, Err(TryRecvError::Closed)));
                 }
             });
             assert_eq!(queue.close().len(), usize::from(ends_by_shutdown));

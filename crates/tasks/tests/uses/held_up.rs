@@ -48,18 +48,18 @@ struct Expiring {
     timeouts: IdleTimeouts<Key>,
     connection: Connection<Key>,
     key: Key,
-    told: Log<()>,
+    expired: Log<()>,
 }
 
 /// A connection whose expiry has begun.
 fn expiring() -> Expiring {
-    let (tasks, key, told) = (threads(), Key::new(), Log::new());
-    let sink = told.clone();
+    let (tasks, key, expired) = (threads(), Key::new(), Log::new());
+    let sink = expired.clone();
     let timeouts = tasks.handle().idle_timeouts(Limits::idle(MS), move |_: Expired<Key>| sink.push(()));
     let connection = timeouts.insert(key.clone()).unwrap();
     key.gate.await_arrival();
     assert!(timeouts.contains(&key));
-    Expiring { tasks, timeouts, connection, key, told }
+    Expiring { tasks, timeouts, connection, key, expired }
 }
 
 impl Expiring {
@@ -70,7 +70,7 @@ impl Expiring {
         wait_until("the timer is gone", || self.tasks.handle().stats().owned.alive == 0);
         assert!(self.timeouts.is_empty());
         drop(self.tasks);
-        self.told.len()
+        self.expired.len()
     }
 }
 
@@ -91,10 +91,10 @@ fn a_touch_by_id_that_comes_too_late_leaves_it_to_the_callback() {
 
 #[test]
 fn a_handle_that_was_touched_too_late_is_removed_too_late() {
-    let Expiring { tasks, timeouts, connection, key, told } = expiring();
+    let Expiring { tasks, timeouts, connection, key, expired } = expiring();
     assert!(!connection.touch() && !connection.remove());
     key.gate.open();
-    wait_until("it has expired", || told.len() == 1);
+    wait_until("it has expired", || expired.len() == 1);
     assert!(timeouts.is_empty());
     drop(tasks);
 }
@@ -115,48 +115,49 @@ fn a_connection_that_has_the_id_next_is_not_the_expirys() {
     wait_until("the expiry has come and gone", || expiring.tasks.handle().stats().owned.fired == 1);
     drop(expiring.connection);
     drop(expiring.tasks);
-    assert_eq!((expiring.told.len(), expiring.timeouts.contains(next.id())), (0, true));
+    assert_eq!((expiring.expired.len(), expiring.timeouts.contains(next.id())), (0, true));
 }
 
 #[test]
 fn a_handle_that_goes_before_the_map_was_reached_prevents_the_callback() {
-    let Expiring { tasks, timeouts, connection, key, told } = expiring();
+    let Expiring { tasks, timeouts, connection, key, expired } = expiring();
     assert!(connection.remove() && timeouts.is_empty());
     key.gate.open();
     wait_until("the timer is gone", || tasks.handle().stats().owned.alive == 0);
     drop(tasks);
-    assert_eq!(told.len(), 0);
+    assert_eq!(expired.len(), 0);
 }
 
 // --- Entries ---
 
 fn expiring_entry() -> (TaskEngine, ExpiryMap<Key, u64>, Key, Log<u64>) {
-    let (tasks, key, told) = (threads(), Key::new(), Log::new());
-    let sink = told.clone();
-    let map = tasks.handle().expiry_map_telling(Lifetime::of(MS), move |_: Key, value| sink.push(value));
+    let (tasks, key, expired) = (threads(), Key::new(), Log::new());
+    let sink = expired.clone();
+    let map =
+        tasks.handle().expiry_map_with_listener(Lifetime::of(MS), move |_: Key, value| sink.push(value));
     map.insert(key.clone(), 1).unwrap();
     key.gate.await_arrival();
-    (tasks, map, key, told)
+    (tasks, map, key, expired)
 }
 
 #[test]
 fn an_insert_that_overtakes_an_expiry_stays() {
-    let (tasks, map, key, told) = expiring_entry();
+    let (tasks, map, key, expired) = expiring_entry();
     assert_eq!(map.insert_for(key.clone(), 2, Duration::MAX).unwrap(), None);
-    assert_eq!(told.take(), [1]);
+    assert_eq!(expired.take(), [1]);
     key.gate.open();
     wait_until("the expiry has come and gone", || tasks.handle().stats().owned.fired == 1);
     drop(tasks);
-    assert_eq!((map.get(&key), told.len()), (Some(2), 0));
+    assert_eq!((map.get(&key), expired.len()), (Some(2), 0));
 }
 
 #[test]
 fn what_was_removed_and_inserted_anew_is_not_the_expirys() {
-    let (tasks, map, key, told) = expiring_entry();
+    let (tasks, map, key, expired) = expiring_entry();
     assert_eq!((map.get(&key), map.refresh(&key), map.remove(&key)), (None, false, None));
     map.clear();
     assert_eq!(map.insert_for(key.clone(), 2, Duration::MAX).unwrap(), None);
     key.gate.open();
     drop(tasks);
-    assert_eq!((map.get(&key), map.len(), told.len()), (Some(2), 1, 0));
+    assert_eq!((map.get(&key), map.len(), expired.len()), (Some(2), 1, 0));
 }

@@ -12,19 +12,19 @@ use tourbillon_tasks::{DrivenTasks, TaskEngine};
 
 const IDLE: Duration = Duration::from_secs(30);
 
-type Told = Log<(u64, Limit, Timestamp)>;
+type Expirations = Log<(u64, Limit, Timestamp)>;
 
 fn driven() -> DrivenTasks {
     DrivenTasks::start(Builder::new().tick(MS)).unwrap()
 }
 
-fn recording(limits: Limits) -> (DrivenTasks, IdleTimeouts<u64>, Told) {
-    let (tasks, told) = (driven(), Log::new());
-    let sink = told.clone();
+fn recording(limits: Limits) -> (DrivenTasks, IdleTimeouts<u64>, Expirations) {
+    let (tasks, expired) = (driven(), Log::new());
+    let sink = expired.clone();
     let timeouts = tasks.handle().idle_timeouts(limits, move |expired: Expired<u64>| {
         sink.push((expired.id, expired.limit, expired.deadline))
     });
-    (tasks, timeouts, told)
+    (tasks, timeouts, expired)
 }
 
 fn at(after: Duration) -> Timestamp {
@@ -33,25 +33,25 @@ fn at(after: Duration) -> Timestamp {
 
 #[test]
 fn a_connection_expires_when_nothing_was_heard_of_it_for_the_idle_limit() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(IDLE));
     let connection = timeouts.insert(7).unwrap();
     assert_eq!((connection.id(), connection.deadline()), (&7, Some(at(IDLE))));
     tasks.advance(IDLE - MS);
-    assert!(connection.touch() && told.len() == 0);
+    assert!(connection.touch() && expired.len() == 0);
     tasks.advance(IDLE - MS);
-    assert!(timeouts.contains(&7) && timeouts.len() == 1 && told.len() == 0);
+    assert!(timeouts.contains(&7) && timeouts.len() == 1 && expired.len() == 0);
     tasks.advance(MS);
-    assert_eq!(told.take(), [(7, Limit::Idle, at(2 * IDLE - MS))]);
+    assert_eq!(expired.take(), [(7, Limit::Idle, at(2 * IDLE - MS))]);
     assert!(!timeouts.contains(&7) && timeouts.is_empty() && connection.deadline().is_none());
     tasks.advance(10 * IDLE);
-    assert_eq!(told.len(), 0);
+    assert_eq!(expired.len(), 0);
     assert!(!connection.remove());
     assert!(is_empty(&tasks.handle().stats()));
 }
 
 #[test]
 fn no_touch_moves_the_absolute_limit() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE).absolute(3 * IDLE));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(IDLE).max_age(3 * IDLE));
     tasks.advance(SECOND);
     let connection = timeouts.insert(7).unwrap();
     for _ in 0..5 {
@@ -63,32 +63,32 @@ fn no_touch_moves_the_absolute_limit() {
     tasks.advance(IDLE / 2 - MS);
     assert!(connection.touch());
     tasks.advance(MS);
-    assert_eq!(told.take(), [(7, Limit::Absolute, at(SECOND + 3 * IDLE))]);
+    assert_eq!(expired.take(), [(7, Limit::MaxAge, at(SECOND + 3 * IDLE))]);
 }
 
 #[test]
 fn where_both_limits_meet_it_is_the_absolute_one() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE).absolute(IDLE));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(IDLE).max_age(IDLE));
     let _connection = timeouts.insert(7).unwrap();
     tasks.advance(IDLE);
-    assert_eq!(told.take(), [(7, Limit::Absolute, at(IDLE))]);
+    assert_eq!(expired.take(), [(7, Limit::MaxAge, at(IDLE))]);
 }
 
 #[test]
 fn a_loop_touches_with_its_own_time() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(IDLE));
     let connection = timeouts.insert(7).unwrap();
     assert!(connection.touch_at(at(SECOND)));
     assert_eq!(connection.deadline(), Some(at(SECOND + IDLE)));
     tasks.advance(IDLE);
-    assert_eq!(told.len(), 0);
+    assert_eq!(expired.len(), 0);
     tasks.advance(SECOND);
-    assert_eq!(told.take(), [(7, Limit::Idle, at(SECOND + IDLE))]);
+    assert_eq!(expired.take(), [(7, Limit::Idle, at(SECOND + IDLE))]);
 }
 
 #[test]
 fn by_id_it_is_touched_and_removed_as_by_its_handle() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(IDLE));
     let connection = timeouts.insert(7).unwrap();
     tasks.advance(IDLE / 2);
     assert!(timeouts.touch(&7) && !timeouts.touch(&8));
@@ -96,13 +96,13 @@ fn by_id_it_is_touched_and_removed_as_by_its_handle() {
     assert!(timeouts.remove(&7) && !timeouts.remove(&7) && !timeouts.touch(&7));
     assert!(!connection.touch() && connection.deadline().is_none() && !connection.remove());
     tasks.advance(10 * IDLE);
-    assert_eq!(told.len(), 0);
+    assert_eq!(expired.len(), 0);
     assert!(is_empty(&tasks.handle().stats()));
 }
 
 #[test]
 fn an_id_that_is_there_is_refused() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(IDLE));
     let first = timeouts.insert(7).unwrap();
     tasks.advance(IDLE / 2);
     let refused = timeouts.insert(7).unwrap_err();
@@ -112,7 +112,7 @@ fn an_id_that_is_there_is_refused() {
 
     // The id is free when the connection has expired, and what is left of that has no part in the next one.
     tasks.advance(IDLE);
-    assert_eq!(told.take().len(), 1);
+    assert_eq!(expired.take().len(), 1);
     let second = timeouts.insert(7).unwrap();
     let deadline = second.deadline();
     tasks.advance(IDLE / 2);
@@ -120,23 +120,23 @@ fn an_id_that_is_there_is_refused() {
     drop(first);
     assert!(timeouts.contains(&7) && second.deadline() == deadline);
     tasks.advance(IDLE);
-    assert_eq!(told.take(), [(7, Limit::Idle, deadline.unwrap())]);
+    assert_eq!(expired.take(), [(7, Limit::Idle, deadline.unwrap())]);
 }
 
 #[test]
 fn what_is_removed_or_dropped_does_not_expire() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(IDLE));
     assert!(timeouts.insert(1).unwrap().remove());
     drop(timeouts.insert(2).unwrap());
     assert!(timeouts.is_empty());
     tasks.advance(10 * IDLE);
-    assert_eq!(told.len(), 0);
+    assert_eq!(expired.len(), 0);
     assert!(is_empty(&tasks.handle().stats()));
 }
 
 #[test]
 fn a_touch_that_comes_too_late_arms_nothing() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(IDLE));
     let connection = timeouts.insert(7).unwrap();
     tasks.advance(IDLE);
     let fired = tasks.handle().stats().owned.fired;
@@ -144,12 +144,12 @@ fn a_touch_that_comes_too_late_arms_nothing() {
         assert!(!connection.touch() && !connection.touch_at(tasks.handle().now()) && !timeouts.touch(&7));
         tasks.advance(IDLE);
     }
-    assert_eq!((told.take().len(), tasks.handle().stats().owned.fired), (1, fired));
+    assert_eq!((expired.take().len(), tasks.handle().stats().owned.fired), (1, fired));
 }
 
 #[test]
 fn a_million_touches_post_one_ticket() {
-    let (mut tasks, timeouts, _) = recording(Limits::idle(IDLE).absolute(1_000 * IDLE));
+    let (mut tasks, timeouts, _) = recording(Limits::idle(IDLE).max_age(1_000 * IDLE));
     let connection = timeouts.insert(7).unwrap();
     for round in 0..1_000_000 {
         assert!(connection.touch());
@@ -162,34 +162,34 @@ fn a_million_touches_post_one_ticket() {
 
 #[test]
 fn each_connection_may_have_its_own_limits() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(IDLE));
     let _usual = timeouts.insert(1).unwrap();
     let _short = timeouts.insert_with(2, Limits::idle(SECOND)).unwrap();
-    let _old = timeouts.insert_with(3, Limits::idle(Duration::MAX).absolute(2 * SECOND)).unwrap();
+    let _old = timeouts.insert_with(3, Limits::idle(Duration::MAX).max_age(2 * SECOND)).unwrap();
     assert!(timeouts.touch(&2));
     tasks.advance(IDLE);
     let expected =
-        [(2, Limit::Idle, at(SECOND)), (3, Limit::Absolute, at(2 * SECOND)), (1, Limit::Idle, at(IDLE))];
-    assert_eq!(told.take(), expected);
+        [(2, Limit::Idle, at(SECOND)), (3, Limit::MaxAge, at(2 * SECOND)), (1, Limit::Idle, at(IDLE))];
+    assert_eq!(expired.take(), expected);
 }
 
 #[test]
 fn limits_may_be_nothing_or_for_ever() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(Duration::ZERO));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(Duration::ZERO));
     let at_once = timeouts.insert(1).unwrap();
-    let never = timeouts.insert_with(2, Limits::idle(Duration::MAX).absolute(Duration::MAX)).unwrap();
-    let old = timeouts.insert_with(3, Limits::idle(IDLE).absolute(Duration::ZERO)).unwrap();
+    let never = timeouts.insert_with(2, Limits::idle(Duration::MAX).max_age(Duration::MAX)).unwrap();
+    let old = timeouts.insert_with(3, Limits::idle(IDLE).max_age(Duration::ZERO)).unwrap();
     tasks.advance(MS);
-    assert_eq!(told.take_sorted_by_id(), [1, 3]);
+    assert_eq!(expired.take_sorted_by_id(), [1, 3]);
     tasks.advance(Duration::from_secs(100 * 365 * 86_400));
-    assert!(never.touch() && !at_once.touch() && !old.touch() && told.len() == 0);
+    assert!(never.touch() && !at_once.touch() && !old.touch() && expired.len() == 0);
 }
 
 trait Ids {
     fn take_sorted_by_id(&self) -> Vec<u64>;
 }
 
-impl Ids for Told {
+impl Ids for Expirations {
     fn take_sorted_by_id(&self) -> Vec<u64> {
         let mut ids: Vec<u64> = self.take().into_iter().map(|(id, ..)| id).collect();
         ids.sort_unstable();
@@ -216,24 +216,24 @@ fn it_is_out_of_the_map_before_its_callback_runs() {
 
 #[test]
 fn limits_hold_when_only_connections_are_left() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(IDLE));
     let _connection = timeouts.insert(7).unwrap();
     drop(timeouts);
     tasks.advance(IDLE);
-    assert_eq!(told.take().len(), 1);
+    assert_eq!(expired.take().len(), 1);
 }
 
 #[test]
 fn a_callback_that_panics_costs_nobody_else_anything() {
-    let (mut tasks, told) = (driven(), Log::new());
-    let sink = told.clone();
+    let (mut tasks, expired) = (driven(), Log::new());
+    let sink = expired.clone();
     let timeouts = tasks.handle().idle_timeouts(Limits::idle(IDLE), move |expired: Expired<u64>| {
         sink.push(expired.id);
         assert!(expired.id.is_multiple_of(2), "an odd id");
     });
     let connections: Vec<_> = (0..10).map(|id| timeouts.insert(id).unwrap()).collect();
     tasks.advance(IDLE);
-    assert_eq!(told.take_sorted(), (0..10).collect::<Vec<_>>());
+    assert_eq!(expired.take_sorted(), (0..10).collect::<Vec<_>>());
     assert_eq!(tasks.handle().stats().total.panics, 5);
     assert!(timeouts.is_empty() && connections.iter().all(|connection| !connection.touch()));
 }
@@ -302,7 +302,7 @@ fn a_full_engine_refuses_and_gives_the_id_back() {
 
 #[test]
 fn after_a_shutdown_nothing_expires_and_nothing_is_touched() {
-    let (mut tasks, timeouts, told) = recording(Limits::idle(IDLE));
+    let (mut tasks, timeouts, expired) = recording(Limits::idle(IDLE));
     let (first, second) = (timeouts.insert(1).unwrap(), timeouts.insert(2).unwrap());
     assert!(tasks.handle().shutdown().is_empty());
     assert!(!first.touch() && !timeouts.touch(&2) && first.deadline().is_none());
@@ -311,7 +311,7 @@ fn after_a_shutdown_nothing_expires_and_nothing_is_touched() {
     assert_eq!((timeouts.len(), timeouts.contains(&3)), (2, false));
     tasks.advance(IDLE);
     assert!(first.remove() && timeouts.remove(&2) && !second.remove());
-    assert!(timeouts.is_empty() && told.len() == 0);
+    assert!(timeouts.is_empty() && expired.len() == 0);
 }
 
 #[test]
@@ -320,13 +320,13 @@ fn handlers_on_the_shard_and_lanes_that_are_full_wait_for_nobody() {
         let tasks =
             TaskEngine::start(Builder::new().shards(1).unpinned().tick(MS).inline().lane_capacity(64))
                 .unwrap();
-        let told = Log::new();
-        let sink = told.clone();
+        let expired = Log::new();
+        let sink = expired.clone();
         let timeouts = tasks
             .handle()
             .idle_timeouts(Limits::idle(MS), move |expired: Expired<u64>| sink.push(expired.id));
         let connections: Vec<_> = (0..2_000).map(|id| timeouts.insert(id).unwrap()).collect();
-        crate::support::wait_until("all have expired", || told.len() == 2_000);
+        crate::support::wait_until("all have expired", || expired.len() == 2_000);
         assert!(timeouts.is_empty() && connections.iter().all(|connection| !connection.touch()));
     });
 }
@@ -356,8 +356,8 @@ impl Hash for Hooked {
 /// The expiry has begun, and has yet to take the connection out of the map.
 #[test]
 fn a_connection_that_has_no_deadline_any_more_cannot_be_removed() {
-    let (mut tasks, told) = (driven(), Log::new());
-    let sink = told.clone();
+    let (mut tasks, expired) = (driven(), Log::new());
+    let sink = expired.clone();
     let timeouts = tasks
         .handle()
         .idle_timeouts(Limits::idle(IDLE), move |expired: Expired<Hooked>| sink.push(expired.id.0));
@@ -368,6 +368,6 @@ fn a_connection_that_has_no_deadline_any_more_cannot_be_removed() {
     *lock(&id.1) = Some(Box::new(hook));
     tasks.advance(IDLE);
     assert_eq!(seen.take(), [(None, false, false)]);
-    assert_eq!(told.take(), [7]);
+    assert_eq!(expired.take(), [7]);
     assert!(timeouts.is_empty());
 }

@@ -80,9 +80,9 @@ fn play(tasks: &Tasks, map: &ExpiryMap<u64, Value>, book: &Arc<Book>, numbers: R
 fn each_value_ends_once(refreshes: bool) {
     within_patience(move || {
         let (tasks, book) = (threads(), Book::new());
-        let told = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&told);
-        let map = tasks.handle().expiry_map_telling(Lifetime::of(TTL), move |_, value: Value| {
+        let expired = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&expired);
+        let map = tasks.handle().expiry_map_with_listener(Lifetime::of(TTL), move |_, value: Value| {
             count.fetch_add(1, Ordering::SeqCst);
             drop(value);
         });
@@ -93,9 +93,9 @@ fn each_value_ends_once(refreshes: bool) {
             }
         });
         wait_until("the last have expired", || map.is_empty() && is_empty(&tasks.handle().stats()));
-        wait_until("all are told", || book.count_ended() == THREADS * EACH);
+        wait_until("all values have ended", || book.count_ended() == THREADS * EACH);
         assert!(book.ends.iter().all(|count| count.load(Ordering::SeqCst) == 1));
-        assert!(told.load(Ordering::SeqCst) > 0);
+        assert!(expired.load(Ordering::SeqCst) > 0);
         assert_eq!(tasks.handle().stats().total.panics, 0);
     });
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Refusal};
-use tourbillon_tasks::uses::{DelayQueue, Delayed, NoItem, PushErrorKind};
+use tourbillon_tasks::uses::{DelayQueue, Delayed, PushErrorKind, TryRecvError};
 use tourbillon_tasks::{TaskEngine, Tasks};
 
 const EACH: u64 = 8_000;
@@ -54,8 +54,8 @@ fn receive_all(queue: &DelayQueue<u64>, book: &Book) {
     loop {
         match queue.recv_timeout(Duration::from_micros(100)).map(item) {
             Ok(item) => book.note(item),
-            Err(NoItem::Yet) => queue.recv().map(item).into_iter().for_each(|item| book.note(item)),
-            Err(NoItem::Ever) => return,
+            Err(TryRecvError::Empty) => queue.recv().map(item).into_iter().for_each(|item| book.note(item)),
+            Err(TryRecvError::Closed) => return,
         }
     }
 }
@@ -99,7 +99,7 @@ fn the_end_loses_nothing(
                     receive_all(&queue, &book);
                     // The end is the end.
                     thread::yield_now();
-                    assert_eq!(queue.try_recv().map(item), Err(NoItem::Ever));
+                    assert_eq!(queue.try_recv().map(item), Err(TryRecvError::Closed));
                 });
                 let pusher = scope.spawn(|| {
                     for item in 0..2_000 {

@@ -2,7 +2,6 @@
 //!
 //! For the layout see the [protocol](super).
 
-use super::view::Owned;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::tick::Timestamp;
 use crate::lockfree::state::{
@@ -67,6 +66,34 @@ impl Origin {
         let sequence = next_sequence(state) & SEQUENCE;
         self.unit_after(check) << CHECK_SHIFT | sequence | OWNED | QUEUED
     }
+
+    /// The moment for which a ticket must be queued to be in time for `deadline`, given a state that does not cover the
+    /// deadline. `None` if the ticket that is out is in time. `extra` fetches the timer's extra word, where it is needed.
+    ///
+    /// The new ticket must not be later than the ticket that is out, which others may rely on (O3). If both are in the
+    /// same unit and the exact check is not known, the start of the unit is early enough for all.
+    #[inline]
+    pub(super) fn check_for<'a>(
+        self,
+        state: u64,
+        deadline: u64,
+        extra: impl FnOnce() -> &'a Extra,
+    ) -> Option<u64> {
+        let unit = deadline >> UNIT_SHIFT;
+        let is_in_other_unit = self.unit_after(deadline) != check_of(state);
+        if state & QUEUED == 0 || is_in_other_unit || check_of(state) == CHECK_MAX {
+            return Some(deadline.min(self.last_check()));
+        }
+        if self.is_past(deadline) {
+            return Some(0);
+        }
+        // Ordering: Relaxed. A check that was read is checked against the state.
+        let check = extra().check.load(Ordering::Relaxed);
+        if check >> UNIT_SHIFT != tag_of(state) >> UNIT_SHIFT {
+            return Some(unit << UNIT_SHIFT);
+        }
+        (check & OFFSET >= offset_of(deadline)).then_some(deadline)
+    }
 }
 
 fn check_of(state: u64) -> u64 {
@@ -117,29 +144,6 @@ impl Extra {
     /// the tag shows it.
     pub(super) fn note(&self, state: u64, deadline: u64) {
         self.check.store(tag_of(state) | offset_of(deadline.saturating_sub(1)), Ordering::Relaxed);
-    }
-}
-
-impl Owned<'_> {
-    /// The moment for which a ticket must be queued to be in time for `deadline`, given a state that does not cover the
-    /// deadline. `None` if the ticket that is out is in time.
-    ///
-    /// The new ticket must not be later than the ticket that is out, which others may rely on (O3). If both are in the
-    /// same unit and the exact check is not known, the start of the unit is early enough for all.
-    pub(super) fn check_for(&self, state: u64, deadline: u64) -> Option<u64> {
-        let unit = deadline >> UNIT_SHIFT;
-        let is_in_other_unit = self.origin().unit_after(deadline) != check_of(state);
-        if state & QUEUED == 0 || is_in_other_unit || check_of(state) == CHECK_MAX {
-            return Some(deadline.min(self.origin().last_check()));
-        }
-        if self.origin().is_past(deadline) {
-            return Some(0);
-        }
-        let check = self.extra().check.load(Ordering::Relaxed);
-        if check >> UNIT_SHIFT != tag_of(state) >> UNIT_SHIFT {
-            return Some(unit << UNIT_SHIFT);
-        }
-        (check & OFFSET >= offset_of(deadline)).then_some(deadline)
     }
 }
 

@@ -65,4 +65,9 @@ impl<'a> Owned<'a> {
     pub(super) fn origin(&self) -> Origin {
         self.extras.origin
     }
+
+    /// The moment for which a ticket must be queued to be in time for `deadline`: see [`Origin::check_for`].
+    pub(super) fn check_for(&self, state: u64, deadline: u64) -> Option<u64> {
+        self.origin().check_for(state, deadline, || self.extra())
+    }
 }

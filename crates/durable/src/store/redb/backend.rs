@@ -93,7 +93,17 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+    let was_there = path.exists();
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    // The name of a new file is on the disk when its folder is.
+    if cfg!(unix)
+        && !was_there
+        && let Some(folder) = path.parent()
+    {
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(file)
 }
 
 /// A backend that the store asks for its length while redb has it.

@@ -2,7 +2,7 @@
 
 use super::backend::{Places, Shared};
 use super::error::converted;
-use super::journal::Journal;
+use super::journal::{self, Journal};
 use super::request::{Pending, Request};
 use super::stats::StoreStats;
 use super::tables::{Reading, Writing};
@@ -29,12 +29,16 @@ const STORE_NAME: &[u8] = b"store";
 /// The number of the last batch that the database has.
 const SEQUENCE_NAME: &[u8] = b"sequence";
 
-/// The time after which a change is made durable that nobody waits for.
+/// The time after which a change that nobody waits for is durable.
 const LATE: Duration = Duration::from_millis(20);
 /// The most operations of one batch, unless one request has more.
 const MOST_OPERATIONS: usize = 10_000;
-/// The length of the journal after which a batch is committed durably.
-const LONGEST_JOURNAL: usize = 16 * 1024 * 1024;
+/// The time after which the database itself is made durable, and the length of the journal at which that is done sooner.
+/// A restart makes the operations of the journal again, some 40,000 a second.
+const CHECKPOINT: Duration = Duration::from_secs(10);
+const LONGEST_JOURNAL: usize = 4 * 1024 * 1024;
+/// The time after which a checkpoint that failed is tried again.
+const CHECKPOINT_AGAIN: Duration = Duration::from_secs(1);
 /// The time that a batch waits for callers of the last batch to come back.
 const GATHERING: Duration = Duration::from_micros(200);
 /// Leases that are ended in one transaction at the start.
@@ -100,6 +104,27 @@ impl Opener {
         let mut builder = Database::builder();
         builder.set_cache_size(self.cache);
         builder
+    }
+
+    /// Opens the database, or makes it. redb makes a database in several steps, and a crash between them leaves a file that is
+    /// none: the journal's file shows that, and the file is made again.
+    fn open_or_make(&self, operations: &Shared) -> Result<Opened, StoreError> {
+        let is_new = self.places.timers()?.len()? == 0;
+        let was_making = journal::is_making(operations)?;
+        if is_new && !was_making {
+            journal::making(operations)?;
+        }
+        let opened = match self.open() {
+            Err(error) if was_making && error.kind() == StoreErrorKind::Corrupt => {
+                self.places.timers()?.set_len(0)?;
+                self.open()?
+            }
+            opened => opened?,
+        };
+        if is_new || was_making {
+            journal::made(operations)?;
+        }
+        Ok(opened)
     }
 
     fn open(&self) -> Result<Opened, StoreError> {
@@ -185,8 +210,10 @@ pub(super) struct Committer {
     store: u64,
     /// The number of the last batch that callers have answers for.
     sequence: u64,
-    /// The time since which the database has changes only in memory.
-    unsynced: Option<Instant>,
+    /// The time at which the journal is synced, if it has a record that the disk does not have.
+    sync_at: Option<Instant>,
+    /// The time at which the database is made durable, if it has changes only in memory.
+    checkpoint_at: Option<Instant>,
     /// The first due moment, as the last claim's answer said.
     next_due: Option<UtcMillis>,
     outage: Option<Outage>,
@@ -209,7 +236,7 @@ impl Committer {
     pub(super) fn open(opener: Opener, clock: Box<dyn Clock>) -> Result<(Arc<Common>, Self), StoreError> {
         let had_operations = opener.places.has_operations();
         let operations = opener.places.operations()?;
-        let opened = opener.open().inspect_err(|_| {
+        let opened = opener.open_or_make(&operations).inspect_err(|_| {
             if !had_operations {
                 opener.places.remove_operations();
             }
@@ -225,13 +252,14 @@ impl Committer {
             journal,
             store: opened.store,
             sequence: opened.sequence,
-            unsynced: None,
+            sync_at: None,
+            checkpoint_at: None,
             next_due: None,
             outage: None,
             last_batch: 0,
         };
         if committer.repeat(opened.sequence)? {
-            committer.sync()?;
+            committer.checkpoint()?;
         }
         committer.journal.clear();
         while committer.end_leases()? {}
@@ -278,7 +306,7 @@ impl Committer {
             .set_durability(redb::Durability::None)
             .map_err(|error| StoreError::caused_by(StoreErrorKind::Corrupt, redb::Error::from(error)))?;
         transaction.commit().map_err(converted)?;
-        self.unsynced = Some(Instant::now());
+        self.checkpoint_at.get_or_insert(Instant::now() + CHECKPOINT);
         Ok(true)
     }
 
@@ -329,8 +357,8 @@ impl Committer {
 
     /// The moment at which there is work without a request.
     fn wakes_at(&self) -> Option<Instant> {
-        let unsynced = self.unsynced?;
-        Some(self.outage.as_ref().map_or(unsynced + LATE, |outage| outage.again))
+        let at = [self.sync_at, self.checkpoint_at].into_iter().flatten().min()?;
+        Some(self.outage.as_ref().map_or(at, |outage| outage.again.max(at)))
     }
 
     /// The requests that wait. If fewer wait than the last batch had, its callers get a moment to come back: they would
@@ -439,13 +467,13 @@ impl Committer {
         let mut transaction = self.begin().map_err(before)?;
         let mut ledger = Ledger::new(Writing::new(&transaction), now);
         let mut wanted = Durability::Volatile;
-        let mut must_sync = requests.iter().any(Request::must_sync);
+        let mut must_commit = self.journal.len() > LONGEST_JOURNAL || requests.iter().any(Request::is_large);
         let mut notes = Vec::new();
         while let Some(request) = requests.pop_front() {
             let noted = notes.len();
-            if !must_sync && request.note(&mut notes).is_err() {
-                // What cannot be noted is made durable at once.
-                must_sync = true;
+            if !must_commit && request.note(&mut notes).is_err() {
+                // The database itself is made durable with what cannot be noted.
+                must_commit = true;
             }
             let outer = ledger.begin();
             ledger.tables().keep();
@@ -477,60 +505,85 @@ impl Committer {
         let (mut tables, first_due) = ledger.finish().map_err(before)?;
         batch.first_due = first_due;
         let has_changed = tables.has_changed();
-        let is_synced = self.unsynced.is_none();
-        must_sync |= wanted == Durability::PowerLoss || self.journal.len() > LONGEST_JOURNAL;
-        if !has_changed && (is_synced || !must_sync) {
+        if !has_changed {
             drop(tables);
             transaction.abort().map_err(|error| before(converted(error)))?;
-            if wanted == Durability::ProcessCrash && self.journal.write_out().is_err() {
-                return self.sync().map_err(before);
-            }
-            return Ok(());
+            // The request may repeat one whose effect is not durable yet.
+            return self.keep_promise(wanted).map_err(|(error, _)| before(error));
         }
         tables.put(Table::Meta, SEQUENCE_NAME, &sequence.to_be_bytes()).map_err(before)?;
         drop(tables);
         let started = Instant::now();
-        if must_sync {
+        if must_commit {
             transaction.set_quick_repair(true);
         } else {
             let none = transaction.set_durability(redb::Durability::None);
             none.map_err(|error| before(converted(redb::Error::from(error))))?;
         }
-        transaction.commit().map_err(|error| (converted(error), must_sync))?;
+        transaction.commit().map_err(|error| (converted(error), must_commit))?;
         self.sequence = sequence;
         self.common.count(|stats| stats.batches += 1);
-        if must_sync {
-            self.synced(started);
+        if must_commit {
+            self.checkpointed(started);
             return Ok(());
         }
-        self.unsynced.get_or_insert(started);
+        let len = self.journal.len();
         self.journal.append(sequence, now, &notes);
-        if wanted == Durability::ProcessCrash && self.journal.write_out().is_err() {
-            return self.sync().map_err(|error| (error, true));
+        self.checkpoint_at.get_or_insert(started + CHECKPOINT);
+        self.sync_at.get_or_insert(started + LATE);
+        let promise = self.keep_promise(wanted);
+        if let Err((_, false)) = promise {
+            self.journal.retract(len);
+            self.sequence = sequence - 1;
+        }
+        promise
+    }
+
+    /// Gives all changes a durability. An error says whether a byte of the last record may be on the disk.
+    fn keep_promise(&mut self, durability: Durability) -> Result<(), (StoreError, bool)> {
+        if durability == Durability::Volatile {
+            return Ok(());
+        }
+        let Err(error) = self.journal.reserve() else {
+            let Err(error) = self.write_journal(durability) else { return Ok(()) };
+            return self.checkpoint().map_err(|_| (error, true));
+        };
+        self.checkpoint().map_err(|_| (error, false))
+    }
+
+    /// Writes the journal, which has room, and syncs it if the loss of power is to be survived.
+    fn write_journal(&mut self, durability: Durability) -> Result<(), StoreError> {
+        self.journal.write_out()?;
+        if durability == Durability::PowerLoss {
+            let started = Instant::now();
+            self.journal.sync()?;
+            self.sync_at = None;
+            self.synced(started);
         }
         Ok(())
     }
 
-    /// Notes that the database is durable.
-    fn synced(&mut self, started: Instant) {
-        self.unsynced = None;
-        self.journal.clear();
+    fn synced(&self, started: Instant) {
         let time = started.elapsed();
         self.common.count(|stats| {
             stats.syncs += 1;
             stats.sync_time += time;
             stats.longest_sync = stats.longest_sync.max(time);
         });
-        self.note_lengths();
-    }
-
-    fn note_lengths(&self) {
         let mut lengths = self.common.lengths.lock().unwrap_or_else(PoisonError::into_inner);
         lengths.1 = self.journal.file_len();
     }
 
-    /// Makes all changes durable.
-    fn sync(&mut self) -> Result<(), StoreError> {
+    /// Notes that the database is durable.
+    fn checkpointed(&mut self, started: Instant) {
+        (self.sync_at, self.checkpoint_at) = (None, None);
+        self.journal.clear();
+        self.common.count(|stats| stats.checkpoints += 1);
+        self.synced(started);
+    }
+
+    /// Makes the database durable.
+    fn checkpoint(&mut self) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut transaction = self.begin()?;
         let mut tables = Writing::new(&transaction);
@@ -538,7 +591,7 @@ impl Committer {
         drop(tables);
         transaction.set_quick_repair(true);
         transaction.commit().map_err(converted)?;
-        self.synced(started);
+        self.checkpointed(started);
         Ok(())
     }
 
@@ -547,20 +600,29 @@ impl Committer {
         if self.be_open().is_err() {
             return;
         }
-        if self.unsynced.is_some_and(|since| since.elapsed() >= LATE)
-            && let Err(error) = self.sync()
-        {
+        let now = Instant::now();
+        let result = if self.checkpoint_at.is_some_and(|at| at <= now) {
+            self.checkpoint_at = Some(now + CHECKPOINT_AGAIN);
+            self.checkpoint()
+        } else if self.sync_at.is_some_and(|at| at <= now) {
+            self.keep_promise(Durability::PowerLoss).map_err(|(error, _)| error)
+        } else {
+            return;
+        };
+        if let Err(error) = result {
             self.common.count(|stats| stats.failed += 1);
+            // The changes stay, and are tried again.
+            self.sync_at = self.sync_at.map(|_| now + CHECKPOINT_AGAIN);
             self.fall(error);
         }
     }
 
     /// Makes the last changes durable.
     fn finish(&mut self) -> Result<(), StoreError> {
-        if self.unsynced.is_some() {
+        if self.checkpoint_at.is_some() {
             self.outage.iter_mut().for_each(|outage| outage.again = Instant::now());
             self.be_open()?;
-            self.sync()?;
+            self.checkpoint()?;
         }
         let mut database = self.common.database.write().unwrap_or_else(PoisonError::into_inner);
         match database.take() {
@@ -625,7 +687,7 @@ impl Committer {
         } else {
             self.sequence = last;
             self.journal.clear();
-            self.unsynced = None;
+            (self.sync_at, self.checkpoint_at) = (None, None);
         }
         Ok(())
     }
@@ -643,7 +705,7 @@ impl Committer {
     }
 
     fn try_compact(&mut self) -> Result<bool, StoreError> {
-        self.sync()?;
+        self.checkpoint()?;
         let until = Instant::now() + COMPACTION_WAITS;
         loop {
             let mut database = self.common.database.write().unwrap_or_else(PoisonError::into_inner);
@@ -652,7 +714,7 @@ impl Committer {
             match result {
                 Ok(has_compacted) => {
                     // Compaction leaves no record of the free pages, which a start after a crash would miss.
-                    self.sync()?;
+                    self.checkpoint()?;
                     return Ok(has_compacted);
                 }
                 Err(redb::CompactionError::TransactionInProgress) if Instant::now() < until => {

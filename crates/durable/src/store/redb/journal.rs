@@ -14,10 +14,37 @@ use redb::StorageBackend;
 
 const VERSION: u8 = 1;
 const HEAD: usize = 4 + 4 + 1 + 8 + 8 + 8;
-/// The file grows by so much, so that few writes change its length.
-const GROWTH: u64 = 64 * 1024;
+/// The file grows by so much, with zeros: a sync of bytes that the file has already waits for nothing else.
+const GROWTH: usize = 256 * 1024;
 /// A longer file is cut after a durable commit.
-const LONG: u64 = 4 * 1024 * 1024;
+const LONG: u64 = 8 * 1024 * 1024;
+
+/// The bytes at the start of the file while the database is made: they are no record.
+const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
+
+/// Notes that the database is being made. It holds nothing that counts until [`made`] is called.
+pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
+    if file.len()? < MAKING.len() as u64 {
+        file.set_len(MAKING.len() as u64)?;
+    }
+    file.write(0, &MAKING)?;
+    Ok(file.sync_data()?)
+}
+
+/// Whether a database was being made and that did not end.
+pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> {
+    let mut found = [0; MAKING.len()];
+    if file.len()? >= MAKING.len() as u64 {
+        file.read(0, &mut found)?;
+    }
+    Ok(found == MAKING)
+}
+
+/// Notes that the database is whole.
+pub(super) fn made(file: &impl StorageBackend) -> Result<(), StoreError> {
+    file.write(0, &[0; MAKING.len()])?;
+    Ok(file.sync_data()?)
+}
 
 /// A batch of requests that changed the store.
 pub(super) struct Record {
@@ -33,6 +60,8 @@ pub(super) struct Journal<B> {
     records: Vec<u8>,
     /// The length of the records that the file has.
     written: usize,
+    /// Whether the disk has the records that were written.
+    is_synced: bool,
     file_len: u64,
 }
 
@@ -59,7 +88,7 @@ impl<B: StorageBackend> Journal<B> {
         records.truncate(at);
         records.drain(..begin);
         // They are written again, from offset 0 on, if the store goes on with them.
-        Ok(Self { file, store, records, written: 0, file_len })
+        Ok(Self { file, store, records, written: 0, is_synced: true, file_len })
     }
 
     /// The length of the records since the last durable commit.
@@ -106,17 +135,40 @@ impl<B: StorageBackend> Journal<B> {
         self.records[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Writes all records to the file, which is then with the operating system.
-    pub(super) fn write_out(&mut self) -> Result<(), StoreError> {
+    /// Takes the last record back, which began at this length. It has not been written.
+    pub(super) fn retract(&mut self, len: usize) {
+        self.records.truncate(len);
+    }
+
+    /// Makes room in the file for all records.
+    pub(super) fn reserve(&mut self) -> Result<(), StoreError> {
         let end = self.records.len() as u64;
-        if end > self.file_len {
-            let file_len = end.next_multiple_of(GROWTH);
+        while end > self.file_len {
+            let file_len = self.file_len + GROWTH as u64;
             self.file.set_len(file_len)?;
+            self.file.write(self.file_len, &vec![0; GROWTH])?;
             self.file_len = file_len;
         }
+        Ok(())
+    }
+
+    /// Writes all records to the file, which has room for them. They are with the operating system then.
+    pub(super) fn write_out(&mut self) -> Result<(), StoreError> {
         if self.written < self.records.len() {
             self.file.write(self.written as u64, &self.records[self.written..])?;
             self.written = self.records.len();
+            self.is_synced = false;
+        }
+        Ok(())
+    }
+
+    /// Waits until the disk has all records that were written.
+    pub(super) fn sync(&mut self) -> Result<(), StoreError> {
+        if !self.is_synced {
+            // After a sync that failed, the system may take bytes for synced that are not: all are written again.
+            let written = core::mem::take(&mut self.written);
+            self.file.sync_data()?;
+            (self.written, self.is_synced) = (written, true);
         }
         Ok(())
     }
@@ -125,8 +177,9 @@ impl<B: StorageBackend> Journal<B> {
     pub(super) fn clear(&mut self) {
         self.records.clear();
         self.written = 0;
-        if self.file_len > LONG && self.file.set_len(GROWTH).is_ok() {
-            self.file_len = GROWTH;
+        self.is_synced = true;
+        if self.file_len > LONG && self.file.set_len(GROWTH as u64).is_ok() {
+            self.file_len = GROWTH as u64;
         }
     }
 }

@@ -84,9 +84,9 @@ impl Request {
         }
     }
 
-    /// Whether the changes have to survive the loss of power. A request for which that is so needs no note.
-    pub(super) fn must_sync(&self) -> bool {
-        matches!(self, Self::Apply(_, Durability::PowerLoss, _) | Self::Import(..))
+    /// Whether the request is too large for the journal.
+    pub(super) fn is_large(&self) -> bool {
+        matches!(self, Self::Import(..))
     }
 
     /// Adds the note of the request.

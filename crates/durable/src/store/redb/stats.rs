@@ -12,12 +12,14 @@ pub struct StoreStats {
     pub operations: u64,
     /// The greatest number of operations in one batch.
     pub largest_batch: u64,
-    /// The number of commits that waited for the disk.
+    /// The number of times that the store waited for the disk: for the journal or for the database.
     pub syncs: u64,
-    /// The time of these commits, from the start of each to its end.
+    /// The sum of these times.
     pub sync_time: Duration,
-    /// The longest of these commits.
+    /// The longest of these times.
     pub longest_sync: Duration,
+    /// The number of syncs of the database.
+    pub checkpoints: u64,
     /// The number of times that the database was opened again after an error.
     pub reopened: u64,
     /// The number of batches that failed.

@@ -16,7 +16,7 @@
 //! # The end
 //!
 //! [`DelayQueue::close`] ends the queue, and so does a shutdown of its engine. Items that were due by then are still
-//! received; after them a receiver gets [`NoItem::Ever`]. `close`, which may be called after a shutdown, too, returns
+//! received; after them a receiver gets [`TryRecvError::Closed`]. `close`, which may be called after a shutdown, too, returns
 //! the items that were not due. Dropping the last handle drops all items.
 //!
 //! # Races and their endings
@@ -38,15 +38,14 @@ mod receiver;
 
 pub use receiver::Receiver;
 
-use super::error::{NoItem, PushError, PushErrorKind};
+use super::error::{PushError, PushErrorKind, TryRecvError};
 use crate::keyed::{DueKey, Keyed, KeyedError, KeyedErrorKind, MoveError};
 use crate::sync::{Mutex, StdArc, Weak, ignore_poison};
-use crate::task::IfPresent;
-use crate::task::{OnEnd, Tasks};
+use crate::task::{IfPresent, OnEnd, Tasks};
 use core::fmt;
 use core::time::Duration;
 use due::{Due, NotPushed};
-use tourbillon::{Clock, Refusal, SystemClock, Timestamp};
+use tourbillon::{Refusal, Timestamp};
 
 /// The id of an item in its [`DelayQueue`]. No other item of the queue has the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -173,46 +172,13 @@ impl<T: Send + 'static> DelayQueue<T> {
         }
     }
 
-    /// Receives the next item that is due, and waits until an item is due; `None` when the queue has ended. This method
-    /// must not be called where the engine's handlers run: it might wait for the calling handler itself.
-    #[must_use]
-    pub fn recv(&self) -> Option<DueItem<T>> {
-        self.shared.due.take().or_else(|| self.receiver().wait(|| None)).flatten()
-    }
-
     /// Receives an item that is due already.
     ///
     /// # Errors
     ///
     /// Fails when no item is due, and when the queue has ended.
-    pub fn try_recv(&self) -> Result<DueItem<T>, NoItem> {
-        self.shared.due.take().map_or(Err(NoItem::Yet), |item| item.ok_or(NoItem::Ever))
-    }
-
-    /// As [`recv`](Self::recv), but waits no longer than `timeout`, in real time, whatever the engine's clock.
-    ///
-    /// # Errors
-    ///
-    /// Fails when no item came due in time, and when the queue has ended.
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<DueItem<T>, NoItem> {
-        let clock = SystemClock::new();
-        let deadline = clock.now() + timeout;
-        let outcome = self.receiver().wait(|| Some(deadline - clock.now()));
-        outcome.map_or(Err(NoItem::Yet), |item| item.ok_or(NoItem::Ever))
-    }
-
-    /// Makes a receiver that is polled, with a place of its own in the line. With the feature `stream` it is a
-    /// `Stream`.
-    #[must_use]
-    pub fn receiver(&self) -> Receiver<T> {
-        Receiver::new(self.clone())
-    }
-
-    /// Receives the next item that is due, as a future; `None` when the queue has ended. A future that is dropped
-    /// before it has completed has taken no item.
-    pub fn next(&self) -> impl Future<Output = Option<DueItem<T>>> + Send + use<T> {
-        let mut receiver = self.receiver();
-        core::future::poll_fn(move |cx| receiver.poll_recv(cx))
+    pub fn try_recv(&self) -> Result<DueItem<T>, TryRecvError> {
+        self.shared.due.take().map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
     }
 
     /// Takes an item back. `None` when the item is due and can be, or was, received; and when it was taken before.

@@ -1,12 +1,14 @@
-//! Receiving by polling.
+//! Receiving: by waiting, and by polling.
 
 use super::line::Place;
 use super::{DelayQueue, DueItem};
 use crate::sync::{StdArc, park_timeout, thread};
+use crate::uses::error::TryRecvError;
 use core::fmt;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::task::Wake;
+use tourbillon::{Clock, SystemClock};
 
 /// A receiver of a [`DelayQueue`], for a task. Several receivers share the items.
 ///
@@ -37,8 +39,43 @@ pub struct Receiver<T: Send + 'static> {
     place: Option<Place>,
 }
 
+impl<T: Send + 'static> DelayQueue<T> {
+    /// Receives the next item that is due, and waits until an item is due; `None` when the queue has ended. This method
+    /// must not be called where the engine's handlers run: it might wait for the calling handler itself.
+    #[must_use]
+    pub fn recv(&self) -> Option<DueItem<T>> {
+        self.shared.due.take().or_else(|| self.receiver().wait(|| None)).flatten()
+    }
+
+    /// As [`recv`](Self::recv), but waits no longer than `timeout`, in real time, whatever the engine's clock.
+    ///
+    /// # Errors
+    ///
+    /// Fails when no item came due in time, and when the queue has ended.
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<DueItem<T>, TryRecvError> {
+        let clock = SystemClock::new();
+        let deadline = clock.now() + timeout;
+        let outcome = self.receiver().wait(|| Some(deadline - clock.now()));
+        outcome.map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
+    }
+
+    /// Makes a receiver that is polled, with a place of its own in the line. With the feature `stream` it is a
+    /// `Stream`.
+    #[must_use]
+    pub fn receiver(&self) -> Receiver<T> {
+        Receiver::new(self.clone())
+    }
+
+    /// Receives the next item that is due, as a future; `None` when the queue has ended. A future that is dropped
+    /// before it has completed has taken no item.
+    pub fn next(&self) -> impl Future<Output = Option<DueItem<T>>> + Send + use<T> {
+        let mut receiver = self.receiver();
+        core::future::poll_fn(move |cx| receiver.poll_recv(cx))
+    }
+}
+
 impl<T: Send + 'static> Receiver<T> {
-    pub(super) fn new(queue: DelayQueue<T>) -> Self {
+    fn new(queue: DelayQueue<T>) -> Self {
         Self { queue, place: None }
     }
 
@@ -52,7 +89,7 @@ impl<T: Send + 'static> Receiver<T> {
     }
 
     /// Waits on this thread, for as long as `left` returns a time that is not zero. `None` when the time is over.
-    pub(super) fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
+    fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
         let waker = Waker::from(StdArc::new(Unpark(thread::current())));
         let mut cx = Context::from_waker(&waker);
         loop {

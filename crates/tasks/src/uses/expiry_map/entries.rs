@@ -1,6 +1,6 @@
 //! The entries of a map, and their timers.
 
-use super::Lifetime;
+use super::lifetime::Lifetime;
 use crate::map::LockedMap;
 use crate::sync::{AtomicU64, Ordering, StdArc, Weak};
 use crate::task::{Job, Key, Moment, OnDue, Tasks};
@@ -98,7 +98,8 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         Ok(move |value| Slot { value, deadline, time_to_live, timer, _end: end })
     }
 
-    pub(super) fn tell(&self, key: K, value: V) {
+    /// Calls the listener, if there is one, with an entry that has expired.
+    pub(super) fn call_listener(&self, key: K, value: V) {
         if let Some(listener) = &self.listener {
             listener(key, value);
         }
@@ -145,7 +146,7 @@ impl<K: Key, V: Send + Sync + 'static> OnDue for End<K, V> {
             has_expired
         };
         if let Some((key, slot)) = shared.entries.remove_if(&self.key, has_expired) {
-            shared.tell(key, slot.value);
+            shared.call_listener(key, slot.value);
         }
     }
 }

@@ -30,6 +30,9 @@
 //! - remove x expiry: either the removal returns the value, or the listener gets it.
 
 mod entries;
+mod lifetime;
+
+pub use lifetime::Lifetime;
 
 use crate::map::LockedMap;
 use crate::sync::StdArc;
@@ -41,27 +44,6 @@ use core::time::Duration;
 use entries::{Inserted, Listener, Shared, Slot};
 use tourbillon::extend::WhenFull;
 use tourbillon::{Refusal, ScheduleError};
-
-/// The lifetime of the entries of an [`ExpiryMap`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifetime {
-    time_to_live: Duration,
-    is_refreshed: bool,
-}
-
-impl Lifetime {
-    /// An entry lives for `time_to_live` after it was inserted or refreshed.
-    #[must_use]
-    pub const fn of(time_to_live: Duration) -> Self {
-        Self { time_to_live, is_refreshed: false }
-    }
-
-    /// Each [`get`](ExpiryMap::get) and [`read`](ExpiryMap::read) refreshes the entry that it finds.
-    #[must_use]
-    pub const fn refreshed_on_access(self) -> Self {
-        Self { is_refreshed: true, ..self }
-    }
-}
 
 /// A concurrent map whose entries expire. Clones refer to the same map. Dropping the last clone drops the entries,
 /// without a call of the listener.
@@ -78,7 +60,7 @@ impl Lifetime {
 ///
 /// let mut tasks = DrivenTasks::new()?;
 /// let half_an_hour = Duration::from_secs(1_800);
-/// let sessions = tasks.handle().expiry_map_telling(
+/// let sessions = tasks.handle().expiry_map_with_listener(
 ///     Lifetime::of(half_an_hour).refreshed_on_access(),
 ///     |token, user| println!("{user} has gone, and so has {token}"),
 /// );
@@ -108,7 +90,7 @@ impl Tasks {
     ///
     /// A listener that has a clone of the map keeps the map alive for ever.
     #[must_use]
-    pub fn expiry_map_telling<K: Key, V: Send + Sync + 'static>(
+    pub fn expiry_map_with_listener<K: Key, V: Send + Sync + 'static>(
         &self,
         lifetime: Lifetime,
         on_expired: impl Fn(K, V) + Send + Sync + 'static,
@@ -154,7 +136,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
                 Ok(Inserted::New) => return Ok(None),
                 Ok(Inserted::Replaced(value)) => return Ok(Some(value)),
                 Ok(Inserted::Outlived(key, value)) => {
-                    shared.tell(key, value);
+                    shared.call_listener(key, value);
                     return Ok(None);
                 }
                 // The wait for room is outside the lock: the shard may be about to expire an entry there.

@@ -1,12 +1,12 @@
-//! A connection: the part that its owner has, the part that the map has, and the owner of its timer.
+//! A connection, as its owner holds it.
 
+use super::entries::{End, Shared};
 use super::life::Life;
-use super::{Expired, Limit, Shared};
-use crate::sync::{StdArc, Weak};
-use crate::task::{Job, Key, Moment, OnDue, Tasks};
+use super::limits::Bounds;
+use crate::sync::StdArc;
+use crate::task::{Job, Key};
 use core::fmt;
-use tourbillon::extend::WhenFull;
-use tourbillon::{Armed, Handle, Refusal, Timer, Timestamp};
+use tourbillon::{Handle, Timer, Timestamp};
 
 /// A connection among [`IdleTimeouts`](super::IdleTimeouts), for its owner. Dropping the connection takes it out: it
 /// does not expire any more, though its callback runs if its expiry has begun.
@@ -35,7 +35,7 @@ use tourbillon::{Armed, Handle, Refusal, Timer, Timestamp};
 pub struct Connection<I: Key> {
     /// The engine, for its clock, which is nearer than that of `shared`.
     pub(super) engine: Handle<Job>,
-    pub(super) course: Course,
+    pub(super) bounds: Bounds,
     pub(super) end: StdArc<End<I>>,
     pub(super) shared: StdArc<Shared<I>>,
     /// Whether the owner has taken the connection out.
@@ -44,7 +44,7 @@ pub struct Connection<I: Key> {
 
 impl<I: Key> Connection<I> {
     /// Records activity now. Returns true if the connection does not expire before its idle limit from now, or its
-    /// absolute limit. Returns false if the connection has expired, or its expiry has begun and goes on; or if it was
+    /// maximum age. Returns false if the connection has expired, or its expiry has begun and goes on; or if it was
     /// removed, or the engine was shut down.
     ///
     /// Reads the engine's clock, which is most of the cost. A loop that knows the time uses
@@ -68,7 +68,7 @@ impl<I: Key> Connection<I> {
     #[inline]
     pub fn touch_at(&self, now: Timestamp) -> bool {
         let Some(timer) = self.end.timer() else { return false };
-        let armed = timer.arm_at(self.course.deadline(now));
+        let armed = timer.arm_at(self.bounds.deadline(now));
         self.end.life.is_touched(armed, || {
             timer.disarm();
         })
@@ -113,70 +113,6 @@ impl<I: Key> Drop for Connection<I> {
         if !self.was_taken_out {
             self.take_out();
         }
-    }
-}
-
-/// The part of a connection that is found by its id.
-pub(super) struct Link<I: Key> {
-    pub(super) course: Course,
-    pub(super) end: StdArc<End<I>>,
-}
-
-/// The limits of a connection.
-#[derive(Clone, Copy)]
-pub(super) struct Course {
-    /// The idle limit, in nanoseconds.
-    pub(super) idle: u64,
-    /// The absolute limit.
-    pub(super) last: Timestamp,
-}
-
-impl Course {
-    #[inline]
-    pub(super) fn deadline(self, now: Timestamp) -> Timestamp {
-        Timestamp::from_nanos(now.as_nanos().saturating_add(self.idle)).min(self.last)
-    }
-}
-
-/// The owner of a connection's timer, which is called when the timer is due. The connection and the map share it.
-pub(super) struct End<I: Key> {
-    /// The timer, or the reason why there is none: then there is no connection.
-    pub(super) timer: Result<Timer<Job>, Refusal>,
-    pub(super) life: Life,
-    /// The absolute limit.
-    last: Timestamp,
-    pub(super) id: I,
-    shared: Weak<Shared<I>>,
-}
-
-impl<I: Key> End<I> {
-    pub(super) fn new(
-        id: I,
-        timer: Result<Timer<Job>, Refusal>,
-        last: Timestamp,
-        shared: Weak<Shared<I>>,
-    ) -> Self {
-        Self { timer, life: Life::new(), last, id, shared }
-    }
-
-    #[inline]
-    fn timer(&self) -> Option<&Timer<Job>> {
-        self.timer.as_ref().ok()
-    }
-
-    /// Arms the timer under a lock of the map.
-    pub(super) fn try_arm_at(&self, tasks: &Tasks, deadline: Timestamp) -> Result<Armed, Refusal> {
-        tasks.try_arm(self.timer.as_ref().map_err(|kind| *kind)?, deadline, WhenFull::Exceed)
-    }
-}
-
-impl<I: Key> OnDue for End<I> {
-    fn on_due(&self, moment: &Moment) {
-        let Some(shared) = self.shared.upgrade() else { return };
-        let Some(id) = shared.take_out(self, |_| true) else { return };
-        let &Moment { deadline, lateness, .. } = moment;
-        let limit = if deadline >= self.last { Limit::Absolute } else { Limit::Idle };
-        (shared.callback)(Expired { id, limit, deadline, lateness });
     }
 }
 

@@ -5,7 +5,7 @@
 //! one after it. [`IdleTimeouts::touch`] does the same by id, through a map, for about twice the price. It is for
 //! callers that have nothing but the id.
 //!
-//! If connections are not looked up by an id and there is no absolute limit, a [`Timer`](tourbillon::Timer) that is
+//! If connections are not looked up by an id and there is no maximum age, a [`Timer`](tourbillon::Timer) that is
 //! kept in the connection does as well, without the map.
 //!
 //! # Races and their endings
@@ -26,67 +26,25 @@
 //! - insert x expiry of the same id: while the connection that expires is in the map, the insert is refused.
 
 mod connection;
+mod entries;
 pub(crate) mod life;
+mod limits;
 
 pub use connection::Connection;
+pub use limits::{Expired, Limit, Limits};
 
 use super::error::{ConnectError, ConnectErrorKind};
 use crate::map::LockedMap;
 use crate::sync::{StdArc, Weak};
 use crate::task::{Key, OnDue, Tasks};
-use connection::{Course, End, Link};
 use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
-use core::time::Duration;
-use life::Life;
-use tourbillon::{Armed, Refusal, Timestamp};
+use entries::{End, Link, Shared};
+use limits::Bounds;
+use tourbillon::{Armed, Refusal};
 
-/// The limits of a connection's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    idle: Duration,
-    absolute: Duration,
-}
-
-impl Limits {
-    /// The connection expires when it was silent for `idle`.
-    #[must_use]
-    pub const fn idle(idle: Duration) -> Self {
-        Self { idle, absolute: Duration::MAX }
-    }
-
-    /// The connection expires `absolute` after it was inserted at the latest, whatever its activity.
-    #[must_use]
-    pub const fn absolute(self, absolute: Duration) -> Self {
-        Self { absolute, ..self }
-    }
-}
-
-/// The limit that a connection has reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// The idle limit: the connection was silent.
-    Idle,
-    /// The absolute limit: the connection was old.
-    Absolute,
-}
-
-/// A connection that has expired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Expired<I> {
-    /// The connection's id, which another connection may have by now.
-    pub id: I,
-    /// The limit that the connection reached; the absolute one if it reached both at the same moment.
-    pub limit: Limit,
-    /// The moment at which the connection reached the limit.
-    pub deadline: Timestamp,
-    /// The time from the deadline to the start of the callback.
-    pub lateness: Duration,
-}
-
-/// Connections by id, each with an idle limit and an absolute one. Clones share the connections, which keep their
+/// Connections by id, each with an idle limit and a maximum age. Clones share the connections, which keep their
 /// limits when the last clone is dropped.
 ///
 /// # Examples
@@ -97,7 +55,7 @@ pub struct Expired<I> {
 /// use tourbillon_tasks::uses::Limits;
 ///
 /// let mut tasks = DrivenTasks::new()?;
-/// let limits = Limits::idle(Duration::from_secs(30)).absolute(Duration::from_secs(3_600));
+/// let limits = Limits::idle(Duration::from_secs(30)).max_age(Duration::from_secs(3_600));
 /// let timeouts = tasks.handle().idle_timeouts(limits, |expired| println!("close {}: {:?}", expired.id, expired.limit));
 ///
 /// let connection = timeouts.insert("10.0.0.1:4711")?;
@@ -111,15 +69,6 @@ pub struct Expired<I> {
 /// ```
 pub struct IdleTimeouts<I: Key> {
     shared: StdArc<Shared<I>>,
-}
-
-type Callback<I> = dyn Fn(Expired<I>) + Send + Sync;
-
-struct Shared<I: Key> {
-    tasks: Tasks,
-    limits: Limits,
-    connections: LockedMap<I, Link<I>>,
-    callback: Box<Callback<I>>,
 }
 
 impl Tasks {
@@ -161,10 +110,10 @@ impl<I: Key> IdleTimeouts<I> {
     pub fn insert_with(&self, id: I, limits: Limits) -> Result<Connection<I>, ConnectError<I>> {
         let shared = &self.shared;
         let now = shared.tasks.now();
-        let course = Course { idle: (Timestamp::ZERO + limits.idle).as_nanos(), last: now + limits.absolute };
+        let bounds = Bounds::new(limits, now);
         let end = StdArc::new_cyclic(|end: &Weak<End<I>>| {
             let timer = shared.tasks.own_timer(Weak::clone(end) as Weak<dyn OnDue>);
-            End::new(id.clone(), timer, course.last, StdArc::downgrade(shared))
+            End::new(id.clone(), timer, bounds.last, StdArc::downgrade(shared))
         });
         let present = |id| Err(ConnectError { kind: ConnectErrorKind::Present, id });
         let refused = |kind, id| Err(ConnectError { kind: ConnectErrorKind::Refused(kind), id });
@@ -180,14 +129,14 @@ impl<I: Key> IdleTimeouts<I> {
                 drop(entry);
                 return present(id);
             }
-            entry.insert(id, Link { course, end: StdArc::clone(&end) });
+            entry.insert(id, Link { bounds, end: StdArc::clone(&end) });
         }
         // No other thread arms the timer before the connection is live. The arming may wait for its shard, so it is not
         // made under the lock of the shard.
-        let armed = timer.arm_at(course.deadline(now));
+        let armed = timer.arm_at(bounds.deadline(now));
         end.life.join();
         let (engine, shared) = (timer.engine(), StdArc::clone(shared));
-        let connection = Connection { engine, course, end, shared, was_taken_out: false };
+        let connection = Connection { engine, bounds, end, shared, was_taken_out: false };
         match armed {
             Ok(_) => Ok(connection),
             Err(_) => refused(Refusal::ShutDown, connection.id().clone()),
@@ -205,13 +154,13 @@ impl<I: Key> IdleTimeouts<I> {
     {
         let Shared { tasks, connections, .. } = &*self.shared;
         let now = tasks.now();
-        let touch = |Link { course, end }: &Link<I>| {
+        let touch = |Link { bounds, end }: &Link<I>| {
             // While the map's shard is locked, the connection's timer is not dropped, and the connection's expiry, if
             // it has begun, waits.
             if !end.life.is_live() {
                 return false;
             }
-            let armed = end.try_arm_at(tasks, course.deadline(now));
+            let armed = end.try_arm_at(tasks, bounds.deadline(now));
             if armed == Ok(Armed::Running) {
                 end.life.expire();
             }
@@ -254,14 +203,6 @@ impl<I: Key> IdleTimeouts<I> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.connections.is_empty()
-    }
-}
-
-impl<I: Key> Shared<I> {
-    /// Takes a connection out of the map if it `may_be` taken out. Returns its id to the caller that took it out first.
-    fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&Life) -> bool) -> Option<I> {
-        let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(&end.life);
-        end.life.take_out(|| self.connections.remove_if(&end.id, is_it)).map(|(id, _)| id)
     }
 }
 

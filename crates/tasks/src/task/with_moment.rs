@@ -1,4 +1,5 @@
-//! Closures that receive the id and the moment of the timer that fired, as a binding for another language needs them.
+//! Closures that are called with the id and the moment of the timer that fired, as a binding for another language needs
+//! them.
 
 use super::job::{Call, Moment, OnDue, Shot};
 use super::tasks::{Tasks, give_back};
@@ -7,46 +8,47 @@ use crate::sync::StdArc;
 use tourbillon::{Refusal, ScheduleError, TimerId, Timestamp};
 
 impl Tasks {
-    /// As [`at`](Self::at), for a closure that receives the moment. If the closure comes back as a [`Call`], and the
-    /// [`Call`] is run, the closure receives `None`.
+    /// As [`at`](Self::at), but calls `f` with the moment at which the timer fired. If the closure is returned as a
+    /// [`Call`], by an error or by [`shutdown`](Self::shutdown), and the [`Call`] is run, `f` is called with `None`.
     ///
     /// # Errors
     ///
     /// See [`at`](Self::at).
-    pub fn at_told(
+    pub fn at_with(
         &self,
         deadline: Timestamp,
         f: impl FnOnce(Option<&Moment>) + Send + 'static,
     ) -> Result<TimerId, ScheduleError<Call>> {
-        self.shoot(deadline, Box::new(Told(f))).map_err(|error| error.map(give_back))
+        self.shoot(deadline, Box::new(WithMoment(f))).map_err(|error| error.map(give_back))
     }
 
-    /// As [`at_told`](Self::at_told), but never waits: for callers that hold a lock.
+    /// As [`at_with`](Self::at_with), but never waits: for callers that hold a lock.
     ///
     /// # Errors
     ///
     /// See [`Handle::try_schedule_at`](tourbillon::Handle::try_schedule_at).
-    pub fn try_at_told(
+    pub fn try_at_with(
         &self,
         deadline: Timestamp,
         f: impl FnOnce(Option<&Moment>) + Send + 'static,
     ) -> Result<TimerId, ScheduleError<Call>> {
-        self.try_shoot(deadline, Box::new(Told(f))).map_err(|error| error.map(give_back))
+        self.try_shoot(deadline, Box::new(WithMoment(f))).map_err(|error| error.map(give_back))
     }
 
-    /// As [`timer`](Self::timer), for a closure that receives the moment.
+    /// As [`timer`](Self::timer), but calls `f` with the moment at which the timer fired.
     ///
     /// # Errors
     ///
     /// Fails when the engine is full or shut down.
-    pub fn timer_told(&self, f: impl Fn(&Moment) + Send + Sync + 'static) -> Result<TaskTimer, Refusal> {
-        TaskTimer::of(self, StdArc::new(Told(f)))
+    pub fn timer_with(&self, f: impl Fn(&Moment) + Send + Sync + 'static) -> Result<TaskTimer, Refusal> {
+        TaskTimer::of(self, StdArc::new(WithMoment(f)))
     }
 }
 
-struct Told<F>(F);
+/// A closure that is called with the moment.
+struct WithMoment<F>(F);
 
-impl<F: FnOnce(Option<&Moment>) + Send + 'static> Shot for Told<F> {
+impl<F: FnOnce(Option<&Moment>) + Send + 'static> Shot for WithMoment<F> {
     fn fire(self: Box<Self>, moment: &Moment) {
         (self.0)(Some(moment));
     }
@@ -56,7 +58,7 @@ impl<F: FnOnce(Option<&Moment>) + Send + 'static> Shot for Told<F> {
     }
 }
 
-impl<F: Fn(&Moment) + Send + Sync> OnDue for Told<F> {
+impl<F: Fn(&Moment) + Send + Sync> OnDue for WithMoment<F> {
     fn on_due(&self, moment: &Moment) {
         (self.0)(moment);
     }
@@ -70,24 +72,24 @@ mod tests {
     use tourbillon::Timestamp;
 
     #[test]
-    fn a_closure_is_told_its_moment_and_none_when_it_came_back() {
+    fn a_closure_gets_its_moment_and_none_when_it_was_returned() {
         let mut tasks = DrivenTasks::new().unwrap();
         let log = StdArc::new(Mutex::new(Vec::new()));
         let [once, back, again] = [(); 3].map(|()| StdArc::clone(&log));
         let at = |millis: u64| Timestamp::from_nanos(millis * 1_000_000);
         let id = tasks
             .handle()
-            .at_told(at(5), move |m| once.lock().unwrap().push(m.map(|m| (m.id, m.deadline))))
+            .at_with(at(5), move |m| once.lock().unwrap().push(m.map(|m| (m.id, m.deadline))))
             .unwrap();
         let timer =
-            tasks.handle().timer_told(move |m| again.lock().unwrap().push(Some((m.id, m.deadline)))).unwrap();
+            tasks.handle().timer_with(move |m| again.lock().unwrap().push(Some((m.id, m.deadline)))).unwrap();
         timer.arm_at(at(7)).unwrap();
         tasks.advance(Duration::from_millis(10));
         assert_eq!(log.lock().unwrap()[0], Some((id, at(5))));
         assert_eq!(log.lock().unwrap()[1].map(|(_, deadline)| deadline), Some(at(7)));
         tasks
             .handle()
-            .at_told(at(50), move |m| back.lock().unwrap().push(m.map(|m| (m.id, m.deadline))))
+            .at_with(at(50), move |m| back.lock().unwrap().push(m.map(|m| (m.id, m.deadline))))
             .unwrap();
         for unfired in tasks.handle().shutdown() {
             (unfired.payload)();

@@ -1,0 +1,168 @@
+//! Figures of the store in a file: creations a second one by one, by 64 callers that wait, and in batches of 1,000; bytes
+//! on the disk for a timer; the time from the opening after SIGKILL to the first creation.
+//!
+//! `cargo bench -p tourbillon-durable --bench redb`. The folder of the files is the system's for temporary files, or
+//! `TOURBILLON_BENCH_DIR`. A number as an argument takes the place of a million pending timers.
+
+use pollster::block_on;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::Policy;
+use tourbillon_durable::state::State;
+use tourbillon_durable::store::{Durability, IfPresent, Op, RedbStore, TimerStore};
+use tourbillon_durable::timer::{Payload, Timer, TimerId};
+
+/// The length of one measurement.
+const SPAN: Duration = Duration::from_secs(3);
+const CALLERS: usize = 64;
+
+/// A timer with a key of 16 bytes and a payload of 64, due at some time within a year.
+fn timer(store: &RedbStore, number: u64) -> Timer {
+    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let due = UtcMillis::from_millis(store.now().as_millis() + 60_000 + mixed % (365 * 86_400_000));
+    Timer {
+        id: TimerId::fresh(),
+        namespace: "".into(),
+        key: Some(format!("{mixed:016x}").into()),
+        kind: "mail".into(),
+        payload: Payload(vec![7; 64].into()),
+        labels: Vec::new(),
+        policy: Policy::default(),
+        series: None,
+        created: UtcMillis::ZERO,
+        scheduled: due,
+        due,
+        deliveries: 0,
+        failures: 0,
+        last_error: None,
+        state: State::Pending,
+        trace: None,
+        has_chosen_id: false,
+    }
+}
+
+fn place(timer: Timer) -> Op {
+    Op::Place(Box::new(timer), IfPresent::Reject)
+}
+
+/// Creations of one caller until the span is over.
+fn create(store: &RedbStore, durability: Durability, at_once: u64, first: u64) -> u64 {
+    let started = Instant::now();
+    let mut created = 0;
+    while started.elapsed() < SPAN {
+        let ops = (0..at_once).map(|n| place(timer(store, first + created + n))).collect();
+        created += block_on(store.apply(ops, durability)).unwrap().len() as u64;
+    }
+    created
+}
+
+fn rate(created: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
+    let rate = created as f64 / SPAN.as_secs_f64();
+    rate
+}
+
+fn report(name: &str, store: &RedbStore, created: u64) {
+    let stats = store.stats();
+    println!(
+        "{name}: {:.0} creations a second; {} syncs of {:?} on average, {} checkpoints, {} batches",
+        rate(created),
+        stats.syncs,
+        stats.sync_time.checked_div(u32::try_from(stats.syncs.max(1)).unwrap()).unwrap(),
+        stats.checkpoints,
+        stats.batches
+    );
+}
+
+fn rates(folder: &Path) {
+    for durability in [Durability::PowerLoss, Durability::ProcessCrash, Durability::Volatile] {
+        let store = RedbStore::open(folder.join(format!("one-{durability:?}"))).unwrap();
+        report(&format!("one by one, {durability:?}"), &store, create(&store, durability, 1, 0));
+        let store = RedbStore::open(folder.join(format!("many-{durability:?}"))).unwrap();
+        let created = thread::scope(|scope| {
+            let callers: Vec<_> = (0..CALLERS as u64)
+                .map(|caller| {
+                    let store = &store;
+                    scope.spawn(move || create(store, durability, 1, caller << 40))
+                })
+                .collect();
+            callers.into_iter().map(|caller| caller.join().unwrap()).sum()
+        });
+        report(&format!("{CALLERS} callers, {durability:?}"), &store, created);
+        let store = RedbStore::open(folder.join(format!("batch-{durability:?}"))).unwrap();
+        report(&format!("batches of 1,000, {durability:?}"), &store, create(&store, durability, 1_000, 0));
+    }
+}
+
+/// Fills the store at a path, prints a line and waits to be killed.
+fn fill(path: &Path, count: u64) {
+    let store = RedbStore::open(path).unwrap();
+    let mut at = 0;
+    while at < count {
+        let ops = (at..count.min(at + 1_000)).map(|n| place(timer(&store, n))).collect();
+        block_on(store.apply(ops, Durability::PowerLoss)).unwrap();
+        at += 1_000;
+    }
+    println!("filled");
+    loop {
+        let ops = vec![place(timer(&store, at))];
+        block_on(store.apply(ops, Durability::ProcessCrash)).unwrap();
+        at += 1;
+    }
+}
+
+fn size(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().len()
+}
+
+fn reopening(folder: &Path, count: u64) {
+    let path = folder.join("million");
+    let started = Instant::now();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--fill", path.to_str().unwrap(), &count.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = [0; 7];
+    child.stdout.take().unwrap().read_exact(&mut line).unwrap();
+    let filled = started.elapsed();
+    thread::sleep(Duration::from_millis(500));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    println!("{count} timers: filled in {filled:.1?}, {} bytes each", size(&path) / count);
+    let started = Instant::now();
+    let store = RedbStore::open(&path).unwrap();
+    let opened = started.elapsed();
+    let next_due = store.next_due().unwrap();
+    let known = started.elapsed();
+    block_on(store.apply(vec![place(timer(&store, u64::MAX / 3))], Durability::PowerLoss)).unwrap();
+    println!(
+        "after SIGKILL: open in {opened:.1?}, first due moment ({}) in {known:.1?}, first creation in {:.1?}",
+        next_due.unwrap(),
+        started.elapsed()
+    );
+    let started = Instant::now();
+    block_on(store.compact()).unwrap();
+    println!("compacted in {:.1?}: {} bytes each", started.elapsed(), size(&path) / count);
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if let [_, flag, path, count] = &args[..]
+        && flag == "--fill"
+    {
+        return fill(Path::new(path), count.parse().unwrap());
+    }
+    let count = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(1_000_000);
+    let folder = match std::env::var_os("TOURBILLON_BENCH_DIR") {
+        Some(folder) => tempfile::tempdir_in(folder),
+        None => tempfile::tempdir(),
+    };
+    let folder = folder.unwrap();
+    rates(folder.path());
+    reopening(folder.path(), count);
+}

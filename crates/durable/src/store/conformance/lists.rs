@@ -1,0 +1,169 @@
+//! Lists by each index.
+
+use super::bench::{Bench, Case, HOUR, Make, at};
+use crate::state::{Failure, Phase};
+use crate::store::{Cursor, Filter, IfPresent, Op};
+use crate::timer::{Timer, TimerId};
+use std::collections::BTreeSet;
+
+pub(super) const CASES: &[Case] = &[
+    ("lists by every index", lists_by_every_index),
+    ("a list while timers come and go", a_list_while_timers_come_and_go),
+    ("a list in its order", a_list_in_its_order),
+    ("a cursor survives as bytes", a_cursor_survives_as_bytes),
+];
+
+/// All pages of a list.
+#[track_caller]
+pub(super) fn pages(bench: &Bench, filter: &Filter, limit: u32) -> Vec<Timer> {
+    walk(bench, filter, limit, &mut || ())
+}
+
+/// The same, with something that happens after each page.
+#[track_caller]
+fn walk(bench: &Bench, filter: &Filter, limit: u32, between: &mut dyn FnMut()) -> Vec<Timer> {
+    let (mut timers, mut cursor) = (Vec::new(), None);
+    for turn in 0.. {
+        assert!(turn < 10_000, "a list has no end");
+        let page =
+            pollster::block_on(bench.store.list(filter.clone(), cursor, limit)).expect("a read failed");
+        assert!(page.timers.len() <= limit as usize, "a page is too long");
+        timers.extend(page.timers);
+        let Some(next) = page.next else { break };
+        cursor = Some(next);
+        between();
+    }
+    timers
+}
+
+/// Timers in all phases, with labels and kinds, in three namespaces.
+fn fill(bench: &Bench) {
+    let created = (0..96_usize).map(|n| {
+        let timer = Timer {
+            namespace: ["", "a", "ab"][n % 3].into(),
+            key: (n % 2 == 0).then(|| format!("{}{n}", ["k", "key", "ke"][n % 5 % 3]).into()),
+            labels: [vec![], vec!["l".into()], vec!["l".into(), "m".into()]][n % 7 % 3].clone(),
+            kind: ["mail", "call"][n % 11 % 2].into(),
+            ..bench.timer(n as u64 / 5)
+        };
+        bench.create(&timer)
+    });
+    let ids: Vec<TimerId> = created.collect();
+    bench.set(10);
+    for (nth, leased) in bench.due().into_iter().enumerate() {
+        let (id, token) = (leased.timer.id, leased.token);
+        let _outcome = bench.apply(match nth % 4 {
+            0 => Op::Fail(id, token, Failure { is_final: true, ..Failure::default() }),
+            1 => Op::Park(id, token, ["limit", "lim"][nth / 4 % 2].into()),
+            2 => Op::Release(id, token),
+            _ => Op::Cancel(id.into(), None),
+        });
+    }
+    let _leased = bench.claim(7, u64::MAX);
+    let _paused = bench.apply(Op::Pause(ids[90].into()));
+}
+
+fn filters() -> Vec<Filter> {
+    let mut filters = Vec::new();
+    for namespace in [None, Some(""), Some("a"), Some("nowhere")] {
+        for label in [None, Some("l"), Some("m")] {
+            for key_prefix in [None, Some(""), Some("k"), Some("key"), Some("key7")] {
+                for phase in [
+                    None,
+                    Some(Phase::Pending),
+                    Some(Phase::Leased),
+                    Some(Phase::Parked),
+                    Some(Phase::Dead),
+                    Some(Phase::Done),
+                ] {
+                    for kind in [None, Some("call")] {
+                        filters.push(Filter {
+                            namespace: namespace.map(Into::into),
+                            label: label.map(Into::into),
+                            key_prefix: key_prefix.map(Into::into),
+                            phase,
+                            kind: kind.map(Into::into),
+                        });
+                    }
+                }
+            }
+        }
+    }
+    filters
+}
+
+fn lists_by_every_index(make: Make<'_>) {
+    let bench = Bench::new(make);
+    fill(&bench);
+    let all = bench.all();
+    for filter in filters() {
+        let wanted: BTreeSet<TimerId> =
+            all.iter().filter(|timer| filter.admits(timer)).map(|timer| timer.id).collect();
+        for limit in [1, 5, 1_000] {
+            let listed: Vec<TimerId> =
+                pages(&bench, &filter, limit).into_iter().map(|timer| timer.id).collect();
+            let distinct: BTreeSet<TimerId> = listed.iter().copied().collect();
+            assert_eq!(distinct.len(), listed.len(), "{filter:?} has a timer twice");
+            assert_eq!(distinct, wanted, "{filter:?} in pages of {limit}");
+        }
+    }
+}
+
+fn a_list_in_its_order(make: Make<'_>) {
+    let bench = Bench::new(make);
+    fill(&bench);
+    let listed = |filter: Filter| pages(&bench, &filter, 4);
+    let in_phase = |phase| Filter { phase: Some(phase), ..Filter::default() };
+    assert!(listed(Filter::default()).iter().map(|timer| timer.id).is_sorted());
+    assert!(listed(in_phase(Phase::Pending)).iter().map(|timer| (timer.due, timer.id)).is_sorted());
+    let labelled = Filter { label: Some("l".into()), ..Filter::default() };
+    assert!(listed(labelled).iter().map(|timer| timer.id).is_sorted());
+    let keyed = Filter { key_prefix: Some("".into()), ..Filter::default() };
+    assert!(listed(keyed).iter().map(|timer| timer.key.clone()).is_sorted());
+}
+
+fn a_list_while_timers_come_and_go(make: Make<'_>) {
+    let labelled = Filter { label: Some("l".into()), ..Filter::default() };
+    let keyed = Filter { key_prefix: Some("k".into()), ..Filter::default() };
+    let pending = Filter { phase: Some(Phase::Pending), ..Filter::default() };
+    for filter in [Filter::default(), labelled, keyed, pending] {
+        let bench = Bench::new(make);
+        let timer = |n: u64| Timer {
+            labels: vec!["l".into()],
+            key: Some(format!("k{:03}", n * 37 % 200).into()),
+            ..bench.timer(n * 53 % 97)
+        };
+        let ids: Vec<TimerId> = (0..100).map(|n| bench.create(&timer(n))).collect();
+        let (stay, go): (Vec<_>, Vec<_>) = ids.iter().enumerate().partition(|(nth, _)| nth % 3 == 0);
+        let (mut go, mut fresh) = (go.into_iter(), 100..200);
+        let listed = walk(&bench, &filter, 5, &mut || {
+            // Two timers go and one comes for each page.
+            for (_, id) in go.by_ref().take(2) {
+                let _cancelled = bench.apply(Op::Cancel((*id).into(), None));
+            }
+            if let Some(n) = fresh.next() {
+                let _placed = bench.place(&timer(n), IfPresent::Keep);
+            }
+        });
+        let ids: Vec<TimerId> = listed.iter().map(|timer| timer.id).collect();
+        let distinct: BTreeSet<TimerId> = ids.iter().copied().collect();
+        assert_eq!(distinct.len(), ids.len(), "{filter:?} has a timer twice");
+        for (_, id) in stay {
+            assert!(distinct.contains(id), "{filter:?} misses a timer that stayed");
+        }
+    }
+}
+
+fn a_cursor_survives_as_bytes(make: Make<'_>) {
+    let bench = Bench::new(make);
+    for _ in 0..3 {
+        bench.create(&bench.timer(HOUR));
+    }
+    let page =
+        |cursor| pollster::block_on(bench.store.list(Filter::default(), cursor, 2)).expect("a read failed");
+    let first = page(None);
+    let cursor = Cursor::from_bytes(first.next.as_ref().expect("there is more").as_bytes());
+    let second = page(Some(cursor));
+    assert_eq!((first.timers.len(), second.timers.len(), second.next), (2, 1, None));
+    assert!(second.timers.iter().all(|timer| timer.due == at(HOUR)));
+}

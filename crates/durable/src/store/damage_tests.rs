@@ -1,0 +1,133 @@
+//! Damaged tables: a record that cannot be read and an entry that is not its timer's are passed over, and nothing
+//! stops (T-20).
+
+use super::*;
+use crate::state::{Phase, State};
+use crate::store::IfPresent;
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use tourbillon::ManualClock;
+
+/// The answer, which the store in memory has at once.
+fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
+    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer.unwrap(),
+        Poll::Pending => panic!("an answer of the store in memory waits"),
+    }
+}
+
+const BY: Claimant = Claimant { incarnation: 1, lease: Duration::from_secs(30) };
+
+fn id(n: u128) -> TimerId {
+    TimerId::from_u128(n)
+}
+
+fn at(millis: u64) -> UtcMillis {
+    UtcMillis::from_millis(millis)
+}
+
+/// A store with timers 1 to 4 that are due at their own numbers, at moment 10.
+fn store() -> (MemoryStore, ManualClock) {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new(clock.clone());
+    clock.advance(Duration::from_millis(10));
+    for n in 1..=4 {
+        let due = at(n.try_into().unwrap());
+        let timer =
+            Timer { id: id(n), key: None, due, scheduled: due, ..crate::state::tests::timer(State::Pending) };
+        now(store.apply(vec![Op::Place(Box::new(timer), IfPresent::Reject)], Durability::Volatile));
+    }
+    (store, clock)
+}
+
+fn key_of(timer: TimerId) -> Vec<u8> {
+    timer.as_u128().to_be_bytes().into()
+}
+
+/// Makes a record unreadable behind its namespace.
+fn damage(store: &MemoryStore, timer: TimerId) {
+    let mut tables = store.lock();
+    let record = tables.tables[Table::Timers as usize].get_mut(&key_of(timer)).unwrap();
+    record.truncate(3);
+}
+
+fn claim(store: &MemoryStore, number: u64, timers: u32) -> (Vec<TimerId>, u32) {
+    let claimed = now(store.claim(BY, number, Limit { timers, bytes: u64::MAX }));
+    (claimed.leased.iter().map(|leased| leased.timer.id).collect(), claimed.quarantined)
+}
+
+#[test]
+fn an_unreadable_record_is_set_aside_by_a_claim() {
+    let (store, _clock) = store();
+    damage(&store, id(2));
+    assert_eq!(claim(&store, 1, 10), (vec![id(1), id(3), id(4)], 1));
+    let counts = now(store.counts());
+    assert_eq!((counts.of(Phase::Pending), counts.of(Phase::Leased), counts.quarantined), (0, 3, 1));
+    assert_eq!(claim(&store, 2, 10), (vec![], 0));
+    let tables = store.lock();
+    assert_eq!(tables.tables[Table::Quarantine as usize].get(&key_of(id(2))).map(Vec::len), Some(3));
+}
+
+#[test]
+fn an_unreadable_record_is_set_aside_by_a_reap() {
+    let (store, clock) = store();
+    assert_eq!(claim(&store, 1, 10).0.len(), 4);
+    damage(&store, id(3));
+    clock.advance(Duration::from_secs(30));
+    let reaped = now(store.reap(10));
+    assert_eq!((reaped.returned, reaped.next), (vec![id(1), id(2), id(4)], None));
+    assert_eq!(now(store.counts()).of(Phase::Leased), 0);
+    assert_eq!(now(store.reap(10)), Reaped::default());
+}
+
+#[test]
+fn a_backup_has_all_that_can_be_read() {
+    let (store, _clock) = store();
+    damage(&store, id(2));
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let into = Arc::clone(&found);
+    now(store.export(Box::new(move |timer| {
+        into.lock().unwrap().push(timer.id);
+        true
+    })));
+    assert_eq!(*found.lock().unwrap(), [id(1), id(3), id(4)]);
+}
+
+#[test]
+fn an_entry_that_is_not_its_timers_stops_no_claim() {
+    let (store, _clock) = store();
+    let stale = [&[0, 0, 0, 0, 0, 0][..], &key_of(id(3))].concat();
+    store.lock().tables[Table::Due as usize].insert(stale, Vec::new());
+    assert!(!now(store.check()).is_empty());
+    assert_eq!(claim(&store, 1, 10), (vec![id(1), id(2), id(3), id(4)], 0));
+    assert_eq!(now(store.check()), []);
+}
+
+#[test]
+fn an_entry_that_is_not_its_timers_stops_no_reap() {
+    let (store, clock) = store();
+    assert_eq!(claim(&store, 1, 2).0.len(), 2);
+    let stale = [&[0, 0, 0, 0, 0, 1][..], &key_of(id(3))].concat();
+    store.lock().tables[Table::Leases as usize].insert(stale, Vec::new());
+    clock.advance(Duration::from_secs(30));
+    assert_eq!(now(store.reap(10)).returned, [id(1), id(2)]);
+    assert_eq!(now(store.check()), []);
+}
+
+#[test]
+fn a_transaction_that_panics_leaves_nothing() {
+    let (store, _clock) = store();
+    let before = now(store.counts());
+    let panics = std::panic::AssertUnwindSafe(|| {
+        let _never = store.transact(|ledger| -> Result<(), StoreError> {
+            ledger.apply(Op::Cancel(id(1).into(), None))?;
+            panic!("within a transaction")
+        });
+    });
+    assert!(std::panic::catch_unwind(panics).is_err());
+    assert_eq!(claim(&store, 1, 10).0.len(), 4);
+    assert_eq!(now(store.counts()).of(Phase::Leased), before.of(Phase::Pending));
+    assert_eq!(now(store.check()), []);
+}

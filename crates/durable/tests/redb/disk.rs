@@ -1,0 +1,225 @@
+//! A disk that loses what was not synced, fails when asked to, or is full.
+
+use redb::StorageBackend;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tourbillon_durable::store::Part;
+use tourbillon_durable::store::{RedbBuilder, RedbStore, StoreError};
+
+/// A change of a file that the disk has not been asked to keep.
+#[derive(Clone, Debug)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Length(usize),
+}
+
+impl Change {
+    fn apply(&self, file: &mut Vec<u8>) {
+        match self {
+            Self::Write(offset, data) => {
+                if file.len() < offset + data.len() {
+                    file.resize(offset + data.len(), 0);
+                }
+                file[*offset..offset + data.len()].copy_from_slice(data);
+            }
+            Self::Length(length) => file.resize(*length, 0),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Image {
+    synced: Vec<u8>,
+    current: Vec<u8>,
+    unsynced: Vec<Change>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    images: [Image; 2],
+    /// The number of writes, changes of length and syncs.
+    changes: u64,
+    /// The change at which the power goes. It is not made.
+    cut: Option<u64>,
+    /// So many changes fail, with this kind.
+    failing: Option<(io::ErrorKind, u64)>,
+    /// The greatest length of both files.
+    capacity: Option<usize>,
+    sync_takes: Duration,
+}
+
+/// The disk. Its clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disk(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct File {
+    disk: Disk,
+    part: usize,
+}
+
+/// Numbers at random that repeat (splitmix64).
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+impl Disk {
+    fn state<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn open(&self, builder: RedbBuilder) -> Result<RedbStore, StoreError> {
+        let disk = self.clone();
+        builder.open_with(move |part| {
+            let part = match part {
+                Part::Timers => 0,
+                Part::Operations => 1,
+            };
+            Ok(Box::new(File { disk: disk.clone(), part }))
+        })
+    }
+
+    /// Lets the power go at this change, counted from now.
+    pub(crate) fn cut_at(&self, change: u64) {
+        self.state(|state| state.cut = Some(state.changes + change));
+    }
+
+    /// Whether the power has gone.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.state(|state| state.cut.is_some_and(|cut| state.changes >= cut))
+    }
+
+    /// Lets so many changes fail.
+    pub(crate) fn fail(&self, kind: io::ErrorKind, changes: u64) {
+        self.state(|state| state.failing = (changes > 0).then_some((kind, changes)));
+    }
+
+    /// The failures that are left.
+    pub(crate) fn failures_left(&self) -> u64 {
+        self.state(|state| state.failing.map_or(0, |(_, left)| left))
+    }
+
+    pub(crate) fn set_capacity(&self, capacity: Option<usize>) {
+        self.state(|state| state.capacity = capacity);
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.state(|state| state.images.iter().map(|image| image.current.len()).sum())
+    }
+
+    pub(crate) fn slow_syncs(&self, takes: Duration) {
+        self.state(|state| state.sync_takes = takes);
+    }
+
+    /// The disk after the power came back: with the bytes that were synced and, of the other changes, some that the
+    /// numbers choose, in part if they say so.
+    pub(crate) fn after_the_cut(&self, mut some: Option<Numbers>) -> Self {
+        let images = self.state(|state| state.images.clone()).map(|image| {
+            let mut kept = image.synced;
+            for change in image.unsynced {
+                let Some(numbers) = &mut some else { break };
+                let chosen = numbers.next();
+                match (&change, chosen % 4) {
+                    (_, 0) => {}
+                    (Change::Write(offset, data), 1) => {
+                        // A disk writes sectors of 512 bytes.
+                        let sectors = data.len() / 512;
+                        let end = 512 * (usize::try_from(chosen >> 32).unwrap() % (sectors + 1));
+                        Change::Write(*offset, data[..end].to_vec()).apply(&mut kept);
+                    }
+                    _ => change.apply(&mut kept),
+                }
+            }
+            Image { current: kept.clone(), synced: kept, unsynced: Vec::new() }
+        });
+        Self(Arc::new(Mutex::new(State { images, ..State::default() })))
+    }
+}
+
+impl State {
+    /// Counts a change, or fails in its place.
+    fn change(&mut self) -> io::Result<()> {
+        if self.cut.is_some_and(|cut| self.changes >= cut) {
+            return Err(io::Error::other("the power is off"));
+        }
+        self.changes += 1;
+        if self.cut.is_some_and(|cut| self.changes >= cut) {
+            return Err(io::Error::other("the power goes"));
+        }
+        if let Some((kind, left)) = self.failing {
+            self.failing = (left > 1).then_some((kind, left - 1));
+            return Err(kind.into());
+        }
+        Ok(())
+    }
+
+    fn has_room(&self, part: usize, length: usize) -> bool {
+        let others: usize =
+            (0..2).filter(|other| *other != part).map(|other| self.images[other].current.len()).sum();
+        length <= self.images[part].current.len()
+            || self.capacity.is_none_or(|capacity| others + length <= capacity)
+    }
+}
+
+impl File {
+    fn make(&self, change: Change) -> io::Result<()> {
+        self.disk.state(|state| {
+            state.change()?;
+            let length = match &change {
+                Change::Write(offset, data) => offset + data.len(),
+                Change::Length(length) => *length,
+            };
+            if !state.has_room(self.part, length) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let image = &mut state.images[self.part];
+            change.apply(&mut image.current);
+            image.unsynced.push(change);
+            Ok(())
+        })
+    }
+}
+
+impl StorageBackend for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk.state(|state| state.images[self.part].current.len()) as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.disk.state(|state| {
+            let offset = usize::try_from(offset).unwrap();
+            let read = state.images[self.part].current.get(offset..offset + out.len());
+            out.copy_from_slice(read.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        })
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.make(Change::Length(usize::try_from(len).unwrap()))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let takes = self.disk.state(|state| state.sync_takes);
+        std::thread::sleep(takes);
+        self.disk.state(|state| {
+            state.change()?;
+            let image = &mut state.images[self.part];
+            image.synced.clone_from(&image.current);
+            image.unsynced.clear();
+            Ok(())
+        })
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.make(Change::Write(usize::try_from(offset).unwrap(), data.to_vec()))
+    }
+}

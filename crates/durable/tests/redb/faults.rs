@@ -1,0 +1,303 @@
+//! Power cuts, crashes while the store recovers, and disks that fail or are full.
+
+use crate::disk::{Disk, Numbers};
+use crate::{ALL, apply, assert_whole, claimant, get, keyed, place, timer};
+use pollster::block_on;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon::{ManualClock, Timestamp};
+use tourbillon_durable::state::{Failure, Lease, State};
+use tourbillon_durable::store::{
+    Durability, MemoryStore, Op, RedbBuilder, RedbStore, StoreErrorKind, TimerStore,
+};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+type Timers = BTreeMap<TimerId, Timer>;
+
+fn clock() -> ManualClock {
+    let clock = ManualClock::default();
+    clock.set(Timestamp::from_nanos(1_000_000_000));
+    clock
+}
+
+fn builder(clock: &ManualClock) -> RedbBuilder {
+    RedbStore::builder().clock(clock.clone()).cache(1 << 20)
+}
+
+/// All timers of a store, as they are once all leases have ended.
+fn timers(store: &impl TimerStore) -> Timers {
+    let timers = Arc::new(Mutex::new(Timers::new()));
+    let into = Arc::clone(&timers);
+    let each = move |timer: &Timer| {
+        let mut timer = timer.clone();
+        if let State::Leased(Lease { withdrawn, .. }) = timer.state {
+            timer.state = State::Pending;
+            if withdrawn.is_some() {
+                return true;
+            }
+        }
+        into.lock().unwrap().insert(timer.id, timer);
+        true
+    };
+    block_on(store.export(Box::new(each))).unwrap();
+    std::mem::take(&mut *timers.lock().unwrap())
+}
+
+/// A step of the workload: whether the change is on the disk once the step has ended. `None` after an error.
+fn step(store: &impl TimerStore, step: u128) -> Option<bool> {
+    let apply = |op, durability| block_on(store.apply(vec![op], durability)).is_ok();
+    let claim = u64::try_from(step).unwrap();
+    let (done, is_durable) = match step % 10 {
+        0 | 5 => (apply(place(timer(step, 900)), Durability::PowerLoss), true),
+        1 => (apply(place(keyed(step, 5_000, &format!("key {step}"))), Durability::Volatile), false),
+        2 => {
+            let cancel = Op::Cancel(format!("key {}", step - 1).as_str().into(), None);
+            (apply(cancel, Durability::Volatile), false)
+        }
+        3 => {
+            // The key is free since a step that is not durable by itself.
+            let again = keyed(step, 7_000, &format!("key {}", step - 2));
+            (apply(place(again), Durability::PowerLoss), true)
+        }
+        4 | 6 => {
+            let one = tourbillon_durable::store::Limit { timers: 1, ..ALL };
+            let claimed = block_on(store.claim(claimant(1), claim, one));
+            let ended = claimed.and_then(|claimed| {
+                let end = claimed.leased.into_iter().map(|leased| match step % 10 {
+                    4 => Op::Ack(leased.timer.id, leased.token),
+                    _ => Op::Fail(leased.timer.id, leased.token, Failure::default()),
+                });
+                block_on(store.apply(end.collect(), Durability::PowerLoss))
+            });
+            (ended.is_ok(), true)
+        }
+        7 => (block_on(store.claim(claimant(1), claim, ALL)).is_ok(), false),
+        8 => (block_on(store.import(vec![timer(step, 8_000)])).is_ok(), true),
+        _ => (apply(place(timer(step, 850)), Durability::ProcessCrash), false),
+    };
+    done.then_some(is_durable)
+}
+
+/// The timers after each step.
+fn expected(clock: &ManualClock, steps: u128) -> Vec<Timers> {
+    let model = MemoryStore::new(clock.clone());
+    let mut states = vec![timers(&model)];
+    for number in 0..steps {
+        step(&model, number).unwrap();
+        states.push(timers(&model));
+    }
+    states
+}
+
+/// Runs the workload up to the cut. Returns the first state that may be found afterwards, and the last one.
+fn run_to_the_cut(disk: &Disk, clock: &ManualClock, steps: u128) -> (usize, usize) {
+    let (mut least, mut most) = (0, 0);
+    if let Ok(store) = disk.open(builder(clock)) {
+        for number in 0..steps {
+            most += 1;
+            match step(&store, number) {
+                Some(true) => least = most,
+                Some(false) => {}
+                None => break,
+            }
+        }
+    }
+    (least, most)
+}
+
+fn assert_recovered(
+    disk: &Disk,
+    clock: &ManualClock,
+    states: &[Timers],
+    (least, most): (usize, usize),
+    cut: &str,
+) {
+    let store = disk.open(builder(clock)).unwrap();
+    assert_whole(&store);
+    let found = timers(&store);
+    let at = states[least..=most].iter().position(|state| *state == found);
+    assert!(at.is_some(), "{cut}: acknowledged {:#?}, found {found:#?}", states[least]);
+    // The store takes changes.
+    apply(&store, place(timer(1_000, 1)), Durability::PowerLoss).unwrap();
+}
+
+/// F-03.
+#[test]
+fn a_power_cut_at_any_write_loses_nothing_that_was_acknowledged() {
+    let clock = clock();
+    let steps = 30;
+    let states = expected(&clock, steps);
+    let mut cuts = 0;
+    loop {
+        let disk = Disk::default();
+        disk.cut_at(cuts);
+        let found = run_to_the_cut(&disk, &clock, steps);
+        if !disk.is_cut() {
+            assert_eq!(found.1, states.len() - 1);
+            break;
+        }
+        assert_recovered(&disk.after_the_cut(None), &clock, &states, found, &format!("cut {cuts}"));
+        for seed in 0..4 {
+            let survivor = disk.after_the_cut(Some(Numbers(cuts * 4 + seed)));
+            let cut = format!("cut {cuts}, seed {seed}");
+            assert_recovered(&survivor, &clock, &states, found, &cut);
+        }
+        cuts += 1;
+    }
+    assert!(cuts > 100, "{cuts}");
+}
+
+/// F-05.
+#[test]
+fn crashes_while_the_store_recovers_lose_nothing_either() {
+    let clock = clock();
+    let steps = 24;
+    let states = expected(&clock, steps);
+    let mut recoveries = 0;
+    for cut in (0..).step_by(7) {
+        let disk = Disk::default();
+        disk.cut_at(cut);
+        let found = run_to_the_cut(&disk, &clock, steps);
+        if !disk.is_cut() {
+            break;
+        }
+        for second in 0_u64.. {
+            let mut survivor = disk.after_the_cut(Some(Numbers(cut)));
+            let mut all_cut = true;
+            for attempt in 0..3 {
+                survivor.cut_at(second + attempt);
+                drop(survivor.open(builder(&clock)));
+                all_cut &= survivor.is_cut();
+                survivor = survivor.after_the_cut(Some(Numbers(second ^ attempt)));
+            }
+            assert_recovered(&survivor, &clock, &states, found, &format!("cuts {cut}, {second}"));
+            recoveries += 1;
+            if !all_cut {
+                break;
+            }
+        }
+    }
+    assert!(recoveries > 100, "{recoveries}");
+}
+
+/// Places timers until the disk has failed so often as asked for, and some more.
+fn place_through(disk: &Disk, store: &RedbStore, first: u128) -> BTreeMap<u128, Result<(), StoreErrorKind>> {
+    let mut answers = BTreeMap::new();
+    let mut after = 0;
+    let until = Instant::now() + Duration::from_secs(20);
+    for id in first.. {
+        assert!(Instant::now() < until, "the store does not come back: {answers:?}");
+        let answer = apply(store, place(timer(id, 5_000)), Durability::PowerLoss);
+        let answer = answer.map(drop).map_err(|error| {
+            assert!(error.is_transient(), "{error}");
+            error.kind()
+        });
+        let is_ok = answer.is_ok();
+        answers.insert(id, answer);
+        if is_ok && disk.failures_left() == 0 {
+            after += 1;
+            if after == 5 {
+                break;
+            }
+        }
+        if !is_ok {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    answers
+}
+
+fn assert_answers_hold(store: &RedbStore, answers: &BTreeMap<u128, Result<(), StoreErrorKind>>) {
+    for (id, answer) in answers {
+        let is_stored = get(store, *id).is_some();
+        match answer {
+            Ok(()) => assert!(is_stored, "timer {id} is lost: {answers:?}"),
+            Err(StoreErrorKind::Unknown) => {}
+            Err(kind) => assert!(!is_stored, "timer {id} is stored in spite of {kind:?}: {answers:?}"),
+        }
+    }
+    assert_whole(store);
+}
+
+/// F-06.
+#[test]
+fn a_disk_that_fails_for_a_while_is_used_again_and_nothing_acknowledged_is_lost() {
+    let clock = clock();
+    for kind in [io::ErrorKind::StorageFull, io::ErrorKind::Other] {
+        for failures in [1, 2, 3, 5, 8, 13, 21] {
+            for before in [0, 1, 3] {
+                let disk = Disk::default();
+                let store = disk.open(builder(&clock)).unwrap();
+                for id in 0..before {
+                    apply(&store, place(timer(id, 5_000)), Durability::PowerLoss).unwrap();
+                }
+                // This one is only in memory when the disk begins to fail.
+                apply(&store, place(timer(50, 5_000)), Durability::Volatile).unwrap();
+                disk.fail(kind, failures);
+                let mut answers = place_through(&disk, &store, 100);
+                answers.extend((0..before).map(|id| (id, Ok(()))));
+                answers.insert(50, Ok(()));
+                assert_answers_hold(&store, &answers);
+                drop(store);
+                let store = disk.after_the_cut(None).open(builder(&clock)).unwrap();
+                assert_answers_hold(&store, &answers);
+            }
+        }
+    }
+}
+
+/// F-06, by the room.
+#[test]
+fn a_full_disk_is_used_again_once_it_has_room() {
+    let clock = clock();
+    let disk = Disk::default();
+    let store = disk.open(builder(&clock)).unwrap();
+    disk.set_capacity(Some(disk.used() + 600_000));
+    let mut answers = BTreeMap::new();
+    let mut refusals = 0;
+    for id in 0..20_000 {
+        let ops = vec![place(timer(id, 5_000)), place(timer(id | 1 << 40, 5_000))];
+        let answer = block_on(store.apply(ops, Durability::PowerLoss)).map(drop);
+        refusals += u32::from(answer.is_err());
+        answers.insert(id, answer.map_err(|error| error.kind()));
+        if refusals == 3 {
+            break;
+        }
+    }
+    assert_eq!(refusals, 3);
+    assert!(answers.len() > 100, "{}", answers.len());
+    assert!(answers.values().any(|answer| *answer == Err(StoreErrorKind::Full)), "{answers:?}");
+    disk.set_capacity(None);
+    answers.extend(place_through(&disk, &store, 1 << 50));
+    assert_answers_hold(&store, &answers);
+    drop(store);
+    let store = disk.after_the_cut(None).open(builder(&clock)).unwrap();
+    assert_answers_hold(&store, &answers);
+}
+
+/// Callers that wait share a sync.
+#[test]
+fn callers_that_wait_share_a_sync() {
+    let clock = clock();
+    let disk = Disk::default();
+    let store = disk.open(builder(&clock)).unwrap();
+    disk.slow_syncs(Duration::from_millis(2));
+    thread::scope(|scope| {
+        for caller in 0..64 {
+            let store = &store;
+            scope.spawn(move || {
+                for number in 0..20 {
+                    let op = place(timer(caller << 32 | number, 5_000));
+                    apply(store, op, Durability::PowerLoss).unwrap();
+                }
+            });
+        }
+    });
+    let stats = store.stats();
+    assert_eq!(stats.operations, 64 * 20);
+    assert!(stats.syncs <= stats.operations / 10, "{stats:?}");
+    assert!(stats.largest_batch > 16, "{stats:?}");
+}

@@ -1,0 +1,123 @@
+//! The store over a long time: damaged records, churn, and far timers.
+
+use crate::place::Place;
+use crate::{ALL, apply, assert_whole, claimant, get, place, timer};
+use pollster::block_on;
+use redb::{ReadableDatabase, ReadableTable};
+use std::time::{Duration, Instant};
+use tourbillon::{ManualClock, Timestamp};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Durability, Limit, Op, RedbStore, TimerStore};
+
+/// T-20.
+#[test]
+fn a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_others_are_delivered() {
+    let place_of = Place::new();
+    let store = RedbStore::open(place_of.file()).unwrap();
+    for id in 1..=3 {
+        apply(&store, place(timer(id, 1)), Durability::PowerLoss).unwrap();
+    }
+    drop(store);
+    let id = 2_u128.to_be_bytes();
+    let damaged = [1, 0, 0xff, 0xff, 0xff];
+    {
+        let database = redb::Database::open(place_of.file()).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let timers = redb::TableDefinition::<&[u8], &[u8]>::new("timers");
+        transaction.open_table(timers).unwrap().insert(&id[..], &damaged[..]).unwrap();
+        transaction.commit().unwrap();
+    }
+    let store = RedbStore::open(place_of.file()).unwrap();
+    let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
+    let ids: Vec<u128> = claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
+    assert_eq!((ids, claimed.quarantined), (vec![1, 3], 1));
+    assert_eq!(block_on(store.claim(claimant(1), 2, ALL)).unwrap().quarantined, 0);
+    let counts = block_on(store.counts()).unwrap();
+    assert_eq!((counts.quarantined, counts.of(Phase::Leased), counts.of(Phase::Pending)), (1, 2, 0));
+    assert_whole(&store);
+    drop(store);
+    let database = redb::Database::open(place_of.file()).unwrap();
+    let transaction = database.begin_read().unwrap();
+    let aside = redb::TableDefinition::<&[u8], &[u8]>::new("quarantine");
+    let aside = transaction.open_table(aside).unwrap();
+    assert_eq!(aside.get(&id[..]).unwrap().unwrap().value(), damaged);
+    assert_eq!(aside.iter().unwrap().count(), 1);
+}
+
+/// Stores `count` timers, 1,000 at once.
+fn fill(store: &RedbStore, first: u128, count: u128, due: u64) {
+    for start in (0..count).step_by(1_000) {
+        let ops = (start..count.min(start + 1_000)).map(|n| place(timer(first + n, due + n as u64)));
+        block_on(store.apply(ops.collect(), Durability::PowerLoss)).unwrap();
+    }
+}
+
+/// T-11.
+#[test]
+fn a_day_of_churn_leaves_the_file_at_most_two_and_a_half_times_the_live_data() {
+    const LIVE: u128 = 5_000;
+    let (churned, fresh) = (Place::new(), Place::new());
+    let clock = ManualClock::default();
+    let store = RedbStore::builder().clock(clock.clone()).open(churned.file()).unwrap();
+    fill(&store, 0, LIVE, 500_000_000);
+    // Each timer lives for 100 s of the day, and 6 begin each 10 s.
+    let mut claims = 0;
+    for turn in 0..8_640_u128 {
+        let now = u64::try_from(turn).unwrap() * 10_000;
+        clock.set(Timestamp::from_nanos(now * 1_000_000));
+        claims += 1;
+        let claimed = block_on(store.claim(claimant(1), claims, ALL)).unwrap();
+        let mut ops: Vec<Op> =
+            claimed.leased.into_iter().map(|leased| Op::Ack(leased.timer.id, leased.token)).collect();
+        let first = 1_000_000 + turn * 6;
+        ops.extend((0..6).map(|n| place(timer(first + n, now + 100_000))));
+        block_on(store.apply(ops, Durability::Volatile)).unwrap();
+    }
+    assert_whole(&store);
+    let left = block_on(store.counts()).unwrap().of(Phase::Pending);
+    assert_eq!(u128::from(left), LIVE + 60);
+    let live = RedbStore::open(fresh.file()).unwrap();
+    fill(&live, 0, LIVE + 60, 500_000_000);
+    while block_on(live.compact()).unwrap() {}
+    let size = |place_of: &Place| std::fs::metadata(place_of.file()).unwrap().len();
+    let (live, churned_size) = (size(&fresh), size(&churned));
+    assert!(churned_size * 2 <= live * 5, "{churned_size} bytes, and {live} for the live timers alone");
+    while block_on(store.compact()).unwrap() {}
+    assert!(size(&churned) * 4 <= live * 5, "{} bytes after compaction, {live}", size(&churned));
+    assert_whole(&store);
+}
+
+/// The median time of claims of ten timers, with so many others that are far.
+fn claim_time(far: u128) -> Duration {
+    let place_of = Place::new();
+    let clock = ManualClock::default();
+    clock.set(Timestamp::from_nanos(1_000_000_000));
+    let store = RedbStore::builder().clock(clock).open(place_of.file()).unwrap();
+    fill(&store, 1 << 64, far, 1_000_000);
+    fill(&store, 0, 1_000, 0);
+    // A checkpoint, so that none falls into the claims.
+    block_on(store.compact()).unwrap();
+    let ten = Limit { timers: 10, ..ALL };
+    let mut times: Vec<Duration> = (0..60)
+        .map(|claim| {
+            let started = Instant::now();
+            let claimed = block_on(store.claim(claimant(1), claim, ten)).unwrap();
+            assert_eq!(claimed.leased.len(), 10);
+            started.elapsed()
+        })
+        .collect();
+    times.sort();
+    assert!(get(&store, 1 << 64).is_some());
+    times[times.len() / 2]
+}
+
+/// T-03. `TOURBILLON_FAR` takes the place of 100,000 timers.
+#[test]
+fn a_claim_takes_no_longer_when_many_timers_are_far() {
+    let far = std::env::var("TOURBILLON_FAR").map_or(100_000, |far| far.parse().unwrap());
+    // Other programs take the processor at times: the best of three.
+    let ratios: Vec<f64> =
+        (0..3).map(|_| claim_time(far).as_secs_f64() / claim_time(1_000).as_secs_f64()).collect();
+    println!("a claim with {far} far timers, in times of one with 1,000: {ratios:.2?}");
+    assert!(ratios.iter().any(|ratio| *ratio < 2.0), "{ratios:?}");
+}

@@ -1,0 +1,48 @@
+//! The oracle: a store in SQLite that was written from the documentation, on the pure state machine alone. What it and the
+//! other stores do not agree upon is a fault of one of them, or of the documentation (F-11).
+
+mod store;
+
+use std::sync::Arc;
+use store::SqliteStore;
+use tourbillon::ManualClock;
+use tourbillon_durable::store::conformance::{self, Faults, Life};
+use tourbillon_durable::store::{MemoryStore, TimerStore};
+
+fn in_sqlite(clock: ManualClock) -> Arc<dyn TimerStore> {
+    Arc::new(SqliteStore::new(clock).unwrap())
+}
+
+fn in_memory(clock: ManualClock) -> Arc<dyn TimerStore> {
+    Arc::new(MemoryStore::new(clock))
+}
+
+#[test]
+fn the_oracle_conforms() {
+    let mut failed = Vec::new();
+    for (name, case) in conformance::CASES.iter().copied().flatten() {
+        if std::panic::catch_unwind(|| case(&in_sqlite)).is_err() {
+            failed.push(*name);
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn random_histories_of_the_oracle() {
+    let _tally = conformance::histories(&in_sqlite, 0..20, &Life::default());
+    let _tally = conformance::histories(
+        &in_sqlite,
+        0..20,
+        &Life { faults: Some(Faults::default()), ..Life::default() },
+    );
+}
+
+/// 24,000 steps; `TOURBILLON_LIVES` is the number of lives of 240 steps.
+#[test]
+fn f11_the_same_operations_have_the_same_outcomes_in_memory_and_in_sqlite() {
+    let lives = std::env::var("TOURBILLON_LIVES").map_or(100, |lives| lives.parse().unwrap());
+    let first = std::env::var("TOURBILLON_SEED").map_or(0, |seed| seed.parse().unwrap());
+    let life = Life { steps: 240, ..Life::default() };
+    conformance::differential(&in_memory, &in_sqlite, first..first + lives, &life);
+}

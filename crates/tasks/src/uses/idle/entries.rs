@@ -1,0 +1,76 @@
+//! The connections of a map, and their timers.
+
+use super::life::Life;
+use super::limits::{Bounds, Expired, Limit, Limits};
+use crate::map::LockedMap;
+use crate::sync::{StdArc, Weak};
+use crate::task::{Job, Key, Moment, OnDue, Tasks};
+use tourbillon::extend::WhenFull;
+use tourbillon::{Armed, Refusal, Timer, Timestamp};
+
+/// The callback for an expired connection.
+type Callback<I> = dyn Fn(Expired<I>) + Send + Sync;
+
+/// The map of connections, as its clones, the connections and their timers share it.
+pub(super) struct Shared<I: Key> {
+    pub(super) tasks: Tasks,
+    pub(super) limits: Limits,
+    pub(super) connections: LockedMap<I, Link<I>>,
+    pub(super) callback: Box<Callback<I>>,
+}
+
+/// The part of a connection that is found by its id.
+pub(super) struct Link<I: Key> {
+    pub(super) bounds: Bounds,
+    pub(super) end: StdArc<End<I>>,
+}
+
+/// The owner of a connection's timer, which is called when the timer is due. The connection and the map share it.
+pub(super) struct End<I: Key> {
+    /// The timer, or the reason why there is none: then there is no connection.
+    pub(super) timer: Result<Timer<Job>, Refusal>,
+    pub(super) life: Life,
+    /// The moment of the maximum age.
+    last: Timestamp,
+    pub(super) id: I,
+    shared: Weak<Shared<I>>,
+}
+
+impl<I: Key> End<I> {
+    pub(super) fn new(
+        id: I,
+        timer: Result<Timer<Job>, Refusal>,
+        last: Timestamp,
+        shared: Weak<Shared<I>>,
+    ) -> Self {
+        Self { timer, life: Life::new(), last, id, shared }
+    }
+
+    #[inline]
+    pub(super) fn timer(&self) -> Option<&Timer<Job>> {
+        self.timer.as_ref().ok()
+    }
+
+    /// Arms the timer under a lock of the map.
+    pub(super) fn try_arm_at(&self, tasks: &Tasks, deadline: Timestamp) -> Result<Armed, Refusal> {
+        tasks.try_arm(self.timer.as_ref().map_err(|kind| *kind)?, deadline, WhenFull::Exceed)
+    }
+}
+
+impl<I: Key> OnDue for End<I> {
+    fn on_due(&self, moment: &Moment) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let Some(id) = shared.take_out(self, |_| true) else { return };
+        let &Moment { deadline, lateness, .. } = moment;
+        let limit = if deadline >= self.last { Limit::MaxAge } else { Limit::Idle };
+        (shared.callback)(Expired { id, limit, deadline, lateness });
+    }
+}
+
+impl<I: Key> Shared<I> {
+    /// Takes a connection out of the map if it `may_be` taken out. Returns its id to the caller that took it out first.
+    pub(super) fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&Life) -> bool) -> Option<I> {
+        let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(&end.life);
+        end.life.take_out(|| self.connections.remove_if(&end.id, is_it)).map(|(id, _)| id)
+    }
+}

@@ -1,0 +1,77 @@
+//! The anchors of an engine's threads, whatever the type of its payloads: the engine's list of them, and each thread's
+//! weak reference to its own.
+
+use crate::base::sync::{Mutex, StdArc, Weak, ignore_poison};
+use core::any::Any;
+use core::fmt;
+
+/// An anchor of an engine whose type of payload the holder does not know.
+pub(super) type AnyAnchor = dyn Any + Send + Sync;
+
+/// The anchors of the living threads; `None` once the engine is shut down.
+pub(super) struct Anchors(Mutex<Option<Vec<StdArc<AnyAnchor>>>>);
+
+impl Anchors {
+    pub(super) fn new() -> StdArc<Self> {
+        StdArc::new(Self(Mutex::new(Some(Vec::new()))))
+    }
+
+    fn keep(&self, anchor: StdArc<AnyAnchor>) {
+        if let Some(kept) = &mut *ignore_poison(self.0.lock()) {
+            kept.push(anchor);
+        }
+    }
+
+    /// Drops the anchor of a thread that ends. The anchor is dropped outside of the lock, since the engine may be
+    /// dropped with it.
+    fn forget(&self, anchor: &Weak<AnyAnchor>) {
+        let forgotten = ignore_poison(self.0.lock()).as_mut().and_then(|kept| {
+            let at =
+                kept.iter().position(|kept| core::ptr::addr_eq(StdArc::as_ptr(kept), anchor.as_ptr()))?;
+            Some(kept.swap_remove(at))
+        });
+        drop(forgotten);
+    }
+
+    /// Drops all anchors, for good.
+    pub(super) fn close(&self) {
+        let kept = ignore_poison(self.0.lock()).take();
+        drop(kept);
+    }
+}
+
+/// A thread's weak reference to its anchor.
+pub(super) struct Moored {
+    anchor: Weak<AnyAnchor>,
+    anchors: Weak<Anchors>,
+}
+
+impl Moored {
+    /// Keeps the anchor of the calling thread among the engine's anchors.
+    pub(super) fn new(anchor: StdArc<AnyAnchor>, anchors: &StdArc<Anchors>) -> Self {
+        let moored = Self { anchor: StdArc::downgrade(&anchor), anchors: StdArc::downgrade(anchors) };
+        anchors.keep(anchor);
+        moored
+    }
+
+    /// The anchor, unless the engine was shut down and the thread's timers were dropped.
+    #[inline]
+    pub(super) fn anchor(&self) -> Option<StdArc<AnyAnchor>> {
+        self.anchor.upgrade()
+    }
+}
+
+impl fmt::Debug for Moored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Moored").finish_non_exhaustive()
+    }
+}
+
+/// Runs when the thread ends, or has no more to do with the engine.
+impl Drop for Moored {
+    fn drop(&mut self) {
+        if let Some(anchors) = self.anchors.upgrade() {
+            anchors.forget(&self.anchor);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! One-shot timers: how a timer is scheduled, cancelled and moved.
+
+use super::admission::{CANCELS_PER_CHECK, Slot};
+use super::core::Core;
+use super::local::Local;
+use crate::base::error::{BatchError, Refusal, RescheduleError};
+use crate::base::sync::ignore_poison;
+use crate::base::tick::Timestamp;
+use crate::base::ticket::{Insertion, TimerId};
+use crate::lockfree::parker::Notified;
+use crate::lockfree::state;
+
+/// The outcome of a cancel.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the outcome tells whether the handler runs, and carries the payload"]
+#[non_exhaustive]
+pub enum Cancel<T> {
+    /// The handler does not run and has not begun. This is the timer's payload.
+    Cancelled(T),
+    /// The handler has begun and has not ended.
+    Running,
+    /// The timer has fired, was cancelled or was returned by a shutdown before.
+    Gone,
+}
+
+impl<T> Cancel<T> {
+    /// The payload, if the cancel got it.
+    #[must_use]
+    pub fn payload(self) -> Option<T> {
+        match self {
+            Self::Cancelled(payload) => Some(payload),
+            Self::Running | Self::Gone => None,
+        }
+    }
+
+    /// The same outcome, with the payload mapped by `f`.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Cancel<U> {
+        match self {
+            Self::Cancelled(payload) => Cancel::Cancelled(f(payload)),
+            Self::Running => Cancel::Running,
+            Self::Gone => Cancel::Gone,
+        }
+    }
+}
+
+impl<T: Send + 'static> Core<T> {
+    /// Schedules a timer in a reserved slot. Returns the payload if the engine is shut down.
+    #[inline(always)]
+    pub(crate) fn schedule(
+        &self,
+        local: &mut Local,
+        Slot(index): Slot,
+        deadline: Timestamp,
+        payload: T,
+    ) -> Result<TimerId, T> {
+        // SAFETY: I3: the magazine gave us the vacant slot.
+        unsafe { self.slab.write(index, payload) };
+        self.arm(local, index, deadline)
+    }
+
+    /// Arms a slot that the caller holds, whose payload is written, and sends its ticket.
+    #[inline(always)]
+    fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, T> {
+        let (id, stamp) = self.slots().control(index).arm(index, deadline);
+        let pushed = local.lane.push(Insertion { deadline, index, stamp });
+        if self.notify(local, pushed, deadline) == Notified::Closed
+            && let Some(payload) = self.withdraw(local, id)
+        {
+            local.lane.lane().count_not_scheduled();
+            return Err(payload);
+        }
+        Ok(id)
+    }
+
+    /// Schedules many timers with one publication and at most one wake. Returns the refused timers, in order, with the
+    /// reason. One batch may fill the lane beyond its capacity.
+    pub(crate) fn schedule_batch(
+        &self,
+        local: &mut Local,
+        items: Vec<(Timestamp, T)>,
+    ) -> Result<Vec<TimerId>, BatchError<T>> {
+        if !local.lane.has_room() {
+            let kind = self.refuse_for_want_of_room(local);
+            return Err(BatchError { kind, scheduled: Vec::new(), refused: items });
+        }
+        let mut armed = Vec::with_capacity(items.len());
+        let mut insertions = Vec::with_capacity(items.len());
+        let mut items = items.into_iter();
+        let mut refused = Vec::new();
+        let mut kind = Refusal::EngineFull;
+        for (deadline, payload) in &mut items {
+            let Some(index) = local.magazines.take(self.slots()) else {
+                refused.push((deadline, payload));
+                kind = self.refuse_for_want_of_a_slot();
+                break;
+            };
+            // SAFETY: I3: the magazine gave us the vacant slot.
+            unsafe { self.slab.write(index, payload) };
+            let (id, stamp) = self.slots().control(index).arm(index, deadline);
+            armed.push((id, deadline));
+            insertions.push(Insertion { deadline, index, stamp });
+        }
+        let earliest = armed.iter().map(|&(_, deadline)| deadline).min().unwrap_or(Timestamp::MAX);
+        let pushed = local.lane.push_all(&insertions);
+        let mut ids = Vec::with_capacity(armed.len());
+        if self.notify(local, pushed, earliest) == Notified::Open {
+            ids.extend(armed.into_iter().map(|(id, _)| id));
+        } else {
+            kind = self.why_closed();
+            for (id, deadline) in armed {
+                match self.withdraw(local, id) {
+                    Some(payload) => {
+                        local.lane.lane().count_not_scheduled();
+                        refused.push((deadline, payload));
+                    }
+                    None => ids.push(id),
+                }
+            }
+        }
+        refused.extend(items);
+        if refused.is_empty() { Ok(ids) } else { Err(BatchError { kind, scheduled: ids, refused }) }
+    }
+
+    /// Takes back a timer that was armed while the engine was being shut down; `None` if the shutdown returns the
+    /// timer.
+    #[cold]
+    fn withdraw(&self, local: &mut Local, id: TimerId) -> Option<T> {
+        self.take_back(local, id).ok()
+    }
+
+    /// Takes a timer out of the armed state, and returns its payload or the reason why this failed. The payload is
+    /// taken before the slot goes back, since the slot's next holder writes to the slot.
+    #[inline(always)]
+    fn take_back(&self, local: &mut Local, id: TimerId) -> Result<T, state::Cancel> {
+        let Some(control) = self.control(id) else { return Err(state::Cancel::Gone) };
+        match control.cancel(id) {
+            state::Cancel::Won => {
+                // SAFETY: I3: we took the timer out of `queued`, and its slot is in no magazine yet.
+                let payload = unsafe { self.slab.take(id.index()) };
+                local.magazines.put(self.slots(), id.index());
+                Ok(payload)
+            }
+            otherwise => Err(otherwise),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn cancel(&self, local: &mut Local, id: TimerId) -> Cancel<T> {
+        match self.take_back(local, id) {
+            Ok(payload) => {
+                self.count_cancel(local);
+                Cancel::Cancelled(payload)
+            }
+            Err(state::Cancel::Running) => Cancel::Running,
+            Err(_) => Cancel::Gone,
+        }
+    }
+
+    #[inline(always)]
+    fn count_cancel(&self, local: &Local) {
+        if local.lane.lane().count_cancelled().is_multiple_of(CANCELS_PER_CHECK) {
+            self.consider_a_sweep();
+        }
+    }
+
+    /// Waits until the handler of `id`, if it runs, has ended.
+    pub(crate) fn wait_for_end(&self, id: TimerId) {
+        let Some(control) = self.slots().get(id.index()) else { return };
+        if !control.await_end(id) {
+            return;
+        }
+        let (lock, changed) = &self.quiescence;
+        let mut guard = ignore_poison(lock.lock());
+        while !control.has_ended(id) {
+            guard = ignore_poison(changed.wait(guard));
+        }
+    }
+
+    /// Moves a pending timer: cancels it and schedules its payload again in the same slot, under a new id.
+    /// Does not wait for room in the lane.
+    pub(crate) fn reschedule(
+        &self,
+        local: &mut Local,
+        id: TimerId,
+        deadline: Timestamp,
+    ) -> Result<TimerId, RescheduleError<T>> {
+        if !local.lane.has_room() {
+            return Err(match self.refuse_for_want_of_room(local) {
+                // A shutdown is under way, and returns the timer.
+                Refusal::ShutDown => RescheduleError::Gone,
+                Refusal::EngineFull | Refusal::LaneFull | Refusal::Forked => RescheduleError::LaneFull,
+            });
+        }
+        let Some(control) = self.control(id) else { return Err(RescheduleError::Gone) };
+        match control.cancel(id) {
+            state::Cancel::Won => {}
+            state::Cancel::Running => return Err(RescheduleError::Running),
+            state::Cancel::Gone => return Err(RescheduleError::Gone),
+        }
+        self.count_cancel(local);
+        // The slot is ours and its payload stays where it is.
+        self.arm(local, id.index(), deadline).map_err(|payload| match self.why_closed() {
+            Refusal::Forked => RescheduleError::Forked(payload),
+            _ => RescheduleError::ShutDown(payload),
+        })
+    }
+
+    /// The deadline of a pending timer.
+    pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
+        self.control(id)?.deadline(id)
+    }
+}

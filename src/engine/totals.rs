@@ -1,0 +1,23 @@
+//! The totals of an engine's timers.
+
+/// The totals of an engine's timers, by what became of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) scheduled: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) fired: u64,
+    pub(crate) returned: u64,
+    pub(crate) created: u64,
+    pub(crate) destroyed: u64,
+}
+
+impl Totals {
+    /// The number of owned timers that exist.
+    pub(crate) fn owned(self) -> u64 {
+        self.created.saturating_sub(self.destroyed)
+    }
+
+    pub(crate) fn pending(self) -> u64 {
+        self.scheduled.saturating_sub(self.cancelled + self.fired + self.returned)
+    }
+}

@@ -1,4 +1,4 @@
-//! Where handlers run: on threads of one's own, or on the caller's executor.
+//! Where handlers run: on threads of the runtime, or on the caller's executor.
 
 use core::fmt;
 use core::future::Future;

@@ -1,5 +1,4 @@
-//! Timers that survive the process: delayed and recurring jobs, kept in one file, on the timer engine
-//! [`tourbillon`].
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

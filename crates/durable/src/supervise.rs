@@ -3,7 +3,6 @@
 use crate::delivery::{Delivery, Settlement};
 use crate::executor::Work;
 use crate::handler::{Answering, Handler, Verdict};
-use crate::runtime::Keeper;
 use core::any::Any;
 use core::future::Future;
 use core::pin::Pin;
@@ -11,9 +10,23 @@ use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+/// The part of a runtime that learns of answers and ends.
+pub(crate) trait Supervisor: Send + Sync {
+    /// Whether a handler may be called: its lease must not have ended. If the process was stopped for long, by SIGSTOP
+    /// for example, the lease has ended, and another holder may have the timer. The timer is given back then.
+    fn may_begin(&self, number: u64) -> bool;
+
+    /// Notes the answer of a handler.
+    fn answered(&self, number: u64, verdict: Verdict);
+
+    /// Notes that a handler has returned, or that its future was dropped. A timer whose handler was not called is given
+    /// back: after a while, since an executor that drops work once is likely to do so again.
+    fn returned(&self, number: u64, has_begun: bool);
+}
+
 /// The future of one delivery.
 struct Supervised {
-    keeper: Arc<Keeper>,
+    keeper: Arc<dyn Supervisor>,
     number: u64,
     settlement: Arc<Settlement>,
     step: Step,
@@ -27,7 +40,7 @@ enum Step {
 
 /// The work of delivery `number`.
 pub(crate) fn supervise(
-    keeper: Arc<Keeper>,
+    keeper: Arc<dyn Supervisor>,
     handler: Arc<dyn Handler>,
     number: u64,
     payload: Box<[u8]>,

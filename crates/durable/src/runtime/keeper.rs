@@ -35,7 +35,7 @@ use crate::state::{Failure, State as TimerState, Token};
 use crate::store::{
     Claimant, Durability, Leased, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
-use crate::supervise::supervise;
+use crate::supervise::{Supervisor, supervise};
 use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::time::Duration;
@@ -212,66 +212,6 @@ impl Keeper {
         };
         state.ends.push((under_way, op));
         self.changed.notify_all();
-    }
-
-    /// Whether a handler may be called: its lease must not have ended. If the process was stopped for long, by SIGSTOP for
-    /// example, the lease has ended, and another holder may have the timer. The timer is given back then.
-    pub(crate) fn may_begin(&self, number: u64) -> bool {
-        let now = self.store.now();
-        let mut state = self.lock();
-        let has_ended = |under_way: &UnderWay| under_way.until <= now;
-        let Some(under_way) = state.under_way.get(&number) else { return false };
-        if !has_ended(under_way) {
-            return true;
-        }
-        if let Some(under_way) = state.under_way.remove(&number)
-            && under_way.settlement.settle()
-        {
-            let op = Op::Release(under_way.id, under_way.token);
-            state.ends.push((under_way, op));
-            self.changed.notify_all();
-        }
-        false
-    }
-
-    /// Notes the answer of a handler.
-    pub(crate) fn answered(&self, number: u64, verdict: Verdict) {
-        let mut state = self.lock();
-        let Some(under_way) = state.under_way.remove(&number) else { return };
-        let (timeout, settlement) = (under_way.timeout, Arc::clone(&under_way.settlement));
-        if settlement.settle() {
-            self.end(&mut state, under_way, Some(verdict));
-        }
-        drop(state);
-        settlement.wake();
-        if let Some(alarms) = self.alarms.get() {
-            alarms.cancel(timeout);
-        }
-    }
-
-    /// Notes that a handler has returned, or that its future was dropped. A timer whose handler was not called is given
-    /// back: after a while, since an executor that drops work once is likely to do so again.
-    pub(crate) fn returned(&self, number: u64, has_begun: bool) {
-        let mut state = self.lock();
-        state.occupied -= 1;
-        let dropped = state.under_way.remove(&number);
-        let settlement = dropped.as_ref().map(|under_way| Arc::clone(&under_way.settlement));
-        if let Some(under_way) = dropped
-            && under_way.settlement.settle()
-        {
-            let op = match &under_way.unstored {
-                Some(_) if has_begun => None,
-                Some(timer) => Some(Op::Return(timer.clone())),
-                None if state.stop.is_some() => Some(Op::Release(under_way.id, under_way.token)),
-                None => Some(Op::Snooze(under_way.id, under_way.token, self.store.now() + DROPPED)),
-            };
-            state.ends.extend(op.map(|op| (under_way, op)));
-        }
-        self.changed.notify_all();
-        drop(state);
-        if let Some(settlement) = settlement {
-            settlement.wake();
-        }
     }
 
     /// Stops the loop. Waits for deliveries under way for at most `patience`, and for the loop's end.
@@ -643,8 +583,13 @@ impl Keeper {
             }
         }
         self.reporter.began(&delivery);
-        let work =
-            supervise(Arc::clone(self), Arc::clone(handler), number, timer.payload.0, (delivery, settlement));
+        let work = supervise(
+            Arc::<Self>::clone(self),
+            Arc::clone(handler),
+            number,
+            timer.payload.0,
+            (delivery, settlement),
+        );
         match &self.settings.executor {
             Some(executor) if !handler.blocks() => executor.spawn(work),
             _ => threads.spawn(work),
@@ -681,6 +626,63 @@ impl Keeper {
             overrun: state.occupied.saturating_sub(state.under_way.len()),
             next_due: state.next_due,
             stuck_for: state.busy_since.map(|since| since.elapsed()),
+        }
+    }
+}
+
+impl Supervisor for Keeper {
+    fn may_begin(&self, number: u64) -> bool {
+        let now = self.store.now();
+        let mut state = self.lock();
+        let has_ended = |under_way: &UnderWay| under_way.until <= now;
+        let Some(under_way) = state.under_way.get(&number) else { return false };
+        if !has_ended(under_way) {
+            return true;
+        }
+        if let Some(under_way) = state.under_way.remove(&number)
+            && under_way.settlement.settle()
+        {
+            let op = Op::Release(under_way.id, under_way.token);
+            state.ends.push((under_way, op));
+            self.changed.notify_all();
+        }
+        false
+    }
+
+    fn answered(&self, number: u64, verdict: Verdict) {
+        let mut state = self.lock();
+        let Some(under_way) = state.under_way.remove(&number) else { return };
+        let (timeout, settlement) = (under_way.timeout, Arc::clone(&under_way.settlement));
+        if settlement.settle() {
+            self.end(&mut state, under_way, Some(verdict));
+        }
+        drop(state);
+        settlement.wake();
+        if let Some(alarms) = self.alarms.get() {
+            alarms.cancel(timeout);
+        }
+    }
+
+    fn returned(&self, number: u64, has_begun: bool) {
+        let mut state = self.lock();
+        state.occupied -= 1;
+        let dropped = state.under_way.remove(&number);
+        let settlement = dropped.as_ref().map(|under_way| Arc::clone(&under_way.settlement));
+        if let Some(under_way) = dropped
+            && under_way.settlement.settle()
+        {
+            let op = match &under_way.unstored {
+                Some(_) if has_begun => None,
+                Some(timer) => Some(Op::Return(timer.clone())),
+                None if state.stop.is_some() => Some(Op::Release(under_way.id, under_way.token)),
+                None => Some(Op::Snooze(under_way.id, under_way.token, self.store.now() + DROPPED)),
+            };
+            state.ends.extend(op.map(|op| (under_way, op)));
+        }
+        self.changed.notify_all();
+        drop(state);
+        if let Some(settlement) = settlement {
+            settlement.wake();
         }
     }
 }

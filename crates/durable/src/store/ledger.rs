@@ -14,7 +14,9 @@ use super::filter::{Cursor, Filter, Page};
 use super::tables::{Table, Tables};
 use super::{Claimant, Claimed, Counts, IfPresent, Leased, LeftOut, Limit, Op, Outcome, Reaped};
 use crate::record::{self, Unreadable};
-use crate::state::{Death, DeathReason, End, Event, Lease, Next, Phase, Refusal, State, Token, Withdrawal, step};
+use crate::state::{
+    Death, DeathReason, End, Event, Lease, Next, Phase, Refusal, State, Token, Withdrawal, step,
+};
 use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::fmt;

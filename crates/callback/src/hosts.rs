@@ -158,13 +158,13 @@ impl Hosts {
 
     pub(crate) fn report(&self, now: Instant) -> Vec<HostReport> {
         let states = self.lock();
-        let report = |(host, state): (&Box<str>, &Host)| HostReport {
-            host: host.clone(),
+        let report = |(host, state): (&str, &Host)| HostReport {
+            host: host.into(),
             running: state.running,
             failures: state.in_a_row,
             open_for: state.open.map(|open| open.until.saturating_duration_since(now)),
         };
-        states.iter().map(report).collect()
+        states.iter().map(|(host, state)| report((host, state))).collect()
     }
 }
 

@@ -182,6 +182,7 @@ pub struct Failure {
 
 /// The result of a transition.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "it lives as long as one call")]
 pub enum Next {
     /// The timer as it is to be stored.
     Stays(Timer),

@@ -35,14 +35,14 @@ impl Filter {
     /// Whether a timer meets all conditions.
     #[must_use]
     pub fn admits(&self, timer: &Timer) -> bool {
-        let has_label = |label: &Box<str>| timer.labels.contains(label);
-        let has_prefix = |prefix: &Box<str>| {
+        let has_label = |label: &str| timer.labels.iter().any(|of| **of == *label);
+        let has_prefix = |prefix: &str| {
             let is_listed = timer.owns_key() || self.phase == Some(Phase::Dead);
-            is_listed && timer.key.as_ref().is_some_and(|key| key.starts_with(&**prefix))
+            is_listed && timer.key.as_ref().is_some_and(|key| key.starts_with(prefix))
         };
         self.namespace().is_none_or(|namespace| *namespace == *timer.namespace)
-            && self.label.as_ref().is_none_or(has_label)
-            && self.key_prefix.as_ref().is_none_or(has_prefix)
+            && self.label.as_deref().is_none_or(has_label)
+            && self.key_prefix.as_deref().is_none_or(has_prefix)
             && self.phase.is_none_or(|phase| phase == timer.state.phase())
             && self.kind.as_ref().is_none_or(|kind| *kind == timer.kind)
     }

@@ -2,7 +2,10 @@
 //! on the disk for a timer; the time from the opening after SIGKILL to the first creation.
 //!
 //! `cargo bench -p tourbillon-durable --bench redb`. The folder of the files is the system's for temporary files, or
-//! `TOURBILLON_BENCH_DIR`. A number as an argument takes the place of a million pending timers.
+//! `TOURBILLON_BENCH_DIR`. A number as an argument takes the place of a million pending
+//! timers; `reopening` leaves the rates out.
+
+#![expect(clippy::print_stdout, reason = "it prints figures")]
 
 use pollster::block_on;
 use std::io::Read;
@@ -12,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Policy;
-use tourbillon_durable::state::State;
+use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{Durability, IfPresent, Op, RedbStore, TimerStore};
 use tourbillon_durable::timer::{Payload, Timer, TimerId};
 
@@ -115,10 +118,6 @@ fn fill(path: &Path, count: u64) {
     }
 }
 
-fn size(path: &Path) -> u64 {
-    std::fs::metadata(path).unwrap().len()
-}
-
 fn reopening(folder: &Path, count: u64) {
     let path = folder.join("million");
     let started = Instant::now();
@@ -133,7 +132,7 @@ fn reopening(folder: &Path, count: u64) {
     thread::sleep(Duration::from_millis(500));
     child.kill().unwrap();
     child.wait().unwrap();
-    println!("{count} timers: filled in {filled:.1?}, {} bytes each", size(&path) / count);
+    println!("{count} timers: filled in {filled:.1?}");
     let started = Instant::now();
     let store = RedbStore::open(&path).unwrap();
     let opened = started.elapsed();
@@ -145,9 +144,17 @@ fn reopening(folder: &Path, count: u64) {
         next_due.unwrap(),
         started.elapsed()
     );
+    let stored = block_on(store.counts()).unwrap().of(Phase::Pending);
+    let bytes = |when: &str| {
+        let bytes = store.size_on_disk().unwrap();
+        println!("{when}: {bytes} bytes for {stored} timers, {} each", bytes / stored);
+    };
+    bytes("before compaction");
     let started = Instant::now();
-    block_on(store.compact()).unwrap();
-    println!("compacted in {:.1?}: {} bytes each", started.elapsed(), size(&path) / count);
+    while block_on(store.compact()).unwrap() {
+        bytes("compacted");
+    }
+    println!("compaction took {:.1?}", started.elapsed());
 }
 
 fn main() {
@@ -163,6 +170,8 @@ fn main() {
         None => tempfile::tempdir(),
     };
     let folder = folder.unwrap();
-    rates(folder.path());
+    if !args.iter().any(|arg| arg == "reopening") {
+        rates(folder.path());
+    }
     reopening(folder.path(), count);
 }

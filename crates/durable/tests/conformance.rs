@@ -1,9 +1,14 @@
 //! The conformance suite on the store in memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tourbillon::ManualClock;
-use tourbillon_durable::store::conformance::{self, Faults, Life};
-use tourbillon_durable::store::{MemoryStore, TimerStore};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::Policy;
+use tourbillon_durable::state::{Phase, State};
+use tourbillon_durable::store::conformance::{self, Faults, Faulty, Life};
+use tourbillon_durable::store::{Durability, IfPresent, MemoryStore, Op, StoreErrorKind, TimerStore};
+use tourbillon_durable::timer::{Payload, Timer, TimerId};
 
 fn make(clock: ManualClock) -> Arc<dyn TimerStore> {
     Arc::new(MemoryStore::new(clock))
@@ -82,4 +87,54 @@ fn random_histories_of_the_store_in_memory() {
 fn nothing_is_lost_and_nothing_doubled_when_answers_are() {
     let faults = Some(Faults::default());
     let _tally = conformance::histories(&make, 0..200, &Life { faults, ..Life::default() });
+}
+
+#[test]
+fn faults_strike_before_or_after_the_effect() {
+    let none = Faults { before: 0, after: 0, delayed: 0, dropped_wakes: 0 };
+    let apply = |faults| {
+        let store = make(ManualClock::new());
+        let faulty = Faulty::new(Arc::clone(&store), 1, faults);
+        let wakes = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&wakes);
+        faulty.subscribe(Box::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        let import = pollster::block_on(faulty.apply(vec![creation()], Durability::Volatile));
+        let stored = pollster::block_on(store.counts()).unwrap().of(Phase::Pending);
+        (import.map(drop).map_err(|error| error.kind()), stored, wakes.load(Ordering::Relaxed))
+    };
+    assert_eq!(apply(none), (Ok(()), 1, 1));
+    assert_eq!(apply(Faults { before: 100, ..none }), (Err(StoreErrorKind::Io), 0, 0));
+    assert_eq!(apply(Faults { after: 100, ..none }), (Err(StoreErrorKind::Unknown), 1, 1));
+    assert_eq!(apply(Faults { delayed: 100, ..none }), (Ok(()), 1, 1));
+    assert_eq!(apply(Faults { dropped_wakes: 100, ..none }), (Ok(()), 1, 0));
+    let faulty = Faulty::new(make(ManualClock::new()), 1, Faults { before: 100, ..none });
+    assert!(pollster::block_on(faulty.counts()).is_err());
+    faulty.heal();
+    assert!(pollster::block_on(faulty.counts()).is_ok());
+    assert_eq!(faulty.injected(), 1);
+}
+
+fn creation() -> Op {
+    let timer = Timer {
+        id: TimerId::from_u128(1),
+        namespace: "".into(),
+        key: None,
+        kind: "".into(),
+        payload: Payload::default(),
+        labels: Vec::new(),
+        policy: Policy::default(),
+        series: None,
+        created: UtcMillis::ZERO,
+        scheduled: UtcMillis::ZERO,
+        due: UtcMillis::ZERO,
+        deliveries: 0,
+        failures: 0,
+        last_error: None,
+        state: State::Pending,
+        trace: None,
+        has_chosen_id: true,
+    };
+    Op::Place(Box::new(timer), IfPresent::Reject)
 }

@@ -119,6 +119,14 @@ fn a_file_that_is_no_store_is_refused_and_stays_as_it_is() {
     assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
 }
 
+/// Not even root makes a file in this folder.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_cannot_be_written_is_refused_as_such() {
+    let error = RedbStore::open("/sys/tourbillon.redb").unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::ReadOnly, "{error}");
+}
+
 #[test]
 fn a_request_that_fails_leaves_the_others_of_its_batch_as_they_are() {
     let place_of = Place::new();

@@ -732,7 +732,7 @@ impl TimerStore for SqliteStore {
     fn export<'a>(&'a self, mut each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
         self.act(|act| {
             let timers = act.timers("ORDER BY id", vec![])?;
-            let _all = timers.iter().all(|timer| each(timer));
+            let _all = timers.iter().all(&mut each);
             Ok(())
         })
     }

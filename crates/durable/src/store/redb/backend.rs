@@ -69,6 +69,18 @@ impl Places {
         }
     }
 
+    /// The bytes that the files take on the disk. redb makes its file longer by as much again before it writes there, which
+    /// takes no room on most file systems. `None` where the system does not say.
+    pub(super) fn taken(&self) -> Option<io::Result<u64>> {
+        #[cfg(unix)]
+        if let Self::Files(path) = self {
+            use std::os::unix::fs::MetadataExt;
+            let taken = |path: &Path| Ok(std::fs::metadata(path)?.blocks() * 512);
+            return Some(taken(path).and_then(|timers| Ok(timers + taken(&beside(path))?)));
+        }
+        None
+    }
+
     /// Whether the file of the operations is there, so that a store which cannot be opened leaves no new file.
     pub(super) fn has_operations(&self) -> bool {
         match self {

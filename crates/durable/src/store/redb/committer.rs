@@ -71,6 +71,12 @@ impl Common {
         Ok(Ledger::new(Reading::new(database.begin_read().map_err(converted)?), self.now()))
     }
 
+    /// The length of the database's file.
+    pub(super) fn database_len(&self) -> Result<u64, StoreError> {
+        let place = self.lengths.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
+        Ok(place.map_or(Ok(0), |place| place.len())?)
+    }
+
     fn count(&self, count: impl FnOnce(&mut StoreStats)) {
         count(&mut self.stats.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -706,16 +712,17 @@ impl Committer {
 
     fn try_compact(&mut self) -> Result<bool, StoreError> {
         self.checkpoint()?;
+        let before = self.common.database_len()?;
         let until = Instant::now() + COMPACTION_WAITS;
         loop {
             let mut database = self.common.database.write().unwrap_or_else(PoisonError::into_inner);
             let result = database.as_mut().ok_or_else(being_opened)?.compact();
             drop(database);
             match result {
-                Ok(has_compacted) => {
+                Ok(_) => {
                     // Compaction leaves no record of the free pages, which a start after a crash would miss.
                     self.checkpoint()?;
-                    return Ok(has_compacted);
+                    return Ok(self.common.database_len()? < before);
                 }
                 Err(redb::CompactionError::TransactionInProgress) if Instant::now() < until => {
                     std::thread::sleep(Duration::from_millis(5));

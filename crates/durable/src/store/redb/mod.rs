@@ -2,26 +2,31 @@
 //!
 //! # Group commit
 //!
-//! Requests that change the store go to one thread. It takes all that wait as one batch: one transaction of redb, in which
-//! the requests are made in order, one commit, then the answers. Requests that come while a batch is being committed are the next
-//! batch, so the number of syncs does not grow with the number of callers. A request that fails is taken back, and
-//! the others of its batch stay. Reads do not wait: they see the last batch that was committed.
-//!
-//! A batch is committed durably if a request in it asks for [`Durability::PowerLoss`], or claims a timer that is delivered at
-//! most once. Otherwise it is committed in redb's memory, and the thread syncs it by itself after 20 ms at the latest.
+//! Requests that change the store go to one thread. The thread takes all requests that wait as one batch: one transaction
+//! of redb, in which the requests are made in order, one sync at most, then the answers. Requests that come while a batch is
+//! synced are the next batch, so the number of syncs does not grow with the number of callers. A request that fails is
+//! taken back, and the others of its batch stay. Reads do not wait: they see the last batch that was committed.
 //!
 //! # The journal
 //!
-//! What redb has only in its memory dies with the process. So such a batch is noted: its requests, in order, with the
-//! batch's number and time. A batch with a request of [`Durability::ProcessCrash`] is written to the file `<path>.ops`
-//! before the answer, together with all notes before it. After a commit to disk the notes begin again at the start of the file.
+//! redb commits a batch in its memory. A commit to the disk would wait for two syncs and write each page that the
+//! batch touched; a creation touches three, all over the file. The batch is therefore noted in the journal, the file
+//! `<path>.ops`: its requests, in order, with the batch's number and time.
+//!
+//! | a request in the batch asks for | before the answers | 20 ms later at the latest |
+//! |---|---|---|
+//! | [`Durability::PowerLoss`], or it claims a timer that is delivered at most once | the journal is written and synced | |
+//! | [`Durability::ProcessCrash`] | the journal is written | the journal is synced |
+//! | [`Durability::Volatile`], or it claims, renews or reaps | | the journal is written and synced |
+//!
+//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. The journal begins again at
+//! the start of its file then.
 //!
 //! At the next opening, the noted requests that follow the last batch in the database are made again, at the times that
-//! are noted. *All* requests since the last durable commit are noted, claims, renewals and expiries, too, and the effect of a
-//! request follows from the stored timers and the time alone. So a request finds the same store as when it was first made: an
-//! acknowledgement finds the lease of its claim, though that claim was never durable, and a creation finds no key that
-//! an earlier cancellation of [`Durability::Volatile`] had made free. A note that is missing can only be a
-//! later one.
+//! are noted. *All* requests since the checkpoint are noted, claims, renewals and expiries, too, and the effect of a request
+//! follows from the stored timers and the time alone. So a request finds the same store as when it was first made: an
+//! acknowledgement finds the lease of its claim, though that claim was never durable by itself, and a creation finds the key
+//! free that an earlier cancellation of [`Durability::Volatile`] had freed. The notes that a crash takes are always the last ones.
 //!
 //! # Errors
 //!
@@ -32,10 +37,10 @@
 //!
 //! # Invariants
 //! R1. The database has the number of the last batch in the transaction of that batch. Batches have consecutive numbers.
-//! R2. The notes are those of all batches that redb has only in memory. A batch is noted after its commit and before its
-//!     answers.
-//! R3. The file `<path>.ops` is locked as long as the store is open, also while the database is opened again: nobody else
-//!     changes the database in between.
+//! R2. The notes are those of all batches since the checkpoint. A batch is noted after its commit in memory and before
+//!     its answers.
+//! R3. The file `<path>.ops` is locked as long as the store is open, also while the database is opened again: no other
+//!     store changes the database in between.
 
 mod backend;
 mod committer;
@@ -86,6 +91,7 @@ const CACHE: usize = 128 * 1024 * 1024;
 /// of the store, in the order of the calls, whether or not the futures are awaited.
 pub struct RedbStore {
     common: Arc<Common>,
+    places: Places,
     /// `None` once the store is being closed.
     requests: Option<Sender<Request>>,
     committer: Option<JoinHandle<Result<(), StoreError>>>,
@@ -147,7 +153,8 @@ impl RedbBuilder {
     }
 
     fn start(self, places: Places) -> Result<RedbStore, StoreError> {
-        let (common, committer) = Committer::open(Opener { places, cache: self.cache }, self.clock)?;
+        let (common, committer) =
+            Committer::open(Opener { places: places.clone(), cache: self.cache }, self.clock)?;
         let (requests, receiver) = channel();
         let committer = thread::Builder::new()
             .name("tourbillon-commit".to_owned())
@@ -156,7 +163,7 @@ impl RedbBuilder {
         let subscribed = Arc::clone(&common);
         let wake = move || on_step.upgrade().inspect(|common| common.wakers.wake()).is_some();
         subscribed.clock.subscribe(Box::new(wake));
-        Ok(RedbStore { common, requests: Some(requests), committer: Some(committer) })
+        Ok(RedbStore { common, places, requests: Some(requests), committer: Some(committer) })
     }
 }
 
@@ -195,10 +202,13 @@ impl RedbStore {
     ///
     /// # Errors
     ///
-    /// Fails if the length of the database's file cannot be read.
+    /// Fails if the system does not say.
     pub fn size_on_disk(&self) -> Result<u64, StoreError> {
-        let (place, operations) = self.common.lengths.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok(place.map_or(Ok(0), |place| place.len())? + operations)
+        if let Some(taken) = self.places.taken() {
+            return Ok(taken?);
+        }
+        let operations = self.common.lengths.lock().unwrap_or_else(PoisonError::into_inner).1;
+        Ok(self.common.database_len()? + operations)
     }
 
     /// The work since the store was opened.

@@ -1,0 +1,232 @@
+//! A callback: where to, by which method, with which headers and body, and the refusal of one that must not be sent.
+
+use crate::guard::Blocked;
+use bytes::Bytes;
+use core::fmt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use url::Url;
+
+/// A callback that may be sent, as far as its text shows. Its address is checked when it is dialled.
+#[derive(Clone, Debug)]
+pub struct Callback {
+    pub(crate) url: Url,
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// The rules for the texts of callbacks.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Rules {
+    /// Whether `http` is permitted. Only `https` by default.
+    pub allow_http: bool,
+    /// The greatest length of the URL, in bytes. 2,048 by default.
+    pub url: usize,
+    /// The greatest length of all headers, in bytes. 8 KiB by default.
+    pub headers: usize,
+    /// The greatest length of the body, in bytes. 64 KiB by default.
+    pub body: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { allow_http: false, url: 2_048, headers: 8 << 10, body: 64 << 10 }
+    }
+}
+
+/// The reason why a callback is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The text is no URL.
+    Url(Box<str>),
+    /// The destination is blocked.
+    Destination(Blocked),
+    /// The method is none of GET, POST, PUT, PATCH and DELETE.
+    Method(Box<str>),
+    /// The header is not permitted, or its name or value is not valid.
+    Header(Box<str>),
+    /// A part is longer than it may be.
+    TooLong(&'static str),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(fault) => write!(f, "the URL cannot be read: {fault}"),
+            Self::Destination(blocked) => blocked.fmt(f),
+            Self::Method(method) => write!(f, "the method {method:?} is not permitted"),
+            Self::Header(name) => write!(f, "the header {name:?} is not permitted, or not valid"),
+            Self::TooLong(part) => write!(f, "too long: {part}"),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+/// Headers that belong to the connection, or to this crate.
+const RESERVED: [&str; 15] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "webhook-id",
+    "webhook-signature",
+    "webhook-timestamp",
+    "tourbillon-attempt",
+    "tourbillon-scheduled-for",
+    "traceparent",
+];
+
+/// Ports of other protocols, at which a request might be taken for a command.
+const OTHER_PROTOCOLS: [u16; 3] = [2_049, 6_379, 11_211];
+
+fn is_port_permitted(port: u16) -> bool {
+    matches!(port, 80 | 443 | 1_024..) && !OTHER_PROTOCOLS.contains(&port)
+}
+
+impl Callback {
+    /// Reads a callback.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a part is not valid, not permitted, or too long.
+    pub fn new<'h>(
+        url: &str,
+        method: &str,
+        headers: impl IntoIterator<Item = (&'h str, &'h str)>,
+        body: impl Into<Bytes>,
+        rules: &Rules,
+    ) -> Result<Self, Refusal> {
+        if url.len() > rules.url {
+            return Err(Refusal::TooLong("the URL"));
+        }
+        let url = Url::parse(url).map_err(|error| Refusal::Url(error.to_string().into()))?;
+        let blocked = |blocked| Err(Refusal::Destination(blocked));
+        match url.scheme() {
+            "https" => {}
+            "http" if rules.allow_http => {}
+            _ => return blocked(Blocked::Scheme),
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return blocked(Blocked::UserInfo);
+        }
+        let port = url.port_or_known_default().unwrap_or(0);
+        if !is_port_permitted(port) {
+            return blocked(Blocked::Port(port));
+        }
+        let method = match method {
+            "GET" => Method::GET,
+            "POST" => Method::POST,
+            "PUT" => Method::PUT,
+            "PATCH" => Method::PATCH,
+            "DELETE" => Method::DELETE,
+            other => return Err(Refusal::Method(other.into())),
+        };
+        let mut map = HeaderMap::new();
+        let mut length = 0;
+        for (name, value) in headers {
+            length += name.len() + value.len() + 4;
+            let refusal = || Refusal::Header(name.into());
+            let name = HeaderName::try_from(name).map_err(|_| refusal())?;
+            let value = HeaderValue::try_from(value).map_err(|_| refusal())?;
+            if RESERVED.contains(&name.as_str()) || name.as_str().starts_with("proxy-") {
+                return Err(refusal());
+            }
+            map.append(name, value);
+        }
+        if length > rules.headers {
+            return Err(Refusal::TooLong("the headers"));
+        }
+        let body = body.into();
+        if body.len() > rules.body {
+            return Err(Refusal::TooLong("the body"));
+        }
+        Ok(Self { url, method, headers: map, body })
+    }
+
+    /// The host and port, by which callbacks are limited together.
+    #[must_use]
+    pub fn host(&self) -> String {
+        let host = self.url.host_str().unwrap_or("");
+        format!("{host}:{}", self.url.port_or_known_default().unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<Callback, Refusal> {
+        Callback::new(url, "POST", [], "", &Rules { allow_http: true, ..Rules::default() })
+    }
+
+    #[test]
+    fn urls_that_must_not_be_called_are_refused() {
+        for (url, refusal) in [
+            ("ftp://example.com/", Blocked::Scheme),
+            ("file:///etc/passwd", Blocked::Scheme),
+            ("gopher://example.com:70/", Blocked::Scheme),
+            ("https://user@example.com/", Blocked::UserInfo),
+            ("https://:secret@example.com/", Blocked::UserInfo),
+            ("https://example.com:22/", Blocked::Port(22)),
+            ("https://example.com:25/", Blocked::Port(25)),
+            ("https://example.com:6379/", Blocked::Port(6_379)),
+        ] {
+            assert_eq!(read(url).unwrap_err(), Refusal::Destination(refusal), "{url}");
+        }
+        for url in ["", "example.com", "https://", "https:// /", "https://[::1", "https://exa mple.com/"] {
+            assert!(matches!(read(url), Err(Refusal::Url(_))), "{url}");
+        }
+        let only_https = Callback::new("http://example.com/", "POST", [], "", &Rules::default());
+        assert_eq!(only_https.unwrap_err(), Refusal::Destination(Blocked::Scheme));
+    }
+
+    /// One host in every notation: what is dialled is the address, and the check is made on it.
+    #[test]
+    fn literal_addresses_are_read_in_every_notation() {
+        for url in [
+            "http://127.0.0.1/",
+            "http://2130706433/",
+            "http://0x7f000001/",
+            "http://0177.0.0.1/",
+            "http://127.1/",
+            "http://0x7f.1/",
+            "http://%31%32%37.0.0.1/",
+            "http://１２７.0.0.1/",
+            "http://127.0.0.1./",
+        ] {
+            assert_eq!(
+                read(url).unwrap().url.host(),
+                Some(url::Host::Ipv4(core::net::Ipv4Addr::LOCALHOST)),
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn headers_of_the_connection_are_refused() {
+        let with = |name: &'static str, value: &'static str| {
+            Callback::new("https://example.com/", "POST", [(name, value)], "", &Rules::default())
+        };
+        for name in RESERVED.into_iter().chain(["Host", "Proxy-Authorization", "Webhook-Id", "", "a b"]) {
+            assert_eq!(with(name, "x").unwrap_err(), Refusal::Header(name.into()));
+        }
+        assert!(with("x-a", "a\r\nhost: b").is_err());
+        assert!(with("x-a", "ok").is_ok());
+        assert_eq!(
+            with("x-a", Box::leak("x".repeat(9_000).into())).unwrap_err(),
+            Refusal::TooLong("the headers")
+        );
+        let brewed = Callback::new("https://example.com/", "BREW", [], "", &Rules::default());
+        assert!(matches!(brewed, Err(Refusal::Method(_))));
+        let long = Callback::new("https://example.com/", "POST", [], vec![0; 70_000], &Rules::default());
+        assert_eq!(long.unwrap_err(), Refusal::TooLong("the body"));
+    }
+}

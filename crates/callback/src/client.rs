@@ -1,0 +1,357 @@
+//! The client that sends callbacks, and the meaning of receivers' answers.
+
+use crate::callback::Callback;
+use crate::dial::{Dialler, Resolver, blocked_in, system_resolver};
+use crate::guard::{Blocked, Guard};
+use crate::hosts::{HostLimits, HostReport, Hosts};
+use crate::sign::{Secret, signatures};
+use bytes::Bytes;
+use core::fmt;
+use core::time::Duration;
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderName, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// The settings of a [`Caller`].
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct CallerSettings {
+    /// The addresses that may be called.
+    pub guard: Guard,
+    /// The limits of each host.
+    pub hosts: HostLimits,
+    /// The time for resolving a name, and for connecting to an address. 5 s by default.
+    pub connect_timeout: Duration,
+    /// The number of bytes of an answer that are read and handed over; the connection is closed after them. 4 KiB by
+    /// default.
+    pub answer: usize,
+    /// The longest pause that a receiver may ask for by `Retry-After`. A day by default.
+    pub longest_retry_after: Duration,
+    /// The resolver of names. The system's by default.
+    pub resolver: Option<Resolver>,
+    /// Certificates that are trusted besides those of the web, in DER.
+    pub certificates: Vec<Vec<u8>>,
+}
+
+impl Default for CallerSettings {
+    fn default() -> Self {
+        Self {
+            guard: Guard::default(),
+            hosts: HostLimits::default(),
+            connect_timeout: Duration::from_secs(5),
+            answer: 4 << 10,
+            longest_retry_after: Duration::from_secs(86_400),
+            resolver: None,
+            certificates: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Debug for CallerSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallerSettings")
+            .field("guard", &self.guard)
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One attempt to send a callback.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// The id, which is the same for all attempts. A receiver that remembers ids recognises an attempt that it has had
+    /// before. It must not have a full stop.
+    pub id: &'a str,
+    /// The number of the attempt, from 1 on.
+    pub number: u32,
+    /// The moment for which the callback was made, after RFC 3339.
+    pub scheduled_for: &'a str,
+    /// The trace context.
+    pub trace: Option<&'a str>,
+    /// The secrets by which the attempt is signed: each gives a signature.
+    pub secrets: &'a [Secret],
+    /// The time for the whole attempt.
+    pub timeout: Duration,
+}
+
+/// The end of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The receiver has taken the callback.
+    Delivered(Answer),
+    /// The receiver has not taken it, or it is not known whether it has. It may be sent again.
+    Failed {
+        /// The reason.
+        failure: Failure,
+        /// The pause that the receiver asks for.
+        retry_after: Option<Duration>,
+    },
+    /// The receiver does not want callbacks at this URL any more: it answered 410.
+    Gone(Answer),
+    /// The destination is blocked. No later attempt is better.
+    Blocked(Blocked),
+    /// The callback was not sent: the host has no place for it, or fails. That is no attempt.
+    Parked {
+        /// The time after which to try again.
+        for_: Duration,
+    },
+}
+
+/// The beginning of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The beginning of the body.
+    pub head: Bytes,
+    /// The time from the call to the answer.
+    pub took: Duration,
+}
+
+/// The reason why a callback was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The receiver's answer says so. A redirection is a failure: it is never followed.
+    Status(Answer),
+    /// The time was over.
+    Timeout,
+    /// The connection failed.
+    Connection(Box<str>),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(answer) if answer.status.is_redirection() => {
+                write!(f, "the receiver redirects ({}), which is not followed", answer.status)
+            }
+            Self::Status(answer) => write!(f, "the receiver answered {}", answer.status),
+            Self::Timeout => f.write_str("the receiver did not answer in time"),
+            Self::Connection(error) => write!(f, "the connection failed: {error}"),
+        }
+    }
+}
+
+/// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times; a
+/// callback on a connection that is being closed would fail.
+const IDLE: Duration = Duration::from_secs(4);
+
+/// Sends callbacks. It can be cloned; the clones share connections and the limits of hosts.
+#[derive(Clone)]
+pub struct Caller {
+    client: Client<HttpsConnector<Dialler>, Full<Bytes>>,
+    hosts: Hosts,
+    settings: Arc<CallerSettings>,
+}
+
+/// The reason why a caller was not made: a certificate cannot be read.
+#[derive(Clone, Debug)]
+pub struct CertificateError(Box<str>);
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a certificate cannot be read: {}", self.0)
+    }
+}
+
+impl core::error::Error for CertificateError {}
+
+impl Caller {
+    /// A caller with these settings.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a certificate cannot be read.
+    pub fn new(settings: CallerSettings) -> Result<Self, CertificateError> {
+        let fault = |error: rustls::Error| CertificateError(error.to_string().into());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        for certificate in &settings.certificates {
+            roots.add(certificate.clone().into()).map_err(fault)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(fault)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let dialler = Dialler {
+            guard: Arc::new(settings.guard.clone()),
+            resolver: settings.resolver.clone().unwrap_or_else(system_resolver),
+            timeout: settings.connect_timeout,
+        };
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(dialler);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE)
+            .pool_timer(TokioTimer::new())
+            .retry_canceled_requests(false)
+            .build(connector);
+        Ok(Self { client, hosts: Hosts::new(settings.hosts), settings: Arc::new(settings) })
+    }
+
+    /// Sends a callback once.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the receiver may have got the callback.
+    pub async fn send(&self, callback: &Callback, attempt: Attempt<'_>) -> Outcome {
+        let begin = Instant::now();
+        let permit = match self.hosts.admit(&callback.host(), begin) {
+            Ok(permit) => permit,
+            Err(rest) => return Outcome::Parked { for_: rest },
+        };
+        let outcome =
+            match tokio::time::timeout(attempt.timeout, self.request(callback, attempt, begin)).await {
+                Ok(outcome) => outcome,
+                Err(_) => Outcome::Failed { failure: Failure::Timeout, retry_after: None },
+            };
+        permit.settle(works(&outcome));
+        outcome
+    }
+
+    async fn request(&self, callback: &Callback, attempt: Attempt<'_>, begin: Instant) -> Outcome {
+        let failed = |error: &dyn fmt::Display| Outcome::Failed {
+            failure: Failure::Connection(error.to_string().into()),
+            retry_after: None,
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let mut request = Request::new(Full::new(callback.body.clone()));
+        *request.method_mut() = callback.method.clone();
+        match callback.url.as_str().parse() {
+            Ok(uri) => *request.uri_mut() = uri,
+            Err(error) => return failed(&error),
+        }
+        *request.headers_mut() = callback.headers.clone();
+        if let Err(error) = add_headers(request.headers_mut(), callback, attempt, now) {
+            return failed(&error);
+        }
+        let response = match self.client.request(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                return blocked_in(&error).map_or_else(|| failed(&with_causes(&error)), Outcome::Blocked);
+            }
+        };
+        let (parts, mut body) = response.into_parts();
+        let mut head = Vec::new();
+        // The status has decided. An error within the body, or a body without an end, changes nothing.
+        while head.len() < self.settings.answer
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            if let Some(data) = frame.data_ref() {
+                let room = self.settings.answer - head.len();
+                head.extend_from_slice(&data[..data.len().min(room)]);
+            }
+        }
+        let answer = Answer { status: parts.status, head: head.into(), took: begin.elapsed() };
+        if parts.status.is_success() {
+            return Outcome::Delivered(answer);
+        }
+        if parts.status == StatusCode::GONE {
+            return Outcome::Gone(answer);
+        }
+        let retry_after = parts.headers.get(RETRY_AFTER).and_then(|value| pause_of(value, SystemTime::now()));
+        let retry_after = retry_after.map(|pause| pause.min(self.settings.longest_retry_after));
+        Outcome::Failed { failure: Failure::Status(answer), retry_after }
+    }
+
+    /// The hosts that have had callbacks.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<HostReport> {
+        self.hosts.report(Instant::now())
+    }
+}
+
+/// Whether the outcome is one of a host that works: the host's answers about a single callback are.
+fn works(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Failed { failure: Failure::Status(answer), .. } => {
+            !answer.status.is_server_error() && answer.status != StatusCode::TOO_MANY_REQUESTS
+        }
+        Outcome::Failed { .. } => false,
+        _ => true,
+    }
+}
+
+fn add_headers(
+    headers: &mut HeaderMap,
+    callback: &Callback,
+    attempt: Attempt<'_>,
+    now: u64,
+) -> Result<(), http::header::InvalidHeaderValue> {
+    let mut insert = |name: &'static str, value: &str| {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_str(value)?);
+        Ok(())
+    };
+    insert("webhook-id", attempt.id)?;
+    insert("webhook-timestamp", &now.to_string())?;
+    if !attempt.secrets.is_empty() {
+        insert("webhook-signature", &signatures(attempt.secrets, attempt.id, now, &callback.body))?;
+    }
+    insert("tourbillon-attempt", &attempt.number.to_string())?;
+    insert("tourbillon-scheduled-for", attempt.scheduled_for)?;
+    if let Some(trace) = attempt.trace {
+        insert("traceparent", trace)?;
+    }
+    headers
+        .entry(USER_AGENT)
+        .or_insert(HeaderValue::from_static(concat!("tourbillon/", env!("CARGO_PKG_VERSION"))));
+    if !callback.body.is_empty() {
+        headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
+    }
+    Ok(())
+}
+
+/// The pause of a header `Retry-After`: seconds, or a date.
+fn pause_of(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
+    let text = value.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default())
+}
+
+/// An error's text with those of its causes, which say more.
+fn with_causes(error: &(dyn core::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_seconds_or_dates() {
+        let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let pause = |text: &'static str| pause_of(&HeaderValue::from_static(text), now);
+        assert_eq!(pause("120"), Some(Duration::from_secs(120)));
+        assert_eq!(pause("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
+        assert_eq!(pause("Sun, 06 Nov 1994 08:49:00 GMT"), Some(Duration::ZERO));
+        for text in ["", "soon", "-1", "1.5", "99999999999999999999999"] {
+            assert_eq!(pause(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Which addresses a callback may be sent to.
+//!
+//! A service that calls addresses of its users' choice stands inside a network, where the users do not. The check is made
+//! on the address that is dialled, after the name was resolved, each time: a check of the URL's text alone is passed by
+//! names that resolve to inner addresses, by names that resolve to another address the second time, and by the many
+//! notations of one address. Literal addresses in URLs are read by the crate `url`, which knows all notations.
+//!
+//! The blocked ranges are those that the registries of IANA mark as not globally reachable, and the ranges by which an
+//! IPv4 address is reached through an IPv6 one: 6to4, Teredo, NAT64.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::str::FromStr;
+
+/// A range of addresses, as `10.0.0.0/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Range {
+    first: IpAddr,
+    bits: u8,
+}
+
+/// A text that is no [`Range`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoRange(Box<str>);
+
+impl fmt::Display for NoRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no range of addresses, as 10.0.0.0/8", self.0)
+    }
+}
+
+impl core::error::Error for NoRange {}
+
+/// An address as a number of 128 bits; IPv4 addresses in the upper 32.
+fn number_of(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+impl Range {
+    const fn v4(a: u8, b: u8, c: u8, d: u8, bits: u8) -> Self {
+        Self { first: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), bits }
+    }
+
+    const fn v6(first: [u16; 8], bits: u8) -> Self {
+        let [a, b, c, d, e, f, g, h] = first;
+        Self { first: IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)), bits }
+    }
+
+    /// Whether the address is in the range. A range of IPv4 addresses has no IPv6 address.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        if self.first.is_ipv4() != address.is_ipv4() {
+            return false;
+        }
+        let mask = if self.bits == 0 { 0 } else { u128::MAX << (128 - u32::from(self.bits)) };
+        number_of(self.first) & mask == number_of(address) & mask
+    }
+}
+
+impl FromStr for Range {
+    type Err = NoRange;
+
+    fn from_str(text: &str) -> Result<Self, NoRange> {
+        let no_range = || NoRange(text.into());
+        let (first, bits) = text.split_once('/').map_or((text, None), |(first, bits)| (first, Some(bits)));
+        let first: IpAddr = first.parse().map_err(|_| no_range())?;
+        let most = if first.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), str::parse).map_err(|_| no_range())?;
+        if bits > most { Err(no_range()) } else { Ok(Self { first, bits }) }
+    }
+}
+
+/// Ranges that are blocked unless private addresses are allowed.
+const PRIVATE: [Range; 5] = [
+    Range::v4(10, 0, 0, 0, 8),
+    Range::v4(127, 0, 0, 0, 8),
+    Range::v4(172, 16, 0, 0, 12),
+    Range::v4(192, 168, 0, 0, 16),
+    Range::v6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),
+];
+
+/// Ranges that are blocked although private addresses are allowed: nothing that a callback is for is there.
+const BLOCKED: [Range; 23] = [
+    Range::v4(0, 0, 0, 0, 8),
+    Range::v4(100, 64, 0, 0, 10),
+    Range::v4(169, 254, 0, 0, 16),
+    Range::v4(192, 0, 0, 0, 24),
+    Range::v4(192, 0, 2, 0, 24),
+    Range::v4(192, 88, 99, 0, 24),
+    Range::v4(198, 18, 0, 0, 15),
+    Range::v4(198, 51, 100, 0, 24),
+    Range::v4(203, 0, 113, 0, 24),
+    Range::v4(224, 0, 0, 0, 4),
+    Range::v4(240, 0, 0, 0, 4),
+    Range::v6([0, 0, 0, 0, 0, 0, 0, 0], 96),
+    Range::v6([0, 0, 0, 0, 0xffff, 0, 0, 0], 96),
+    Range::v6([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96),
+    Range::v6([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48),
+    Range::v6([0x100, 0, 0, 0, 0, 0, 0, 0], 64),
+    Range::v6([0x2001, 0, 0, 0, 0, 0, 0, 0], 23),
+    Range::v6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32),
+    Range::v6([0x2002, 0, 0, 0, 0, 0, 0, 0], 16),
+    Range::v6([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20),
+    Range::v6([0x5f00, 0, 0, 0, 0, 0, 0, 0], 16),
+    Range::v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),
+    Range::v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8),
+];
+
+/// The addresses that callbacks may be sent to. By default all that are reachable from the whole internet.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Guard {
+    /// Whether private addresses and those of this machine are permitted: 10/8, 127/8, 172.16/12, 192.168/16, `fc00::/7`
+    /// and `::1`. Link-local addresses, where clouds keep their metadata, stay blocked.
+    pub allow_private: bool,
+    /// Ranges that are permitted whatever the other rules say, but for `own`.
+    pub allowed: Vec<Range>,
+    /// The addresses at which the service itself listens. They are never called: a callback could command the service.
+    /// An unspecified address (`0.0.0.0`, `::`) stands for every local one: its port is blocked on private addresses.
+    pub own: Vec<SocketAddr>,
+}
+
+/// The reason why an address is not called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Blocked {
+    /// The address is not reachable from the whole internet.
+    NotGlobal(IpAddr),
+    /// The service itself listens there.
+    Own(SocketAddr),
+    /// The name has no address.
+    NoAddress,
+    /// The scheme is neither `http` nor `https`, or `http` where only `https` is permitted.
+    Scheme,
+    /// The URL has a user's name or password.
+    UserInfo,
+    /// The port is one of those that speak another protocol.
+    Port(u16),
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotGlobal(address) => write!(f, "{address} is not reachable from the whole internet"),
+            Self::Own(address) => write!(f, "the service itself listens at {address}"),
+            Self::NoAddress => f.write_str("the name has no address"),
+            Self::Scheme => f.write_str("the scheme is not permitted"),
+            Self::UserInfo => f.write_str("the URL has a user's name"),
+            Self::Port(port) => write!(f, "port {port} is not permitted"),
+        }
+    }
+}
+
+impl core::error::Error for Blocked {}
+
+/// The IPv4 address that an IPv6 address stands for: `::ffff:a.b.c.d`.
+fn canonical(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    }
+}
+
+impl Guard {
+    /// Checks an address that is about to be dialled.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the address is blocked.
+    pub fn check(&self, address: SocketAddr) -> Result<(), Blocked> {
+        let ip = canonical(address.ip());
+        let is_private =
+            ip == IpAddr::V6(Ipv6Addr::LOCALHOST) || PRIVATE.iter().any(|range| range.contains(ip));
+        for own in &self.own {
+            let is_here =
+                canonical(own.ip()) == ip || own.ip().is_unspecified() && (is_private || ip.is_unspecified());
+            if own.port() == address.port() && is_here {
+                return Err(Blocked::Own(address));
+            }
+        }
+        if self.allowed.iter().any(|range| range.contains(ip)) {
+            return Ok(());
+        }
+        if is_private {
+            return if self.allow_private { Ok(()) } else { Err(Blocked::NotGlobal(ip)) };
+        }
+        if BLOCKED.iter().any(|range| range.contains(ip)) { Err(Blocked::NotGlobal(ip)) } else { Ok(()) }
+    }
+
+    /// Checks all addresses of a name. One blocked address among them is enough: a name that has public and inner
+    /// addresses is a trap, and the one that is dialled could be either.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an address is blocked, or there is none.
+    pub fn check_all(&self, addresses: &[SocketAddr]) -> Result<(), Blocked> {
+        if addresses.is_empty() {
+            return Err(Blocked::NoAddress);
+        }
+        addresses.iter().try_for_each(|address| self.check(*address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(guard: &Guard, address: &str) -> bool {
+        guard.check(SocketAddr::new(address.parse().unwrap(), 443)).is_ok()
+    }
+
+    /// The addresses, whether they are called by default, and whether they are if private ones are allowed.
+    const ADDRESSES: [(&str, bool, bool); 64] = [
+        ("1.1.1.1", true, true),
+        ("8.8.8.8", true, true),
+        ("9.255.255.255", true, true),
+        ("11.0.0.0", true, true),
+        ("93.184.216.34", true, true),
+        ("100.63.255.255", true, true),
+        ("100.128.0.0", true, true),
+        ("126.255.255.255", true, true),
+        ("128.0.0.0", true, true),
+        ("169.253.255.255", true, true),
+        ("169.255.0.0", true, true),
+        ("172.15.255.255", true, true),
+        ("172.32.0.0", true, true),
+        ("192.0.1.0", true, true),
+        ("192.167.255.255", true, true),
+        ("192.169.0.0", true, true),
+        ("198.17.255.255", true, true),
+        ("198.20.0.0", true, true),
+        ("223.255.255.255", true, true),
+        ("2606:4700:4700::1111", true, true),
+        ("2a00:1450:4001::200e", true, true),
+        ("2001:200::1", true, true),
+        ("2003::1", true, true),
+        ("::ffff:8.8.8.8", true, true),
+        ("10.0.0.0", false, true),
+        ("10.255.255.255", false, true),
+        ("127.0.0.1", false, true),
+        ("127.255.255.254", false, true),
+        ("172.16.0.1", false, true),
+        ("172.31.255.255", false, true),
+        ("192.168.0.1", false, true),
+        ("::1", false, true),
+        ("fc00::1", false, true),
+        ("fdff::1", false, true),
+        ("::ffff:127.0.0.1", false, true),
+        ("::ffff:10.0.0.1", false, true),
+        ("0.0.0.0", false, false),
+        ("0.1.2.3", false, false),
+        ("100.64.0.1", false, false),
+        ("100.127.255.255", false, false),
+        ("169.254.169.254", false, false),
+        ("169.254.0.1", false, false),
+        ("::ffff:169.254.169.254", false, false),
+        ("192.0.0.1", false, false),
+        ("192.0.2.1", false, false),
+        ("192.88.99.1", false, false),
+        ("198.18.0.1", false, false),
+        ("198.19.255.255", false, false),
+        ("198.51.100.1", false, false),
+        ("203.0.113.1", false, false),
+        ("224.0.0.1", false, false),
+        ("240.0.0.1", false, false),
+        ("255.255.255.255", false, false),
+        ("::", false, false),
+        ("::7f00:1", false, false),
+        ("64:ff9b::a9fe:a9fe", false, false),
+        ("64:ff9b:1::1", false, false),
+        ("100::1", false, false),
+        ("2001::1", false, false),
+        ("2001:db8::1", false, false),
+        ("2002:7f00:1::", false, false),
+        ("5f00::1", false, false),
+        ("fe80::1", false, false),
+        ("ff02::1", false, false),
+    ];
+
+    #[test]
+    fn addresses_are_called_or_not() {
+        let (default, private) = (Guard::default(), Guard { allow_private: true, ..Guard::default() });
+        for (address, by_default, if_private) in ADDRESSES {
+            assert_eq!(
+                (check(&default, address), check(&private, address)),
+                (by_default, if_private),
+                "{address}"
+            );
+        }
+    }
+
+    #[test]
+    fn own_listeners_are_never_called() {
+        let everywhere = Range::from_str("0.0.0.0/0").unwrap();
+        let own: Vec<SocketAddr> = vec!["127.0.0.1:7670".parse().unwrap(), "0.0.0.0:9000".parse().unwrap()];
+        let guard = Guard { allow_private: true, allowed: vec![everywhere], own };
+        let check = |address: &str| guard.check(address.parse().unwrap()).is_ok();
+        assert!(!check("127.0.0.1:7670") && !check("[::ffff:127.0.0.1]:7670") && check("127.0.0.1:7671"));
+        assert!(
+            !check("127.0.0.1:9000")
+                && !check("10.1.2.3:9000")
+                && !check("[::1]:9000")
+                && check("8.8.8.8:9000")
+        );
+    }
+
+    #[test]
+    fn one_blocked_address_is_enough() {
+        let guard = Guard::default();
+        let (public, inner) = ("8.8.8.8:443".parse().unwrap(), "10.0.0.1:443".parse().unwrap());
+        assert_eq!(guard.check_all(&[public]), Ok(()));
+        assert!(guard.check_all(&[public, inner]).is_err());
+        assert_eq!(guard.check_all(&[]), Err(Blocked::NoAddress));
+    }
+
+    #[test]
+    fn allowed_ranges_are_called() {
+        let guard = Guard {
+            allowed: vec!["10.1.0.0/16".parse().unwrap(), "fd00::7".parse().unwrap()],
+            ..Guard::default()
+        };
+        for (address, is_called) in
+            [("10.1.2.3", true), ("10.2.0.0", false), ("fd00::7", true), ("fd00::8", false)]
+        {
+            assert_eq!(check(&guard, address), is_called, "{address}");
+        }
+        for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "x/8"] {
+            assert!(Range::from_str(wrong).is_err(), "{wrong}");
+        }
+    }
+}

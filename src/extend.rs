@@ -1,4 +1,4 @@
-//! The seam for layers: the calls that a layer on the engine needs, and that a plain user does not.
+//! The interface for layers, the *seam*: the calls that a layer on the engine needs, and that a plain user does not.
 //!
 //! A *layer* brings payloads and a handler of its own to an engine, and offers something else to its users: closures,
 //! timers by key, queues. The crate `tourbillon-tasks` is a layer. A layer uses the public interface like every other
@@ -6,12 +6,12 @@
 //!
 //! | need | function |
 //! |---|---|
-//! | a handler that looks at a payload where the payload is: owned timers whose payloads have no `Clone` | [`Base::start`], [`Base::driven`], [`Base::timer`] |
+//! | a handler that gets its payload by reference: owned timers whose payloads are not `Clone` | [`Base::start`], [`Base::driven`], [`Base::timer`] |
 //! | armings that never wait, for a layer that holds a lock of its own | [`Base::try_arm_at`]; for one-shots [`Handle::try_schedule_at`] and [`Handle::try_reschedule_at`] |
 //! | a wait for room, once that lock is released | [`Base::await_room`] |
-//! | the question whether the calling thread would wait for itself | [`Base::may_wait_for_shards`], [`Base::may_wait_for_handlers`] |
-//! | the clock by which a deadline has come | [`Base::true_now`] |
-//! | the end of the engine: waiting threads and tasks must be woken | [`Base::at_shutdown`] |
+//! | a check whether the calling thread would wait for itself | [`Base::may_wait_for_shards`], [`Base::may_wait_for_handlers`] |
+//! | the clock that decides whether a deadline has come | [`Base::true_now`] |
+//! | a call at the end of the engine, to wake threads and tasks that wait | [`Base::at_shutdown`] |
 //!
 //! # Examples
 //!
@@ -92,13 +92,13 @@ use core::fmt;
 
 pub use crate::engine::{Due, Payload};
 
-/// The engine below a layer: a handle whose engine calls the layer's handler with payloads in place. Cloning is cheap;
-/// a base does not keep the engine running.
+/// The engine below a layer: a handle to an engine that calls the layer's handler with payloads in place. Cloning is
+/// cheap; a base does not keep the engine running.
 pub struct Base<T: Send + 'static> {
     handle: Handle<T>,
 }
 
-/// The course of an arming that needs a ticket while the lane of the calling thread is full.
+/// The behaviour of an arming that needs a ticket while the lane of the calling thread is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// The call fails. Until another arming succeeds, the timer may fire late for the new deadline, or not at all.
@@ -145,7 +145,7 @@ impl<T: Send + 'static> Base<T> {
         &self.handle
     }
 
-    /// Makes an owned timer, as [`Handle::timer`] does, for a payload that need not have a `Clone`.
+    /// Makes an owned timer, as [`Handle::timer`] does, for a payload that need not be `Clone`.
     ///
     /// # Errors
     ///
@@ -196,9 +196,9 @@ impl<T: Send + 'static> Base<T> {
         }
     }
 
-    /// Waits a little, and longer in later `rounds`, for the shards to make room in their lanes: after a call that has
-    /// failed with [`LaneFull`](Refusal::LaneFull). The caller starts with zero rounds and holds no lock that
-    /// a handler may want. Returns false at once where the calling thread would wait for itself.
+    /// Waits a little, and longer in later `rounds`, for the shards to make room in their lanes. A layer calls this
+    /// function after a call has failed with [`LaneFull`](Refusal::LaneFull). The caller starts with zero rounds and
+    /// holds no lock that a handler may take. Returns false at once where the calling thread would wait for itself.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         let may_wait = self.may_wait_for_shards();
         if may_wait {
@@ -231,8 +231,9 @@ impl<T: Send + 'static> Base<T> {
     }
 
     /// Calls `hook` once when the engine has been shut down, by a call or by a drop: nothing can be armed any more, no
-    /// handler begins, and every pending timer has been taken out. If the engine is at its end already, or this process
-    /// is the child of a fork, `hook` runs at once. A panic of `hook` is caught and reported as a handler's panic is.
+    /// handler begins, and every pending timer has been taken out. If the engine has already been shut down, or if this
+    /// process is the child of a fork, `hook` runs at once. A panic of `hook` is caught and reported as a handler's
+    /// panic is.
     ///
     /// A hook runs on the thread that shuts the engine down, and must not wait for a handler: if a handler shuts the
     /// engine down, other handlers may still run. The engine keeps the hook until its end, so a hook should hold the

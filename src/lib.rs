@@ -1,9 +1,10 @@
 //! A timer engine for servers that arm a timeout for nearly everything and see nearly none of them fire.
 //!
-//! Any thread schedules, moves and cancels timers without a lock and without a cache line that two threads write. Each
-//! shard has a hierarchical timing wheel and a pinned thread of its own, which fires due timers. If a handler does not
-//! return, a worker takes over the shard. The wheel never touches a timer before the timer is due: the wheel holds
-//! 16-byte *tickets*, and a cancel is one compare-and-swap on the timer's own word.
+//! Any thread schedules, moves and cancels timers without a lock; only its first call on an engine takes one. Threads
+//! with timers of their own write to different cache lines. Each shard has a hierarchical timing wheel and a pinned
+//! thread of its own, which fires due timers. If a handler does not return, a worker takes over the shard. A shard does
+//! not write to a timer before a ticket of the timer is due: the wheel holds 16-byte *tickets*, and a cancel is one
+//! compare-and-swap on the timer's own word.
 //!
 //! ```
 //! use std::time::Duration;
@@ -51,14 +52,16 @@
 //!
 //! # Limits
 //!
-//! - Memory for slots grows with the peak number of timers (16 bytes and the payload each, 8 more for a [`Timer`]) and
+//! - Memory for slots grows with the peak number of timers (16 bytes and the payload each, 16 more for a [`Timer`]) and
 //!   is kept until the engine is dropped. The 16-byte ticket of a cancelled timer stays until its shard looks at the
 //!   ticket. The wheels hold at most about twice as many tickets as there are pending and owned timers, plus 65,536,
 //!   plus 4,096 for each thread that cancels or drops timers, or arms them for earlier deadlines.
-//! - An id stays distinguishable from later ids of its slot until the slot has been reused 2^39 times.
-//! - The child of a fork has none of the engine's threads. In the child, every call on an engine that was built before
-//!   the fork is refused at once, as `Forked`, and [`Handle::is_forked`] returns true; pending timers can be cancelled.
-//!   A daemon forks first, detaches, and builds its engine afterwards. A fork that is followed by exec is unaffected.
+//! - An id stays distinguishable from later ids of its slot until the slot has been reused 2^39 times; in an engine with
+//!   a capacity above the default, 2^31 times for the slots beyond the first 16,777,216.
+//! - The child of a fork has none of the engine's threads. In the child, every call that schedules, moves or arms a
+//!   timer of an engine that was built before the fork is refused at once, as `Forked`, and [`Handle::is_forked`]
+//!   returns true. Timers can be cancelled and disarmed, and a shutdown returns the rest. A daemon forks first,
+//!   detaches, and builds its engine afterwards. A fork that is followed by exec is unaffected.
 //! - The end of time is 584 years after the clock's origin; later deadlines are clamped to that moment.
 //!
 //! # Vocabulary

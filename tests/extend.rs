@@ -1,4 +1,5 @@
-//! The seam for layers: payloads in place, calls that never wait, and hooks at the end of the engine.
+//! The module `extend`, by which another crate builds its own kinds of timers on the engine (a *layer*): payloads in
+//! place, calls that never wait, and hooks at the end of the engine.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What an adversarial reading of this engine found, once mended.
+//! Regression tests: each shows the repair of a fault that an adversarial review of this engine found.
 
 mod support;
 

@@ -30,11 +30,11 @@ const STALLS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::fr
 const SLICES: RangeInclusive<Duration> = Scheduling::SHORTEST_SLICE..=Scheduling::LONGEST_SLICE;
 const NICE_VALUES: RangeInclusive<i8> = -20..=19;
 const REAL_TIME: RangeInclusive<u8> = 1..=99;
-/// The least default of `stall_after`. A busy machine now and then keeps a thread off its core for some ten
-/// milliseconds, which is no fault.
+/// The lower bound of the default of `stall_after`. On a busy machine a thread is now and then off its core for some
+/// ten milliseconds, which is no fault.
 const SHORTEST_DEFAULT_STALL: Duration = Duration::from_millis(100);
-/// The default of `stall_after` in ticks, where that is longer. A program that chose a coarse tick does not mind a
-/// delay of a few ticks.
+/// The default of `stall_after` in ticks, used where it is longer than [`SHORTEST_DEFAULT_STALL`]. A delay of a few
+/// ticks does not matter to a program that chose a coarse tick.
 const DEFAULT_STALL_TICKS: u32 = 10;
 
 /// Builds an [`Engine`].
@@ -46,8 +46,8 @@ const DEFAULT_STALL_TICKS: u32 = 10;
 /// | [`cores`](Self::cores), [`unpinned`](Self::unpinned) | the cores that the process may use, in order | at least one core |
 /// | [`workers`](Self::workers) | as many as shards | 1 to 1,024 |
 /// | [`slice`](Self::slice) | 100 µs | 100 µs to 100 ms |
-/// | [`nice`](Self::nice), [`real_time`](Self::real_time) | those of the building thread | -20 to 19, 1 to 99 |
-/// | [`executor`](Self::executor), [`inline`](Self::inline), with the feature `rayon` `rayon_pool` | the engine's workers | |
+/// | [`nice`](Self::nice), [`real_time`](Self::real_time) | inherited from the thread that builds the engine | -20 to 19, 1 to 99 |
+/// | [`executor`](Self::executor), [`inline`](Self::inline), `rayon_pool` (feature `rayon`) | the engine's workers | |
 /// | [`capacity`](Self::capacity) | 16,777,216 pending timers | 1 to 4,294,967,295 |
 /// | [`lane_capacity`](Self::lane_capacity) | 65,536 tickets for each thread | 64 to 2^32 |
 /// | [`clock`](Self::clock) | [`MonotonicClock`] | |
@@ -87,7 +87,7 @@ pub struct Builder {
     on_panic: Option<Box<PanicHook>>,
     /// The shards that the engine attaches to; none if it has shards of its own.
     on: Option<Shards>,
-    /// An option of the shards that was set.
+    /// The name of the option of the shards that was set last; an engine on shared shards refuses such an option.
     shards_option: Option<&'static str>,
 }
 
@@ -156,23 +156,25 @@ impl Builder {
         self
     }
 
-    /// Runs handlers on the engine's own threads, which is the default, with this number of workers: as many handlers
-    /// may run at a time. The engine has a thread for each shard and one for each worker, and handlers run on any of
-    /// these threads.
+    /// Runs handlers on the engine's own threads, with this number of workers. These threads are the default. At most
+    /// this number of handlers run at a time. The engine has a thread for each shard and one for each worker, and
+    /// handlers run on any of these threads.
     ///
     /// A shard's thread itself runs the handlers of up to 512 due timers. Waking another thread for them would take as
-    /// long as the shard's own wake-up took, and longer where the cores are busy. Meanwhile another thread watches. If
-    /// a handler has not returned after one to two milliseconds, the watching thread takes over the shard, and the next
-    /// due timers of this shard go to the workers for a while: the next 16 times, up to 1,024 times if takeovers recur.
-    /// So a handler that blocks delays other timers of its shard by some two milliseconds once in a while. It holds up
-    /// no timer for longer, unless as many handlers block as there are workers. [`Stats`](crate::Stats) counts the
-    /// takeovers.
+    /// long as the shard's own wake-up took, and longer where the cores are busy. Meanwhile another thread watches the
+    /// handlers. If a handler has not returned after one to two milliseconds, the watching thread takes over the shard.
+    /// The due timers of this shard then go to the workers for a while: the next 16 times, up to 1,024 times if
+    /// takeovers recur. So once in a while a handler that blocks delays other timers of its shard by some two
+    /// milliseconds. Such a handler holds up no timer for longer, unless the number of blocked handlers reaches the
+    /// number of workers. [`Stats`](crate::Stats) counts the takeovers.
     ///
-    /// A shard's thread is pinned to its core unless the shards are [`unpinned`](Self::unpinned): threads that a handler starts
-    /// inherit that, and `available_parallelism` is one there. Start threads and pools elsewhere.
+    /// A shard's thread is pinned to its core unless the shards are [`unpinned`](Self::unpinned). Threads that a
+    /// handler starts inherit the pinning, and `available_parallelism` returns one in a handler. A program should start
+    /// its threads and pools elsewhere.
     ///
-    /// Workers are no rayon pool: what a handler gives to rayon goes to rayon's global pool, where it must not wait for handlers
-    /// of this engine; with `rayon_pool` (feature `rayon`) it stays in that pool, and does not wait.
+    /// The workers are not a rayon pool. Work that a handler gives to rayon goes to rayon's global pool, and must not
+    /// wait for handlers of this engine there. With `rayon_pool` (feature `rayon`) such work stays in that pool, where
+    /// calls of this engine do not wait for handlers.
     pub fn workers(mut self, workers: usize) -> Self {
         self.shards_option = Some("workers");
         self.workers = Some(workers);
@@ -237,17 +239,17 @@ impl Builder {
     /// capacity. Once less than half of the capacity is left, it takes 1/256 of the remaining slots, at least one. So
     /// 900 threads can have a timer each in a capacity of 4,096. If other threads have the remaining slots in reserve,
     /// a call may find no slot although fewer timers than the capacity are pending. Such a call is refused and counts
-    /// in [`Stats::engine_full`](crate::Stats::engine_full), and `health` says `full`.
+    /// in [`Stats::engine_full`](crate::Stats::engine_full), and `health` reports `full`.
     ///
     /// Memory is taken as it is needed, and kept until the engine is dropped: 16 bytes and the payload for each slot,
-    /// 16 bytes for each ticket.
+    /// 16 more for the slot of a [`Timer`](crate::Timer), 16 bytes for each ticket.
     pub fn capacity(mut self, capacity: u32) -> Self {
         self.capacity = capacity;
         self
     }
 
-    /// The number of tickets that a thread may be ahead of its shard before its calls wait or are refused. A lane
-    /// consists of blocks of 64 tickets, and the bound is checked once for each block.
+    /// The number of tickets that a thread may post before its shard takes them; beyond it, the thread's calls wait or
+    /// are refused. A lane consists of blocks of 64 tickets, and the bound is checked once for each block.
     pub fn lane_capacity(mut self, tickets: u64) -> Self {
         self.lane_capacity = tickets;
         self
@@ -260,13 +262,13 @@ impl Builder {
         self
     }
 
-    /// How late a shard, or a due timer in the workers' queue, may be before the engine reports a problem.
+    /// The longest delay of a shard, or of a due timer in the workers' queue, that is not reported as a problem.
     ///
     /// A shard *stalls* if it turns later than it should by more than this time. A stall is counted in
     /// [`Stats`](crate::Stats), is an event with the feature `tracing`, and makes
-    /// [`Handle::health`](crate::Handle::health) say `late` while it lasts. A shard should turn when something is due,
-    /// and again as soon as a turn has ended that left work to do. A turn that itself takes longer than this time,
-    /// because a handler that runs inline does, is a stall as well.
+    /// [`Handle::health`](crate::Handle::health) report `late` while it lasts. A shard should turn when something is
+    /// due, and again at once if a turn has left work to do. A turn that takes longer than this time, for example in a
+    /// handler that runs inline, is a stall as well.
     ///
     /// The default is 100 ms, a delay that the scheduler of a healthy system does not cause, or 10 ticks if they are
     /// longer.
@@ -306,12 +308,12 @@ impl Builder {
         Ok(Engine::start(&owner, settings, handler))
     }
 
-    /// Builds the engine on shards that are started, which it shares with other engines, and starts no thread.
+    /// Builds the engine on running shards, which it shares with other engines. Starts no thread.
     ///
     /// Of the builder's options, those of an engine apply: [`capacity`](Self::capacity),
     /// [`lane_capacity`](Self::lane_capacity), [`on_panic`](Self::on_panic), [`executor`](Self::executor),
-    /// [`inline`](Self::inline). [`start`](Self::start) fails with [`BuildError::NotOfAnEngine`] if another one was set,
-    /// and with [`BuildError::Forked`] in the child of a fork if the shards were started before the fork.
+    /// [`inline`](Self::inline). [`start`](Self::start) fails with [`BuildError::NotOfAnEngine`] if another option was
+    /// set. It fails with [`BuildError::Forked`] in the child of a fork if the shards were started before the fork.
     pub fn on(mut self, shards: &Shards) -> Self {
         self.on = Some(shards.clone());
         self
@@ -342,7 +344,7 @@ impl Builder {
     /// Starts shards and workers without an engine: for several engines that share them.
     ///
     /// The builder's settings of [`capacity`](Self::capacity), [`lane_capacity`](Self::lane_capacity) and
-    /// [`on_panic`](Self::on_panic) are those of an engine, and do not apply.
+    /// [`on_panic`](Self::on_panic) belong to an engine, and do not apply.
     ///
     /// # Errors
     ///

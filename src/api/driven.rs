@@ -10,8 +10,9 @@ use core::time::Duration;
 /// Shards without threads, whose time moves only when the program moves it: for tests of programs that have several
 /// engines, or that use `tourbillon::future`.
 ///
-/// Engines attach to the shards by [`shards`](Self::shards), or by [`Shards::enter`] while the program calls code that
-/// uses the process's shards. The engines' handlers run inside [`advance`](Self::advance), on the calling thread.
+/// Engines attach to these shards through [`shards`](Self::shards). Code that would use the process's shards uses these
+/// shards inside a scope of [`Shards::enter`]. The engines' handlers run inside [`advance`](Self::advance), on the
+/// calling thread.
 ///
 /// # Examples
 ///
@@ -81,8 +82,8 @@ impl DrivenShards {
         self.lead_each(|led| led.work(now)).for_each(drop);
     }
 
-    /// The moment at which a timer is due next, or an earlier moment where many timers have to be moved ahead of their
-    /// time.
+    /// The moment at which the next timer is due, or an earlier moment if the wheel must start to cascade many timers
+    /// to a finer level before then.
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
         self.lead_each(Led::next_due).flatten().min()
     }
@@ -98,8 +99,8 @@ impl DrivenShards {
     fn lead_each<R>(&mut self, lead: impl Fn(&mut Led) -> R) -> impl Iterator<Item = R> {
         let shards = self.shards.owner().crew().shards().iter();
         shards.filter_map(move |shard| {
-            // Another thread that ends an engine has the shard for a moment. No handler gets here, since the caller
-            // borrows the shards exclusively.
+            // Another thread that ends an engine has the shard for a moment. No handler calls this function, since the
+            // caller borrows the shards exclusively.
             let mut led = shard.lead()?;
             shard.admit_and_dismiss(&mut led);
             let result = lead(&mut led);

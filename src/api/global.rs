@@ -12,8 +12,8 @@ static GLOBAL: OnceLock<Shards> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
 
 impl Shards {
-    /// The shards on which the calling thread's new engines are: those that it [entered](Self::enter) last, or the
-    /// process's own, which start at the first call.
+    /// The current shards of the calling thread, on which its new engines run. These are the shards that the thread
+    /// [entered](Self::enter) last, or else the process's own shards, which start at the first call.
     ///
     /// # Errors
     ///
@@ -27,12 +27,12 @@ impl Shards {
 }
 
 impl Builder {
-    /// Starts the process's shards, which [`Shards::current`] returns from now on: for a program that wants them
-    /// otherwise than by default.
+    /// Starts the process's shards with the options of this builder, in place of the defaults. [`Shards::current`]
+    /// returns these shards from now on.
     ///
     /// # Errors
     ///
-    /// Fails with [`BuildError::TooLate`] if the process's shards were started before. Fails as
+    /// Fails with [`BuildError::TooLate`] if the process's shards were started before. Otherwise fails as
     /// [`start_shards`](Self::start_shards) does.
     pub fn set_global(self) -> Result<(), BuildError> {
         match start_global(|| self.start_shards())? {
@@ -44,7 +44,7 @@ impl Builder {
 
 impl<T: Send + 'static> Engine<T> {
     /// Makes an engine on the [current](Shards::current) shards, which are the process's own unless the calling thread
-    /// entered others. [`Shards::engine`] and [`Builder`] make engines otherwise than by default.
+    /// entered others. [`Shards::engine`] and [`Builder`] make engines with other options.
     ///
     /// The handlers of all engines on these shards share the workers. If as many handlers block as there are workers, the
     /// handlers of the other engines wait. A program whose handlers block gives their engine threads of its own
@@ -69,8 +69,8 @@ pub(crate) fn shards() -> Result<&'static Shards, BuildError> {
     }
 }
 
-/// The process's own shards, started by `start` if they were not started before. The flag says whether they were started
-/// now.
+/// The process's own shards, started by `start` if they were not started before. The flag is true if this call started
+/// them.
 #[cold]
 fn start_global(
     start: impl FnOnce() -> Result<Shards, BuildError>,

@@ -98,7 +98,7 @@ pub struct Fired<'a, T: Send + 'static> {
     pub lateness: Duration,
     /// The payload that was scheduled with the timer; for a [`Timer`](crate::Timer), a clone of its payload.
     pub payload: T,
-    /// The slot of an owned timer. The slot in `id` is not used for this, since the handler may write to `id`.
+    /// The slot of an owned timer. It is stored apart from `id`, since the handler may write to `id`.
     pub(crate) owned: Option<u32>,
     pub(crate) core: &'a StdArc<Core<T>>,
 }
@@ -148,15 +148,14 @@ pub struct Handle<T: Send + 'static> {
 
 impl<T: Send + 'static> Handle<T> {
     /// The present moment on the engine's clock, to count deadlines from. The returned moment is not before the true
-    /// one, and on the default clock at most 5 µs ahead of the true one (see
-    /// [`MonotonicClock`](crate::MonotonicClock)).
+    /// moment, and on the default clock at most 5 µs ahead of it (see [`MonotonicClock`](crate::MonotonicClock)).
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.core.now()
     }
 
-    /// Whether `deadline` has come by the true clock, the clock by which handlers begin.
+    /// Whether `deadline` has come by the true clock, which decides when handlers begin.
     #[inline]
     #[must_use]
     pub fn has_come(&self, deadline: Timestamp) -> bool {
@@ -177,14 +176,16 @@ impl<T: Send + 'static> Handle<T> {
     /// # Errors
     ///
     /// Fails if the engine is full or shut down; the error returns the payload. Fails with
-    /// [`LaneFull`](crate::Refusal::LaneFull) where the caller would wait for itself: in a handler that runs
-    /// inline, and on an engine without threads. A handler that schedules into a full lane of another engine may wait
-    /// for the other engine; where the handlers of two engines do so to each other, use
+    /// [`LaneFull`](crate::Refusal::LaneFull) where the caller would wait for itself: in a handler that runs inline,
+    /// and on an engine without threads. A handler that schedules into a full lane of another engine may wait for the
+    /// other engine. If the handlers of two engines schedule on each other, they should call
     /// [`try_schedule`](Self::try_schedule).
     ///
     /// # Time complexity
     ///
-    /// O(1): one clock read, no lock, no cache line that other producers write.
+    /// O(1): one clock read, no lock, and no cache line that other producers write. There are two exceptions. A thread's
+    /// first call on an engine takes a lock for a few instructions, for a lane. Once for each stock of vacant slots (256,
+    /// fewer in a small or nearly full engine) a call changes a word that all producers share.
     #[inline(always)]
     pub fn schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.schedule_at(self.now() + delay, payload)
@@ -224,12 +225,12 @@ impl<T: Send + 'static> Handle<T> {
         schedule(&self.core, &mut lend(&self.core), deadline, payload)
     }
 
-    /// Arms many timers with one publication and at most one wake of the shard. Reads the clock once.
+    /// Arms many timers with one publication and at most one wake-up of the shard. Reads the clock once.
     ///
     /// # Errors
     ///
     /// Fails if some timers were refused; the error returns these timers, and the ids of the timers that were
-    /// scheduled. A batch is not cut: it may fill the lane beyond its capacity.
+    /// scheduled. A batch is not split: it may fill the lane beyond its capacity.
     pub fn schedule_batch(
         &self,
         batch: impl IntoIterator<Item = (Duration, T)>,
@@ -269,11 +270,11 @@ impl<T: Send + 'static> Handle<T> {
         self.core.cancel(&mut lend(&self.core), id)
     }
 
-    /// Like [`cancel`](Self::cancel), but if the handler has begun, the call waits until the handler has ended. It
-    /// never returns [`Cancel::Running`], except inside a handler of this engine, inside a handler that runs inline on
-    /// the engine's shards, whichever engine it is of, and on the threads of the engine's rayon pool: there it does not
-    /// wait, since it might wait for itself. Work that a handler hands to another thread and waits
-    /// for must not call this method.
+    /// Like [`cancel`](Self::cancel), but if the handler has begun, the call waits until the handler has ended. The
+    /// call does not wait where it might wait for itself: inside a handler of this engine, inside a handler of any
+    /// engine that runs inline on the same shards, and on the threads of the engine's rayon pool. There it may return
+    /// [`Cancel::Running`]; elsewhere it never does. If a handler hands work to another thread and waits for the work,
+    /// the work must not call this method.
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<T> {
         let outcome = self.cancel(id);
         if !matches!(outcome, Cancel::Running) || self.core.must_not_wait_here() {
@@ -326,8 +327,8 @@ impl<T: Send + 'static> Handle<T> {
         Some(self.deadline(id)? - self.now())
     }
 
-    /// The number of pending timers. It is a sum of all threads' counters, so it is not the number at one instant while
-    /// the threads go on.
+    /// The number of pending timers. It is a sum of all threads' counters. While other threads go on, it is not the
+    /// number at any one instant.
     ///
     /// # Time complexity
     ///
@@ -349,8 +350,7 @@ impl<T: Send + 'static> Handle<T> {
         Stats::of(&self.core)
     }
 
-    /// The engine's condition at this moment: one word for what is wrong, and the reason. For history see
-    /// [`stats`](Self::stats).
+    /// The engine's condition at this moment, as one word and a reason. For history see [`stats`](Self::stats).
     ///
     /// # Examples
     ///
@@ -412,8 +412,9 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Time complexity
     ///
-    /// O(1). If the shard is another one than before, the thread gives up its lane and registers for a lane of the new
-    /// shard. Both take a lock for a few instructions, which only such calls and starting and ending threads take.
+    /// O(1). If the shard changes, the thread gives up its lane and registers for a lane of the new shard. Both steps
+    /// take a lock for a few instructions. Only such calls, a thread's first call on an engine, and threads that end take
+    /// this lock.
     pub fn use_shard(&self, shard: usize) {
         if !self.core.is_shut_down() {
             lend(&self.core).use_shard(&self.core, shard % self.shards());
@@ -427,9 +428,9 @@ impl<T: Send + 'static> Handle<T> {
     /// second shutdown waits for the first and returns nothing. Inside a handler of this engine, inside a handler that
     /// runs inline on the engine's shards, and on the threads of the engine's rayon pool, the shutdown does not wait:
     /// running handlers end by themselves, and no further handler begins. Elsewhere it waits until each shard has
-    /// dropped the engine, so that the caller must hold no lock that a handler takes which runs inline on these shards,
-    /// a waker included.
-    /// Work that a handler hands to another thread and waits for must not call this method.
+    /// dropped the engine. The caller must therefore hold no lock that an inline handler on these shards takes, and no
+    /// lock that a waker takes. If a handler hands work to another thread and waits for the work, the work must not
+    /// call this method.
     #[must_use = "the payloads of timers that had not fired"]
     pub fn shutdown(&self) -> Vec<Unfired<T>> {
         self.core.shut_down()
@@ -442,8 +443,9 @@ impl<T: Send + 'static> Handle<T> {
     }
 
     /// Whether this process is the child of a fork that was made after the engine was built. The engine's threads are
-    /// in the parent, and nothing fires in the child. Every call is refused; [`is_shut_down`](Self::is_shut_down) is
-    /// true as well.
+    /// in the parent, and nothing fires in the child. Calls that schedule, move or arm timers are refused as `Forked`.
+    /// Timers can be cancelled and disarmed, and [`shutdown`](Self::shutdown) returns the rest.
+    /// [`is_shut_down`](Self::is_shut_down) is true as well.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         self.core.is_forked()
@@ -499,8 +501,8 @@ fn refused<T: Send + 'static>(core: &Core<T>, payload: T) -> ScheduleError<T> {
     ScheduleError { kind, payload }
 }
 
-/// Repeats `attempt` until there is room in the lane, and wakes the shards meanwhile. Fails at once where waiting
-/// cannot help.
+/// Repeats `attempt` until there is room in the lane, and wakes the shards meanwhile. Fails at once where a wait cannot
+/// help.
 #[cold]
 pub(crate) fn wait_for_room<T: Send + 'static>(
     core: &Core<T>,

@@ -18,9 +18,10 @@ use core::time::Duration;
 /// that uses several engines in turn pays for a look-up at each change. Each engine costs a
 /// shard some ten nanoseconds at each wake-up.
 ///
-/// Most programs need not name a set: [`Engine::new`] and the functions of the module `future` use the process's own set,
-/// which starts at the first use, with the defaults of [`Builder`]. [`Builder::set_global`] starts it otherwise,
-/// [`Builder::start_shards`] starts another set, and [`Builder::start`] an engine with a set of its own.
+/// Most programs need not name a set: [`Engine::new`] and the functions of the module `future` use the process's own
+/// set, which starts at the first use, with the defaults of [`Builder`]. [`Builder::set_global`] starts the process's
+/// set with other options. [`Builder::start_shards`] starts another set. [`Builder::start`] starts an engine with a set
+/// of its own.
 ///
 /// [`Engine::new`]: crate::Engine::new
 /// [`Builder`]: crate::Builder
@@ -136,8 +137,8 @@ impl fmt::Debug for Shards {
     }
 }
 
-/// A scope in which the calling thread's new engines are on given shards: see [`Shards::enter`]. Of scopes that overlap,
-/// the one that began last counts. Scopes may end in any order.
+/// A scope in which the calling thread's new engines run on given shards: see [`Shards::enter`]. Where scopes overlap,
+/// the scope that began last counts. Scopes may end in any order.
 #[derive(Debug)]
 #[must_use = "the scope ends when this is dropped"]
 pub struct Entered {

@@ -17,19 +17,19 @@ pub use crate::lockfree::state::owned::Disarm;
 /// A timer that the program owns and reuses: for example one for each connection, armed for each request and disarmed
 /// when the answer comes.
 ///
-/// A timer keeps its slot as long as it lives. While a ticket of the timer is out, arming and disarming are a store and
-/// a load each: no queue, no allocation, no cache line that another thread writes. The exception is an arming whose
-/// deadline is before the moment at which the shard will check that ticket. A connection costs its shard a ticket for
-/// each timeout that passes, not for each request.
+/// A timer keeps its slot as long as it lives. While a ticket of the timer is out (posted, and not yet checked by the
+/// shard), arming and disarming are a store and a load each: no queue, no allocation, no cache line that another thread
+/// writes. The exception is an arming whose deadline is before the moment at which the shard will check that ticket. A
+/// connection costs its shard one ticket for each timeout that passes, not one for each request.
 ///
 /// A timer may be shared: any thread may make each call, and the deadline that was stored last is in force.
 ///
 /// After it has fired, a timer is at rest and may be armed again, also by its own handler: see
 /// [`Fired::timer`](crate::Fired::timer). The handler of one timer never runs twice at a time.
 ///
-/// Dropping a timer disarms it, even while its handler runs; the drop does not wait for the handler. A payload that has
-/// its own timer keeps both alive for ever, and so does a handler that has timers of its own engine. Such a payload or
-/// handler should hold its timers by weak references.
+/// Dropping a timer disarms it, even while its handler runs; the drop does not wait for the handler. A payload that
+/// holds its own timer keeps both alive for ever. A handler that holds timers of its own engine keeps itself and the
+/// timers alive in the same way. Such a payload or handler should hold its timers by weak references.
 ///
 /// # Examples
 ///
@@ -123,9 +123,9 @@ impl<T: Send + 'static> Timer<T> {
 
     /// Arms the timer for `deadline`, as [`arm`](Self::arm) does. Reads no clock.
     ///
-    /// In a race with the firing for an earlier deadline, either the timer does not fire for the earlier deadline any
-    /// more, or the handler has begun for the earlier deadline and the call returns [`Armed::Running`]. In both cases
-    /// the timer fires for the new deadline.
+    /// The call may race with the firing for an earlier deadline. Either the timer no longer fires for the earlier
+    /// deadline, or its handler has begun and the call returns [`Armed::Running`]. In both cases the timer fires for
+    /// the new deadline.
     ///
     /// If a ticket must be posted, the call waits while the shard is behind with this thread's tickets. Where the
     /// caller would wait for itself, in handlers that run inline and on an engine without threads, the ticket is posted
@@ -137,8 +137,8 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// # Time complexity
     ///
-    /// O(1): a store and a load. If no ticket is out, or the ticket that is out is for a moment after `deadline`: a
-    /// compare-and-swap and an insertion.
+    /// O(1): a store and a load. The call also needs a compare-and-swap and an insertion if no ticket is out, or if the
+    /// ticket that is out is for a moment after `deadline`.
     #[inline]
     pub fn arm_at(&self, deadline: Timestamp) -> Result<Armed, ArmError> {
         if self.postpone(deadline) {
@@ -147,7 +147,7 @@ impl<T: Send + 'static> Timer<T> {
         self.by_ref().arm_slowly(deadline)
     }
 
-    /// Arms the timer if the ticket that is out suffices for the deadline. Otherwise the caller is to call
+    /// Arms the timer if the ticket that is out suffices for the deadline. Otherwise the caller must call
     /// [`queue`](Self::queue).
     #[inline(always)]
     pub(crate) fn postpone(&self, deadline: Timestamp) -> bool {
@@ -186,14 +186,14 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// Like [`disarm`](Self::disarm), but if a handler has begun, the call waits until the handler has ended. It
-    /// returns [`Disarm::Disarmed`] if it took an arming away, also an arming that came while that handler ran. It
+    /// returns [`Disarm::Disarmed`] if it removed an arming, including an arming that came while that handler ran. It
     /// returns [`Disarm::Idle`] if there was no arming: either the last arming has fired and its handler has ended, or
-    /// the timer was disarmed before. There is one exception: if the call meets the very end of a handler that armed
-    /// the timer, it may return [`Disarm::Idle`] for that arming.
+    /// the timer was disarmed before. There is one exception: if the call coincides with the very end of a handler that
+    /// armed the timer, it may return [`Disarm::Idle`] for that arming.
     ///
-    /// The call never returns [`Disarm::Running`], except inside a handler of this engine, inside a handler that runs
-    /// inline on the engine's shards, whichever engine it is of, and on the threads of the engine's rayon pool: there it
-    /// does not wait, since it might wait for itself.
+    /// The call does not wait where it might wait for itself: inside a handler of this engine, inside a handler of any
+    /// engine that runs inline on the same shards, and on the threads of the engine's rayon pool. There it may return
+    /// [`Disarm::Running`]; elsewhere it never does.
     ///
     /// # Examples
     ///

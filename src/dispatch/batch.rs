@@ -1,16 +1,16 @@
 //! Due chunks on their way to the workers.
 //!
-//! The tickets that one turn finds due are handed over together, up to [`BATCH_CHUNKS`] chunks: a job for each chunk
-//! would wake a worker for every 32 timers.
+//! The tickets that one turn finds due are handed over together, in batches of up to [`BATCH_CHUNKS`] chunks. With one
+//! job for each chunk, every 32 timers would wake a worker.
 //!
 //! # Invariants
-//! H1. Each ticket is taken by exactly one worker: the cursor of its chunk gives each place out once.
-//! H2. A batch with tickets that were not taken is in `InFlight`, and is sent again while no job waits for it.
+//! H1. Each ticket is taken by exactly one worker: the cursor of its chunk passes over each place once.
+//! H2. A batch with tickets that were not taken is in `InFlight`. It is sent again if no job for it is waiting.
 //!
 //! # Synchronisation
-//! The cursor and the count of waiting jobs are changed by read-modify-writes and hand nothing over: tickets come with
-//! the job, and do not change. So their orderings are Relaxed. Other words carry the facts that a shard which goes to
-//! sleep must not miss:
+//! The cursor and the count of waiting jobs are changed by read-modify-writes and hand nothing over, since the tickets
+//! come with the job and do not change. So their orderings are Relaxed. Other words carry the facts that a shard must
+//! not miss when it goes to sleep:
 //!
 //! | pair | one side                          | other side                    | what is handed over or ruled out | model |
 //! |------|-----------------------------------|-------------------------------|----------------------------------|-------|
@@ -23,7 +23,7 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// An engine, as the shards see it: it runs the handlers of due tickets.
+/// An engine as the shards see it: the object that runs the handlers of due tickets.
 pub(crate) trait Fire: Send + Sync + 'static {
     /// The threads that the handlers run on.
     fn dispatcher(&self) -> &Dispatcher;
@@ -176,12 +176,12 @@ impl Drop for BatchJob {
     }
 }
 
-/// The maximum number of batches that a shard has in flight, which bounds the number of tickets in the
-/// workers' queue. Due tickets beyond them are held back (`shard::backlog`). So many full batches are work for
-/// some tens of milliseconds.
+/// The maximum number of batches that a shard has in flight, which bounds the number of tickets in the workers' queue.
+/// Due tickets beyond them are held back (`shard::backlog`). This number of full batches is work for some tens of
+/// milliseconds.
 const MOST_IN_FLIGHT: usize = 256;
 
-/// The batches of a shard that workers may still be at, the oldest one in front.
+/// The batches of a shard on which workers may still be at work, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     batches: VecDeque<StdArc<Batch>>,
@@ -206,13 +206,13 @@ impl InFlight {
         self.batches.push_back(batch);
     }
 
-    /// Forgets the batches of which workers have taken all tickets, which makes room.
+    /// Forgets the batches whose tickets were all taken, which makes room.
     pub(crate) fn forget_taken(&mut self) {
         self.batches.retain(|batch| !batch.is_taken());
     }
 
-    /// Sends one more worker to each batch that has tickets left and no job waiting: its workers are slow, or its
-    /// job was dropped. Called once in a while, so that batches which workers take at once are finished by then.
+    /// Sends one more job for each batch that has tickets left and no job waiting: its workers are slow, or its job was
+    /// dropped. The shard calls it only once in a while, so that quick batches are finished by then.
     pub(crate) fn check(&mut self, engine: &StdArc<dyn Fire>) {
         self.forget_taken();
         for batch in self.batches.iter().filter(|batch| !batch.has_waiting_jobs()) {
@@ -221,8 +221,7 @@ impl InFlight {
         }
     }
 
-    /// Whether a slow handler could be holding up other tickets, or a job was dropped: then the
-    /// shard should check again soon.
+    /// Whether the shard should check again soon: a slow handler may be holding up other tickets, or a job was dropped.
     pub(crate) fn wants_check(&self) -> bool {
         self.batches.iter().any(|batch| !batch.is_taken() && (batch.len() > 1 || !batch.has_waiting_jobs()))
     }

@@ -47,7 +47,7 @@ impl Dispatcher {
     }
 
     /// Whether the calling thread belongs to a rayon pool that runs handlers: the thread may be doing something on
-    /// behalf of a handler, and must not wait for handlers. The engine's own workers run only handlers, which
+    /// behalf of a handler, and must not wait for handlers. The workers of the shards run only handlers, which
     /// `is_firing_here` covers.
     pub(crate) fn is_worker_here(&self) -> bool {
         match self {

@@ -2,9 +2,11 @@
 
 use core::fmt;
 
-/// A chunk of due timers, to be run once on any thread.
+/// A batch of up to 512 due timers of one shard, to be run once on any thread.
 ///
-/// Running a job calls the handler for each timer in turn. It never unwinds.
+/// Running a job calls the handler for each timer in turn, except for timers that were cancelled meanwhile, and for
+/// those that another job for the same batch takes: the shard sends such a job if a handler takes long. It never
+/// unwinds.
 pub struct Job(Box<dyn FnOnce() + Send>);
 
 impl Job {
@@ -24,11 +26,11 @@ impl fmt::Debug for Job {
     }
 }
 
-/// Runs jobs, in order to fire timers on a pool of the caller's own.
+/// A pool of the caller's own that runs the jobs of an engine, and so fires its timers.
 ///
-/// `execute` is called on a shard's thread and holds up the shard while it runs. It must not wait for a job to be run:
-/// a handler that schedules may wait for the shard. A job that is dropped without having been run is sent again a
-/// millisecond later, also if `execute` dropped it by a panic. Such a panic is counted.
+/// `execute` is called on a shard's thread and holds up the shard while it runs. It must not wait for a job to be run,
+/// since a handler that schedules may wait for the shard. If a job is dropped before it was run, the shard sends it
+/// again a millisecond later. The same holds if a panic of `execute` dropped the job; such a panic is counted.
 ///
 /// Any `Fn(Job) + Send + Sync` is an executor.
 ///

@@ -21,7 +21,8 @@ impl Guarded {
     /// Runs `f`. Returns false if `f` panicked; the hook has been called then.
     pub(crate) fn run(&self, f: impl FnOnce()) -> bool {
         let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else { return true };
-        // The subscriber, the hook and the panic's own drop may panic in turn: all are swallowed here, having nowhere to go.
+        // The subscriber, the hook and the drop of the panic's payload may panic in turn. All these panics are
+        // swallowed here, since no caller could use them.
         drop_quietly(catch_unwind(AssertUnwindSafe(|| trace::panicked(&*panic))).err());
         if let Some(hook) = &self.hook {
             drop_quietly(catch_unwind(AssertUnwindSafe(|| hook(&*panic))).err());

@@ -1,16 +1,17 @@
-//! The engine's own workers: threads that stand by for jobs, and for shards whose leader is held up by a handler.
+//! The workers of a set of shards: threads that stand by for jobs, and for shards whose leader is held up by a handler.
 //!
-//! A shard's leader runs the handlers of the timers that one turn found due, since a hand-over costs a second wake-up,
-//! which on a busy machine waits for a core again. The leader lets go of its shard meanwhile: if a handler does not
-//! return, a thread that stands by takes the shard over (`shard::seat`, [`watch`](crate::lockfree::watch)). If a turn has more
-//! than one batch, all of them go through the queue of jobs. So do the batches of a shard that was taken over, for
-//! a while.
+//! A shard's leader itself runs the handlers of the timers that one turn found due. Handing them over would cost a
+//! second wake-up, which on a busy machine waits for a core again. The leader lets go of its shard meanwhile: if a
+//! handler does not return, a thread that stands by takes the shard over (`shard`, [`watch`](crate::lockfree::watch)).
+//! If a turn has more than one batch, all of them go through the queue of jobs. So do the batches of a shard that was
+//! taken over, for a while.
 //!
 //! # Invariants
-//! P1. At most as many threads run handlers at a time as there are workers: each of them has a [`Permit`]. The engine
-//!     also has a thread for each shard, so each shard that its leader lets go of can be taken over.
-//! P2. A job in the queue is popped once a permit is free: the thread that gives its permit back
-//!     wakes a thread for the job.
+//! P1. The number of threads that run handlers at a time is at most the number of workers: each of these threads has a
+//!     [`Permit`]. The set also has a thread for each shard, so a thread is left to take over each shard whose
+//!     leader has let go of it.
+//! P2. A job in the queue is taken once a permit is free: the thread that gives its permit back wakes a thread for the
+//!     job.
 //!
 //! # Synchronisation
 //! | pair | one side                     | other side                | what is ruled out | model |
@@ -29,7 +30,7 @@ use core::time::Duration;
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
-/// The state that the threads of an engine with workers share.
+/// The state that the threads of a set of shards with workers share.
 #[derive(Debug)]
 pub(crate) struct Workers {
     count: usize,
@@ -48,7 +49,7 @@ pub(crate) struct Workers {
 pub(crate) struct Permit<'a>(&'a Workers);
 
 impl Workers {
-    /// The workers of an engine with `shards` shards and as many threads as the roster has.
+    /// The workers of a set of `shards` shards, with as many threads as the roster has.
     pub(crate) fn new(count: usize, shards: usize, roster: StdArc<Roster>) -> Self {
         Self {
             count,
@@ -70,12 +71,13 @@ impl Workers {
         &self.watch
     }
 
-    /// The memory of the last watcher, for the caller, which has taken the watch.
+    /// The memory of the last watcher. Only for the caller that has taken the watch.
     pub(crate) fn checks(&self) -> ModelledMutexGuard<'_, Checks> {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`permit`](Self::permit), for a leader: not while jobs are in the queue, which are due earlier.
+    /// Like [`permit`](Self::permit), for a leader. Returns `None` while jobs are in the queue, since their timers are
+    /// due earlier.
     pub(crate) fn permit_to_leader(&self) -> Option<Permit<'_>> {
         if self.jobs.is_empty() { self.permit() } else { None }
     }
@@ -105,13 +107,13 @@ impl Workers {
         self.sleepers.wake_one();
     }
 
-    /// Sleeps as thread `n` of the roster until there is a job to run or a watch to take, or the engine is closed.
+    /// Sleeps as thread `n` of the roster until there is a job to run or a watch to take, or the workers are closed.
     pub(crate) fn stand_by(&self, n: usize) {
         self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_wanted() || self.is_closed());
     }
 
-    /// Sleeps as thread `n`, the watcher, for `time`, or until there is a job to run or the engine is closed. The sleep
-    /// may end early.
+    /// Sleeps as thread `n`, the watcher, for `time`, or until there is a job to run or the workers are closed. The
+    /// sleep may end early.
     pub(crate) fn stand_watch(&self, n: usize, time: Duration) {
         self.sleepers.doze_unless(n, time, || self.has_job() || self.is_closed());
     }
@@ -122,14 +124,14 @@ impl Workers {
         !self.jobs.is_empty() && self.permits.load(Ordering::Relaxed) > 0
     }
 
-    /// Closes the engine's workers, so that all threads end.
+    /// Closes the workers, so that all threads of the set end.
     pub(crate) fn close(&self) {
         // Ordering: Relaxed. The sleepers' fences order this store as they order an offer (U1).
         self.closed.store(true, Ordering::Relaxed);
         self.sleepers.wake_all();
     }
 
-    /// As `close`, in the child of a fork, which has no other thread to wake.
+    /// Like `close`, in the child of a fork, which has no other thread to wake.
     pub(crate) fn close_in_child(&self) {
         // Ordering: Relaxed. There is one thread.
         self.closed.store(true, Ordering::Relaxed);
@@ -140,7 +142,7 @@ impl Workers {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Drops the jobs of a closed engine. They fire nothing any more and keep the engine alive.
+    /// Drops the jobs that are left when the workers are closed. They fire nothing any more and keep their engines alive.
     pub(crate) fn drop_jobs(&self) {
         while let Some(job) = self.jobs.pop() {
             let _survived = survives(|| drop(job));

@@ -1,4 +1,4 @@
-//! Running a future on shards that the program turns by hand: time passes when the future waits for nothing else.
+//! Running a future on shards without threads: time moves on when the future waits for nothing but a timer.
 
 use crate::api::driven::DrivenShards;
 use crate::base::sync::{Condvar, Mutex, PoisonError, StdArc};
@@ -7,15 +7,17 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::task::Wake;
 
-/// The time after which a future that waits without a timer looks whether another thread has armed one.
+/// The time between two checks whether another thread has armed a timer, while a future waits and no timer is pending.
 const LOOK_AFTER: Duration = Duration::from_millis(1);
 
 impl DrivenShards {
-    /// Runs a future to its end on the calling thread, and moves time on, to the next timer, whenever the future waits
-    /// and nothing has woken it. The functions of `tourbillon::future`, called inside the future, use these shards.
+    /// Runs a future to its end on the calling thread. Whenever the future waits and nothing has woken it, the call
+    /// moves time on to the next timer. The functions of `tourbillon::future`, called inside the future, use these
+    /// shards.
     ///
-    /// If no timer is pending, the call waits until another thread wakes the future or arms a timer; it looks for a timer
-    /// once a millisecond. Time passes also while other threads work for the future: they have no part in this clock.
+    /// If no timer is pending, the call waits until another thread wakes the future or arms a timer; it looks for a
+    /// timer once a millisecond. The clock also moves on while other threads work for the future, since the clock does
+    /// not wait for them.
     ///
     /// # Examples
     ///

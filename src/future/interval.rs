@@ -8,11 +8,10 @@ use core::future::poll_fn;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
-/// A tick that is taken no later than this after its time was not missed. Where the engine's tick is longer, the
-/// engine's tick is the limit.
+/// The longest delay with which a tick is not missed. If the engine's tick is longer, the engine's tick is the limit.
 const IN_TIME: Duration = Duration::from_millis(5);
 
-/// The tick after a tick for `due` that is taken at `now`.
+/// The moment of the next tick, after a tick that was due at `due` is taken at `now`.
 fn next(missed: Missed, due: Timestamp, now: Timestamp, period: Duration, tick: Duration) -> Timestamp {
     if now - due <= IN_TIME.max(tick).min(period) {
         return due + period;
@@ -28,7 +27,7 @@ fn next(missed: Missed, due: Timestamp, now: Timestamp, period: Duration, tick: 
     }
 }
 
-/// The error of an interval that was to have a period of zero.
+/// The error of a request for an interval with a period of zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZeroPeriod(());
 
@@ -40,7 +39,7 @@ impl fmt::Display for ZeroPeriod {
 
 impl std::error::Error for ZeroPeriod {}
 
-/// Ticks at its start, and every period from then on.
+/// A source of ticks: the first tick at its start, and one tick each period from then on.
 ///
 /// An interval does not drift: a tick that is taken late does not move the following ticks, except with
 /// [`Missed::Delay`].

@@ -1,19 +1,21 @@
 //! Timers to await: [`sleep`], [`timeout`], [`interval`], on any executor.
 //!
-//! The functions of this module use the [current](crate::Shards::current) shards: the process's own, which start with the
-//! first call, or those that the calling thread has [entered](crate::Shards::enter). [`Shards::futures`] has the same
-//! functions as methods. A program may also have an engine for futures with threads of its own
-//! ([`Builder::start_futures`]).
+//! The functions of this module use the [current](crate::Shards::current) shards: the shards that the calling thread has
+//! [entered](crate::Shards::enter), or else the process's own shards, which start with the first call.
+//! [`Shards::futures`] has the same functions as methods. A program may also have an engine for futures with threads of
+//! its own ([`Builder::start_futures`]).
 //!
 //! [`Shards::futures`]: crate::Shards::futures
 //! [`Builder::start_futures`]: crate::Builder::start_futures
 //!
-//! A future that was never polled has cost a clock read. A future that is dropped is disarmed. The shard's own thread
-//! wakes a task, and holds nothing meanwhile. A task that moves is woken by the waker of its last poll.
+//! Making a future with a delay costs a clock read, and with a deadline none; nothing more happens before the future is
+//! polled. Dropping a future disarms it. The shard's own thread wakes a task. A waker may use the engine, but it holds
+//! up the shard while it runs, and a thread that shuts the engine down waits for it. A future that moves to another
+//! task wakes the task that polled it last.
 //!
 //! Once its engine is shut down, a sleep whose deadline has not come panics, as does the tick of an interval.
-//! `try_wait` and `try_tick` return the error instead, and a timeout always returns it. No future waits in silence for
-//! an event that cannot come.
+//! `try_wait` and `try_tick` return an error instead, and a timeout always returns an error. No future waits silently
+//! for an event that cannot come.
 //!
 //! # Examples
 //!
@@ -43,7 +45,7 @@
 //! });
 //! ```
 //!
-//! On a clock that stands still until the program moves it:
+//! With a clock that stands still until the program moves it:
 //!
 //! ```
 //! use std::pin::pin;
@@ -175,7 +177,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Timestamp, future: F) -> Timeout<F::I
     Timeout::new(future.into_future(), sleep_until(deadline))
 }
 
-/// A timeout for one future after the other: for example one for each connection. See [`ReusableTimeout`].
+/// A timeout that limits one future after the other, for example the requests of a connection. See [`ReusableTimeout`].
 ///
 /// # Panics
 ///

@@ -11,7 +11,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-/// The error of a wait: the engine was shut down, or is in the parent of a fork, and the deadline had not come.
+/// The error of a wait that cannot end: the engine was shut down, or is in the parent of a fork, before the deadline
+/// came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutDown(());
 
@@ -41,10 +42,10 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 ///
 /// # Panics
 ///
-/// A poll panics if the engine was shut down and the deadline has not come: the sleep would wait for ever. That is a
-/// fault of the program, which drops an engine that it sleeps on. Where it is no fault, [`try_wait`](Self::try_wait)
-/// returns an error instead. The engine of the process is not shut down. A sleep until [`Timestamp::MAX`] does not
-/// panic: it is meant to wait for ever.
+/// A poll panics if the engine was shut down and the deadline has not come: the sleep would wait for ever. A program
+/// that drops an engine on which it sleeps has a fault. Where a shutdown is to be expected,
+/// [`try_wait`](Self::try_wait) returns an error instead. The engine of the process is never shut down. A sleep until
+/// [`Timestamp::MAX`] does not panic: it is meant to wait for ever.
 ///
 /// # Examples
 ///
@@ -71,11 +72,12 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 pub struct Sleep {
     source: Source,
     deadline: Timestamp,
-    /// Made when the future is first polled and pending.
+    /// The timer, made by the first poll that finds the future pending.
     timer: Option<Timer<Wakeup>>,
     /// The deadline for which the timer was armed last, if it may still be armed for it.
     armed_for: Option<Timestamp>,
-    /// Whether the deadline was ahead when it was set or checked. From then on the firing decides, not the clock.
+    /// Whether the deadline was in the future when it was set or checked. From then on the firing of the timer decides,
+    /// not the clock.
     is_ahead: bool,
 }
 
@@ -97,7 +99,7 @@ impl Sleep {
         self.has_fired() || self.source.handle().has_come(self.deadline)
     }
 
-    /// Completes as the sleep itself does, for an engine that may be shut down meanwhile.
+    /// Completes when the sleep itself does. This method is for engines that may be shut down meanwhile.
     ///
     /// # Errors
     ///
@@ -125,7 +127,7 @@ impl Sleep {
     ///
     /// # Time complexity
     ///
-    /// The same as of [`Timer::arm_at`].
+    /// That of [`Timer::arm_at`].
     #[inline]
     pub fn reset(&mut self, deadline: Timestamp) {
         self.put(deadline);
@@ -241,7 +243,7 @@ impl Sleep {
         if is_shut { self.poll_without_engine() } else { Poll::Pending }
     }
 
-    /// The result of a poll when nothing fires any more.
+    /// The result of a poll when the engine fires no more timers.
     #[cold]
     fn poll_without_engine(&self) -> Poll<Result<(), ShutDown>> {
         if self.deadline == Timestamp::MAX {

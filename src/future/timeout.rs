@@ -16,7 +16,7 @@ pub struct Elapsed {
 }
 
 impl Elapsed {
-    /// Whether the engine was shut down: the deadline had not come, and never will.
+    /// Whether the engine was shut down before the deadline came.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.shut_down.is_some()
@@ -46,9 +46,9 @@ pin_project! {
     /// Completes with the output of a future, or with [`Elapsed`] once the deadline has passed or the engine was shut
     /// down.
     ///
-    /// The inner future is polled first: a future that is ready never meets a timer, and never times out.
+    /// The inner future is polled first: a future that is ready uses no timer, and never times out.
     ///
-    /// When the deadline passes, the inner future is not dropped before the timeout is dropped.
+    /// When the deadline passes, the inner future is kept until the timeout is dropped.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Timeout<F> {
@@ -102,10 +102,10 @@ fn poll_within<F: Future>(
     sleep.poll_elapsed(cx).map(|outcome| Err(Elapsed { shut_down: outcome.err() }))
 }
 
-/// A timeout for one future after the other: one for each connection, used for each request.
+/// A timeout that limits one future after the other: for example one for each connection, used for each request.
 ///
-/// The timeout keeps its timer, so that a request costs an arming and a disarming of the timer, or nothing if the
-/// answer is there at once.
+/// The timeout keeps its timer. A request therefore costs an arming and a disarming of the timer, or only the clock
+/// read of [`timeout`](Self::timeout) if its answer is ready at once.
 ///
 /// # Examples
 ///

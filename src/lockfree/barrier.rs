@@ -3,15 +3,15 @@
 //!
 //! A producer and a sleeping shard need a full fence each (`parker`, F1). The producer's fence would be the most
 //! expensive instruction of arming a timer. Where the system can make all threads of the process pass a fence on demand
-//! (`membarrier` on Linux), the producer's fence shrinks to an order for the compiler, and the shard pays some
-//! microseconds each time it goes to sleep. Elsewhere, and in models, both sides are a `SeqCst` fence.
+//! (`membarrier` on Linux), a compiler fence suffices for the producer, and the shard pays some microseconds each time
+//! it goes to sleep. Elsewhere, and in models, both sides are a `SeqCst` fence.
 //!
 //! After M. Desnoyers et al., "User-Level Implementations of Read-Copy Update", IEEE TPDS 2012; as in folly and liburcu.
 //!
 //! # Registration
 //! A process registers for the barrier once. The registration takes microseconds while the process has one thread, and
-//! up to some tens of milliseconds later on. So no thread that arms a timer registers: an engine with threads starts a
-//! thread for the registration, and until the registration has returned both sides fence.
+//! up to some tens of milliseconds later on. So no thread that arms a timer registers. A set of shards with threads
+//! starts a thread for the registration, and both sides fence until the registration has returned.
 //!
 //! ```text
 //! unasked ── the system agrees ──► registered ── the system refuses a barrier later ──► refused
@@ -26,9 +26,9 @@
 //!   `registered`. The refusal came before the registration, so the heavy fence is before the fence between the
 //!   registration and the store of `registered` (SB1), and the light side's later loads see the stores made before the
 //!   heavy fence.
-//! - The system refuses what it promised (a seccomp filter was set since): the heavy side takes `registered` back and
-//!   waits for a millisecond. No rule orders the light sides that are under way; in practice a store is seen by all
-//!   threads long before that. Later light sides fence.
+//! - The system refuses a barrier after the registration (a seccomp filter was set since): the heavy side replaces
+//!   `registered` by `refused` and waits for a millisecond. No rule orders the light sides that are under way; in
+//!   practice a store is seen by all threads long before that. Later light sides fence.
 //!
 //! # Synchronisation
 //! | pair | one side                             | other side           | what is ruled out | model |
@@ -50,7 +50,7 @@ pub(crate) trait System {
     fn fence_all_threads(&self) -> bool;
 }
 
-/// Whether the process may ask for barriers.
+/// The state of the registration: whether the process may ask for barriers.
 #[derive(Debug)]
 pub(crate) struct Registration {
     state: AtomicU32,
@@ -110,12 +110,12 @@ impl Registration {
     }
 }
 
-/// A pair of fences, `light` and `heavy`. Of a light fence and a heavy fence, one is ordered before the other as two
-/// `SeqCst` fences are. Two light fences are not ordered.
+/// A pair of fences, `light` and `heavy`. A light fence and a heavy fence are ordered as two `SeqCst` fences are. Two
+/// light fences are not ordered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
-    /// Whether the light side does nothing on the processor, as with `membarrier`: for models of properties that must
-    /// hold without it.
+    /// Whether the light side executes no instruction, as with `membarrier`: for models of properties that must hold
+    /// without a light fence.
     #[cfg(all(test, tourbillon_loom))]
     is_light_side_missing: bool,
 }
@@ -130,21 +130,21 @@ impl Barrier {
         Self {}
     }
 
-    /// The side that runs often.
+    /// The fence of the side that runs often.
     #[inline(always)]
     #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
     pub(crate) fn light(self) {
         PROCESS.light();
     }
 
-    /// The side that runs rarely.
+    /// The fence of the side that runs rarely.
     #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
     pub(crate) fn heavy(self) {
         PROCESS.heavy(&imp::Kernel);
     }
 }
 
-/// A model has no system: both sides fence.
+/// The fences of a model, which has no system: both sides fence.
 #[cfg(all(test, tourbillon_loom))]
 impl Barrier {
     pub(crate) fn new() -> Self {
@@ -211,8 +211,8 @@ mod imp {
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
     }
 
-    /// A process has a folder for each of its threads. The link count of a folder is the number of its subfolders and
-    /// two.
+    /// Whether the process has one thread. `/proc` has a folder for each thread of a process, and the link count of a
+    /// folder is two more than the number of its subfolders.
     pub(super) fn is_single_threaded() -> bool {
         use std::os::unix::fs::MetadataExt;
         std::fs::metadata("/proc/self/task").is_ok_and(|tasks| tasks.nlink() == 3)

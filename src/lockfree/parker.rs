@@ -1,12 +1,12 @@
 //! The sleep of a shard, and the rule by which producers wake it.
 //!
-//! A shard serves several engines. Each engine's station at the shard has a parker, and the shard has one more: the
-//! shard's leader announces its sleep on all of them, with one fence, and parks once. So an engine that ends closes its
-//! own parkers, and a producer reads its own engine's parker only.
+//! A shard serves several engines. Each engine's station at the shard has a parker, and the shard has one more. The
+//! shard's leader announces its sleep on all these parkers, with one fence, and parks once. So an engine that ends
+//! closes its own parkers only, and a producer reads its own engine's parker only.
 //!
-//! A producer must wake the shard if its ticket is due before the shard would wake by itself, must not wake it
-//! otherwise, and only the first producer to notice should pay. One word holds the end of the shard's sleep; the
-//! producer compares.
+//! A producer must wake the shard if its ticket is due before the shard would wake by itself, and must not wake it
+//! otherwise. Only the first such producer should pay for the wake-up. One word holds the end of the shard's sleep, and
+//! each producer compares its deadline with that word.
 //!
 //! # Layout
 //! ```text
@@ -20,15 +20,15 @@
 //! K1. Between a push and the moment when the pushed ticket is due, the shard looks at its lanes at least once.
 //!
 //! The shard announces its sleep, fences, drains its lanes once more, and sleeps only if no ticket it found is earlier
-//! than the announced moment ([`sleep`]). The producer pushes, fences, and reads the word. The two fences are
-//! ordered (`barrier`), so:
+//! than the announced moment ([`sleep`]). The producer pushes, fences, and reads the word. The two fences are ordered
+//! (`barrier`), which leaves two cases:
 //! - Case A, the producer's fence is first: the drain after the shard's fence sees the ticket.
 //! - Case B, the shard's fence is first: the producer reads the announced word, or a later one. If the ticket is
-//!   earlier, the producer takes the announcement away by a CAS and unparks. If the CAS fails, another producer has
-//!   just taken the announcement away, or the shard woke and will look at its lanes before it sleeps again.
+//!   earlier, the producer removes the announcement by a CAS and unparks the shard. If the CAS fails, another producer
+//!   has just removed the announcement, or the shard woke and will look at its lanes before it sleeps again.
 //!
-//! The same fences serve the shutdown: it closes the word, fences, and collects every armed timer. A scheduler whose
-//! push the shutdown does not see reads the closed word and takes its own timer back.
+//! The same fences serve the shutdown, which closes the word, fences, and collects every armed timer. If the shutdown
+//! does not see the push of a scheduling thread, that thread reads the closed word and takes its own timer back.
 //!
 //! # Transitions
 //! | operation  | from -> to                 | otherwise                         |
@@ -55,7 +55,7 @@ use crossbeam_utils::CachePadded;
 const AWAKE: u64 = 0;
 const UNTIL_WOKEN: u64 = u64::MAX - 1;
 const CLOSED: u64 = u64::MAX;
-/// No thread has slept here yet.
+/// The value of `sleeper` before any thread has slept here.
 const NOBODY: u64 = u64::MAX;
 
 /// The result of `notify`: whether the engine still takes timers.
@@ -68,7 +68,7 @@ pub(crate) enum Notified {
     Closed,
 }
 
-/// A thread's sleep on several parkers.
+/// The sleep of a thread on several parkers.
 pub(crate) trait Sleep {
     /// Calls `visit` for each parker on which the sleep is announced.
     fn visit_parkers(&self, visit: impl FnMut(&Parker));
@@ -76,15 +76,15 @@ pub(crate) trait Sleep {
     /// Drains the lanes once more. Returns whether no ticket in them is due before the announced moment (K1).
     fn may_sleep(&mut self) -> bool;
 
-    /// Sleeps by [`park`]. Returns false if there was no need to.
+    /// Sleeps by [`park`]. Returns false if there was no need to sleep.
     fn park(&mut self) -> bool;
 }
 
 /// One sleep of thread `n` of the roster: announces the sleep until `until`, and parks if the thread may sleep.
 /// Withdraws the announcement afterwards. Returns whether the thread slept.
 ///
-/// Another thread may sleep on the same parkers later. A wake that was meant for the earlier thread then wakes the
-/// later thread for nothing, and the later thread looks at the lanes anyway.
+/// Another thread may sleep on the same parkers later. A wake-up meant for the earlier thread then wakes the later
+/// thread for nothing. That is harmless, since the later thread looks at the lanes again.
 pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
     let mut announced = true;
     sleep.visit_parkers(|parker| announced &= parker.announce(n, until));
@@ -152,7 +152,7 @@ impl Parker {
         }
     }
 
-    /// Whether the announcement was taken away.
+    /// Whether another thread has removed the announcement.
     fn is_disturbed(&self) -> bool {
         // Ordering: Relaxed. If other code on this thread, a clock perhaps, consumed the unpark, then this load sees
         // the stores that the waker made before the unpark.
@@ -191,7 +191,7 @@ impl Parker {
         Notified::Open
     }
 
-    /// Wakes the shard if it sleeps, whatever the end of its sleep.
+    /// Wakes the shard if it sleeps, for however long.
     pub(crate) fn wake_if_asleep(&self) {
         let _ = self.notify(Timestamp::ZERO);
     }

@@ -1,11 +1,12 @@
-//! The threads of an engine by their numbers, for unparking.
+//! The roster: the threads of a set of shards by their numbers, for unparking.
 //!
-//! A thread enters itself once, before it first announces a sleep. The word of that announcement hands the entry over to
-//! the thread that takes the announcement away (K2 of [`parker`](crate::lockfree::parker), U2 of [`sleepers`](crate::lockfree::sleepers)).
+//! A thread enters itself once, before it first announces a sleep. The word of that announcement hands the entry over
+//! to the thread that removes the announcement (K2 of [`parker`](crate::lockfree::parker), U2 of
+//! [`sleepers`](crate::lockfree::sleepers)).
 
 use crate::base::sync::{OnceLock, StdArc, thread};
 
-/// A place for each thread.
+/// The threads of a set of shards, with a place for each of them.
 #[derive(Debug)]
 pub(crate) struct Roster {
     threads: Box<[OnceLock<thread::Thread>]>,

@@ -1,9 +1,10 @@
-//! Sessions against stopping: the number of chunks that workers are at, and the progress of the engine's end.
+//! The sessions of workers and the end of an engine: one word counts the chunks that workers are firing, and shows how
+//! far the engine's end has come.
 //!
 //! A worker begins a session, fires tickets while the engine does not stop, and ends the session. A shutdown stops the
-//! engine, waits until the engine is quiescent, and evicts the timers that are still armed. One word counts the sessions
-//! and has the flags, and each change of the word is a read-modify-write: a session that is not in the count which
-//! `stop` found sees the flag.
+//! engine, waits until the engine is quiescent, and evicts the timers that are still armed. One word holds the count of
+//! sessions and the flags, and each change of the word is a read-modify-write. A session that began too late for the
+//! count that `stop` found therefore sees the flag.
 //!
 //! # Layout
 //! ```text
@@ -24,10 +25,10 @@
 //!
 //! # Invariants
 //! E1. One call of `stop` gets the right to evict, so an engine is evicted once. A second eviction would take timers
-//!     that were armed after the first eviction had passed their slots. The schedulers of these timers are about to
-//!     take them back, find them gone, and believe that the first eviction returned them.
-//! E2. A session that begins after `stop` fires nothing: a worker looks at `is_stopping` after its `begin`, and reads
-//!     its own change of the word or a later one.
+//!     that were armed after the first eviction had passed their slots. The threads that scheduled these timers are
+//!     about to take them back. They would find the timers gone, and assume that the first eviction had returned them.
+//! E2. A session that begins after `stop` fires nothing: a worker reads `is_stopping` after its `begin`, and sees its
+//!     own change of the word or a later change.
 //! E3. After `stop`, either `is_quiescent` is true, or the last `end` returns true to its caller, which wakes the waiting
 //!     threads.
 //!
@@ -42,8 +43,8 @@
 //! | E4   | `end`        | `is_quiescent`    | the effects of the session's handlers | `sessions::a_quiescent_engine_has_what_its_handlers_did` |
 //! | E5   | `evicted`    | `has_evicted` | the timers that the eviction took  | `sessions::the_second_stop_has_what_the_first_evicted` |
 //!
-//! `begin` and `stop` hand nothing over: E1 to E3 need only that the word has one order of changes. Since `begin` and
-//! `stop` are read-modify-writes, they keep the release sequence of an `end` before them.
+//! `begin` and `stop` hand nothing over: E1 to E3 need only the modification order of the word. Since `begin` and
+//! `stop` are read-modify-writes, they continue the release sequence of an earlier `end`.
 //!
 //! # Progress and cost
 //! All operations are wait-free. A session costs two read-modify-writes, each ticket a load.
@@ -75,8 +76,8 @@ impl Sessions {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a session. Returns true if it was the last one of an engine that stops: then the caller wakes the waiting
-    /// threads.
+    /// Ends a session. Returns true if it was the last session of an engine that stops: the caller then wakes the
+    /// waiting threads.
     #[must_use]
     pub(crate) fn end(&self) -> bool {
         // Ordering: Release [E4]. Pairs with `is_quiescent`.
@@ -105,7 +106,7 @@ impl Sessions {
         self.0.load(Ordering::Acquire) & SESSIONS == 0
     }
 
-    /// Notes that the engine was evicted: a second shutdown may return.
+    /// Notes that the engine was evicted, so that a second shutdown may return.
     pub(crate) fn evicted(&self, EvictionRight(()): EvictionRight) {
         // Ordering: Release [E5]. Pairs with `has_evicted`.
         self.0.fetch_or(EVICTED, Ordering::Release);

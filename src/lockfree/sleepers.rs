@@ -1,20 +1,23 @@
-//! The sleeping threads of a pool, with a bit for each thread, and waking one of them.
+//! The sleeping threads of a pool, with a bit for each thread, and the wake-up of one of them.
 //!
-//! A [`Parker`](crate::lockfree::parker) belongs to one thread, and compares deadlines. A pool differs: any of several threads
-//! will do, and a thread that offers work must not pay for threads that are awake.
+//! On a [`Parker`](crate::lockfree::parker) one thread sleeps at a time, the shard's leader, and producers compare
+//! deadlines. A pool differs: any of its threads can do the work, and a thread that offers work must not pay for
+//! threads that are awake.
 //!
 //! # Layout
 //! Bit `n % 64` of word `n / 64` is set while thread `n` sleeps, or is about to, and no thread is about to wake it.
 //!
 //! # Invariants
-//! Z1. After work was offered and `wake_one` called, a thread looks for the work: one that was woken, or one that was
-//!     awake.
+//! Z1. After work was offered and `wake_one` called, some thread looks for the work: the thread that was woken, or a
+//!     thread that was awake.
 //!
 //! A thread sets its bit, fences, looks for work once more, and sleeps only if there is none. A thread that offers work
-//! puts the work where it is found, fences, and reads the bits. The fences are ordered, so:
-//! - Case A, the offer's fence is first: the thread finds the work when it looks once more.
-//! - Case B, the thread's fence is first: the offer sees the bit. It takes the bit away and unparks. If the bit is
-//!   gone, another offer took it, or the thread found work, and looks for more before it sleeps again.
+//! puts the work where other threads find it, fences, and reads the bits. The fences are ordered, which leaves two
+//! cases:
+//! - Case A, the offer's fence is first: the thread that goes to sleep finds the work when it looks once more.
+//! - Case B, the sleeper's fence is first: the offering thread sees the bit, clears it and unparks the sleeper. If the
+//!   bit is already clear, another offer cleared it, or the sleeper found work, and looks for more work before it
+//!   sleeps again.
 //!
 //! # Synchronisation
 //! | pair | one side                | other side             | what is ruled out or handed over | model |
@@ -57,7 +60,7 @@ impl Sleepers {
         }
     }
 
-    /// As [`sleep_unless`](Self::sleep_unless), for `time` at most. It may return early.
+    /// Like [`sleep_unless`](Self::sleep_unless), for `time` at most. It may return early.
     pub(crate) fn doze_unless(&self, n: usize, time: Duration, finds_work: impl FnOnce() -> bool) {
         if let Some(asleep) = self.lie_down(n, finds_work) {
             doze(time);
@@ -82,7 +85,7 @@ impl Sleepers {
         Some(asleep)
     }
 
-    /// Wakes a thread if one sleeps, and returns true then. Called after work was offered.
+    /// Wakes a thread if one sleeps. Returns whether it woke a thread. Called after work was offered.
     pub(crate) fn wake_one(&self) -> bool {
         // Ordering: SeqCst fence [U1]: the offer is before the load.
         fence(Ordering::SeqCst);

@@ -1,9 +1,9 @@
-//! The cell where a task that waits for a timer leaves its waker, and the timer takes it.
+//! The cell in which a waiting task leaves its waker for the timer.
 //!
-//! One task registers and one firing at a time wakes; they meet only in this cell. No user code runs while the cell is
-//! locked: wakers are cloned before and dropped after.
+//! At any time at most one task registers and one firing wakes, and they meet only in this cell. No user code runs
+//! while the cell is locked: wakers are cloned before and dropped after.
 //!
-//! After the `AtomicWaker` of futures (A. Crichton, C. Lerche), which cannot use a model's atomics.
+//! The cell follows the `AtomicWaker` of futures (A. Crichton, C. Lerche), which cannot use a model's atomics.
 //!
 //! # Layout
 //! ```text
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! # Invariants
-//! A1. Only the thread that moved the state from rest, to registering or to waking, touches the waker.
+//! A1. Only the thread that moved the state from rest, to registering or to waking, accesses the waker.
 //! A2. After a registration, the task looks at `fired`, and a firing after that look wakes the registered waker, or a
 //!     waker that was registered later.
 //!
@@ -20,8 +20,8 @@
 //! - register x fire: (a) the firing finds the waker and wakes it; (b) the firing finds the state registering,
 //!   leaves, and the registration wakes its own task; (c) the firing came first, and the look at `fired` after
 //!   the registration sees it.
-//! - register x shutdown: as with a firing, but the task finds that its timer was shut. The
-//!   shut came before the waking.
+//! - register x shutdown: as with a firing, but the task finds that its timer was shut, since the shutdown shuts the
+//!   timer before it wakes the task.
 //! - fire x shutdown, reset x shutdown: one of them takes the waker.
 //! - register x register by another task: they are ordered by `&mut` of the future; the last task is woken.
 //!
@@ -40,7 +40,7 @@ const AT_REST: u32 = 0;
 const REGISTERING: u32 = 1;
 const WAKING: u32 = 2;
 
-/// The value of `fired` for no firing: no timer fires for the end of time.
+/// The value of `fired` for no firing. No timer fires for the end of time, so no deadline has this value.
 const NONE: u64 = u64::MAX;
 
 /// The cell that a firing and a waiting task share.
@@ -66,8 +66,8 @@ impl WakerCell {
         self.fired.load(Ordering::Acquire) == deadline.as_nanos() && deadline != Timestamp::MAX
     }
 
-    /// Forgets the last firing, since the deadline is set anew, perhaps to the same moment. A firing that is under way
-    /// may still come.
+    /// Forgets the last firing, because the deadline is set again, perhaps to the same moment. A firing that is under
+    /// way may still come.
     #[inline]
     pub(crate) fn forget(&self) {
         // Ordering: Relaxed. The task's own view.
@@ -113,7 +113,7 @@ impl WakerCell {
         self.take()
     }
 
-    /// Takes the waker to be woken, if there is one. Its task polls again, and looks for itself.
+    /// Takes the waker to be woken, if there is one. Its task polls again, and checks its timer itself.
     pub(crate) fn take(&self) -> Option<Waker> {
         // Ordering: AcqRel [V1, V2]. Acquire: the waker. Release: the deadline that fired.
         if self.state.fetch_or(WAKING, Ordering::AcqRel) != AT_REST {

@@ -1,8 +1,8 @@
-//! Handlers that a shard's leader runs itself, and the thread that watches whether they return.
+//! The watch over handlers that a shard's leader runs itself: one thread checks whether the handlers return.
 //!
-//! A leader that is about to run handlers calls `begin` and lets go of its shard (`shard::seat`). One of the threads
-//! that stand by watches: it checks all shards once in a while. If a shard's leader is at the same handlers as at the
-//! check before, the watcher takes the shard over. While no leader runs handlers, no thread watches, and none wakes.
+//! A leader that is about to run handlers calls `begin` and lets go of its shard (`shard`). One of the threads that
+//! stand by watches: it checks all shards once in a while. If a shard's leader runs the same handlers as at the check
+//! before, the watcher takes the shard over. While no leader runs handlers, no thread watches, and none wakes.
 //!
 //! # Layout
 //! ```text
@@ -25,8 +25,8 @@
 //! # Invariants
 //! Y1. While a leader runs handlers, the watch is wanted or taken.
 //!
-//! `begin` changes the number, fences and reads the watch; `leave` gives the watch up, fences and reads the numbers.
-//! One of the two sees the other.
+//! `begin` changes the number, fences and reads the watch; `leave` gives the watch up, fences and reads the numbers. At
+//! least one of the two sees the change of the other.
 //!
 //! # Synchronisation
 //! | pair | one side | other side | what is ruled out | model |
@@ -122,8 +122,8 @@ fn is_running(number: u64) -> bool {
     number % 2 == 1
 }
 
-/// The time between two checks. A leader may be at its handlers for at least that long before another thread takes its
-/// shard over, and for at most twice that and the time that a thread takes to wake.
+/// The time between two checks. A leader may run its handlers for at least this time before another thread takes its
+/// shard over, and for at most twice this time plus the wake-up time of a thread.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The watcher's memory. It passes from one watcher to the next.

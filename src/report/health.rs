@@ -1,4 +1,4 @@
-//! Health: what is wrong with an engine at this moment, in one word.
+//! Health: the condition of an engine at this moment, in one word.
 
 use crate::base::counters::EPISODE;
 use crate::engine::Core;
@@ -9,21 +9,21 @@ use core::time::Duration;
 /// The percentage of slots in use above which an engine counts as full.
 const FULL_PERCENT: u64 = 90;
 
-/// What is wrong with an engine, if anything. `Display` prints the word.
+/// The condition of an engine: healthy, or the problem that it has. `Display` prints the word.
 ///
-/// If several conditions hold, the engine reports the first of them in the order [`ShutDown`](Self::ShutDown),
-/// [`Late`](Self::Late), [`WorkersBehind`](Self::WorkersBehind), [`Full`](Self::Full): each may be the cause of the
-/// conditions after it.
+/// If several conditions hold, the engine reports the first of them in the order [`Forked`](Self::Forked),
+/// [`ShutDown`](Self::ShutDown), [`Late`](Self::Late), [`WorkersBehind`](Self::WorkersBehind), [`Full`](Self::Full):
+/// each may be the cause of the conditions after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Condition {
     /// `healthy`: none of the other conditions holds.
     Healthy,
-    /// `full`: more than 90 % of the capacity is in use, by pending and by owned timers; or a call found no slot, or no
-    /// room in its lane, within the last second, whether the call was refused or waits.
+    /// `full`: more than 90 % of the capacity is in use, by pending and by owned timers; or within the last second a
+    /// call found no slot, or no room in its lane. The call may have been refused or may have waited.
     Full,
-    /// `workers-behind`: the first due timer of some shard that no worker has taken has waited for longer than
-    /// [`stall_after`](crate::Builder::stall_after).
+    /// `workers-behind`: among the due timers of some shard that no worker has taken, the first has waited for longer
+    /// than [`stall_after`](crate::Builder::stall_after).
     WorkersBehind,
     /// `late`: some shard should have begun or ended a turn more than [`stall_after`](crate::Builder::stall_after) ago.
     Late,
@@ -63,7 +63,7 @@ pub struct Health {
     pub condition: Condition,
     /// The reason with its figures, for a person to read.
     pub why: String,
-    /// The engine's clock, and how far off the true time it was seen.
+    /// The engine's clock, and its observed error.
     pub clock: ClockReport,
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// The worst shard by its `times`, if its time is beyond the threshold.
+/// The shard with the longest of `times`, if that time is beyond the threshold.
 fn worst<T: Send + 'static>(
     core: &Core<T>,
     times: impl Iterator<Item = Duration>,

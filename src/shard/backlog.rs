@@ -1,7 +1,7 @@
 //! Due tickets that are held back, because the maximum number of batches is in flight already.
 //!
 //! While workers block, due tickets wait here and not in the workers' queue. A timer that is due and then cancelled
-//! leaves its ticket behind, so a queue of tickets grows without bound while the timers that exist stay few. Here the
+//! leaves its ticket behind. A queue of tickets would therefore grow without bound, however few timers exist. Here the
 //! shard finds the stale tickets: for each ticket that comes, it looks at two tickets that wait.
 //!
 //! # Bound
@@ -11,7 +11,7 @@
 //! ```text
 //!  handed over ◄── swept: looked at in this pass │ rest: not yet ◄── due
 //! ```
-//! Owned timers wait here before they are checked (`state::owned`): until then their ticket is still out.
+//! Owned timers wait here before they are checked (`state::owned`), so their ticket still counts as out.
 
 use crate::base::limits::CHUNK_TICKETS;
 use crate::base::tick::Timestamp;
@@ -25,13 +25,13 @@ pub(super) struct Waiting {
     pub(super) found: Timestamp,
 }
 
-/// The tickets that a shard holds back, the longest due in front.
+/// The tickets that a shard holds back, with the longest due first.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     swept: VecDeque<Waiting>,
     rest: VecDeque<Waiting>,
     tickets: usize,
-    /// The number of tickets that came and for which no others have been looked at yet.
+    /// The number of tickets that came since the last look at tickets that wait.
     unpaid: usize,
 }
 

@@ -9,7 +9,7 @@ use crate::lockfree::state::owned::Check;
 /// tickets of timers that are due at `now`. Passes the tickets of timers that were postponed to `insert_again`, for the
 /// moment that `next_check` chooses.
 ///
-/// One heavy fence serves all of them: an arming that comes after it sees that its timer is checking.
+/// One heavy fence serves all these timers: an arming that comes after the fence sees that its timer is checking.
 pub(crate) fn keep_due(
     slots: &Slots,
     tickets: &mut Vec<Ticket>,

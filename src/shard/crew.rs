@@ -1,7 +1,7 @@
-//! The threads of a set of shards, which lead shards, run handlers, and stand by.
+//! The crew: the threads of a set of shards. They lead shards, run handlers, and stand by.
 //!
-//! There is a thread for each shard, and one for each worker. At first each thread `n` with a shard `n` leads that
-//! shard, and the other threads stand by. The parts change hands as handlers hold leaders up:
+//! There is a thread for each shard, and one for each worker. At first thread `n` leads shard `n`, and the threads
+//! without a shard stand by. The roles change when a handler holds a leader up:
 //!
 //! ```text
 //!            turn, sleep                 the handlers return
@@ -36,7 +36,7 @@ use core::time::Duration;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// The settings of a crew.
+/// The settings of a crew, which all engines on its shards share.
 #[derive(Clone)]
 pub(crate) struct CrewSettings {
     pub(crate) tick: TickLength,
@@ -48,17 +48,17 @@ pub(crate) struct CrewSettings {
     pub(crate) roster: StdArc<Roster>,
     pub(crate) stall_after: Duration,
     pub(crate) scheduling: Scheduling,
-    /// Whether the program turns the shards itself, and no threads do.
+    /// Whether the program turns the shards itself, without threads.
     pub(crate) is_driven: bool,
 }
 
-/// The state that the threads of a set of shards have in common.
+/// The state that the threads of a set of shards share.
 pub(crate) struct Crew {
     id: u64,
     shards: Box<[Shard]>,
     settings: CrewSettings,
     refusals: SchedulingRefusals,
-    /// The threads that were not awaited yet.
+    /// The threads that were not joined yet.
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
     /// Whether an engine's handlers run inline: then a handler may hold a leader up.
     runs_inline: AtomicBool,
@@ -143,7 +143,7 @@ impl Crew {
         !self.settings.is_driven && !self.is_forked()
     }
 
-    /// Whether handlers of an engine run inline, or of one that has ended.
+    /// Whether handlers of some engine run inline; true also if that engine has ended.
     pub(crate) fn runs_inline(&self) -> bool {
         // Ordering: Relaxed. A hint for a person.
         self.runs_inline.load(Ordering::Relaxed)
@@ -162,7 +162,7 @@ impl Crew {
         }
     }
 
-    /// Drops the stations of engines that were shut down, where no thread does so.
+    /// Drops the stations of engines that were shut down, if the crew has no threads that do so.
     pub(crate) fn dismiss_if_driven(&self) {
         if self.settings.is_driven {
             // A shard that is being turned dismisses at the end of the turn.
@@ -170,9 +170,9 @@ impl Crew {
         }
     }
 
-    /// Drops the stations of engines that were shut down, at the shards that `lead` leads. They are dropped where the
-    /// calling thread leads no shard: a station's drop may drop a handler, and a thread that turns the shards waits for
-    /// the lock.
+    /// Drops the stations of engines that were shut down, at the shards that `lead` leads. The drop comes after the
+    /// calling thread has let go of the shard: a station's drop may drop a handler, and a thread that turns the shards
+    /// waits for the lock.
     fn dismiss(&self, lead: impl Fn(&Shard) -> Option<Leading<'_>>) {
         for shard in &self.shards {
             let closed = lead(shard).map(|mut led| {
@@ -202,9 +202,9 @@ impl Crew {
         THREAD_OF.try_with(Cell::get).ok().flatten() == Some(self.id)
     }
 
-    /// Whether the calling thread may wait for a shard: not if it leads one, nor if no thread leads one. Inside a
-    /// handler that workers run, the thread leads no shard: another thread takes over its shard. The outermost handler
-    /// decides: further ones begin inside it.
+    /// Whether the calling thread may wait for a shard. It may not if it leads a shard, nor if the shards have no
+    /// threads. Inside a handler that workers run, the thread leads no shard: another thread takes over its shard. The
+    /// outermost handler decides, since other handlers begin inside it.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
         let has_let_go =
             || first_firing(|firing| firing.crew == self.id).is_some_and(|first| first.is_on_workers);
@@ -221,7 +221,7 @@ impl Crew {
         self.settings.dispatcher.own_workers()
     }
 
-    /// The number of threads, where threads turn the shards.
+    /// The number of threads, if threads turn the shards.
     fn threads(&self) -> usize {
         self.shards.len() + self.own_workers().map_or(0, Workers::count)
     }

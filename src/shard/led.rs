@@ -1,4 +1,4 @@
-//! The objects that a shard's leader has: the stations of the engines, and the memory of the shard's past.
+//! The objects that a shard's leader holds: the stations of the engines, and the shard's history.
 
 use super::sleep::{Next, Wake};
 use super::stall::StallDetector;
@@ -7,7 +7,7 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::parker::Parker;
 use core::ops::RangeInclusive;
 
-/// The objects that a leader has.
+/// The objects that a leader holds: the contents of the shard's lock.
 #[derive(Debug)]
 pub(crate) struct Led {
     pub(super) stations: Vec<Station>,
@@ -32,13 +32,13 @@ impl Led {
         self.stations.extract_if(.., |station| station.is_closed()).collect()
     }
 
-    /// A turn of each station.
+    /// Runs a turn of each station.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
         let turns = self.stations.iter_mut().map(|station| station.turn(now, out));
         turns.fold(Next::Sleep(None), Next::sooner)
     }
 
-    /// Works at `now` on the tickets that are in the lanes by now, for a shard without a thread.
+    /// Processes at `now` the tickets that are in the lanes so far, for a shard without a thread.
     pub(crate) fn work(&mut self, now: Timestamp) {
         for station in &mut self.stations {
             // Drained once, so that a timer which a handler schedules for now fires in the next turn.
@@ -47,8 +47,8 @@ impl Led {
         }
     }
 
-    /// The moment at which a timer is due next, or an earlier moment where many timers have to be moved ahead of their
-    /// time.
+    /// The moment at which the next timer is due, or an earlier moment if the wheel must start to cascade many timers
+    /// to a finer level before then.
     pub(crate) fn next_due(&mut self) -> Option<Timestamp> {
         self.stations.iter_mut().filter_map(Station::next_due).min()
     }
@@ -68,9 +68,9 @@ impl Led {
     }
 }
 
-/// Whether a leader may run the handlers of its shard itself. If one handler held a leader up, other handlers
-/// that take as long are likely to be due soon. So batches go to the workers for a while; the while
-/// grows with each takeover.
+/// The trust in the handlers of a shard: whether its leader may run them itself. If one handler held a leader up, other
+/// handlers that take as long are likely to be due soon. So batches go to the workers for a time, which grows with each
+/// takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     /// The number of batches that still go to the workers.
@@ -83,7 +83,7 @@ pub(super) struct Trust {
 
 impl Trust {
     const PENALTIES: RangeInclusive<u32> = if cfg!(tourbillon_loom) { 0..=0 } else { 16..=1_024 };
-    /// After so many batches without a takeover the next penalty is half as hard.
+    /// The number of batches without a takeover after which the next penalty is halved.
     const FORGIVEN_AFTER: u32 = 256;
 
     /// Notes that a handler held a leader up.

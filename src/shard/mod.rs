@@ -2,12 +2,12 @@
 //!
 //! A shard has a [`Station`] for each engine that uses it, and is driven by one thread at a time, its *leader*: the
 //! thread that has the lock of the shard, awake or asleep. A leader that runs handlers gives the lock up for that time
-//! and tries to take it again afterwards. The thread that finds the lock free leads from then on: the leader that comes
-//! back from its handlers, or a thread that stands by and has seen that the leader does not come back
-//! ([`watch`](crate::lockfree::watch)). The other thread finds the lock taken and stands by.
+//! and tries to take it again afterwards. Two threads may try the lock: the leader that comes back from its handlers,
+//! and a thread that stands by and has seen that the leader does not come back ([`watch`](crate::lockfree::watch)). The
+//! thread that finds the lock free leads from then on. The other thread finds the lock taken and stands by.
 //!
-//! An engine joins by leaving a station for each shard's leader to find, and leaves by closing the station's parker:
-//! the leader drops the station in its next turn.
+//! To join a shard, an engine leaves a station where the shard's leader finds it. To leave, the engine closes the
+//! station's parker, and the leader drops the station in its next turn.
 //!
 //! # States
 //! ```text
@@ -18,12 +18,14 @@
 //!
 //! # Invariants
 //! L1. While a shard with a thread is free, a thread runs handlers for it, and tries the lock when the handlers have
-//!     returned; and a thread watches, or is wanted to (Y1 of `watch`).
-//! L2. The changes that a leader made are seen by the next leader: the lock hands them over.
-//! L3. A newcomer is admitted before the shard sleeps, or the shard is woken for it: the flag `has_newcomers` is looked
-//!     at between the announcement and the sleep, as a lane is (F1 of `parker`).
-//! L4. Each station is dropped: by a leader, or, if a leader panicked and no thread leads the shard any more, by the
-//!     thread that found that. At a shard without a thread, the end of its engine, a turn or the end of the set drops it.
+//!     returned. Meanwhile the watch is wanted or taken (Y1 of `watch`).
+//! L2. The next leader sees the changes that a leader made: the lock hands them over.
+//! L3. A newcomer (a station that no leader has admitted yet) is admitted before the shard sleeps, or the shard is
+//!     woken for it: the leader reads the flag `has_newcomers` between the announcement and the sleep, as it reads the
+//!     lanes (F1 of `parker`).
+//! L4. Each station is dropped by a leader. If a leader panicked, no thread leads the shard any more, and the thread
+//!     that finds the panic drops the stations. At a shard without a thread, the end of the station's engine, a turn or
+//!     the end of the set drops the station.
 //!
 //! # Races and their legal endings
 //! - The handlers return x the watcher takes over: one of the two threads gets the lock and leads; the other stands by.
@@ -37,7 +39,7 @@
 //! |------|--------------------------------|-------------------------|-------------------|-------|
 //! | N1   | `join`: the flag, then the wake | `announce`, `may_sleep` | both miss         | `shard::a_station_joins_while_the_shard_goes_to_sleep` |
 //!
-//! A leader that panics, because the user's clock does, poisons the lock: no thread drives its shard any more.
+//! If the user's clock panics, the leader panics and poisons the lock: no thread drives its shard any more.
 
 mod backlog;
 mod check;
@@ -69,7 +71,7 @@ use stall::StallDetector;
 #[derive(Debug)]
 pub(crate) struct Shard {
     led: ModelledMutex<Led>,
-    /// The stations that no leader has admitted yet; `None` once no leader will.
+    /// The stations that no leader has admitted yet; `None` once no leader will admit any.
     newcomers: ModelledMutex<Option<Vec<Station>>>,
     has_newcomers: AtomicBool,
     /// The word by which the shard is woken for newcomers, and ended.
@@ -104,8 +106,8 @@ impl Shard {
         self.led.try_lock().ok()
     }
 
-    /// Makes the calling thread the leader, and waits for another thread that leads the shard. For a shard without a
-    /// thread, outside of its handlers.
+    /// Makes the calling thread the leader, after waiting for another thread that leads the shard. For a shard without
+    /// a thread, outside of its handlers.
     pub(crate) fn lead(&self) -> Option<Leading<'_>> {
         self.led.lock().ok()
     }
@@ -131,7 +133,7 @@ impl Shard {
         self.has_newcomers.load(Ordering::Relaxed)
     }
 
-    /// Makes the leader's stations those of the engines that are not shut down.
+    /// Admits the stations that have joined, and drops the stations of engines that were shut down.
     pub(crate) fn admit_and_dismiss(&self, led: &mut Led) {
         self.admit(led);
         led.drop_closed();

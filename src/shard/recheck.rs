@@ -1,14 +1,14 @@
 //! The moments at which timers that were postponed are checked again.
 //!
-//! A connection that talks is postponed long before its deadline, and again before the next deadline. A check at each such
-//! deadline would wake the shard for every single connection, a thousand times a second if they are many. Any moment
-//! before the deadline serves as well, so checks are coalesced at ticks of a grid: the farther the deadline and the fewer the
-//! timers, the coarser the grid. A timer that is not postponed again is checked three or four times before it fires,
-//! each time on a finer grid.
+//! An active connection postpones its timer long before the deadline, and again before the next deadline. A check at
+//! each such deadline would wake the shard for every single connection, a thousand times a second if there are many.
+//! Any moment before the deadline serves as well, so checks are coalesced at ticks of a grid: the farther the deadline
+//! and the fewer the timers, the coarser the grid. A timer that is not postponed again is checked three or four times
+//! before it fires, each time on a finer grid.
 
 use crate::base::tick::Tick;
 
-/// A check comes earlier by at most this part of the remaining time.
+/// A check is earlier than the deadline by at most the remaining time divided by this number.
 const PART_OF_REMAINDER: u64 = 16;
 /// The number of checks that should be coalesced at one tick: some 15 µs of work, for which other due timers wait.
 const COALESCED: u64 = 256;
@@ -19,7 +19,7 @@ const SCALE: u64 = 256;
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
     last: Tick,
-    /// Checks for each tick that passed, of late, in fractions of `SCALE`.
+    /// The recent number of checks for each tick that passed, in fractions of `SCALE`.
     rate: u64,
 }
 

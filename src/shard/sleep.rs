@@ -1,13 +1,14 @@
-//! When a shard sleeps and who wakes it, on the shard's side. The words by which it is woken are in `parker`.
+//! The shard's side of its sleep: the decision to sleep, and the end of the sleep. The words by which producers wake it
+//! are in `parker`.
 //!
 //! A turn ends with the shard's [`Next`] step. If the step is a sleep, the leader announces the end of the sleep, looks
 //! once more for work that came meanwhile, and parks (`leader_sleep`). A producer with an earlier deadline wakes it.
 //!
 //! # Idle sleep
-//! A shard that has nothing to do sleeps until the first deadline of the timers that ended unseen ([`IdleSleep`]). If
-//! each timer ends before the next one is scheduled, as with requests one at a time, the wheel is empty whenever its
-//! shard looks. Such a shard would otherwise sleep until it is woken, and each timer would wake it. A shard that
-//! sleeps until a deadline that no timer has any more is woken by earlier deadlines only: timers of one duration wake
+//! A shard that has nothing to do sleeps until a deadline that no timer has any more: the first deadline of the timers
+//! that ended before the shard saw them ([`IdleSleep`]). If each timer ends before the next one is scheduled, as with
+//! requests one at a time, the wheel is empty whenever its shard looks. Such a shard would otherwise sleep without an
+//! end, and each timer would wake it. With that end, only earlier deadlines wake the shard: timers of one duration wake
 //! it twice in that time at most, timers of random durations ever more seldom.
 
 use crate::base::tick::Timestamp;
@@ -23,7 +24,7 @@ pub(crate) enum Next {
 }
 
 impl Next {
-    /// The step of a shard of which one station asks for `self` and another one for `other`.
+    /// The step of a shard if one of its stations asks for `self` and another station for `other`.
     pub(super) fn sooner(self, other: Self) -> Self {
         match (self, other) {
             (Self::Sleep(None), next) | (next, Self::Sleep(None)) => next,

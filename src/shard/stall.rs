@@ -1,16 +1,16 @@
-//! Stall detection: whether a shard keeps up, as its thread sees it and reports it to the statistics.
+//! Stall detection: the delay of a shard, as the shard's thread measures and publishes it.
 //!
 //! A shard is overdue
-//! - while it sleeps, from the moment on at which it means to wake;
-//! - while it turns, from the start of the turn on. If the shard knows of a tick that it has not handed out and that
-//!   begins before the turn, it is overdue from the start of that tick: the tick that it slept for, or a tick for which a
-//!   turn's budget did not suffice.
+//! - while it sleeps, from the moment at which it means to wake;
+//! - while it turns, from the start of the turn. If the shard knows of a tick that it has not handed out and that
+//!   begins before the turn, it is overdue from the start of that tick. This is the tick that it slept for, or a tick
+//!   for which a turn's budget did not suffice.
 //!
-//! Only that moment is published. `now - overdue_since` is the shard's delay, even if its thread is stuck; a moment in
-//! the future means that the shard is on time. A *stall* is a delay of more than `stall_after`. It is one stall until
-//! the delay is shorter.
+//! Only the moment from which the shard is overdue is published. `now - overdue_since` is the shard's delay, even if
+//! its thread is stuck; a moment in the future means that the shard is on time. A *stall* is a delay of more than
+//! `stall_after`. It counts as one stall until the delay is shorter again.
 //!
-//! A shard that was woken early is overdue from its next turn on, not from the waking: the parker would need a clock.
+//! A shard that was woken early is overdue from its next turn, not from the wake-up, since the parker has no clock.
 
 use crate::base::counters::ShardCounters;
 use crate::base::sync::StdArc;
@@ -27,9 +27,9 @@ pub(crate) struct StallDetector {
     counters: StdArc<ShardCounters>,
     /// The moment since which the shard is overdue, as published.
     overdue_since: Timestamp,
-    /// The start of the first tick that is to be handed out, as far as is known.
+    /// The start of the first tick that is still to be handed out, as far as is known.
     due: Timestamp,
-    /// The worst lateness of the stall that lasts.
+    /// The longest delay in the present stall; `None` while there is no stall.
     stall: Option<Duration>,
 }
 
@@ -64,7 +64,7 @@ impl StallDetector {
         self.set_overdue_since(now.min(due));
     }
 
-    /// Notes that the turns are over at `now`, and that the next one is to begin at `until`.
+    /// Notes that the turns are over at `now`, and that the next turn is to begin at `until`.
     pub(super) fn begin_sleep(&mut self, now: Timestamp, until: Timestamp) {
         self.check(now);
         if now < until {

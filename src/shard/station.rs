@@ -1,9 +1,9 @@
 //! The station of one engine at a shard: a wheel, an inbox and the tickets that are due. `turn` is a function of explicit
 //! time.
 //!
-//! A station reads its lanes, its wheel and the time, and nothing else. In a turn it drains the lanes, advances the
-//! wheel, hands over the due tickets or holds them back while too many are on their way, looks after slow chunks, and
-//! sweeps a little if asked.
+//! A station reads its lanes, its wheel and the time, and nothing else. In a turn it drains the lanes and advances the
+//! wheel. It hands over the due tickets, or holds them back while too many batches are in flight. It sends help to slow
+//! batches, and sweeps a little if a sweep is wanted.
 //!
 //! # Synchronisation
 //! | pair | one side                  | other side                | what is ruled out | model |
@@ -34,7 +34,7 @@ use core::time::Duration;
 const TURN_BUDGET: usize = 16_384;
 /// The maximum number of tickets that one turn sweeps.
 const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
-/// The time that a begun batch may take before another worker helps with it.
+/// The time that a batch may take, once begun, before another worker helps with it.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The part of a station that producers and workers share.
@@ -71,7 +71,7 @@ impl StationShared {
         self.sweep_wanted.load(Ordering::Relaxed)
     }
 
-    /// Asks the shard to check its batches, because a job of one was dropped.
+    /// Asks the shard to check its batches, because a job was dropped.
     pub(crate) fn want_check(&self) {
         // Ordering: Release [H3 of `dispatch::batch`]. The job's count. The parker's fences order the flag against
         // the shard's sleep, as in `want_sweep`.
@@ -98,11 +98,11 @@ impl StationShared {
     }
 }
 
-/// The number of an engine's stations that the shards still have.
+/// The number of stations of one engine that the shards still have.
 #[derive(Debug)]
 pub(crate) struct Presence {
     stations: AtomicU64,
-    /// The thread that awaits the end sleeps here.
+    /// The condition on which threads wait for the end.
     ended: (Mutex<()>, Condvar),
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    /// The station of `engine` at `shard`. To be made once: a station is the only reader of its inbox.
+    /// The station of `engine` at `shard`. It is made only once, since a station is the only reader of its inbox.
     pub(crate) fn new(
         shard: usize,
         engine: (StdArc<dyn Fire>, &StdArc<Presence>),
@@ -226,7 +226,7 @@ impl Station {
         self.shared.parker.is_closed()
     }
 
-    /// Drains the lanes and works.
+    /// Runs one turn: drains the lanes and processes the tickets.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Outlet) -> Next {
         self.idle_sleep.begin_turn(now);
         self.drain();
@@ -277,7 +277,7 @@ impl Station {
         })
     }
 
-    /// Drops the tickets of ended timers that stand before the first live ticket: the shard must not wake for them.
+    /// Drops the tickets of ended timers before the first live ticket, so that the shard does not wake for them.
     fn drop_stale_first(&mut self) {
         let Self { slots, wheel, tick, idle_sleep, shared, .. } = self;
         let before = wheel.len();
@@ -393,8 +393,8 @@ impl Station {
         shared.counters.stale.add(stale as u64);
     }
 
-    /// Checks the owned timers whose tickets are due. Most of them were postponed or disarmed meanwhile; those that are
-    /// due are handed over.
+    /// Checks the owned timers whose tickets are due. Most of these timers were postponed or disarmed meanwhile; the
+    /// timers that are due are handed over.
     fn check_owned(&mut self, now: Timestamp, out: &mut Outlet) {
         let Self { shard, attendance, shared, slots, wheel, tick, in_flight, to_check, recheck, .. } = self;
         let tickets = to_check.len();
@@ -419,7 +419,7 @@ impl Station {
         out.flush(now);
     }
 
-    /// Does a slice of the sweep, if a sweep is wanted. Returns false while there is more of it to do.
+    /// Does one part of the sweep, if a sweep is wanted. Returns false while more of the sweep remains.
     fn sweep(&mut self) -> bool {
         if !self.sweeping {
             if !self.shared.is_sweep_wanted() {
@@ -441,7 +441,7 @@ impl Station {
     }
 }
 
-/// The way of batches out of a shard's turn.
+/// The outlet through which batches leave a shard's turn.
 #[derive(Default)]
 pub(crate) struct Outlet {
     /// The only batch of the turn so far, for the shard's leader to run itself.
@@ -450,7 +450,7 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
-    /// Keeps the only batch of a turn for the leader if handlers run on the shards' workers, of which one can take
+    /// Keeps the only batch of a turn for the leader if handlers run on the shards' workers, since a worker can take
     /// the leader's place. If there are more batches, all are sent. Returns false if the executor panicked.
     fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
         if engine.dispatcher().own_workers().is_none() {
@@ -519,13 +519,13 @@ impl Batching<'_> {
     }
 }
 
-/// Moves the live ones of `insertions` into the wheel as tickets. Returns the number of stale ones.
+/// Moves the live entries of `insertions` into the wheel as tickets. Returns the number of stale entries.
 ///
-/// Most timers are cancelled before their shard first sees them, so most insertions end here. All states are read before
-/// the first ticket is placed, so that the loads overlap. A thread that schedules and cancels uses one slot again and
-/// again: the slot's word is read once for a row of its insertions, since each read takes the line away from that thread.
-/// The word decides which insertion of a row is live, not the order: a thread may take a lane over, and push into it an
-/// insertion that is older than the last one of the lane's former owner.
+/// Most timers are cancelled before their shard first sees them, so most insertions end here. All states are read
+/// before the first ticket is placed, so that the loads overlap. A thread that schedules and cancels uses one slot
+/// again and again: the slot's word is read once for a row of its insertions, since each read takes the line away from
+/// that thread. The word decides which insertion of a row is live, not the order: a thread may take a lane over, and
+/// push into it an insertion that is older than the last insertion of the lane's former owner.
 fn insert_live(
     wheel: &mut TicketWheel<Ticket>,
     slots: &Slots,

@@ -1,4 +1,5 @@
-//! A station at a shard without a thread, turned when it asks for a turn, and the number of these turns.
+//! Tests of a station at a shard without a thread. The tests turn the station when it asks for a turn, and count these
+//! turns.
 
 use super::sleep::Next;
 use super::station::Outlet;

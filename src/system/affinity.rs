@@ -1,4 +1,4 @@
-//! The core that a thread runs on, and the precision with which its sleeps end.
+//! The cores that threads run on, and the precision with which sleeps end.
 
 /// The core that the calling thread runs on, if the system reports it.
 pub(crate) fn current_core() -> Option<usize> {
@@ -59,9 +59,9 @@ pub(crate) fn pin_current_thread(_core: usize) -> Pin {
     Pin::Impossible
 }
 
-/// The number of threads that can run at once: the cores that this process may use, or fewer if its container's share
-/// of processor time is smaller. The standard library finds that share, in control groups of both versions;
-/// `tests/quota.rs` checks it against trees of both.
+/// The number of threads that can run at once: the number of cores that this process may use, or fewer if its
+/// container's share of processor time is smaller. The standard library finds that share, in control groups of both
+/// versions; `tests/quota.rs` checks the result for both versions.
 pub(crate) fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //! J1. The list of places only grows, and its places are never freed. A place holds an action or null.
-//! J2. An action is freed after it was taken out of its place. The child, a copy of one moment, finds the action whole
-//!     or null.
+//! J2. An action is freed only after it was taken out of its place. The child is a copy of the process at one moment,
+//!     so each place in it has a whole action or null.
 
 pub(crate) use imp::{Watch, watch};
 
@@ -29,7 +29,7 @@ mod imp {
     static NEWEST: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
     static IS_LISTENING: OnceLock<()> = OnceLock::new();
 
-    /// An action that runs in each child until this is dropped.
+    /// The registration of an action, which runs in each child until the registration is dropped.
     #[derive(Debug)]
     pub(crate) struct Watch(&'static Place);
 

@@ -1,6 +1,6 @@
-//! The scheduling of the engine's own threads by the system: the length of their slices, and their priority.
+//! The scheduling of the threads of a set of shards by the system: the length of their slices, and their priority.
 //!
-//! A thread that wakes on a busy core waits there until the running thread has had its slice, some milliseconds by
+//! A thread that wakes on a busy core waits there until the running thread has used its slice, some milliseconds by
 //! default. A thread that asks for a short slice of its own has an earlier virtual deadline, and goes first (I. Stoica
 //! and H. Abdel-Wahab, "Earliest Eligible Virtual Deadline First", 1995; Linux since 6.12 lets threads ask without
 //! privilege). A request that the system refuses is counted and has no other effect.
@@ -8,7 +8,7 @@
 use crate::base::counters::Counter;
 use core::time::Duration;
 
-/// The scheduling that an engine's threads ask for.
+/// The scheduling that the threads of a set of shards ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheduling {
     /// The time for which a thread wants to run at once; `None` leaves it to the system.
@@ -32,16 +32,16 @@ impl Default for Scheduling {
 /// The urgency of a thread to the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// The priority of the thread that starts it.
+    /// The priority of the thread that starts the threads of the set.
     Inherited,
     /// A nice value, from -20 (urgent) to 19.
     Nice(i8),
-    /// Before all threads that are not real-time ones, from 1 to 99 (urgent); in turns with
-    /// threads of the same priority.
+    /// A real-time priority from 1 to 99 (urgent). The thread runs before all threads without a real-time priority, and
+    /// takes turns with threads of the same priority.
     RealTime(u8),
 }
 
-/// The numbers of threads that were not scheduled as they asked.
+/// The numbers of threads whose requests for scheduling were refused.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulingRefusals {
     pub(crate) slices: Counter,

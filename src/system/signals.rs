@@ -1,14 +1,14 @@
-//! Keeps signals away from the engine's threads.
+//! The blocking of signals, which keeps them away from the threads of shards.
 //!
 //! A signal that is sent to a process goes to any thread that does not block it. A program that blocks SIGTERM and
-//! waits for it controls its own threads, but not the threads of an engine that was built before. So the engine's
-//! threads are started with signals blocked: a thread inherits the mask of the thread that starts it.
+//! waits for it controls its own threads, but not the threads of shards that were started before. So the threads of
+//! shards are started with signals blocked: a thread inherits the mask of the thread that starts it.
 //!
 //! Some signals stay open. SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP and SIGSYS are raised by a thread's own
 //! instruction: blocked, they would end the process before the handler that reports them. The same is true of SIGABRT,
 //! which an abort sends to its own thread.
 
-/// Blocks signals on the calling thread until the value is dropped there.
+/// A block of signals on the calling thread, which lasts until this value is dropped there.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Blocked(imp::Mask);

@@ -1,9 +1,10 @@
 //! No circle of files: where file A uses file B, B neither uses A nor a file that leads back to A.
 //!
-//! A file uses another file if it names an item of that file by a path: from the crate's root, by `super` or `self`, by an
-//! import, or by a child module's name. The item counts for the file that defines it: a path through re-exports leads on
-//! to that file. So a re-export itself is no use, unless it is a glob or the file names the item in its own code too; and
-//! a `mod.rs` that only declares and re-exports its children uses none of them. Unit tests may name everything.
+//! A file uses another file if it names an item of that file by a path: from the crate's root, by `super` or `self`, by
+//! an import, or by a child module's name. The item counts for the file that defines it: a path through re-exports
+//! leads on to that file. So a re-export itself is no use, unless it is a glob or the file names the item in its own
+//! code too; and a `mod.rs` (a *face*) that only declares and re-exports its children uses none of them. Unit tests may
+//! name everything.
 //!
 //! Methods are not seen: a type's file that calls a method which another file adds to the type names no path.
 

@@ -1,6 +1,13 @@
-//! The architecture, enforced on the text of `src/`: its doors, its floors, and where unsafe code may be; and on that of the
-//! crates that stand alone, and of the layer. `circles` checks the uses among files, `words` the phrases of the prose. The style of code is not
-//! looked at.
+//! The rules of the architecture, checked on the text of the sources.
+//!
+//! - Floors: the modules of `src/` are arranged in floors, which `src/lib.rs` lists from 0 upwards. A module uses its
+//!   own floor and the floors below it. Unsafe code stands on two of the floors, and elsewhere in listed calls only.
+//! - Doors: a file through which the atomics, the threads, the system's time or a logging facade come in. No other file
+//!   names them. The face of a crate or of a folder is the file that re-exports its items (`lib.rs`, `mod.rs`).
+//! - Crates that stand alone name neither the engine nor the facilities that they do without. The layer (`crates/tasks`)
+//!   has doors of its own, and uses the engine by its public interface and by the module `extend`, the seam.
+//! - No circles: `circles` checks the uses among files.
+//! - Words: `words` checks the phrases of the prose. The style of code is not checked.
 
 mod circles;
 mod tokens;

@@ -1,8 +1,8 @@
 //! Cron expressions, and the civil times that they name.
 //!
-//! croner reads the expression and decides which days of a year match. The search itself is in this module: croner's
-//! own search ends in the year 5000 and in gaps above two hours, and croner accepts more than a cron expression ought
-//! to be.
+//! croner parses the expression and decides which days of a year match. The search itself is in this module, since
+//! croner's own search ends in the year 5000 and in gaps above two hours. This module also refuses expressions that
+//! croner accepts although they are not proper cron expressions.
 
 use crate::CalendarError;
 use croner::parser::CronParser;
@@ -59,7 +59,7 @@ impl Cron {
         Ok(cron)
     }
 
-    /// Whether neither second nor minute nor hour begins with `*`.
+    /// Whether the expression is fixed: neither second nor minute nor hour begins with `*`.
     pub(super) fn is_fixed(&self) -> bool {
         self.is_fixed
     }
@@ -117,7 +117,7 @@ impl Values {
 /// The days that match.
 ///
 /// Whether a year has a matching day depends on its *kind* only: on the weekday on which it begins, and on whether it
-/// is a leap year. So a search looks into no year in vain, except the first one.
+/// is a leap year. So a search skips all years without a matching day, except perhaps the first year.
 #[derive(Clone, PartialEq, Eq)]
 struct Days {
     pattern: CronPattern,
@@ -192,8 +192,9 @@ fn u32_of(small: i8) -> u32 {
 /// The fields of an expression, by their indices in [`FIELDS`]; no fields for a nickname. If a field is wrong, the
 /// error describes the fault.
 ///
-/// croner takes `1,,2`, `1MON` for 11, `MON` for January, `15W3` for `15W`, `L,LW` for `LW`, and letters of other
-/// scripts. In the weekday croner ignores an `L` alone, and it needs seconds of time to parse `,` as a minute.
+/// The checks are stricter than croner, which accepts `1,,2`, `1MON` for 11, `MON` for January, `15W3` for `15W`,
+/// `L,LW` for `LW`, and letters of other scripts. In the weekday croner ignores an `L` alone, and it takes seconds to
+/// parse `,` as a minute.
 fn fields(expression: &str) -> Result<Vec<(usize, String)>, String> {
     if let Some(letter) = expression.chars().find(|letter| !letter.is_ascii()) {
         return Err(format!("{letter:?} is not understood"));
@@ -229,8 +230,8 @@ fn fields(expression: &str) -> Result<Vec<(usize, String)>, String> {
     Ok(fields)
 }
 
-/// A field in which a range from Sunday to Sunday is a Sunday. croner takes the second Sunday for 7, and the range for
-/// all days.
+/// The field with each range from Sunday to Sunday replaced by Sunday. croner would take the second Sunday for 7, and
+/// the range for all days.
 fn without_idle_ranges(field: &str) -> String {
     let (plus, items) = field.strip_prefix('+').map_or(("", field), |items| ("+", items));
     let is_idle = |item: &str| {
@@ -241,7 +242,7 @@ fn without_idle_ranges(field: &str) -> String {
     format!("{plus}{}", items.join(","))
 }
 
-/// Whether names and numbers, and nothing else, are between the signs of an item.
+/// Whether an item has only names and numbers between its signs.
 fn is_item(index: usize, item: &str) -> bool {
     let item = match index {
         DAY => item.strip_suffix('W').unwrap_or(item),

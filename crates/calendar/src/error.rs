@@ -1,8 +1,8 @@
-//! The reason why a calendar was not made.
+//! The error of a calendar that could not be made.
 
 use core::fmt;
 
-/// The reason why a [`Calendar`](crate::Calendar) was not made. Each variant contains the offending value.
+/// The reason why a [`Calendar`](crate::Calendar) could not be made. Each variant contains the offending value.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CalendarError {
@@ -15,7 +15,7 @@ pub enum CalendarError {
         /// The fault in the expression.
         fault: String,
     },
-    /// The cron expression names only days that no year has, or that none of the listed years has.
+    /// The cron expression never matches: no year has a day that it names, or no listed year has one.
     NeverFires {
         /// The expression as it was given.
         expression: String,

@@ -1,8 +1,8 @@
 //! Moments by the calendar: cron expressions and days of the month, in the time zones of the world.
 //!
-//! A [`Calendar`] answers one question, "when next?", and has no clock, no thread and no engine. It is made from text
-//! that people write, an expression and the name of a zone, and never from an offset: offsets change, by the year and
-//! by law.
+//! A [`Calendar`] answers one question: when is the next run? It has no clock, no thread and no engine. A calendar is
+//! made from text that people write, such as an expression and the name of a zone. It is never made from an offset,
+//! since offsets change, by the year and by law.
 //!
 //! ```
 //! use tourbillon_calendar::Calendar;
@@ -29,13 +29,14 @@
 //! | does not exist, by [`DstPolicy::SkipGap`] | does not run | does not run |
 //! | exists twice | runs once, at the earlier instant | runs at both instants |
 //!
-//! The first instant after a gap may be on another day: Samoa had no 30 December 2011, and a run for that day runs as
-//! the 31st begins. Runs that come to one instant are one.
+//! The first instant after a gap may be on another day: Samoa had no 30 December 2011, and a run for that day is at the
+//! start of the 31st. Several runs at one instant are one run.
 //!
 //! # Cron expressions
 //!
-//! The fields are `minute hour day-of-month month weekday`. A second may come before them (without it the second is 0),
-//! and then a year may come after them (without it every year matches). Capitals and small letters are the same:
+//! The fields are `minute hour day-of-month month weekday`. A field for the second may come before them (without it the
+//! second is 0). If it does, a field for the year may come after them (without it every year matches). Capitals and
+//! small letters are the same:
 //!
 //! | | |
 //! |---|---|
@@ -44,26 +45,29 @@
 //! | `*/15`, `10-40/5` | steps, from the least value of a range; `10/5` is refused, and so is a step beyond the field: `*/90` for minutes |
 //! | `JAN`-`DEC`, `SUN`-`SAT` | names, also in ranges; as numbers weekdays are 0-7, Sunday is both 0 and 7 |
 //! | `L`, `LW`, `15W` | the last day of the month, its last day from Monday to Friday, the day from Monday to Friday that is nearest to the 15th in its month |
-//! | `FRI#2`, `5#L`, `5L` | the second Friday of the month, the last one, the last one |
-//! | `@yearly`, `@annually`, `@monthly`, `@weekly`, `@daily`, `@hourly` | at the first instant of each, alone |
+//! | `FRI#2`, `5#L`, `5L` | the second Friday of the month, the last Friday, the last Friday |
+//! | `@yearly`, `@annually`, `@monthly`, `@weekly`, `@daily`, `@hourly` | the first instant of each year, month, week, day or hour; each stands alone, without fields |
 //!
 //! If neither the day of the month nor the weekday is `*`, a day matches if either of them does; `+` before the weekday
-//! demands both: `0 0 13 * +FRI`. So `0 0 */2 * MON` is each odd day *or* Monday here. For Vixie's cron, which checks
-//! whether the field begins with `*`, it is each odd day *and* Monday: write `0 0 */2 * +MON`. Years are 1 to 5000 if
-//! they are listed, and without bounds if they are not.
+//! demands both: `0 0 13 * +FRI`. So `0 0 */2 * MON` is each odd day *or* Monday here. Vixie's cron checks whether the
+//! field begins with `*`, and takes this expression for each odd day *and* Monday; here that is `0 0 */2 * +MON`.
+//! Listed years are 1 to 5000. Without a list every year matches, and runs end with the year 9999, the last that the
+//! crate jiff has.
 //!
 //! # Cost
 //!
-//! A search looks into the days of two years at most for each local time that it tries, however rarely a calendar
-//! fires; a search for a repeating calendar also looks at each transition of its zone up to the run. A search takes a
-//! fraction of a microsecond if the next run is within a year, 10 µs for a repeating calendar whose next run is in 40
-//! years. The worst known case is 10 ms, for a time that clocks skip in every year until 9999 (`* 2 * 3 0L` in
-//! `Europe/Berlin`), and then 2 ms to find that a repeating calendar has ended. To make a calendar takes 50 µs, to
-//! refuse one that never fires 500 µs. A calendar's memory is about 700 bytes, and the listed years.
+//! However rarely a calendar runs, a search looks into the days of two years at most for each local time that it tries.
+//! A search for a repeating calendar also looks at each transition of its zone up to the run. A search takes a fraction
+//! of a microsecond if the next run is within a year, 10 µs for a repeating calendar whose next run is in 40 years. The
+//! worst known case is 10 ms, for a time that clocks skip in every year until 9999 (`* 2 * 3 0L` in `Europe/Berlin`).
+//! Finding that a repeating calendar has ended, because its listed years are over, takes up to 2 ms, in a zone whose
+//! clocks change each year: the search looks at each of the zone's transitions until the year 9999. Making a calendar
+//! takes 50 µs; refusing a calendar that never runs takes 500 µs. A calendar's memory is about 700 bytes, plus the
+//! listed years.
 //!
 //! # Out of scope
 //!
-//! Missed runs: the scheduler that runs a calendar decides about them.
+//! Missed runs. The scheduler that uses a calendar decides about them.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -75,7 +79,7 @@ mod policies;
 mod zone;
 
 pub use error::CalendarError;
-/// The crate of the instants, times and zones in this crate's signatures.
+/// The crate jiff, whose instants, times and zones are in this crate's signatures.
 pub use jiff;
 pub use policies::{DstPolicy, ShortMonth};
 
@@ -86,7 +90,7 @@ use jiff::Timestamp;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 
-/// Instants by the calendar; see the [crate].
+/// A rule for instants by the calendar, in one time zone; see the [crate].
 ///
 /// # Examples
 ///
@@ -171,8 +175,8 @@ impl Calendar {
     ///
     /// # Errors
     ///
-    /// Fails if the month is not from 1 to 12, or the day not from 1 to the month's last day in a leap year; or if the
-    /// zone is empty or unknown.
+    /// Fails if the month is not from 1 to 12, if the day is not from 1 to the month's last day in a leap year, or if
+    /// the zone is empty or unknown.
     ///
     /// # Examples
     ///

@@ -1,6 +1,6 @@
-//! The choices of a calendar's author: clock changes, and days that a month lacks.
+//! The policies of a calendar: for clock changes, and for days that a month lacks.
 
-/// The policy of a fixed calendar for a local time that clocks skip; see [the table](crate#when-clocks-are-changed).
+/// The policy of a fixed calendar for local times that clocks skip; see [the table](crate#when-clocks-are-changed).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DstPolicy {
@@ -15,8 +15,8 @@ pub enum DstPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ShortMonth {
-    /// The calendar does not run in short months: the 31st is in seven months, 29 February in leap years.
+    /// The calendar does not run in short months. The 31st exists in seven months, and 29 February in leap years.
     Skip,
-    /// The calendar runs on the last day of a short month: "on the 31st" is "at the end of the month".
+    /// The calendar runs on the last day of a short month, so that "on the 31st" means "at the end of the month".
     LastDay,
 }

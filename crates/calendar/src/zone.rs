@@ -1,8 +1,8 @@
-//! The way from the civil times of a rule to instants in a time zone.
+//! The conversion of the civil times of a rule to instants in a time zone.
 //!
-//! The civil times of a rule are given as a function, which returns the first of them at or after a civil time. The
-//! civil times of a *fixed* rule are runs, and each is converted to one instant, or to none. The civil times of a
-//! *repeating* rule are the times that a clock shows when a run is due, however often it shows them.
+//! A rule's civil times are given as a function, which returns the rule's first civil time at or after a given civil
+//! time. The civil times of a *fixed* rule are runs, and each is converted to one instant, or to none. The civil times
+//! of a *repeating* rule are the times that a clock shows when a run is due, however often it shows them.
 
 use crate::policies::DstPolicy;
 use jiff::civil::DateTime;

@@ -124,5 +124,7 @@ pub(crate) struct UnderWay {
     /// The number of the delivery in this runtime.
     pub(crate) number: u64,
     pub(crate) timeout: Option<tourbillon::TimerId>,
+    /// The end of the lease.
+    pub(crate) until: UtcMillis,
     pub(crate) key: Option<Box<str>>,
 }

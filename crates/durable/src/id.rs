@@ -1,4 +1,4 @@
-//! The names of timers.
+//! The ids of timers.
 
 use crate::utc::UtcMillis;
 use core::fmt;

@@ -93,6 +93,9 @@ pub enum DeathReason {
     Age,
     /// The handler refused the timer for good.
     Refused,
+    /// The delivery succeeded, and the plan of the timer's series cannot be followed any more: its time zone is not in
+    /// this machine's database, for example.
+    Plan,
 }
 
 /// The kind of a state, or of the end.

@@ -12,6 +12,10 @@ use std::sync::Arc;
 
 /// The part of a runtime that learns of answers and ends.
 pub(crate) trait Supervisor: Send + Sync {
+    /// Whether a handler may be called: its lease must not have ended. If the process was stopped for long, by SIGSTOP
+    /// for example, the lease has ended, and another holder may have the timer. The timer is given back then.
+    fn may_begin(&self, number: u64) -> bool;
+
     /// Notes the answer of a handler.
     fn answered(&self, number: u64, verdict: Verdict);
 
@@ -52,6 +56,9 @@ impl Future for Supervised {
         let this = &mut *self;
         if this.settlement.poll(context.waker()) {
             this.finish();
+            return Poll::Ready(());
+        }
+        if matches!(this.step, Step::Ready(..)) && !this.keeper.may_begin(this.number) {
             return Poll::Ready(());
         }
         let poll = || {

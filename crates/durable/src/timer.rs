@@ -1,6 +1,7 @@
 //! A durable timer as it is stored, and the names by which it is found.
 
 pub use crate::id::TimerId;
+
 use crate::plan::Series;
 use crate::policy::Policy;
 use crate::state::{Lease, State};

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use tourbillon::Timestamp;
 use tourbillon::future::{ShutDown, Sleep};
 
-/// A sleep on an engine that survives the shutdown of its engine.
+/// A sleep that survives the shutdown of its engine.
 #[derive(Debug)]
 pub(crate) struct TimerSleep {
     sleep: Sleep,

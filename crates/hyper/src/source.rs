@@ -1,4 +1,4 @@
-//! The engine that sleeps are on.
+//! The engine on which sleeps run.
 
 use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
@@ -6,7 +6,7 @@ use tourbillon::{Handle, Timestamp};
 /// An engine for sleeps. The default is the process's own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
-    /// `None` for the process's own.
+    /// The engine; `None` for the process's own.
     engine: Option<Handle<Wakeup>>,
 }
 

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
-/// An engine as the timer of hyper's and hyper-util's builders, for `header_read_timeout`, `keep_alive_interval`,
+/// An engine as the timer for the builders of hyper and hyper-util: for `header_read_timeout`, `keep_alive_interval`,
 /// `pool_timer`.
 ///
-/// A sleep makes a timer of the engine when it is first polled and its deadline is ahead. [`reset`](rt::Timer::reset)
-/// moves that timer. This is an arming: a store and a load if the deadline becomes later. A sleep that came from
-/// another implementation of hyper's trait is replaced.
+/// A sleep makes a timer of the engine when it is first polled, if its deadline is in the future.
+/// [`reset`](rt::Timer::reset) arms that timer again, which costs a store and a load if the deadline becomes later. If
+/// `reset` gets a sleep from another implementation of hyper's trait, it replaces the sleep.
 ///
 /// [`now`](rt::Timer::now) is the engine's clock as an [`Instant`], so that a server on an engine with a manual clock
 /// follows that clock.
@@ -21,10 +21,10 @@ use tourbillon::{Handle, Timestamp};
 /// # Shutdown
 ///
 /// hyper's sleeps have no way to fail. If the engine of a sleep is shut down, the sleep neither completes early nor
-/// panics, and it does complete: the rest of it is slept on an engine of one thread, which this crate starts at that
-/// moment and keeps. The timeouts of hyper therefore hold for the connections that outlive the engine, and end them
-/// with hyper's own errors. If the system refuses that thread, and in the child of a fork, the sleep keeps its task
-/// polling until the deadline has come.
+/// panics, and it still completes at its deadline. It continues on an engine of one thread, which this crate starts at
+/// that moment and keeps. The timeouts of hyper therefore remain in force for connections that outlive the engine, and
+/// end them with hyper's own errors. If the system refuses that thread, and in the child of a fork, the sleep keeps its
+/// task polling until the deadline has come.
 ///
 /// # Examples
 ///

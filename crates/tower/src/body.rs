@@ -1,4 +1,4 @@
-//! Bodies with limits on their silence and on their whole time.
+//! Bodies with a limit on the wait for each frame and a limit on their whole time.
 
 use crate::error::{Elapsed, TimeoutError, What};
 use crate::timers::Timers;
@@ -33,17 +33,18 @@ pin_project! {
     /// A body with limits on its time, for a request or for a response.
     ///
     /// [`idle`](Self::idle) limits the wait for each frame. The wait begins when a poll finds no frame, and ends with
-    /// the frame. Time in which no task polls, since the peer does not read, is not included. [`total`](Self::total)
-    /// limits the whole body, from the call of `total` to the body's end, whichever side is slow; this limit is checked
-    /// whenever the body is polled. Both may be set; without a limit the body is unchanged.
+    /// the frame. Time in which no task polls, for example because the peer does not read, is not included.
+    /// [`total`](Self::total) limits the whole body, from the call of `total` to the body's end, whichever side is
+    /// slow. This limit is checked whenever the body is polled. Both limits may be set; without a limit the body is
+    /// unchanged.
     ///
-    /// A frame that is there is never refused by the limit on silence, and the end of the body is never refused by
-    /// either limit. Size and end are those of the inner body, so that a `Content-Length` stays.
+    /// The idle limit never refuses a frame that is ready, and neither limit refuses the end of the body. The size hint
+    /// and the end of the stream are those of the inner body, so a `Content-Length` stays.
     ///
     /// # Time complexity
     ///
-    /// For a frame that is there at once, `idle` costs nothing and `total` a clock read. The first wait for a frame
-    /// makes a timer. Each wait costs an arming and a disarming of that timer, a store and a load each.
+    /// For a frame that is ready at once, `idle` costs nothing and `total` costs a clock read. The first wait for a
+    /// frame makes a timer. Each wait costs an arming and a disarming of that timer, a store and a load each.
     ///
     /// # Examples
     ///
@@ -68,7 +69,7 @@ pin_project! {
 }
 
 impl<B> TimeoutBody<B> {
-    /// A body without a limit as yet, on the process's own engine.
+    /// A body that has no limits yet. Its limits will be on the process's own engine.
     pub fn new(body: B) -> Self {
         Self { body, timers: Timers::default(), idle: None, is_waiting: false, total: None }
     }

@@ -1,4 +1,4 @@
-//! The errors: a limit that has passed, and the service's own.
+//! The errors: a limit that has passed, and the error of the inner service or body.
 
 use std::error::Error;
 use std::fmt;
@@ -13,11 +13,11 @@ pub enum What {
     Response,
     /// The wait for one frame of a body.
     BodyIdle,
-    /// A body, from the making of its limit to its end.
+    /// A body, from the call that set its limit to the body's end.
     BodyTotal,
 }
 
-/// The error for a limit that has passed, or whose engine was shut down before.
+/// The error of a limit: the limit has passed, or its engine was shut down before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     what: What,
@@ -42,8 +42,7 @@ impl Elapsed {
         self.limit
     }
 
-    /// Whether the engine was shut down before the limit had passed, so that no timer can report any more when it
-    /// passes.
+    /// Whether the engine was shut down before the limit had passed, so that no timer could report the limit any more.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.is_shut_down
@@ -81,8 +80,8 @@ impl From<Elapsed> for io::Error {
 /// own.
 ///
 /// This error converts into the boxed error of tower's other layers, `Box<dyn Error + Send + Sync>`, if the inner error
-/// does. An inner error is boxed as it is. For a limit the box has an [`Elapsed`], which `downcast_ref` finds. For the
-/// sake of that conversion this type does not implement [`Error`] itself, as a boxed error does not.
+/// does. The box contains the inner error itself, or for a limit an [`Elapsed`], which `downcast_ref` finds. That
+/// conversion is possible only because this type does not implement [`Error`], as a boxed error does not.
 ///
 /// Either a limit ended the wait, or the error is the inner one: there is no third case, so that a `match` on the error
 /// of a service that cannot fail is complete without another arm.

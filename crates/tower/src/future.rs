@@ -1,4 +1,4 @@
-//! The future of a response that may come too late.
+//! The future of a response with a limit on its time.
 
 use crate::error::{Elapsed, TimeoutError, What};
 use pin_project_lite::pin_project;
@@ -8,10 +8,11 @@ use std::time::Duration;
 use tourbillon::future;
 
 pin_project! {
-    /// The future of a [`Timeout`](crate::Timeout): its service's response, or the error that it took too long.
+    /// The future of a [`Timeout`](crate::Timeout): completes with the response of its service, or with the error of
+    /// the limit.
     ///
-    /// The service's own future is polled first: a response that is there is returned, however late this future is
-    /// polled. A response that is there at once costs no timer. Dropping this future drops the service's future, and
+    /// The service's own future is polled first: a response that is ready is returned, however late this future is
+    /// polled. A response that is ready at once costs no timer. Dropping this future drops the service's future, and
     /// disarms the timer.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]

@@ -33,14 +33,14 @@ pub struct TimeoutLayer {
 impl TimeoutLayer {
     /// A layer that limits services to `limit`, on the process's own engine, which starts with the first call.
     ///
-    /// With a limit of zero, a response must be there with the first poll; [`Duration::MAX`] is no limit.
+    /// With a limit of zero, the response must be ready at the first poll; [`Duration::MAX`] means no limit.
     #[must_use]
     pub fn new(limit: Duration) -> Self {
         Self { limit, timers: Timers::default() }
     }
 
     /// The same layer on `engine`. Requests that are in flight when that engine is shut down fail with an
-    /// [`Elapsed`](crate::Elapsed) that says so.
+    /// [`Elapsed`](crate::Elapsed) whose [`is_shut_down`](crate::Elapsed::is_shut_down) is true.
     #[must_use]
     pub fn on(self, engine: &Handle<Wakeup>) -> Self {
         Self { timers: Timers::on(engine), ..self }
@@ -55,16 +55,17 @@ impl<S> Layer<S> for TimeoutLayer {
     }
 }
 
-/// A service whose responses come in time, or not at all.
+/// A service with a limit on the time of each response.
 ///
-/// The time begins when [`call`](Service::call) begins, and ends when the response is there. Two spans are *not*
-/// included. One is the wait until the service is ready: `poll_ready` is passed through, since an error of it is final.
-/// The other is the body of an HTTP response, which is sent after the response; `TimeoutBody`, with the feature
-/// `http-body`, limits the body.
+/// The time begins when [`call`](Service::call) begins, and ends when the response is ready. Two spans are *not*
+/// included. The first is the wait until the service is ready: `poll_ready` has no limit, since an error of
+/// `poll_ready` is final. The second is the body of an HTTP response, which is sent after the response; `TimeoutBody`,
+/// with the feature `http-body`, limits the body.
 ///
-/// A response that is there with the first poll costs a clock read. A response that is not has an owned timer of the
-/// engine until it comes, which is O(1) and takes no lock. While the engine is full, the future keeps its task polling
-/// instead. When the limit passes, the service's future is dropped with the future that returned the error, not before.
+/// A response that is ready at the first poll costs a clock read. A response that comes later has an owned timer of the
+/// engine until then, which is O(1) and takes no lock. While the engine is full, the future keeps its task polling
+/// instead of a timer. When the limit passes, the service's future is dropped with the future that returned the error,
+/// not before.
 ///
 /// # Errors
 ///

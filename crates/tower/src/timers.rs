@@ -1,4 +1,4 @@
-//! The engine that a limit is on.
+//! The engine on which a limit runs.
 
 use std::time::Duration;
 #[cfg(feature = "http-body")]
@@ -6,7 +6,7 @@ use tourbillon::future::Sleep;
 use tourbillon::future::{self, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// The engine of a limit: the process's own, or one that was given.
+/// The engine of a limit: the process's own, or an engine that the caller chose.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
     given: Option<Handle<Wakeup>>,

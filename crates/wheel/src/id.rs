@@ -5,9 +5,9 @@ use core::fmt;
 /// The name of one scheduled timer: its slot and the slot's generation.
 ///
 /// Ids are plain values. An id whose timer has fired or was cancelled is *stale*, and stays distinguishable from later
-/// ids of its slot until the slot has been reused 2^39 times: for hours by a thread that does nothing else. (2^31 times
-/// beyond the first 16,777,216 slots; in the first ones of a [`Wheel`](crate::Wheel) 2^32 times.) An id is meaningful
-/// only to the wheel or engine that made it.
+/// ids of its slot until the slot has been reused 2^39 times: for hours by a thread that does nothing else. (The number
+/// is 2^31 beyond the first 16,777,216 slots, and 2^32 in the first slots of a [`Wheel`](crate::Wheel).) An id is
+/// meaningful only to the wheel or engine that made it.
 ///
 /// A program with its own table of timers makes ids from the number of a slot and a generation that counts how often
 /// the slot was used, and gets both back from an id:
@@ -54,7 +54,7 @@ impl TimerId {
         if self.0 & IS_OF_MANY == 0 { self.0 as u32 & (u32::MAX >> (u32::BITS - FEW)) } else { self.0 as u32 }
     }
 
-    /// Whether the id names a timer of its slot's `generation`, as far as the bits of the generation in the id show.
+    /// Whether the id names the timer of this `generation` of its slot, as far as the generation bits in the id show.
     #[inline(always)]
     #[must_use]
     pub const fn is_of(self, generation: u64) -> bool {
@@ -78,8 +78,8 @@ impl TimerId {
         self.0
     }
 
-    /// The id for a number that [`to_bits`](Self::to_bits) returned. Any other number is a stale or a wrong id, never
-    /// unsound.
+    /// The id for a number that [`to_bits`](Self::to_bits) returned. Any other number makes a stale or a wrong id, but
+    /// is never unsound.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {

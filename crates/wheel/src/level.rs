@@ -1,4 +1,4 @@
-//! Levels: each is a ring of slots of one width, with a bitmap of the occupied slots.
+//! The levels of a wheel: each level is a ring of slots of one width, with a bitmap of the occupied slots.
 
 use crate::slot::Slot;
 use crate::ticket::Ticket;
@@ -7,10 +7,10 @@ use alloc::vec;
 
 /// One level of a wheel with a radix of `2^BITS`.
 ///
-/// The ring holds two revolutions, the one under way and the next. So a ticket can move down to this level up to a
+/// The ring holds two revolutions, the present revolution and the next. So a ticket can move down to this level up to a
 /// whole revolution before it is due, and a coarse slot can be spread ahead of time. A slot is named by its number,
-/// `tick >> shift`, counted from tick 0; the ring holds the numbers from the wheel's position to `2 * 2^BITS - 1`
-/// further.
+/// `tick >> shift`, counted from tick 0; the ring holds the numbers from the wheel's position to the position plus
+/// `2 * 2^BITS - 1`.
 #[derive(Debug)]
 pub(super) struct Level<T, const BITS: u32> {
     slots: Box<[Slot<T>]>,
@@ -100,7 +100,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         &self.slots[Self::ring_index(number)]
     }
 
-    /// Runs `change` on a slot and keeps the bitmap true.
+    /// Runs `change` on a slot and keeps the bitmap up to date.
     #[inline]
     pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot<T>) -> R) -> R {
         let at = Self::ring_index(number);
@@ -120,8 +120,8 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         number << self.shift
     }
 
-    /// The tick from which to spread a coarse slot in `turns` turns, or in as many turns as there are once the slot
-    /// fits the next finer level.
+    /// The tick at which to start spreading a coarse slot, so that `turns` turns are left. There are fewer turns if the
+    /// slot fits the next finer level only later.
     pub(super) fn spread_from(&self, number: u64, turns: u64) -> u64 {
         self.start_of(number) - turns.min(1 << self.shift)
     }

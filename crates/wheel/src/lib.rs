@@ -19,22 +19,23 @@
 //! |---|---|
 //! | [`Wheel`] | timers with payloads, inserted, moved and cancelled by id |
 //! | [`TicketWheel`] | the wheel below [`Wheel`], for programs that have a table of timers of their own |
-//! | [`Tick`], [`TickLength`] | wheel time, and the rounding of moments to it, by which no timer is early |
-//! | [`TimerId`] | the name of a place and its generation, for such tables |
+//! | [`Tick`], [`TickLength`] | wheel time, and the rounding of moments to ticks, so that no timer is early |
+//! | [`TimerId`] | the name of a slot and its generation, for tables of timers |
 //!
 //! # How it works
 //!
 //! The wheel stores small *tickets*, never the timers themselves. Cancelling therefore touches the timer's own entry
-//! and nothing else. Its ticket is recognised as *stale* when it is the next ticket to wake for, when a slot is spread,
-//! when the ticket comes due, or by a sweep that begins once stale tickets outnumber the live ones.
+//! and nothing else. The wheel finds that the timer's ticket is *stale* when the ticket is the next one to wake for,
+//! when its slot is spread over a finer level, when it comes due, or in a sweep that begins once stale tickets
+//! outnumber the live tickets.
 //!
-//! Inserting is O(1). Advancing is O(1) for each ticket that is handed out or moved to a finer level, at most once per
-//! level; time in which nothing is due costs nothing, however long it is. Every tick of 64 bits is in reach: nothing
-//! wraps, and no timer is postponed or fired early because it is far ahead. No single advance pays for a crowded slot:
-//! a budget can bound the work of a call.
+//! Inserting is O(1). Advancing is O(1) for each ticket that is handed out or moved to a finer level; a ticket moves at
+//! most once per level. Time in which nothing is due costs nothing, however long it is. Every 64-bit tick is in reach:
+//! nothing wraps, and no timer is postponed or fired early because its tick is far in the future. No single advance
+//! pays for a crowded slot, since a budget can bound the work of a call.
 //!
-//! Memory is 28 KiB for each level in use (a level spans 256 times the time of the one below it), 16 bytes for each
-//! ticket, and the payloads. The memory is kept until the wheel is dropped, except that of emptied slots.
+//! Memory is 28 KiB for each level in use (a level spans 256 times the time of the level below it), 16 bytes for each
+//! ticket, and the payloads. The memory of emptied slots is freed; all other memory is kept until the wheel is dropped.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,9 +1,9 @@
-//! Slots: the tickets of one stretch of time, in chunks.
+//! Slots: a slot has the tickets of one span of time, in chunks.
 
 use crate::ticket::{CHUNK_TICKETS, Ticket};
 use alloc::vec::Vec;
 
-/// Chunks of tickets, in no order.
+/// A slot: chunks of tickets, in no order.
 ///
 /// The open chunk starts small and doubles, so that a slot with one ticket costs 64 bytes. From the second chunk on,
 /// chunks are made full-sized.
@@ -35,8 +35,8 @@ impl<T: Ticket> Slot<T> {
         self.full.push(filled);
     }
 
-    /// Takes one chunk of at most `limit` tickets out. Returns `None` when the slot is empty, and then leaves a slot as
-    /// good as new.
+    /// Takes one chunk of at most `limit` tickets out of the slot. If the slot is empty, returns `None` and resets the
+    /// slot to a new one.
     pub(super) fn take(&mut self, limit: usize) -> Option<Vec<T>> {
         let mut chunk = match self.full.pop() {
             Some(chunk) => chunk,
@@ -62,11 +62,11 @@ impl<T: Ticket> Slot<T> {
         self.earliest
     }
 
-    /// Drops stale tickets until a live one stands first, looking at some `looks` of them.
+    /// Drops stale tickets until a live ticket stands first. Looks at about `looks` tickets at most.
     ///
-    /// Each look but one drops a ticket, or is one of a chunk's worth of looks that follow the end of a ticket that
-    /// stood first: the cost is borne by the tickets that go. In a slot of several chunks any live ticket counts as the
-    /// first.
+    /// Each look drops a ticket, with two exceptions: one look per call, and the looks at one chunk that follow the
+    /// drop of the first ticket. So the dropped tickets bear the cost. In a slot of several chunks any live ticket
+    /// counts as the first.
     pub(super) fn drop_stale_first(
         &mut self,
         looks: usize,
@@ -95,7 +95,7 @@ impl<T: Ticket> Slot<T> {
         step
     }
 
-    /// Drops the last ticket of the chunk that stands last.
+    /// Drops the last ticket of the last chunk.
     fn pop(&mut self) {
         if self.open.pop().is_some() {
             return;
@@ -177,8 +177,8 @@ pub(super) struct SweepStep {
 
 /// Drops the stale tickets of `chunk` and counts them.
 ///
-/// Every ticket is looked at and moved without a branch. If half of the tickets are stale, a branch would be
-/// mispredicted for every other ticket. The loads of the timers' words overlap instead of waiting for each other.
+/// Every ticket is checked and moved without a branch. If half of the tickets are stale, a branch would be mispredicted
+/// for every other ticket. Without branches, the loads of the timers' words overlap instead of waiting for each other.
 pub(super) fn retain_live<T: Ticket>(chunk: &mut Vec<T>, is_live: &mut impl FnMut(&T) -> bool) -> usize {
     let before = chunk.len();
     let mut kept = 0;

@@ -11,7 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Runs a test body with the smallest radix, with one of 64 and with ours.
+/// Runs a test body with the smallest radix, with a radix of 64 and with the default radix.
 macro_rules! every_radix {
     ($body:ident) => {{
         $body::<5>();
@@ -25,7 +25,7 @@ struct Rig<const BITS: u32> {
     wheel: Wheel<u64, BITS>,
     /// The tick at which each pending timer is due.
     pending: BTreeMap<TimerId, u64>,
-    /// The payload of each timer that there ever was.
+    /// The payload of each timer, ended timers included.
     payloads: BTreeMap<TimerId, u64>,
 }
 
@@ -1029,7 +1029,7 @@ fn the_sweep_bound_holds_when_timers_fire_and_only_the_dead_remain() {
     every_radix!(body);
 }
 
-/// The tickets stand in no level's slot.
+/// Tickets that are in no level's slot.
 #[test]
 fn the_sweep_bound_holds_for_timers_that_were_due_when_they_came() {
     let mut wheel = Wheel::<(), 8>::new(Tick(10));

@@ -10,7 +10,7 @@ use core::time::Duration;
 pub struct Tick(pub u64);
 
 impl Tick {
-    /// The last tick that there is.
+    /// The last tick.
     pub const MAX: Tick = Tick(u64::MAX);
 
     /// The tick `ticks` later, or the last one.
@@ -23,8 +23,9 @@ impl Tick {
 
 /// The length of a tick, which turns moments into ticks and back.
 ///
-/// A moment is a number of nanoseconds since an origin that the caller chooses, for example the start of its event loop; all
-/// numbers that go to one wheel count from the same origin. Tick `n` begins at `n` lengths after the origin.
+/// A moment is a number of nanoseconds since an origin that the caller chooses, for example the start of its event
+/// loop. All moments that are used with one wheel count from the same origin. Tick `n` begins at `n` lengths after the
+/// origin.
 ///
 /// # Rounding
 ///
@@ -40,7 +41,7 @@ impl Tick {
 /// never fires before its deadline. It fires at most one length after its deadline if the advance comes at once. A
 /// deadline on the boundary of two ticks is due at the tick that begins there.
 ///
-/// All methods are O(1): they take a division by the length at most.
+/// All methods are O(1), with one division by the length at most.
 ///
 /// # Examples
 ///
@@ -105,8 +106,8 @@ impl TickLength {
         tick.0.saturating_mul(self.nanos)
     }
 
-    /// The earliest deadline, in nanoseconds, that is due at `tick` and not before. It is one nanosecond after the
-    /// start of the previous tick. Earlier deadlines have an earlier [`due_tick`](Self::due_tick).
+    /// The earliest deadline, in nanoseconds, that is due at `tick` and at no earlier tick. It is one nanosecond after
+    /// the start of the previous tick. Earlier deadlines have an earlier [`due_tick`](Self::due_tick).
     #[inline]
     #[must_use]
     pub const fn first_deadline_of(self, tick: Tick) -> u64 {

@@ -1,11 +1,12 @@
-//! The tickets that a wheel holds.
+//! The trait of the tickets that a wheel holds.
 
 use crate::tick::Tick;
 
 /// The number of tickets in a full chunk. [`TicketWheel::advance`](crate::TicketWheel::advance) hands tickets out in chunks of at most this size.
 pub const CHUNK_TICKETS: usize = 32;
 
-/// A small value that stands in a [`TicketWheel`](crate::TicketWheel) until its tick. Its meaning: "look at that timer then".
+/// A small value that stays in a [`TicketWheel`](crate::TicketWheel) until its tick. It means: "look at this timer at
+/// this tick".
 ///
 /// A ticket names a timer that is kept elsewhere, for example by its place in a table, and usually carries a stamp by
 /// which the table recognises tickets of timers that have ended. The wheel copies tickets and never looks at the

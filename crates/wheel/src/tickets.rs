@@ -23,17 +23,17 @@
 //! # Cascades
 //!
 //! A coarse slot must be spread over the next finer level before it begins. The spreading may start one revolution of
-//! that level before, since rings hold two. Each `advance` therefore moves a share of the next coarse slots, in
-//! proportion to the time that passed, and `wake_tick` asks for enough turns to finish a large slot: no single tick
-//! pays for it. No turn is asked for on behalf of a small slot (at most [`SPREAD_CHUNKS`]).
+//! the finer level earlier, since rings hold two revolutions. Each `advance` therefore moves a share of the next coarse
+//! slots, in proportion to the time that passed. `wake_tick` asks for enough turns to finish a large slot, so that no
+//! single tick pays for the slot. A small slot (at most [`SPREAD_CHUNKS`]) needs no turns of its own.
 //!
 //! The wheel follows G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987, scheme 7. Tickets in
 //! place of timers, and the second revolution, are new here.
 //!
 //! # Cost
 //!
-//! `insert` is O(1). `advance` is O(1) for each ticket handed out or moved, at most once per level, and O(levels) for
-//! each occupied slot on the way. Empty time costs nothing.
+//! `insert` is O(1). `advance` is O(1) for each ticket handed out or moved, and O(levels) for each occupied slot on the
+//! way. A ticket moves at most once per level. Empty time costs nothing.
 
 use crate::level::Level;
 use crate::slot::{Slot, SweepStep, retain_live};
@@ -41,7 +41,7 @@ use crate::tick::Tick;
 use crate::ticket::Ticket;
 use alloc::vec::Vec;
 
-/// Whether an advance reached the tick it was asked for.
+/// The result of an advance: whether it reached the tick that it was called with.
 ///
 /// Either all is done or work is left: there is no third outcome, so a `match` needs no other arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +53,12 @@ pub enum Progress {
     BudgetSpent,
 }
 
-/// The default of log2 of the slots in one revolution of a wheel level.
+/// The default for log2 of the number of slots in one revolution of a level.
 ///
-/// Compared with 6, 8 gives fewer levels to cascade through, for 28 KiB a level in use.
+/// Compared with 6, the value 8 gives fewer levels to cascade through, at a cost of 28 KiB for each level in use.
 pub(crate) const RADIX_BITS: u32 = 8;
 
-/// The number of chunks of a coarse slot that one turn spreads at most: about 60 µs of work.
+/// The maximum number of chunks of a coarse slot that one turn spreads: about 60 µs of work.
 pub(crate) const SPREAD_CHUNKS: u64 = 128;
 
 /// The number of ticks between two shares while no coarse slot has more than [`SPREAD_CHUNKS`] chunks.
@@ -67,7 +67,7 @@ const SPREAD_EVERY: u64 = 8;
 /// The number of tickets that one `drop_stale_first` looks at, plus a chunk's worth more at most.
 pub(crate) const FIRST_LOOKS: usize = 256;
 
-/// A ticket that is a tick and the name of a timer that is due at it.
+/// A ticket that consists of a tick and the name of a timer that is due at that tick.
 impl<N: Copy> Ticket for (Tick, N) {
     #[inline]
     fn tick(&self) -> Tick {
@@ -88,22 +88,22 @@ struct SweepCursor {
 /// A hierarchical timing wheel of bare tickets, with a radix of `2^BITS` slots (`BITS` is 5 to 10).
 ///
 /// This wheel is for programs that have a table of timers of their own: connections, slots of a lock-free slab. The
-/// wheel keeps a copy of each [`Ticket`] and hands it out when its tick has come. A timer that ends earlier takes
-/// nothing out of the wheel. Its ticket has become *stale*, and the owner of the table says so when the wheel asks
-/// (`is_live`). The wheel drops stale tickets where it touches them anyway, and by [`sweep`](Self::sweep) when the
-/// owner of the wheel calls it.
+/// wheel keeps a copy of each [`Ticket`] and hands it out when its tick has come. A timer that ends earlier leaves its
+/// ticket in the wheel. The ticket has become *stale*, and the closure `is_live` returns false for it when the wheel
+/// calls it. The wheel drops stale tickets where it touches them anyway, and in [`sweep`](Self::sweep) when the owner
+/// of the wheel calls it.
 ///
 /// Several calls take a closure `is_live`, which returns whether the timer that a ticket names still waits for that
-/// ticket. A ticket for which `is_live` returns `false` is dropped and never handed out. The answer may be out of date
-/// in one direction: a stale ticket that passes for a live one does no harm to the wheel, so the owner has to check the
-/// tickets that `advance` hands out.
+/// ticket. A ticket for which `is_live` returns `false` is dropped and never handed out. The returned value may be out
+/// of date in one direction only: a stale ticket may pass for a live ticket, which does no harm to the wheel. The owner
+/// therefore has to check the tickets that `advance` hands out.
 ///
 /// [`Wheel`](crate::Wheel) is this wheel together with such a table.
 ///
 /// # Panics
 ///
-/// The calls do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost, or
-/// stay twice, and [`len`](Self::len) is wrong from then on; everything else stays as it was.
+/// The calls do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost or
+/// duplicated, and [`len`](Self::len) is wrong from then on. Everything else stays as it was.
 ///
 /// # Examples
 ///
@@ -131,7 +131,8 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     position: u64,
     /// The tickets that were due when they were inserted, since the last advance.
     overdue: Slot<T>,
-    /// The overdue tickets that earlier advances left over: all of them go before any that came since.
+    /// The overdue tickets that earlier advances left over. All of them are handed out before any overdue ticket that
+    /// came since.
     late: Slot<T>,
     levels: Vec<Level<T, BITS>>,
     /// No occupied coarse slot begins before this tick, so most turns need not look at the coarse levels.
@@ -220,8 +221,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
 
     /// The tick at which [`advance`](Self::advance) has work to do next; `None` when no ticket is held.
     ///
-    /// It is the tick of the first ticket, stale or not, or an earlier tick if a large coarse slot has to be spread
-    /// ahead of time. It is the position if tickets are overdue.
+    /// The returned tick is that of the first ticket, stale or not, or an earlier tick if a large coarse slot has to be
+    /// spread ahead of time. If tickets are overdue, it is the position.
     ///
     /// # Time complexity
     ///
@@ -250,16 +251,16 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         wake.map(Tick)
     }
 
-    /// Drops the stale tickets that stand before the first live one, so that no thread is woken for them. Returns the
-    /// tick of the first ticket that was dropped, `None` if none was.
+    /// Drops the stale tickets before the first live ticket, so that no thread is woken for them. Returns the tick of
+    /// the first ticket that was dropped, or `None` if no ticket was dropped.
     ///
-    /// This method is to be called before [`wake_tick`](Self::wake_tick). It drops nothing while tickets are overdue,
-    /// since the next advance is due at once then.
+    /// A program calls this method before [`wake_tick`](Self::wake_tick). The method drops nothing while tickets are
+    /// overdue, since the next advance is then due at once.
     ///
     /// # Time complexity
     ///
-    /// O(levels) for each occupied slot on the way. One call looks at some 300 tickets at most. If more stale tickets
-    /// stand in front, the next call goes on with them.
+    /// O(levels) for each occupied slot on the way. One call looks at some 300 tickets at most. If there are more stale
+    /// tickets, the next call continues with them.
     pub fn drop_stale_first(&mut self, mut is_live: impl FnMut(&T) -> bool) -> Option<Tick> {
         if !self.overdue.is_empty() || !self.late.is_empty() {
             return None;
@@ -295,18 +296,18 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     /// [`CHUNK_TICKETS`](crate::CHUNK_TICKETS) tickets, in no particular order.
     ///
     /// At most `budget` tickets are handed out or moved between levels, and a share of the next coarse slots is spread
-    /// ahead. After [`Progress::BudgetSpent`], another call goes on. `is_live` is called for tickets when they are
+    /// ahead. After [`Progress::BudgetSpent`], another call continues. `is_live` is called for tickets when they are
     /// moved, not when they are handed out.
     ///
     /// A `to` before the position hands out overdue tickets and changes nothing else: after a clock stepped back, the
-    /// wheel stays where it is until the clock has caught up. Tickets that came overdue since the last advance are
-    /// handed out after the levels. If the budget did not reach them, they come first of all in the next advance. So
-    /// neither can starve the other.
+    /// wheel stays where it is until the clock has caught up. Tickets that were overdue when they were inserted, since
+    /// the last advance, are handed out after the tickets of the levels. If the budget did not reach them, the next
+    /// advance hands them out first. So neither kind of ticket can starve the other.
     ///
     /// # Time complexity
     ///
-    /// O(1) for each ticket handed out or moved, at most once per level, and O(levels) for each occupied slot passed;
-    /// empty time costs nothing.
+    /// O(1) for each ticket handed out or moved, and O(levels) for each occupied slot passed. A ticket moves at most
+    /// once per level. Empty time costs nothing.
     pub fn advance(
         &mut self,
         to: Tick,
@@ -378,8 +379,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         true
     }
 
-    /// Moves a chunk of a coarse slot, `limit` tickets at most, to where its tickets belong now, dropping stale ones.
-    /// Returns how many tickets it looked at.
+    /// Moves a chunk of a coarse slot, `limit` tickets at most, to the slots where its tickets belong now. Drops stale
+    /// tickets. Returns how many tickets it looked at.
     fn cascade_chunk(
         &mut self,
         depth: usize,
@@ -449,15 +450,16 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// Looks at `tickets` tickets, or at a chunk's worth more, and drops the stale ones. Returns `true` when this ended
-    /// a pass over the whole wheel; the next call goes on where this call stopped.
+    /// Sweeps a part of the wheel: looks at `tickets` tickets, or at a chunk's worth more, and drops the stale tickets.
+    /// Returns `true` when this call ended a pass over the whole wheel. Otherwise the next call continues where this
+    /// call stopped.
     ///
-    /// A whole pass has looked at each ticket that stood in the wheel when it began. Calls of other methods between
-    /// two parts of a pass are fine.
+    /// A whole pass looks at each ticket that was in the wheel when the pass began. A program may call other methods
+    /// between two parts of a pass.
     ///
     /// # Time complexity
     ///
-    /// O(1) for each ticket looked at, and O(slots) for a whole pass over empty ones.
+    /// O(1) for each ticket looked at, and O(slots) for a whole pass over empty slots.
     pub fn sweep(&mut self, tickets: usize, mut is_live: impl FnMut(&T) -> bool) -> bool {
         let mut left = tickets;
         while left > 0 {

@@ -17,7 +17,7 @@ pub struct Expired<T> {
     pub payload: T,
 }
 
-/// A hierarchical timing wheel with a radix of `2^BITS` slots.
+/// A hierarchical timing wheel of timers with payloads, with a radix of `2^BITS` slots.
 ///
 /// # Examples
 ///
@@ -77,16 +77,16 @@ impl Ticket for Look {
     }
 }
 
-/// A place for a timer: one line for an insert, a cancel or a firing to touch.
+/// A place for a timer: the one cache line that an insert, a cancel or a firing touches.
 #[derive(Debug)]
 struct Timer<T> {
     marks: Marks,
     payload: Option<T>,
 }
 
-/// The marks by which a place's timers and tickets stay distinguishable from earlier ones of the place. The upper half
-/// is the generation: it changes when a timer ends, and makes earlier ids stale. The lower half is the stamp: it
-/// changes when a timer ends or is moved, and makes earlier tickets stale.
+/// The marks by which the timers and tickets of a place stay distinguishable from earlier timers and tickets of the
+/// same place. The upper half is the generation: it changes when a timer ends, and makes earlier ids stale. The lower
+/// half is the stamp: it changes when a timer ends or is moved, and makes earlier tickets stale.
 #[derive(Clone, Copy, Debug)]
 struct Marks(u64);
 
@@ -126,9 +126,9 @@ impl<T> Timer<T> {
 
 /// The number of stale tickets that are tolerated, however few timers live.
 const STALE_SLACK: usize = 1_024;
-/// The number of timers that end or are moved for each chunk's worth of tickets swept, which makes eight tickets for
-/// each timer. While a sweep looks at `n` live tickets, at most `n / 8` of them become stale behind it, and `2 * n`
-/// tickets for `7/8 * n` timers keep the bound.
+/// The number of timers that end or are moved before a chunk's worth of tickets is swept: eight tickets for each timer.
+/// While a sweep looks at `n` live tickets, at most `n / 8` of them become stale behind it, and `2 * n` tickets for
+/// `7/8 * n` timers keep the bound.
 const ENDED_PER_CHUNK: u32 = 4;
 
 impl<T, const BITS: u32> Wheel<T, BITS> {
@@ -172,17 +172,18 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         id
     }
 
-    /// Moves a pending timer to `tick`, earlier or later; its id stays valid. Returns whether there was such a timer:
-    /// `false` means that the id is stale, and that nothing was done.
+    /// Moves a pending timer to `tick`, earlier or later; its id stays valid. Returns `false` and does nothing if the
+    /// id is stale.
     ///
-    /// A timer that is moved to a tick that is not after [`position`](Self::position) fires on the next advance. If a
-    /// timer is due in the present advance, and the closure for another timer's firing moves it, it does not fire in
-    /// this advance. Inside its own firing a timer has ended, and its id is stale: [`insert`](Self::insert) it again.
+    /// If the new tick is not after [`position`](Self::position), the timer fires on the next advance. If the timer is
+    /// due in the present advance, and the closure of another timer's firing moves it, it does not fire in this
+    /// advance. Inside its own firing a timer has ended, and its id is stale; a program can [`insert`](Self::insert)
+    /// the timer again.
     ///
-    /// The earlier ticket stays in the wheel as a stale one, under the same bound as the tickets of cancelled timers. A
-    /// timer that is moved at each request costs a ticket at each request. A timer whose deadline is kept beside it,
-    /// and compared when the timer fires, costs one ticket for each timeout (the example `event_loop` of `tourbillon`
-    /// does that).
+    /// The earlier ticket stays in the wheel as a stale ticket, under the same bound as the tickets of cancelled
+    /// timers. A timer that is moved at each request costs a ticket at each request. A program can instead keep the
+    /// deadline beside the timer and compare it when the timer fires, which costs one ticket for each timeout. The
+    /// example `event_loop` of `tourbillon` does that.
     ///
     /// # Time complexity
     ///
@@ -201,7 +202,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         true
     }
 
-    /// Takes a pending timer back. Returns its payload, or `None` when the id is stale.
+    /// Cancels a pending timer. Returns its payload, or `None` if the id is stale.
     ///
     /// # Time complexity
     ///
@@ -222,8 +223,8 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         Some(payload)
     }
 
-    /// Counts a ticket that has become stale; every few such tickets sweep a chunk's worth. Tickets of timers that fire
-    /// count too, since fewer live tickets are left for the stale ones to outnumber.
+    /// Counts a ticket that has become stale, and sweeps a chunk's worth of tickets every few calls. Tickets of timers
+    /// that fire count too, since fewer live tickets are left for the stale ones to outnumber.
     fn sweep_a_little(&mut self) {
         self.ended = self.ended.wrapping_add(1);
         if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
@@ -238,7 +239,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// on the next advance, so a timer that re-arms itself cannot hold this advance up.
     ///
     /// At most `budget` tickets are fired or moved between levels, stale ones included, and a share of the next coarse
-    /// slots is spread ahead. After [`Progress::BudgetSpent`], another call goes on. A `to` before the position is no
+    /// slots is spread ahead. After [`Progress::BudgetSpent`], another call continues. A `to` before the position is no
     /// error and moves nothing.
     ///
     /// # Time complexity
@@ -274,7 +275,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// The tick at which to call [`advance`](Self::advance) next, `None` when nothing is pending.
     ///
     /// The tick is never after the first timer. It may be before the first timer when hundreds of timers before that
-    /// one were cancelled or moved, or when thousands of timers have to be moved ahead of their time.
+    /// timer were cancelled or moved, or when thousands of timers must cascade to a finer level ahead of time.
     ///
     /// # Time complexity
     ///
@@ -311,7 +312,8 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         self.live == 0
     }
 
-    /// The number of tickets held, including the stale ones of cancelled and moved timers: at most `2.5 * len + 2,048`.
+    /// The number of tickets held, including the stale tickets of cancelled and moved timers: at most
+    /// `2.5 * len + 2,048`.
     #[must_use]
     pub fn tickets(&self) -> usize {
         self.tickets.len()

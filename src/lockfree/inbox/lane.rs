@@ -9,15 +9,16 @@
 //!       │ drained                                            ▲ when full
 //!       └──────────────► returned (a stack) ─────────────────┘
 //! ```
-//! Insertions are counted from the lane's first one, and `published` is the count: insertion `n` is in cell `n % BLOCK` of
-//! its block. This single word shows the reader how far to read, the writer where to write, and the statistics how much
-//! was pushed. Besides the insertion it is the only word that a push writes.
+//! Insertions are counted from the lane's first insertion, and `published` is the count: insertion `n` is in cell
+//! `n % BLOCK` of its block. The reader reads up to this word, the writer writes at it, and the statistics take the
+//! number of insertions from it. Apart from the insertion itself, it is the only word that a push writes.
 //!
 //! # Invariants
-//! N1. Cells of insertions below `published` are written, and not written again until their block was drained and reused;
-//!     the cells from there on belong to the writer. A block is linked before the first insertion in it is published.
-//! N2. A block is owned by the lane's chain, by `returned`, or by the writer's spare chain: by exactly one of them.
-//! N3. `Writer` is touched by the writer only, `Reader` by the reader only: the inbox's `InboxReader`.
+//! N1. Cells of insertions below `published` are written, and are not written again until their block was drained and
+//!     reused. The cells from `published` on belong to the writer. A block is linked before the first insertion in it
+//!     is published.
+//! N2. A block has exactly one owner: the lane's chain, `returned`, or the writer's spare chain.
+//! N3. Only the lane's writer accesses `Writer`. Only the lane's reader, the inbox's `InboxReader`, accesses `Reader`.
 //!
 //! # States
 //! ```text
@@ -30,8 +31,8 @@
 //! | `retire`     | owned -> not owned               |                   |
 //! | `leave_walk` | walked, not owned -> not walked  | owned: stays      |
 //!
-//! The reader drains a lane after the lane has left the walk, so that no insertion of its former writers stays behind. An
-//! insertion of a later writer comes with an arrival.
+//! The reader drains a lane once more after the lane has left the walk, so that no insertion of its former writers
+//! stays behind. A later writer makes the lane arrive again before it pushes.
 
 use crate::base::limits::BLOCK_TICKETS;
 use crate::base::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, UnsafeCell};
@@ -65,7 +66,7 @@ fn cell_of(number: u64) -> usize {
     (number % BLOCK) as usize
 }
 
-/// The writer's side.
+/// The data that only the writer accesses.
 #[derive(Debug)]
 struct Writer {
     tail: *mut Block,
@@ -73,7 +74,7 @@ struct Writer {
     spare: *mut Block,
 }
 
-/// The reader's side.
+/// The data that only the reader accesses.
 #[derive(Debug)]
 struct Reader {
     head: *mut Block,
@@ -84,9 +85,10 @@ struct Reader {
 /// The result of a push: the writer's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// Nothing is to be done.
+    /// The writer has nothing to do.
     Quietly,
-    /// A block is full and a quarter of the capacity waits: the writer should wake a sleeping shard, which then drains.
+    /// A block is full and a quarter of the capacity waits. The writer should wake a sleeping shard, which then drains
+    /// the lane.
     Crowding,
 }
 
@@ -104,7 +106,7 @@ pub(crate) struct Lane {
     writer: CachePadded<UnsafeCell<Writer>>,
     /// The number of insertions published so far.
     published: AtomicU64,
-    /// The number of these insertions that schedule nothing: reissues, and timers that were withdrawn.
+    /// The number of these insertions that schedule no new timer: reissued tickets, and timers that were withdrawn.
     not_scheduled: AtomicU64,
     /// The number of timers that the lane's owners cancelled.
     cancelled: AtomicU64,
@@ -189,7 +191,7 @@ impl Lane {
         self.state.fetch_and(!OWNED, Ordering::Release);
     }
 
-    /// Takes the lane out of the walk if it has no writer. The reader drains the lane afterwards, for the last time.
+    /// Takes the lane out of the walk if it has no writer. The reader drains the lane once more afterwards.
     #[inline]
     pub(super) fn leave_walk(&self) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
@@ -266,7 +268,7 @@ impl Lane {
         writer.tail = block;
     }
 
-    /// An empty block: one that was drained, or a new one.
+    /// An empty block: a drained block, or a new one.
     fn spare_block(&self, writer: &mut Writer) -> *mut Block {
         if writer.spare.is_null() {
             // Ordering: Acquire [L2]. Pairs with `recycle`: the reader is done with the blocks.
@@ -347,7 +349,7 @@ impl Lane {
         }
     }
 
-    /// Counts an insertion that schedules nothing.
+    /// Counts an insertion that schedules no new timer.
     #[cold]
     pub(crate) fn count_not_scheduled(&self) {
         count(&self.not_scheduled, 1);

@@ -5,13 +5,14 @@
 //!
 //! A reader that visited all lanes ever made would pay for each thread that came and went, in every turn and for ever.
 //! So the reader walks the lanes that have a writer, and the lanes that it has not drained since their writer left. A
-//! thread that ends puts its lane where the next thread finds it, in O(1).
+//! thread that ends returns its lane to a list of vacant lanes, from which the next thread takes it in O(1).
 //!
 //! # Invariants
-//! X1. A lane, once made, stays in the list until the inbox is dropped: its counters go into the statistics.
+//! X1. A lane stays in the list from its creation until the inbox is dropped, since the statistics include its
+//!     counters.
 //! X2. A lane has one writer at a time: it is vacant, or has one `LaneWriter`.
-//! X3. A lane with insertions that were not drained is in the reader's walk or among the arrivals, each lane once
-//!     (`WALKED` in `lane`).
+//! X3. A lane with insertions that were not drained is in the reader's walk or among the arrivals. No lane is there
+//!     twice (`WALKED` in `lane`).
 //!
 //! A shard's last look before its sleep relies on X3 (`parker`, K1): a lane arrives before the first push of its
 //! writer, so that the producer's fence orders both before the producer's look at the parker.
@@ -28,8 +29,8 @@
 //!
 //! # Progress and cost
 //! push: wait-free, O(1), except when it needs a block from the allocator. walk: wait-free, O(lanes in use + tickets).
-//! register and retire: O(1), under a lock that only they take; rare. lanes: O(the highest number of lanes that there
-//! were at the same time).
+//! register and retire: O(1), under a lock that only these two take; rare. lanes: O(the highest number of lanes in use
+//! at the same time).
 
 mod lane;
 
@@ -260,7 +261,7 @@ mod tests {
 
     const THREADS: u32 = 4_000;
 
-    /// The lanes that a drain visits, and the insertions in them.
+    /// The number of lanes that a drain visits, and the number of insertions in them.
     fn drain(reader: &mut InboxReader) -> (usize, usize) {
         let (mut lanes, mut insertions) = (0, 0);
         reader.walk(|lane| {

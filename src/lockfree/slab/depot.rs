@@ -1,8 +1,8 @@
 //! Vacant slots: the threads' magazines, and the depot through which the threads exchange them.
 //!
-//! Taking and returning a slot must not touch a line that another thread writes, and a slot that a worker vacates must
-//! find its way back to the producers. So each thread keeps two magazines of slots and exchanges a whole magazine with
-//! the depot now and then.
+//! Taking and returning a slot must not touch a cache line that another thread writes, and a slot that a worker vacates
+//! must return to the producers. So each thread keeps two magazines (lists of vacant slots), and exchanges a whole
+//! magazine with the depot when it needs to.
 //!
 //! After J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001; the depot is R. K. Treiber's stack (IBM RJ 5118,
 //! 1986) with a tag against ABA.
@@ -20,16 +20,16 @@
 //! ```
 //!
 //! # Invariants
-//! D2. The tag changes with every change of `top`. A `take` that sleeps through 2^32 changes, or a multiple, is not
-//!     caught.
+//! D2. The tag changes with every change of `top`. The tag does not protect a `take` that is delayed for exactly 2^32
+//!     changes, or a multiple of them.
 //! D3. A slot is in one magazine at most, and a magazine belongs to one thread or to the depot.
 //!
 //! # When slots are scarce
 //!
-//! A slot in a thread's magazine is not available to other threads. While more than half of the capacity is on hand,
-//! never used or in the depot, a thread takes whole magazines. If less is on hand, a thread takes a small part of it at
-//! a time (`PART_OF_SCARCE_SLOTS`), and gives the rest of a magazine back: hundreds of threads can then have a few
-//! timers each in a small engine.
+//! A slot in a thread's magazine is not available to other threads. Slots that were never used, and slots in the depot,
+//! are available. While more than half of the capacity is available, a thread takes whole magazines. If less is
+//! available, a thread takes a small part of the available slots at a time (`PART_OF_SCARCE_SLOTS`), and gives the rest
+//! of a magazine back. Hundreds of threads can then have a few timers each in a small engine.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side | what is handed over | model |
@@ -38,7 +38,7 @@
 //!
 //! # Progress and cost
 //! Slots: wait-free within a magazine. Magazines: lock-free, one CAS without contention and one addition. A thread that
-//! finds the depot empty while another one splits a magazine yields to it, a few times at most.
+//! finds the depot empty while another thread splits a magazine yields to that thread, a few times at most.
 
 #[cfg(not(all(test, tourbillon_loom)))]
 use super::segments::zeroed;
@@ -53,7 +53,7 @@ use core::mem;
 use crossbeam_utils::CachePadded;
 
 const NIL: u32 = u32::MAX;
-/// Looks into an empty depot, while a magazine is being split, before the depot counts as empty.
+/// The number of looks into an empty depot, while another thread splits a magazine, before the depot counts as empty.
 const LOOKS: usize = 16;
 
 impl Segment for Control {
@@ -111,7 +111,8 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct Depot {
     top: AtomicU64,
-    /// The number of slots in these magazines and in magazines that are being split; never too low.
+    /// The number of slots in these magazines and in magazines that are being split. It may be too high, but is never
+    /// too low.
     slots: AtomicU64,
 }
 
@@ -155,7 +156,7 @@ impl Slots {
         self.extras.view(self.control(index), index)
     }
 
-    /// The barrier between the threads that arm owned timers and the threads that look at them.
+    /// The barrier between the threads that arm owned timers and the threads that check them.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
         self.extras.barrier()
@@ -254,8 +255,8 @@ impl Slots {
         Some(magazine)
     }
 
-    /// Like `take`, for when no other slots are left: another thread may have taken the last magazine in order to split
-    /// it.
+    /// Like `take`, for the case that no other slots are left. Waits a little, since another thread may have taken the
+    /// last magazine in order to split it.
     fn take_late(&self) -> Option<Magazine> {
         for _ in 0..LOOKS {
             // Ordering: Relaxed. A hint.
@@ -346,7 +347,8 @@ impl Magazine {
     }
 }
 
-/// The two magazines of a thread. The thread takes and returns slots without an exchange until both are empty or full.
+/// The two magazines of a thread. The thread takes and returns slots without an exchange until both are empty or both
+/// are full.
 #[derive(Debug)]
 pub(crate) struct Magazines {
     loaded: Magazine,

@@ -1,8 +1,8 @@
 //! The slab: the storage of the words and payloads of timers.
 //!
 //! Indices are dense and segments never move, so a ticket can name a timer by 32 bits and a look-up needs no lock.
-//! Words stand apart from payloads: a look at a chunk's timers reads words only. Memory grows with the peak number of
-//! timers: 16 bytes and the payload for each slot, and nothing for slots that were never used.
+//! Words are stored apart from payloads, so a check of a chunk's timers reads words only. Memory grows with the peak
+//! number of timers: 16 bytes and the payload for each slot, and nothing for slots that were never used.
 
 mod depot;
 pub(crate) mod segments;
@@ -17,9 +17,9 @@ use segments::{Segment, Segments};
 /// The slots of one engine and their payloads.
 ///
 /// # Invariants
-/// B1. A payload cell is accessed only by the owner that `state` names (I3), so by one thread at a time, and is
-///     initialised from `write` until `take`. Between those two the cell of an owned timer is shared by its handle and
-///     its worker (O5).
+/// B1. Only the owner that `state` names (I3) accesses a payload cell, so one thread at a time. The cell is initialised
+///     from `write` until `take`. Between these two calls the handle and the worker of an owned timer share its cell
+///     (O5).
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: StdArc<Slots>,
@@ -58,7 +58,7 @@ impl<T> Slab<T> {
         &self.slots
     }
 
-    /// Starts fetching the words and the payload of a timer that will be looked at soon.
+    /// Prefetches the words and the payload of a timer that will be used soon.
     #[inline]
     pub(crate) fn prefetch(&self, index: u32) {
         self.slots.prefetch(index);

@@ -1,4 +1,4 @@
-//! An array that grows without moving: segments behind a directory.
+//! An array that grows without moving its elements: segments behind a directory.
 
 use crate::base::limits::{SEGMENT_BITS, SEGMENT_BYTES};
 use crate::base::sync::{AtomicPtr, Ordering};
@@ -38,7 +38,7 @@ pub(super) unsafe fn zeroed<S>(len: usize) -> Box<[S]> {
     unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, len)) }
 }
 
-/// At most `capacity` elements. A segment is allocated when its first element is needed.
+/// An array of at most `capacity` elements. A segment is allocated when its first element is needed.
 ///
 /// # Invariants
 /// G1. A directory entry is null, or a leaked `Box<[S]>` of `LEN` elements that stays until the drop.
@@ -58,7 +58,7 @@ unsafe impl<S: Send> Send for Segments<S> {}
 unsafe impl<S: Send + Sync> Sync for Segments<S> {}
 
 impl<S> Segments<S> {
-    /// log2 of the number of elements in a segment, which is lower for large elements.
+    /// log2 of the number of elements in a segment; lower for large elements.
     const BITS: u32 = {
         let mut bits = SEGMENT_BITS;
         while bits > 0 && size_of::<S>() << bits > SEGMENT_BYTES {
@@ -122,7 +122,7 @@ impl<S: Segment> Segments<S> {
     }
 }
 
-/// Starts fetching the line that contains the first byte of an element.
+/// Prefetches the cache line that contains the first byte of an element.
 #[inline]
 pub(super) fn prefetch<S>(element: Option<&S>) {
     #[cfg(target_arch = "x86_64")]

@@ -1,9 +1,9 @@
 //! The two words of a timer, and all transitions of their contents.
 //!
-//! The thread whose compare-and-swap succeeds owns the objects that the transition hands over; no other thread touches
-//! them. A timer needs no other locking. This page describes timers that are scheduled once and found by their id.
-//! Timers that a handle owns, and arms any number of times, have their own protocol on the same two words: see
-//! [`owned`].
+//! The thread whose compare-and-swap succeeds owns the objects that the transition hands over; no other thread accesses
+//! them. A timer needs no other synchronisation. This page describes one-shot timers, which are scheduled once and
+//! found by their id. An owned timer, which a handle arms any number of times, has its own protocol on the same two
+//! words: see [`owned`].
 //!
 //! # Layout
 //! ```text
@@ -13,8 +13,8 @@
 //! flags      7 shut | 6 dropped | 5 changed | 4 checking | 3 owned | 2 waited | 1 running | 0 queued
 //! stamp      31 owned | 30 16 the low bits above the sequence | 15 0 sequence
 //! ```
-//! In this protocol a timer is `queued` or `running` or its slot is vacant, and all other flags but `waited` are zero.
-//! `queued` means the same as armed. A ticket carries the stamp of the arming that it stands for.
+//! In this protocol a timer is `queued` or `running`, or its slot is vacant. All flags other than these two and
+//! `waited` are zero. `queued` means the same as armed. A ticket carries the stamp of the arming that it stands for.
 //!
 //! # Invariants
 //! I1. A handler runs at most once for each arming, only after a successful `claim`, and not before the deadline.
@@ -133,7 +133,7 @@ const fn is_running(state: u64, id: TimerId) -> bool {
     state & (OWNED | RUNNING) == RUNNING && id.is_of(generation_of(state))
 }
 
-/// The state of a vacant slot; generations are counted in 40 bits.
+/// The state of a vacant slot. The generation has 40 bits.
 const fn vacant(generation: u64) -> u64 {
     generation << GENERATION_SHIFT
 }
@@ -188,7 +188,7 @@ impl Control {
         if is_running(state, id) { Cancel::Running } else { Cancel::Gone }
     }
 
-    /// Takes a timer that is due. `now` is the time at which its handler would begin.
+    /// Takes a due timer, so that the caller runs its handler. `now` is the time at which the handler would begin.
     #[inline]
     pub(crate) fn claim(&self, stamp: u32, now: Timestamp) -> Claim {
         // Ordering: Acquire [T1]. The deadline of this arming.

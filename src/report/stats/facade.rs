@@ -5,7 +5,7 @@ use super::series::{Read, SERIES, Series, Value};
 use metrics::{Label, SharedString, Unit};
 
 impl Stats {
-    /// Describes every series that [`record`](Self::record) publishes. To be called once for a recorder.
+    /// Describes every series that [`record`](Self::record) publishes. A program calls it once for each recorder.
     pub fn describe() {
         for series in &SERIES {
             let unit = if series.is_time() { Unit::Seconds } else { Unit::Count };
@@ -17,12 +17,12 @@ impl Stats {
         }
     }
 
-    /// Publishes the snapshot to the installed recorder of the `metrics` facade. To be called regularly: before each
-    /// scrape, or every ten seconds.
+    /// Publishes the snapshot to the installed recorder of the `metrics` facade. A program calls it regularly: before
+    /// each scrape, or every ten seconds.
     ///
     /// The series are those of [`prometheus`](Self::prometheus), with two exceptions that the facade makes necessary.
-    /// Lateness is published as gauges with the label `quantile`, where 1 is the maximum: the facade has no way to set
-    /// a histogram. Sums of seconds are gauges: the facade's counters are whole numbers.
+    /// Lateness is published as gauges with the label `quantile`, where 1 is the maximum, since the facade has no way
+    /// to set a histogram. Sums of seconds are gauges, since the facade's counters are whole numbers.
     ///
     /// # Time complexity
     ///

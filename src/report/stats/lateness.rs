@@ -1,4 +1,4 @@
-//! How late handlers began: percentiles and buckets of one histogram.
+//! The lateness of handlers: percentiles and buckets of one histogram.
 
 use crate::base::buckets::{Bucket, Buckets};
 use core::time::Duration;
@@ -48,8 +48,9 @@ impl Lateness {
         Duration::from_secs(60),
     ];
 
-    /// The number of handlers that began within each bound: cumulative, as the buckets of a Prometheus histogram. A
-    /// handler that was later than a bound by up to 3 % of the bound may count as within it.
+    /// The number of handlers that began within each bound. The numbers are cumulative, as in the buckets of a
+    /// Prometheus histogram. A handler that was later than a bound by up to 3 % of the bound may count as within that
+    /// bound.
     ///
     /// ```
     /// use std::time::Duration;

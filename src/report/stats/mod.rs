@@ -18,8 +18,8 @@ use core::time::Duration;
 
 /// A snapshot of an engine's counters.
 ///
-/// The counters are read one after the other while the engine goes on, so they may disagree by the events that happen
-/// meanwhile. When the engine is at rest they are exact: `scheduled = cancelled + fired + returned + pending`.
+/// The counters are read one after the other while the engine goes on, so they may differ by the events that happen
+/// meanwhile. They are exact while the engine is at rest: `scheduled = cancelled + fired + returned + pending`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
@@ -37,7 +37,7 @@ pub struct Stats {
     pub capacity: u64,
     /// Calls that found no slot left.
     pub engine_full: u64,
-    /// Calls that found no room in their lane. Of a call that waits, each attempt counts.
+    /// Calls that found no room in their lane. If a call waits, each of its attempts counts.
     pub lane_full: u64,
     /// The delay beyond which a shard counts as stalled: see [`Builder::stall_after`](crate::Builder::stall_after).
     pub stall_after: Duration,
@@ -46,11 +46,12 @@ pub struct Stats {
     pub slices_refused: u64,
     /// Threads of the engine's shards and workers that did not get the nice value or the real-time priority that the builder asked for.
     pub priorities_refused: u64,
-    /// The engine's clock, and how far off the true time it was seen.
+    /// The engine's clock, and its observed error.
     pub clock: ClockReport,
     /// Owned timers. Not included in the counts above, only in the counts of the shards and their total.
     pub owned: OwnedStats,
-    /// The sum of the shards' counters and handler times, the lateness over all shards, and of other times the worst.
+    /// The totals of all shards: sums of counters and handler times, the lateness over all shards, and the worst of
+    /// each other time.
     pub total: ShardStats,
     /// The counters of each shard.
     pub shards: Vec<ShardStats>,
@@ -60,8 +61,8 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OwnedStats {
-    /// Timers that exist. A timer that was dropped while its shard or a worker had it counts until the shard or the
-    /// worker is done with it.
+    /// Timers that exist. If a timer is dropped while its shard or a worker holds it, it counts until the shard or the
+    /// worker has finished with it.
     pub alive: u64,
     /// Handlers begun for owned timers.
     pub fired: u64,
@@ -73,9 +74,9 @@ pub struct OwnedStats {
 
 /// The counters of one engine at one shard.
 ///
-/// Where engines share the shard, [`wakes`](Self::wakes), [`takeovers`](Self::takeovers), [`stalls`](Self::stalls),
-/// [`worst_stall`](Self::worst_stall), [`behind`](Self::behind) and [`pins_refused`](Self::pins_refused) are the shard's,
-/// for all engines and since the shard was started: a sum over engines counts them several times.
+/// If engines share the shard, [`wakes`](Self::wakes), [`takeovers`](Self::takeovers), [`stalls`](Self::stalls),
+/// [`worst_stall`](Self::worst_stall), [`behind`](Self::behind) and [`pins_refused`](Self::pins_refused) describe the
+/// shard itself, for all engines and since the shard was started. A sum over engines counts them several times.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardStats {
@@ -97,30 +98,29 @@ pub struct ShardStats {
     pub queued_chunks: u64,
     /// Due timers that no worker has taken yet. Some of them may be cancelled meanwhile. Zero after a shutdown.
     pub queued_timers: u64,
-    /// For how long the first of these timers has waited, if workers take the timers in their order.
+    /// The time that the first of these timers has waited, if workers take the timers in order.
     pub queue_age: Duration,
-    /// Times that another thread took over the shard, since a handler held up the thread that led the shard. Each
-    /// takeover made other timers of the shard some two milliseconds late: see
-    /// [`Builder::workers`](crate::Builder::workers).
+    /// Times that another thread took over the shard because a handler held up the thread that led it. Each takeover
+    /// made other timers of the shard some two milliseconds late: see [`Builder::workers`](crate::Builder::workers).
     pub takeovers: u64,
     /// Times the shard was late by more than [`stall_after`](Stats::stall_after).
     pub stalls: u64,
     /// The longest delay of the shard in a stall.
     pub worst_stall: Duration,
-    /// How late the shard is at this moment: the time since it should have begun a turn, or have ended the turn that it
-    /// is in. Zero while the shard may sleep, in an engine without threads, and after a shutdown.
+    /// The delay of the shard at this moment: the time since it should have begun a turn, or have ended the turn that
+    /// it is in. Zero while the shard may sleep, in an engine without threads, and after a shutdown.
     pub behind: Duration,
-    /// Time that workers spent in handlers.
+    /// The time that threads of any kind spent in handlers of this shard's timers, with the claims of their tickets.
     pub handler_time: Duration,
     /// Shards whose thread the system would not pin.
     pub pins_refused: u64,
-    /// How long after their deadlines handlers began.
+    /// The times from deadlines to the start of their handlers.
     pub lateness: Lateness,
 }
 
 impl ShardStats {
-    /// The counters of an engine's station at a shard. `now` is the moment of the snapshot, if the engine is not shut
-    /// down.
+    /// The counters of an engine's station at a shard. `now` is the moment of the snapshot; it is `None` if the engine
+    /// is shut down.
     fn of(shard: &Shard, station: &StationShared, now: Option<Timestamp>, lateness: &Buckets) -> Self {
         let (counters, leader) = (&station.counters, &shard.counters);
         Self {

@@ -193,7 +193,7 @@ pub(super) const SERIES: [Series; 34] = [
     ),
     Series::new(
         "tourbillon_handler_seconds_total",
-        "Time that workers spent in handlers.",
+        "Time that threads spent in handlers, with the claims of their tickets.",
         Shard(|shard| Time(shard.handler_time)),
     ),
     Series::new(

@@ -1,11 +1,11 @@
-//! A short time from now, by the system's own clock, whatever clock the engine runs on.
+//! An alarm a short time from now, by the system's own clock, whatever clock the engine runs on.
 
 #[cfg(not(all(test, tourbillon_loom)))]
 mod imp {
     use core::time::Duration;
     use std::time::Instant;
 
-    /// A moment that comes.
+    /// An alarm: a moment in the near future.
     #[derive(Debug)]
     pub(crate) struct Alarm(Instant);
 
@@ -15,7 +15,7 @@ mod imp {
             Self(now.checked_add(time).unwrap_or(now))
         }
 
-        /// The time until then; zero once it has come.
+        /// The time until the alarm; zero once its moment has come.
         pub(crate) fn rest(&self) -> Duration {
             self.0.saturating_duration_since(Instant::now())
         }
@@ -27,7 +27,7 @@ mod imp {
     use core::cell::Cell;
     use core::time::Duration;
 
-    /// A model has no time: an alarm goes off after its rest was read once.
+    /// An alarm in a model, which has no time: the alarm goes off after its rest was read once.
     #[derive(Debug)]
     pub(crate) struct Alarm(Cell<Duration>);
 

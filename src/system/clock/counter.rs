@@ -8,9 +8,9 @@ use super::upper::Source;
 pub(super) struct Processor(());
 
 impl Processor {
-    /// Finds the processor's counter. Returns `None` if the counter cannot be trusted. It can be trusted if the kernel
-    /// derives the system's monotonic clock, which the counter is checked against, from the counter, and the counter
-    /// runs at one rate in all states of the processor.
+    /// Finds the processor's counter. Returns `None` if the counter cannot be trusted. It can be trusted under two
+    /// conditions: the kernel derives the system's monotonic clock, against which the counter is checked, from the
+    /// counter; and the counter runs at one rate in all states of the processor.
     pub(super) fn find() -> Option<Self> {
         (imp::is_invariant() && is_the_kernels_clock(imp::CLOCK_SOURCES)).then_some(Self(()))
     }

@@ -8,8 +8,9 @@ use core::time::Duration;
 
 /// A clock that stands still until it is moved: for tests, examples and simulations.
 ///
-/// Its time is independent of real time: its [`Timestamp`]s count from the moment that it was set to, and have no
-/// relation to an [`Instant`](std::time::Instant) or to the time of day.
+/// The clock's time is independent of real time. It begins at [`Timestamp::ZERO`], and [`advance`](Self::advance) and
+/// [`set`](Self::set) move it; its timestamps have no relation to an [`Instant`](std::time::Instant) or to the time of
+/// day.
 ///
 /// Clones share the time. An engine with threads on a manual clock is woken by each step; an engine without threads is
 /// better driven through [`DrivenEngine::advance`](crate::DrivenEngine::advance).
@@ -38,7 +39,7 @@ impl ManualClock {
         Self::default()
     }
 
-    /// Moves the clock on. Steps of several threads add up.
+    /// Moves the clock on by `by`. Steps of several threads add up.
     pub fn advance(&self, by: Duration) {
         let later = |nanos| Some((Timestamp::from_nanos(nanos) + by).as_nanos());
         // Ordering: Release, with `now`'s Acquire: a thread that sees the step sees all changes made before it. An RMW,
@@ -54,9 +55,9 @@ impl ManualClock {
         self.call_subscribers();
     }
 
-    /// Calls the subscribers for a step. They are taken out of the list meanwhile, because a subscriber may
-    /// use the clock. A thread that finds the list empty leaves its step to the thread that has the
-    /// subscribers, which looks again.
+    /// Calls the subscribers after a step. They are taken out of the list meanwhile, because a subscriber may use the
+    /// clock. A thread that finds the list empty leaves its step to the thread that has the subscribers; that thread
+    /// looks for further steps.
     fn call_subscribers(&self) {
         self.lock_subscribers().steps += 1;
         loop {

@@ -34,8 +34,8 @@ pub trait Clock: Send + Sync {
     /// The present moment, or a moment a little after it. Deadlines are counted from it.
     fn now(&self) -> Timestamp;
 
-    /// The present moment, or a moment before it. It decides whether a deadline has come. If [`now`](Self::now) is
-    /// exact, as by default, this is the same value.
+    /// The present moment, or a moment before it. It decides whether a deadline has come. The default implementation
+    /// returns [`now`](Self::now), which is right for a clock whose `now` is exact.
     fn true_now(&self) -> Timestamp {
         self.now()
     }
@@ -45,24 +45,25 @@ pub trait Clock: Send + Sync {
         ClockReport::exact("custom")
     }
 
-    /// The time that a thread may sleep at `now` so as to be awake at `deadline`. `None` if no sleep helps, because the
-    /// clock moves by [`subscribe`](Self::subscribe)d steps only.
+    /// The time that a thread may sleep from `now` on in order to be awake at `deadline`. `None` if no sleep helps,
+    /// because the clock moves only in steps (see [`subscribe`](Self::subscribe)).
     fn sleep_for(&self, now: Timestamp, deadline: Timestamp) -> Option<Duration> {
         Some(deadline - now)
     }
 
-    /// Registers a function to be called after each step of a clock that moves in steps. Other clocks ignore it.
+    /// Registers a function, which the clock calls after each step if it moves in steps. Other clocks ignore the
+    /// function.
     fn subscribe(&self, on_step: OnStep) {
         drop(on_step);
     }
 }
 
-/// A function that a clock which moves in steps calls after each step. Once the function has returned
-/// false, the clock drops it.
+/// A function that the clock calls after each step, if the clock moves in steps. Once the function has returned false,
+/// the clock drops it.
 pub type OnStep = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// The kind of a clock, and the observed distance of its fast readings from the true time: in [`Stats`](crate::Stats)
-/// and [`Health`](crate::Health).
+/// The kind of a clock, and the observed error of its fast readings. [`Stats`](crate::Stats) and
+/// [`Health`](crate::Health) contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockReport {
@@ -71,8 +72,8 @@ pub struct ClockReport {
     pub source: &'static str,
     /// The greatest time by which [`Clock::now`] was seen ahead of the true time, in this process.
     pub ahead: Duration,
-    /// The greatest time by which [`Clock::now`] was seen behind the true time: a timer may have fired early by so
-    /// much. Zero unless the counter stepped.
+    /// The greatest time by which [`Clock::now`] was seen behind the true time. A timer may have fired early by this
+    /// time. Zero unless the counter stepped.
     pub behind: Duration,
     /// The number of steps of the counter, or changes of its rate, that were noticed. After three within a minute the
     /// process reads the system's clock only.

@@ -13,12 +13,12 @@ use core::time::Duration;
 /// A timer that is armed with a delay fires when an `Instant` shows at least that delay, on any thread: the system's
 /// clock itself decides whether a deadline has come. [`now`](Clock::now) returns a moment that is not before the
 /// system's clock and at most 5 µs ahead of it. Where the kernel keeps time by the processor's counter (Linux on x86-64
-/// and aarch64), `now` takes about as long as reading that counter, less than half of `Instant::now`. Elsewhere it is
-/// `Instant::now`.
+/// and aarch64), `now` takes about as long as a read of that counter, which is less than half as long as
+/// `Instant::now`. Elsewhere `now` calls `Instant::now`.
 ///
-/// The clock is not calibrated: the first calls in a process read the system's clock, so that no thread pauses.
-/// Steering of the system's clock is followed within half a millisecond. If the counter steps, [`ClockReport::steps`]
-/// counts it; after three steps within a minute the process reads the system's clock only.
+/// No thread pauses to calibrate the clock: the first calls in a process read the system's clock. If the system steers
+/// its clock, this clock follows within half a millisecond. If the counter steps, [`ClockReport::steps`] counts the
+/// step; after three steps within a minute the process reads the system's clock only.
 ///
 /// The clock stands still while the machine is suspended, as `Instant` does on Linux: see `BootClock`.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +27,8 @@ pub struct MonotonicClock {
 }
 
 impl MonotonicClock {
-    /// The clock. All clocks of a process are the same clock; timestamps count from the process's origin (see
-    /// [`Timestamp`]).
+    /// The process's default clock. All values of this type are the same clock; its timestamps count from the process's
+    /// origin (see [`Timestamp`]).
     #[must_use]
     pub fn new() -> Self {
         static FAST: OnceLock<Option<UpperClock<Processor>>> = OnceLock::new();

@@ -6,7 +6,8 @@ use crate::base::tick::Timestamp;
 use core::time::Duration;
 use std::time::{Instant, SystemTime};
 
-/// The time between the origin and its first use in the process, so that instants from before that use convert, too.
+/// The time between the origin and its first use in the process. Because of it, instants from before that use convert,
+/// too.
 const LEAD: Duration = Duration::from_secs(86_400);
 
 /// The moment that the timestamps of this process count from.
@@ -39,7 +40,7 @@ pub(super) fn true_now() -> Timestamp {
     Instant::now().into()
 }
 
-/// The time of day by the system's clock, which may be set.
+/// The time of day by the system's clock, which a user may set.
 fn system_time() -> SystemTime {
     SystemTime::now()
 }
@@ -67,7 +68,7 @@ impl From<Timestamp> for Instant {
     }
 }
 
-/// Converts by the difference between the time of day and the monotonic clock at this moment: after the time of day was
+/// Converts by the difference between the time of day and the monotonic clock at this moment. After the time of day was
 /// set, another conversion returns another result. Moments before the origin become [`Timestamp::ZERO`].
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
@@ -101,7 +102,7 @@ impl From<Timestamp> for SystemTime {
 pub struct SystemClock(());
 
 impl SystemClock {
-    /// The clock. Its timestamps count from the process's origin, as the timestamps of the default clock do.
+    /// The system's clock. Its timestamps count from the process's origin, as the timestamps of the default clock do.
     #[must_use]
     pub fn new() -> Self {
         Self(())
@@ -121,8 +122,8 @@ impl Clock for SystemClock {
 
 /// The boot-time clock, which goes on while the machine is suspended.
 ///
-/// The sleep of a thread does not go on during a suspend: after a resume, timers that came due meanwhile fire within a
-/// second. For that, a shard with pending timers wakes once a second.
+/// A thread's sleep does not go on during a suspend. After a resume, timers that came due meanwhile fire within a
+/// second, since a shard with pending timers wakes once a second.
 ///
 /// Its timestamps count from the process's origin, and agree with the timestamps of the other clocks until the first
 /// suspend after the origin was taken.

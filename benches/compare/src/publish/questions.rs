@@ -24,7 +24,7 @@ struct Question {
 enum Against {
     /// The best contestant that is not ours and reads its clock as often.
     Best,
-    /// The one contestant that does the same; the others of the workload are parts of it.
+    /// The one contestant that does the same; the others of the workload are parts of that work, or do other work.
     Only(&'static str),
 }
 use Against::{Best, Only};
@@ -54,51 +54,55 @@ const INTERVAL: &str = "tokio, interval, a task each";
 const TASK: &str = "tokio, spawn a sleep and abort it";
 const MOKA: &str = "moka, time to live";
 
-const LOCKS: &str = "A caller that stays at one core's wheel, behind a mutex of its own, meets nobody.";
-const REFRESHED: &str = "A deadline drawn at random is now and then before the ticket that is under way, and then costs \
-    another ticket. The rest is two cache misses, on the handle and on the timer's slot.";
-const TICK: &str = "A deadline is rounded up to a tick of 1 ms. A structure whose thread wakes for each deadline waits for \
-    no tick, and pays with processor time: `Mutex<BTreeMap>` takes \
+const LOCKS: &str = "A caller that stays with one core's wheel, behind a mutex of its own, never waits for another \
+    caller.";
+const REFRESHED: &str = "A random deadline sometimes lies before the timer's present ticket, and then costs another \
+    ticket. The rest is two cache misses, on the handle and on the timer's slot.";
+const TICK: &str = "A deadline is rounded up to a tick of 1 ms. A structure whose thread wakes for each deadline waits \
+    for no tick, but takes more processor time: `Mutex<BTreeMap>` takes \
     {expiry; 1,000,000 due over 2 s; Mutex<BTreeMap>; cpu}, ours \
-    {expiry; 1,000,000 due over 2 s; engine, own workers; cpu}. `Builder::tick` sets the price: our p99 is \
+    {expiry; 1,000,000 due over 2 s; engine, own workers; cpu}. `Builder::tick` chooses between the two: our p99 is \
     {expiry; 1,000,000 due over 2 s; engine, own workers; p99} with ticks of 1 ms and \
     {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; p99} with ticks of 0.1 ms, which take \
     {expiry; 1,000,000 due over 2 s; engine, own workers, tick 0.1 ms; cpu}.";
-const HANDED_OVER: &str = "A thread watches over the thread that runs handlers. Without it, inline, they take \
-    {expiry; 1,000,000 due over 2 s; engine, inline; cpu}.";
-const EACH_CLAIMED: &str = "A due timer of ours is claimed by a compare-and-swap before its handler runs, because any thread \
-    may cancel it at that moment; a structure under a lock holds all due timers at once. What part of the difference that is \
-    has not been measured.";
-const TWO_WAKE_UPS: &str =
-    "A shard's thread that wakes may wait for a computing thread to use up its scheduler slice.";
+const HANDED_OVER: &str = "A thread watches the thread that runs handlers. Handlers that run inline need no such \
+    thread, and then the timers take {expiry; 1,000,000 due over 2 s; engine, inline; cpu}.";
+const EACH_CLAIMED: &str = "A due timer of ours is claimed by a compare-and-swap before its handler runs, because any \
+    thread may cancel it at that moment. In a structure behind a lock, the thread that holds the lock owns all due \
+    timers at once. How much of the difference this explains has not been measured.";
+const TWO_WAKE_UPS: &str = "A shard's thread that wakes up may wait until a computing thread has used up its scheduler \
+    slice.";
 const PREEMPTED: &str = "The thread that plays the load is off its core, for up to a scheduler slice, while shards and \
-    workers run. One thread schedules here, so that a mutex is free whenever it is asked for. Handlers that run inline do \
-    without the thread that watches: {mixed; 1,000,000 operations a second; engine, inline; op_p999} at a million operations a \
-    second, against {mixed; 1,000,000 operations a second; engine, own workers; op_p999} with workers. Why one thread more \
-    costs so much is not known.";
-const LINKS: &str = "An intrusive wheel keeps its links in the timer and nothing elsewhere. Ours has a word for each timer that \
-    threads race on, and a ticket in a shard's wheel.";
-const NOT_POLLED_YET: &str = "async-io neither reads a clock nor makes a timer before the inner future is pending, and the \
-    future of this workload is ready at once. Ours reads the clock when the limit is made, as tokio does \
+    workers run. Only one thread schedules here, so that a mutex is always free. Handlers that run inline need no \
+    watching thread: an operation then takes {mixed; 1,000,000 operations a second; engine, inline; op_p999} at a \
+    million operations a second, against {mixed; 1,000,000 operations a second; engine, own workers; op_p999} with \
+    workers. The reason why one more thread costs so much is not known.";
+const LINKS: &str = "An intrusive wheel keeps its links in the timer and nothing elsewhere. Each of our timers has a \
+    word on which threads race, and a ticket in a shard's wheel.";
+const NOT_POLLED_YET: &str = "async-io reads no clock and makes no timer until the inner future is pending, and the \
+    future of this workload is ready at once. Our timeout reads the clock when it is created, as tokio's does \
     ({timeout; a ready future; tokio, timeout; t1} from one thread).";
-const KEY_MISSES: &str = "Each step misses the cache: the key's bucket, the old timer's slot and the new one's. A queue behind \
-    a mutex moves its timer and keeps the entry, which is less work as long as no other thread wants the lock.";
-const GUARDED: &str = "A run of ours takes a lock and a guard against panics, and is handed to a worker; tokio's task \
-    awaits on the thread that fires it. What each of these costs has not been measured.";
+const KEY_MISSES: &str = "Each step misses the cache: the key's bucket, the old timer's slot and the new one's. A \
+    queue behind a mutex moves its timer and keeps the entry. This is less work as long as no other thread wants the \
+    lock.";
+const GUARDED: &str = "Each run of our tasks is claimed by a compare-and-swap, takes the lock of its task several \
+    times and that of its closure once, and arms the timer anew. tokio's task is polled by the worker that fired its \
+    timer, or by an idle worker that took the task from that worker's queue. The cost of each of these steps has not \
+    been measured.";
 const SHARED: &str = "tokio-util's queue has one owner and no lock; behind a mutex of its own it takes \
     {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; pair} a pair and \
-    {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; last} to the last item. Any thread may use ours: an item has \
-    a key in a map, a timer, and a place in a list of what is due.";
-const NO_CASCADE: &str = "The Linux wheel fires up to an eighth of the delay late, and never moves a timer from one level to \
-    another. A cascading wheel is precise and takes {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}: its \
-    lists are in the cache, so that moving a timer is cheap. Ours moves tickets between chunks, and looks for the next \
-    occupied tick.";
-const IN_ORDER: &str = "A tree has its payloads in the order of their deadlines, beside each other. It pays with each insert: \
-    {structures; 1,000,000 timers of 1 to 60 s; BTreeMap; insert}, against \
+    {queue; 100,000 items; tokio-util, DelayQueue behind a Mutex; last} to the last item. Any thread may use our \
+    queue: an item has a key in a map, a timer, and a place in the list of due items.";
+const NO_CASCADE: &str = "The Linux wheel fires up to an eighth of the delay late, and never moves a timer from one \
+    level to another. A cascading wheel is precise and takes \
+    {structures; 10,000 timers of 1 to 60 s; cascading wheel; expire}: its lists are in the cache, so that moving a \
+    timer is cheap. Our wheel moves tickets between chunks, and searches for the next occupied tick.";
+const IN_ORDER: &str = "A tree stores its payloads side by side, in the order of their deadlines. Each insert pays for \
+    this order: {structures; 1,000,000 timers of 1 to 60 s; BTreeMap; insert}, against \
     {structures; 1,000,000 timers of 1 to 60 s; wheel, radix 256; insert}.";
-const OWN_PLACE: &str = "A cancel reads and writes the timer's own place, in the heap as in our wheel. The heap leaves its \
-    entry for a rebuild of the whole, which does not come in this workload; ours sweeps some stale tickets with every so \
-    many cancels.";
+const OWN_PLACE: &str = "A cancel reads and writes the timer's own entry, both in the heap and in our wheel. The heap \
+    leaves the timer's place in the order until the whole heap is rebuilt, which does not happen in this workload. Our \
+    wheel sweeps some stale tickets after every so many cancels.";
 
 const QUESTIONS: &[Question] = &[
     ask("Arm and cancel, a million pending, 1 thread", ("pair", MANY, "t1"), HANDLE, Best, LOCKS),

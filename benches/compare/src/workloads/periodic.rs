@@ -19,8 +19,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     family: Family::Tasks,
     about: "Checked: no task has a run too many or too few.",
     reading: "A repeating task of ours is an owned timer, and its lateness is that of the tick and of the \
-        workers; each run takes a lock and a guard against panics. tokio's is a task that awaits. Our own \
-        interval on tokio wakes a task from another thread at each tick.",
+        threads that run handlers; each run takes the locks of its task and of its closure. tokio's is a task \
+        that awaits. Our own interval on tokio wakes a task from another thread at each tick.",
     cases,
     columns: |_| {
         vec![

@@ -36,7 +36,7 @@ use crate::store::{
     Claimant, Durability, Leased, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
 use crate::supervise::{Supervisor, supervise};
-use crate::timer::Timer;
+use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::time::Duration;
 use std::collections::HashMap;
@@ -392,6 +392,16 @@ impl Keeper {
         }
     }
 
+    /// Notes the new ends of leases, which are not before a lease's length from `begin` on.
+    fn note_renewal(&self, leases: &[(u64, TimerId, Token)], lost: &[TimerId], begin: UtcMillis) {
+        let mut state = self.lock();
+        for (number, id, _) in leases {
+            if let Some(under_way) = state.under_way.get_mut(number).filter(|_| !lost.contains(id)) {
+                under_way.until = begin + self.settings.lease;
+            }
+        }
+    }
+
     fn renew(&self, alarms: &Alarms, pause: &mut Pause) {
         let leases: Vec<_> = {
             let mut state = self.lock();
@@ -404,6 +414,7 @@ impl Keeper {
             stored.map(|under_way| (under_way.number, under_way.id, under_way.token)).collect()
         };
         let tokens = leases.iter().map(|(_, id, token)| (*id, *token)).collect();
+        let begin = self.store.now();
         let renewed = if leases.is_empty() {
             Ok(Vec::new())
         } else {
@@ -413,6 +424,7 @@ impl Keeper {
             Ok(lost) => {
                 pause.reset();
                 self.reporter.store_answered();
+                self.note_renewal(&leases, &lost, begin);
                 for (number, ..) in leases.iter().filter(|(_, id, _)| lost.contains(id)) {
                     // An end may have been reported meanwhile: then the delivery is not under way any more.
                     self.reporter.lease_lost();
@@ -532,6 +544,10 @@ impl Keeper {
             unstored,
             number,
             timeout: None,
+            until: match timer.state {
+                TimerState::Leased(lease) => lease.until,
+                _ => UtcMillis::MAX,
+            },
             key: timer.key.clone(),
         };
         match self.obstacle(&timer, token, now) {
@@ -615,6 +631,24 @@ impl Keeper {
 }
 
 impl Supervisor for Keeper {
+    fn may_begin(&self, number: u64) -> bool {
+        let now = self.store.now();
+        let mut state = self.lock();
+        let has_ended = |under_way: &UnderWay| under_way.until <= now;
+        let Some(under_way) = state.under_way.get(&number) else { return false };
+        if !has_ended(under_way) {
+            return true;
+        }
+        if let Some(under_way) = state.under_way.remove(&number)
+            && under_way.settlement.settle()
+        {
+            let op = Op::Release(under_way.id, under_way.token);
+            state.ends.push((under_way, op));
+            self.changed.notify_all();
+        }
+        false
+    }
+
     fn answered(&self, number: u64, verdict: Verdict) {
         let mut state = self.lock();
         let Some(under_way) = state.under_way.remove(&number) else { return };

@@ -4,7 +4,7 @@ use super::settings::OnIncident;
 use crate::delivery::Delivery;
 use crate::handler::Verdict;
 use crate::state::Phase;
-use crate::store::{Claimed, Op, Outcome, Reaped, StoreError};
+use crate::store::{Claimed, LeftOut, Op, Outcome, Reaped, StoreError};
 use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::fmt;
@@ -227,6 +227,7 @@ impl Reporter {
             inner.stats.claims += 1;
             inner.stats.quarantined += u64::from(quarantined);
         }
+        self.left_out(&claimed.left_out);
         if quarantined > 0 {
             self.report(&Incident::Quarantined { count: quarantined });
         }
@@ -264,7 +265,15 @@ impl Reporter {
         self.lock().stats.ends_lost += count as u64;
     }
 
+    fn left_out(&self, left_out: &[LeftOut]) {
+        for LeftOut { id, key, count } in left_out {
+            self.lock().stats.instants_skipped += count;
+            self.report(&Incident::InstantsSkipped { id: *id, key: key.clone(), count: *count });
+        }
+    }
+
     pub(crate) fn reaped(&self, reaped: &Reaped) {
+        self.left_out(&reaped.left_out);
         self.lock().stats.dead += reaped.dead.len() as u64;
         for id in &reaped.dead {
             self.report(&Incident::Died { id: *id });

@@ -12,9 +12,9 @@
 use super::error::{StoreError, StoreErrorKind};
 use super::filter::{Cursor, Filter, Page};
 use super::tables::{Table, Tables};
-use super::{Claimant, Claimed, Counts, IfPresent, Leased, Limit, Op, Outcome, Reaped};
+use super::{Claimant, Claimed, Counts, IfPresent, Leased, LeftOut, Limit, Op, Outcome, Reaped};
 use crate::record::{self, Unreadable};
-use crate::state::{End, Event, Lease, Next, Phase, Refusal, State, Token, Withdrawal, step};
+use crate::state::{Death, DeathReason, End, Event, Lease, Next, Phase, Refusal, State, Token, Withdrawal, step};
 use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::fmt;
@@ -446,7 +446,7 @@ impl<T: Tables> Ledger<T> {
     }
 
     fn cancel_labelled(&mut self, namespace: &str, label: &str, limit: u32) -> Result<Outcome, StoreError> {
-        let prefix = label_key(namespace, label);
+        let (prefix, limit) = (label_key(namespace, label), limit.max(1));
         // Timers in flight keep their labels, and were withdrawn by an earlier call perhaps: they are passed over.
         let (mut cancelled, mut in_flight, mut more) = (0, 0, false);
         let mut from = prefix.clone();
@@ -568,6 +568,13 @@ impl<T: Tables> Ledger<T> {
 
     /// Removes a timer that has ended, and stores the next occurrence of its series.
     fn end(&mut self, timer: &Timer, end: End) -> Result<Outcome, StoreError> {
+        let goes_on = matches!(end, End::Done | End::Skipped) && !is_withdrawn(timer);
+        if goes_on && timer.series.as_ref().is_some_and(|series| series.plan.validate().is_err()) {
+            // The series must not end unseen.
+            let state = State::Dead(Death { reason: DeathReason::Plan, at: self.now });
+            self.change(timer, &Timer { state, series: None, ..timer.clone() })?;
+            return Ok(Outcome::Ended { id: timer.id, phase: Phase::Dead, next: None, skipped: 0 });
+        }
         self.forget_later(timer)?;
         self.delete(timer)?;
         let (phase, (next, skipped)) = match end {
@@ -754,7 +761,8 @@ impl<T: Tables> Ledger<T> {
                 }
                 Ok(Next::Ends(end)) => {
                     must_be_durable = true;
-                    self.end(&timer, end)?;
+                    let outcome = self.end(&timer, end)?;
+                    claimed.left_out.extend(LeftOut::of(&timer, &outcome));
                     let deliveries = timer.deliveries.saturating_add(1);
                     claimed.leased.push(Leased { timer: Timer { deliveries, ..timer }, token });
                 }
@@ -837,10 +845,14 @@ impl<T: Tables> Ledger<T> {
                 continue;
             };
             match step(&timer, Event::Expire, now) {
-                Ok(Next::Stays(next)) => match self.settle(&timer, next)? {
-                    Outcome::Ended { phase: Phase::Dead, .. } => reaped.dead.push(id),
-                    _ => reaped.returned.push(id),
-                },
+                Ok(Next::Stays(next)) => {
+                    let outcome = self.settle(&timer, next)?;
+                    reaped.left_out.extend(LeftOut::of(&timer, &outcome));
+                    match outcome {
+                        Outcome::Ended { phase: Phase::Dead, .. } => reaped.dead.push(id),
+                        _ => reaped.returned.push(id),
+                    }
+                }
                 Ok(Next::Ends(end)) => {
                     self.end(&timer, end)?;
                     reaped.withdrawn += 1;

@@ -210,6 +210,31 @@ pub struct Claimed {
     pub next_due: Option<UtcMillis>,
     /// The number of records that could not be read. They are set aside with their bytes.
     pub quarantined: u32,
+    /// Instants of series that were left out.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Instants of a series that were left out, since they had passed when an occurrence ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The occurrence that ended.
+    pub id: TimerId,
+    /// The series' key.
+    pub key: Option<Box<str>>,
+    /// The number of instants.
+    pub count: u64,
+}
+
+impl LeftOut {
+    /// The instants that the end of an occurrence has left out, if there are any.
+    fn of(timer: &Timer, outcome: &Outcome) -> Option<Self> {
+        match outcome {
+            Outcome::Ended { skipped: count @ 1.., .. } => {
+                Some(Self { id: timer.id, key: timer.key.clone(), count: *count })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The answer to a reap.
@@ -223,6 +248,8 @@ pub struct Reaped {
     pub withdrawn: u32,
     /// The end of the first lease that is left.
     pub next: Option<UtcMillis>,
+    /// Instants of series that were left out.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// The numbers of stored timers. A store keeps them in the transaction that moves a timer, and never counts by a scan.

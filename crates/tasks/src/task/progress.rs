@@ -87,7 +87,8 @@ impl Progress {
             self.next = self.occurrences.after(now);
             return;
         }
-        // The filter leaves a burst alone: its instants that had come before the run began are still to be run.
+        // The filter leaves a burst alone: its instants that had come before the run began are still to be run, and the
+        // instants that came meanwhile join them.
         let Some(next) = self.next().filter(|&next| self.begun < next && next <= now) else { return };
         let Elapsed { count, last } = self.occurrences.elapsed(next, now);
         let overlapped = count + 1;
@@ -161,6 +162,17 @@ mod tests {
         assert_eq!(run(&mut progress, 47, 48), (30, 0, Some(40)));
         assert_eq!(run(&mut progress, 48, 49), (40, 0, Some(50)));
         assert_eq!(progress.report, Report { runs: 4, missed: 3, ..Report::default() });
+    }
+
+    #[test]
+    fn what_comes_during_a_run_of_a_burst_joins_the_burst() {
+        for overlap in [Overlap::Skip, Overlap::QueueOne] {
+            let mut progress = progress(Missed::Burst, overlap);
+            assert_eq!(run(&mut progress, 45, 60), (10, 3, Some(20)));
+            assert_eq!(run(&mut progress, 60, 75), (20, 2, Some(30)));
+            assert_eq!(run(&mut progress, 75, 90), (30, 1, Some(40)));
+            assert_eq!(progress.report, Report { runs: 3, missed: 6, ..Report::default() });
+        }
     }
 
     #[test]

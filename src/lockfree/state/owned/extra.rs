@@ -1,4 +1,5 @@
-//! The moment of the next check, at which the ticket that is out is due: in the state to a unit, in the extra word to the nanosecond.
+//! The moment of the next check, at which the ticket that is out is due. The state holds it to a unit, the extra word
+//! to the nanosecond.
 //!
 //! For the layout see the [protocol](super).
 
@@ -9,12 +10,12 @@ use crate::lockfree::state::{
 };
 
 const CHECK_SHIFT: u32 = GENERATION_SHIFT;
-/// A check in this unit or later; the exact unit is unknown.
+/// The count for a check in this unit or later, whose exact unit is unknown.
 const CHECK_MAX: u64 = u64::MAX >> CHECK_SHIFT;
 const UNIT_SHIFT: u32 = 20;
 const OFFSET: u32 = (1 << UNIT_SHIFT) - 1;
 
-/// The part of a timer that is used only where its state does not suffice: its generation, and its check to the
+/// The extra word of a timer, used only where its state does not suffice: its generation, and its check to the
 /// nanosecond.
 #[derive(Debug)]
 pub(crate) struct Extra {
@@ -22,8 +23,8 @@ pub(crate) struct Extra {
     check: AtomicU32,
 }
 
-/// The unit that checks are counted from: a unit shortly before the engine's start, so that the count lasts for 36 years
-/// whatever the clock shows. Checks before the engine's start came due long ago and count as one.
+/// The unit from which checks are counted. It is shortly before the engine's start, so that the count lasts for 36
+/// years whatever the clock shows. All checks before the engine's start are long past, and count as one check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin(u64);
 
@@ -33,7 +34,8 @@ impl Origin {
         Self((start.as_nanos() >> UNIT_SHIFT).saturating_sub(2))
     }
 
-    /// The unit that a deadline is in. Zero for deadlines before the origin: no check is known to be in time for them.
+    /// The unit of a deadline. It is zero for deadlines before the origin, since no check is known to be in time for
+    /// them.
     #[inline(always)]
     fn unit_of(self, deadline: u64) -> u64 {
         (deadline >> UNIT_SHIFT).saturating_sub(self.0)
@@ -45,12 +47,12 @@ impl Origin {
         check.div_ceil(1 << UNIT_SHIFT).saturating_sub(self.0).clamp(first, CHECK_MAX)
     }
 
-    /// Whether a check at that moment counts as one with all other checks before the start.
+    /// Whether a check at that moment counts as long past, as all checks before the start do.
     fn is_past(self, check: u64) -> bool {
         self.0 > 0 && check.div_ceil(1 << UNIT_SHIFT) <= self.0 + 1
     }
 
-    /// The last check that is known; timers with a later deadline are checked then.
+    /// The last check that the count can express. Timers with a later deadline are checked then.
     pub(super) fn last_check(self) -> u64 {
         (self.0 + CHECK_MAX - 1).min(u64::MAX >> UNIT_SHIFT) << UNIT_SHIFT
     }
@@ -61,7 +63,7 @@ impl Origin {
         state & FLAGS == OWNED | QUEUED && check_of(state) <= self.unit_of(deadline).min(CHECK_MAX - 1)
     }
 
-    /// The state after a ticket for `check` was decided on.
+    /// The state of a timer with a queued ticket for `check`, given its state before.
     pub(super) fn queued(self, state: u64, check: u64) -> u64 {
         let sequence = next_sequence(state) & SEQUENCE;
         self.unit_after(check) << CHECK_SHIFT | sequence | OWNED | QUEUED
@@ -100,8 +102,8 @@ fn check_of(state: u64) -> u64 {
     state >> CHECK_SHIFT
 }
 
-/// The first sequence of an owner of a slot: far from the sequences of the owners before, whose tickets may be out for
-/// the same deadlines.
+/// The first sequence of a slot's new owner. It is far from the sequences of earlier owners, whose tickets may still be
+/// out for the same deadlines.
 pub(super) fn first_sequence(generation: u64) -> u64 {
     // 2^16 over the golden ratio, and odd.
     generation.wrapping_mul(40_503) << SEQUENCE_SHIFT & SEQUENCE
@@ -154,8 +156,8 @@ mod tests {
     const UNIT: u64 = 1 << UNIT_SHIFT;
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
 
-    /// A covered deadline is checked in time or is long past, and a deadline a unit after the check is covered, for 36
-    /// years from the start on, whatever the start is.
+    /// Within 36 years from any start, a covered deadline is checked in time or is long past, and a deadline one unit
+    /// after the check is covered.
     #[test]
     fn looks_are_known_for_decades_from_the_start_on() {
         let ahead = [0, 1, UNIT - 1, UNIT, UNIT + 1, 2 * UNIT, YEAR, 35 * YEAR];

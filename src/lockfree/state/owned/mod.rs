@@ -1,9 +1,9 @@
-//! The protocol of an owned timer: one slot that a handle keeps, armed and disarmed any number of times.
+//! The protocol of an owned timer: a timer whose handle keeps one slot, and arms and disarms it any number of times.
 //!
 //! A connection arms its timeout for each request and disarms it with the answer; the timeout hardly ever fires. So
 //! arming and disarming are a plain store of the deadline and a load of the state: no read-modify-write, no ticket. The
-//! ticket that is out stays out, and the thread that checks the deadline when the ticket is due bears the cost: a shard,
-//! once for many tickets, with the heavy half of a [`Barrier`](crate::lockfree::barrier::Barrier).
+//! ticket that is out (posted and not yet checked) stays out. The cost is paid when the ticket is due: the shard checks
+//! the deadlines of many such tickets at once, with the heavy half of a [`Barrier`](crate::lockfree::barrier::Barrier).
 //!
 //! # Layout
 //! ```text
@@ -13,10 +13,10 @@
 //! extra     63         0       31    20 19       0
 //!          | generation |     | tag    | offset   |
 //! ```
-//! `check` is the moment at which the ticket that is out is due and the deadline is checked, in units of 2^20 ns since
-//! the engine's start, rounded up, for 36 years. `offset` is the nanosecond before that moment within its unit, valid
-//! while `tag` equals the low bits of the sequence. A deadline in another unit than the check is compared by the state
-//! alone, a deadline in the same unit by the extra word as well.
+//! `check` is the moment at which the ticket that is out is due and the deadline is checked. It counts units of 2^20 ns
+//! since the engine's start, rounded up, and lasts for 36 years. `offset` is the nanosecond before that moment within
+//! its unit, valid while `tag` equals the low bits of the sequence. If the deadline and the check are in different
+//! units, the state alone decides which is earlier. If they are in the same unit, the extra word is needed as well.
 //!
 //! # States
 //! ```text
@@ -40,23 +40,25 @@
 //! # Invariants
 //! O1. The thread that moves a timer to `checking` is its holder until it moves the timer on or hands it over. Only the
 //!     holder moves the timer out of `checking` and `running`, with one exception: the shutdown moves a timer from
-//!     `checking` to `shut`. Where payloads get a last word, the shutdown is the holder of the last run, and ends it.
+//!     `checking` to `shut`. If payloads get a last word (a final call with the payload at the shutdown), the shutdown
+//!     is the holder of that last run, and ends it.
 //! O2. While a timer is `queued`, a ticket with its stamp is in a lane, in a wheel, or about to be pushed by the arm
 //!     that queued it, for the moment `check`.
 //! O3. A deadline that was acknowledged is not before the check of a queued timer, or the timer's holder sees the
 //!     deadline.
 //! O4. A timer that is at rest or shut is not armed, whatever its deadline word contains.
-//! O5. The payload lives from `own` until the timer is vacated, by the handle or, if the timer was dropped, by the
-//!     holder.
+//! O5. The payload lives from `own` until the timer is vacated. The handle vacates the timer, or, if the timer was
+//!     dropped, the holder does.
 //! I1 to I3 of [`super`] hold with "holder" for "claimer".
 //!
 //! # Why a store and a load are enough
 //! Arming stores the deadline, passes a light fence and reads the state. A check changes the state by a CAS, passes the
-//! heavy fence and reads the deadline. The fences are ordered, so:
+//! heavy fence and reads the deadline. The fences are ordered, which leaves two cases:
 //! - Case A, the arm's fence is first: the holder reads the arm's deadline, or a later one.
-//! - Case B, the holder's fence is first: the arm reads `checking`, or a state that followed it. The arm then sets
-//!   `changed` by a CAS, which makes the holder's next CAS fail and the holder check the deadline again. Or the arm finds
-//!   the timer queued anew, or at rest, and queues a ticket unless the new check is early enough.
+//! - Case B, the holder's fence is first: the arm reads `checking`, or a state that followed it. If the timer is
+//!   checking or running, the arm sets `changed` by a CAS. The holder's next CAS then fails, and the holder checks the
+//!   deadline again. If the timer is queued again, or at rest, the arm queues a ticket unless the new check is early
+//!   enough.
 //!
 //! Every update of the state is a read-modify-write, so a thread that reads `changed` reads the deadline that was stored
 //! before the flag.
@@ -66,18 +68,18 @@
 //!   returns `Running`, and the end of the run queues a ticket for the new deadline.
 //! - arm x re-issue: the ticket is queued for a deadline not after the new one, or the arm queues one.
 //! - disarm x fire: (a) nothing fires and the disarm returns `Armed`; (b) the disarm returns `Running`; (c) the handler
-//!   has ended and the disarm returns `Idle`. The result of a disarm that removes an arming made by the handler says
-//!   so, unless the disarm meets the end of the run: then it may be `Idle`.
+//!   has ended and the disarm returns `Idle`. A disarm that removes an arming made by the handler reports that arming.
+//!   The exception is a disarm that meets the end of the run, which may return `Idle`.
 //! - two disarms of one arming: nothing fires, and one of them returns `Armed`, or both do.
 //! - two arms: the deadline that was stored last is in force; each arm queues a ticket unless one is early enough. If
 //!   one arm is preempted between its update of the state and the push of its ticket, the other arm's deadline may be
 //!   late by the length of that preemption.
 //! - drop x fire, drop x running handler: the handle vacates the slot, or the holder does: exactly one of them.
-//! - run x shutdown: the end of the run finds the timer shut and says the last word, or the shutdown's own run, which
-//!   comes after, says it. The last word is said once. No handler begins during the last run or afterwards.
+//! - run x shutdown: the end of the run finds the timer shut and gives the last word, or the shutdown's own run, which
+//!   comes after, gives it. The last word is given once. No handler begins during the last run or afterwards.
 //! - drop x shutdown: the handle vacates the slot, or the end of the last run does.
-//! - arm x shutdown: the arm returns `Shut`, or had been acknowledged before and is forgotten, also by the end of a run
-//!   during which it came.
+//! - arm x shutdown: the arm returns `Shut`, or was acknowledged before the shutdown and is forgotten. The end of a run
+//!   forgets an arm that came during the run as well.
 //! - An arm whose deadline fires between its store and its CAS: the run consumes the deadline, and the flag or the
 //!   ticket that follows finds the deadline gone. The timer fires once.
 //! - An arm that sets `changed` between two checks of a holder only makes the holder check again: nothing counts such
@@ -113,11 +115,12 @@ const DROPPED: u64 = 1 << 6;
 /// The engine is shut down.
 const SHUT: u64 = 1 << 7;
 
-/// The word of a disarmed timer: beside this constant it contains the last deadline, in units of 2^20 ns. As deadlines
-/// these words are five hours, 402 years after the clock's origin; an arming for a deadline in them gets their end.
+/// The deadline word of a disarmed timer: this constant, plus the last deadline in units of 2^20 ns. Read as deadlines,
+/// these words cover five hours, 402 years after the clock's origin. An arming for a deadline in these five hours gets
+/// their end as its deadline.
 const DISARMED: u64 = 0xb000 << 48;
 const LAST_DEADLINE_BITS: u32 = 44;
-/// The word of a timer without a meaningful last deadline.
+/// The deadline word of a timer without a meaningful last deadline.
 const NEVER: u64 = DISARMED;
 
 #[inline(always)]
@@ -125,14 +128,14 @@ fn is_disarmed(word: u64) -> bool {
     word >> LAST_DEADLINE_BITS == DISARMED >> LAST_DEADLINE_BITS
 }
 
-/// The word of a timer that is armed.
+/// The deadline word of an armed timer.
 #[inline(always)]
 fn word_of(deadline: Timestamp) -> u64 {
     let deadline = deadline.as_nanos();
     if is_disarmed(deadline) { DISARMED + (1 << LAST_DEADLINE_BITS) } else { deadline }
 }
 
-/// The word of a timer that is disarmed.
+/// The deadline word of a disarmed timer.
 #[inline(always)]
 fn disarmed(word: u64) -> u64 {
     if is_disarmed(word) { word } else { DISARMED | word >> (u64::BITS - LAST_DEADLINE_BITS) }
@@ -168,9 +171,9 @@ impl Owned<'_> {
         self.control.deadline.swap(deadline, Ordering::Release);
     }
 
-    /// Takes a deadline out of force for which the handler is about to begin, unless the word holds another deadline by
-    /// now. A thread that stored this deadline and has yet to update the state finds the deadline gone, and the timer
-    /// fires once for it.
+    /// Removes a deadline for which the handler is about to begin, unless the word holds another deadline by now. A
+    /// thread that stored this deadline and has yet to update the state finds the deadline gone, so the timer fires
+    /// once for it.
     fn consume(&self, deadline: u64) {
         // Ordering: Release [T3], as in `link`. Failure Relaxed: nothing is read.
         let _ = self.control.deadline.compare_exchange(deadline, NEVER, Ordering::Release, Ordering::Relaxed);
@@ -222,7 +225,7 @@ impl Owned<'_> {
         }
     }
 
-    /// Takes the deadline out of force.
+    /// Removes the deadline, so that the timer is not armed.
     #[inline(always)]
     pub(crate) fn disarm(&self) -> Withdrawn {
         // Ordering: Relaxed. The value decides between two names for the same outcome. Two threads that disarm may both
@@ -329,7 +332,7 @@ impl Owned<'_> {
     }
 
     /// Ends the handler's run. If the shutdown came during the run, calls `last_word` first, while the caller may still
-    /// look at the payload.
+    /// access the payload.
     pub(crate) fn end_with(&self, last_word: impl FnOnce()) -> End {
         let mut last_word = Some(last_word);
         // Ordering: Acquire [S1]. The deadline of the last change.
@@ -371,7 +374,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Moves a timer on that is checking, unless it was dropped or is due at `now`. Without a `now` no timer is due.
+    /// Moves a checking timer on to its next state, unless it was dropped or is due at `now`. If `now` is `None`, no
+    /// timer is due.
     fn decide(
         &self,
         mut state: u64,
@@ -414,7 +418,7 @@ impl Owned<'_> {
         }
     }
 
-    /// Gives the timer up. Its deadline is forgotten, whether the handle or a holder vacates the slot.
+    /// Releases the timer, for its handle. The deadline is forgotten, whether the handle or a holder vacates the slot.
     pub(crate) fn release(&self) -> Release {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -442,8 +446,8 @@ impl Owned<'_> {
         self.shut_into(0, Shut::Kept)
     }
 
-    /// Like `shut`, but a timer that does not run begins its last run. A timer that runs is left to the end of its run:
-    /// see `end_with`.
+    /// Like `shut`, but a timer that does not run begins its last run. If the timer runs, the end of that run does the
+    /// rest: see `end_with`.
     pub(crate) fn shut_running(&self) -> Option<Shut> {
         self.shut_into(RUNNING, Shut::Run)
     }
@@ -507,8 +511,8 @@ impl Owned<'_> {
     }
 }
 
-/// The moment at which to check a timer with this deadline: not after the deadline, and not after the last check that
-/// is known while that check is ahead.
+/// The moment at which to check a timer with this deadline. It is not after the deadline, and not after the last check
+/// that is known while that check is in the future.
 fn check_before(
     deadline: u64,
     now: Option<Timestamp>,

@@ -1,4 +1,4 @@
-//! The results of the operations on an owned timer: the work that each operation leaves to its caller.
+//! The results of the operations on an owned timer. Each result says what work is left to the caller.
 
 use crate::base::tick::Timestamp;
 
@@ -26,8 +26,8 @@ pub enum Disarm {
     Disarmed,
     /// The timer was not armed, and no handler of it runs.
     Idle,
-    /// The timer's handler has begun and has not ended. The timer does not fire again before it is armed again, whether
-    /// or not it had been armed since that handler began.
+    /// The timer's handler has begun and has not ended. The timer does not fire again before it is armed again, even if
+    /// it had been armed since that handler began.
     Running,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Withdrawn {
     Armed,
     /// No arming.
     Idle,
-    /// A handler that runs. The disarming removed the arming since the handler began, if there was one.
+    /// A handler that runs. If the timer had been armed since the handler began, the disarming removed that arming.
     Running { was_armed: bool },
 }
 
@@ -120,6 +120,6 @@ pub(crate) enum Shut {
     Kept,
     /// A dropped timer that no thread will check. The caller vacated its slot, and owns the payload and the slot.
     Free,
-    /// The timer runs for the last time. The caller says the last word to its payload and calls `end_with`.
+    /// The timer runs for the last time. The caller gives the last word to its payload and calls `end_with`.
     Run,
 }

@@ -1,4 +1,4 @@
-//! The view of an owned timer: its words, in whichever array they stand.
+//! The view of an owned timer: its words, which are in different arrays.
 
 use super::extra::{Extra, Origin};
 use crate::base::tick::Timestamp;
@@ -15,8 +15,7 @@ pub(crate) struct Extras {
     barrier: Barrier,
 }
 
-/// An owned timer: its control word, and the place of its extra word, which only the operations that use the extra word
-/// fetch.
+/// An owned timer: its control word, and the place of its extra word. Only operations that use the extra word fetch it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owned<'a> {
     pub(super) control: &'a Control,

@@ -13,27 +13,27 @@
 //!       │   __/· ·    · the true time
 //!       └──────────────────────────── counter
 //! ```
-//! A piece holds for at most [`PIECE_NANOS`]. The first thread that finds a piece ended reads the true clock, which
-//! serves that one call, and puts the next piece in place. No thread and no wake-up serves the line: if armings are
-//! rare, each of them reads the true clock.
+//! A piece is valid for at most [`PIECE_NANOS`]. The first thread that finds the piece ended reads the true clock,
+//! returns that reading from its call, and publishes the next piece. No thread runs and no thread wakes for the line:
+//! if armings are rare, each arming reads the true clock.
 //!
 //! # Invariants
-//! Q1. A piece is at or above the true time for every counter that it holds for, while the counter's rate stays within
-//!     [`STEERING_PPM`] of the measured rate. The margin covers that deviation over one piece, the error of the
+//! Q1. A piece is at or above the true time for every counter at which it is valid, while the counter's rate stays
+//!     within [`STEERING_PPM`] of the measured rate. The margin covers that deviation over one piece, the error of the
 //!     measured rate, and the reads themselves, which the processor may reorder by some tens of nanoseconds.
 //! Q2. A piece starts at or above the last value of the piece before, and a call that finds no piece returns no less
-//!     than that value. So no returned moment is below one that was returned before it.
+//!     than that value. So no call returns a moment before a moment that an earlier call returned.
 //! Q3. A piece is ahead of the true time by at most [`AHEAD_NANOS`].
 //!
-//! Q1: a sample is a counter read, the true time read after it, and a counter read after that. At the first counter
-//! read the true time was the sample's true time, or earlier: a line through that point is not below the truth, however
-//! long the thread was off its core in between. A sample with a long interruption would break Q3, so it is not used
-//! (`SLACK_NANOS`).
+//! Why Q1 holds: a sample consists of a counter read, a read of the true time after it, and another counter read after
+//! that. At the first counter read the true time was the sample's true time, or earlier. So a line through that point
+//! is not below the truth, however long the thread was off its core in between. A sample with a long interruption would
+//! break Q3, so it is not used (`SLACK_NANOS`).
 //!
 //! # Layout
 //! `turn` counts the pieces. Piece `turn % 2` is current, and the other piece belongs to the writer. A reader that
-//! finds `turn` unchanged has read one piece, not parts of two. A writer that is off its core with a piece half written
-//! holds up no other thread: the current piece stays readable, and calls beyond its end read the true clock.
+//! finds `turn` unchanged has read one piece, not parts of two pieces. A writer that loses its core with a piece half
+//! written holds up no other thread: the current piece stays readable, and calls beyond its end read the true clock.
 //!
 //! # Synchronisation
 //! | pair | release side                  | acquire side          | what is handed over or ruled out | model |
@@ -43,10 +43,10 @@
 //! | SQ3  | `Writing`'s drop              | `try_write`           | the calibration                  | `upper::the_first_sample_changes_hands` |
 //!
 //! # When the counter is not to be trusted
-//! Each true read that a shard makes is checked against the line, and each sample against the sample before. If the
-//! line is below the truth, or ahead of it by more than Q3 allows, then the counter stepped or changed its rate. The
-//! clock counts that step, and the line starts again from the truth. After [`STEPS_TO_GIVE_UP`] steps within a minute
-//! the counter is given up, and every call reads the true clock.
+//! Each reading of the true time by a shard is checked against the line, and each sample against the sample before. If
+//! the line is below the truth, or ahead of it by more than Q3 allows, then the counter stepped or changed its rate.
+//! The clock counts that step, and the line starts again from the truth. After [`STEPS_TO_GIVE_UP`] steps within a
+//! minute the clock stops using the counter, and every call reads the true clock.
 //!
 //! One error remains: until such a change is noticed, the line is wrong by the size of the change. That takes at most
 //! the length of a piece if the counter runs ahead or timers are armed, and until the next turn of a shard otherwise.
@@ -75,8 +75,8 @@ const SLACK_NANOS: u64 = 1_000;
 pub(crate) const AHEAD_NANOS: u64 = 5_000;
 /// The rate is measured over a time between half of this window and all of it.
 const WINDOW_NANOS: u64 = 1_000_000_000;
-/// The number of steps of the counter, each within [`FORGIVEN_AFTER_NANOS`] of the one before,
-/// after which it is given up.
+/// The number of steps of the counter, each within [`FORGIVEN_AFTER_NANOS`] of the step before, after which the clock
+/// stops using the counter.
 const STEPS_TO_GIVE_UP: u32 = 3;
 const FORGIVEN_AFTER_NANOS: u64 = 60_000_000_000;
 /// The number of attempts at a sample that is not interrupted.
@@ -92,7 +92,7 @@ pub(crate) trait Source: Send + Sync {
     fn truth(&self) -> u64;
 }
 
-/// A piece of the line: its start, its slope, and the number of counts that it holds for.
+/// A piece of the line: its start, its slope, and the number of counts for which it is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     base: u64,
@@ -102,7 +102,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// The line's value at `counter`. `None` if the piece does not hold there.
+    /// The line's value at `counter`. `None` if the piece is not valid there.
     #[inline(always)]
     fn at(&self, counter: u64) -> Option<u64> {
         let passed = counter.wrapping_sub(self.base);
@@ -119,7 +119,7 @@ impl Piece {
         self.after(self.len)
     }
 
-    /// A piece that never holds, at the end of `self`.
+    /// A piece that is valid nowhere, at the end of `self`.
     fn ended(&self) -> Piece {
         Piece { base: 0, start: self.end(), slope: 0, len: 0 }
     }
@@ -186,7 +186,7 @@ struct Calibration {
     last_step: u64,
 }
 
-/// The samples that the rate is measured from.
+/// The samples from which the rate is measured.
 #[derive(Clone, Copy, Debug)]
 struct Samples {
     older: Sample,
@@ -217,7 +217,7 @@ pub(crate) struct Seen {
     pub(crate) given_up: bool,
 }
 
-/// The clock: see the module.
+/// The clock that returns an upper bound of the true time: see the module.
 pub(crate) struct UpperClock<S> {
     line: CachePadded<Line>,
     source: S,
@@ -267,8 +267,8 @@ impl<S: Source> UpperClock<S> {
         }
     }
 
-    /// A moment at or after the true time, by [`AHEAD_NANOS`] at most, and not before any moment
-    /// that was returned before.
+    /// A moment at or after the true time, ahead of it by [`AHEAD_NANOS`] at most. It is not before any moment that was
+    /// returned earlier.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         // Ordering: Acquire [SQ1]. Pairs with `publish`: the words of the piece.
@@ -374,7 +374,7 @@ impl<S: Source> Writing<'_, S> {
         })
     }
 
-    /// The moment for a call that found no piece. Publishes the next piece if one can be made.
+    /// The moment for a call that found no valid piece. Publishes the next piece if one can be made.
     fn now(&mut self) -> u64 {
         let last = self.clock.piece();
         if let Some(now) = last.at(self.clock.source.counter()) {
@@ -391,7 +391,7 @@ impl<S: Source> Writing<'_, S> {
         }
     }
 
-    /// The tightest of some samples; usually the first sample is good enough.
+    /// The sample with the least slack of a few samples; usually the first sample is good enough.
     fn best_sample(&mut self) -> Sample {
         let rate = self.calibration(|calibration| calibration.samples.and_then(|samples| samples.rate));
         let is_tight =
@@ -477,7 +477,7 @@ impl Samples {
         }
     }
 
-    /// Whether `sample` is away from the point where the last sample and the rate predict it.
+    /// Whether `sample` is not where the last sample and the rate predict it.
     fn is_off(&self, sample: Sample) -> bool {
         let Some(rate) = self.rate else { return false };
         let passed = sample.truth.saturating_sub(self.last.truth);

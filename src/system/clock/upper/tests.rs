@@ -1,7 +1,7 @@
-//! The clock in a world whose counter and true time are injected.
+//! Tests of the clock in a simulated world with its own counter and true time.
 //!
-//! One thread plays several: wherever the clock reads the counter or the time, the thread that reads may be off its
-//! core for a while. Other threads call the clock meanwhile, also while that thread holds the right to write.
+//! One thread plays several threads: wherever the clock reads the counter or the time, the reading thread may be off
+//! its core for a while. Other threads call the clock meanwhile, also while that thread holds the right to write.
 
 use super::*;
 use crate::base::sync::{Mutex, OnceLock};
@@ -29,7 +29,7 @@ struct World {
     truth: u64,
     /// Counts, in units of 2^-20.
     counts: u128,
-    /// Counts in a nanosecond, in the same units.
+    /// Counts per nanosecond, in the same units.
     rate: u64,
     nominal_rate: u64,
     /// The difference between the counter of each core and `counts`.
@@ -185,7 +185,7 @@ impl Source for Reader {
     }
 }
 
-/// Rates of counters from 24 MHz to 5 GHz, in counts a nanosecond of 2^-20.
+/// Rates of counters from 24 MHz to 5 GHz, in units of 2^-20 counts per nanosecond.
 const RATES: [u64; 4] = [25_166, 1 << 20, 3_040_870, 5 << 20];
 
 #[test]
@@ -243,8 +243,8 @@ fn cores_that_differ_by_more_cost_the_counter_its_trust() {
     reader.world(|world| assert_eq!((world.early, world.too_late), (0, 0)));
 }
 
-/// Steps the counter, or changes its rate, and continues to call: moments that are early then are early for the rest of
-/// a piece at most.
+/// Steps the counter, or changes its rate, and continues to call. Moments that are early after that are early for the
+/// rest of a piece at most.
 fn disturb(seed: u64, disturbance: impl Fn(&mut World)) -> Reader {
     let reader = Reader::new(seed, RATES[2]);
     reader.run(20_000, true);

@@ -9,6 +9,7 @@ mod executor;
 pub mod external;
 mod handler;
 mod id;
+mod phase;
 pub mod plan;
 pub mod policy;
 mod record;

@@ -7,9 +7,9 @@
 //! cannot be read is still counted where it belongs. A later version reads the earlier ones; records of a version that is
 //! not known are set aside with their bytes.
 
+use crate::phase::State;
 use crate::plan::Series;
 use crate::policy::Policy;
-use crate::state::State;
 use crate::timer::{Payload, Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::fmt;

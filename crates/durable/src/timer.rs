@@ -2,9 +2,9 @@
 
 pub use crate::id::TimerId;
 
+use crate::phase::{Lease, State};
 use crate::plan::Series;
 use crate::policy::Policy;
-use crate::state::{Lease, State};
 use crate::utc::UtcMillis;
 use core::fmt;
 use serde::{Deserialize, Serialize};

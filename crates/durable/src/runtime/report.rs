@@ -1,6 +1,5 @@
 //! What a runtime reports: numbers, incidents, health.
 
-use super::settings::OnIncident;
 use crate::delivery::Delivery;
 use crate::handler::Verdict;
 use crate::state::Phase;
@@ -10,7 +9,7 @@ use crate::utc::UtcMillis;
 use core::fmt;
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// An event that someone may have to look at. Each is counted, too.
@@ -57,6 +56,9 @@ pub enum Incident {
     /// The store failed. The runtime tries again.
     StoreFailed(StoreError),
 }
+
+/// The function that gets incidents.
+pub(crate) type OnIncident = Arc<dyn Fn(&Incident) + Send + Sync>;
 
 /// The numbers of a runtime since its start.
 #[derive(Clone, Debug, Default, PartialEq)]

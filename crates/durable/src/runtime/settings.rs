@@ -1,14 +1,11 @@
 //! The settings of a runtime.
 
-use super::report::Incident;
+use super::report::OnIncident;
 use crate::executor::Executor;
 use crate::spec::Limits;
 use crate::store::Durability;
 use core::time::Duration;
 use std::sync::Arc;
-
-/// The function that gets incidents.
-pub(crate) type OnIncident = Arc<dyn Fn(&Incident) + Send + Sync>;
 
 pub(crate) struct Settings {
     /// The greatest number of handlers that run at a time.

@@ -10,6 +10,7 @@
 //! L3. The counts are the numbers of records by namespace and phase.
 
 use super::error::{StoreError, StoreErrorKind};
+use super::fault::Fault;
 use super::filter::{Cursor, Filter, Page};
 use super::tables::{Table, Tables};
 use super::{Claimant, Claimed, Counts, IfPresent, Leased, LeftOut, Limit, Op, Outcome, Reaped};
@@ -150,27 +151,6 @@ fn entries(timer: &Timer) -> Vec<Entry> {
         entries.push((Table::Keys, key_key(&timer.namespace, key), id.to_vec()));
     }
     entries
-}
-
-/// A fault in a store's structure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Fault {
-    /// The table in which the fault is.
-    pub table: &'static str,
-    /// The timer, if one is concerned.
-    pub timer: Option<TimerId>,
-    /// The fault.
-    pub fault: Box<str>,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.timer {
-            Some(timer) => write!(f, "{}: timer {timer}: {}", self.table, self.fault),
-            None => write!(f, "{}: {}", self.table, self.fault),
-        }
-    }
 }
 
 impl<T: Tables> Ledger<T> {

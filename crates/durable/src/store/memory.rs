@@ -1,7 +1,8 @@
 //! A store in memory, for tests.
 
 use super::error::StoreError;
-use super::ledger::{Fault, Ledger};
+use super::fault::Fault;
+use super::ledger::Ledger;
 use super::tables::{Table, Tables};
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,

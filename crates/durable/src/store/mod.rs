@@ -9,6 +9,7 @@
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
 mod error;
+mod fault;
 mod filter;
 mod ledger;
 mod memory;
@@ -17,8 +18,9 @@ mod tables;
 
 pub use self::redb::{Part, RedbBuilder, RedbStore, StoreStats};
 pub use error::{StoreError, StoreErrorKind};
+pub use fault::Fault;
 pub use filter::{Cursor, Filter, Page};
-pub use ledger::{Fault, PAUSED};
+pub use ledger::PAUSED;
 pub use memory::MemoryStore;
 
 use crate::state::{Failure, Phase, Refusal, Token};

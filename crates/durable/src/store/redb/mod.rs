@@ -60,7 +60,8 @@ use self::request::{Reply, Request};
 use super::error::StoreError;
 #[expect(unused_imports, reason = "for links")]
 use super::error::StoreErrorKind;
-use super::ledger::{Fault, Ledger};
+use super::fault::Fault;
+use super::ledger::Ledger;
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
     TimerStore,

@@ -1,0 +1,103 @@
+//! The states in which a timer can be; [`state`](crate::state) has the transitions between them.
+
+use crate::utc::UtcMillis;
+use serde::{Deserialize, Serialize};
+
+/// The state of a timer that is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum State {
+    /// The timer waits for its due moment.
+    Pending,
+    /// A holder delivers the timer.
+    Leased(Lease),
+    /// The timer waits until timers parked for this reason are unparked, whatever its due moment.
+    Parked(Box<str>),
+    /// Deliveries were given up. The timer is kept until it is replayed or dropped.
+    Dead(Death),
+}
+
+/// The right of one holder to deliver a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The claim by which the holder got the timer.
+    pub token: Token,
+    /// The end of the lease, unless it is renewed.
+    pub until: UtcMillis,
+    /// The reason why the timer is not delivered again, whatever becomes of this delivery.
+    pub withdrawn: Option<Withdrawal>,
+}
+
+/// A claim: no other claim has the same token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Token {
+    /// The claimant's incarnation: a number that each start of a process draws anew.
+    pub incarnation: u64,
+    /// The claim's number in that incarnation.
+    pub claim: u64,
+}
+
+/// The reason why a timer is not delivered although no delivery has succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Withdrawal {
+    /// The timer was cancelled.
+    Cancelled,
+    /// Another timer took its key.
+    Replaced,
+}
+
+/// The end of deliveries that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Death {
+    /// The reason.
+    pub reason: DeathReason,
+    /// The moment.
+    pub at: UtcMillis,
+}
+
+/// The reason why deliveries were given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum DeathReason {
+    /// As many deliveries failed as the policy permits.
+    Attempts,
+    /// As many deliveries were begun as the policy permits: handlers took their process with them, or outlived their
+    /// leases.
+    Deliveries,
+    /// The next delivery would begin after the greatest age.
+    Age,
+    /// The handler refused the timer for good.
+    Refused,
+    /// The delivery succeeded, and the plan of the timer's series cannot be followed any more: its time zone is not in
+    /// this machine's database, for example.
+    Plan,
+}
+
+/// The kind of a state, or of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// See [`State::Pending`].
+    Pending,
+    /// See [`State::Leased`].
+    Leased,
+    /// See [`State::Parked`].
+    Parked,
+    /// See [`State::Dead`].
+    Dead,
+    /// A delivery succeeded, or was skipped. The timer is not stored any more.
+    Done,
+    /// The timer was cancelled or replaced. It is not stored any more.
+    Withdrawn,
+}
+
+impl State {
+    /// The kind of the state.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self {
+            Self::Pending => Phase::Pending,
+            Self::Leased(_) => Phase::Leased,
+            Self::Parked(_) => Phase::Parked,
+            Self::Dead(_) => Phase::Dead,
+        }
+    }
+}

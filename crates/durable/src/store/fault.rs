@@ -1,0 +1,25 @@
+//! Faults in the structure of a store.
+
+use crate::timer::TimerId;
+use core::fmt;
+
+/// A fault in a store's structure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fault {
+    /// The table in which the fault is.
+    pub table: &'static str,
+    /// The timer, if one is concerned.
+    pub timer: Option<TimerId>,
+    /// The fault.
+    pub fault: Box<str>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.timer {
+            Some(timer) => write!(f, "{}: timer {timer}: {}", self.table, self.fault),
+            None => write!(f, "{}: {}", self.table, self.fault),
+        }
+    }
+}

@@ -6,6 +6,7 @@
 //! The shop takes 100,000 orders, each with a payment timeout between a second and thirty days. Some are paid, which
 //! cancels the timeout. In the middle the shop kills itself with SIGKILL, and is started again on the same file. Logs of
 //! the example's own, which know nothing of the store, show in the end what became of each order.
+#![expect(clippy::print_stdout, reason = "the table is for whoever runs this program")]
 
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -95,7 +96,7 @@ fn shop(folder: &Path) -> Result<(), Box<dyn Error>> {
         for thread in 0..THREADS {
             let before = &before;
             scope.spawn(move || {
-                for order in (thread..ORDERS).step_by(THREADS as usize) {
+                for order in (thread..ORDERS).step_by(usize::try_from(THREADS).unwrap_or(1)) {
                     take(order, timers, log, before);
                     // In the middle of it all.
                     if taken.fetch_add(1, Ordering::Relaxed) == ORDERS / 2 && is_first_life {
@@ -131,7 +132,8 @@ fn take(order: u64, timers: &Timers, log: &Log, before: &Records) {
     let timeout = MONTH.as_secs_f64().powf(random.f64());
     let is_paid = random.u8(0..10) < 4;
     if !before.accepted.contains(&order) {
-        let due = now() + (timeout * 1_000.0) as u64;
+        let timeout = Duration::from_secs_f64(timeout);
+        let due = now() + u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let due = before.due.get(&order).copied().unwrap_or(due);
         log.write("intent", order, due);
         let spec = Spec::new(PaymentTimeout(order)).at(UtcMillis::from_millis(due));

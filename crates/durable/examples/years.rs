@@ -3,6 +3,7 @@
 //! ```sh
 //! cargo run --release -p tourbillon-durable --example years
 //! ```
+#![expect(clippy::print_stdout, reason = "the table is for whoever runs this program")]
 
 use serde::{Deserialize, Serialize};
 use std::error::Error;

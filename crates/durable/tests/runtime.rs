@@ -38,8 +38,11 @@ struct World {
     incidents: Arc<Mutex<Vec<String>>>,
     durable: Option<Durable>,
     store: Arc<MemoryStore>,
-    answer: Arc<dyn Fn(u64, &Delivery) -> Verdict + Send + Sync>,
+    answer: Arc<Answer>,
 }
+
+/// A handler's answer to a number.
+type Answer = dyn Fn(u64, &Delivery) -> Verdict + Send + Sync;
 
 const START: u64 = 1_700_000_000_000;
 

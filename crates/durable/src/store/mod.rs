@@ -229,7 +229,8 @@ pub struct LeftOut {
 
 impl LeftOut {
     /// The instants that the end of an occurrence has left out, if there are any.
-    fn of(timer: &Timer, outcome: &Outcome) -> Option<Self> {
+    #[must_use]
+    pub fn of(timer: &Timer, outcome: &Outcome) -> Option<Self> {
         match outcome {
             Outcome::Ended { skipped: count @ 1.., .. } => {
                 Some(Self { id: timer.id, key: timer.key.clone(), count: *count })

@@ -65,9 +65,7 @@ fn t05_none_of_a_thousand_a_second_is_early_by_the_callers_own_clock() {
     println!("{}", line("lateness at 1,000 a second", lateness.clone()));
     let mut upper = Duration::from_micros(500);
     while upper < secs(1) {
-        let within = |late: &&Duration| {
-            **late > upper / 2 && **late <= upper || upper.as_micros() == 500 && **late <= upper
-        };
+        let within = |late: &&Duration| **late <= upper && (**late > upper / 2 || upper.as_micros() == 500);
         let count = lateness.iter().filter(within).count();
         println!("  to {upper:>10?} {count:>6} {}", "#".repeat(count.div_ceil(50)));
         upper *= 2;

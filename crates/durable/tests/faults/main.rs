@@ -1,5 +1,6 @@
 //! The runtime under faults: downtime, stepping clocks, handlers and stores that fail, races, crowds. The names of the
 //! tests begin with the letter and number of the fault in the project's list of faults.
+#![expect(clippy::print_stdout, reason = "the figures are for whoever runs these tests")]
 
 mod clocks;
 mod crowds;

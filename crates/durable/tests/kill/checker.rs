@@ -117,8 +117,8 @@ impl History {
 
     pub(crate) fn check(&self) -> Verdicts {
         let kills: Vec<(u64, u64)> = self.lines.iter().filter_map(kill).collect();
-        let mut verdicts = Verdicts::default();
-        verdicts.faulty = self.lines.iter().filter(|line| matches!(line, Line::Fault { .. })).count() as u64;
+        let faulty = self.lines.iter().filter(|line| matches!(line, Line::Fault { .. })).count() as u64;
+        let mut verdicts = Verdicts { faulty, ..Verdicts::default() };
         for (number, job) in self.jobs() {
             let Some(due) = job.due else {
                 verdicts.unknown += 1;

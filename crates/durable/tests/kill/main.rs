@@ -2,7 +2,7 @@
 //! again, and a checker that knows nothing of the store decides by independent logs whether the promises were kept.
 //!
 //! `TOURBILLON_KILLS=1000 cargo test --release -p tourbillon-durable --test kill -- --nocapture` kills a thousand times.
-
+#![expect(clippy::print_stdout, reason = "the figures are for whoever runs these tests")]
 #![cfg(unix)]
 
 mod checker;

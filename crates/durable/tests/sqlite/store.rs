@@ -13,8 +13,8 @@ use tourbillon_durable::state::{
     Death, End, Event, Lease, Next, Phase, Refusal, State, Token, Withdrawal, step,
 };
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, IfPresent, Leased, Limit, Op,
-    Outcome, PAUSED, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, IfPresent, Leased, LeftOut, Limit,
+    Op, Outcome, PAUSED, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
@@ -474,7 +474,8 @@ impl Act<'_> {
                     leased
                 }
                 Next::Ends(_) => {
-                    self.settle(&timer, next)?;
+                    let outcome = self.settle(&timer, next)?;
+                    claimed.left_out.extend(LeftOut::of(&timer, &outcome));
                     Timer { deliveries: timer.deliveries + 1, ..timer }
                 }
             };
@@ -504,7 +505,9 @@ impl Act<'_> {
             vec![millis(self.now).into(), i64::from(limit).into()],
         )? {
             let next = step(&timer, Event::Expire, self.now).unwrap();
-            match self.settle(&timer, next)? {
+            let outcome = self.settle(&timer, next)?;
+            reaped.left_out.extend(LeftOut::of(&timer, &outcome));
+            match outcome {
                 Outcome::Ended { phase: Phase::Dead, .. } => reaped.dead.push(timer.id),
                 Outcome::Ended { phase: Phase::Withdrawn, .. } => reaped.withdrawn += 1,
                 _ => reaped.returned.push(timer.id),

@@ -1,4 +1,4 @@
-//! The conformance suite on the store in memory.
+//! The conformance suite on the store in memory and on the store in a file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,22 +7,49 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Policy;
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::conformance::{self, Faults, Faulty, Life};
-use tourbillon_durable::store::{Durability, IfPresent, MemoryStore, Op, StoreErrorKind, TimerStore};
+use tourbillon_durable::store::{
+    Durability, IfPresent, MemoryStore, Op, RedbStore, StoreErrorKind, TimerStore,
+};
 use tourbillon_durable::timer::{Payload, Timer, TimerId};
 
 fn make(clock: ManualClock) -> Arc<dyn TimerStore> {
     Arc::new(MemoryStore::new(clock))
 }
 
+/// A store in a file that has no name any more: it goes with the store.
+#[cfg(unix)]
+fn make_in_file(clock: ManualClock) -> Arc<dyn TimerStore> {
+    let folder = tempfile::tempdir().unwrap();
+    Arc::new(RedbStore::builder().clock(clock).open(folder.path().join("timers")).unwrap())
+}
+
+fn failures_of(make: conformance::Make<'_>) -> Vec<&'static str> {
+    let cases = conformance::CASES.iter().copied().flatten();
+    let fails = |case: &dyn Fn(conformance::Make<'_>)| {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(make))).is_err()
+    };
+    cases.filter(|(_, case)| fails(case)).map(|(name, _)| *name).collect()
+}
+
 #[test]
 fn the_store_in_memory_conforms() {
-    let mut failed = Vec::new();
-    for (name, case) in conformance::CASES.iter().copied().flatten() {
-        if std::panic::catch_unwind(|| case(&make)).is_err() {
-            failed.push(*name);
-        }
-    }
-    assert!(failed.is_empty(), "{failed:#?}");
+    assert_eq!(failures_of(&make), [""; 0]);
+}
+
+#[test]
+#[cfg(unix)]
+fn the_store_in_a_file_conforms() {
+    assert_eq!(failures_of(&make_in_file), [""; 0]);
+    let _tally = conformance::histories(&make_in_file, 0..10, &Life::default());
+    let faults = Some(Faults::default());
+    let _tally = conformance::histories(&make_in_file, 0..10, &Life { faults, ..Life::default() });
+}
+
+/// F-11 for the store in a file. SQLite is compared with the store in memory in `sqlite`.
+#[test]
+#[cfg(unix)]
+fn f11_the_same_operations_have_the_same_outcomes_in_memory_and_in_a_file() {
+    conformance::differential(&make, &make_in_file, 0..20, &Life { steps: 240, ..Life::default() });
 }
 
 #[test]

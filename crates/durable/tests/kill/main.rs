@@ -1,4 +1,4 @@
-//! The proof by SIGKILL: a process that creates, cancels and delivers timers is killed at random moments and started
+//! The proof by SIGKILL (F-01): a process that creates, cancels and delivers timers is killed at random moments and started
 //! again, and a checker that knows nothing of the store decides by independent logs whether the promises were kept.
 //!
 //! `TOURBILLON_KILLS=1000 cargo test --release -p tourbillon-durable --test kill -- --nocapture` kills a thousand times.

@@ -11,7 +11,8 @@ fn root() -> &'static Path {
 
 /// All Markdown files, those of generated tables among them.
 fn pages() -> Vec<PathBuf> {
-    let folders = ["", "docs", "benches/results", "benches/compare", "benches/compare/foreign"];
+    let folders =
+        ["", "docs", "benches/results", "benches/compare", "benches/compare/foreign", "benches/durable"];
     let files = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
     let paths = files.map(|file| file.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()

@@ -112,7 +112,9 @@ fn texts(root: &Path, folder: &str, texts: &mut Vec<(String, String)>) {
         let name = entry.file_name().into_string().unwrap();
         let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
         if entry.file_type().unwrap().is_dir() {
-            let is_theirs = name.starts_with('.') || name == "target" || path == "benches/results";
+            let is_theirs = name.starts_with('.')
+                || ["target", "node_modules"].contains(&&*name)
+                || path == "benches/results";
             if !is_theirs {
                 self::texts(root, &path, texts);
             }

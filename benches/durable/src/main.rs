@@ -1,0 +1,81 @@
+//! Durable timers beside their peers: the same work, in one run, with the durability named.
+//!
+//! `cargo run --release` measures, and writes the raw results; `cargo run --release -- publish` makes the page from them.
+
+// Its tests are the book's.
+#[path = "../../compare/src/machine.rs"]
+mod machine;
+mod ours;
+mod page;
+mod plan;
+mod process;
+mod results;
+mod rounds;
+
+use clap::{Parser, Subcommand};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Debug, Parser)]
+#[command(about = "Durable timers beside their peers")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Small sizes: shows that it works, and no more.
+    #[arg(long)]
+    quick: bool,
+    /// Only these cases, which replace their part of the results.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Only contestants with this in their names, whose rows replace those of the results.
+    #[arg(long)]
+    contestant: Option<String>,
+    /// The folder for the data of the turns, on the disk that is to be measured.
+    #[arg(long, default_value_os_t = std::env::temp_dir())]
+    data: PathBuf,
+    /// The file of the results.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../results/durable/book.json"))]
+    results: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Makes the page from the results.
+    Publish {
+        /// Fails if that would change anything.
+        #[arg(long)]
+        check: bool,
+    },
+    /// One turn of ours, in a process of its own.
+    #[command(hide = true)]
+    Turn { task: String },
+}
+
+fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
+    match arguments.command {
+        Some(Command::Turn { task }) => ours::turn(&task),
+        Some(Command::Publish { check }) => {
+            let results = results::Results::read(&arguments.results)?;
+            let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results/durable.md");
+            page::publish(&results, &page, check)
+        }
+        None => rounds::measure(&rounds::Choice {
+            quick: arguments.quick,
+            only: arguments.only,
+            contestant: arguments.contestant,
+            data: arguments.data,
+            results: arguments.results,
+        }),
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

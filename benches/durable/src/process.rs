@@ -1,0 +1,51 @@
+//! What the system knows of processes.
+
+use std::fs;
+use std::path::Path;
+
+/// Clock ticks a second in `/proc`.
+const TICKS: f64 = 100.0;
+
+/// The memory of this process in bytes.
+pub(crate) fn ram() -> f64 {
+    kilobytes("/proc/self/smaps_rollup", "Pss:")
+}
+
+/// The greatest memory of this process so far, in bytes.
+pub(crate) fn peak() -> f64 {
+    kilobytes("/proc/self/status", "VmHWM:")
+}
+
+fn kilobytes(path: &str, key: &str) -> f64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    field(&text, key).unwrap_or(f64::NAN) * 1_024.0
+}
+
+fn field(text: &str, key: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(key))?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The processor time of a process in seconds, to 10 ms.
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+    fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS
+}
+
+/// The number of times that the threads of a process were given a processor after they had given it up.
+pub(crate) fn wakes(pid: u32) -> f64 {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
+    let statuses =
+        threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    statuses.filter_map(|status| field(&status, "voluntary_ctxt_switches:")).sum()
+}
+
+/// The bytes of a folder on the disk, as `du` counts them.
+pub(crate) fn disk(folder: &Path) -> f64 {
+    use std::os::unix::fs::MetadataExt;
+
+    let Ok(entries) = fs::read_dir(folder) else { return f64::NAN };
+    let sizes = entries.flatten().filter_map(|entry| entry.metadata().ok());
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53 bytes")]
+    sizes.map(|meta| (meta.blocks() * 512) as f64).sum()
+}

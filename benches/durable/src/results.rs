@@ -1,0 +1,185 @@
+//! The raw results: a run writes them, and the page is made from them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+/// A run, or several of which the later replaced parts of the earlier.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Results {
+    pub(crate) machine: Value,
+    pub(crate) versions: BTreeMap<String, String>,
+    pub(crate) cases: Vec<Outcome>,
+}
+
+/// One case, for all contestants that take part.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) case: String,
+    pub(crate) sizes: Value,
+    /// `full`, or `quick`: sizes too small to mean anything.
+    pub(crate) scale: String,
+    pub(crate) seconds: u64,
+    /// The last commit that changed the library.
+    pub(crate) commit: String,
+    /// The median and the 99th percentile of a write and fdatasync of 4 KiB just before, in milliseconds.
+    pub(crate) fsync_ms: (f64, f64),
+    pub(crate) rows: Vec<Row>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) contestant: String,
+    /// The reason why there are fewer figures than rounds.
+    pub(crate) note: Option<String>,
+    /// Measured by itself, and not in turns with the others.
+    #[serde(default)]
+    pub(crate) is_alone: bool,
+    /// Figures by column, one for each round.
+    pub(crate) numbers: BTreeMap<String, Vec<f64>>,
+}
+
+/// The figures of one turn.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    pub(crate) numbers: BTreeMap<String, f64>,
+}
+
+impl Results {
+    pub(crate) fn read(path: &Path) -> Result<Self, Box<dyn Error>> {
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?)
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Box<dyn Error>> {
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, serde_json::to_string_pretty(self)? + "\n")?;
+        Ok(())
+    }
+
+    /// Puts a case in the place of an earlier result of it.
+    pub(crate) fn put(&mut self, outcome: Outcome) {
+        self.cases.retain(|old| old.case != outcome.case);
+        self.cases.push(outcome);
+    }
+
+    /// Puts rows of a case in the place of earlier ones of the same contestants.
+    pub(crate) fn put_rows(&mut self, outcome: Outcome) -> Result<(), Box<dyn Error>> {
+        let old = self
+            .cases
+            .iter_mut()
+            .find(|old| old.case == outcome.case)
+            .ok_or("nothing was measured before")?;
+        if old.sizes != outcome.sizes || old.commit != outcome.commit {
+            return Err(format!(
+                "{} was measured at other sizes or another commit: measure it whole",
+                old.case
+            )
+            .into());
+        }
+        for row in outcome.rows {
+            old.rows.retain(|other| other.contestant != row.contestant);
+            old.rows.push(row);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn case(&self, name: &str) -> Option<&Outcome> {
+        self.cases.iter().find(|outcome| outcome.case == name)
+    }
+
+    /// The figures of one contestant, in order; none if it has no such figure.
+    pub(crate) fn samples(&self, case: &str, contestant: &str, key: &str) -> Option<Samples> {
+        let row = self.case(case)?.rows.iter().find(|row| row.contestant == contestant)?;
+        Samples::new(row.numbers.get(key)?)
+    }
+}
+
+/// Figures in order; at least one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Samples(Vec<f64>);
+
+impl Samples {
+    pub(crate) fn new(figures: &[f64]) -> Option<Self> {
+        let mut sorted = figures.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        (!sorted.is_empty()).then_some(Self(sorted))
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        let upper = self.0.len() / 2;
+        if self.0.len().is_multiple_of(2) {
+            f64::midpoint(self.0[upper - 1], self.0[upper])
+        } else {
+            self.0[upper]
+        }
+    }
+
+    /// The smallest and the largest.
+    pub(crate) fn range(&self) -> (f64, f64) {
+        (self.0[0], self.0[self.0.len() - 1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_has_as_many_figures_above_as_below() {
+        assert_eq!(Samples::new(&[3.0, 1.0, 2.0]).unwrap().median(), 2.0);
+        assert_eq!(Samples::new(&[4.0, 1.0, 2.0, 3.0]).unwrap().median(), 2.5);
+        assert_eq!(Samples::new(&[7.0, 5.0]).unwrap().range(), (5.0, 7.0));
+        assert_eq!(Samples::new(&[]), None);
+    }
+
+    #[test]
+    fn a_row_that_is_measured_by_itself_replaces_the_old_one() {
+        let outcome = |commit: &str, names: &[&str], is_alone| Outcome {
+            case: "create".to_owned(),
+            sizes: Value::Null,
+            scale: "full".to_owned(),
+            seconds: 1,
+            commit: commit.to_owned(),
+            fsync_ms: (0.0, 0.0),
+            rows: names
+                .iter()
+                .map(|name| Row {
+                    contestant: (*name).to_owned(),
+                    note: None,
+                    is_alone,
+                    numbers: BTreeMap::new(),
+                })
+                .collect(),
+        };
+        let mut results = Results::default();
+        results.put(outcome("old", &["a", "b"], false));
+        results.put_rows(outcome("old", &["a"], true)).unwrap();
+        let rows = &results.case("create").unwrap().rows;
+        let alone: Vec<_> = rows.iter().map(|row| (&*row.contestant, row.is_alone)).collect();
+        assert_eq!(alone, [("b", false), ("a", true)]);
+        assert!(results.put_rows(outcome("new", &["a"], true)).is_err());
+    }
+
+    #[test]
+    fn a_case_that_is_measured_again_replaces_the_old_one() {
+        let outcome = |seconds| Outcome {
+            case: "create".to_owned(),
+            sizes: Value::Null,
+            scale: "full".to_owned(),
+            seconds,
+            commit: String::new(),
+            fsync_ms: (0.0, 0.0),
+            rows: Vec::new(),
+        };
+        let mut results = Results::default();
+        assert!(results.put_rows(outcome(1)).is_err());
+        results.put(outcome(1));
+        results.put(outcome(2));
+        assert_eq!(results.cases.len(), 1);
+        assert_eq!(results.case("create").unwrap().seconds, 2);
+    }
+}

@@ -1,0 +1,322 @@
+//! Measures: the contestants take turns round by round, each turn in processes and a folder of its own.
+
+use crate::ours::now;
+use crate::plan::{CASES, CONTESTANTS, Case, Contestant};
+use crate::results::{Figures, Outcome, Results, Row};
+use crate::{machine, process};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+pub(crate) struct Choice {
+    pub(crate) quick: bool,
+    pub(crate) only: Vec<String>,
+    pub(crate) contestant: Option<String>,
+    pub(crate) data: PathBuf,
+    pub(crate) results: PathBuf,
+}
+
+const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
+
+pub(crate) fn measure(choice: &Choice) -> Result<(), Box<dyn Error>> {
+    if let Some(unknown) = choice.only.iter().find(|name| CASES.iter().all(|case| case.name != **name)) {
+        return Err(format!("no case {unknown}").into());
+    }
+    let mut results =
+        if choice.results.exists() { Results::read(&choice.results)? } else { Results::default() };
+    let mut failures = 0;
+    for case in
+        CASES.iter().filter(|case| choice.only.is_empty() || choice.only.iter().any(|name| name == case.name))
+    {
+        let outcome = measure_case(case, choice)?;
+        failures += outcome.rows.iter().filter(|row| row.note.is_some()).count();
+        results.machine = machine::describe();
+        results.machine["commit"] = library_commit().into();
+        results.machine["file_system"] = file_system(&choice.data).into();
+        results.versions = versions();
+        if choice.contestant.is_none() {
+            results.put(outcome);
+        } else {
+            results.put_rows(outcome)?;
+        }
+        // After each case: a run that is broken off leaves whole cases.
+        results.write(&choice.results)?;
+    }
+    if failures > 0 { Err(format!("{failures} rows have notes").into()) } else { Ok(()) }
+}
+
+fn measure_case(case: &Case, choice: &Choice) -> Result<Outcome, Box<dyn Error>> {
+    let sizes = if choice.quick { (case.quick)() } else { (case.full)() };
+    let is_chosen = |one: &&Contestant| {
+        one.cases.contains(&case.name)
+            && choice.contestant.as_ref().is_none_or(|part| one.name.contains(part))
+    };
+    let contestants: Vec<&Contestant> = CONTESTANTS.iter().filter(is_chosen).collect();
+    let mut rows: Vec<Row> = contestants
+        .iter()
+        .map(|one| Row {
+            contestant: one.name.to_owned(),
+            note: None,
+            is_alone: choice.contestant.is_some(),
+            numbers: BTreeMap::new(),
+        })
+        .collect();
+    let begin = Instant::now();
+    let fsync_ms = fsync(&choice.data)?;
+    let rounds = if choice.quick { 1 } else { case.rounds };
+    for round in 0..rounds {
+        for turn in 0..contestants.len() {
+            // Each round begins with another contestant.
+            let index = (turn + round) % contestants.len();
+            let (one, row) = (contestants[index], &mut rows[index]);
+            let start = Instant::now();
+            match take_turn(one, case, &sizes, &choice.data) {
+                Ok(figures) => {
+                    let text = serde_json::to_string(&figures.numbers)?;
+                    eprintln!("{} round {round}: {} ({:.0?}): {text}", case.name, one.name, start.elapsed());
+                    for (key, figure) in figures.numbers {
+                        row.numbers.entry(key).or_default().push(figure);
+                    }
+                }
+                Err(error) => {
+                    eprintln!("{} round {round}: {}: {error}", case.name, one.name);
+                    row.note = Some(error.to_string());
+                }
+            }
+        }
+    }
+    let commit = library_commit().unwrap_or_default();
+    Ok(Outcome {
+        case: case.name.to_owned(),
+        sizes,
+        scale: if choice.quick { "quick" } else { "full" }.to_owned(),
+        seconds: begin.elapsed().as_secs(),
+        commit,
+        fsync_ms,
+        rows,
+    })
+}
+
+fn take_turn(one: &Contestant, case: &Case, sizes: &Value, data: &Path) -> Result<Figures, Box<dyn Error>> {
+    let dir = tempfile::Builder::new().prefix("tourbillon-durable-").tempdir_in(data)?;
+    // PostgreSQL runs as another user if this program runs as root.
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+    let dir_of = |name: &str| -> Result<PathBuf, Box<dyn Error>> {
+        let path = dir.path().join(name);
+        fs::create_dir(&path)?;
+        Ok(path)
+    };
+    let home = dir_of("data")?;
+    let task = |workload: &str, begin: f64| {
+        json!({
+            "peer": one.peer, "config": (one.config)(), "workload": workload, "sizes": sizes, "dir": home,
+            "begin": begin,
+        })
+        .to_string()
+    };
+    let program = |task: String| -> Result<Command, Box<dyn Error>> {
+        Ok(match one.peer {
+            Some(_) => {
+                let mut command = Command::new("node");
+                command.arg("run.mjs").arg(task).current_dir(PEERS);
+                command
+            }
+            None => {
+                let mut command = Command::new(env::current_exe()?);
+                command.arg("turn").arg(task);
+                command
+            }
+        })
+    };
+    let idle = Duration::from_secs(sizes["idle"].as_u64().unwrap_or(0));
+    let mut figures = follow(program(task(case.workload, 0.0))?, idle)?;
+    if one.peer.is_none() && case.workload == "stock" {
+        let due = figures.numbers.remove("killed_before").ok_or("the turn was not killed")?;
+        let rest = due + 1.5 - now();
+        if rest > 0.0 {
+            thread::sleep(Duration::from_secs_f64(rest));
+        }
+        let recovered = follow(program(task("recover", now()))?, idle)?;
+        figures.numbers.extend(recovered.numbers);
+    }
+    Ok(figures)
+}
+
+/// Follows a turn to its end. It may ask, by a line of its output, for a measurement or for its death.
+fn follow(mut command: Command, idle: Duration) -> Result<Figures, Box<dyn Error>> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let errors = child.stderr.take().map(|errors| thread::spawn(move || last_lines(errors)));
+    let followed = read_lines(&mut child, idle);
+    if followed.is_err() {
+        let _gone = child.kill();
+    }
+    let status = child.wait()?;
+    let errors = errors.and_then(|thread| thread.join().ok()).unwrap_or_default();
+    match followed? {
+        Some(figures) => Ok(figures),
+        None => Err(format!("{status}: {errors}").into()),
+    }
+}
+
+/// The line with the error, or the last one.
+fn last_lines(errors: impl std::io::Read) -> String {
+    let lines: Vec<String> = BufReader::new(errors).lines().map_while(Result::ok).collect();
+    lines.iter().find(|line| line.contains("Error: ")).or(lines.last()).cloned().unwrap_or_default()
+}
+
+fn read_lines(child: &mut Child, idle: Duration) -> Result<Option<Figures>, Box<dyn Error>> {
+    let output = child.stdout.take().ok_or("no output")?;
+    let mut killed_before = None;
+    for line in BufReader::new(output).lines() {
+        let line: Value = serde_json::from_str(&line?)?;
+        if let Some(pids) = line["idle"].as_array() {
+            let pids: Vec<u32> = pids.iter().filter_map(|pid| u32::try_from(pid.as_u64()?).ok()).collect();
+            let answer = json!(while_idle(&pids, idle)).to_string() + "\n";
+            child.stdin.as_mut().ok_or("no input")?.write_all(answer.as_bytes())?;
+        } else if let Some(due) = line["kill"].as_f64() {
+            killed_before = Some(due);
+        } else {
+            let mut figures: Figures = serde_json::from_value(line)?;
+            if let Some(due) = killed_before {
+                child.kill()?;
+                figures.numbers.insert("killed_before".to_owned(), due);
+            }
+            return Ok(Some(figures));
+        }
+    }
+    Ok(None)
+}
+
+/// What processes do while nothing is due.
+fn while_idle(pids: &[u32], time: Duration) -> BTreeMap<&'static str, f64> {
+    // The turn goes to sleep after its line.
+    thread::sleep(Duration::from_secs(1));
+    let sum = |of: fn(u32) -> f64| pids.iter().map(|pid| of(*pid)).sum::<f64>();
+    let (cpu, wakes) = (sum(process::cpu_seconds), sum(process::wakes));
+    thread::sleep(time);
+    BTreeMap::from([
+        ("idle_cpu_ms", (sum(process::cpu_seconds) - cpu) * 1e3),
+        ("idle_wakes", sum(process::wakes) - wakes),
+    ])
+}
+
+/// The median and the 99th percentile of the time of a write of 4 KiB with fdatasync, in milliseconds.
+fn fsync(data: &Path) -> Result<(f64, f64), Box<dyn Error>> {
+    let dir = tempfile::tempdir_in(data)?;
+    let mut file = File::create(dir.path().join("floor"))?;
+    let mut times = Vec::new();
+    for _ in 0..500 {
+        let start = Instant::now();
+        file.write_all(&[1; 4_096])?;
+        file.sync_data()?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    times.sort_unstable_by(f64::total_cmp);
+    Ok((times[250], times[495]))
+}
+
+/// The last commit that changed the library.
+fn library_commit() -> Option<String> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    output("git", &["-C", root, "log", "-1", "--format=%h", "--", "src", "crates"])
+}
+
+fn file_system(data: &Path) -> String {
+    let table = output_all("df", &["--output=fstype", &data.to_string_lossy()]).unwrap_or_default();
+    table.lines().nth(1).unwrap_or_default().trim().to_owned()
+}
+
+fn versions() -> BTreeMap<String, String> {
+    let postgres =
+        env::var("POSTGRES_BIN").unwrap_or_else(|_| "/usr/lib/postgresql/15/bin".to_owned()) + "/postgres";
+    let programs = [
+        ("redis-server", "redis-server", "--version"),
+        ("beanstalkd", "beanstalkd", "-v"),
+        ("PostgreSQL", &*postgres, "--version"),
+        ("node", "node", "--version"),
+    ];
+    let programs = programs.into_iter().filter_map(|(name, program, argument)| {
+        Some((name.to_owned(), version_in(&output(program, &[argument])?)?.to_owned()))
+    });
+    let modules = ["bullmq", "ioredis", "graphile-worker", "pg"].into_iter().filter_map(|name| {
+        let text = fs::read_to_string(format!("{PEERS}/node_modules/{name}/package.json")).ok()?;
+        let module: Value = serde_json::from_str(&text).ok()?;
+        Some((name.to_owned(), module["version"].as_str()?.to_owned()))
+    });
+    programs.chain(modules).chain(crate_version("redb")).collect()
+}
+
+/// The version of a crate in the lock file.
+fn crate_version(name: &str) -> Option<(String, String)> {
+    const LOCK: &str = include_str!("../Cargo.lock");
+    let mut lines = LOCK.lines().skip_while(|line| *line != format!("name = \"{name}\""));
+    let version = lines.nth(1)?.strip_prefix("version = \"")?.strip_suffix('"')?;
+    Some((name.to_owned(), version.to_owned()))
+}
+
+/// The first line of a program's output.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    Some(output_all(program, arguments)?.lines().next()?.trim().to_owned())
+}
+
+fn output_all(program: &str, arguments: &[&str]) -> Option<String> {
+    String::from_utf8(Command::new(program).args(arguments).output().ok()?.stdout).ok()
+}
+
+/// The first word that begins as a version does: the programs say more.
+fn version_in(text: &str) -> Option<&str> {
+    let words = text.split_ascii_whitespace();
+    let words = words.map(|word| word.trim_start_matches("v=").trim_start_matches('v'));
+    words.into_iter().find(|word| word.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Result<Figures, String> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        follow(command, Duration::ZERO).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_turn_whose_check_fails_has_no_figures() {
+        let error = shell("echo 'Error: the check failed: 3 timers were lost' >&2; exit 1").unwrap_err();
+        assert!(error.contains("3 timers were lost"), "{error}");
+        assert!(shell("echo nonsense").is_err());
+    }
+
+    #[test]
+    fn a_turn_may_ask_for_a_measurement_and_for_its_death() {
+        let figures = shell(r#"echo '{"idle":[1]}'; read x; echo "{\"numbers\":{\"a\":1}}"; "#).unwrap();
+        assert_eq!(figures.numbers["a"], 1.0);
+        let figures = shell(r#"echo '{"kill":5.5}'; echo '{"numbers":{}}'; sleep 100"#).unwrap();
+        assert_eq!(figures.numbers["killed_before"], 5.5);
+    }
+
+    #[test]
+    fn a_version_is_the_word_with_digits() {
+        let texts = [
+            "Redis server v=7.0.15 sha=0",
+            "beanstalkd 1.12",
+            "postgres (PostgreSQL) 15.18 (Debian)",
+            "v20.20.2",
+        ];
+        let versions = texts.map(version_in);
+        assert_eq!(versions, [Some("7.0.15"), Some("1.12"), Some("15.18"), Some("20.20.2")]);
+    }
+
+    #[test]
+    fn redb_has_a_version() {
+        assert!(crate_version("redb").is_some());
+        assert!(crate_version("nothing of this name").is_none());
+    }
+}

@@ -54,7 +54,7 @@ fn f10_a_step_takes_no_delivery_from_its_handler() {
         // The runtime sleeps by the system's monotonic clock, as it does by default.
         let store = tourbillon_durable::store::MemoryStore::new(clock.clone());
         let durable = tourbillon_durable::Durable::builder(store)
-            .lease(secs(1))
+            .lease(secs(3))
             .blocking_handler(move |_: Note, _| {
                 calls.store(true, std::sync::atomic::Ordering::SeqCst);
                 while !open.load(std::sync::atomic::Ordering::SeqCst) {
@@ -69,7 +69,7 @@ fn f10_a_step_takes_no_delivery_from_its_handler() {
         crate::eventually(|| called.load(std::sync::atomic::Ordering::SeqCst));
         step(&clock, timers.timer_store().now(), by);
         // Several renewals, after each of which leases are reaped.
-        std::thread::sleep(Duration::from_millis(1_200));
+        std::thread::sleep(Duration::from_millis(3_600));
         gate.store(true, std::sync::atomic::Ordering::SeqCst);
         crate::eventually(|| timers.stats().done == 1);
         let stats = durable.shutdown(secs(10));

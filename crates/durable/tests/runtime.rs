@@ -528,6 +528,60 @@ fn an_executor_that_drops_the_work_loses_no_timer() {
     assert_eq!(block_on(timers.counts()).unwrap().by_namespace.len(), 0, "{:?}", timers.stats());
 }
 
+/// The process was stopped between the claim and the handler, for longer than the lease.
+#[test]
+fn no_handler_is_called_after_its_lease_has_ended() {
+    let clock = ManualClock::new();
+    let (held, calls) =
+        (Arc::<Mutex<Vec<tourbillon_durable::Work>>>::default(), Arc::<Mutex<Vec<u32>>>::default());
+    let (holder, called) = (Arc::clone(&held), Arc::clone(&calls));
+    // The runtime's own alarms go by the system's clock: no renewal comes in between.
+    let durable = Durable::builder(MemoryStore::new(clock.clone()))
+        .executor(move |work| holder.lock().unwrap().push(work))
+        .handler(move |_: Note, delivery: Delivery| {
+            called.lock().unwrap().push(delivery.delivery);
+            async {}
+        })
+        .start()
+        .unwrap();
+    let timers = durable.handle();
+    timers.schedule_blocking(Spec::new(Note(1))).unwrap();
+    clock.advance(secs(1));
+    let work = || held.lock().unwrap().pop();
+    eventually(|| !held.lock().unwrap().is_empty());
+    clock.advance(secs(60));
+    block_on(work().unwrap());
+    assert_eq!(*calls.lock().unwrap(), [0; 0], "the lease has ended");
+    eventually(|| !held.lock().unwrap().is_empty());
+    block_on(work().unwrap());
+    eventually(|| timers.stats().done == 1);
+    assert_eq!(
+        (timers.stats().released, &calls.lock().unwrap()[..]),
+        (1, &[1][..]),
+        "and no delivery was counted"
+    );
+}
+
+#[test]
+fn a_series_whose_zone_is_gone_does_not_end_unseen() {
+    use tourbillon_durable::state::{DeathReason, State};
+    use tourbillon_durable::store::TimerStore;
+    let world = World::done();
+    let daily =
+        |zone: &str| Plan::Cron { expression: "0 9 * * *".into(), zone: zone.into(), skip_gaps: false };
+    let id = world.schedule(Spec::new(Note(1)).after(DAY).repeat(daily("UTC"), MissedInstants::Skip));
+    let Ok(Cancelled::Cancelled(mut timer)) = world.timers().cancel_blocking(id) else {
+        panic!("it was pending")
+    };
+    timer.series.as_mut().unwrap().plan = daily("Europe/Nowhere");
+    block_on(world.store.import(vec![*timer])).unwrap();
+    world.advance(DAY + secs(1));
+    assert_eq!(world.seen(), [1]);
+    let timer = block_on(world.timers().get(id)).unwrap().unwrap();
+    assert!(matches!(&timer.state, State::Dead(death) if death.reason == DeathReason::Plan), "{timer:?}");
+    assert_eq!(world.timers().stats().dead, 1);
+}
+
 #[test]
 fn a_timer_is_delivered_at_most_once_on_demand() {
     let world = World::new(|_, _| Verdict::Retry { error: "no".into(), after: None });

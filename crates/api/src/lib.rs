@@ -1,0 +1,30 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod batch;
+mod claim;
+mod event;
+mod moment;
+mod namespace;
+mod operation;
+mod page;
+mod policy;
+mod problem;
+mod report;
+mod timer;
+
+pub use batch::{Batch, BatchAnswer, BatchResult, Change};
+pub use claim::{Claim, ClaimRequest, Claims, Nack};
+pub use event::{Event, EventKind};
+pub use moment::Moment;
+pub use namespace::{NamespaceLimits, NamespaceView, NewSecret, Role, SecretView};
+pub use operation::{CancelMany, Operation, OperationState, ReplayMany};
+pub use page::Page;
+pub use policy::{Backoff, Guarantee, Policy};
+pub use problem::{FieldFault, Problem, ProblemKind};
+pub use report::{HostView, Readiness, ServiceStats};
+pub use timer::{
+    Callback, CancelResult, Cancelled, Changed, Delay, IfPresent, NewTimer, Phase, PlaceOutcome, Placed,
+    Pull, Replaced, Timer,
+};

@@ -1,0 +1,94 @@
+//! Namespaces: whose timers they are, and what they may cost.
+
+use crate::Moment;
+use serde::{Deserialize, Serialize};
+
+/// What a token permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// To see timers without their payloads.
+    Reader,
+    /// To see, make and change timers.
+    Writer,
+    /// To change namespaces too, and to see the whole service.
+    Admin,
+}
+
+/// The limits of a namespace. Each field that is left out has no limit beyond the service's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct NamespaceLimits {
+    /// The greatest number of stored timers. It may be exceeded by the requests that are under way at the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_timers: Option<u64>,
+    /// The greatest number of deliveries a second. Deliveries above it wait, and that is no attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_per_second: Option<u32>,
+    /// The greatest number of deliveries at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// The greatest body of a delivery, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_body_bytes: Option<u32>,
+    /// The longest time to the due moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_delay_ms: Option<u64>,
+    /// The hosts that callbacks may go to, with their subdomains if a name begins with `*.`. All hosts if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allowed_hosts: Vec<String>,
+    /// Whether deliveries are held back. Timers are accepted nevertheless.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub paused: bool,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NamespaceView {
+    /// The name.
+    pub name: String,
+    /// The limits.
+    pub limits: NamespaceLimits,
+    /// The signing secrets that are active, without the secrets themselves.
+    #[serde(default)]
+    pub secrets: Vec<SecretView>,
+    /// The number of pending timers.
+    pub pending: u64,
+    /// The number of timers that are being delivered.
+    pub leased: u64,
+    /// The number of parked timers.
+    pub parked: u64,
+    /// The number of dead timers.
+    pub dead: u64,
+}
+
+/// A signing secret, without itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SecretView {
+    /// The moment at which it was made.
+    pub made: Moment,
+    /// The moment from which it signs no more. The newest secret has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Moment>,
+}
+
+/// A new signing secret. It is shown only once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NewSecret {
+    /// The secret, `whsec_` and base 64.
+    pub secret: String,
+    /// The moment until which the secrets before it sign too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub former_until: Option<Moment>,
+}
+
+impl core::fmt::Debug for NewSecret {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("NewSecret").field("former_until", &self.former_until).finish_non_exhaustive()
+    }
+}

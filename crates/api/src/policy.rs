@@ -1,0 +1,70 @@
+//! What is done if a delivery fails or is late.
+
+use serde::{Deserialize, Serialize};
+
+/// The policy of one timer. Each field that is left out has its default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    /// The number of failures after which the timer is dead. 10 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// The age, from the scheduled moment on, after which no further delivery is planned. None by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_age_ms: Option<u64>,
+    /// The time for one attempt: 15 s by default, at most 30 s; up to an hour for a timer that a receiver fetches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// The pause after a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<Backoff>,
+    /// A delivery that would be later than this is skipped. By default a timer is delivered however late.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misfire_within_ms: Option<u64>,
+    /// The width of the window, from the due moment on, in which the timer becomes due. Zero by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter_ms: Option<u64>,
+    /// How often a delivery may happen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<Guarantee>,
+}
+
+/// The pause after a failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Backoff {
+    /// 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, each lengthened at random by up to a fifth.
+    Standard {},
+    /// The same pause each time.
+    Fixed {
+        /// The pause.
+        pause_ms: u64,
+    },
+    /// A random pause of up to `first_ms`, twice that, four times and so on, but of at most `max_ms`.
+    Exponential {
+        /// The longest first pause.
+        first_ms: u64,
+        /// The longest pause.
+        max_ms: u64,
+    },
+    /// These pauses, and the last one again and again.
+    Ladder {
+        /// The pauses, at most 32.
+        pauses_ms: Vec<u64>,
+    },
+}
+
+/// How often a timer is delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Guarantee {
+    /// Until a delivery succeeds or the policy gives up. All attempts have the same id.
+    #[default]
+    AtLeastOnce,
+    /// Once or, if the service dies at that moment, never.
+    AtMostOnce,
+}

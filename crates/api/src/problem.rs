@@ -1,0 +1,175 @@
+//! Problems after RFC 9457.
+
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// An answer to a request that was not fulfilled, of the type `application/problem+json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Problem {
+    /// The kind of the problem, `/problems/` and a word.
+    #[serde(rename = "type")]
+    pub kind: ProblemKind,
+    /// The kind in plain words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What was wrong with this request.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+    /// The faults of single fields.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldFault>,
+    /// `unknown` if the request may have been fulfilled nevertheless. It may be repeated with the same idempotency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// The time after which the request may be repeated, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+/// The fault of a field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FieldFault {
+    /// The place of the field, a JSON Pointer.
+    pub pointer: String,
+    /// The fault.
+    pub detail: String,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident $path:literal $status:literal $title:literal)*) => {
+        /// The kind of a problem.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        #[non_exhaustive]
+        pub enum ProblemKind {
+            $($(#[$doc])* #[serde(rename = $path)] $name,)*
+        }
+
+        impl ProblemKind {
+            /// All kinds.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The HTTP status.
+            #[must_use]
+            pub const fn status(self) -> u16 {
+                match self { $(Self::$name => $status,)* }
+            }
+
+            /// The kind in plain words.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+
+            /// The kind as a path.
+            #[must_use]
+            pub const fn path(self) -> &'static str {
+                match self { $(Self::$name => $path,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The request cannot be read.
+    BadRequest "/problems/bad-request" 400 "The request is not valid"
+    /// The request has no token, or one that is not known.
+    Unauthorised "/problems/unauthorised" 401 "A token is needed"
+    /// The token does not permit the request.
+    Forbidden "/problems/forbidden" 403 "The token does not permit this"
+    /// There is no such thing.
+    NotFound "/problems/not-found" 404 "Not found"
+    /// The path does not have this method.
+    MethodNotAllowed "/problems/method-not-allowed" 405 "The path does not have this method"
+    /// Another timer has the key.
+    KeyExists "/problems/key-exists" 409 "Another timer has the key"
+    /// The timer is in a phase that does not permit the change.
+    WrongPhase "/problems/wrong-phase" 409 "The timer's phase does not permit this"
+    /// Another request with the same idempotency key is under way.
+    IdempotencyInProgress "/problems/idempotency-in-progress" 409 "Another request with this idempotency key is under way"
+    /// The claim has ended: it was acknowledged, refused, or its time is over.
+    ClaimEnded "/problems/claim-ended" 409 "The claim has ended"
+    /// A part is larger than it may be.
+    TooLarge "/problems/too-large" 413 "Too large"
+    /// The body is not JSON by its type.
+    UnsupportedMediaType "/problems/unsupported-media-type" 415 "The body must be application/json"
+    /// The idempotency key was used for another request.
+    IdempotencyMismatch "/problems/idempotency-mismatch" 422 "The idempotency key was used for another request"
+    /// The callback must not go there.
+    BlockedDestination "/problems/blocked-destination" 422 "The destination is blocked"
+    /// The due moment is too far away.
+    DueTooFar "/problems/due-too-far" 422 "The due moment is too far away"
+    /// The time zone is not known.
+    ZoneUnknown "/problems/zone-unknown" 422 "The time zone is not known"
+    /// A limit was reached.
+    LimitReached "/problems/limit-reached" 429 "A limit was reached"
+    /// The service has failed in a way that it should not.
+    Internal "/problems/internal" 500 "The service has failed"
+    /// The service permits no changes now.
+    ReadOnly "/problems/read-only" 503 "The service permits no changes now"
+    /// The store cannot be used now.
+    StoreUnavailable "/problems/store-unavailable" 503 "The store cannot be used now"
+    /// The service is stopping.
+    Stopping "/problems/stopping" 503 "The service is stopping"
+    /// The request took too long.
+    Timeout "/problems/timeout" 408 "The request took too long"
+}
+
+impl Problem {
+    /// A problem of this kind.
+    #[must_use]
+    pub fn new(kind: ProblemKind, detail: impl Into<String>) -> Self {
+        Self {
+            kind,
+            title: kind.title().to_owned(),
+            status: kind.status(),
+            detail: detail.into(),
+            errors: Vec::new(),
+            outcome: None,
+            retry_after_ms: None,
+        }
+    }
+
+    /// A request that cannot be read because of one field.
+    #[must_use]
+    pub fn field(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(ProblemKind::BadRequest, "a field is not valid").with_field(pointer, detail)
+    }
+
+    /// Adds the fault of a field.
+    #[must_use]
+    pub fn with_field(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        self.errors.push(FieldFault { pointer: pointer.into(), detail: detail.into() });
+        self
+    }
+
+    /// Says that the request may have been fulfilled nevertheless.
+    #[must_use]
+    pub fn with_unknown_outcome(self) -> Self {
+        Self { outcome: Some("unknown".to_owned()), ..self }
+    }
+
+    /// Says when the request may be repeated.
+    #[must_use]
+    pub fn with_retry_after_ms(self, millis: u64) -> Self {
+        Self { retry_after_ms: Some(millis), ..self }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.title)?;
+        if !self.detail.is_empty() {
+            write!(f, ": {}", self.detail)?;
+        }
+        for FieldFault { pointer, detail } in &self.errors {
+            write!(f, "; {pointer}: {detail}")?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for Problem {}

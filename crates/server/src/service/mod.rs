@@ -1,0 +1,163 @@
+//! The service: the stored timers, the namespaces that they belong to, and all that the HTTP interface asks for.
+
+mod events;
+mod files;
+mod namespaces;
+mod place;
+mod tokens;
+
+pub(crate) use events::Events;
+pub(crate) use namespaces::{Namespace, Namespaces};
+pub(crate) use place::{Naming, by_key};
+pub use tokens::Principal;
+pub(crate) use tokens::Tokens;
+
+use crate::delivery;
+use crate::settings::Settings;
+use core::fmt;
+use core::time::Duration;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tourbillon_callback::{Caller, CertificateError};
+use tourbillon_durable::store::{RedbStore, StoreError};
+use tourbillon_durable::{Durable, Limits, StartError, Stats, Timers};
+
+/// A running service. It can be cloned; the clones are the same service.
+#[derive(Clone)]
+pub struct Service(Arc<Inner>);
+
+struct Inner {
+    settings: Settings,
+    timers: Timers,
+    durable: Mutex<Option<Durable>>,
+    namespaces: Arc<Namespaces>,
+    tokens: Tokens,
+    events: Events,
+    caller: Caller,
+    begun: Instant,
+}
+
+/// The reason why a service was not opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A file of the service cannot be read or written.
+    File {
+        /// The file.
+        path: std::path::PathBuf,
+        /// The error.
+        error: io::Error,
+    },
+    /// The store cannot be opened.
+    Store(StoreError),
+    /// A certificate cannot be read.
+    Certificate(CertificateError),
+    /// The deliveries cannot be started.
+    Start(StartError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Store(error) => write!(f, "the store cannot be opened: {error}"),
+            Self::Certificate(error) => error.fmt(f),
+            Self::Start(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl Service {
+    /// Opens the files of a service and begins to deliver the timers that are due. Deliveries run on the calling
+    /// runtime.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file or the store cannot be opened, another process has the store open, or a thread does not start.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn open(settings: Settings) -> Result<Self, OpenError> {
+        let of = |path: &std::path::Path| {
+            let path = path.to_owned();
+            move |error| OpenError::File { path, error }
+        };
+        std::fs::create_dir_all(&settings.data).map_err(of(&settings.data))?;
+        let path = settings.data.join("namespaces.json");
+        let namespaces = Arc::new(Namespaces::open(&path).map_err(of(&path))?);
+        let path = settings.data.join("tokens.json");
+        let tokens = Tokens::open(&path).map_err(of(&path))?;
+        let caller = Caller::new(settings.caller.clone()).map_err(OpenError::Certificate)?;
+        let store = RedbStore::builder().cache(settings.cache).open(settings.data.join("timers.redb"));
+        let store = store.map_err(OpenError::Store)?;
+        let events = Events::new();
+        let mut limits = Limits::default();
+        limits.payload = settings.rules.url + settings.rules.headers + settings.rules.body + 64;
+        limits.delay = settings.max_delay;
+        let runtime = tokio::runtime::Handle::current();
+        let builder = Durable::builder(store)
+            .executor(move |work| drop(runtime.spawn(work)))
+            .concurrency(settings.concurrency)
+            .lease(settings.lease)
+            .limits(limits)
+            .catch_up_rate(settings.catch_up_rate);
+        let builder = delivery::add_handlers(builder, &caller, &namespaces, &events, settings.rules);
+        let durable = builder.start().map_err(OpenError::Start)?;
+        let timers = durable.handle().clone();
+        Ok(Self(Arc::new(Inner {
+            settings,
+            timers,
+            durable: Mutex::new(Some(durable)),
+            namespaces,
+            tokens,
+            events,
+            caller,
+            begun: Instant::now(),
+        })))
+    }
+
+    /// Stops claiming, waits at most so long for deliveries under way, and gives the rest back. A second call returns at
+    /// once. Blocks the calling thread.
+    pub fn close(&self, patience: Duration) -> Option<Stats> {
+        let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
+        durable.map(|durable| durable.shutdown(patience))
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.0.timers
+    }
+
+    pub(crate) fn namespaces(&self) -> &Namespaces {
+        &self.0.namespaces
+    }
+
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.0.caller
+    }
+
+    pub(crate) fn up(&self) -> Duration {
+        self.0.begun.elapsed()
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("data", &self.0.settings.data).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,4 @@
+//! The service over real sockets: a client on one side, a receiver of callbacks on the other.
+
+mod api;
+mod rig;

@@ -55,6 +55,15 @@ pub struct Claim {
     pub body_base64: Option<String>,
 }
 
+/// The answer to the renewal of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Renewed {
+    /// The moment at which the delivery has failed unless it was ended or prolonged again. A claim is open for an hour at
+    /// most.
+    pub until: Moment,
+}
+
 /// A delivery that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -15,7 +15,7 @@ mod report;
 mod timer;
 
 pub use batch::{Batch, BatchAnswer, BatchResult, Change};
-pub use claim::{Claim, ClaimRequest, Claims, Nack};
+pub use claim::{Claim, ClaimRequest, Claims, Nack, Renewed};
 pub use event::{Event, EventKind};
 pub use moment::Moment;
 pub use namespace::{NamespaceLimits, NamespaceView, NewSecret, Role, SecretView};

@@ -92,6 +92,8 @@ kinds! {
     IdempotencyInProgress "/problems/idempotency-in-progress" 409 "Another request with this idempotency key is under way"
     /// The claim has ended: it was acknowledged, refused, or its time is over.
     ClaimEnded "/problems/claim-ended" 409 "The claim has ended"
+    /// Timers are stored in the namespace, or it is one that stays.
+    NamespaceNotEmpty "/problems/namespace-not-empty" 409 "The namespace has timers"
     /// A part is larger than it may be.
     TooLarge "/problems/too-large" 413 "Too large"
     /// The body is not JSON by its type.

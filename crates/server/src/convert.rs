@@ -1,13 +1,15 @@
 //! Between the words of the HTTP interface and those of the store.
 
 use crate::settings::Settings;
-use crate::work::{self, CALLBACK, PULL, StoredCallback, StoredPull};
+use crate::work::{
+    self, BLOCKED, CALLBACK, LONGEST_CALLBACK, LONGEST_CLAIM, PULL, StoredCallback, StoredPull,
+};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
 use tourbillon_api::{self as api, Moment, Problem, ProblemKind};
 use tourbillon_callback::Refusal;
 use tourbillon_durable::policy::{Backoff, Guarantee, Misfire, Policy};
-use tourbillon_durable::state::{Phase, State};
+use tourbillon_durable::state::{DeathReason, Phase, State};
 use tourbillon_durable::store::{IfPresent, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
@@ -18,14 +20,21 @@ pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
 /// The order that a request describes. `pointer` is the place of the timer in the request.
 pub(crate) fn order(timer: &api::NewTimer, settings: &Settings, pointer: &str) -> Result<Order, Problem> {
     let at = |field: &str| format!("{pointer}/{field}");
-    let (kind, payload, longest) = match (&timer.callback, &timer.pull) {
+    let time_for = |longest| timeout(&timer.policy, longest, &at("policy"));
+    let (kind, payload, most) = match (&timer.callback, &timer.pull) {
         (Some(callback), None) => {
-            (CALLBACK, work::write(&stored_callback(callback, settings, &at("callback"))?), LONGEST_CALLBACK)
+            let timeout_ms = time_for(LONGEST_CALLBACK)?;
+            let work = StoredCallback { timeout_ms, ..stored_callback(callback, settings, &at("callback"))? };
+            (CALLBACK, work::write(&work), Duration::from_millis(timeout_ms.into()))
         }
-        (None, Some(pull)) => (PULL, work::write(&stored_pull(pull, settings, &at("pull"))?), LONGEST_PULL),
+        (None, Some(pull)) => {
+            let timeout_ms = time_for(LONGEST_CLAIM)?;
+            let work = StoredPull { timeout_ms, ..stored_pull(pull, settings, &at("pull"))? };
+            (PULL, work::write(&work), LONGEST_CLAIM)
+        }
         _ => return Err(Problem::field(pointer, "a timer has one of `callback` and `pull`")),
     };
-    let policy = policy(&timer.policy, longest, &at("policy"))?;
+    let policy = policy(&timer.policy, most + BEYOND, &at("policy"))?;
     let mut spec = Spec::new(payload).policy(policy).if_present(if_present(timer.if_present));
     spec = match due(timer.due, timer.delay_ms, pointer)? {
         Some(Due::After(delay)) => spec.after(delay),
@@ -65,7 +74,7 @@ fn stored_callback(
     let pairs = headers.iter().map(|(name, value)| (&**name, &**value));
     tourbillon_callback::Callback::new(url, method, pairs, body.clone(), &settings.rules)
         .map_err(|refusal| refused(&refusal, at))?;
-    Ok(StoredCallback { url: url.as_str().into(), method: method.into(), headers, body })
+    Ok(StoredCallback { url: url.as_str().into(), method: method.into(), headers, body, timeout_ms: 0 })
 }
 
 fn refused(refusal: &Refusal, at: &str) -> Problem {
@@ -100,7 +109,7 @@ fn stored_pull(pull: &api::Pull, settings: &Settings, at: &str) -> Result<Stored
             Problem::new(ProblemKind::TooLarge, "too long: the body").with_field(at, "too long: the body")
         );
     }
-    Ok(StoredPull { queue: queue.as_str().into(), body })
+    Ok(StoredPull { queue: queue.as_str().into(), body, timeout_ms: 0 })
 }
 
 /// Whether a text may be the name of a namespace or of a queue.
@@ -126,18 +135,24 @@ fn bytes(
     }
 }
 
-const LONGEST_CALLBACK: Duration = Duration::from_secs(30);
-const LONGEST_PULL: Duration = Duration::from_secs(3_600);
 const MOST_PAUSES: usize = 32;
+const DEFAULT_TIMEOUT_MS: u64 = 15_000;
+/// The time by which the store's runtime waits longer for a handler than the handler for the receiver: the handler's end
+/// is the one that counts, and the handler may wait for a place before.
+const BEYOND: Duration = Duration::from_secs(15);
 
-fn policy(policy: &api::Policy, longest: Duration, at: &str) -> Result<Policy, Problem> {
+/// The time for one attempt, in milliseconds.
+fn timeout(policy: &api::Policy, longest: Duration, at: &str) -> Result<u32, Problem> {
+    let (timeout, most) = (policy.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS), longest.as_millis());
+    let is_permitted = timeout > 0 && u128::from(timeout) <= most;
+    let refused = || Problem::field(format!("{at}/timeout_ms"), format!("a timeout is 1 to {most} ms"));
+    u32::try_from(timeout).ok().filter(|_| is_permitted).ok_or_else(refused)
+}
+
+/// The policy for the store's runtime, which waits for a handler for at most `timeout`.
+fn policy(policy: &api::Policy, timeout: Duration, at: &str) -> Result<Policy, Problem> {
     let millis = Duration::from_millis;
     let default = Policy::default();
-    let timeout = policy.timeout_ms.map_or(Duration::from_secs(15), millis);
-    if timeout.is_zero() || timeout > longest {
-        let most = longest.as_millis();
-        return Err(Problem::field(format!("{at}/timeout_ms"), format!("a timeout is 1 to {most} ms")));
-    }
     let backoff = match &policy.backoff {
         None | Some(api::Backoff::Standard {}) => Backoff::Standard,
         Some(api::Backoff::Fixed { pause_ms }) => Backoff::Fixed(millis(*pause_ms)),
@@ -169,12 +184,12 @@ fn policy(policy: &api::Policy, longest: Duration, at: &str) -> Result<Policy, P
     })
 }
 
-fn shown_policy(policy: &Policy) -> api::Policy {
+fn shown_policy(policy: &Policy, timeout_ms: Option<u32>) -> api::Policy {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     api::Policy {
         attempts: Some(policy.attempts),
         max_age_ms: policy.max_age.map(millis),
-        timeout_ms: Some(millis(policy.timeout)),
+        timeout_ms: timeout_ms.map(u64::from),
         backoff: match &policy.backoff {
             Backoff::Standard => Some(api::Backoff::Standard {}),
             Backoff::Fixed(pause) => Some(api::Backoff::Fixed { pause_ms: millis(*pause) }),
@@ -235,7 +250,7 @@ pub(crate) fn moment(moment: UtcMillis) -> Moment {
 
 /// A stored timer as a reader sees it, or, with its payload, a writer.
 pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
-    let (callback, pull) = shown_work(timer, with_payload);
+    let (callback, pull, timeout_ms) = shown_work(timer, with_payload);
     api::Timer {
         id: timer.id.to_string(),
         namespace: timer.namespace.to_string(),
@@ -250,7 +265,7 @@ pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
         last_error: timer.last_error.as_deref().map(str::to_owned),
         reason: match &timer.state {
             State::Parked(reason) => Some(reason.to_string()),
-            State::Dead(death) => Some(format!("{:?}", death.reason)),
+            State::Dead(death) => Some(shown_reason(death.reason, timer.last_error.as_deref()).to_owned()),
             _ => None,
         },
         dead_since: match &timer.state {
@@ -259,15 +274,29 @@ pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
         },
         callback,
         pull,
-        policy: shown_policy(&timer.policy),
+        policy: shown_policy(&timer.policy, timeout_ms),
     }
 }
 
-fn shown_work(timer: &Timer, with_payload: bool) -> (Option<api::Callback>, Option<api::Pull>) {
+/// The reason why a timer is dead.
+fn shown_reason(reason: DeathReason, last_error: Option<&str>) -> &'static str {
+    match reason {
+        DeathReason::Attempts => "attempts",
+        DeathReason::Deliveries => "deliveries",
+        DeathReason::Age => "age",
+        DeathReason::Refused if last_error.is_some_and(|error| error.starts_with(BLOCKED)) => BLOCKED,
+        DeathReason::Refused => "refused",
+        _ => "plan",
+    }
+}
+
+type ShownWork = (Option<api::Callback>, Option<api::Pull>, Option<u32>);
+
+fn shown_work(timer: &Timer, with_payload: bool) -> ShownWork {
     match &*timer.kind {
         CALLBACK => {
-            let Ok(work) = work::read::<StoredCallback>(&timer.payload.0) else { return (None, None) };
-            let StoredCallback { url, method, headers, body } = work;
+            let Ok(work) = work::read::<StoredCallback>(&timer.payload.0) else { return (None, None, None) };
+            let StoredCallback { url, method, headers, body, timeout_ms } = work;
             let mut shown =
                 api::Callback { url: url.into(), method: Some(method.into()), ..api::Callback::default() };
             if with_payload {
@@ -275,17 +304,18 @@ fn shown_work(timer: &Timer, with_payload: bool) -> (Option<api::Callback>, Opti
                     headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
                 (shown.body, shown.body_base64) = shown_body(body);
             }
-            (Some(shown), None)
+            (Some(shown), None, Some(timeout_ms))
         }
         PULL => {
-            let Ok(StoredPull { queue, body }) = work::read(&timer.payload.0) else { return (None, None) };
+            let Ok(work) = work::read::<StoredPull>(&timer.payload.0) else { return (None, None, None) };
+            let StoredPull { queue, body, timeout_ms } = work;
             let mut shown = api::Pull { queue: queue.into(), ..api::Pull::default() };
             if with_payload {
                 (shown.body, shown.body_base64) = shown_body(body);
             }
-            (None, Some(shown))
+            (None, Some(shown), Some(timeout_ms))
         }
-        _ => (None, None),
+        _ => (None, None, None),
     }
 }
 

@@ -14,8 +14,10 @@ pub struct Settings {
     pub rules: Rules,
     /// How callbacks are sent.
     pub caller: CallerSettings,
-    /// The greatest number of deliveries at a time. 1,024 by default.
+    /// The greatest number of callbacks at a time. 1,024 by default.
     pub concurrency: usize,
+    /// The greatest number of timers that receivers have fetched and not ended yet. 10,000 by default.
+    pub open_claims: usize,
     /// The length of a lease: a service that dies on a shared store is taken over after it. 30 s by default.
     pub lease: Duration,
     /// The greatest number of stored timers, 100 million by default.
@@ -36,6 +38,7 @@ impl Settings {
             rules: Rules::default(),
             caller: CallerSettings::default(),
             concurrency: 1_024,
+            open_claims: 10_000,
             lease: Duration::from_secs(30),
             max_timers: 100_000_000,
             max_delay: Duration::from_secs(100 * 366 * 86_400),

@@ -1,25 +1,105 @@
 //! Deliveries: what happens when a timer is due.
+//!
+//! ```text
+//!   durable's loop ──► callback ─┐        ┌─► places, rate       what a delivery may not do now is parked under a reason
+//!                  ──► pull ─────┴► gates ┘                       │
+//!        ▲               │ desk ◄── receivers                     ▼
+//!        └── unpark ── usher ◄── board ◄── watch (parks that are stored), places and desk (room), namespaces (changes)
+//! ```
 
+mod board;
 mod callback;
+mod desk;
+mod gates;
+mod places;
+mod pull;
+mod rate;
+mod reason;
+#[cfg(test)]
+mod tests;
+mod usher;
+mod watch;
+
+pub(crate) use desk::Desk;
 
 use crate::service::{Events, Namespaces};
-use crate::work::CALLBACK;
+use crate::settings::Settings;
+use crate::work::{CALLBACK, PULL};
+use core::fmt;
 use std::sync::Arc;
-use tourbillon_callback::{Caller, Rules};
+use tourbillon_callback::Caller;
 use tourbillon_durable::Builder;
+use tourbillon_durable::store::TimerStore;
 
-/// Adds the handlers of all kinds.
-pub(crate) fn add_handlers(
-    builder: Builder,
-    caller: &Caller,
-    namespaces: &Arc<Namespaces>,
-    events: &Events,
-    rules: Rules,
-) -> Builder {
-    let callbacks =
-        Arc::new(callback::Callbacks::new(caller.clone(), Arc::clone(namespaces), events.clone(), rules));
-    builder.bytes_handler(CALLBACK, move |work, delivery| {
-        let callbacks = Arc::clone(&callbacks);
-        async move { callbacks.deliver(&work, &delivery).await }
-    })
+/// The deliveries of a service.
+pub(crate) struct Deliveries {
+    callbacks: Arc<callback::Callbacks>,
+    pulls: Arc<pull::Pulls>,
+    watch: Arc<watch::Watch>,
+    board: Arc<board::Board>,
+    desk: Arc<Desk>,
+    usher: Arc<usher::Usher>,
+}
+
+impl Deliveries {
+    pub(crate) fn new(
+        settings: &Settings,
+        caller: &Caller,
+        namespaces: &Arc<Namespaces>,
+        events: &Events,
+    ) -> Self {
+        let board = Arc::new(board::Board::default());
+        let most = (settings.concurrency, settings.caller.hosts.concurrency);
+        let gates = Arc::new(gates::Gates::new(Arc::clone(namespaces), Arc::clone(&board), most));
+        let desk = Arc::new(Desk::new(Arc::clone(&board), settings.open_claims));
+        let watch = Arc::new(watch::Watch::new(events.clone(), Arc::clone(&board)));
+        let callbacks =
+            callback::Callbacks::new(caller.clone(), Arc::clone(&gates), Arc::clone(&watch), settings.rules);
+        let pulls = pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), Arc::clone(&watch));
+        let usher = Arc::new(usher::Usher::new(Arc::clone(&board), gates, Arc::clone(&desk)));
+        Self { callbacks: Arc::new(callbacks), pulls: Arc::new(pulls), watch, board, desk, usher }
+    }
+
+    /// Adds the handlers of all kinds, and the observer.
+    pub(crate) fn add_to(&self, builder: Builder) -> Builder {
+        let (callbacks, pulls) = (Arc::clone(&self.callbacks), Arc::clone(&self.pulls));
+        let watch = Arc::clone(&self.watch);
+        builder
+            .bytes_handler(CALLBACK, move |work, delivery| {
+                let callbacks = Arc::clone(&callbacks);
+                async move { callbacks.deliver(&work, &delivery).await }
+            })
+            .bytes_handler(PULL, move |work, delivery| {
+                let pulls = Arc::clone(&pulls);
+                async move { pulls.deliver(&work, &delivery).await }
+            })
+            .observe(move |event| watch.observe(event))
+    }
+
+    /// Begins to put parked timers back. Must be called on a tokio runtime.
+    pub(crate) fn begin(&self, store: Arc<dyn TimerStore>) {
+        drop(tokio::spawn(Arc::clone(&self.usher).run(store)));
+    }
+
+    /// Looks at all parked timers again, after a change of a namespace.
+    pub(crate) fn look_everywhere(&self) {
+        self.board.look_everywhere();
+    }
+
+    /// The desk at which receivers fetch timers.
+    pub(crate) fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    /// Sends receivers away, gives back what they had, and puts no more timers back.
+    pub(crate) fn close(&self) {
+        self.board.close();
+        self.desk.close();
+    }
+}
+
+impl fmt::Debug for Deliveries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deliveries").field("desk", &self.desk.open()).finish_non_exhaustive()
+    }
 }

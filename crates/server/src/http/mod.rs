@@ -5,7 +5,9 @@
 
 mod answer;
 mod auth;
+mod claims;
 mod extract;
+mod namespaces;
 mod timers;
 
 use crate::service::Service;
@@ -16,7 +18,11 @@ use utoipa_axum::router::OpenApiRouter;
 
 /// The HTTP interface of a service, and its description.
 fn routes() -> (Router<Service>, OpenApi) {
-    OpenApiRouter::new().merge(timers::routes()).split_for_parts()
+    OpenApiRouter::new()
+        .merge(timers::routes())
+        .merge(namespaces::routes())
+        .merge(claims::routes())
+        .split_for_parts()
 }
 
 /// The HTTP interface of a service.

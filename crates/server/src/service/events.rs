@@ -23,6 +23,11 @@ impl Events {
         }
     }
 
+    /// Whether there are readers.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.0.receiver_count() > 0
+    }
+
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.0.subscribe()
     }

@@ -2,17 +2,18 @@
 
 mod events;
 mod files;
+mod limits;
 mod namespaces;
 mod place;
 mod tokens;
 
-pub(crate) use events::Events;
-pub(crate) use namespaces::{Namespace, Namespaces};
+pub(crate) use events::{Events, event};
+pub(crate) use namespaces::{Namespace, Namespaces, allows_host};
 pub(crate) use place::{Naming, by_key};
 pub use tokens::Principal;
 pub(crate) use tokens::Tokens;
 
-use crate::delivery;
+use crate::delivery::Deliveries;
 use crate::settings::Settings;
 use core::fmt;
 use core::time::Duration;
@@ -35,6 +36,8 @@ struct Inner {
     tokens: Tokens,
     events: Events,
     caller: Caller,
+    deliveries: Deliveries,
+    counted: limits::Counted,
     begun: Instant,
 }
 
@@ -101,13 +104,15 @@ impl Service {
         let runtime = tokio::runtime::Handle::current();
         let builder = Durable::builder(store)
             .executor(move |work| drop(runtime.spawn(work)))
-            .concurrency(settings.concurrency)
+            // The places of callbacks have their own limit.
+            .concurrency(settings.concurrency + settings.open_claims)
             .lease(settings.lease)
             .limits(limits)
             .catch_up_rate(settings.catch_up_rate);
-        let builder = delivery::add_handlers(builder, &caller, &namespaces, &events, settings.rules);
-        let durable = builder.start().map_err(OpenError::Start)?;
+        let deliveries = Deliveries::new(&settings, &caller, &namespaces, &events);
+        let durable = deliveries.add_to(builder).start().map_err(OpenError::Start)?;
         let timers = durable.handle().clone();
+        deliveries.begin(timers.timer_store());
         Ok(Self(Arc::new(Inner {
             settings,
             timers,
@@ -116,6 +121,8 @@ impl Service {
             tokens,
             events,
             caller,
+            deliveries,
+            counted: limits::Counted::default(),
             begun: Instant::now(),
         })))
     }
@@ -123,6 +130,7 @@ impl Service {
     /// Stops claiming, waits at most so long for deliveries under way, and gives the rest back. A second call returns at
     /// once. Blocks the calling thread.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
+        self.0.deliveries.close();
         let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
         durable.map(|durable| durable.shutdown(patience))
     }
@@ -149,6 +157,10 @@ impl Service {
 
     pub(crate) fn caller(&self) -> &Caller {
         &self.0.caller
+    }
+
+    pub(crate) fn deliveries(&self) -> &Deliveries {
+        &self.0.deliveries
     }
 
     pub(crate) fn up(&self) -> Duration {

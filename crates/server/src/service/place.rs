@@ -12,7 +12,7 @@ use uuid::Uuid;
 const IDEMPOTENCY: Uuid = Uuid::from_u128(0x6b0d_6d3c_0a83_4f5e_9d0c_52f1_5b1d_0d7e);
 
 /// The id of the timer that a request with this idempotency key makes: the same for each repetition.
-fn id_of(namespace: &str, idempotency_key: &str) -> TimerId {
+pub(super) fn id_of(namespace: &str, idempotency_key: &str) -> TimerId {
     let namespace = Uuid::new_v5(&IDEMPOTENCY, namespace.as_bytes());
     TimerId::from_u128(Uuid::new_v5(&namespace, idempotency_key.as_bytes()).as_u128())
 }
@@ -45,7 +45,8 @@ impl Service {
         naming: Naming<'_>,
         timer: &api::NewTimer,
     ) -> Result<Placed, Problem> {
-        let _limits = self.namespace(namespace)?;
+        // The namespace is not removed while a timer is being stored in it.
+        let _namespace = self.admit(namespace, naming, timer, "").await?;
         let (kind, mut spec) = order(timer, self.settings(), "")?;
         spec = spec.namespace(namespace);
         if let Some(key) = naming.key {

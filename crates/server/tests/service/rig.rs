@@ -74,23 +74,56 @@ pub(crate) struct Rig {
     pub(crate) service: Service,
     pub(crate) address: SocketAddr,
     client: Client<HttpConnector, Full<Bytes>>,
-    #[expect(dead_code, reason = "the folder is removed when the rig is dropped")]
-    folder: TempDir,
+    server: tokio::task::JoinHandle<()>,
+    settings: Settings,
+    /// Removed when the rig is dropped, unless a restart has taken it.
+    folder: Option<TempDir>,
 }
 
 impl Rig {
     pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// A service whose settings the function has changed.
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
         settings.rules.allow_http = true;
         settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
-        let service = Service::open(settings).unwrap();
+        change(&mut settings);
+        Self::open(settings, folder).await
+    }
+
+    /// The service listens at an address that its callbacks must not reach.
+    async fn open(mut settings: Settings, folder: TempDir) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        settings.caller.guard.own = vec![address];
+        let mut opened = Service::open(settings.clone());
+        // The connections of a service before it keep the store until they are closed.
+        for _ in 0..500 {
+            if opened.is_ok() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            opened = Service::open(settings.clone());
+        }
+        let service = opened.unwrap();
         let app = router(service.clone());
-        tokio::spawn(async move { axum::serve(listener, app).await });
+        let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { service, address, client, folder }
+        Self { service, address, client, server, settings, folder: Some(folder) }
+    }
+
+    /// Ends the service, lets the function change its files, and starts it again on another port.
+    pub(crate) async fn restart_after(mut self, change: impl FnOnce(&std::path::Path)) -> Self {
+        let (settings, folder) = (self.settings.clone(), self.folder.take().unwrap());
+        let service = self.service.clone();
+        tokio::task::spawn_blocking(move || drop(service.close(Duration::ZERO))).await.unwrap();
+        drop(self);
+        change(folder.path());
+        Self::open(settings, folder).await
     }
 
     /// Sends a request with a JSON body, or without one if it is null.
@@ -111,6 +144,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
+        self.server.abort();
         let service = self.service.clone();
         // Closing blocks, which a thread of the runtime must not.
         std::thread::spawn(move || drop(service.close(Duration::ZERO))).join().unwrap();

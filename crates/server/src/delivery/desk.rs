@@ -1,0 +1,350 @@
+//! The desk at which receivers fetch timers.
+//!
+//! A timer with a queue is handed to the receiver that has waited longest, and is parked if none waits. A receiver that
+//! comes has parked timers unparked, as many as it wants. A timer that is handed over stays leased, by the future of its
+//! handler, until the receiver acknowledges or refuses it, or its time is over.
+//!
+//! ```text
+//!   timer is due ── a receiver waits ──► open claim ── ack ──► done
+//!       │    ▲                            │   │  └──── nack, time over ──► failed: again after the pause
+//!       │    └───── unpark ◄──────┐       │   └─── renew: more time, up to an hour in all
+//!       └── none waits ──► parked ┴───────┘ the receiver has gone before it got the claim; the service stops
+//! ```
+//!
+//! No wake-up is lost between a timer that is about to be parked and a receiver that has just come: see
+//! [`Board`](super::board).
+
+use super::board::Board;
+use super::places::Wanted;
+use super::reason::Reason;
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::{mpsc, oneshot};
+use tourbillon_api::{Claim, Moment, Problem, ProblemKind};
+use tourbillon_durable::Verdict;
+
+/// The time in which an unparked timer should have arrived.
+const ON_THE_WAY: Duration = Duration::from_secs(1);
+/// The time for which a receiver that does not want to wait gets timers that are parked: they are unparked first.
+const PARKED_WAIT: Duration = Duration::from_millis(500);
+/// The time for which a receiver that has got a timer and wants more waits for them.
+const GATHERING: Duration = Duration::from_millis(20);
+/// The greatest number of receivers that wait.
+const MOST_WAITING: usize = 10_000;
+/// The pause after which a receiver may ask again if a limit was reached.
+const AGAIN_MS: u64 = 1_000;
+
+/// What a receiver wants of an open claim.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// The delivery's end. The sender gets the news once the handler has taken it.
+    End(Verdict, oneshot::Sender<()>),
+    /// More time. The sender gets the moment at which the time is over.
+    Renew(oneshot::Sender<Moment>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Desk {
+    state: Mutex<State>,
+    board: Arc<Board>,
+    most_open: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_closed: bool,
+    queues: HashMap<Reason, Queue>,
+    open: HashMap<Box<str>, Open>,
+    waiting: usize,
+    next_receiver: u64,
+}
+
+/// The receivers that wait at a queue, and the timers that were unparked for them and have not arrived.
+#[derive(Debug, Default)]
+struct Queue {
+    receivers: VecDeque<Receiver>,
+    coming: usize,
+    coming_until: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Receiver {
+    number: u64,
+    wants: usize,
+    sender: mpsc::UnboundedSender<Claim>,
+}
+
+#[derive(Debug)]
+struct Open {
+    namespace: Box<str>,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+impl Queue {
+    fn wants(&self) -> usize {
+        self.receivers.iter().map(|receiver| receiver.wants).sum()
+    }
+
+    fn coming(&self, now: Instant) -> usize {
+        if self.coming_until.is_some_and(|until| now < until) { self.coming } else { 0 }
+    }
+}
+
+fn ended() -> Problem {
+    Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
+}
+
+impl Desk {
+    pub(crate) fn new(board: Arc<Board>, most_open: usize) -> Self {
+        Self { state: Mutex::default(), board, most_open }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // --- Receivers ---
+
+    /// Fetches at most `max` timers of a queue. Waits for the first one for at most `wait`.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the timers that it has got are parked again, which is no attempt.
+    pub(crate) async fn fetch(
+        &self,
+        namespace: &str,
+        queue: &str,
+        max: usize,
+        wait: Duration,
+    ) -> Result<Vec<Claim>, Problem> {
+        let reason = Reason::Queue(namespace.into(), queue.into());
+        let has_parked = self.board.count(&reason) > 0;
+        let (sender, claims) = mpsc::unbounded_channel();
+        let number = {
+            let mut state = self.lock();
+            let full = |what: &str| {
+                let problem = Problem::new(ProblemKind::LimitReached, what);
+                Err(problem.with_retry_after_ms(AGAIN_MS))
+            };
+            if state.is_closed {
+                return Err(Problem::new(ProblemKind::Stopping, ""));
+            }
+            if state.open.len() >= self.most_open {
+                return full("as many claims are open as the service permits");
+            }
+            if state.waiting >= MOST_WAITING {
+                return full("as many receivers wait as the service permits");
+            }
+            let number = state.next_receiver;
+            (state.next_receiver, state.waiting) = (number + 1, state.waiting + 1);
+            let queue = state.queues.entry(reason.clone()).or_default();
+            queue.receivers.push_back(Receiver { number, wants: max, sender });
+            number
+        };
+        let mut visit = Visit { desk: self, reason: &reason, number, claims, got: Vec::new() };
+        self.board.look_at(&reason);
+        let first = if has_parked { wait.max(PARKED_WAIT) } else { wait };
+        visit.gather(max, first).await;
+        Ok(visit.leave())
+    }
+
+    /// Ends the delivery of an open claim.
+    pub(crate) async fn end(&self, namespace: &str, claim: &str, verdict: Verdict) -> Result<(), Problem> {
+        let orders = {
+            let mut state = self.lock();
+            if state.open.get(claim).is_none_or(|open| *open.namespace != *namespace) {
+                return Err(ended());
+            }
+            state.open.remove(claim).map(|open| open.orders).ok_or_else(ended)?
+        };
+        let (sender, taken) = oneshot::channel();
+        orders.send(Order::End(verdict, sender)).map_err(|_| ended())?;
+        taken.await.map_err(|_| ended())
+    }
+
+    /// Prolongs an open claim. Returns the moment at which its time is over.
+    pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
+        let (sender, until) = oneshot::channel();
+        {
+            let state = self.lock();
+            let open =
+                state.open.get(claim).filter(|open| *open.namespace == *namespace).ok_or_else(ended)?;
+            open.orders.send(Order::Renew(sender)).map_err(|_| ended())?;
+        }
+        until.await.map_err(|_| ended())
+    }
+
+    // --- Timers ---
+
+    /// Whether a receiver waits at a queue.
+    pub(crate) fn is_awaited(&self, reason: &Reason) -> bool {
+        let mut state = self.lock();
+        let has_room = !state.is_closed && state.open.len() < self.most_open;
+        let Some(queue) = state.queues.get_mut(reason) else { return false };
+        queue.coming = queue.coming.saturating_sub(1);
+        has_room && !queue.receivers.is_empty()
+    }
+
+    /// Hands a timer to the receiver that has waited longest. Returns `None` if none waits.
+    pub(crate) fn hand_over(
+        self: &Arc<Self>,
+        reason: &Reason,
+        namespace: &str,
+        claim: &Claim,
+    ) -> Option<OpenClaim> {
+        let mut state = self.lock();
+        if state.is_closed || state.open.len() >= self.most_open {
+            return None;
+        }
+        let queue = state.queues.get_mut(reason)?;
+        loop {
+            let receiver = queue.receivers.front_mut()?;
+            let is_there = receiver.sender.send(claim.clone()).is_ok();
+            receiver.wants -= usize::from(is_there);
+            if !is_there || receiver.wants == 0 {
+                queue.receivers.pop_front();
+            }
+            if is_there {
+                break;
+            }
+        }
+        let name: Box<str> = claim.claim.as_str().into();
+        let (sender, orders) = mpsc::unbounded_channel();
+        state.open.insert(name.clone(), Open { namespace: namespace.into(), orders: sender });
+        Some(OpenClaim { desk: Arc::clone(self), name, orders })
+    }
+
+    /// How many of the timers that are parked for a queue its receivers want.
+    pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
+        let state = self.lock();
+        let Some(queue) = state.queues.get(reason).filter(|_| !state.is_closed) else {
+            return Wanted::Nothing;
+        };
+        let wants = queue.wants().min(self.most_open.saturating_sub(state.open.len()));
+        match (wants.saturating_sub(queue.coming(now)), queue.coming_until) {
+            (0, Some(until)) if wants > 0 && now < until => Wanted::At(until),
+            (0, _) => Wanted::Nothing,
+            (timers, _) => Wanted::Now(timers),
+        }
+    }
+
+    /// Notes that so many timers are about to be unparked for a queue.
+    pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
+        let now = Instant::now();
+        if let Some(queue) = self.lock().queues.get_mut(reason) {
+            queue.coming = queue.coming(now) + timers;
+            queue.coming_until = Some(now + ON_THE_WAY);
+        }
+    }
+
+    /// Notes that so many timers fewer were unparked than expected.
+    pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
+        if let Some(queue) = self.lock().queues.get_mut(reason) {
+            queue.coming = queue.coming.saturating_sub(timers);
+        }
+    }
+
+    /// The number of open claims.
+    pub(crate) fn open(&self) -> usize {
+        self.lock().open.len()
+    }
+
+    /// Sends all receivers away and gives the timers of open claims back.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let (queues, open) = (core::mem::take(&mut state.queues), core::mem::take(&mut state.open));
+        drop(state);
+        // The handlers see that nobody can end their claims any more.
+        drop((queues, open));
+    }
+}
+
+/// A receiver that waits, and what it has got.
+struct Visit<'d> {
+    desk: &'d Desk,
+    reason: &'d Reason,
+    number: u64,
+    claims: mpsc::UnboundedReceiver<Claim>,
+    got: Vec<Claim>,
+}
+
+impl Visit<'_> {
+    /// Waits for the first timer, and shortly for more.
+    async fn gather(&mut self, max: usize, first: Duration) {
+        let mut until = tokio::time::Instant::now() + first;
+        while self.got.len() < max {
+            match tokio::time::timeout_at(until, self.claims.recv()).await {
+                Ok(Some(claim)) => {
+                    if self.got.is_empty() {
+                        until = tokio::time::Instant::now() + GATHERING;
+                    }
+                    self.got.push(claim);
+                }
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    /// What the receiver has got, which is the receiver's from now on.
+    fn leave(mut self) -> Vec<Claim> {
+        self.close();
+        core::mem::take(&mut self.got)
+    }
+
+    /// Takes no more, and takes what came at the last moment.
+    fn close(&mut self) {
+        self.claims.close();
+        while let Ok(claim) = self.claims.try_recv() {
+            self.got.push(claim);
+        }
+    }
+}
+
+/// A receiver that has gone leaves its place, and what it has got is given back.
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.close();
+        let mut state = self.desk.lock();
+        state.waiting -= 1;
+        if let Some(queue) = state.queues.get_mut(self.reason) {
+            queue.receivers.retain(|receiver| receiver.number != self.number);
+            if queue.receivers.is_empty() {
+                state.queues.remove(self.reason);
+            }
+        }
+        for claim in &self.got {
+            state.open.remove(&*claim.claim);
+        }
+    }
+}
+
+/// An open claim, on the side of its delivery.
+#[derive(Debug)]
+pub(crate) struct OpenClaim {
+    desk: Arc<Desk>,
+    name: Box<str>,
+    orders: mpsc::UnboundedReceiver<Order>,
+}
+
+impl OpenClaim {
+    /// The next order, or `None` if the timer is to be given back.
+    pub(crate) async fn order(&mut self) -> Option<Order> {
+        self.orders.recv().await
+    }
+}
+
+impl Drop for OpenClaim {
+    fn drop(&mut self) {
+        let was_full = {
+            let mut state = self.desk.lock();
+            state.open.remove(&self.name);
+            state.open.len() + 1 >= self.desk.most_open
+        };
+        if was_full {
+            self.desk.board.look_everywhere();
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The rate of a namespace: slots of equal distance, after the generic cell rate algorithm.
+//!
+//! A delivery takes the next slot. A slot that has passed is good for a twentieth of a second, so that deliveries which are
+//! unparked in time, and arrive a little later, use the whole rate. In any span of time the deliveries are at most as many
+//! as the rate permits in the span and a twentieth of a second, and one more.
+
+use core::time::Duration;
+use std::time::Instant;
+
+/// The time for which a slot is good.
+const LAG: Duration = Duration::from_millis(50);
+/// The time for which a delivery waits for its slot in memory.
+const LEAD: Duration = Duration::from_millis(10);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    /// The distance of slots.
+    step: Duration,
+    /// The next slot.
+    next: Instant,
+}
+
+impl Rate {
+    pub(crate) fn new(per_second: u32, now: Instant) -> Self {
+        Self { step: Duration::from_secs(1) / per_second.max(1), next: now }
+    }
+
+    pub(crate) fn set(&mut self, per_second: u32) {
+        self.step = Duration::from_secs(1) / per_second.max(1);
+    }
+
+    fn next_at(&self, now: Instant) -> Instant {
+        self.next.max(now.checked_sub(LAG).unwrap_or(now))
+    }
+
+    /// Takes a slot and returns the time until it comes, if that is short.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Duration> {
+        let slot = self.next_at(now);
+        let rest = slot.saturating_duration_since(now);
+        (rest <= LEAD).then(|| {
+            self.next = slot + self.step;
+            rest
+        })
+    }
+
+    /// The number of slots that can be taken, or the moment from which one can.
+    pub(crate) fn free(&self, now: Instant) -> Result<usize, Instant> {
+        let slot = self.next_at(now);
+        let Some(span) = (now + LEAD).checked_duration_since(slot) else { return Err(slot - LEAD) };
+        let slots = span.as_nanos() / self.step.as_nanos().max(1) + 1;
+        Ok(usize::try_from(slots).unwrap_or(usize::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_second_has_more_than_the_rate_and_a_twentieth() {
+        for per_second in [1, 10, 100, 5_000] {
+            let begin = Instant::now();
+            let mut rate = Rate::new(per_second, begin);
+            let mut taken = Vec::new();
+            // Deliveries press without a pause, after a second in which there were none.
+            let mut now = begin + Duration::from_secs(1);
+            while now < begin + Duration::from_secs(4) {
+                if let Some(rest) = rate.take(now) {
+                    taken.push(now + rest);
+                } else {
+                    assert!(rate.free(now).is_err());
+                }
+                now += Duration::from_micros(100);
+            }
+            let most = (0..taken.len())
+                .map(|at| {
+                    taken[at..]
+                        .iter()
+                        .take_while(|other| **other < taken[at] + Duration::from_secs(1))
+                        .count()
+                })
+                .max()
+                .unwrap();
+            let per_second = per_second as usize;
+            assert!((per_second..=per_second + per_second / 20 + 1).contains(&most), "{per_second}: {most}");
+        }
+    }
+
+    #[test]
+    fn a_late_delivery_does_not_lower_the_rate() {
+        let begin = Instant::now();
+        let mut rate = Rate::new(100, begin);
+        let mut taken = 0;
+        for ms in (0..1_000).step_by(17) {
+            let now = begin + Duration::from_millis(ms);
+            while rate.take(now).is_some() {
+                taken += 1;
+            }
+        }
+        assert!((98..=103).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn the_free_slots_are_those_that_can_be_taken() {
+        let begin = Instant::now();
+        let mut rate = Rate::new(1_000, begin);
+        let now = begin + Duration::from_secs(1);
+        let free = rate.free(now).unwrap();
+        assert!((0..free).all(|_| rate.take(now).is_some()) && rate.take(now).is_none());
+        let again = rate.free(now).unwrap_err();
+        assert!(rate.take(again).is_some());
+    }
+}

@@ -1,0 +1,66 @@
+//! Deliveries as readers of events see them.
+
+use crate::service::{Naming, Service};
+use crate::settings::Settings;
+use core::time::Duration;
+use tokio::sync::broadcast::Receiver;
+use tourbillon_api::{Event, EventKind, NewTimer, Pull};
+use tourbillon_durable::Verdict;
+
+async fn next(events: &mut Receiver<Event>) -> Event {
+    tokio::time::timeout(Duration::from_secs(10), events.recv()).await.expect("an event").unwrap()
+}
+
+async fn place(service: &Service, key: &str, attempts: u32) -> String {
+    let pull = Pull { queue: "q".to_owned(), ..Pull::default() };
+    let mut timer = NewTimer::pull(pull);
+    timer.policy.attempts = Some(attempts);
+    service.place("default", Naming { key: Some(key), ..Naming::default() }, &timer).await.unwrap().id
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_delivery_is_shown_from_its_start_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(Settings::new(folder.path())).unwrap();
+    let mut events = service.events().subscribe();
+    let id = place(&service, "k", 2).await;
+    let parked = loop {
+        let event = next(&mut events).await;
+        assert_eq!(event.id.as_deref(), Some(&*id));
+        if event.kind == EventKind::Parked {
+            break event;
+        }
+        assert_eq!(event.kind, EventKind::Created);
+    };
+    assert_eq!(parked.detail.as_deref(), Some("queue:default/q"));
+    let desk = service.deliveries().desk();
+    let retry = Verdict::Retry { error: "no".into(), after: Some(Duration::ZERO) };
+    let ends = [
+        (retry, EventKind::Failed, Some("no"), 1),
+        (Verdict::Dead("never".into()), EventKind::Dead, Some("never"), 2),
+        (Verdict::Done, EventKind::Delivered, None, 1),
+    ];
+    for (verdict, kind, detail, attempt) in ends {
+        if verdict == Verdict::Done {
+            place(&service, "k", 1).await;
+        }
+        let claim = desk.fetch("default", "q", 1, Duration::from_secs(10)).await.unwrap().remove(0);
+        desk.end("default", &claim.claim, verdict).await.unwrap();
+        let mut seen = Vec::new();
+        let end = loop {
+            let event = next(&mut events).await;
+            if event.kind == kind {
+                break event;
+            }
+            seen.push(event);
+        };
+        let started = seen.iter().find(|event| event.kind == EventKind::Started).expect("it has begun");
+        assert_eq!((started.attempt, started.late_ms.is_some()), (Some(attempt), true), "{seen:?}");
+        assert_eq!(
+            (end.attempt, end.detail.as_deref(), end.took_ms.is_some()),
+            (Some(attempt), detail, true)
+        );
+        assert_eq!((&*end.namespace, end.key.as_deref()), ("default", Some("k")));
+    }
+    tokio::task::spawn_blocking(move || drop(service.close(Duration::ZERO))).await.unwrap();
+}

@@ -1,0 +1,99 @@
+//! The observer of deliveries: their events for readers, and the parks for the board.
+
+use super::board::Board;
+use super::reason::Reason;
+use crate::service::{Events, event};
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tourbillon_api::{self as api, EventKind};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Delivery, Ending, Event, Verdict};
+
+/// The greatest number of statuses that are remembered for the events of ends.
+const MOST_STATUSES: usize = 10_000;
+
+#[derive(Debug)]
+pub(crate) struct Watch {
+    events: Events,
+    board: Arc<Board>,
+    /// The statuses of answers to callbacks whose ends are not stored yet.
+    statuses: Mutex<HashMap<TimerId, u16>>,
+}
+
+impl Watch {
+    pub(crate) fn new(events: Events, board: Arc<Board>) -> Self {
+        Self { events, board, statuses: Mutex::default() }
+    }
+
+    /// Shows that a delivery has begun, after the gates.
+    pub(crate) fn started(&self, delivery: &Delivery) {
+        self.events.show(|| api::Event {
+            id: Some(delivery.id.to_string()),
+            key: delivery.key.as_deref().map(str::to_owned),
+            attempt: Some(delivery.attempt),
+            late_ms: Some(millis(delivery.lateness)),
+            ..event(EventKind::Started, &delivery.namespace)
+        });
+    }
+
+    /// Notes the status of an answer, for the event of the delivery's end.
+    pub(crate) fn answered(&self, id: TimerId, status: u16) {
+        if !self.events.has_readers() {
+            return;
+        }
+        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
+        if statuses.len() < MOST_STATUSES {
+            statuses.insert(id, status);
+        }
+    }
+
+    fn status(&self, id: TimerId) -> Option<String> {
+        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
+        statuses.remove(&id).map(|status| status.to_string())
+    }
+
+    /// Takes an event of the runtime. Does not block.
+    pub(crate) fn observe(&self, event_of: &Event) {
+        match event_of {
+            Event::Ended { of, ending, took, phase, .. } => {
+                if let (Phase::Parked, Ending::Answered(Verdict::Park(reason))) = (phase, ending)
+                    && let Some(reason) = Reason::parse(reason)
+                {
+                    self.board.parked(reason);
+                }
+                let status = self.status(of.id);
+                let Some((kind, detail)) = shown(ending, *phase, status) else { return };
+                self.events.show(|| api::Event {
+                    id: Some(of.id.to_string()),
+                    key: of.key.as_deref().map(str::to_owned),
+                    attempt: Some(of.attempt),
+                    took_ms: took.map(millis),
+                    detail,
+                    ..event(kind, &of.namespace)
+                });
+            }
+            Event::LeaseLost { of, .. } | Event::EndLost { of, .. } => drop(self.status(of.id)),
+            _ => {}
+        }
+    }
+}
+
+/// What readers see of an end.
+fn shown(ending: &Ending, phase: Phase, status: Option<String>) -> Option<(EventKind, Option<String>)> {
+    Some(match ending {
+        Ending::Answered(Verdict::Done) => (EventKind::Delivered, status),
+        Ending::Answered(Verdict::Park(reason)) => (EventKind::Parked, Some(reason.to_string())),
+        Ending::Answered(Verdict::Retry { error, .. } | Verdict::Dead(error)) => {
+            let kind = if phase == Phase::Dead { EventKind::Dead } else { EventKind::Failed };
+            (kind, Some(error.to_string()))
+        }
+        Ending::GivenBack => (EventKind::Parked, Some("given back".to_owned())),
+        _ => return None,
+    })
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,120 @@
+//! Timers that receivers fetch.
+
+use super::answer::Refused;
+use super::auth::Right;
+use super::extract::{Body, Path};
+use crate::convert::is_name;
+use crate::service::Service;
+use axum::Json;
+use axum::extract::State;
+use core::time::Duration;
+use http::StatusCode;
+use tourbillon_api::{ClaimRequest, Claims, Nack, Problem, ProblemKind, Renewed, Role};
+use tourbillon_durable::Verdict;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> OpenApiRouter<Service> {
+    OpenApiRouter::new()
+        .routes(routes!(claim))
+        .routes(routes!(ack))
+        .routes(routes!(nack))
+        .routes(routes!(renew))
+}
+
+type Answer<T> = Result<T, Refused>;
+
+/// The greatest number of timers that one request fetches.
+const MOST_CLAIMS: u32 = 100;
+/// The longest wait, in milliseconds.
+const LONGEST_WAIT_MS: u64 = 20_000;
+/// The longest pause that a receiver may ask for, in milliseconds: a day, as with `Retry-After`.
+const LONGEST_PAUSE_MS: u64 = 86_400_000;
+
+/// Fetches timers of a queue that are due. Waits for the first one for at most `wait_ms`.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/queues/{queue}/claims", tag = "claims",
+    request_body = ClaimRequest, params(("namespace" = String, Path), ("queue" = String, Path)),
+    responses((status = 200, body = Claims), (status = "default", body = Problem))
+)]
+async fn claim(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, queue)): Path<(String, String)>,
+    Body(request): Body<ClaimRequest>,
+) -> Answer<Json<Claims>> {
+    right.require(Role::Writer, Some(&namespace))?;
+    service.namespace(&namespace)?;
+    if !is_name(&queue) {
+        return Err(Refused(Problem::new(ProblemKind::NotFound, "no queue has such a name")));
+    }
+    let ClaimRequest { max, wait_ms } = request;
+    let (max, wait) = (max.unwrap_or(1), wait_ms.unwrap_or(0));
+    if !(1..=MOST_CLAIMS).contains(&max) {
+        return Err(Refused(Problem::field("/max", format!("1 to {MOST_CLAIMS} timers"))));
+    }
+    if wait > LONGEST_WAIT_MS {
+        return Err(Refused(Problem::field("/wait_ms", format!("at most {LONGEST_WAIT_MS} ms"))));
+    }
+    let claims =
+        service.deliveries().desk().fetch(&namespace, &queue, max as usize, Duration::from_millis(wait));
+    Ok(Json(Claims { claims: claims.await? }))
+}
+
+/// Acknowledges a claim: the timer is done.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/claims/{claim}/ack", tag = "claims",
+    params(("namespace" = String, Path), ("claim" = String, Path)),
+    responses((status = 204), (status = "default", body = Problem))
+)]
+async fn ack(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, claim)): Path<(String, String)>,
+) -> Answer<StatusCode> {
+    right.require(Role::Writer, Some(&namespace))?;
+    service.deliveries().desk().end(&namespace, &claim, Verdict::Done).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Refuses a claim: the delivery has failed, and the timer is delivered again or is dead.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/claims/{claim}/nack", tag = "claims", request_body = Nack,
+    params(("namespace" = String, Path), ("claim" = String, Path)),
+    responses((status = 204), (status = "default", body = Problem))
+)]
+async fn nack(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, claim)): Path<(String, String)>,
+    Body(nack): Body<Nack>,
+) -> Answer<StatusCode> {
+    right.require(Role::Writer, Some(&namespace))?;
+    let Nack { error, retry_after_ms, dead } = nack;
+    if retry_after_ms.is_some_and(|pause| pause > LONGEST_PAUSE_MS) {
+        return Err(Refused(Problem::field("/retry_after_ms", format!("at most {LONGEST_PAUSE_MS} ms"))));
+    }
+    let error: Box<str> = error.as_deref().unwrap_or("the receiver refused the timer").into();
+    let verdict = if dead {
+        Verdict::Dead(error)
+    } else {
+        Verdict::Retry { error, after: retry_after_ms.map(Duration::from_millis) }
+    };
+    service.deliveries().desk().end(&namespace, &claim, verdict).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Prolongs a claim: its time begins again.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/claims/{claim}/renew", tag = "claims",
+    params(("namespace" = String, Path), ("claim" = String, Path)),
+    responses((status = 200, body = Renewed), (status = "default", body = Problem))
+)]
+async fn renew(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, claim)): Path<(String, String)>,
+) -> Answer<Json<Renewed>> {
+    right.require(Role::Writer, Some(&namespace))?;
+    Ok(Json(Renewed { until: service.deliveries().desk().renew(&namespace, &claim).await? }))
+}

@@ -1,0 +1,98 @@
+//! Namespaces, their limits and their secrets.
+
+use super::answer::Refused;
+use super::auth::Right;
+use super::extract::{Body, Path};
+use crate::service::Service;
+use axum::Json;
+use axum::extract::State;
+use http::StatusCode;
+use tourbillon_api::{NamespaceLimits, NamespaceView, NewSecret, Problem, Role};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> OpenApiRouter<Service> {
+    OpenApiRouter::new()
+        .routes(routes!(list_namespaces))
+        .routes(routes!(put_namespace, get_namespace, delete_namespace))
+        .routes(routes!(make_secret))
+}
+
+type Answer<T> = Result<T, Refused>;
+
+/// Lists the namespaces that the token may read.
+#[utoipa::path(
+    get, path = "/v1/namespaces", tag = "namespaces",
+    responses((status = 200, body = Vec<NamespaceView>), (status = "default", body = Problem))
+)]
+async fn list_namespaces(State(service): State<Service>, right: Right) -> Answer<Json<Vec<NamespaceView>>> {
+    let may_see = |name: &str| right.require(Role::Reader, Some(name)).is_ok();
+    Ok(Json(service.show_namespaces(may_see).await?))
+}
+
+/// Sets the limits of a namespace, which is made if there is none. Limits that are left out are lifted.
+#[utoipa::path(
+    put, path = "/v1/namespaces/{namespace}", tag = "namespaces", request_body = NamespaceLimits,
+    params(("namespace" = String, Path)),
+    responses(
+        (status = 201, body = NamespaceView), (status = 200, body = NamespaceView),
+        (status = "default", body = Problem)
+    )
+)]
+async fn put_namespace(
+    State(service): State<Service>,
+    right: Right,
+    Path(namespace): Path<String>,
+    Body(limits): Body<NamespaceLimits>,
+) -> Answer<(StatusCode, Json<NamespaceView>)> {
+    // A tenant does not set its own limits.
+    right.require(Role::Admin, None)?;
+    let (is_new, view) = service.set_namespace(&namespace, limits).await?;
+    Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
+}
+
+/// Shows a namespace with its numbers.
+#[utoipa::path(
+    get, path = "/v1/namespaces/{namespace}", tag = "namespaces",
+    params(("namespace" = String, Path)),
+    responses((status = 200, body = NamespaceView), (status = "default", body = Problem))
+)]
+async fn get_namespace(
+    State(service): State<Service>,
+    right: Right,
+    Path(namespace): Path<String>,
+) -> Answer<Json<NamespaceView>> {
+    right.require(Role::Reader, Some(&namespace))?;
+    Ok(Json(service.show_namespace(&namespace).await?))
+}
+
+/// Removes a namespace. It must have no timers.
+#[utoipa::path(
+    delete, path = "/v1/namespaces/{namespace}", tag = "namespaces",
+    params(("namespace" = String, Path)),
+    responses((status = 204), (status = "default", body = Problem))
+)]
+async fn delete_namespace(
+    State(service): State<Service>,
+    right: Right,
+    Path(namespace): Path<String>,
+) -> Answer<StatusCode> {
+    right.require(Role::Admin, None)?;
+    service.remove_namespace(&namespace).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Makes a new signing secret, which is shown this once. The former one signs beside it for a day.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/secrets", tag = "namespaces",
+    params(("namespace" = String, Path)),
+    responses((status = 201, body = NewSecret), (status = "default", body = Problem))
+)]
+async fn make_secret(
+    State(service): State<Service>,
+    right: Right,
+    Path(namespace): Path<String>,
+) -> Answer<(StatusCode, Json<NewSecret>)> {
+    right.require(Role::Admin, Some(&namespace))?;
+    Ok((StatusCode::CREATED, Json(service.make_secret(&namespace).await?)))
+}

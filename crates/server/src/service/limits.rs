@@ -1,0 +1,161 @@
+//! The limits of namespaces, at the creation of timers.
+
+use super::namespaces::{Namespace, allows_host};
+use super::place::{Naming, id_of};
+use super::{Service, by_key};
+use crate::convert::{due, unavailable};
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tourbillon_api::{NamespaceLimits, NewTimer, Problem, ProblemKind};
+use tourbillon_durable::Due;
+use tourbillon_durable::timer::Address;
+use url::{Host, Url};
+
+/// The time for which counts are believed that are far from a limit.
+const FRESH: Duration = Duration::from_millis(100);
+/// The number of timers by which a count is far from a limit: more than are made while the count is believed.
+const FAR: u64 = 20_000;
+/// The pause after which a creation may be tried again.
+const AGAIN_MS: u64 = 1_000;
+
+/// The numbers of stored timers, of all and by namespace, as they were a moment ago.
+#[derive(Debug, Default)]
+pub(super) struct Counted(Mutex<Option<(Instant, Arc<Numbers>)>>);
+
+type Numbers = BTreeMap<Box<str>, u64>;
+
+impl Service {
+    /// Fails if a namespace's limits, or the service's own, do not permit this timer. `pointer` is the place of the timer
+    /// in the request.
+    pub(crate) async fn admit(
+        &self,
+        name: &str,
+        naming: Naming<'_>,
+        timer: &NewTimer,
+        pointer: &str,
+    ) -> Result<Arc<Namespace>, Problem> {
+        let namespace = self.namespace(name)?;
+        check_delay(
+            &namespace.limits,
+            due(timer.due, timer.delay_ms, pointer)?,
+            self.timers().timer_store().now().as_millis(),
+        )?;
+        check_body(&namespace.limits, timer, pointer)?;
+        if let Some(callback) = &timer.callback {
+            self.check_host(&namespace.limits, &callback.url, pointer)?;
+        }
+        self.check_room(name, &namespace.limits, naming).await?;
+        Ok(namespace)
+    }
+
+    /// Fails if a namespace does not permit this due moment.
+    pub(crate) fn check_due(&self, name: &str, due: Option<Due>) -> Result<(), Problem> {
+        check_delay(&self.namespace(name)?.limits, due, self.timers().timer_store().now().as_millis())
+    }
+
+    /// Fails if a callback must not go to the host of this URL, as far as the text shows.
+    fn check_host(&self, limits: &NamespaceLimits, url: &str, pointer: &str) -> Result<(), Problem> {
+        // What is no URL is refused elsewhere.
+        let Ok(url) = Url::parse(url) else { return Ok(()) };
+        let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else { return Ok(()) };
+        let blocked = |detail: String| {
+            let at = format!("{pointer}/callback/url");
+            Err(Problem::new(ProblemKind::BlockedDestination, detail.clone()).with_field(at, detail))
+        };
+        if !allows_host(limits, &format!("{host}:{port}")) {
+            return blocked(format!("the namespace does not allow the host {host}"));
+        }
+        let literal = match host {
+            Host::Ipv4(address) => IpAddr::V4(address),
+            Host::Ipv6(address) => IpAddr::V6(address),
+            Host::Domain(_) => return Ok(()),
+        };
+        match self.settings().caller.guard.check(SocketAddr::new(literal, port)) {
+            Ok(()) => Ok(()),
+            Err(reason) => blocked(reason.to_string()),
+        }
+    }
+
+    /// Fails if as many timers are stored as there may be, unless this one is stored already, or takes another one's place.
+    async fn check_room(
+        &self,
+        name: &str,
+        limits: &NamespaceLimits,
+        naming: Naming<'_>,
+    ) -> Result<(), Problem> {
+        let full = |most: u64| {
+            let detail = format!("{most} timers are stored, as many as there may be");
+            Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(AGAIN_MS))
+        };
+        let most = self.settings().max_timers;
+        let numbers = self.numbers(name, limits.max_timers.unwrap_or(u64::MAX)).await?;
+        let (here, all) = (numbers.get(name).copied().unwrap_or(0), numbers.values().sum::<u64>());
+        let reached = match limits.max_timers {
+            Some(most) if here >= most => most,
+            _ if all >= most => most,
+            _ => return Ok(()),
+        };
+        let by_id = naming.idempotency_key.map(|key| Address::Id(id_of(name, key)));
+        for address in by_id.into_iter().chain(naming.key.map(|key| by_key(name, key))) {
+            if self.timers().get(address).await.map_err(|error| unavailable(&error))?.is_some() {
+                return Ok(());
+            }
+        }
+        full(reached)
+    }
+
+    async fn numbers(&self, name: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
+        let most = self.settings().max_timers;
+        let known = self.0.counted.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((at, numbers)) = known
+            && at.elapsed() < FRESH
+            && numbers.get(name).copied().unwrap_or(0).saturating_add(FAR) < most_here
+            && numbers.values().sum::<u64>().saturating_add(FAR) < most
+        {
+            return Ok(numbers);
+        }
+        let counts = self.timers().counts().await.map_err(|error| unavailable(&error))?;
+        let mut numbers = Numbers::new();
+        for ((namespace, _), count) in counts.by_namespace {
+            *numbers.entry(namespace).or_default() += count;
+        }
+        let numbers = Arc::new(numbers);
+        let fresh = Some((Instant::now(), Arc::clone(&numbers)));
+        *self.0.counted.0.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(numbers)
+    }
+}
+
+fn check_delay(limits: &NamespaceLimits, due: Option<Due>, now: u64) -> Result<(), Problem> {
+    let Some(most) = limits.max_delay_ms else { return Ok(()) };
+    let delay = match due {
+        Some(Due::After(delay)) => delay.as_millis(),
+        Some(Due::At(moment)) => u128::from(moment.as_millis().saturating_sub(now)),
+        None => 0,
+    };
+    if delay <= u128::from(most) {
+        return Ok(());
+    }
+    Err(Problem::new(ProblemKind::DueTooFar, format!("the namespace permits {most} ms at most")))
+}
+
+fn check_body(limits: &NamespaceLimits, timer: &NewTimer, pointer: &str) -> Result<(), Problem> {
+    let Some(most) = limits.max_body_bytes else { return Ok(()) };
+    let (at, json, text, base64) = match (&timer.callback, &timer.pull) {
+        (Some(callback), _) => ("callback", &callback.json, &callback.body, &callback.body_base64),
+        (_, Some(pull)) => ("pull", &pull.json, &pull.body, &pull.body_base64),
+        _ => return Ok(()),
+    };
+    let json = json.as_ref().map_or(0, |json| json.to_string().len());
+    let text = text.as_ref().map_or(0, String::len);
+    let base64 = base64.as_ref().map_or(0, |text| text.trim_end_matches('=').len() * 3 / 4);
+    let length = json.max(text).max(base64);
+    if length <= most as usize {
+        return Ok(());
+    }
+    let detail = format!("the namespace permits bodies of {most} bytes");
+    Err(Problem::new(ProblemKind::TooLarge, detail.clone()).with_field(format!("{pointer}/{at}"), detail))
+}

@@ -1,0 +1,331 @@
+//! What comes of callbacks, by the receiver's log and by the interface.
+
+use crate::receivers::{Manner, Rough, dead, eventually, resolver};
+use crate::rig::Rig;
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tourbillon_api::Moment;
+
+const TIMERS: &str = "/v1/namespaces/default/timers";
+
+/// Makes a timer with a key that calls a URL, and waits until a delivery has ended.
+async fn deliver(rig: &Rig, key: &str, url: &str, policy: Value) -> Value {
+    let path = format!("{TIMERS}/{key}");
+    let timer = json!({ "callback": { "url": url, "json": {} }, "policy": policy });
+    let (status, placed) = rig.send("PUT", &path, timer).await;
+    assert_eq!(status, StatusCode::CREATED, "{placed}");
+    eventually(key, async || {
+        let (status, timer) = rig.send("GET", &path, Value::Null).await;
+        if status == StatusCode::NOT_FOUND {
+            let id = placed["id"].as_str().unwrap();
+            return Some(dead(rig, "default", id).await.unwrap_or_default());
+        }
+        (timer["failures"].as_u64() > Some(0)).then_some(timer)
+    })
+    .await
+}
+
+/// F-29: each answer, and each silence, and what is stored of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f29_answers_and_silences_come_to_what_the_table_says() {
+    let rig = Rig::start().await;
+    let inner = Rough::start(Manner::answer("200 OK", "")).await;
+    let policy = json!({ "timeout_ms": 400 });
+    for (key, manner, phase, error) in [
+        ("ok", Manner::answer("200 OK", ""), "done", ""),
+        ("accepted", Manner::answer("202 Accepted", ""), "done", ""),
+        ("flood", Manner::Flood, "done", ""),
+        ("gone", Manner::answer("410 Gone", ""), "dead", "410"),
+        ("error", Manner::answer("500 Bad", ""), "pending", "500 Internal Server Error: not today"),
+        ("away", Manner::answer("503 Away", "retry-after: 120\r\n"), "pending", "503"),
+        ("many", Manner::answer("429 Many", "retry-after: 120\r\n"), "pending", "429"),
+        ("early", Manner::answer("425 Early", "retry-after: 120\r\n"), "pending", "425"),
+        ("none", Manner::answer("404 None", ""), "pending", "404"),
+        ("hang", Manner::Hang, "pending", "did not answer in time"),
+        ("drip", Manner::Drip, "pending", "did not answer in time"),
+        ("reset", Manner::Reset, "pending", "the connection failed"),
+        (
+            "meta",
+            Manner::answer("302 Found", "location: http://169.254.169.254/latest/\r\n"),
+            "pending",
+            "redirects (302",
+        ),
+        (
+            "inner",
+            Manner::answer("307 Away", &format!("location: {}\r\n", inner.url())),
+            "pending",
+            "redirects (307",
+        ),
+    ] {
+        let (asks, floods) = (error.len() == 3 && key != "none", key == "flood");
+        let receiver = Rough::start(manner).await;
+        let begin = Instant::now();
+        let timer = deliver(&rig, key, &receiver.url(), policy.clone()).await;
+        assert!(begin.elapsed() < Duration::from_secs(5), "{key}: {:?}", begin.elapsed());
+        assert_eq!(receiver.requests().len(), 1, "{key}: not sent again by itself");
+        if phase == "done" {
+            assert_eq!(timer, Value::Null, "{key}");
+        } else {
+            let last_error = timer["last_error"].as_str().unwrap_or("");
+            assert!(timer["phase"] == phase && last_error.contains(error), "{key}: {timer}");
+            assert!(timer["failures"] == 1 && timer["deliveries"] == 1, "{key}: {timer}");
+        }
+        if asks && phase == "pending" {
+            let due: Moment = timer["due"].as_str().unwrap().parse().unwrap();
+            let scheduled: Moment = timer["scheduled"].as_str().unwrap().parse().unwrap();
+            let pause = due.as_millis() - scheduled.as_millis();
+            assert!((120_000..130_000).contains(&pause), "{key}: the receiver asked for 120 s: {pause}");
+        }
+        if floods {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(receiver.sent() < 64 << 20, "the connection was closed: {}", receiver.sent());
+        }
+    }
+    assert_eq!(inner.requests().len(), 0, "a redirection was followed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocked_destinations_are_refused_or_dead_at_once() {
+    // A name with a permitted address, then with an inner one too, each time that it is dialled.
+    let permitted = Rough::start(Manner::answer("500 Bad", "connection: close\r\n")).await;
+    let rig = Rig::start_with(|settings| {
+        settings.caller.resolver = Some(resolver(vec![vec!["127.0.0.1"], vec!["127.0.0.1", "10.0.0.1"]]));
+    })
+    .await;
+    let own = format!("http://{}/v1/namespaces/default/timers", rig.address);
+    for url in
+        ["http://10.0.0.1/", "http://[::1]:8080/", "http://0xa9fea9fe/latest/", "http://127.0.0.1:22/", &own]
+    {
+        let (status, problem) = rig.send("POST", TIMERS, json!({ "callback": { "url": url } })).await;
+        let expected = (StatusCode::UNPROCESSABLE_ENTITY, &json!("/problems/blocked-destination"));
+        assert_eq!((status, &problem["type"]), expected, "{url}: {problem}");
+        assert_eq!(problem["errors"][0]["pointer"], "/callback/url", "{problem}");
+    }
+    let policy = json!({ "backoff": { "kind": "fixed", "pause_ms": 10 }, "timeout_ms": 2_000 });
+    let url = format!("http://rebinding.example:{}/", permitted.address.port());
+    let timer = deliver(&rig, "rebinding", &url, policy).await;
+    let id = timer["id"].as_str().unwrap();
+    let timer = eventually("the second attempt", async || dead(&rig, "default", id).await).await;
+    assert_eq!((&timer["reason"], &timer["failures"]), (&json!("blocked-destination"), &json!(2)), "{timer}");
+    assert!(timer["last_error"].as_str().unwrap().contains("10.0.0.1"), "{timer}");
+    assert_eq!(permitted.requests().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_that_a_namespace_does_not_allow_are_refused_and_those_it_allows_no_more_are_dead() {
+    let rig = Rig::start().await;
+    let receiver = Rough::start(Manner::answer("200 OK", "")).await;
+    let set = async |hosts: Value| {
+        let answer = rig.send("PUT", "/v1/namespaces/n", json!({ "allowed_hosts": hosts })).await;
+        assert!(answer.0.is_success(), "{answer:?}");
+    };
+    set(json!(["127.0.0.1", "*.example.com"])).await;
+    let timer = |url: &str| json!({ "delay_ms": 60_000, "callback": { "url": url } });
+    for (url, expected) in [
+        (receiver.url(), StatusCode::CREATED),
+        ("http://a.example.com/".to_owned(), StatusCode::CREATED),
+        ("http://example.org/".to_owned(), StatusCode::UNPROCESSABLE_ENTITY),
+        ("http://127.0.0.2:8080/".to_owned(), StatusCode::UNPROCESSABLE_ENTITY),
+    ] {
+        let (status, answer) = rig.send("POST", "/v1/namespaces/n/timers", timer(&url)).await;
+        assert_eq!(status, expected, "{url}: {answer}");
+    }
+    let (_, placed) = rig.send("PUT", "/v1/namespaces/n/timers/late", timer(&receiver.url())).await;
+    set(json!(["example.com"])).await;
+    rig.send("POST", "/v1/namespaces/n/timers/late/fire", Value::Null).await;
+    let id = placed["id"].as_str().unwrap();
+    let timer = eventually("its death", async || dead(&rig, "n", id).await).await;
+    assert_eq!(timer["reason"], "blocked-destination", "{timer}");
+    assert_eq!(receiver.requests().len(), 0);
+}
+
+/// Makes timers without keys that call a URL.
+async fn place(rig: &Rig, namespace: &str, count: usize, url: &str, policy: &Value) {
+    let path = format!("/v1/namespaces/{namespace}/timers");
+    let timer = json!({ "callback": { "url": url }, "policy": policy });
+    for group in 0..count.div_ceil(50) {
+        let some = (group * 50..count.min((group + 1) * 50)).map(|_| rig.send("POST", &path, timer.clone()));
+        for (status, answer) in futures(some).await {
+            assert_eq!(status, StatusCode::CREATED, "{answer}");
+        }
+    }
+}
+
+/// The answers of futures that run at a time.
+async fn futures<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.map(Box::pin).collect();
+    let mut outputs = Vec::new();
+    core::future::poll_fn(|context| {
+        futures.retain_mut(|future| match future.as_mut().poll(context) {
+            core::task::Poll::Ready(output) => {
+                outputs.push(output);
+                false
+            }
+            core::task::Poll::Pending => true,
+        });
+        if futures.is_empty() { core::task::Poll::Ready(()) } else { core::task::Poll::Pending }
+    })
+    .await;
+    outputs
+}
+
+/// A host that hangs has its places and a few more, and others have theirs. What waits for the host is parked, and nothing
+/// asks again and again whether it may go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
+    let rig = Rig::start_with(|settings| settings.concurrency = 48).await;
+    let (bad, good) = (Rough::start(Manner::Hang).await, Rough::start(Manner::answer("200 OK", "")).await);
+    place(&rig, "default", 300, &bad.url(), &json!({ "timeout_ms": 30_000 })).await;
+    bad.await_requests(16).await;
+    let parked = async || rig.send("GET", "/v1/namespaces/default", Value::Null).await.1["parked"].as_u64();
+    eventually("the rest is parked", async || (parked().await >= Some(260)).then_some(())).await;
+    let mut late = Vec::new();
+    for _ in 0..40 {
+        let before = (good.requests().len(), Instant::now());
+        place(&rig, "default", 1, &good.url(), &json!({})).await;
+        let requests = good.await_requests(before.0 + 1).await;
+        late.push(requests.last().unwrap().at.saturating_duration_since(before.1));
+    }
+    late.sort_unstable();
+    assert!(late[20] < Duration::from_millis(250), "{late:?}");
+    assert_eq!((bad.requests().len(), bad.most_at_a_time()), (16, 16));
+    // Those that waited in memory are parked by now.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let service = rig.service.clone();
+    let stats = tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap().unwrap();
+    assert!(stats.parked < 360, "300 timers, and a few that were put back: {stats:?}");
+}
+
+/// F-30: the breaker opens, its host's timers cost no attempts, and come once the host works.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f30_a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
+    let rig = Rig::start_with(|settings| {
+        settings.caller.hosts.first_pause = Duration::from_millis(400);
+        settings.caller.hosts.longest_pause = Duration::from_millis(800);
+    })
+    .await;
+    let (bad, good) =
+        (Rough::start(Manner::answer("500 Bad", "")).await, Rough::start(Manner::answer("200 OK", "")).await);
+    let policy = json!({ "backoff": { "kind": "fixed", "pause_ms": 100 }, "attempts": 3 });
+    place(&rig, "default", 200, &bad.url(), &policy).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    place(&rig, "default", 5, &good.url(), &policy).await;
+    good.await_requests(5).await;
+    let tries = bad.requests().len();
+    assert!((10..60).contains(&tries), "ten, those under way then, and one for each pause: {tries}");
+    bad.behave(Manner::answer("200 OK", ""));
+    eventually("all have ended", async || {
+        let (_, view) = rig.send("GET", "/v1/namespaces/default", Value::Null).await;
+        (view["pending"] == 0 && view["parked"] == 0 && view["leased"] == 0).then_some(())
+    })
+    .await;
+    let (_, view) = rig.send("GET", "/v1/namespaces/default", Value::Null).await;
+    assert_eq!(view["dead"], 0, "a host that is left alone uses up no attempts: {view}");
+    let mut ids = BTreeMap::<String, usize>::new();
+    for request in &bad.requests()[tries..] {
+        *ids.entry(request.header("webhook-id").to_owned()).or_default() += 1;
+    }
+    assert_eq!(ids.len(), 200);
+}
+
+/// Many timers at one moment to one host: each arrives once, at most sixteen at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_herd_to_one_host_arrives_once_and_in_rows() {
+    let rig = Rig::start().await;
+    let answer = "HTTP/1.1 204 No Content\r\n\r\n".to_owned();
+    let receiver = Rough::start(Manner::Answer(answer, Duration::from_millis(1))).await;
+    let (status, _) = rig.send("PUT", "/v1/namespaces/n", json!({ "paused": true })).await;
+    assert_eq!(status, StatusCode::CREATED);
+    place(&rig, "n", 1_000, &receiver.url(), &json!({})).await;
+    rig.send("PUT", "/v1/namespaces/n", json!({})).await;
+    let requests = receiver.await_requests(1_000).await;
+    let ids: std::collections::BTreeSet<_> =
+        requests.iter().map(|request| request.header("webhook-id").to_owned()).collect();
+    assert_eq!((requests.len(), ids.len()), (1_000, 1_000));
+    assert!(receiver.most_at_a_time() <= 16, "{}", receiver.most_at_a_time());
+    eventually("none is left", async || {
+        let (_, view) = rig.send("GET", "/v1/namespaces/n", Value::Null).await;
+        (view["pending"] == 0 && view["parked"] == 0 && view["leased"] == 0).then_some(())
+    })
+    .await;
+    assert_eq!(receiver.requests().len(), 1_000);
+}
+
+// --- Signatures ---
+
+async fn secret(rig: &Rig) -> String {
+    let (status, answer) = rig.send("POST", "/v1/namespaces/default/secrets", Value::Null).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    answer["secret"].as_str().unwrap().to_owned()
+}
+
+/// Which of the secrets verify the next callback, by the library that the standard's authors publish.
+async fn verified(rig: &Rig, receiver: &Rough, secrets: &[&str]) -> Vec<bool> {
+    let before = receiver.requests().len();
+    rig.send("POST", TIMERS, json!({ "callback": { "url": receiver.url(), "json": { "order": 17 } } })).await;
+    let request = receiver.await_requests(before + 1).await.pop().unwrap();
+    let mut headers = HeaderMap::new();
+    for (name, value) in &request.headers {
+        headers.insert(HeaderName::try_from(name).unwrap(), value.parse().unwrap());
+    }
+    let verify = |secret: &&str| {
+        standardwebhooks::Webhook::new(secret).unwrap().verify(request.body.as_bytes(), &headers).is_ok()
+    };
+    secrets.iter().map(verify).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callbacks_are_signed_and_secrets_are_changed_without_a_gap() {
+    let rig = Rig::start().await;
+    let receiver = Rough::start(Manner::answer("200 OK", "")).await;
+    let first = secret(&rig).await;
+    assert_eq!(verified(&rig, &receiver, &[&first]).await, [true]);
+    let second = secret(&rig).await;
+    assert_eq!(verified(&rig, &receiver, &[&first, &second]).await, [true, true]);
+    let (_, view) = rig.send("GET", "/v1/namespaces/default", Value::Null).await;
+    let shown = view.to_string();
+    assert!(!shown.contains(&first[6..]) && !shown.contains(&second[6..]), "secrets are shown once: {shown}");
+    let moment = |value: &Value| value.as_str().unwrap().parse::<Moment>().unwrap().as_millis();
+    let lasts = moment(&view["secrets"][1]["until"]) - moment(&view["secrets"][0]["made"]);
+    assert!((86_395_000..=86_405_000).contains(&lasts), "a day: {view}");
+    assert_eq!(view["secrets"][0]["until"], Value::Null);
+    // A day later: the moment is moved in the service's file.
+    let rig = rig
+        .restart_after(|folder| {
+            let path = folder.join("namespaces.json");
+            let mut file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            file["default"]["secrets"][1]["until"] = json!("2020-01-01T00:00:00Z");
+            std::fs::write(&path, file.to_string()).unwrap();
+        })
+        .await;
+    assert_eq!(verified(&rig, &receiver, &[&first, &second]).await, [false, true]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callbacks_go_over_tls_to_receivers_with_a_trusted_certificate() {
+    let made = rcgen::generate_simple_self_signed(vec!["receiver.example".to_owned()]).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    let receiver = Rough::start_with(Manner::answer("200 OK", ""), Some(Arc::new(config).into())).await;
+    let rig = Rig::start_with(|settings| {
+        settings.rules.allow_http = false;
+        settings.caller.resolver = Some(resolver(vec![vec!["127.0.0.1"]]));
+        settings.caller.certificates = vec![certificate.to_vec()];
+    })
+    .await;
+    let url = |host: &str| format!("https://{host}:{}/hook", receiver.address.port());
+    assert_eq!(deliver(&rig, "good", &url("receiver.example"), json!({})).await, Value::Null);
+    let other = deliver(&rig, "other", &url("other.example"), json!({})).await;
+    assert!(other["last_error"].as_str().unwrap().contains("the connection failed"), "{other}");
+    assert_eq!(receiver.requests().len(), 1);
+}

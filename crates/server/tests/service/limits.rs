@@ -1,0 +1,187 @@
+//! Namespaces and their limits.
+
+use crate::receivers::{Manner, Rough, eventually};
+use crate::rig::Rig;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+async fn set(rig: &Rig, limits: Value) {
+    let (status, answer) = rig.send("PUT", "/v1/namespaces/n", limits).await;
+    assert!(status.is_success(), "{answer}");
+}
+
+async fn place(rig: &Rig, key: &str, timer: Value) -> (StatusCode, Value) {
+    rig.send("PUT", &format!("/v1/namespaces/n/timers/{key}"), timer).await
+}
+
+async fn count(rig: &Rig, what: &str) -> u64 {
+    rig.send("GET", "/v1/namespaces/n", Value::Null).await.1[what].as_u64().unwrap()
+}
+
+async fn await_none(rig: &Rig) {
+    eventually("no timer is left", async || {
+        let (_, view) = rig.send("GET", "/v1/namespaces/n", Value::Null).await;
+        (view["pending"] == 0 && view["parked"] == 0 && view["leased"] == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn namespaces_are_made_shown_changed_and_removed() {
+    let rig = Rig::start().await;
+    let path = "/v1/namespaces/n";
+    assert_eq!(rig.send("GET", path, Value::Null).await.0, StatusCode::NOT_FOUND);
+    let timer = json!({ "delay_ms": 60_000, "pull": { "queue": "q" } });
+    assert_eq!(place(&rig, "k", timer.clone()).await.0, StatusCode::NOT_FOUND);
+    let (status, view) = rig.send("PUT", path, json!({ "max_timers": 7 })).await;
+    assert_eq!((status, &view["limits"]), (StatusCode::CREATED, &json!({ "max_timers": 7 })), "{view}");
+    let (status, view) = rig.send("PUT", path, json!({ "concurrency": 2 })).await;
+    assert_eq!((status, &view["limits"]), (StatusCode::OK, &json!({ "concurrency": 2 })), "{view}");
+    assert_eq!(place(&rig, "k", timer).await.0, StatusCode::CREATED);
+    let (_, all) = rig.send("GET", "/v1/namespaces", Value::Null).await;
+    let names: Vec<_> = all.as_array().unwrap().iter().map(|view| view["name"].as_str().unwrap()).collect();
+    assert_eq!((names, &all[1]["pending"]), (vec!["default", "n"], &json!(1)));
+    let (status, problem) = rig.send("DELETE", path, Value::Null).await;
+    assert_eq!((status, &problem["type"]), (StatusCode::CONFLICT, &json!("/problems/namespace-not-empty")));
+    rig.send("DELETE", "/v1/namespaces/n/timers/k", Value::Null).await;
+    assert_eq!(rig.send("DELETE", path, Value::Null).await, (StatusCode::NO_CONTENT, Value::Null));
+    assert_eq!(rig.send("GET", path, Value::Null).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(rig.send("DELETE", path, Value::Null).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(rig.send("DELETE", "/v1/namespaces/default", Value::Null).await.0, StatusCode::CONFLICT);
+    for (name, body) in
+        [("a%20b", json!({})), ("n", json!({ "rate_per_second": 0 })), ("n", json!({ "rate": 1 }))]
+    {
+        let (status, _) = rig.send("PUT", &format!("/v1/namespaces/{name}"), body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn creations_beyond_a_limit_are_refused() {
+    let rig = Rig::start().await;
+    set(&rig, json!({ "max_timers": 3, "max_body_bytes": 10, "max_delay_ms": 100_000 })).await;
+    let timer = |delay: u64, body: &str| json!({ "delay_ms": delay, "pull": { "queue": "q", "body": body } });
+    for (timer, status, kind) in [
+        (timer(100_001, ""), StatusCode::UNPROCESSABLE_ENTITY, "due-too-far"),
+        (
+            json!({ "due": "2099-01-01T00:00:00Z", "pull": { "queue": "q" } }),
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "due-too-far",
+        ),
+        (timer(1, "12345678901"), StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
+        (
+            json!({ "pull": { "queue": "q", "body_base64": "MTIzNDU2Nzg5MDE=" } }),
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+        ),
+    ] {
+        let (got, problem) = place(&rig, "k", timer).await;
+        assert_eq!((got, &problem["type"]), (status, &json!(format!("/problems/{kind}"))), "{problem}");
+    }
+    for key in ["a", "b", "c"] {
+        assert_eq!(place(&rig, key, timer(100_000, "1234567890")).await.0, StatusCode::CREATED);
+    }
+    let (status, problem) = place(&rig, "d", timer(1_000, "")).await;
+    assert_eq!(
+        (status, &problem["type"]),
+        (StatusCode::TOO_MANY_REQUESTS, &json!("/problems/limit-reached"))
+    );
+    // A replacement is no further timer.
+    let mut again = timer(1_000, "");
+    again["if_present"] = json!("replace");
+    assert_eq!(place(&rig, "c", again).await.0, StatusCode::OK);
+    rig.send("DELETE", "/v1/namespaces/n/timers/a", Value::Null).await;
+    assert_eq!(place(&rig, "d", timer(1_000, "")).await.0, StatusCode::CREATED);
+}
+
+/// T-14: timers above the rate are parked, not delivered again and again, and the rate is kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t14_the_rate_of_a_namespace_is_kept_and_used() {
+    let rig = Rig::start().await;
+    let receiver = Rough::start(Manner::answer("200 OK", "")).await;
+    set(&rig, json!({ "rate_per_second": 40 })).await;
+    let timer = json!({ "callback": { "url": receiver.url() } });
+    for key in 0..100 {
+        assert_eq!(place(&rig, &key.to_string(), timer.clone()).await.0, StatusCode::CREATED);
+    }
+    let requests = receiver.await_requests(100).await;
+    await_none(&rig).await;
+    let at: Vec<_> = requests.iter().map(|request| request.at).collect();
+    let second = Duration::from_secs(1);
+    let most = (0..at.len()).map(|i| at[i..].iter().filter(|other| **other < at[i] + second).count()).max();
+    // A request that is held up on its way comes closer to the next one.
+    assert!((30..=46).contains(&most.unwrap()), "{most:?} within a second");
+    let took = *at.last().unwrap() - at[0];
+    assert!((2.2..4.0).contains(&took.as_secs_f64()), "100 at 40 a second: {took:?}");
+    assert_eq!(receiver.requests().len(), 100);
+    let service = rig.service.clone();
+    let stats = tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap().unwrap();
+    assert!(stats.parked < 150, "a timer is put off about once: {stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t14_no_more_deliveries_run_than_the_namespace_permits_and_others_are_not_held_up() {
+    let rig = Rig::start().await;
+    let answer = "HTTP/1.1 204 No Content\r\n\r\n".to_owned();
+    let slow = Rough::start(Manner::Answer(answer, Duration::from_millis(30))).await;
+    let quick = Rough::start(Manner::answer("200 OK", "")).await;
+    set(&rig, json!({ "concurrency": 3 })).await;
+    for key in 0..60 {
+        place(&rig, &key.to_string(), json!({ "callback": { "url": slow.url() } })).await;
+    }
+    let other = json!({ "callback": { "url": quick.url() } });
+    rig.send("POST", "/v1/namespaces/default/timers", other).await;
+    quick.await_requests(1).await;
+    slow.await_requests(60).await;
+    await_none(&rig).await;
+    assert_eq!((slow.requests().len(), slow.most_at_a_time()), (60, 3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_namespace_holds_timers_back_and_loses_none() {
+    let rig = Rig::start().await;
+    let receiver = Rough::start(Manner::answer("200 OK", "")).await;
+    set(&rig, json!({ "paused": true })).await;
+    let timer = json!({ "callback": { "url": receiver.url() } });
+    for key in 0..30 {
+        assert_eq!(place(&rig, &key.to_string(), timer.clone()).await.0, StatusCode::CREATED);
+    }
+    eventually("all are parked", async || (count(&rig, "parked").await == 30).then_some(())).await;
+    let (_, parked) = rig.send("GET", "/v1/namespaces/n/timers/7", Value::Null).await;
+    assert_eq!((&parked["reason"], &parked["deliveries"]), (&json!("paused:n"), &json!(0)), "{parked}");
+    let (_, cancelled) = rig.send("DELETE", "/v1/namespaces/n/timers/29", Value::Null).await;
+    assert_eq!(cancelled["result"], "cancelled");
+    set(&rig, json!({})).await;
+    receiver.await_requests(29).await;
+    await_none(&rig).await;
+
+    // Paused and resumed again and again, while timers become due: a park that is stored after the resumption counts, too.
+    for round in 0..10 {
+        set(&rig, json!({ "paused": true })).await;
+        for key in 0..5 {
+            place(&rig, &format!("{round}-{key}"), timer.clone()).await;
+        }
+        set(&rig, json!({})).await;
+    }
+    receiver.await_requests(29 + 50).await;
+    await_none(&rig).await;
+
+    // A resumption that the service does not see: it is stopped meanwhile.
+    set(&rig, json!({ "paused": true })).await;
+    for key in 0..700 {
+        place(&rig, &key.to_string(), timer.clone()).await;
+    }
+    eventually("all are parked", async || (count(&rig, "parked").await == 700).then_some(())).await;
+    let rig = rig
+        .restart_after(|folder| {
+            let path = folder.join("namespaces.json");
+            let mut file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            file["n"]["limits"]["paused"] = json!(false);
+            std::fs::write(&path, file.to_string()).unwrap();
+        })
+        .await;
+    receiver.await_requests(79 + 700).await;
+    await_none(&rig).await;
+    assert_eq!(receiver.requests().len(), 779);
+}

@@ -1,0 +1,241 @@
+//! Receivers that fetch timers.
+
+use crate::receivers::{dead, eventually};
+use crate::rig::Rig;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+
+const CLAIMS: &str = "/v1/namespaces/default/queues/q/claims";
+
+async fn place(rig: &Rig, key: &str, policy: Value) -> String {
+    let timer =
+        json!({ "pull": { "queue": "q", "json": { "key": key } }, "policy": policy, "labels": ["l"] });
+    let (status, placed) = rig.send("PUT", &format!("/v1/namespaces/default/timers/{key}"), timer).await;
+    assert_eq!(status, StatusCode::CREATED, "{placed}");
+    placed["id"].as_str().unwrap().to_owned()
+}
+
+async fn claim(rig: &Rig, max: u32, wait_ms: u64) -> Vec<Value> {
+    let (status, answer) = rig.send("POST", CLAIMS, json!({ "max": max, "wait_ms": wait_ms })).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    answer["claims"].as_array().unwrap().clone()
+}
+
+async fn settle(rig: &Rig, claim: &Value, how: &str, body: Value) -> StatusCode {
+    let claim = claim["claim"].as_str().unwrap();
+    let (status, answer) =
+        rig.send("POST", &format!("/v1/namespaces/default/claims/{claim}/{how}"), body).await;
+    if status == StatusCode::CONFLICT {
+        assert_eq!(answer["type"], "/problems/claim-ended", "{answer}");
+    }
+    status
+}
+
+async fn get(rig: &Rig, key: &str) -> Value {
+    rig.send("GET", &format!("/v1/namespaces/default/timers/{key}"), Value::Null).await.1
+}
+
+async fn await_parked(rig: &Rig, key: &str) {
+    eventually("it is parked", async || (get(rig, key).await["phase"] == "parked").then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_waits_for_a_receiver_and_is_done_once_acknowledged() {
+    let rig = Rig::start().await;
+    let id = place(&rig, "k", json!({})).await;
+    await_parked(&rig, "k").await;
+    let parked = get(&rig, "k").await;
+    assert_eq!(
+        (&parked["reason"], &parked["deliveries"]),
+        (&json!("queue:default/q"), &json!(0)),
+        "{parked}"
+    );
+    // A receiver that does not want to wait gets what is there.
+    let claims = claim(&rig, 10, 0).await;
+    assert_eq!(claims.len(), 1, "{claims:?}");
+    let claim_of = &claims[0];
+    assert_eq!((claim_of["id"].as_str(), &claim_of["attempt"]), (Some(&*id), &json!(1)));
+    assert_eq!((&claim_of["body"], &claim_of["labels"]), (&json!(r#"{"key":"k"}"#), &json!(["l"])));
+    assert_eq!(get(&rig, "k").await["phase"], "leased");
+    let other = claim_of["claim"].as_str().unwrap();
+    rig.send("PUT", "/v1/namespaces/n", json!({})).await;
+    let (status, _) = rig.send("POST", &format!("/v1/namespaces/n/claims/{other}/ack"), Value::Null).await;
+    assert_eq!(status, StatusCode::CONFLICT, "a claim belongs to its namespace");
+    assert_eq!(settle(&rig, claim_of, "ack", Value::Null).await, StatusCode::NO_CONTENT);
+    assert_eq!(settle(&rig, claim_of, "ack", Value::Null).await, StatusCode::CONFLICT);
+    eventually("it is gone", async || get(&rig, "k").await["status"].as_u64()).await;
+    let begin = Instant::now();
+    assert!(claim(&rig, 1, 0).await.is_empty() && begin.elapsed() < Duration::from_secs(2));
+    let begin = Instant::now();
+    assert!(claim(&rig, 1, 300).await.is_empty());
+    assert!((0.3..2.0).contains(&begin.elapsed().as_secs_f64()), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_waits_gets_a_timer_when_it_is_due_and_the_first_comes_first() {
+    let rig = Arc::new(Rig::start().await);
+    let wait = |name: &'static str| {
+        let rig = Arc::clone(&rig);
+        tokio::spawn(async move { (name, claim(&rig, 1, 10_000).await) })
+    };
+    let first = wait("first");
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let second = wait("second");
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let begin = Instant::now();
+    for key in ["a", "b"] {
+        place(&rig, key, json!({})).await;
+        if key == "a" {
+            eventually("the first receiver's answer", async || first.is_finished().then_some(())).await;
+            assert!(!second.is_finished());
+        }
+    }
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert_eq!((&first.1[0]["key"], &second.1[0]["key"]), (&json!("a"), &json!("b")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_claims_and_those_whose_time_is_over_come_again_under_the_same_id() {
+    let rig = Rig::start().await;
+    let policy = json!({ "backoff": { "kind": "fixed", "pause_ms": 1 }, "timeout_ms": 300, "attempts": 4 });
+    let id = place(&rig, "k", policy).await;
+    let first = claim(&rig, 1, 5_000).await.remove(0);
+    assert_eq!(
+        settle(&rig, &first, "nack", json!({ "error": "no \u{1F570} today" })).await,
+        StatusCode::NO_CONTENT
+    );
+    let second = claim(&rig, 1, 5_000).await.remove(0);
+    assert_eq!((second["id"].as_str(), &second["attempt"]), (Some(&*id), &json!(2)));
+    assert_eq!(get(&rig, "k").await["last_error"], "no \u{1F570} today");
+    // The second one is prolonged twice, beyond its first time, and then forgotten.
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(settle(&rig, &second, "renew", Value::Null).await, StatusCode::OK);
+    }
+    let begin = Instant::now();
+    let third = claim(&rig, 1, 5_000).await.remove(0);
+    assert!(begin.elapsed() > Duration::from_millis(250), "it was open until then: {:?}", begin.elapsed());
+    assert_eq!((third["id"].as_str(), &third["attempt"]), (Some(&*id), &json!(3)));
+    for how in ["ack", "renew"] {
+        assert_eq!(settle(&rig, &second, how, Value::Null).await, StatusCode::CONFLICT);
+    }
+    assert_eq!(
+        settle(&rig, &third, "nack", json!({ "dead": true, "error": "never" })).await,
+        StatusCode::NO_CONTENT
+    );
+    let timer = eventually("it is dead", async || dead(&rig, "default", &id).await).await;
+    assert_eq!((&timer["reason"], &timer["last_error"]), (&json!("refused"), &json!("never")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_restart_a_claim_has_ended_and_its_timer_comes_again() {
+    let rig = Rig::start().await;
+    let id = place(&rig, "k", json!({ "timeout_ms": 600_000 })).await;
+    let claim_of = claim(&rig, 1, 5_000).await.remove(0);
+    let rig = rig.restart_after(|_| {}).await;
+    assert_eq!(settle(&rig, &claim_of, "ack", Value::Null).await, StatusCode::CONFLICT);
+    let again = claim(&rig, 1, 5_000).await.remove(0);
+    assert_eq!((again["id"].as_str(), &again["attempt"]), (Some(&*id), &json!(1)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_that_goes_away_while_it_waits_loses_no_timer() {
+    let rig = Rig::start().await;
+    for key in ["a", "b", "c"] {
+        let body = r#"{"wait_ms":20000}"#;
+        let mut gone = tokio::net::TcpStream::connect(rig.address).await.unwrap();
+        let request = format!(
+            "POST {CLAIMS} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            rig.address,
+            body.len()
+        );
+        gone.write_all(request.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        drop(gone);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        place(&rig, key, json!({})).await;
+        let claim_of = claim(&rig, 1, 5_000).await.remove(0);
+        assert_eq!((&claim_of["key"], &claim_of["attempt"]), (&json!(key), &json!(1)));
+        assert_eq!(settle(&rig, &claim_of, "ack", Value::Null).await, StatusCode::NO_CONTENT);
+    }
+}
+
+/// Timers become due while receivers come and go: each timer is fetched once, and soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wake_up_is_lost_between_timers_and_receivers() {
+    let rig = Arc::new(Rig::start().await);
+    const TIMERS: usize = 200;
+    let placing = tokio::spawn({
+        let rig = Arc::clone(&rig);
+        async move {
+            for key in 0..TIMERS {
+                place(&rig, &key.to_string(), json!({})).await;
+                if key % 20 == 0 {
+                    tokio::time::sleep(Duration::from_millis(30)).await;
+                }
+            }
+        }
+    });
+    let begin = Instant::now();
+    let receivers: Vec<_> = (0..4_u64)
+        .map(|number| {
+            let rig = Arc::clone(&rig);
+            tokio::spawn(async move {
+                let mut got = Vec::new();
+                let mut idle = 0;
+                while idle < 3 {
+                    // Short waits, so that receivers leave while timers come.
+                    let claims = claim(&rig, 1 + number as u32 % 3, 20 + 150 * number).await;
+                    idle = if claims.is_empty() && begin.elapsed() > Duration::from_secs(2) {
+                        idle + 1
+                    } else {
+                        0
+                    };
+                    for claim in claims {
+                        assert_eq!(settle(&rig, &claim, "ack", Value::Null).await, StatusCode::NO_CONTENT);
+                        got.push((claim["key"].as_str().unwrap().to_owned(), claim["attempt"].clone()));
+                    }
+                }
+                got
+            })
+        })
+        .collect();
+    placing.await.unwrap();
+    let mut counts = BTreeMap::<String, usize>::new();
+    for receiver in receivers {
+        for (key, attempt) in receiver.await.unwrap() {
+            assert_eq!(attempt, 1);
+            *counts.entry(key).or_default() += 1;
+        }
+    }
+    assert_eq!(counts.len(), TIMERS);
+    assert!(counts.values().all(|count| *count == 1), "{counts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_claims_are_bounded() {
+    let rig = Rig::start_with(|settings| settings.open_claims = 2).await;
+    for key in ["a", "b", "c"] {
+        place(&rig, key, json!({})).await;
+        await_parked(&rig, key).await;
+    }
+    let claims = claim(&rig, 10, 5_000).await;
+    assert_eq!(claims.len(), 2);
+    let (status, problem) = rig.send("POST", CLAIMS, json!({})).await;
+    assert_eq!(
+        (status, &problem["type"]),
+        (StatusCode::TOO_MANY_REQUESTS, &json!("/problems/limit-reached"))
+    );
+    assert_eq!(settle(&rig, &claims[0], "ack", Value::Null).await, StatusCode::NO_CONTENT);
+    assert_eq!(claim(&rig, 10, 5_000).await.len(), 1);
+    for request in
+        [json!({ "max": 0 }), json!({ "max": 101 }), json!({ "wait_ms": 20_001 }), json!({ "n": 1 })]
+    {
+        assert_eq!(rig.send("POST", CLAIMS, request).await.0, StatusCode::BAD_REQUEST);
+    }
+}

@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(board.take_marked(), []);
         board.parked(reason.clone());
         board.parked(reason.clone());
-        assert_eq!(board.take_marked(), [reason.clone()]);
+        assert_eq!(board.take_marked(), vec![reason.clone()]);
         assert_eq!(board.take_marked(), []);
         board.begin(&reason);
         board.look_at(&reason);

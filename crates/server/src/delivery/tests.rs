@@ -62,5 +62,5 @@ async fn each_delivery_is_shown_from_its_start_to_its_end() {
         );
         assert_eq!((&*end.namespace, end.key.as_deref()), ("default", Some("k")));
     }
-    tokio::task::spawn_blocking(move || drop(service.close(Duration::ZERO))).await.unwrap();
+    tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
 }

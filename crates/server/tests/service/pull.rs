@@ -182,7 +182,7 @@ async fn no_wake_up_is_lost_between_timers_and_receivers() {
         }
     });
     let begin = Instant::now();
-    let receivers: Vec<_> = (0..4_u64)
+    let receivers: Vec<_> = (0..4_u32)
         .map(|number| {
             let rig = Arc::clone(&rig);
             tokio::spawn(async move {
@@ -190,7 +190,7 @@ async fn no_wake_up_is_lost_between_timers_and_receivers() {
                 let mut idle = 0;
                 while idle < 3 {
                     // Short waits, so that receivers leave while timers come.
-                    let claims = claim(&rig, 1 + number as u32 % 3, 20 + 150 * number).await;
+                    let claims = claim(&rig, 1 + number % 3, 20 + 150 * u64::from(number)).await;
                     idle = if claims.is_empty() && begin.elapsed() > Duration::from_secs(2) {
                         idle + 1
                     } else {

@@ -120,7 +120,7 @@ impl Rig {
     pub(crate) async fn restart_after(mut self, change: impl FnOnce(&std::path::Path)) -> Self {
         let (settings, folder) = (self.settings.clone(), self.folder.take().unwrap());
         let service = self.service.clone();
-        tokio::task::spawn_blocking(move || drop(service.close(Duration::ZERO))).await.unwrap();
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
         drop(self);
         change(folder.path());
         Self::open(settings, folder).await
@@ -147,6 +147,6 @@ impl Drop for Rig {
         self.server.abort();
         let service = self.service.clone();
         // Closing blocks, which a thread of the runtime must not.
-        std::thread::spawn(move || drop(service.close(Duration::ZERO))).join().unwrap();
+        std::thread::spawn(move || service.close(Duration::ZERO)).join().unwrap();
     }
 }

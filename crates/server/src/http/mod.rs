@@ -10,6 +10,7 @@ mod timers;
 
 use crate::service::Service;
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use tourbillon_api::{Problem, ProblemKind};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -27,7 +28,13 @@ pub fn router(service: Service) -> Router {
         .method_not_allowed_fallback(async || {
             answer::Refused(Problem::new(ProblemKind::MethodNotAllowed, ""))
         })
+        .layer(from_fn_with_state(service.clone(), auth::admit))
         .with_state(service)
+}
+
+/// The answer with this problem, for the layers below the routes.
+pub(crate) fn refused(problem: Problem) -> axum::response::Response {
+    axum::response::IntoResponse::into_response(answer::Refused(problem))
 }
 
 /// The OpenAPI document of the HTTP interface.

@@ -10,7 +10,7 @@ pub(crate) use events::Events;
 pub(crate) use namespaces::{Namespace, Namespaces};
 pub(crate) use place::{Naming, by_key};
 pub use tokens::Principal;
-pub(crate) use tokens::Tokens;
+pub(crate) use tokens::{NewToken, TokenFault, TokenFile, Tokens, role_name};
 
 use crate::delivery;
 use crate::settings::Settings;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tourbillon_callback::{Caller, CertificateError};
 use tourbillon_durable::store::{RedbStore, StoreError};
-use tourbillon_durable::{Durable, Limits, StartError, Stats, Timers};
+use tourbillon_durable::{Durable, Health, Limits, StartError, Stats, Timers};
 
 /// A running service. It can be cloned; the clones are the same service.
 #[derive(Clone)]
@@ -89,7 +89,7 @@ impl Service {
         std::fs::create_dir_all(&settings.data).map_err(of(&settings.data))?;
         let path = settings.data.join("namespaces.json");
         let namespaces = Arc::new(Namespaces::open(&path).map_err(of(&path))?);
-        let path = settings.data.join("tokens.json");
+        let path = settings.tokens.clone().unwrap_or_else(|| settings.data.join("tokens.json"));
         let tokens = Tokens::open(&path).map_err(of(&path))?;
         let caller = Caller::new(settings.caller.clone()).map_err(OpenError::Certificate)?;
         let store = RedbStore::builder().cache(settings.cache).open(settings.data.join("timers.redb"));
@@ -126,6 +126,40 @@ impl Service {
         let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
         durable.map(|durable| durable.shutdown(patience))
     }
+
+    /// Reads the file of the tokens again, if it has changed or `always`. Returns whether it was read. If it cannot be
+    /// read, the tokens stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
+    pub fn reload_tokens(&self, always: bool) -> io::Result<bool> {
+        self.0.tokens.reload(always)
+    }
+
+    /// Whether the service has no tokens and permits everything. Such a service must be reachable from this machine
+    /// only.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.tokens.is_open()
+    }
+
+    /// Whether the loop that delivers timers is not stuck. `/healthz` and the watchdog report it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason for a person.
+    pub fn alive(&self) -> Result<(), Box<str>> {
+        match self.0.timers.health() {
+            Health::StoreHangs(time) => {
+                Err(format!("the loop has waited for the store for {} s", time.as_secs()).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the requests that last.
+    pub fn begin_stop(&self) {}
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.0.settings

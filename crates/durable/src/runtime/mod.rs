@@ -1,11 +1,13 @@
 //! The runtime: a store, handlers, and a loop between them.
 
 mod alarm;
+mod batch;
 mod catch_up;
 mod keeper;
 mod report;
 mod settings;
 
+pub use batch::{Change, Effect};
 pub(crate) use keeper::Keeper;
 pub use report::{Health, Incident, Stats};
 
@@ -366,7 +368,8 @@ const CANCELLED_AT_ONCE: u32 = 500;
 /// The handle of a runtime: stores, changes and lists timers, from any thread. It can be cloned. It does not keep the
 /// runtime alive.
 ///
-/// Each call is there twice: as a future for any executor, and, with `_blocking` at its name's end, for threads.
+/// Calls that reach the store are futures for any executor. The most frequent ones have twins for threads, with
+/// `_blocking` at their names' ends.
 #[derive(Clone)]
 pub struct Timers {
     keeper: Arc<Keeper>,
@@ -401,16 +404,8 @@ impl Timers {
                 return Err(ScheduleError { reason, payload: spec.payload });
             }
         };
-        let known = if self.keeper.has_handler(K::NAME) {
-            Ok(())
-        } else {
-            Err(Rejection::UnknownKind(K::NAME.into()))
-        };
-        match known {
-            Ok(()) => self.place(&spec, K::NAME, bytes).await,
-            Err(reason) => Err(reason),
-        }
-        .map_err(|reason| ScheduleError { reason, payload: spec.payload })
+        let placed = self.place(&spec, K::NAME, bytes).await;
+        placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
     }
 
     /// As [`schedule`](Self::schedule), on a thread that waits.
@@ -432,29 +427,31 @@ impl Timers {
         kind: &str,
         spec: Spec<Vec<u8>>,
     ) -> Result<Placed, ScheduleError<Vec<u8>>> {
-        let known =
-            if self.keeper.has_handler(kind) { Ok(()) } else { Err(Rejection::UnknownKind(kind.into())) };
-        match known {
-            Ok(()) => self.place(&spec, kind, spec.payload.clone()).await,
-            Err(reason) => Err(reason),
-        }
-        .map_err(|reason| ScheduleError { reason, payload: spec.payload })
+        let placed = self.place(&spec, kind, spec.payload.clone()).await;
+        placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
     }
 
     async fn place<P>(&self, spec: &Spec<P>, kind: &str, payload: Vec<u8>) -> Result<Placed, Rejection> {
+        let timer = self.admit(spec, kind, payload, self.store().now())?;
+        let op = Op::Place(Box::new(timer), spec.if_present);
+        placed(&self.apply_one(op, spec.durability).await.map_err(Rejection::Store)?)
+    }
+
+    /// The timer of a description, if it may be stored.
+    fn admit<P>(
+        &self,
+        spec: &Spec<P>,
+        kind: &str,
+        payload: Vec<u8>,
+        now: UtcMillis,
+    ) -> Result<Timer, Rejection> {
+        if !self.keeper.has_handler(kind) {
+            return Err(Rejection::UnknownKind(kind.into()));
+        }
         if self.keeper.is_stopping() {
             return Err(Rejection::ShutDown);
         }
-        let timer = spec.to_timer(kind, payload, self.store().now(), &self.keeper.settings.limits)?;
-        let op = Op::Place(Box::new(timer), spec.if_present);
-        match self.apply_one(op, spec.durability).await.map_err(Rejection::Store)? {
-            Outcome::Created(id) => Ok(Placed::Created(id)),
-            Outcome::Repeated(id) => Ok(Placed::Repeated(id)),
-            Outcome::Kept(id) => Ok(Placed::Kept(id)),
-            Outcome::Replaced { new, old, was } => Ok(Placed::Replaced { new, old, was }),
-            Outcome::KeyExists { holder, .. } => Err(Rejection::KeyExists(holder)),
-            other => Err(Rejection::Store(unexpected(&other))),
-        }
+        spec.to_timer(kind, payload, now, &self.keeper.settings.limits)
     }
 
     /// Cancels a timer, or a series with its present occurrence, by its key or id. After [`Cancelled::Cancelled`] no
@@ -464,12 +461,7 @@ impl Timers {
     ///
     /// Fails if the store fails.
     pub async fn cancel(&self, at: impl Into<Address>) -> Result<Cancelled, StoreError> {
-        match self.apply_one(Op::Cancel(at.into(), None), Durability::PowerLoss).await? {
-            Outcome::Cancelled(timer) => Ok(Cancelled::Cancelled(timer)),
-            Outcome::InFlight(_) => Ok(Cancelled::InFlight),
-            Outcome::NotFound => Ok(Cancelled::NotFound),
-            other => Err(unexpected(&other)),
-        }
+        cancelled(self.apply_one(Op::Cancel(at.into(), None), Durability::PowerLoss).await?)
     }
 
     /// As [`cancel`](Self::cancel), on a thread that waits.
@@ -556,13 +548,7 @@ impl Timers {
     }
 
     async fn change(&self, op: Op) -> Result<Changed, StoreError> {
-        match self.apply_one(op, Durability::PowerLoss).await? {
-            Outcome::Changed(_) => Ok(Changed::Changed),
-            Outcome::NotFound => Ok(Changed::NotFound),
-            Outcome::KeyExists { holder, .. } => Ok(Changed::KeyExists(holder)),
-            Outcome::Refused(Refusal::State(phase)) => Ok(Changed::Refused(phase)),
-            other => Err(unexpected(&other)),
-        }
+        changed(&self.apply_one(op, Durability::PowerLoss).await?)
     }
 
     /// A stored timer.
@@ -664,6 +650,36 @@ impl Timers {
 impl fmt::Debug for Timers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timers").field("stats", &self.stats()).finish()
+    }
+}
+
+fn placed(outcome: &Outcome) -> Result<Placed, Rejection> {
+    match *outcome {
+        Outcome::Created(id) => Ok(Placed::Created(id)),
+        Outcome::Repeated(id) => Ok(Placed::Repeated(id)),
+        Outcome::Kept(id) => Ok(Placed::Kept(id)),
+        Outcome::Replaced { new, old, was } => Ok(Placed::Replaced { new, old, was }),
+        Outcome::KeyExists { holder, .. } => Err(Rejection::KeyExists(holder)),
+        _ => Err(Rejection::Store(unexpected(outcome))),
+    }
+}
+
+fn cancelled(outcome: Outcome) -> Result<Cancelled, StoreError> {
+    match outcome {
+        Outcome::Cancelled(timer) => Ok(Cancelled::Cancelled(timer)),
+        Outcome::InFlight(_) => Ok(Cancelled::InFlight),
+        Outcome::NotFound => Ok(Cancelled::NotFound),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn changed(outcome: &Outcome) -> Result<Changed, StoreError> {
+    match *outcome {
+        Outcome::Changed(_) => Ok(Changed::Changed),
+        Outcome::NotFound => Ok(Changed::NotFound),
+        Outcome::KeyExists { holder, .. } => Ok(Changed::KeyExists(holder)),
+        Outcome::Refused(Refusal::State(phase)) => Ok(Changed::Refused(phase)),
+        _ => Err(unexpected(outcome)),
     }
 }
 

@@ -53,18 +53,19 @@ impl Receiver {
 }
 
 async fn receive(State(receiver): State<Receiver>, request: Request) -> StatusCode {
-    let header = |name| request.headers()[name].to_str().unwrap().to_owned();
-    let received = Received {
-        id: header("webhook-id"),
-        path: request.uri().path().to_owned(),
-        attempt: header("tourbillon-attempt"),
-        answered: false,
-    };
     let at = {
+        let header = |name| request.headers()[name].to_str().unwrap().to_owned();
+        let received = Received {
+            id: header("webhook-id"),
+            path: request.uri().path().to_owned(),
+            attempt: header("tourbillon-attempt"),
+            answered: false,
+        };
         let mut log = receiver.log.lock().unwrap();
         log.push(received);
         log.len() - 1
     };
+    drop(request);
     let pause = *receiver.pause.lock().unwrap();
     if !pause.is_zero() {
         tokio::time::sleep(pause).await;

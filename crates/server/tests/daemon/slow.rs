@@ -166,6 +166,7 @@ async fn requests_beyond_the_limits_are_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_2_is_spoken_without_tls_too_and_an_idle_connection_ends() {
     use axum::body::Bytes;
+    use axum::http::{Request, Version};
     use http_body_util::{BodyExt as _, Full};
     use hyper_util::rt::{TokioExecutor, TokioIo};
     let folder = folder();
@@ -176,9 +177,9 @@ async fn http_2_is_spoken_without_tls_too_and_an_idle_connection_ends() {
     let connection = tokio::spawn(connection);
     for _ in 0..3 {
         let uri = format!("http://{}{}", daemon.address, timer("k"));
-        let request = axum::http::Request::get(uri).body(Full::<Bytes>::default()).unwrap();
+        let request = Request::get(uri).body(Full::<Bytes>::default()).unwrap();
         let response = sender.send_request(request).await.unwrap();
-        assert_eq!((response.status().as_u16(), response.version()), (404, axum::http::Version::HTTP_2));
+        assert_eq!((response.status().as_u16(), response.version()), (404, Version::HTTP_2));
         response.into_body().collect().await.unwrap();
     }
     let begun = Instant::now();

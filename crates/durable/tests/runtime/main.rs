@@ -1,5 +1,7 @@
 //! The runtime on the store in memory and a manual clock.
 
+mod batch;
+
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

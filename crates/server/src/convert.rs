@@ -17,20 +17,26 @@ use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 /// A timer to be stored: the kind of its work, and all the rest.
 pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
 
-/// The order that a request describes. `pointer` is the place of the timer in the request.
-pub(crate) fn order(timer: &api::NewTimer, settings: &Settings, pointer: &str) -> Result<Order, Problem> {
+/// The order that a request describes. `fingerprint` is stored with it, and `pointer` is the place of the timer in the
+/// request.
+pub(crate) fn order(
+    timer: &api::NewTimer,
+    settings: &Settings,
+    fingerprint: Option<u128>,
+    pointer: &str,
+) -> Result<Order, Problem> {
     let at = |field: &str| format!("{pointer}/{field}");
     let time_for = |longest| timeout(&timer.policy, longest, &at("policy"));
     let (kind, payload, most) = match (&timer.callback, &timer.pull) {
         (Some(callback), None) => {
             let timeout_ms = time_for(LONGEST_CALLBACK)?;
             let work = StoredCallback { timeout_ms, ..stored_callback(callback, settings, &at("callback"))? };
-            (CALLBACK, work::write(&work), Duration::from_millis(timeout_ms.into()))
+            (CALLBACK, work::write(&work, fingerprint), Duration::from_millis(timeout_ms.into()))
         }
         (None, Some(pull)) => {
             let timeout_ms = time_for(LONGEST_CLAIM)?;
             let work = StoredPull { timeout_ms, ..stored_pull(pull, settings, &at("pull"))? };
-            (PULL, work::write(&work), LONGEST_CLAIM)
+            (PULL, work::write(&work, fingerprint), LONGEST_CLAIM)
         }
         _ => return Err(Problem::field(pointer, "a timer has one of `callback` and `pull`")),
     };
@@ -332,7 +338,7 @@ pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     let detail = rejection.to_string();
     match rejection {
         Rejection::KeyExists(_) => Problem::new(ProblemKind::KeyExists, detail),
-        Rejection::PayloadTooLong(_) => Problem::new(ProblemKind::TooLarge, detail),
+        Rejection::PayloadTooLong(_) | Rejection::TooLong(_) => Problem::new(ProblemKind::TooLarge, detail),
         Rejection::DueTooFar => Problem::new(ProblemKind::DueTooFar, detail),
         Rejection::Store(error) => unavailable(error),
         Rejection::ShutDown => Problem::new(ProblemKind::Stopping, detail),

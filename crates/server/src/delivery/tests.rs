@@ -22,7 +22,7 @@ async fn place(service: &Service, key: &str, attempts: u32) -> String {
 async fn each_delivery_is_shown_from_its_start_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::open(Settings::new(folder.path())).unwrap();
-    let mut events = service.events().subscribe();
+    let mut events = service.events().subscribe().unwrap();
     let id = place(&service, "k", 2).await;
     let parked = loop {
         let event = next(&mut events).await;

@@ -40,7 +40,7 @@ impl Watch {
 
     /// Notes the status of an answer, for the event of the delivery's end.
     pub(crate) fn answered(&self, id: TimerId, status: u16) {
-        if !self.events.has_readers() {
+        if self.events.readers() == 0 {
             return;
         }
         let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! Timers that receivers fetch.
 
-use super::answer::Refused;
+use super::answer::{Answer, Refused};
 use super::auth::Right;
 use super::extract::{Body, Path};
 use crate::convert::is_name;
@@ -22,8 +22,6 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(renew))
 }
 
-type Answer<T> = Result<T, Refused>;
-
 /// The greatest number of timers that one request fetches.
 const MOST_CLAIMS: u32 = 100;
 /// The longest wait, in milliseconds.
@@ -34,8 +32,11 @@ const LONGEST_PAUSE_MS: u64 = 86_400_000;
 /// Fetches timers of a queue that are due. Waits for the first one for at most `wait_ms`.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/queues/{queue}/claims", tag = "claims",
-    request_body = ClaimRequest, params(("namespace" = String, Path), ("queue" = String, Path)),
-    responses((status = 200, body = Claims), (status = "default", body = Problem))
+    request_body(content = ClaimRequest, example = json!({ "max": 10, "wait_ms": 100 })), params(("namespace" = String, Path, description = "The namespace."), ("queue" = String, Path, description = "The queue.")),
+    responses(
+        (status = 200, description = "The timers, none if none became due in time.", body = Claims),
+        (status = 429, description = "As many claims are open, or as many receivers wait, as there may be.", body = Problem),
+    )
 )]
 async fn claim(
     State(service): State<Service>,
@@ -64,8 +65,11 @@ async fn claim(
 /// Acknowledges a claim: the timer is done.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/ack", tag = "claims",
-    params(("namespace" = String, Path), ("claim" = String, Path)),
-    responses((status = 204), (status = "default", body = Problem))
+    params(("namespace" = String, Path, description = "The namespace."), ("claim" = String, Path, description = "The claim.")),
+    responses(
+        (status = 204, description = "The claim was acknowledged."),
+        (status = 409, description = "The claim has ended.", body = Problem),
+    )
 )]
 async fn ack(
     State(service): State<Service>,
@@ -79,9 +83,12 @@ async fn ack(
 
 /// Refuses a claim: the delivery has failed, and the timer is delivered again or is dead.
 #[utoipa::path(
-    post, path = "/v1/namespaces/{namespace}/claims/{claim}/nack", tag = "claims", request_body = Nack,
-    params(("namespace" = String, Path), ("claim" = String, Path)),
-    responses((status = 204), (status = "default", body = Problem))
+    post, path = "/v1/namespaces/{namespace}/claims/{claim}/nack", tag = "claims", request_body(content = Nack, example = json!({ "error": "the printer is out of paper" })),
+    params(("namespace" = String, Path, description = "The namespace."), ("claim" = String, Path, description = "The claim.")),
+    responses(
+        (status = 204, description = "The claim was refused."),
+        (status = 409, description = "The claim has ended.", body = Problem),
+    )
 )]
 async fn nack(
     State(service): State<Service>,
@@ -107,8 +114,11 @@ async fn nack(
 /// Prolongs a claim: its time begins again.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/claims/{claim}/renew", tag = "claims",
-    params(("namespace" = String, Path), ("claim" = String, Path)),
-    responses((status = 200, body = Renewed), (status = "default", body = Problem))
+    params(("namespace" = String, Path, description = "The namespace."), ("claim" = String, Path, description = "The claim.")),
+    responses(
+        (status = 200, description = "The claim has more time.", body = Renewed),
+        (status = 409, description = "The claim has ended.", body = Problem),
+    )
 )]
 async fn renew(
     State(service): State<Service>,

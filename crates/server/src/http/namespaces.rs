@@ -1,6 +1,6 @@
 //! Namespaces, their limits and their secrets.
 
-use super::answer::Refused;
+use super::answer::Answer;
 use super::auth::Right;
 use super::extract::{Body, Path};
 use crate::service::Service;
@@ -18,12 +18,10 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(make_secret))
 }
 
-type Answer<T> = Result<T, Refused>;
-
 /// Lists the namespaces that the token may read.
 #[utoipa::path(
     get, path = "/v1/namespaces", tag = "namespaces",
-    responses((status = 200, body = Vec<NamespaceView>), (status = "default", body = Problem))
+    responses((status = 200, description = "The namespaces.", body = Vec<NamespaceView>))
 )]
 async fn list_namespaces(State(service): State<Service>, right: Right) -> Answer<Json<Vec<NamespaceView>>> {
     let may_see = |name: &str| right.require(Role::Reader, Some(name)).is_ok();
@@ -32,11 +30,11 @@ async fn list_namespaces(State(service): State<Service>, right: Right) -> Answer
 
 /// Sets the limits of a namespace, which is made if there is none. Limits that are left out are lifted.
 #[utoipa::path(
-    put, path = "/v1/namespaces/{namespace}", tag = "namespaces", request_body = NamespaceLimits,
-    params(("namespace" = String, Path)),
+    put, path = "/v1/namespaces/{namespace}", tag = "namespaces", request_body(content = NamespaceLimits, example = json!({ "rate_per_second": 100, "allowed_hosts": ["*.shop.example"] })),
+    params(("namespace" = String, Path, description = "The namespace.")),
     responses(
-        (status = 201, body = NamespaceView), (status = 200, body = NamespaceView),
-        (status = "default", body = Problem)
+        (status = 201, description = "The namespace was made.", body = NamespaceView),
+        (status = 200, description = "The limits were set.", body = NamespaceView),
     )
 )]
 async fn put_namespace(
@@ -54,8 +52,8 @@ async fn put_namespace(
 /// Shows a namespace with its numbers.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}", tag = "namespaces",
-    params(("namespace" = String, Path)),
-    responses((status = 200, body = NamespaceView), (status = "default", body = Problem))
+    params(("namespace" = String, Path, description = "The namespace.")),
+    responses((status = 200, description = "The namespace.", body = NamespaceView))
 )]
 async fn get_namespace(
     State(service): State<Service>,
@@ -69,8 +67,11 @@ async fn get_namespace(
 /// Removes a namespace. It must have no timers.
 #[utoipa::path(
     delete, path = "/v1/namespaces/{namespace}", tag = "namespaces",
-    params(("namespace" = String, Path)),
-    responses((status = 204), (status = "default", body = Problem))
+    params(("namespace" = String, Path, description = "The namespace.")),
+    responses(
+        (status = 204, description = "The namespace was removed."),
+        (status = 409, description = "The namespace has timers, or is one that stays.", body = Problem),
+    )
 )]
 async fn delete_namespace(
     State(service): State<Service>,
@@ -85,8 +86,11 @@ async fn delete_namespace(
 /// Makes a new signing secret, which is shown this once. The former one signs beside it for a day.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/secrets", tag = "namespaces",
-    params(("namespace" = String, Path)),
-    responses((status = 201, body = NewSecret), (status = "default", body = Problem))
+    params(("namespace" = String, Path, description = "The namespace.")),
+    responses(
+        (status = 201, description = "The secret. It is not shown again.", body = NewSecret),
+        (status = 429, description = "As many secrets sign as there may be.", body = Problem),
+    )
 )]
 async fn make_secret(
     State(service): State<Service>,

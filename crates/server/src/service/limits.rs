@@ -1,8 +1,8 @@
 //! The limits of namespaces, at the creation of timers.
 
-use super::namespaces::{Namespace, allows_host};
-use super::place::{Naming, id_of};
-use super::{Service, by_key};
+use super::Service;
+use super::namespaces::allows_host;
+use super::place::{Naming, by_key, id_of};
 use crate::convert::{due, unavailable};
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tourbillon_api::{NamespaceLimits, NewTimer, Problem, ProblemKind};
-use tourbillon_durable::Due;
 use tourbillon_durable::timer::Address;
+use tourbillon_durable::{Due, UtcMillis};
 use url::{Host, Url};
 
 /// The time for which counts are believed that are far from a limit.
@@ -29,31 +29,32 @@ type Numbers = BTreeMap<Box<str>, u64>;
 
 impl Service {
     /// Fails if a namespace's limits, or the service's own, do not permit this timer. `pointer` is the place of the timer
-    /// in the request.
+    /// in the request, and `ahead` the number of creations in the same transaction before this one.
     pub(crate) async fn admit(
         &self,
         name: &str,
+        limits: &NamespaceLimits,
         naming: Naming<'_>,
         timer: &NewTimer,
         pointer: &str,
-    ) -> Result<Arc<Namespace>, Problem> {
-        let namespace = self.namespace(name)?;
+        ahead: u64,
+    ) -> Result<(), Problem> {
         check_delay(
-            &namespace.limits,
+            limits,
             due(timer.due, timer.delay_ms, pointer)?,
             self.timers().timer_store().now().as_millis(),
         )?;
-        check_body(&namespace.limits, timer, pointer)?;
+        check_body(limits, timer, pointer)?;
         if let Some(callback) = &timer.callback {
-            self.check_host(&namespace.limits, &callback.url, pointer)?;
+            self.check_host(limits, &callback.url, pointer)?;
         }
-        self.check_room(name, &namespace.limits, naming).await?;
-        Ok(namespace)
+        self.check_room(name, limits, naming, ahead).await
     }
 
     /// Fails if a namespace does not permit this due moment.
-    pub(crate) fn check_due(&self, name: &str, due: Option<Due>) -> Result<(), Problem> {
-        check_delay(&self.namespace(name)?.limits, due, self.timers().timer_store().now().as_millis())
+    pub(crate) fn check_due(&self, name: &str, due: UtcMillis) -> Result<(), Problem> {
+        let now = self.timers().timer_store().now().as_millis();
+        check_delay(&self.namespace(name)?.limits, Some(Due::At(due)), now)
     }
 
     /// Fails if a callback must not go to the host of this URL, as far as the text shows.
@@ -85,6 +86,7 @@ impl Service {
         name: &str,
         limits: &NamespaceLimits,
         naming: Naming<'_>,
+        ahead: u64,
     ) -> Result<(), Problem> {
         let full = |most: u64| {
             let detail = format!("{most} timers are stored, as many as there may be");
@@ -92,7 +94,8 @@ impl Service {
         };
         let most = self.settings().max_timers;
         let numbers = self.numbers(name, limits.max_timers.unwrap_or(u64::MAX)).await?;
-        let (here, all) = (numbers.get(name).copied().unwrap_or(0), numbers.values().sum::<u64>());
+        let here = numbers.get(name).copied().unwrap_or(0) + ahead;
+        let all = numbers.values().sum::<u64>() + ahead;
         let reached = match limits.max_timers {
             Some(most) if here >= most => most,
             _ if all >= most => most,

@@ -2,6 +2,7 @@
 
 mod basics;
 mod disk;
+mod far;
 mod faults;
 mod killed;
 mod life;

@@ -267,7 +267,7 @@ impl Committer {
         if committer.repeat(opened.sequence)? {
             committer.checkpoint()?;
         }
-        committer.journal.clear();
+        committer.journal.clear(committer.sequence);
         while committer.end_leases()? {}
         Ok((common, committer))
     }
@@ -583,7 +583,7 @@ impl Committer {
     /// Notes that the database is durable.
     fn checkpointed(&mut self, started: Instant) {
         (self.sync_at, self.checkpoint_at) = (None, None);
-        self.journal.clear();
+        self.journal.clear(self.sequence);
         self.common.count(|stats| stats.checkpoints += 1);
         self.synced(started);
     }
@@ -692,7 +692,7 @@ impl Committer {
             }
         } else {
             self.sequence = last;
-            self.journal.clear();
+            self.journal.clear(self.sequence);
             (self.sync_at, self.checkpoint_at) = (None, None);
         }
         Ok(())

@@ -1,116 +1,14 @@
 //! A journal with damaged bytes: an error if an operation is missing that had been synced, and else the same timers.
 
-use crate::faults::{Timers, builder, clock, timers};
+use crate::faults::{Timers, clock, timers};
+use crate::machine::{Shared, machine_with, open};
 use crate::{ALL, apply, assert_whole, claimant, keyed, place, timer};
 use pollster::block_on;
-use redb::StorageBackend;
-use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
 use tourbillon::ManualClock;
-use tourbillon_durable::store::{Durability, Op, Part, RedbStore, StoreError, StoreErrorKind, TimerStore};
+use tourbillon_durable::store::{Durability, Op, RedbStore, StoreError, StoreErrorKind, TimerStore};
 
 const SECTOR: usize = 512;
-
-/// The bytes of a file.
-#[derive(Clone, Debug, Default)]
-struct File {
-    /// As the disk has them.
-    synced: Vec<u8>,
-    /// As the system has them.
-    current: Vec<u8>,
-    /// The end of the last write, and as it was at the last sync.
-    end: usize,
-    synced_end: usize,
-}
-
-#[derive(Debug, Default)]
-struct Machine {
-    /// The timers, and the journal.
-    files: [File; 2],
-    /// The next sync fails, and all changes after it.
-    loses_power: bool,
-    is_off: bool,
-}
-
-/// A file of a machine.
-#[derive(Clone, Debug)]
-struct Medium(Arc<Mutex<Machine>>, usize);
-
-impl Medium {
-    fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.0.lock().unwrap()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut File)) -> io::Result<()> {
-        let mut machine = self.machine();
-        if machine.is_off {
-            return Err(io::Error::other("the power is off"));
-        }
-        change(&mut machine.files[self.1]);
-        Ok(())
-    }
-}
-
-impl StorageBackend for Medium {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.machine().files[self.1].current.len() as u64)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let offset = usize::try_from(offset).unwrap();
-        let machine = self.machine();
-        let read = machine.files[self.1].current.get(offset..offset + out.len());
-        out.copy_from_slice(read.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.change(|file| file.current.resize(usize::try_from(len).unwrap(), 0))
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        let mut machine = self.machine();
-        machine.is_off |= machine.loses_power;
-        drop(machine);
-        self.change(|file| {
-            file.synced.clone_from(&file.current);
-            file.synced_end = file.end;
-        })
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.change(|file| {
-            let start = usize::try_from(offset).unwrap();
-            file.end = start + data.len();
-            if file.current.len() < file.end {
-                file.current.resize(file.end, 0);
-            }
-            file.current[start..file.end].copy_from_slice(data);
-        })
-    }
-}
-
-type Shared = Arc<Mutex<Machine>>;
-
-fn machine_with(timers: &[u8], journal: &[u8]) -> Shared {
-    let files = [timers, journal].map(|bytes| {
-        let synced = bytes.to_vec();
-        File { current: synced.clone(), synced, ..File::default() }
-    });
-    Arc::new(Mutex::new(Machine { files, ..Machine::default() }))
-}
-
-fn open(machine: &Shared, clock: &ManualClock) -> Result<RedbStore, StoreError> {
-    let machine = Arc::clone(machine);
-    builder(clock).open_with(move |part| {
-        let file = match part {
-            Part::Timers => 0,
-            Part::Operations => 1,
-        };
-        Ok(Box::new(Medium(Arc::clone(&machine), file)))
-    })
-}
 
 /// The timers that a store on these bytes has.
 fn found(files: &[Vec<u8>; 2], clock: &ManualClock) -> Result<Timers, StoreError> {

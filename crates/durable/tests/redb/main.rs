@@ -6,7 +6,9 @@ mod disk;
 mod faults;
 mod killed;
 mod life;
+mod machine;
 mod place;
+mod unsure;
 
 use pollster::block_on;
 use tourbillon_durable::UtcMillis;

@@ -537,12 +537,15 @@ impl Committer {
         self.journal.append(sequence, now, &notes);
         self.checkpoint_at.get_or_insert(started + CHECKPOINT);
         self.sync_at.get_or_insert(started + LATE);
-        let promise = self.keep_promise(wanted);
-        if let Err((_, false)) = promise {
-            self.journal.retract(len);
-            self.sequence = sequence - 1;
+        match self.keep_promise(wanted) {
+            Err((error, false)) => {
+                self.journal.retract(len);
+                self.sequence = sequence - 1;
+                // A checkpoint that fails may have had its effect: the database will show it.
+                Err((error, true))
+            }
+            promise => promise,
         }
-        promise
     }
 
     /// Gives all changes a durability. An error says whether a byte of the last record may be on the disk.

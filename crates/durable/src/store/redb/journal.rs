@@ -48,6 +48,7 @@
 
 use super::request::Logged;
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::failpoints::{Point, reach};
 use crate::timer::TimerId;
 use crate::utc::UtcMillis;
 use redb::StorageBackend;
@@ -217,7 +218,9 @@ impl<B: StorageBackend> Journal<B> {
     /// Writes all records to the file, which has room for them. They are with the operating system then.
     pub(super) fn write_out(&mut self) -> Result<(), StoreError> {
         if self.written < self.records.len() {
+            reach(Point::BeforeJournalWrite);
             self.file.write(self.written as u64, &self.records[self.written..])?;
+            reach(Point::AfterJournalWrite);
             (self.written, self.last_written) = (self.records.len(), self.last);
             self.is_synced = false;
         }
@@ -232,6 +235,7 @@ impl<B: StorageBackend> Journal<B> {
             self.file.sync_data()?;
             (self.written, self.is_synced) = (written, true);
             self.durable = self.last_written;
+            reach(Point::AfterJournalSync);
             self.seal();
         }
         Ok(())

@@ -9,6 +9,12 @@
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
 mod error;
+#[cfg(feature = "failpoints")]
+#[cfg_attr(docsrs, doc(cfg(feature = "failpoints")))]
+pub mod failpoints;
+#[cfg(not(feature = "failpoints"))]
+#[expect(unreachable_pub, reason = "public with the feature")]
+mod failpoints;
 mod fault;
 mod filter;
 mod ledger;

@@ -1,12 +1,15 @@
 //! The store in a file: what it keeps, and what it does when the disk, the process or the machine fails.
 
 mod basics;
+mod damage;
 mod disk;
 mod far;
 mod faults;
 mod killed;
 mod life;
+mod machine;
 mod place;
+mod unsure;
 
 use pollster::block_on;
 use tourbillon_durable::UtcMillis;

@@ -229,10 +229,8 @@ impl<T: Tables> Ledger<T> {
         for (table, key, value) in &was {
             let is_same = |(of, at, with): &&Entry| of == table && at == key && with == value;
             let is_other = !is.iter().any(|entry| is_same(&entry));
-            // The key's entry may be another timer's by now.
-            let is_ours = *table != Table::Keys || self.tables.get(*table, key)?.as_ref() == Some(value);
-            if is_other && *table != Table::Timers && is_ours {
-                self.tables.remove(*table, key)?;
+            if is_other && *table != Table::Timers {
+                self.remove(*table, key, value)?;
             }
         }
         for entry in &is {
@@ -248,12 +246,18 @@ impl<T: Tables> Ledger<T> {
 
     fn delete(&mut self, timer: &Timer) -> Result<(), StoreError> {
         for (table, key, value) in entries(timer) {
-            let is_ours = table != Table::Keys || self.tables.get(table, &key)?.as_ref() == Some(&value);
-            if is_ours {
-                self.tables.remove(table, &key)?;
-            }
+            self.remove(table, &key, &value)?;
         }
         self.count(timer, -1);
+        Ok(())
+    }
+
+    /// Removes an entry of a timer. The key's entry may be another timer's by now, and stays then.
+    fn remove(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let removed = self.tables.remove(table, key)?;
+        if let Some(others) = removed.filter(|removed| table == Table::Keys && removed != value) {
+            self.tables.put(table, key, &others)?;
+        }
         Ok(())
     }
 
@@ -313,6 +317,16 @@ impl<T: Tables> Ledger<T> {
         }
     }
 
+    /// The timer that owns a key. An entry that is no timer's is removed: a record that was set aside has left it behind.
+    fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
+        let Some(id) = self.owner_of(namespace, key)? else { return Ok(None) };
+        let owner = self.load(id)?;
+        if owner.is_none() {
+            self.tables.remove(Table::Keys, &key_key(namespace, key))?;
+        }
+        Ok(owner)
+    }
+
     fn owner_of(&self, namespace: &str, key: &str) -> Result<Option<TimerId>, StoreError> {
         let owner = self.tables.get(Table::Keys, &key_key(namespace, key))?;
         Ok(owner.and_then(|id| id_at_end(&id)))
@@ -356,12 +370,8 @@ impl<T: Tables> Ledger<T> {
             return Ok(Outcome::Repeated(id));
         }
         timer.created = self.now;
-        let owner = match &timer.key {
-            Some(key) => self.owner_of(&timer.namespace, key)?,
-            None => None,
-        };
-        let old = match owner {
-            Some(owner) => self.load(owner)?,
+        let old = match &timer.key {
+            Some(key) => self.load_owner(&timer.namespace, key)?,
             None => None,
         };
         let Some(old) = old else {
@@ -390,7 +400,7 @@ impl<T: Tables> Ledger<T> {
         // The series has gone on, and has the key.
         timer.series = None;
         if let Some(key) = &timer.key
-            && self.owner_of(&timer.namespace, key)?.is_some()
+            && self.load_owner(&timer.namespace, key)?.is_some()
         {
             timer.key = None;
         }
@@ -421,9 +431,9 @@ impl<T: Tables> Ledger<T> {
     }
 
     fn load_at(&mut self, at: &Address) -> Result<Option<Timer>, StoreError> {
-        match self.find(at)? {
-            Some(id) => self.load(id),
-            None => Ok(None),
+        match at {
+            Address::Id(id) => self.load(*id),
+            Address::Key(key) => self.load_owner(&key.namespace, &key.key),
         }
     }
 
@@ -627,8 +637,7 @@ impl<T: Tables> Ledger<T> {
     fn replay(&mut self, id: TimerId) -> Result<Outcome, StoreError> {
         let Some(timer) = self.load(id)? else { return Ok(Outcome::NotFound) };
         if let Some(key) = &timer.key
-            && let Some(holder) = self.owner_of(&timer.namespace, key)?
-            && let Some(Timer { id: holder, .. }) = self.load(holder)?
+            && let Some(Timer { id: holder, .. }) = self.load_owner(&timer.namespace, key)?
             && holder != id
         {
             return Ok(Outcome::KeyExists { holder, refused: Box::new(timer) });
@@ -960,7 +969,7 @@ impl<T: Tables> Ledger<T> {
                 return Err(taken(&format!("timer {}", timer.id)));
             }
             if let Some(key) = timer.key.as_ref().filter(|_| timer.owns_key())
-                && self.owner_of(&timer.namespace, key)?.is_some()
+                && self.load_owner(&timer.namespace, key)?.is_some()
             {
                 return Err(taken(&format!("the key {key:?}")));
             }
@@ -1008,6 +1017,10 @@ impl<T: Tables> Ledger<T> {
             let wanted = found.get(&table).copied().unwrap_or(0);
             if stored != wanted {
                 faults.push(fault(table, None, format!("{stored} entries for {wanted} timers")));
+                self.scan_others(table, &mut |timer, what| {
+                    faults.push(fault(table, timer, what.to_owned()));
+                    faults.len() < MOST_FAULTS
+                })?;
             }
         }
         let counts = self.counts()?.by_namespace;
@@ -1015,6 +1028,35 @@ impl<T: Tables> Ledger<T> {
             faults.push(fault(Table::Counts, None, format!("{counts:?} counted as {counted:?}")));
         }
         Ok(faults)
+    }
+
+    /// Calls `each` for the entries of an index that are no timer's, until it returns false. Records that were set aside leave
+    /// such entries behind.
+    fn scan_others(
+        &self,
+        table: Table,
+        each: &mut dyn FnMut(Option<TimerId>, &str) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut failure = None;
+        self.tables.scan(table, &[], &mut |key, value| {
+            let id = id_at_end(if table == Table::Keys { value } else { key });
+            let timer = match id.map_or(Ok(None), |id| self.peek(id)) {
+                Ok(timer) => timer,
+                Err(error) => {
+                    failure = Some(error);
+                    return false;
+                }
+            };
+            let is_its = |timer: &Timer| {
+                entries(timer).iter().any(|(of, at, with)| *of == table && at == key && with == value)
+            };
+            match timer {
+                Some(timer) if is_its(&timer) => true,
+                Some(_) => each(id, "the entry is not its timer's"),
+                None => each(id, "the entry is of a timer that cannot be read, or is not stored"),
+            }
+        })?;
+        failure.map_or(Ok(()), Err)
     }
 }
 

@@ -257,15 +257,14 @@ impl Tables for Writing<'_> {
         Ok(())
     }
 
-    fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, StoreError> {
+    fn remove(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let before = self.table_mut(table)?.remove(key);
         let before = self.noted(before)?;
-        let was_there = before.is_some();
-        if was_there {
+        if before.is_some() {
             self.has_changed = true;
-            self.undo.push((table, key.to_vec(), before));
+            self.undo.push((table, key.to_vec(), before.clone()));
         }
-        Ok(was_there)
+        Ok(before)
     }
 }
 
@@ -332,7 +331,7 @@ impl Tables for Reading {
         Err(read_only())
     }
 
-    fn remove(&mut self, _: Table, _: &[u8]) -> Result<bool, StoreError> {
+    fn remove(&mut self, _: Table, _: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Err(read_only())
     }
 }

@@ -23,7 +23,7 @@ use std::time::Instant;
 use tourbillon::Clock;
 
 /// The version of the tables and records that this crate writes.
-pub(super) const SCHEMA: u64 = 1;
+pub(super) const SCHEMA: u64 = 2;
 const SCHEMA_NAME: &[u8] = b"schema";
 /// The number by which a journal knows its database.
 const STORE_NAME: &[u8] = b"store";
@@ -172,6 +172,11 @@ fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
         Some(schema) if schema > SCHEMA => {
             let message = format!("version {schema} of the schema, and {SCHEMA} is the last one known");
             Err(StoreError::new(StoreErrorKind::NewerSchema, message))
+        }
+        Some(schema) if schema < SCHEMA => {
+            // No release wrote it.
+            let message = format!("version {schema} of the schema is not read any more, {SCHEMA} is");
+            Err(StoreError::new(StoreErrorKind::Corrupt, message))
         }
         schema => Ok(schema),
     }

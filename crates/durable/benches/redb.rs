@@ -17,8 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::policy::Policy;
-use tourbillon_durable::state::{Phase, State};
+use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, RedbStore, TimerStore};
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
@@ -40,23 +39,9 @@ fn key(number: u64) -> String {
 fn timer(store: &RedbStore, number: u64) -> Timer {
     let due = UtcMillis::from_millis(store.now().as_millis() + 60_000 + mixed(number) % (365 * 86_400_000));
     Timer {
-        id: TimerId::fresh(),
-        namespace: "".into(),
         key: Some(key(number).into()),
-        kind: "mail".into(),
         payload: Payload(vec![7; 64].into()),
-        labels: Vec::new(),
-        policy: Policy::default(),
-        series: None,
-        created: UtcMillis::ZERO,
-        scheduled: due,
-        due,
-        deliveries: 0,
-        failures: 0,
-        last_error: None,
-        state: State::Pending,
-        trace: None,
-        has_chosen_id: false,
+        ..Timer::new(TimerId::fresh(), "mail", due)
     }
 }
 

@@ -1,13 +1,18 @@
 //! The runtime: a store, handlers, and a loop between them.
 
 mod alarm;
+mod batch;
 mod catch_up;
+mod event;
 mod keeper;
 mod report;
 mod settings;
+mod under_way;
 
+pub use batch::{Change, Effect};
+pub use event::{Attempt, Ending, Event, Incident};
 pub(crate) use keeper::Keeper;
-pub use report::{Health, Incident, Stats};
+pub use report::{Health, Stats};
 
 use crate::delivery::Delivery;
 use crate::executor::{Executor, Threads, block_on};
@@ -168,6 +173,35 @@ impl Builder {
         self
     }
 
+    /// Sets the function that is called for each [`Event`]: for each delivery that begins and ends, and for each
+    /// [`Incident`]. All calls come from one thread of the runtime, outside of its locks, a delivery's in their order. The
+    /// thread claims and delivers nothing meanwhile, so the function must not block: it passes the event to a channel,
+    /// for example. A panic in it is caught. Without such a function no event is made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::state::Phase;
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Event, Spec};
+    ///
+    /// let (sender, events) = std::sync::mpsc::channel();
+    /// let durable = Durable::builder(MemoryStore::default())
+    ///     .bytes_handler("mail", async |_, _| {})
+    ///     .observe(move |event| drop(sender.send(event.clone())))
+    ///     .start()?;
+    /// durable.handle().schedule_bytes_blocking("mail", Spec::new(b"hello".to_vec()).key("a"))?;
+    /// let mut next = || events.recv_timeout(Duration::from_secs(20));
+    /// assert!(matches!(next()?, Event::Began { of, .. } if of.key.as_deref() == Some("a")));
+    /// assert!(matches!(next()?, Event::Ended { phase: Phase::Done, .. }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn observe(mut self, observe: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.settings.observe = Some(Arc::new(observe));
+        self
+    }
+
     /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. It must not step
     /// back: the system's monotonic clock by default. On a store with a manual clock it is that clock.
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
@@ -191,7 +225,8 @@ impl Builder {
         settings.concurrency = concurrency.unwrap_or(default);
         #[expect(clippy::cast_possible_truncation, reason = "half of the random bits")]
         let incarnation = TimerId::random().as_u128() as u64;
-        let keeper = Arc::new(Keeper::new(Arc::clone(&store), settings, handlers, incarnation));
+        let keeper =
+            Arc::new(Keeper::new(Arc::clone(&store), Arc::clone(&clock), settings, handlers, incarnation));
         let threads = Threads::start(workers).map_err(StartError::Thread)?;
         let weak = Arc::downgrade(&keeper);
         let on_signal = move |signal| drop(weak.upgrade().inspect(|keeper| keeper.signal(signal)));
@@ -250,6 +285,7 @@ impl Durable {
                 end_durability: Durability::Volatile,
                 executor: None,
                 on_incident: None,
+                observe: None,
             },
         }
     }
@@ -366,7 +402,8 @@ const CANCELLED_AT_ONCE: u32 = 500;
 /// The handle of a runtime: stores, changes and lists timers, from any thread. It can be cloned. It does not keep the
 /// runtime alive.
 ///
-/// Each call is there twice: as a future for any executor, and, with `_blocking` at its name's end, for threads.
+/// Calls that reach the store are futures for any executor. The most frequent ones have twins for threads, with
+/// `_blocking` at their names' ends.
 #[derive(Clone)]
 pub struct Timers {
     keeper: Arc<Keeper>,
@@ -401,16 +438,8 @@ impl Timers {
                 return Err(ScheduleError { reason, payload: spec.payload });
             }
         };
-        let known = if self.keeper.has_handler(K::NAME) {
-            Ok(())
-        } else {
-            Err(Rejection::UnknownKind(K::NAME.into()))
-        };
-        match known {
-            Ok(()) => self.place(&spec, K::NAME, bytes).await,
-            Err(reason) => Err(reason),
-        }
-        .map_err(|reason| ScheduleError { reason, payload: spec.payload })
+        let placed = self.place(&spec, K::NAME, bytes).await;
+        placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
     }
 
     /// As [`schedule`](Self::schedule), on a thread that waits.
@@ -432,29 +461,44 @@ impl Timers {
         kind: &str,
         spec: Spec<Vec<u8>>,
     ) -> Result<Placed, ScheduleError<Vec<u8>>> {
-        let known =
-            if self.keeper.has_handler(kind) { Ok(()) } else { Err(Rejection::UnknownKind(kind.into())) };
-        match known {
-            Ok(()) => self.place(&spec, kind, spec.payload.clone()).await,
-            Err(reason) => Err(reason),
-        }
-        .map_err(|reason| ScheduleError { reason, payload: spec.payload })
+        let placed = self.place(&spec, kind, spec.payload.clone()).await;
+        placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
+    }
+
+    /// As [`schedule_bytes`](Self::schedule_bytes), on a thread that waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](Self::schedule).
+    pub fn schedule_bytes_blocking(
+        &self,
+        kind: &str,
+        spec: Spec<Vec<u8>>,
+    ) -> Result<Placed, ScheduleError<Vec<u8>>> {
+        block_on(self.schedule_bytes(kind, spec))
     }
 
     async fn place<P>(&self, spec: &Spec<P>, kind: &str, payload: Vec<u8>) -> Result<Placed, Rejection> {
+        let timer = self.admit(spec, kind, payload, self.store().now())?;
+        let op = Op::Place(Box::new(timer), spec.if_present);
+        placed(&self.apply_one(op, spec.durability).await.map_err(Rejection::Store)?)
+    }
+
+    /// The timer of a description, if it may be stored.
+    fn admit<P>(
+        &self,
+        spec: &Spec<P>,
+        kind: &str,
+        payload: Vec<u8>,
+        now: UtcMillis,
+    ) -> Result<Timer, Rejection> {
+        if !self.keeper.has_handler(kind) {
+            return Err(Rejection::UnknownKind(kind.into()));
+        }
         if self.keeper.is_stopping() {
             return Err(Rejection::ShutDown);
         }
-        let timer = spec.to_timer(kind, payload, self.store().now(), &self.keeper.settings.limits)?;
-        let op = Op::Place(Box::new(timer), spec.if_present);
-        match self.apply_one(op, spec.durability).await.map_err(Rejection::Store)? {
-            Outcome::Created(id) => Ok(Placed::Created(id)),
-            Outcome::Repeated(id) => Ok(Placed::Repeated(id)),
-            Outcome::Kept(id) => Ok(Placed::Kept(id)),
-            Outcome::Replaced { new, old, was } => Ok(Placed::Replaced { new, old, was }),
-            Outcome::KeyExists { holder, .. } => Err(Rejection::KeyExists(holder)),
-            other => Err(Rejection::Store(unexpected(&other))),
-        }
+        spec.to_timer(kind, payload, now, &self.keeper.settings.limits)
     }
 
     /// Cancels a timer, or a series with its present occurrence, by its key or id. After [`Cancelled::Cancelled`] no
@@ -464,12 +508,7 @@ impl Timers {
     ///
     /// Fails if the store fails.
     pub async fn cancel(&self, at: impl Into<Address>) -> Result<Cancelled, StoreError> {
-        match self.apply_one(Op::Cancel(at.into(), None), Durability::PowerLoss).await? {
-            Outcome::Cancelled(timer) => Ok(Cancelled::Cancelled(timer)),
-            Outcome::InFlight(_) => Ok(Cancelled::InFlight),
-            Outcome::NotFound => Ok(Cancelled::NotFound),
-            other => Err(unexpected(&other)),
-        }
+        cancelled(self.apply_one(Op::Cancel(at.into(), None), Durability::PowerLoss).await?)
     }
 
     /// As [`cancel`](Self::cancel), on a thread that waits.
@@ -555,14 +594,49 @@ impl Timers {
         self.change(Op::Replay(id)).await
     }
 
-    async fn change(&self, op: Op) -> Result<Changed, StoreError> {
+    /// The greatest number of timers that one [`unpark`](Self::unpark) puts back.
+    pub const MOST_UNPARKED: u32 = 1_000;
+
+    /// Puts timers back that were put aside for this reason ([`Verdict::Park`]), the longest due first, in one
+    /// transaction: at most `limit`, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED). They are claimed like other
+    /// timers: what is late by more than 5 s comes at the [`catch_up_rate`](Builder::catch_up_rate).
+    ///
+    /// Returns the number of timers that are pending again. An occurrence of a series that was paused meanwhile is paused
+    /// then: it counts for the limit, but not for the result. A caller that puts all timers of a reason back repeats the
+    /// call until it returns zero, as long as the reason stays lifted. Meanwhile a handler that still sees the reason
+    /// parks its timer again. To unpark what is [`PAUSED`](crate::store::PAUSED) is to resume it.
+    ///
+    /// A timer whose handler has decided to park it, and whose park is not stored yet, is not put back:
+    /// see [`Verdict::Park`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails, or if the reason is longer than [`Verdict::LONGEST_REASON`]
+    /// ([`StoreErrorKind::Limit`]).
+    pub async fn unpark(&self, reason: &str, limit: u32) -> Result<u32, StoreError> {
+        if reason.len() > Verdict::LONGEST_REASON {
+            let message =
+                format!("the reason has {} bytes, the most are {}", reason.len(), Verdict::LONGEST_REASON);
+            return Err(StoreError::new(StoreErrorKind::Limit, message));
+        }
+        let op = Op::Unpark(reason.into(), limit.min(Self::MOST_UNPARKED));
         match self.apply_one(op, Durability::PowerLoss).await? {
-            Outcome::Changed(_) => Ok(Changed::Changed),
-            Outcome::NotFound => Ok(Changed::NotFound),
-            Outcome::KeyExists { holder, .. } => Ok(Changed::KeyExists(holder)),
-            Outcome::Refused(Refusal::State(phase)) => Ok(Changed::Refused(phase)),
+            Outcome::Unparked(count) => Ok(count),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// As [`unpark`](Self::unpark), on a thread that waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`unpark`](Self::unpark).
+    pub fn unpark_blocking(&self, reason: &str, limit: u32) -> Result<u32, StoreError> {
+        block_on(self.unpark(reason, limit))
+    }
+
+    async fn change(&self, op: Op) -> Result<Changed, StoreError> {
+        changed(&self.apply_one(op, Durability::PowerLoss).await?)
     }
 
     /// A stored timer.
@@ -664,6 +738,36 @@ impl Timers {
 impl fmt::Debug for Timers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timers").field("stats", &self.stats()).finish()
+    }
+}
+
+fn placed(outcome: &Outcome) -> Result<Placed, Rejection> {
+    match *outcome {
+        Outcome::Created(id) => Ok(Placed::Created(id)),
+        Outcome::Repeated(id) => Ok(Placed::Repeated(id)),
+        Outcome::Kept(id) => Ok(Placed::Kept(id)),
+        Outcome::Replaced { new, old, was } => Ok(Placed::Replaced { new, old, was }),
+        Outcome::KeyExists { holder, .. } => Err(Rejection::KeyExists(holder)),
+        _ => Err(Rejection::Store(unexpected(outcome))),
+    }
+}
+
+fn cancelled(outcome: Outcome) -> Result<Cancelled, StoreError> {
+    match outcome {
+        Outcome::Cancelled(timer) => Ok(Cancelled::Cancelled(timer)),
+        Outcome::InFlight(_) => Ok(Cancelled::InFlight),
+        Outcome::NotFound => Ok(Cancelled::NotFound),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn changed(outcome: &Outcome) -> Result<Changed, StoreError> {
+    match *outcome {
+        Outcome::Changed(_) => Ok(Changed::Changed),
+        Outcome::NotFound => Ok(Changed::NotFound),
+        Outcome::KeyExists { holder, .. } => Ok(Changed::KeyExists(holder)),
+        Outcome::Refused(Refusal::State(phase)) => Ok(Changed::Refused(phase)),
+        _ => Err(unexpected(outcome)),
     }
 }
 

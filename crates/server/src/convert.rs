@@ -15,14 +15,24 @@ use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 /// A timer to be stored: the kind of its work, and all the rest.
 pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
 
-/// The order that a request describes. `pointer` is the place of the timer in the request.
-pub(crate) fn order(timer: &api::NewTimer, settings: &Settings, pointer: &str) -> Result<Order, Problem> {
+/// The order that a request describes. `fingerprint` is stored with it, and `pointer` is the place of the timer in the
+/// request.
+pub(crate) fn order(
+    timer: &api::NewTimer,
+    settings: &Settings,
+    fingerprint: Option<u128>,
+    pointer: &str,
+) -> Result<Order, Problem> {
     let at = |field: &str| format!("{pointer}/{field}");
     let (kind, payload, longest) = match (&timer.callback, &timer.pull) {
         (Some(callback), None) => {
-            (CALLBACK, work::write(&stored_callback(callback, settings, &at("callback"))?), LONGEST_CALLBACK)
+            let work = stored_callback(callback, settings, &at("callback"))?;
+            (CALLBACK, work::write(&work, fingerprint), LONGEST_CALLBACK)
         }
-        (None, Some(pull)) => (PULL, work::write(&stored_pull(pull, settings, &at("pull"))?), LONGEST_PULL),
+        (None, Some(pull)) => {
+            let work = stored_pull(pull, settings, &at("pull"))?;
+            (PULL, work::write(&work, fingerprint), LONGEST_PULL)
+        }
         _ => return Err(Problem::field(pointer, "a timer has one of `callback` and `pull`")),
     };
     let policy = policy(&timer.policy, longest, &at("policy"))?;
@@ -302,7 +312,7 @@ pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     let detail = rejection.to_string();
     match rejection {
         Rejection::KeyExists(_) => Problem::new(ProblemKind::KeyExists, detail),
-        Rejection::PayloadTooLong(_) => Problem::new(ProblemKind::TooLarge, detail),
+        Rejection::PayloadTooLong(_) | Rejection::TooLong(_) => Problem::new(ProblemKind::TooLarge, detail),
         Rejection::DueTooFar => Problem::new(ProblemKind::DueTooFar, detail),
         Rejection::Store(error) => unavailable(error),
         Rejection::ShutDown => Problem::new(ProblemKind::Stopping, detail),

@@ -1,9 +1,11 @@
 //! The parts of requests, with a problem for each that cannot be read.
 
 use super::answer::Refused;
+use super::json;
 use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
@@ -33,31 +35,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
             };
             Refused(Problem::new(kind, rejection.body_text()))
         })?;
-        let mut json = serde_json::Deserializer::from_slice(&bytes);
-        let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-            let pointer = pointer(error.path());
-            Refused(Problem::field(pointer, error.inner().to_string()))
-        })?;
-        json.end().map_err(|error| Refused(Problem::field("", error.to_string())))?;
-        Ok(Self(value))
+        json::read(&bytes).map(Self).map_err(Refused)
     }
-}
-
-/// A path of a field as a JSON Pointer.
-fn pointer(path: &serde_path_to_error::Path) -> String {
-    use serde_path_to_error::Segment;
-    let mut pointer = String::new();
-    for segment in path {
-        let part = match segment {
-            Segment::Seq { index } => index.to_string(),
-            Segment::Map { key } => key.replace('~', "~0").replace('/', "~1"),
-            Segment::Enum { variant } => variant.clone(),
-            Segment::Unknown => "?".to_owned(),
-        };
-        pointer.push('/');
-        pointer.push_str(&part);
-    }
-    pointer
 }
 
 /// The parts of the path.
@@ -91,5 +70,19 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T
             .map_err(|rejection: QueryRejection| {
                 Refused(Problem::new(ProblemKind::BadRequest, rejection.body_text()))
             })
+    }
+}
+
+/// The text of a header that a client may send once.
+pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Refused> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value.to_str().map(Some).map_err(|_| {
+            Refused(Problem::new(ProblemKind::BadRequest, format!("the header {name} is no visible ASCII")))
+        }),
+        (Some(_), Some(_)) => {
+            Err(Refused(Problem::new(ProblemKind::BadRequest, format!("the header {name} is there twice"))))
+        }
     }
 }

@@ -1,56 +1,28 @@
-//! Single timers and their list.
+//! Single timers, by their keys.
 
-use super::answer::Refused;
+use super::answer::Answer;
 use super::auth::Right;
-use super::extract::{Body, Path, Query};
-use crate::convert::{due, shown, stored_phase, unavailable};
-use crate::service::{Naming, Service, by_key};
+use super::extract::{Body, Path, text};
+use crate::convert::shown;
+use crate::service::{Named, Naming, Service, Verb};
 use axum::Json;
 use axum::extract::State;
-use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
-use tourbillon_api::{
-    CancelResult, Cancelled, Changed, Delay, NewTimer, Page, Phase, PlaceOutcome, Placed, Problem,
-    ProblemKind, Role, Timer,
-};
-use tourbillon_durable::store::{Cursor, Filter};
-use tourbillon_durable::timer::{Address, TimerId};
-use tourbillon_durable::{self as durable, Due, Timers, UtcMillis};
+use tourbillon_api::{Cancelled, Changed, Delay, NewTimer, PlaceOutcome, Placed, Problem, Role, Timer};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub(super) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::new()
         .routes(routes!(put_timer, get_timer, move_timer, cancel_timer))
-        .routes(routes!(post_timer, list_timers))
+        .routes(routes!(post_timer))
         .routes(routes!(fire_timer))
+        .routes(routes!(pause_timer))
+        .routes(routes!(resume_timer))
 }
 
-type Answer<T> = Result<T, Refused>;
-
-/// The text of a header that a client may send once.
-fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Refused> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) => value.to_str().map(Some).map_err(|_| {
-            Refused(Problem::new(ProblemKind::BadRequest, format!("the header {name} is no visible ASCII")))
-        }),
-        (Some(_), Some(_)) => {
-            Err(Refused(Problem::new(ProblemKind::BadRequest, format!("the header {name} is there twice"))))
-        }
-    }
-}
-
-const LONGEST_IDEMPOTENCY_KEY: usize = 255;
-
-fn naming<'a>(headers: &'a HeaderMap, key: Option<&'a str>) -> Result<Naming<'a>, Refused> {
+fn naming<'a>(headers: &'a HeaderMap, key: Option<&'a str>) -> Answer<Naming<'a>> {
     let idempotency_key = text(headers, "idempotency-key")?;
-    if idempotency_key.is_some_and(|key| key.is_empty() || key.len() > LONGEST_IDEMPOTENCY_KEY) {
-        let detail = format!("an idempotency key has 1 to {LONGEST_IDEMPOTENCY_KEY} bytes");
-        return Err(Refused(Problem::new(ProblemKind::BadRequest, detail)));
-    }
     Ok(Naming { key, idempotency_key, trace: text(headers, "traceparent")? })
 }
 
@@ -66,10 +38,36 @@ async fn place(
 }
 
 /// Makes a timer with a key, or replaces the timer that has the key.
+///
+/// With an idempotency key the request may be repeated: see the creation of a timer without a key.
 #[utoipa::path(
-    put, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers", request_body = NewTimer,
-    params(("namespace" = String, Path), ("key" = String, Path)),
-    responses((status = 201, body = Placed), (status = 200, body = Placed), (status = "default", body = Problem))
+    put, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
+    request_body(content = NewTimer, examples(
+        ("callback" = (summary = "A callback in 30 days", value = json!({
+            "delay_ms": 2_592_000_000_u64,
+            "callback": { "url": "https://shop.example/orders/17/expire", "json": { "order": 17 } },
+            "labels": ["customer 4"],
+            "if_present": "replace"
+        }))),
+        ("pull" = (summary = "A place in a queue", value = json!({
+            "due": "2096-11-22T16:00:00.000Z",
+            "pull": { "queue": "mails", "body": "hello" },
+            "policy": { "attempts": 3, "backoff": { "kind": "fixed", "pause_ms": 60_000 } }
+        }))),
+    )),
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 255),
+        ("Idempotency-Key" = Option<String>, Header, description = "A text that only repetitions of this request have.", min_length = 1, max_length = 255),
+        ("traceparent" = Option<String>, Header, description = "The trace context that deliveries carry.", max_length = 255),
+    ),
+    responses(
+        (status = 201, description = "The timer is stored.", body = Placed),
+        (status = 200, description = "The timer was stored before, another one was kept, or it was replaced.", body = Placed),
+        (status = 409, description = "Another timer has the key, or a request with the idempotency key is under way.", body = Problem),
+        (status = 422, description = "The destination is blocked, the due moment is too far away, or another request had the idempotency key.", body = Problem),
+        (status = 429, description = "A limit of the namespace is reached.", body = Problem),
+    )
 )]
 async fn put_timer(
     State(service): State<Service>,
@@ -83,10 +81,32 @@ async fn put_timer(
 }
 
 /// Makes a timer without a key.
+///
+/// With an idempotency key the request may be repeated: while the timer is stored, and for an hour after its end, no second
+/// timer is made and the answer is `repeated`. The same idempotency key with another request is refused with
+/// `idempotency-mismatch`; after a restart of the service that holds for timers that are still stored only. A request that
+/// comes while another one with the key is under way gets `idempotency-in-progress`. Requests that were refused are not
+/// remembered.
 #[utoipa::path(
-    post, path = "/v1/namespaces/{namespace}/timers", tag = "timers", request_body = NewTimer,
-    params(("namespace" = String, Path)),
-    responses((status = 201, body = Placed), (status = 200, body = Placed), (status = "default", body = Problem))
+    post, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
+    request_body(content = NewTimer, example = json!({
+        "delay_ms": 60_000,
+        "callback": { "url": "https://shop.example/reminders", "json": { "customer": 4 } }
+    })),
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("Idempotency-Key" = Option<String>, Header, description = "A text that only repetitions of this request have.", min_length = 1, max_length = 255),
+        ("traceparent" = Option<String>, Header, description = "The trace context that deliveries carry.", max_length = 255),
+    ),
+    responses(
+        (status = 201, description = "The timer is stored.", body = Placed, example = json!({
+            "id": "01935560-1c40-7a5e-8b6c-2f9a3d1e4b70", "outcome": "created"
+        })),
+        (status = 200, description = "The timer was stored by an earlier request.", body = Placed),
+        (status = 409, description = "A request with the idempotency key is under way.", body = Problem),
+        (status = 422, description = "The destination is blocked, the due moment is too far away, or another request had the idempotency key.", body = Problem),
+        (status = 429, description = "A limit of the namespace is reached.", body = Problem),
+    )
 )]
 async fn post_timer(
     State(service): State<Service>,
@@ -99,11 +119,14 @@ async fn post_timer(
     place(&service, &namespace, naming(&headers, None)?, &timer).await
 }
 
-/// Shows a timer.
+/// Shows a timer. Readers see no headers and no body.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
-    params(("namespace" = String, Path), ("key" = String, Path)),
-    responses((status = 200, body = Timer), (status = "default", body = Problem))
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 255),
+    ),
+    responses((status = 200, description = "The timer.", body = Timer))
 )]
 async fn get_timer(
     State(service): State<Service>,
@@ -111,15 +134,23 @@ async fn get_timer(
     Path((namespace, key)): Path<(String, String)>,
 ) -> Answer<Json<Timer>> {
     right.require(Role::Reader, Some(&namespace))?;
-    let timer = service.stored(&namespace, by_key(&namespace, &key)).await?;
+    let timer = service.stored(&namespace, Named::Key(&key).address(&namespace)).await?;
     Ok(Json(shown(&timer, right.sees_payloads(&namespace))))
 }
 
 /// Moves a timer's due moment.
 #[utoipa::path(
-    patch, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers", request_body = Delay,
-    params(("namespace" = String, Path), ("key" = String, Path)),
-    responses((status = 200, body = Changed), (status = "default", body = Problem))
+    patch, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
+    request_body(content = Delay, example = json!({ "delay_ms": 3_600_000 })),
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 255),
+    ),
+    responses(
+        (status = 200, description = "The timer was moved.", body = Changed),
+        (status = 409, description = "The timer is being delivered, or is dead.", body = Problem),
+        (status = 422, description = "The due moment is too far away.", body = Problem),
+    )
 )]
 async fn move_timer(
     State(service): State<Service>,
@@ -128,40 +159,19 @@ async fn move_timer(
     Body(to): Body<Delay>,
 ) -> Answer<Json<Changed>> {
     right.require(Role::Writer, Some(&namespace))?;
-    let timer = service.stored(&namespace, by_key(&namespace, &key)).await?;
-    moved(service.timers(), timer.id, &to).await
+    Ok(Json(service.move_timer(&namespace, Named::Key(&key), &to).await?))
 }
 
-async fn moved(timers: &Timers, id: TimerId, to: &Delay) -> Answer<Json<Changed>> {
-    let to = match due(to.due, to.delay_ms, "")? {
-        Some(Due::At(moment)) => moment,
-        Some(Due::After(delay)) => timers.timer_store().now() + delay,
-        None => return Err(Refused(Problem::field("", "one of `due` and `delay_ms`"))),
-    };
-    changed(id, timers.move_to(id, to).await.map_err(|error| unavailable(&error))?)
-}
-
-fn changed(id: TimerId, changed: durable::Changed) -> Answer<Json<Changed>> {
-    match changed {
-        durable::Changed::Changed => Ok(Json(Changed { id: id.to_string() })),
-        durable::Changed::NotFound => {
-            Err(Refused(Problem::new(ProblemKind::NotFound, "there is no such timer")))
-        }
-        durable::Changed::KeyExists(holder) => {
-            Err(Refused(Problem::new(ProblemKind::KeyExists, format!("the timer {holder} has the key"))))
-        }
-        durable::Changed::Refused(phase) => {
-            Err(Refused(Problem::new(ProblemKind::WrongPhase, format!("the timer is {phase:?}"))))
-        }
-        other => Err(Refused(Problem::new(ProblemKind::Internal, format!("{other:?}")))),
-    }
-}
-
-/// Cancels a timer, or drops a dead one.
+/// Cancels a timer.
+///
+/// The answer has the status 200 whether or not there is such a timer.
 #[utoipa::path(
     delete, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
-    params(("namespace" = String, Path), ("key" = String, Path)),
-    responses((status = 200, body = Cancelled), (status = "default", body = Problem))
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 255),
+    ),
+    responses((status = 200, description = "What happened.", body = Cancelled, example = json!({ "result": "cancelled" })))
 )]
 async fn cancel_timer(
     State(service): State<Service>,
@@ -169,95 +179,75 @@ async fn cancel_timer(
     Path((namespace, key)): Path<(String, String)>,
 ) -> Answer<Json<Cancelled>> {
     right.require(Role::Writer, Some(&namespace))?;
-    service.namespace(&namespace)?;
-    cancelled(service.timers(), by_key(&namespace, &key)).await
+    Ok(Json(service.cancel(&namespace, Named::Key(&key)).await?))
 }
 
-async fn cancelled(timers: &Timers, at: Address) -> Answer<Json<Cancelled>> {
-    let result = match timers.cancel(at).await.map_err(|error| unavailable(&error))? {
-        durable::Cancelled::Cancelled(_) => CancelResult::Cancelled,
-        durable::Cancelled::InFlight => CancelResult::InFlight,
-        _ => CancelResult::NotFound,
-    };
-    Ok(Json(Cancelled { result }))
+async fn change(
+    service: &Service,
+    right: &Right,
+    (namespace, key): &(String, String),
+    verb: Verb,
+) -> Answer<Json<Changed>> {
+    right.require(Role::Writer, Some(namespace))?;
+    Ok(Json(service.change(namespace, Named::Key(key), verb).await?))
 }
 
-/// Delivers a timer now.
+/// Delivers a timer now: one that is pending or paused.
 #[utoipa::path(
     post, path = "/v1/namespaces/{namespace}/timers/{key}/fire", tag = "timers",
-    params(("namespace" = String, Path), ("key" = String, Path)),
-    responses((status = 200, body = Changed), (status = "default", body = Problem))
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 255),
+    ),
+    responses(
+        (status = 200, description = "The timer is due.", body = Changed),
+        (status = 409, description = "The timer is being delivered.", body = Problem),
+    )
 )]
 async fn fire_timer(
     State(service): State<Service>,
     right: Right,
-    Path((namespace, key)): Path<(String, String)>,
+    Path(path): Path<(String, String)>,
 ) -> Answer<Json<Changed>> {
-    right.require(Role::Writer, Some(&namespace))?;
-    let timer = service.stored(&namespace, by_key(&namespace, &key)).await?;
-    changed(timer.id, service.timers().fire(timer.id).await.map_err(|error| unavailable(&error))?)
+    change(&service, &right, &path, Verb::Fire).await
 }
 
-/// The conditions of a list.
-#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct ListQuery {
-    /// The phase.
-    phase: Option<Phase>,
-    /// A label.
-    label: Option<String>,
-    /// The beginning of the key.
-    key_prefix: Option<String>,
-    /// The cursor of the page before.
-    cursor: Option<String>,
-    /// The greatest number of timers: 50 by default, at most 200.
-    limit: Option<u32>,
-}
-
-const MOST_OF_A_PAGE: u32 = 200;
-
-/// Lists timers, a page at a time.
+/// Puts a timer aside until it is resumed.
 #[utoipa::path(
-    get, path = "/v1/namespaces/{namespace}/timers", tag = "timers",
-    params(("namespace" = String, Path), ListQuery),
-    responses((status = 200, body = Page<Timer>), (status = "default", body = Problem))
+    post, path = "/v1/namespaces/{namespace}/timers/{key}/pause", tag = "timers",
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 255),
+    ),
+    responses(
+        (status = 200, description = "The timer is parked.", body = Changed),
+        (status = 409, description = "The timer is being delivered, or is parked.", body = Problem),
+    )
 )]
-async fn list_timers(
+async fn pause_timer(
     State(service): State<Service>,
     right: Right,
-    Path(namespace): Path<String>,
-    Query(query): Query<ListQuery>,
-) -> Answer<Json<Page<Timer>>> {
-    right.require(Role::Reader, Some(&namespace))?;
-    service.namespace(&namespace)?;
-    let limit = query.limit.unwrap_or(50);
-    if !(1..=MOST_OF_A_PAGE).contains(&limit) {
-        return Err(Refused(Problem::new(
-            ProblemKind::BadRequest,
-            format!("a page has 1 to {MOST_OF_A_PAGE} timers"),
-        )));
-    }
-    let cursor = query.cursor.map(|cursor| BASE64_URL_SAFE_NO_PAD.decode(cursor)).transpose();
-    let cursor =
-        cursor.map_err(|_| Refused(Problem::new(ProblemKind::BadRequest, "the cursor cannot be read")))?;
-    let filter = Filter {
-        namespace: Some(namespace.as_str().into()),
-        label: query.label.map(Into::into),
-        key_prefix: query.key_prefix.map(Into::into),
-        phase: query.phase.map(stored_phase),
-        kind: None,
-    };
-    let cursor = cursor.as_deref().map(Cursor::from_bytes);
-    let page = service.timers().list(filter, cursor, limit).await.map_err(|error| unavailable(&error))?;
-    let with_payloads = right.sees_payloads(&namespace);
-    Ok(Json(Page {
-        items: page.timers.iter().map(|timer| shown(timer, with_payloads)).collect(),
-        next: page.next.map(|cursor| BASE64_URL_SAFE_NO_PAD.encode(cursor.as_bytes())),
-    }))
+    Path(path): Path<(String, String)>,
+) -> Answer<Json<Changed>> {
+    change(&service, &right, &path, Verb::Pause).await
 }
 
-#[expect(dead_code, reason = "the addresses by id follow")]
-fn now(timers: &Timers) -> UtcMillis {
-    timers.timer_store().now()
+/// Puts a paused timer back.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/timers/{key}/resume", tag = "timers",
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 255),
+    ),
+    responses(
+        (status = 200, description = "The timer is pending.", body = Changed),
+        (status = 409, description = "The timer is not paused.", body = Problem),
+    )
+)]
+async fn resume_timer(
+    State(service): State<Service>,
+    right: Right,
+    Path(path): Path<(String, String)>,
+) -> Answer<Json<Changed>> {
+    change(&service, &right, &path, Verb::Resume).await
 }

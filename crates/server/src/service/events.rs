@@ -5,7 +5,9 @@ use tokio::sync::broadcast;
 use tourbillon_api::{Event, EventKind, Moment};
 
 /// The number of events that a reader may be behind.
-const BEHIND: usize = 1_024;
+pub(crate) const BEHIND: usize = 1_024;
+/// The greatest number of readers.
+const MOST_READERS: usize = 256;
 
 /// The events of a service. It can be cloned; the clones are the same.
 #[derive(Clone, Debug)]
@@ -23,8 +25,13 @@ impl Events {
         }
     }
 
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
-        self.0.subscribe()
+    /// A reader of the events from now on, none if there are too many readers.
+    pub(crate) fn subscribe(&self) -> Option<broadcast::Receiver<Event>> {
+        (self.readers() < MOST_READERS).then(|| self.0.subscribe())
+    }
+
+    pub(crate) fn readers(&self) -> usize {
+        self.0.receiver_count()
     }
 }
 

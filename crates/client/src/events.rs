@@ -64,6 +64,19 @@ impl Events {
         Self { silence, ..self }
     }
 
+    /// Connects, so that events from now on are returned by later calls of [`Events::next`]. Without this call the first
+    /// call of `next` connects.
+    ///
+    /// # Errors
+    ///
+    /// As [`Events::next`].
+    pub async fn open(&mut self) -> Result<(), Error> {
+        if self.reading.is_none() && self.lost.is_none() {
+            self.connect().await?;
+        }
+        Ok(())
+    }
+
     /// The next event. A connection that breaks is made again, after pauses of up to 3 s, for as long as the caller waits.
     ///
     /// # Errors

@@ -279,8 +279,8 @@ async fn a_url_is_one_of_a_service() {
 #[tokio::test]
 async fn tls_needs_a_certificate_that_is_trusted() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let provider = tokio_rustls::rustls::crypto::ring::default_provider();
-    let config = tokio_rustls::rustls::ServerConfig::builder_with_provider(provider.into())
+    let provider = rustls::crypto::ring::default_provider();
+    let config = rustls::ServerConfig::builder_with_provider(provider.into())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()

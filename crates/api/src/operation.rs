@@ -40,9 +40,17 @@ pub struct Operation {
     pub changed: u64,
     /// The number of them of which a delivery had begun.
     pub in_flight: u64,
+    /// The number of timers that stayed as they were, since their keys are other timers' by now.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused: u64,
     /// The error of an operation that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The state of an operation.

@@ -42,7 +42,6 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident $path:literal $status:literal $title:literal)*) => {
         /// The kind of a problem.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         #[non_exhaustive]
         pub enum ProblemKind {
             $($(#[$doc])* #[serde(rename = $path)] $name,)*
@@ -117,6 +116,21 @@ kinds! {
     /// The request took too long.
     Timeout "/problems/timeout" 408 "The request took too long"
 }
+
+/// The derived schema would have the names of the variants.
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for ProblemKind {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        utoipa::openapi::ObjectBuilder::new()
+            .schema_type(utoipa::openapi::schema::Type::String)
+            .description(Some("The kind of a problem."))
+            .enum_values(Some(Self::ALL.iter().map(|kind| kind.path())))
+            .into()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for ProblemKind {}
 
 impl Problem {
     /// A problem of this kind.

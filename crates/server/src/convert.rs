@@ -1,0 +1,334 @@
+//! Between the words of the HTTP interface and those of the store.
+
+use crate::settings::Settings;
+use crate::work::{self, CALLBACK, PULL, StoredCallback, StoredPull};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use core::time::Duration;
+use tourbillon_api::{self as api, Moment, Problem, ProblemKind};
+use tourbillon_callback::Refusal;
+use tourbillon_durable::policy::{Backoff, Guarantee, Misfire, Policy};
+use tourbillon_durable::state::{Phase, State};
+use tourbillon_durable::store::{IfPresent, StoreError, StoreErrorKind};
+use tourbillon_durable::timer::Timer;
+use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
+
+/// A timer to be stored: the kind of its work, and all the rest.
+pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
+
+/// The order that a request describes. `fingerprint` is stored with it, and `pointer` is the place of the timer in the
+/// request.
+pub(crate) fn order(
+    timer: &api::NewTimer,
+    settings: &Settings,
+    fingerprint: Option<u128>,
+    pointer: &str,
+) -> Result<Order, Problem> {
+    let at = |field: &str| format!("{pointer}/{field}");
+    let (kind, payload, longest) = match (&timer.callback, &timer.pull) {
+        (Some(callback), None) => {
+            let work = stored_callback(callback, settings, &at("callback"))?;
+            (CALLBACK, work::write(&work, fingerprint), LONGEST_CALLBACK)
+        }
+        (None, Some(pull)) => {
+            let work = stored_pull(pull, settings, &at("pull"))?;
+            (PULL, work::write(&work, fingerprint), LONGEST_PULL)
+        }
+        _ => return Err(Problem::field(pointer, "a timer has one of `callback` and `pull`")),
+    };
+    let policy = policy(&timer.policy, longest, &at("policy"))?;
+    let mut spec = Spec::new(payload).policy(policy).if_present(if_present(timer.if_present));
+    spec = match due(timer.due, timer.delay_ms, pointer)? {
+        Some(Due::After(delay)) => spec.after(delay),
+        Some(Due::At(moment)) => spec.at(moment),
+        None => spec,
+    };
+    for label in &timer.labels {
+        spec = spec.label(label.as_str());
+    }
+    Ok((kind, spec))
+}
+
+/// The due moment of two fields, of which at most one is given.
+pub(crate) fn due(due: Option<Moment>, delay_ms: Option<u64>, pointer: &str) -> Result<Option<Due>, Problem> {
+    match (due, delay_ms) {
+        (Some(_), Some(_)) => Err(Problem::field(pointer, "at most one of `due` and `delay_ms`")),
+        (Some(due), None) => Ok(Some(Due::At(UtcMillis::from_millis(due.as_millis())))),
+        (None, Some(delay)) => Ok(Some(Due::After(Duration::from_millis(delay)))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn stored_callback(
+    callback: &api::Callback,
+    settings: &Settings,
+    at: &str,
+) -> Result<StoredCallback, Problem> {
+    let api::Callback { url, method, headers, json, body, body_base64 } = callback;
+    let is_json = json.is_some();
+    let body = bytes(json.as_ref(), body.as_deref(), body_base64.as_deref(), at)?;
+    let method = method.as_deref().unwrap_or("POST");
+    let mut headers: Vec<(Box<str>, Box<str>)> =
+        headers.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect();
+    if is_json && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+        headers.push(("content-type".into(), "application/json".into()));
+    }
+    let pairs = headers.iter().map(|(name, value)| (&**name, &**value));
+    tourbillon_callback::Callback::new(url, method, pairs, body.clone(), &settings.rules)
+        .map_err(|refusal| refused(&refusal, at))?;
+    Ok(StoredCallback { url: url.as_str().into(), method: method.into(), headers, body })
+}
+
+fn refused(refusal: &Refusal, at: &str) -> Problem {
+    let field = match refusal {
+        Refusal::Destination(_) => {
+            return Problem::new(ProblemKind::BlockedDestination, refusal.to_string())
+                .with_field(format!("{at}/url"), refusal.to_string());
+        }
+        Refusal::Url(_) => "url",
+        Refusal::Method(_) => "method",
+        Refusal::Header(_) => "headers",
+        Refusal::TooLong(part) => {
+            return Problem::new(ProblemKind::TooLarge, refusal.to_string())
+                .with_field(at, format!("too long: {part}"));
+        }
+        _ => "",
+    };
+    Problem::field(format!("{at}/{field}"), refusal.to_string())
+}
+
+fn stored_pull(pull: &api::Pull, settings: &Settings, at: &str) -> Result<StoredPull, Problem> {
+    let api::Pull { queue, json, body, body_base64 } = pull;
+    if !is_name(queue) {
+        return Err(Problem::field(
+            format!("{at}/queue"),
+            "a name has 1 to 64 letters, digits, `-`, `_` or `.`",
+        ));
+    }
+    let body = bytes(json.as_ref(), body.as_deref(), body_base64.as_deref(), at)?;
+    if body.len() > settings.rules.body {
+        return Err(
+            Problem::new(ProblemKind::TooLarge, "too long: the body").with_field(at, "too long: the body")
+        );
+    }
+    Ok(StoredPull { queue: queue.as_str().into(), body })
+}
+
+/// Whether a text may be the name of a namespace or of a queue.
+pub(crate) fn is_name(text: &str) -> bool {
+    let is_permitted = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=64).contains(&text.len()) && text.bytes().all(is_permitted) && !matches!(text, "." | "..")
+}
+
+fn bytes(
+    json: Option<&serde_json::Value>,
+    text: Option<&str>,
+    base64: Option<&str>,
+    at: &str,
+) -> Result<Vec<u8>, Problem> {
+    match (json, text, base64) {
+        (None, None, None) => Ok(Vec::new()),
+        (Some(json), None, None) => Ok(json.to_string().into_bytes()),
+        (None, Some(text), None) => Ok(text.as_bytes().to_vec()),
+        (None, None, Some(base64)) => BASE64_STANDARD
+            .decode(base64)
+            .map_err(|error| Problem::field(format!("{at}/body_base64"), error.to_string())),
+        _ => Err(Problem::field(at, "at most one of `json`, `body` and `body_base64`")),
+    }
+}
+
+const LONGEST_CALLBACK: Duration = Duration::from_secs(30);
+const LONGEST_PULL: Duration = Duration::from_secs(3_600);
+const MOST_PAUSES: usize = 32;
+
+fn policy(policy: &api::Policy, longest: Duration, at: &str) -> Result<Policy, Problem> {
+    let millis = Duration::from_millis;
+    let default = Policy::default();
+    let timeout = policy.timeout_ms.map_or(Duration::from_secs(15), millis);
+    if timeout.is_zero() || timeout > longest {
+        let most = longest.as_millis();
+        return Err(Problem::field(format!("{at}/timeout_ms"), format!("a timeout is 1 to {most} ms")));
+    }
+    let backoff = match &policy.backoff {
+        None | Some(api::Backoff::Standard {}) => Backoff::Standard,
+        Some(api::Backoff::Fixed { pause_ms }) => Backoff::Fixed(millis(*pause_ms)),
+        Some(api::Backoff::Exponential { first_ms, max_ms }) => {
+            Backoff::Exponential { first: millis(*first_ms), max: millis(*max_ms) }
+        }
+        Some(api::Backoff::Ladder { pauses_ms }) if pauses_ms.len() <= MOST_PAUSES => {
+            Backoff::Ladder(pauses_ms.iter().copied().map(millis).collect())
+        }
+        Some(_) => {
+            return Err(Problem::field(
+                format!("{at}/backoff/pauses_ms"),
+                format!("at most {MOST_PAUSES} pauses"),
+            ));
+        }
+    };
+    Ok(Policy {
+        attempts: policy.attempts.unwrap_or(default.attempts),
+        deliveries: default.deliveries,
+        max_age: policy.max_age_ms.map(millis),
+        backoff,
+        timeout,
+        misfire: policy.misfire_within_ms.map_or(Misfire::Fire, |within| Misfire::Within(millis(within))),
+        jitter: policy.jitter_ms.map_or(Duration::ZERO, millis),
+        guarantee: match policy.guarantee {
+            None | Some(api::Guarantee::AtLeastOnce) => Guarantee::AtLeastOnce,
+            Some(api::Guarantee::AtMostOnce) => Guarantee::AtMostOnce,
+        },
+    })
+}
+
+fn shown_policy(policy: &Policy) -> api::Policy {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    api::Policy {
+        attempts: Some(policy.attempts),
+        max_age_ms: policy.max_age.map(millis),
+        timeout_ms: Some(millis(policy.timeout)),
+        backoff: match &policy.backoff {
+            Backoff::Standard => Some(api::Backoff::Standard {}),
+            Backoff::Fixed(pause) => Some(api::Backoff::Fixed { pause_ms: millis(*pause) }),
+            Backoff::Exponential { first, max } => {
+                Some(api::Backoff::Exponential { first_ms: millis(*first), max_ms: millis(*max) })
+            }
+            Backoff::Ladder(pauses) => {
+                Some(api::Backoff::Ladder { pauses_ms: pauses.iter().copied().map(millis).collect() })
+            }
+            _ => None,
+        },
+        misfire_within_ms: match policy.misfire {
+            Misfire::Fire => None,
+            Misfire::Within(within) => Some(millis(within)),
+        },
+        jitter_ms: Some(millis(policy.jitter)),
+        guarantee: Some(match policy.guarantee {
+            Guarantee::AtLeastOnce => api::Guarantee::AtLeastOnce,
+            Guarantee::AtMostOnce => api::Guarantee::AtMostOnce,
+        }),
+    }
+}
+
+fn if_present(if_present: api::IfPresent) -> IfPresent {
+    match if_present {
+        api::IfPresent::Reject => IfPresent::Reject,
+        api::IfPresent::Keep => IfPresent::Keep,
+        api::IfPresent::Replace => IfPresent::Replace,
+        api::IfPresent::ReplaceKeepDue => IfPresent::ReplaceKeepDue,
+    }
+}
+
+pub(crate) fn phase(phase: Phase) -> api::Phase {
+    match phase {
+        Phase::Pending => api::Phase::Pending,
+        Phase::Leased => api::Phase::Leased,
+        Phase::Parked => api::Phase::Parked,
+        Phase::Dead => api::Phase::Dead,
+        Phase::Done => api::Phase::Done,
+        Phase::Withdrawn => api::Phase::Withdrawn,
+    }
+}
+
+pub(crate) fn stored_phase(phase: api::Phase) -> Phase {
+    match phase {
+        api::Phase::Pending => Phase::Pending,
+        api::Phase::Leased => Phase::Leased,
+        api::Phase::Parked => Phase::Parked,
+        api::Phase::Dead => Phase::Dead,
+        api::Phase::Done => Phase::Done,
+        api::Phase::Withdrawn => Phase::Withdrawn,
+    }
+}
+
+pub(crate) fn moment(moment: UtcMillis) -> Moment {
+    Moment::from_millis(moment.as_millis())
+}
+
+/// A stored timer as a reader sees it, or, with its payload, a writer.
+pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
+    let (callback, pull) = shown_work(timer, with_payload);
+    api::Timer {
+        id: timer.id.to_string(),
+        namespace: timer.namespace.to_string(),
+        key: timer.key.as_deref().map(str::to_owned),
+        labels: timer.labels.iter().map(|label| label.to_string()).collect(),
+        phase: phase(timer.state.phase()),
+        created: moment(timer.created),
+        scheduled: moment(timer.scheduled),
+        due: moment(timer.due),
+        deliveries: timer.deliveries,
+        failures: timer.failures,
+        last_error: timer.last_error.as_deref().map(str::to_owned),
+        reason: match &timer.state {
+            State::Parked(reason) => Some(reason.to_string()),
+            State::Dead(death) => Some(format!("{:?}", death.reason)),
+            _ => None,
+        },
+        dead_since: match &timer.state {
+            State::Dead(death) => Some(moment(death.at)),
+            _ => None,
+        },
+        callback,
+        pull,
+        policy: shown_policy(&timer.policy),
+    }
+}
+
+fn shown_work(timer: &Timer, with_payload: bool) -> (Option<api::Callback>, Option<api::Pull>) {
+    match &*timer.kind {
+        CALLBACK => {
+            let Ok(work) = work::read::<StoredCallback>(&timer.payload.0) else { return (None, None) };
+            let StoredCallback { url, method, headers, body } = work;
+            let mut shown =
+                api::Callback { url: url.into(), method: Some(method.into()), ..api::Callback::default() };
+            if with_payload {
+                shown.headers =
+                    headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+                (shown.body, shown.body_base64) = shown_body(body);
+            }
+            (Some(shown), None)
+        }
+        PULL => {
+            let Ok(StoredPull { queue, body }) = work::read(&timer.payload.0) else { return (None, None) };
+            let mut shown = api::Pull { queue: queue.into(), ..api::Pull::default() };
+            if with_payload {
+                (shown.body, shown.body_base64) = shown_body(body);
+            }
+            (None, Some(shown))
+        }
+        _ => (None, None),
+    }
+}
+
+/// A body as text if it is text, otherwise in base 64.
+pub(crate) fn shown_body(body: Vec<u8>) -> (Option<String>, Option<String>) {
+    match String::from_utf8(body) {
+        Ok(text) => (Some(text), None),
+        Err(error) => (None, Some(BASE64_STANDARD.encode(error.as_bytes()))),
+    }
+}
+
+/// The problem of a timer that was not stored.
+pub(crate) fn rejected(rejection: &Rejection) -> Problem {
+    let detail = rejection.to_string();
+    match rejection {
+        Rejection::KeyExists(_) => Problem::new(ProblemKind::KeyExists, detail),
+        Rejection::PayloadTooLong(_) | Rejection::TooLong(_) => Problem::new(ProblemKind::TooLarge, detail),
+        Rejection::DueTooFar => Problem::new(ProblemKind::DueTooFar, detail),
+        Rejection::Store(error) => unavailable(error),
+        Rejection::ShutDown => Problem::new(ProblemKind::Stopping, detail),
+        _ => Problem::new(ProblemKind::BadRequest, detail),
+    }
+}
+
+/// The problem of a store's error.
+pub(crate) fn unavailable(error: &StoreError) -> Problem {
+    let detail = error.to_string();
+    match error.kind() {
+        StoreErrorKind::ReadOnly => Problem::new(ProblemKind::ReadOnly, detail),
+        StoreErrorKind::Limit => Problem::new(ProblemKind::BadRequest, detail),
+        StoreErrorKind::Unknown => Problem::new(ProblemKind::StoreUnavailable, detail)
+            .with_unknown_outcome()
+            .with_retry_after_ms(1_000),
+        _ => Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000),
+    }
+}

@@ -1,0 +1,62 @@
+//! Many changes in one request.
+
+use super::answer::{Answer, Refused};
+use super::auth::Right;
+use super::extract::{Body, Path, text};
+use crate::service::Service;
+use axum::Json;
+use axum::extract::{DefaultBodyLimit, State};
+use http::HeaderMap;
+use tourbillon_api::{Batch, BatchAnswer, Problem, ProblemKind, Role};
+use tourbillon_durable::Timers;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The greatest body of a batch, in bytes.
+const LONGEST: usize = 8 << 20;
+
+pub(super) fn routes() -> OpenApiRouter<Service> {
+    OpenApiRouter::new().routes(routes!(batch)).layer(DefaultBodyLimit::max(LONGEST))
+}
+
+/// Makes at most 1,000 changes in one transaction.
+///
+/// Each change has its result, in the same order, and sees the changes before it. A change that is refused hinders no other:
+/// its result is a problem, and the answer's status is 200. A request that cannot be read changes nothing. Two changes with
+/// the same idempotency key are not under way together: the second one gets `idempotency-in-progress`. The body has at most
+/// 8 MiB.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/batch", tag = "timers",
+    request_body(content = Batch, example = json!({ "changes": [
+        { "op": "put", "key": "order 17", "timer": { "delay_ms": 60_000, "callback": { "url": "https://shop.example/17" } } },
+        { "op": "move", "key": "order 16", "to": { "delay_ms": 3_600_000 } },
+        { "op": "cancel", "key": "order 15" }
+    ] })),
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("traceparent" = Option<String>, Header, description = "The trace context that deliveries carry.", max_length = 255),
+    ),
+    responses((status = 200, description = "A result for each change.", body = BatchAnswer, example = json!({ "results": [
+        { "placed": { "id": "01935560-1c40-7a5e-8b6c-2f9a3d1e4b70", "key": "order 17", "outcome": "created" } },
+        { "problem": { "type": "/problems/not-found", "title": "Not found", "status": 404, "detail": "there is no such timer" } },
+        { "cancelled": { "result": "cancelled" } }
+    ] })))
+)]
+async fn batch(
+    State(service): State<Service>,
+    right: Right,
+    Path(namespace): Path<String>,
+    headers: HeaderMap,
+    Body(batch): Body<Batch>,
+) -> Answer<Json<BatchAnswer>> {
+    right.require(Role::Writer, Some(&namespace))?;
+    let most = Timers::MOST_CHANGES;
+    if batch.changes.len() > most {
+        let detail = format!("a batch has at most {most} changes");
+        return Err(Refused(
+            Problem::new(ProblemKind::TooLarge, detail.clone()).with_field("/changes", detail),
+        ));
+    }
+    let trace = text(&headers, "traceparent")?;
+    Ok(Json(BatchAnswer { results: service.batch(&namespace, trace, &batch.changes).await? }))
+}

@@ -1,0 +1,120 @@
+//! The OpenAPI document: what the handlers' descriptions leave out since it is the same for all.
+
+use http::Method;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+use tourbillon_api::{Problem, ProblemKind};
+use utoipa::PartialSchema as _;
+use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::path::{Operation, ParameterIn, PathItem};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{InfoBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
+
+/// The media type of problems.
+const PROBLEM: &str = "application/problem+json";
+
+/// Completes the document of the routes.
+pub(super) fn complete(mut document: OpenApi) -> OpenApi {
+    document.info = InfoBuilder::new()
+        .title("tourbillond")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(
+            "Durable timers as a service: signed callbacks and queues. Moments are texts after RFC 3339, lengths of \
+             time are milliseconds. A request with an unknown field is refused; an answer may get further fields.",
+        ))
+        .license(Some(utoipa::openapi::License::new("MIT OR Apache-2.0")))
+        .build();
+    let components = document.components.get_or_insert_default();
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("A token of this service, which none needs while the service has no tokens."))
+        .build();
+    components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    components.schemas.insert("Problem".to_owned(), Problem::schema());
+    components.schemas.insert("ProblemKind".to_owned(), ProblemKind::schema());
+    document.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
+    for (path, item) in &mut document.paths.paths {
+        for (_, operation) in operations(item) {
+            complete_operation(operation, path);
+        }
+    }
+    document
+}
+
+/// The operations of a path.
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
+    let PathItem { get, put, post, delete, patch, .. } = item;
+    let all = [
+        (Method::GET, get),
+        (Method::PUT, put),
+        (Method::POST, post),
+        (Method::DELETE, delete),
+        (Method::PATCH, patch),
+    ];
+    all.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}
+
+fn complete_operation(operation: &mut Operation, path: &str) {
+    let has_body = operation.request_body.is_some();
+    let is_open = operation.security.is_some();
+    let of_a_namespace = path.contains("{namespace}");
+    let common = [
+        (true, "400", "The request is not valid."),
+        (!is_open, "401", "A token is needed."),
+        (!is_open, "403", "The token does not permit this, or the request comes from another site."),
+        (of_a_namespace, "404", "There is no such namespace, timer, operation or claim."),
+        (true, "408", "The request took too long."),
+        (true, "413", "A part of the request is too large."),
+        (has_body, "415", "The body is not JSON by its type."),
+        (true, "500", "The service has failed."),
+        (
+            true,
+            "503",
+            "The store cannot be used now, or the service is stopping. If `outcome` is `unknown`, the request may have \
+             been fulfilled nevertheless.",
+        ),
+    ];
+    let responses = &mut operation.responses.responses;
+    responses.remove("default");
+    for (_, status, description) in common.into_iter().filter(|(applies, ..)| *applies) {
+        if !responses.contains_key(status) {
+            let response = ResponseBuilder::new().description(description).build();
+            responses.insert(status.to_owned(), RefOr::T(response));
+        }
+    }
+    for (status, response) in responses.iter_mut() {
+        let RefOr::T(response) = response else { continue };
+        let is_refusal = status.starts_with(['4', '5']);
+        if is_refusal && !response.content.contains_key(PROBLEM) {
+            let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+            response.content = [(PROBLEM.to_owned(), problem.into())].into_iter().collect();
+        }
+    }
+}
+
+/// The document, as it is served.
+pub(super) fn text() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| super::openapi().to_pretty_json().unwrap_or_default() + "\n")
+}
+
+/// The names of the query parameters that a request may have, by its path's pattern and its method.
+pub(super) type Queries = BTreeMap<(String, String), BTreeSet<String>>;
+
+pub(super) fn queries(document: &OpenApi) -> Queries {
+    let mut queries = Queries::new();
+    for (path, item) in document.paths.paths.clone() {
+        let mut item = item;
+        for (method, operation) in operations(&mut item) {
+            let parameters = operation.parameters.iter().flatten();
+            let names = parameters.filter_map(|parameter| match parameter {
+                RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => {
+                    Some(parameter.name.clone())
+                }
+                _ => None,
+            });
+            queries.insert((path.clone(), method.to_string()), names.collect());
+        }
+    }
+    queries
+}

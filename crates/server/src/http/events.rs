@@ -1,0 +1,100 @@
+//! Events as they happen, in the format of server-sent events.
+
+use super::answer::{Answer, Refused};
+use super::auth::Right;
+use super::extract::Query;
+use crate::service::{Service, Stop};
+use axum::extract::State;
+use axum::response::Sse;
+use axum::response::sse::{self, KeepAlive};
+use core::convert::Infallible;
+use core::time::Duration;
+use futures_util::stream::{self, Stream};
+use serde::Deserialize;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tourbillon_api::{Event, Problem, ProblemKind, Role};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> OpenApiRouter<Service> {
+    OpenApiRouter::new().routes(routes!(events))
+}
+
+/// The time after which a comment is sent if there is no event.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct EventsQuery {
+    /// The only namespace whose events are shown.
+    namespace: Option<String>,
+}
+
+/// Shows events as they happen, as server-sent events.
+///
+/// The data of each is an `Event` in JSON. Events are not stored. A reader that is more than a thousand events behind misses
+/// some: the next event has their number, counted over all namespaces, in `missed`. A comment is sent every 15 seconds without
+/// an event. The stream ends when the service stops.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "service", params(EventsQuery),
+    responses(
+        (status = 200, description = "The events.", body = Event, content_type = "text/event-stream"),
+        (status = 404, description = "There is no such namespace.", body = Problem),
+        (status = 429, description = "There are too many readers.", body = Problem),
+    )
+)]
+async fn events(
+    State(service): State<Service>,
+    right: Right,
+    Query(EventsQuery { namespace }): Query<EventsQuery>,
+) -> Answer<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>> {
+    right.require(Role::Reader, namespace.as_deref())?;
+    if let Some(namespace) = &namespace {
+        service.namespace(namespace)?;
+    }
+    let Some(receiver) = service.events().subscribe() else {
+        let problem = Problem::new(ProblemKind::LimitReached, "there are too many readers of events");
+        return Err(Refused(problem.with_retry_after_ms(10_000)));
+    };
+    let reader = Reader { receiver, namespace, missed: 0, stop: service.stop().clone() };
+    let events = stream::unfold(reader, async |mut reader| {
+        let event = reader.next().await?;
+        // A text of JSON has no line feeds.
+        let event = serde_json::to_string(&event).unwrap_or_default();
+        Some((Ok(sse::Event::default().data(event)), reader))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT).text("heartbeat")))
+}
+
+struct Reader {
+    receiver: Receiver<Event>,
+    namespace: Option<String>,
+    /// The number of events that were missed since the last one that was shown.
+    missed: u64,
+    stop: Stop,
+}
+
+impl Reader {
+    /// The next event, none once the service stops.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = self.stop.begun() => return None,
+                event = self.receiver.recv() => event,
+            };
+            match event {
+                Ok(mut event) => {
+                    if self.namespace.as_ref().is_none_or(|namespace| *namespace == event.namespace) {
+                        event.missed = core::mem::take(&mut self.missed);
+                        return Some(event);
+                    }
+                }
+                Err(RecvError::Lagged(missed)) => self.missed += missed,
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+}

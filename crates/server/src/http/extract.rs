@@ -1,0 +1,88 @@
+//! The parts of requests, with a problem for each that cannot be read.
+
+use super::answer::Refused;
+use super::json;
+use axum::body::Bytes;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use serde::de::DeserializeOwned;
+use tourbillon_api::{Problem, ProblemKind};
+
+/// A body in JSON.
+#[derive(Debug)]
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+        let kind = kind.split(';').next().unwrap_or("").trim();
+        if !kind.eq_ignore_ascii_case("application/json") {
+            return Err(Refused(Problem::new(
+                ProblemKind::UnsupportedMediaType,
+                format!("the type is {kind:?}"),
+            )));
+        }
+        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
+            let kind = if rejection.status() == http::StatusCode::PAYLOAD_TOO_LARGE {
+                ProblemKind::TooLarge
+            } else {
+                ProblemKind::BadRequest
+            };
+            Refused(Problem::new(kind, rejection.body_text()))
+        })?;
+        json::read(&bytes).map(Self).map_err(Refused)
+    }
+}
+
+/// The parts of the path.
+#[derive(Debug)]
+pub(super) struct Path<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+        axum::extract::Path::from_request_parts(parts, state)
+            .await
+            .map(|axum::extract::Path(path)| Self(path))
+            .map_err(|rejection: PathRejection| {
+                Refused(Problem::new(ProblemKind::BadRequest, rejection.body_text()))
+            })
+    }
+}
+
+/// The query.
+#[derive(Debug)]
+pub(super) struct Query<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+        axum::extract::Query::from_request_parts(parts, state)
+            .await
+            .map(|axum::extract::Query(query)| Self(query))
+            .map_err(|rejection: QueryRejection| {
+                Refused(Problem::new(ProblemKind::BadRequest, rejection.body_text()))
+            })
+    }
+}
+
+/// The text of a header that a client may send once.
+pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Refused> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value.to_str().map(Some).map_err(|_| {
+            Refused(Problem::new(ProblemKind::BadRequest, format!("the header {name} is no visible ASCII")))
+        }),
+        (Some(_), Some(_)) => {
+            Err(Refused(Problem::new(ProblemKind::BadRequest, format!("the header {name} is there twice"))))
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What is the same for all requests: limits of their heads, the parameters that they may have, and a problem in place of a
+//! panic.
+
+use super::answer::Refused;
+use super::document::Queries;
+use crate::service::Service;
+use axum::extract::{MatchedPath, Query, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use core::panic::AssertUnwindSafe;
+use futures_util::FutureExt as _;
+use http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Method};
+use percent_encoding::percent_decode_str;
+use std::sync::Arc;
+use tourbillon_api::{Problem, ProblemKind};
+
+/// The greatest length of a path with its query, in bytes.
+const LONGEST_URI: usize = 8 << 10;
+/// The greatest length of all headers' names and values, in bytes.
+const LONGEST_HEADERS: usize = 8 << 10;
+
+/// The service, and the parameters of its paths.
+#[derive(Clone)]
+pub(super) struct Limits {
+    pub(super) service: Service,
+    pub(super) queries: Arc<Queries>,
+}
+
+/// Fulfils a request within the limits, and counts its answer.
+pub(super) async fn keep(State(limits): State<Limits>, request: Request, next: Next) -> Response {
+    let counters = limits.service.counters();
+    let mut response = match check(&limits.queries, &request) {
+        Err(problem) => Refused(problem).into_response(),
+        Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|_| {
+            counters.panics.add(1);
+            Refused(Problem::new(ProblemKind::Internal, "")).into_response()
+        }),
+    };
+    counters.answered(response.status().as_u16());
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn check(queries: &Queries, request: &Request) -> Result<(), Problem> {
+    let too_large = |detail: &str| Problem::new(ProblemKind::TooLarge, detail);
+    let uri = request.uri();
+    if uri.path().len() + uri.query().map_or(0, str::len) > LONGEST_URI {
+        return Err(too_large("the path with the query has more than 8 KiB"));
+    }
+    let headers = request.headers().iter();
+    if headers.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() > LONGEST_HEADERS {
+        return Err(too_large("the headers have more than 8 KiB"));
+    }
+    let (Some(query), Some(path)) = (uri.query(), request.extensions().get::<MatchedPath>()) else {
+        return Ok(());
+    };
+    let bad = |detail: String| Problem::new(ProblemKind::BadRequest, detail);
+    if percent_decode_str(query).decode_utf8().is_err() {
+        return Err(bad("the query is no UTF-8".to_owned()));
+    }
+    let method = if *request.method() == Method::HEAD { &Method::GET } else { request.method() };
+    let Some(known) = queries.get(&(path.as_str().to_owned(), method.to_string())) else { return Ok(()) };
+    let Query(pairs) =
+        Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(|rejection| bad(rejection.body_text()))?;
+    match pairs.iter().find(|(name, _)| !known.contains(name)) {
+        Some((name, _)) => Err(bad(format!("there is no parameter {name:?}"))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,76 @@
+//! The HTTP interface: `/v1` and the pages for machines that look after the service.
+//!
+//! A handler reads a request, asks for the right that it needs, calls the service, and writes the answer. Every error is
+//! a [`Problem`](tourbillon_api::Problem).
+
+mod answer;
+mod auth;
+mod batch;
+mod document;
+mod events;
+mod extract;
+mod ids;
+mod json;
+mod limits;
+mod list;
+mod operations;
+mod report;
+mod timers;
+
+use crate::service::Service;
+use crate::settings::Settings;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use limits::Limits;
+use std::sync::Arc;
+use tourbillon_api::{Problem, ProblemKind};
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+/// The HTTP interface of a service, and its description.
+fn routes() -> (Router<Service>, OpenApi) {
+    let (router, document) = OpenApiRouter::new()
+        .merge(timers::routes())
+        .merge(ids::routes())
+        .merge(list::routes())
+        .merge(batch::routes())
+        .merge(operations::routes())
+        .merge(events::routes())
+        .merge(report::routes())
+        .split_for_parts();
+    (router, document::complete(document))
+}
+
+/// The greatest body of a request about one timer, in bytes: the timer's body in base 64, or as text of which each
+/// character is escaped, and as much for the other parts.
+fn longest_body(settings: &Settings) -> usize {
+    let rules = &settings.rules;
+    2 * (rules.body + rules.url + rules.headers) + (16 << 10)
+}
+
+/// The HTTP interface of a service.
+pub fn router(service: Service) -> Router {
+    let (router, document) = routes();
+    let limits = Limits { service: service.clone(), queries: Arc::new(document::queries(&document)) };
+    router
+        .fallback(async || answer::Refused(Problem::new(ProblemKind::NotFound, "there is no such path")))
+        .method_not_allowed_fallback(async || {
+            answer::Refused(Problem::new(ProblemKind::MethodNotAllowed, ""))
+        })
+        .layer(DefaultBodyLimit::max(longest_body(service.settings())))
+        .layer(from_fn_with_state(service.clone(), auth::admit))
+        .layer(from_fn_with_state(limits, limits::keep))
+        .with_state(service)
+}
+
+/// The answer with this problem, for the layers below the routes.
+pub(crate) fn refused(problem: Problem) -> axum::response::Response {
+    axum::response::IntoResponse::into_response(answer::Refused(problem))
+}
+
+/// The OpenAPI document of the HTTP interface.
+#[must_use]
+pub fn openapi() -> OpenApi {
+    routes().1
+}

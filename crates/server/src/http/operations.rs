@@ -1,0 +1,102 @@
+//! Work on many timers, which goes on after the answer.
+
+use super::answer::{Answer, Refused};
+use super::auth::Right;
+use super::extract::{Body, Path};
+use crate::service::{Service, Work};
+use axum::Json;
+use axum::extract::State;
+use http::header::LOCATION;
+use http::{HeaderName, StatusCode};
+use tourbillon_api::{CancelMany, Operation, Problem, ProblemKind, ReplayMany, Role};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> OpenApiRouter<Service> {
+    OpenApiRouter::new()
+        .routes(routes!(cancel_timers))
+        .routes(routes!(replay_timers))
+        .routes(routes!(get_operation))
+}
+
+type Accepted = (StatusCode, [(HeaderName, String); 1], Json<Operation>);
+
+async fn begin(service: &Service, namespace: &str, work: Work) -> Answer<Accepted> {
+    let operation = service.begin(namespace, work).await?;
+    let location = format!("/v1/namespaces/{namespace}/operations/{}", operation.id);
+    Ok((StatusCode::ACCEPTED, [(LOCATION, location)], Json(operation)))
+}
+
+/// Cancels all timers that have a label, or whose keys have a beginning, dead ones included.
+///
+/// Timers that are made after the answer stay. The operation goes on after a restart of the service, and is shown for an hour
+/// after its end; its counts may be lower than the truth if the service was killed.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/cancellations", tag = "operations",
+    request_body(content = CancelMany, example = json!({ "label": "customer 4" })),
+    params(("namespace" = String, Path, description = "The namespace.")),
+    responses(
+        (status = 202, description = "The operation has begun. The header `Location` has its path.", body = Operation),
+        (status = 429, description = "Too many operations run.", body = Problem),
+    )
+)]
+async fn cancel_timers(
+    State(service): State<Service>,
+    right: Right,
+    Path(namespace): Path<String>,
+    Body(which): Body<CancelMany>,
+) -> Answer<Accepted> {
+    right.require(Role::Writer, Some(&namespace))?;
+    let (CancelMany { label: Some(text), key_prefix: None }
+    | CancelMany { label: None, key_prefix: Some(text) }) = &which
+    else {
+        return Err(Refused(Problem::field("", "one of `label` and `key_prefix`")));
+    };
+    if text.is_empty() {
+        return Err(Refused(Problem::field("", "an empty text would be all timers")));
+    }
+    begin(&service, &namespace, Work::Cancel(which)).await
+}
+
+/// Delivers dead timers again, as if they were new: all of the namespace, or those with a label.
+///
+/// Timers that die after the answer stay dead, and so do those whose keys are other timers' by now.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/replays", tag = "operations",
+    request_body(content = ReplayMany, example = json!({})),
+    params(("namespace" = String, Path, description = "The namespace.")),
+    responses(
+        (status = 202, description = "The operation has begun. The header `Location` has its path.", body = Operation),
+        (status = 429, description = "Too many operations run.", body = Problem),
+    )
+)]
+async fn replay_timers(
+    State(service): State<Service>,
+    right: Right,
+    Path(namespace): Path<String>,
+    Body(which): Body<ReplayMany>,
+) -> Answer<Accepted> {
+    right.require(Role::Writer, Some(&namespace))?;
+    begin(&service, &namespace, Work::Replay(which)).await
+}
+
+/// Shows an operation.
+#[utoipa::path(
+    get, path = "/v1/namespaces/{namespace}/operations/{id}", tag = "operations",
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("id" = String, Path, description = "The operation's id.", format = "uuid"),
+    ),
+    responses((status = 200, description = "The operation.", body = Operation))
+)]
+async fn get_operation(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, id)): Path<(String, String)>,
+) -> Answer<Json<Operation>> {
+    right.require(Role::Reader, Some(&namespace))?;
+    let operation = service.operation(&namespace, &id);
+    operation
+        .map(Json)
+        .ok_or_else(|| Refused(Problem::new(ProblemKind::NotFound, "there is no such operation")))
+}

@@ -1,0 +1,87 @@
+//! The service's condition, for machines that look after it.
+
+use super::answer::{Answer, NotReady, Refused};
+use super::auth::Right;
+use super::document;
+use crate::convert::unavailable;
+use crate::service::Service;
+use axum::Json;
+use axum::extract::State;
+use http::HeaderName;
+use http::header::CONTENT_TYPE;
+use tourbillon::Prometheus;
+use tourbillon_api::{Problem, ProblemKind, Readiness, Role, ServiceStats};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> OpenApiRouter<Service> {
+    OpenApiRouter::new()
+        .routes(routes!(healthz))
+        .routes(routes!(readyz))
+        .routes(routes!(metrics))
+        .routes(routes!(openapi))
+        .routes(routes!(stats))
+}
+
+/// Shows whether the loop that delivers timers polls. If it does not, only a new start of the process helps.
+#[utoipa::path(
+    get, path = "/healthz", tag = "service", security(()),
+    responses(
+        (status = 200, description = "It polls.", body = Readiness, example = json!({ "ok": true })),
+        (status = 503, description = "It does not poll.", body = NotReady, content_type = "application/problem+json"),
+    )
+)]
+async fn healthz(State(service): State<Service>) -> Result<Json<Readiness>, NotReady> {
+    match service.alive() {
+        Ok(()) => Ok(Json(Readiness { ok: true, reasons: Vec::new() })),
+        Err(reason) => Err(not_ready(Readiness { ok: false, reasons: vec![reason.into()] })),
+    }
+}
+
+fn not_ready(readiness: Readiness) -> NotReady {
+    NotReady::new(Problem::new(ProblemKind::StoreUnavailable, readiness.reasons.join("; ")), readiness)
+}
+
+/// Shows whether the store can be used.
+#[utoipa::path(
+    get, path = "/readyz", tag = "service",
+    responses(
+        (status = 200, description = "It can.", body = Readiness, example = json!({ "ok": true })),
+        (status = 503, description = "It cannot.", body = NotReady, content_type = "application/problem+json"),
+    )
+)]
+async fn readyz(State(service): State<Service>, _right: Right) -> Result<Json<Readiness>, NotReady> {
+    let readiness = service.readiness().await;
+    if readiness.ok { Ok(Json(readiness)) } else { Err(not_ready(readiness)) }
+}
+
+type Text<T> = ([(HeaderName, &'static str); 1], T);
+
+/// Shows the numbers of the service in Prometheus' text format.
+#[utoipa::path(
+    get, path = "/metrics", tag = "service",
+    responses((status = 200, description = "The numbers.", body = String, content_type = "text/plain"))
+)]
+async fn metrics(State(service): State<Service>, right: Right) -> Answer<Text<String>> {
+    right.require(Role::Reader, None)?;
+    Ok(([(CONTENT_TYPE, Prometheus::CONTENT_TYPE)], service.metrics().await))
+}
+
+/// Shows this document.
+#[utoipa::path(
+    get, path = "/openapi.json", tag = "service",
+    responses((status = 200, description = "The document.", body = Object))
+)]
+async fn openapi(_right: Right) -> Text<&'static str> {
+    ([(CONTENT_TYPE, "application/json")], document::text())
+}
+
+/// Shows the numbers of the service. They come from counters.
+#[utoipa::path(
+    get, path = "/v1/stats", tag = "service",
+    responses((status = 200, description = "The numbers.", body = ServiceStats))
+)]
+async fn stats(State(service): State<Service>, right: Right) -> Answer<Json<ServiceStats>> {
+    right.require(Role::Reader, None)?;
+    service.stats().await.map(Json).map_err(|error| Refused(unavailable(&error)))
+}

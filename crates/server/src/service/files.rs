@@ -1,0 +1,34 @@
+//! Small files that are replaced as a whole: after a crash the old contents or the new ones are there.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// The value in a JSON file, or none if there is no such file.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match std::fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces a JSON file. Only its owner may read the file, since it may have secrets. The call returns once the new
+/// contents survive a loss of power.
+pub(super) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&new)?;
+    file.write_all(&serde_json::to_vec_pretty(value)?)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    match path.parent() {
+        Some(folder) if cfg!(unix) => File::open(folder)?.sync_all(),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,247 @@
+//! The service: the stored timers, the namespaces that they belong to, and all that the HTTP interface asks for.
+
+mod change;
+mod counters;
+mod events;
+mod files;
+mod idempotency;
+mod namespaces;
+mod operations;
+mod place;
+mod report;
+mod stop;
+mod tokens;
+
+pub(crate) use change::{Named, Verb, id};
+pub(crate) use counters::Counters;
+pub(crate) use events::Events;
+pub(crate) use idempotency::Idempotency;
+pub(crate) use namespaces::{Namespace, Namespaces};
+pub(crate) use operations::{Operations, Work};
+pub(crate) use place::Naming;
+pub(crate) use stop::Stop;
+pub use tokens::Principal;
+pub(crate) use tokens::{NewToken, TokenFault, TokenFile, Tokens, role_name};
+
+use crate::delivery;
+use crate::settings::Settings;
+use crate::work;
+use core::fmt;
+use core::time::Duration;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tourbillon_callback::{Caller, CertificateError};
+use tourbillon_durable::store::{RedbStore, StoreError, TimerStore};
+use tourbillon_durable::{Durable, Limits, StartError, Stats, Timers};
+
+/// A running service. It can be cloned; the clones are the same service.
+#[derive(Clone)]
+pub struct Service(Arc<Inner>);
+
+struct Inner {
+    settings: Settings,
+    timers: Timers,
+    durable: Mutex<Option<Durable>>,
+    namespaces: Arc<Namespaces>,
+    tokens: Tokens,
+    events: Events,
+    caller: Caller,
+    counters: Counters,
+    idempotency: Idempotency,
+    operations: Operations,
+    stop: Stop,
+    /// The number of claims, and when it was seen to grow.
+    claims: Mutex<(u64, Instant)>,
+    begun: Instant,
+}
+
+/// The reason why a service was not opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A file of the service cannot be read or written.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
+    /// The store cannot be opened.
+    Store(StoreError),
+    /// A certificate cannot be read.
+    Certificate(CertificateError),
+    /// The deliveries cannot be started.
+    Start(StartError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Store(error) => write!(f, "the store cannot be opened: {error}"),
+            Self::Certificate(error) => error.fmt(f),
+            Self::Start(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+/// The error of a file.
+fn of(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
+    let path = path.to_owned();
+    move |error| OpenError::File { path, error }
+}
+
+impl Service {
+    /// Opens the files of a service and begins to deliver the timers that are due. Deliveries run on the calling
+    /// runtime.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file or the store cannot be opened, another process has the store open, or a thread does not start.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn open(settings: Settings) -> Result<Self, OpenError> {
+        std::fs::create_dir_all(&settings.data).map_err(of(&settings.data))?;
+        let store = RedbStore::builder().cache(settings.cache).open(settings.data.join("timers.redb"));
+        Self::open_on(settings, Arc::new(store.map_err(OpenError::Store)?))
+    }
+
+    /// As [`open`](Self::open), with the timers in this store. The other files are in the folder.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be opened, or a thread does not start.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn open_on(settings: Settings, store: Arc<dyn TimerStore>) -> Result<Self, OpenError> {
+        std::fs::create_dir_all(&settings.data).map_err(of(&settings.data))?;
+        let path = settings.data.join("namespaces.json");
+        let namespaces = Arc::new(Namespaces::open(&path).map_err(of(&path))?);
+        let path = settings.tokens.clone().unwrap_or_else(|| settings.data.join("tokens.json"));
+        let tokens = Tokens::open(&path).map_err(of(&path))?;
+        let caller = Caller::new(settings.caller.clone()).map_err(OpenError::Certificate)?;
+        let path = settings.data.join("operations.json");
+        let operations = Operations::open(&path).map_err(of(&path))?;
+        let events = Events::new();
+        let mut limits = Limits::default();
+        limits.payload = settings.rules.url + settings.rules.headers + settings.rules.body + work::OVERHEAD;
+        limits.delay = settings.max_delay;
+        let runtime = tokio::runtime::Handle::current();
+        let builder = Durable::builder_on(store)
+            .executor(move |work| drop(runtime.spawn(work)))
+            .concurrency(settings.concurrency)
+            .lease(settings.lease)
+            .limits(limits)
+            .catch_up_rate(settings.catch_up_rate);
+        let builder = delivery::add_handlers(builder, &caller, &namespaces, &events, settings.rules);
+        let durable = builder.start().map_err(OpenError::Start)?;
+        let timers = durable.handle().clone();
+        let service = Self(Arc::new(Inner {
+            settings,
+            timers,
+            durable: Mutex::new(Some(durable)),
+            namespaces,
+            tokens,
+            events,
+            caller,
+            counters: Counters::default(),
+            idempotency: Idempotency::default(),
+            operations,
+            stop: Stop::new(),
+            claims: Mutex::new((0, Instant::now())),
+            begun: Instant::now(),
+        }));
+        service.resume_operations();
+        Ok(service)
+    }
+
+    /// Ends the requests that last: streams of events end, and operations stop at their places and go on at the next
+    /// start. The other requests are answered as before. For a server that waits for its last answers.
+    pub fn begin_stop(&self) {
+        self.stop().begin();
+    }
+
+    /// Stops claiming, waits at most so long for deliveries under way, and gives the rest back. A second call returns at
+    /// once. Blocks the calling thread.
+    pub fn close(&self, patience: Duration) -> Option<Stats> {
+        self.begin_stop();
+        let _have_ended = self.operations().await_end(patience);
+        let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
+        durable.map(|durable| durable.shutdown(patience))
+    }
+
+    /// Reads the file of the tokens again, if it has changed or `always`. Returns whether it was read. If it cannot be
+    /// read, the tokens stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
+    pub fn reload_tokens(&self, always: bool) -> io::Result<bool> {
+        self.0.tokens.reload(always)
+    }
+
+    /// Whether the service has no tokens and permits everything. Such a service must be reachable from this machine
+    /// only.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.tokens.is_open()
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.0.timers
+    }
+
+    pub(crate) fn namespaces(&self) -> &Namespaces {
+        &self.0.namespaces
+    }
+
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.0.caller
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    pub(crate) fn idempotency(&self) -> &Idempotency {
+        &self.0.idempotency
+    }
+
+    pub(crate) fn operations(&self) -> &Operations {
+        &self.0.operations
+    }
+
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.0.stop
+    }
+
+    pub(crate) fn up(&self) -> Duration {
+        self.0.begun.elapsed()
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("data", &self.0.settings.data).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,171 @@
+//! Making timers: limits of the namespace, idempotency, and the store.
+
+use super::events::event;
+use super::idempotency::{Entered, fingerprint, mismatch};
+use super::{Namespace, Service};
+use crate::convert::{Order, order, phase, rejected, unavailable};
+use crate::work;
+use std::sync::Arc;
+use tourbillon_api::{self as api, EventKind, PlaceOutcome, Placed, Problem, ProblemKind, Replaced};
+use tourbillon_durable::timer::{Address, KeyOf, TimerId};
+use tourbillon_durable::{self as durable};
+use uuid::Uuid;
+
+/// The names of the ids that idempotency keys give.
+const IDEMPOTENCY: Uuid = Uuid::from_u128(0x6b0d_6d3c_0a83_4f5e_9d0c_52f1_5b1d_0d7e);
+
+const LONGEST_IDEMPOTENCY_KEY: usize = 255;
+
+/// The id of the timer that a request with this idempotency key makes: the same for each repetition.
+fn id_of(namespace: &str, idempotency_key: &str) -> TimerId {
+    let namespace = Uuid::new_v5(&IDEMPOTENCY, namespace.as_bytes());
+    TimerId::from_u128(Uuid::new_v5(&namespace, idempotency_key.as_bytes()).as_u128())
+}
+
+/// A timer's address by its key.
+pub(crate) fn by_key(namespace: &str, key: &str) -> Address {
+    Address::Key(KeyOf { namespace: namespace.into(), key: key.into() })
+}
+
+/// What a timer's creation is about, besides the timer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Naming<'a> {
+    pub(crate) key: Option<&'a str>,
+    pub(crate) idempotency_key: Option<&'a str>,
+    pub(crate) trace: Option<&'a str>,
+}
+
+/// A creation that the store may be asked for.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) order: Order,
+    /// The request's idempotency key.
+    pub(super) entered: Option<Entered>,
+}
+
+impl Service {
+    /// The namespace with this name, or the problem that there is none.
+    pub(crate) fn namespace(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
+        self.namespaces()
+            .get(name)
+            .ok_or_else(|| Problem::new(ProblemKind::NotFound, format!("there is no namespace {name:?}")))
+    }
+
+    /// Looks at a creation before the store is asked. `pointer` is the place of the timer in the request.
+    pub(super) fn ready(
+        &self,
+        namespace: &str,
+        naming: Naming<'_>,
+        timer: &api::NewTimer,
+        pointer: &str,
+    ) -> Result<Ready, Problem> {
+        let _limits = self.namespace(namespace)?;
+        let entered = match naming.idempotency_key {
+            Some(key) if key.is_empty() || key.len() > LONGEST_IDEMPOTENCY_KEY => {
+                let detail = format!("an idempotency key has 1 to {LONGEST_IDEMPOTENCY_KEY} bytes");
+                return Err(Problem::new(ProblemKind::BadRequest, detail));
+            }
+            Some(key) => {
+                let id = id_of(namespace, key).as_u128();
+                Some(self.idempotency().enter(id, fingerprint(naming.key, timer))?)
+            }
+            None => None,
+        };
+        let mark = entered.as_ref().map(Entered::fingerprint);
+        let (kind, mut spec) = order(timer, self.settings(), mark, pointer)?;
+        spec = spec.namespace(namespace);
+        if let Some(key) = naming.key {
+            spec = spec.key(key);
+        }
+        if let Some(key) = naming.idempotency_key {
+            spec = spec.id(id_of(namespace, key));
+        }
+        if let Some(trace) = naming.trace {
+            spec = spec.trace(trace);
+        }
+        Ok(Ready { order: (kind, spec), entered })
+    }
+
+    /// Stores a timer.
+    pub(crate) async fn place(
+        &self,
+        namespace: &str,
+        naming: Naming<'_>,
+        timer: &api::NewTimer,
+    ) -> Result<Placed, Problem> {
+        let Ready { order: (kind, spec), entered } = self.ready(namespace, naming, timer, "")?;
+        let placed =
+            self.timers().schedule_bytes(kind, spec).await.map_err(|error| rejected(&error.reason))?;
+        self.placed(namespace, naming.key, placed, entered.as_ref()).await
+    }
+
+    /// The answer to a creation that the store has answered.
+    pub(super) async fn placed(
+        &self,
+        namespace: &str,
+        key: Option<&str>,
+        placed: durable::Placed,
+        entered: Option<&Entered>,
+    ) -> Result<Placed, Problem> {
+        if let Some(entered) = entered {
+            if let durable::Placed::Repeated(id) = placed {
+                let stored = self.timers().get(id).await.map_err(|error| unavailable(&error))?;
+                let mark = stored.and_then(|timer| work::fingerprint(&timer.payload.0));
+                // A timer that has ended has no mark. Its request is remembered, unless the service was restarted.
+                if mark.is_some_and(|mark| mark != entered.fingerprint()) {
+                    return Err(mismatch());
+                }
+            }
+            entered.remember();
+        }
+        let shown = shown(placed, key);
+        self.show_placed(namespace, &shown);
+        Ok(shown)
+    }
+
+    fn show_placed(&self, namespace: &str, placed: &Placed) {
+        if !matches!(placed.outcome, PlaceOutcome::Created | PlaceOutcome::Replaced) {
+            return;
+        }
+        self.counters().created.add(1);
+        if let Some(old) = &placed.replaced {
+            self.counters().replaced.add(1);
+            self.events().show(|| api::Event {
+                id: Some(old.id.clone()),
+                key: placed.key.clone(),
+                detail: Some(format!("by {}", placed.id)),
+                ..event(EventKind::Replaced, namespace)
+            });
+        }
+        self.events().show(|| api::Event {
+            id: Some(placed.id.clone()),
+            key: placed.key.clone(),
+            ..event(EventKind::Created, namespace)
+        });
+    }
+
+    /// A stored timer, or the problem that there is none.
+    pub(crate) async fn stored(
+        &self,
+        namespace: &str,
+        at: Address,
+    ) -> Result<durable::timer::Timer, Problem> {
+        self.namespace(namespace)?;
+        let timer = self.timers().get(at).await.map_err(|error| unavailable(&error))?;
+        timer
+            .filter(|timer| *timer.namespace == *namespace)
+            .ok_or_else(|| Problem::new(ProblemKind::NotFound, "there is no such timer"))
+    }
+}
+
+fn shown(placed: durable::Placed, key: Option<&str>) -> Placed {
+    let (outcome, replaced) = match placed {
+        durable::Placed::Repeated(_) => (PlaceOutcome::Repeated, None),
+        durable::Placed::Kept(_) => (PlaceOutcome::Kept, None),
+        durable::Placed::Replaced { old, was, .. } => {
+            (PlaceOutcome::Replaced, Some(Replaced { id: old.to_string(), was: phase(was) }))
+        }
+        _ => (PlaceOutcome::Created, None),
+    };
+    Placed { id: placed.id().to_string(), key: key.map(str::to_owned), outcome, replaced }
+}

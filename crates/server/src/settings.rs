@@ -1,0 +1,49 @@
+//! What a service is started with, after file, environment and flags were read.
+
+use core::time::Duration;
+use std::path::PathBuf;
+use tourbillon_callback::{CallerSettings, Rules};
+
+/// The settings of a service.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The folder of the service's files. It is made if it is missing.
+    pub data: PathBuf,
+    /// The file of the tokens; `tokens.json` in the folder by default.
+    pub tokens: Option<PathBuf>,
+    /// The rules for the texts of callbacks.
+    pub rules: Rules,
+    /// How callbacks are sent.
+    pub caller: CallerSettings,
+    /// The greatest number of deliveries at a time. 1,024 by default.
+    pub concurrency: usize,
+    /// The length of a lease: a service that dies on a shared store is taken over after it. 30 s by default.
+    pub lease: Duration,
+    /// The greatest number of stored timers, 100 million by default.
+    pub max_timers: u64,
+    /// The longest time to a due moment, a hundred years by default.
+    pub max_delay: Duration,
+    /// The rate at which timers are delivered that are late, after a downtime for example. 10,000 a second by default.
+    pub catch_up_rate: Option<u32>,
+    /// The memory for cached pages of the store, in bytes.
+    pub cache: usize,
+}
+
+impl Settings {
+    /// The settings by default, with this folder.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        Self {
+            data: data.into(),
+            tokens: None,
+            rules: Rules::default(),
+            caller: CallerSettings::default(),
+            concurrency: 1_024,
+            lease: Duration::from_secs(30),
+            max_timers: 100_000_000,
+            max_delay: Duration::from_secs(100 * 366 * 86_400),
+            catch_up_rate: Some(10_000),
+            cache: 64 << 20,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The OpenAPI document.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("openapi.json")
+}
+
+/// The document as it is checked in.
+pub(crate) fn document() -> Value {
+    serde_json::from_slice(&std::fs::read(path()).unwrap()).unwrap()
+}
+
+const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
+
+/// All operations: path, method, description.
+pub(crate) fn operations(document: &Value) -> Vec<(String, String, Value)> {
+    let mut operations = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in METHODS {
+            if let Some(operation) = item.get(method) {
+                operations.push((path.clone(), method.to_uppercase(), operation.clone()));
+            }
+        }
+    }
+    operations
+}
+
+#[test]
+fn the_document_that_is_checked_in_is_the_services() {
+    let document = tourbillon_server::openapi().to_pretty_json().unwrap() + "\n";
+    if std::env::var_os("TOURBILLON_RENEW").is_some() {
+        std::fs::write(path(), &document).unwrap();
+    }
+    let command = "TOURBILLON_RENEW=1 cargo test -p tourbillon-server --test service document";
+    let is_fresh = std::fs::read_to_string(path()).is_ok_and(|stored| stored == document);
+    assert!(is_fresh, "openapi.json is not the document of the routes; renew it: {command}");
+}
+
+#[test]
+fn each_operation_has_a_name_a_summary_its_statuses_and_its_right() {
+    let document = document();
+    let mut names = BTreeSet::new();
+    for (path, method, operation) in operations(&document) {
+        let place = format!("{method} {path}");
+        assert!(names.insert(operation["operationId"].as_str().unwrap().to_owned()), "{place}");
+        assert!(operation["summary"].as_str().is_some_and(|summary| summary.ends_with('.')), "{place}");
+        let responses = operation["responses"].as_object().unwrap();
+        assert!(responses.keys().any(|status| status.starts_with('2')), "{place}");
+        assert!(!responses.contains_key("default"), "{place}");
+        for (status, response) in responses {
+            assert!(!response["description"].as_str().unwrap().is_empty(), "{place}: {status}");
+            let content = response["content"].as_object().unwrap();
+            let is_problem = content.contains_key("application/problem+json");
+            assert_eq!(is_problem, !status.starts_with('2'), "{place}: {status}");
+        }
+        for status in ["400", "408", "413", "500", "503"] {
+            assert!(responses.contains_key(status), "{place} lacks {status}");
+        }
+        let is_open = operation["security"] == serde_json::json!([{}]);
+        assert_eq!(is_open, path == "/healthz", "{place}");
+        assert_eq!(responses.contains_key("401"), !is_open, "{place}");
+        assert_eq!(
+            responses.contains_key("404"),
+            path.contains("{namespace}") || path == "/v1/events",
+            "{place}"
+        );
+        let body = &operation["requestBody"]["content"]["application/json"];
+        assert_eq!(responses.contains_key("415"), !body.is_null(), "{place}");
+        for parameter in operation["parameters"].as_array().into_iter().flatten() {
+            assert!(parameter["description"].as_str().is_some(), "{place}: {parameter}");
+        }
+    }
+    assert!(names.len() > 20, "{names:?}");
+    assert_eq!(document["security"], serde_json::json!([{ "token": [] }]));
+    assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+}
+
+#[test]
+fn each_reference_has_its_schema() {
+    fn look(value: &Value, document: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(members) => {
+                if let Some(Value::String(reference)) = members.get("$ref") {
+                    let target = document.pointer(reference.strip_prefix('#').unwrap());
+                    assert!(target.is_some(), "{reference}");
+                    found.insert(reference.clone());
+                }
+                members.values().for_each(|value| look(value, document, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| look(value, document, found)),
+            _ => {}
+        }
+    }
+
+    let document = document();
+    let mut found = BTreeSet::new();
+    look(&document, &document, &mut found);
+    assert!(found.len() > 20, "{found:?}");
+}

@@ -1,0 +1,127 @@
+//! A service without sockets: requests go to the router in this process.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tourbillon_durable::store::{MemoryStore, TimerStore};
+use tourbillon_server::{Service, Settings, router};
+use tower::ServiceExt as _;
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Answered {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or(Value::Null)
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The status and the word of the problem.
+    pub(crate) fn problem(&self) -> (u16, String) {
+        assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
+        let json = self.json();
+        assert_eq!(json["status"], self.status.as_u16(), "{json}");
+        let word = json["type"].as_str().unwrap().strip_prefix("/problems/").unwrap().to_owned();
+        (self.status.as_u16(), word)
+    }
+}
+
+/// A service in this process.
+pub(crate) struct Inside {
+    pub(crate) service: Service,
+    pub(crate) router: Router,
+}
+
+/// The settings of a service that may call this machine.
+pub(crate) fn settings(folder: &Path) -> Settings {
+    let mut settings = Settings::new(folder);
+    settings.rules.allow_http = true;
+    settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
+    settings
+}
+
+impl Inside {
+    /// A service on a store in memory.
+    pub(crate) fn start(folder: &TempDir) -> Self {
+        Self::on(folder, Arc::new(MemoryStore::default()))
+    }
+
+    pub(crate) fn on(folder: &TempDir, store: Arc<dyn TimerStore>) -> Self {
+        let service = Service::open_on(settings(folder.path()), store).unwrap();
+        let router = router(service.clone());
+        Self { service, router }
+    }
+
+    /// Sends a request.
+    pub(crate) async fn ask(&self, request: Request<Body>) -> Answered {
+        let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes().to_vec();
+        Answered { status: parts.status, headers: parts.headers, bytes }
+    }
+
+    /// Sends a request with a JSON body, or without one if it is null, and with these headers.
+    pub(crate) async fn with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Value,
+    ) -> Answered {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = if body.is_null() {
+            request.body(Body::empty())
+        } else {
+            request.header("content-type", "application/json").body(Body::from(body.to_string()))
+        };
+        self.ask(request.unwrap()).await
+    }
+
+    pub(crate) async fn send(&self, method: &str, path: &str, body: Value) -> Answered {
+        self.with(method, path, &[], body).await
+    }
+
+    /// Asks until the answer is as wanted, for at most ten seconds.
+    pub(crate) async fn until(&self, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+        let begun = std::time::Instant::now();
+        loop {
+            let json = self.send("GET", path, Value::Null).await.json();
+            if is_wanted(&json) {
+                return json;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(10), "{path} shows {json}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Ends the service, so that another one may be opened on the same store.
+    pub(crate) async fn stop(self) {
+        let service = self.service.clone();
+        // Closing blocks, which a thread of the runtime must not.
+        let closed = tokio::task::spawn_blocking(move || drop(service.close(Duration::from_secs(5)))).await;
+        closed.unwrap();
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let service = self.service.clone();
+        std::thread::spawn(move || drop(service.close(Duration::ZERO))).join().unwrap();
+    }
+}

@@ -1,0 +1,118 @@
+//! A service on a port of its own, with a receiver.
+
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tourbillon_server::{Service, Settings, router};
+
+/// A callback as the receiver got it.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// Answers callbacks with the statuses that a test gives, then with 204.
+pub(crate) struct Receiver {
+    pub(crate) address: SocketAddr,
+    pub(crate) statuses: Arc<Mutex<Vec<StatusCode>>>,
+    received: mpsc::UnboundedReceiver<Received>,
+}
+
+impl Receiver {
+    pub(crate) async fn start() -> Self {
+        let (sender, received) = mpsc::unbounded_channel();
+        let statuses = Arc::new(Mutex::new(Vec::<StatusCode>::new()));
+        let state = (sender, Arc::clone(&statuses));
+        let app = axum::Router::new().fallback(receive).with_state(state);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { address, statuses, received }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// The next callback. Fails after ten seconds.
+    pub(crate) async fn next(&mut self) -> Received {
+        tokio::time::timeout(Duration::from_secs(10), self.received.recv())
+            .await
+            .expect("a callback")
+            .unwrap()
+    }
+}
+
+type ReceiverState = (mpsc::UnboundedSender<Received>, Arc<Mutex<Vec<StatusCode>>>);
+
+async fn receive(State((sender, statuses)): State<ReceiverState>, request: Request) -> StatusCode {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let path = parts.uri.path().to_owned();
+    let received = Received { method: parts.method, path, headers: parts.headers, body };
+    sender.send(received).unwrap();
+    let mut statuses = statuses.lock().unwrap();
+    if statuses.is_empty() { StatusCode::NO_CONTENT } else { statuses.remove(0) }
+}
+
+/// A service on a port of its own.
+pub(crate) struct Rig {
+    pub(crate) service: Service,
+    pub(crate) address: SocketAddr,
+    client: Client<HttpConnector, Full<Bytes>>,
+    #[expect(dead_code, reason = "the folder is removed when the rig is dropped")]
+    folder: TempDir,
+}
+
+impl Rig {
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = Settings::new(folder.path());
+        settings.rules.allow_http = true;
+        settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
+        let service = Service::open(settings).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let app = router(service.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        Self { service, address, client, folder }
+    }
+
+    /// Sends a request with a JSON body, or without one if it is null.
+    pub(crate) async fn send(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
+        let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+        let request = hyper::Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.address))
+            .header("content-type", "application/json")
+            .body(Full::new(body))
+            .unwrap();
+        let response = self.client.request(request).await.unwrap();
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() })
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let service = self.service.clone();
+        // Closing blocks, which a thread of the runtime must not.
+        std::thread::spawn(move || drop(service.close(Duration::ZERO))).join().unwrap();
+    }
+}

@@ -304,6 +304,11 @@ impl Durable {
     /// none, a store in a file can be opened again.
     ///
     /// Returns the numbers up to the end.
+    ///
+    /// The calling thread waits. An asynchronous program makes the call on a thread that may wait, for example by
+    /// `tokio::task::spawn_blocking(move || durable.shutdown(patience)).await`: on a thread of the executor that runs the
+    /// handlers, the call could wait for handlers that need the thread. Claims stop as soon as the call begins, and
+    /// [`Timers`] accept no further timers.
     #[must_use = "the numbers show what was given back"]
     pub fn shutdown(mut self, patience: Duration) -> Stats {
         self.end(patience);

@@ -99,7 +99,7 @@ struct Clock(Instant);
 
 impl Clock {
     fn say(&self, line: impl core::fmt::Display) -> Result<(), Failure> {
-        print(format_args!("{:6.2} s  {line}\n", self.0.elapsed().as_secs_f64()))
+        say_at(self.0.elapsed(), line)
     }
 
     fn say_received(&self, received: &Received) -> Result<(), Failure> {
@@ -107,6 +107,10 @@ impl Clock {
         let body = String::from_utf8_lossy(body);
         self.say(format_args!("<- callback {path} {body}, attempt {attempt} of {id}; answered {status}"))
     }
+}
+
+fn say_at(time: Duration, line: impl core::fmt::Display) -> Result<(), Failure> {
+    print(format_args!("{:6.2} s  {line}\n", time.as_secs_f64()))
 }
 
 /// An address of this machine: the service's usual port, or a free one.
@@ -146,12 +150,11 @@ async fn show(ends: bool) -> Result<(), Failure> {
             "callback": { "url": format!("{hooks}{path}"), "json": { "timer": key } },
             "policy": { "backoff": { "kind": "fixed", "pause_ms": 1_500 } },
         });
+        // The delay begins at some moment between the request and its answer.
+        let begun = clock.0.elapsed();
         let answer = send(address, "PUT", &format!("/v1/namespaces/default/timers/{key}"), timer).await?;
-        clock.say(format_args!(
-            "-> the timer {key} is stored, due in {} s: {}",
-            delay_ms / 1_000,
-            answer["id"]
-        ))
+        let id = &answer["id"];
+        say_at(begun, format_args!("-> the timer {key} is stored, due in {} s: {id}", delay_ms / 1_000))
     };
     place("reminder", 5_000, "/reminder").await?;
     place("unsure", 3_000, "/unsure").await?;

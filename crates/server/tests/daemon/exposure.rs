@@ -90,8 +90,9 @@ async fn a_service_never_calls_itself() {
     let answer = http.send("PUT", &timer("attack"), &attack).await;
     if answer.status != 422 {
         assert_eq!(answer.status, 201, "{}", answer.json);
+        let path = format!("/v1/namespaces/default/ids/{}", answer.json["id"].as_str().unwrap());
         loop {
-            let shown = http.get(&timer("attack")).await;
+            let shown = http.get(&path).await;
             assert_eq!(shown.status, 200);
             if shown.json["phase"] == "dead" {
                 assert!(

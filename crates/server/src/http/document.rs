@@ -2,7 +2,7 @@
 
 use http::Method;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
+use std::sync::Arc;
 use tourbillon_api::{Problem, ProblemKind};
 use utoipa::PartialSchema as _;
 use utoipa::openapi::content::ContentBuilder;
@@ -93,9 +93,13 @@ fn complete_operation(operation: &mut Operation, path: &str) {
 }
 
 /// The document, as it is served.
-pub(super) fn text() -> &'static str {
-    static TEXT: OnceLock<String> = OnceLock::new();
-    TEXT.get_or_init(|| super::openapi().to_pretty_json().unwrap_or_default() + "\n")
+#[derive(Clone)]
+pub(super) struct Text(pub(super) Arc<str>);
+
+impl Text {
+    pub(super) fn new(document: &OpenApi) -> Self {
+        Self((document.to_pretty_json().unwrap_or_default() + "\n").into())
+    }
 }
 
 /// The names of the query parameters that a request may have, by its path's pattern and its method.

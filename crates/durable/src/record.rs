@@ -4,8 +4,11 @@
 //! version (1 byte) | length of the namespace (1 byte) | namespace | the other fields, after postcard
 //! ```
 //! The id is the record's key and not in the record. The namespace stands in front, so that a record of which the rest
-//! cannot be read is still counted where it belongs. A later version reads the earlier ones; records of a version that is
-//! not known are set aside with their bytes.
+//! cannot be read is still counted where it belongs. The moments of the creation and of the schedule are stored as their
+//! distances from the due moment, which are short numbers. A timer that waits for its first delivery and has neither
+//! labels nor anything else out of the ordinary has one byte for all of that.
+//!
+//! A later version reads the earlier ones; records of a version that is not known are set aside with their bytes.
 
 use crate::phase::State;
 use crate::plan::Series;
@@ -16,7 +19,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The fields after the namespace.
 #[derive(Serialize, Deserialize)]
@@ -24,19 +27,55 @@ struct Fields<'a> {
     key: Option<Cow<'a, str>>,
     kind: Cow<'a, str>,
     payload: Cow<'a, Payload>,
+    due: UtcMillis,
+    /// Milliseconds from the creation to the due moment.
+    created_before: i64,
+    /// Milliseconds from the scheduled moment to the due one.
+    scheduled_before: i64,
+    /// `None` if all of these fields are as by default.
+    others: Option<Others<'a>>,
+}
+
+/// The fields that most pending timers have at their defaults.
+#[derive(PartialEq, Serialize, Deserialize)]
+struct Others<'a> {
     labels: Cow<'a, [Box<str>]>,
     /// `None` for the default policy.
     policy: Option<Cow<'a, Policy>>,
     series: Option<Cow<'a, Series>>,
-    created: UtcMillis,
-    scheduled: UtcMillis,
-    due: UtcMillis,
     deliveries: u32,
     failures: u32,
     last_error: Option<Cow<'a, str>>,
     state: Cow<'a, State>,
     trace: Option<Cow<'a, str>>,
     has_chosen_id: bool,
+}
+
+impl Default for Others<'_> {
+    fn default() -> Self {
+        Self {
+            labels: Cow::Borrowed(&[]),
+            policy: None,
+            series: None,
+            deliveries: 0,
+            failures: 0,
+            last_error: None,
+            state: Cow::Owned(State::Pending),
+            trace: None,
+            has_chosen_id: false,
+        }
+    }
+}
+
+/// The distance from one moment to a later one. Moments end in the year 9999, far below 2^63.
+fn distance(from: UtcMillis, to: UtcMillis) -> i64 {
+    to.as_millis().cast_signed().wrapping_sub(from.as_millis().cast_signed())
+}
+
+/// The moment at a distance before another, if there is one.
+fn before(moment: UtcMillis, distance: i64) -> Option<UtcMillis> {
+    let millis = moment.as_millis().checked_sub_signed(distance)?;
+    Some(UtcMillis::from_millis(millis)).filter(|moment| moment.as_millis() == millis)
 }
 
 /// A record that cannot be read.
@@ -51,22 +90,25 @@ impl fmt::Display for Unreadable {
 
 /// The record of a timer.
 pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
-    let fields = Fields {
-        key: timer.key.as_deref().map(Cow::Borrowed),
-        kind: Cow::Borrowed(&timer.kind),
-        payload: Cow::Borrowed(&timer.payload),
+    let others = Others {
         labels: Cow::Borrowed(&timer.labels),
         policy: (timer.policy != Policy::default()).then_some(Cow::Borrowed(&timer.policy)),
         series: timer.series.as_ref().map(Cow::Borrowed),
-        created: timer.created,
-        scheduled: timer.scheduled,
-        due: timer.due,
         deliveries: timer.deliveries,
         failures: timer.failures,
         last_error: timer.last_error.as_deref().map(Cow::Borrowed),
         state: Cow::Borrowed(&timer.state),
         trace: timer.trace.as_deref().map(Cow::Borrowed),
         has_chosen_id: timer.has_chosen_id,
+    };
+    let fields = Fields {
+        key: timer.key.as_deref().map(Cow::Borrowed),
+        kind: Cow::Borrowed(&timer.kind),
+        payload: Cow::Borrowed(&timer.payload),
+        due: timer.due,
+        created_before: distance(timer.created, timer.due),
+        scheduled_before: distance(timer.scheduled, timer.due),
+        others: (others != Others::default()).then_some(others),
     };
     let mut record = Vec::with_capacity(96 + timer.payload.0.len());
     record.push(VERSION);
@@ -87,24 +129,25 @@ pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
         return Err(Unreadable);
     }
     let text = |text: Cow<'_, str>| text.into_owned().into_boxed_str();
+    let others = fields.others.unwrap_or_default();
     Ok(Timer {
         id,
         namespace: namespace.into(),
         key: fields.key.map(text),
         kind: text(fields.kind),
         payload: fields.payload.into_owned(),
-        labels: fields.labels.into_owned(),
-        policy: fields.policy.map(Cow::into_owned).unwrap_or_default(),
-        series: fields.series.map(Cow::into_owned),
-        created: fields.created,
-        scheduled: fields.scheduled,
+        labels: others.labels.into_owned(),
+        policy: others.policy.map(Cow::into_owned).unwrap_or_default(),
+        series: others.series.map(Cow::into_owned),
+        created: before(fields.due, fields.created_before).ok_or(Unreadable)?,
+        scheduled: before(fields.due, fields.scheduled_before).ok_or(Unreadable)?,
         due: fields.due,
-        deliveries: fields.deliveries,
-        failures: fields.failures,
-        last_error: fields.last_error.map(text),
-        state: fields.state.into_owned(),
-        trace: fields.trace.map(text),
-        has_chosen_id: fields.has_chosen_id,
+        deliveries: others.deliveries,
+        failures: others.failures,
+        last_error: others.last_error.map(text),
+        state: others.state.into_owned(),
+        trace: others.trace.map(text),
+        has_chosen_id: others.has_chosen_id,
     })
 }
 
@@ -119,4 +162,88 @@ fn split(record: &[u8]) -> Option<(&str, &[u8])> {
     let (length, rest) = rest.split_first()?;
     let (namespace, rest) = rest.split_at_checked(usize::from(*length))?;
     Some((core::str::from_utf8(namespace).ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    fn plain() -> Timer {
+        let due = UtcMillis::from_millis(1_800_000_000_000);
+        Timer {
+            id: TimerId::from_u128(1),
+            key: Some("0123456789abcdef".into()),
+            payload: Payload(vec![7; 64].into()),
+            created: UtcMillis::from_millis(1_797_500_000_000),
+            scheduled: due,
+            due,
+            labels: Vec::new(),
+            deliveries: 0,
+            ..crate::state::tests::timer(State::Pending)
+        }
+    }
+
+    #[track_caller]
+    fn assert_kept(timer: &Timer) {
+        assert_eq!(decode(timer.id, &encode(timer)).as_ref(), Ok(timer));
+    }
+
+    #[test]
+    fn a_plain_timer_has_nineteen_bytes_beside_its_texts_and_its_payload() {
+        let timer = plain();
+        assert_kept(&timer);
+        let Timer { namespace, key, kind, payload, .. } = &timer;
+        let texts = namespace.len() + key.as_ref().unwrap().len() + kind.len() + payload.0.len();
+        assert_eq!(encode(&timer).len(), texts + 19);
+    }
+
+    #[test]
+    fn moments_are_kept_in_any_order() {
+        let moments = [UtcMillis::ZERO, UtcMillis::from_millis(1), UtcMillis::MAX];
+        for due in moments {
+            for created in moments {
+                for scheduled in moments {
+                    assert_kept(&Timer { due, created, scheduled, ..plain() });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_field_that_is_not_as_by_default_is_kept() {
+        assert_kept(&Timer { labels: vec!["a".into(), "b".into()], ..plain() });
+        let policy = Policy { timeout: Duration::from_secs(31), ..Policy::default() };
+        assert_kept(&Timer { policy, ..plain() });
+        assert_kept(&Timer { deliveries: 1, ..plain() });
+        assert_kept(&Timer { failures: 1, ..plain() });
+        assert_kept(&Timer { last_error: Some("".into()), ..plain() });
+        assert_kept(&Timer { state: State::Parked("".into()), ..plain() });
+        assert_kept(&Timer { trace: Some("".into()), ..plain() });
+        assert_kept(&Timer { has_chosen_id: true, ..plain() });
+        assert_kept(&Timer { key: None, ..plain() });
+    }
+
+    #[test]
+    fn a_record_that_is_cut_longer_or_of_another_version_is_unreadable() {
+        let timer = Timer { deliveries: 3, ..plain() };
+        let record = encode(&timer);
+        for len in 0..record.len() {
+            assert_eq!(decode(timer.id, &record[..len]), Err(Unreadable), "cut to {len} bytes");
+        }
+        assert_eq!(decode(timer.id, &[&record[..], &[0]].concat()), Err(Unreadable));
+        for version in (0..=u8::MAX).filter(|version| *version != VERSION) {
+            let other = [&[version], &record[1..]].concat();
+            assert_eq!(decode(timer.id, &other), Err(Unreadable), "version {version}");
+        }
+    }
+
+    #[test]
+    fn a_moment_out_of_range_makes_a_record_unreadable() {
+        let due = UtcMillis::from_millis(5);
+        assert_eq!(before(due, 5), Some(UtcMillis::ZERO));
+        for distance in [6, i64::MAX, i64::MIN] {
+            assert_eq!(before(due, distance), None, "{distance}");
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! The function against the list, for every combination of what it looks at; and what each transition may change.
 
 use super::*;
-use crate::plan::Series;
 use crate::policy::Policy;
 use crate::timer::{Payload, TimerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,23 +15,13 @@ fn at(millis: u64) -> UtcMillis {
 
 pub(crate) fn timer(state: State) -> Timer {
     Timer {
-        id: TimerId::from_u128(7),
-        namespace: "".into(),
         key: Some("k".into()),
-        kind: "test".into(),
         payload: Payload(Box::new([1, 2, 3])),
         labels: vec!["a".into()],
-        policy: Policy::default(),
-        series: None::<Series>,
         created: at(1),
-        scheduled: NOW,
-        due: NOW,
         deliveries: 1,
-        failures: 0,
-        last_error: None,
         state,
-        trace: None,
-        has_chosen_id: false,
+        ..Timer::new(TimerId::from_u128(7), "test", NOW)
     }
 }
 

@@ -126,6 +126,42 @@ pub struct Timer {
 }
 
 impl Timer {
+    /// A pending timer that is due at this moment: without namespace, key, payload and labels, under the default policy.
+    ///
+    /// Callers of [`Timers`](crate::Timers) describe a timer by a [`Spec`](crate::Spec). This is for stores and their
+    /// tests, which set the other fields by an update:
+    ///
+    /// ```
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::timer::{Timer, TimerId};
+    ///
+    /// let due = UtcMillis::from_millis(1_900_000_000_000);
+    /// let timer = Timer { key: Some("order 17".into()), ..Timer::new(TimerId::fresh(), "mail", due) };
+    /// assert_eq!((timer.due, timer.scheduled, timer.deliveries), (due, due, 0));
+    /// ```
+    #[must_use]
+    pub fn new(id: TimerId, kind: impl Into<Box<str>>, due: UtcMillis) -> Self {
+        Self {
+            id,
+            namespace: "".into(),
+            key: None,
+            kind: kind.into(),
+            payload: Payload::default(),
+            labels: Vec::new(),
+            policy: Policy::default(),
+            series: None,
+            created: UtcMillis::ZERO,
+            scheduled: due,
+            due,
+            deliveries: 0,
+            failures: 0,
+            last_error: None,
+            state: State::Pending,
+            trace: None,
+            has_chosen_id: false,
+        }
+    }
+
     /// Whether the timer has its key to itself. A timer that is dead, or that was withdrawn while a delivery of it goes on,
     /// has left its key to others.
     #[must_use]

@@ -2,13 +2,19 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod command;
+mod config;
 mod convert;
 mod delivery;
 mod http;
+mod listen;
 mod service;
 mod settings;
 mod work;
 
+#[doc(hidden)]
+pub use command::main;
 pub use http::{openapi, router};
+pub use listen::{Limits, Listeners, Server, Tls, TlsError};
 pub use service::{OpenError, Principal, Service};
 pub use settings::Settings;

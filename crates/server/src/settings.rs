@@ -10,6 +10,8 @@ use tourbillon_callback::{CallerSettings, Rules};
 pub struct Settings {
     /// The folder of the service's files. It is made if it is missing.
     pub data: PathBuf,
+    /// The file of the tokens; `tokens.json` in the folder by default.
+    pub tokens: Option<PathBuf>,
     /// The rules for the texts of callbacks.
     pub rules: Rules,
     /// How callbacks are sent.
@@ -33,6 +35,7 @@ impl Settings {
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             data: data.into(),
+            tokens: None,
             rules: Rules::default(),
             caller: CallerSettings::default(),
             concurrency: 1_024,

@@ -5,6 +5,7 @@
 //! | signal | from | the loop |
 //! |---|---|---|
 //! | look   | the alarm at the next due moment; the store, if a timer may be due earlier; room for a delivery | claims |
+//! | events | a handler that is called, if there is an observer | emits them |
 //! | ended  | a delivery that is settled | reports all ends that are there in one batch |
 //! | renew  | a timer at each third of a lease, while deliveries are under way | renews, and reaps |
 //! | stop   | `shutdown` | gives back what is under way, and ends |
@@ -21,17 +22,21 @@
 //! R3. No error of the store ends the loop. It tries again after a pause.
 //! R4. While leases are in the store, as far as is known, a renewal is set: it renews those of deliveries under way, and
 //!     ends those whose holder is gone.
-//! R5. No waker, handler or executor is called under the lock: each may wait for a thread that wants the lock.
+//! R5. No waker, handler, executor or observer is called under the lock: each may wait for a thread that wants the lock.
+//! R6. Events are emitted by the loop's thread alone, a delivery's in their order. What happens on other threads is noted
+//!     under the lock and emitted before any end that is noted later.
 
 use super::alarm::{Alarms, Signal};
 use super::catch_up::CatchUp;
+use super::event::{Attempt, Ending, Event};
 use super::report::Reporter;
 use super::settings::Settings;
-use crate::delivery::{Delivery, Settlement, UnderWay};
+use super::under_way::{Observed, UnderWay};
+use crate::delivery::{Delivery, Settlement};
 use crate::executor::{Executor, Threads, block_on};
 use crate::handler::{Handler, Verdict};
 use crate::policy::{Guarantee, Misfire};
-use crate::state::{Failure, State as TimerState, Token};
+use crate::state::{Failure, Phase, State as TimerState, Token};
 use crate::store::{
     Claimant, Durability, Leased, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
@@ -43,6 +48,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
+use tourbillon::{Clock, Timestamp};
 
 /// The greatest number of timers that one claim takes.
 const CLAIM: u32 = 512;
@@ -65,6 +71,7 @@ pub(crate) struct Keeper {
     pub(crate) store: Arc<dyn TimerStore>,
     pub(crate) settings: Settings,
     pub(crate) reporter: Reporter,
+    clock: Arc<dyn Clock>,
     handlers: HashMap<&'static str, Arc<dyn Handler>>,
     claimant: Claimant,
     alarms: OnceLock<Alarms>,
@@ -84,6 +91,10 @@ struct State {
     has_ended: bool,
     /// Ends that the store does not know of.
     ends: Vec<(UnderWay, Op)>,
+    /// Events that happened on other threads than the loop's, for an observer.
+    events: Vec<Event>,
+    /// The loop is at the observer.
+    is_emitting: bool,
     under_way: HashMap<u64, UnderWay>,
     /// The number of handlers that have not returned; some of their deliveries may be settled by now.
     occupied: usize,
@@ -110,6 +121,8 @@ impl State {
             && !self.look
             && self.busy_since.is_none()
             && self.ends.is_empty()
+            && self.events.is_empty()
+            && !self.is_emitting
             && self.occupied == 0
             && self.under_way.is_empty()
             && nothing_due
@@ -119,6 +132,7 @@ impl State {
 impl Keeper {
     pub(crate) fn new(
         store: Arc<dyn TimerStore>,
+        clock: Arc<dyn Clock>,
         settings: Settings,
         handlers: HashMap<&'static str, Arc<dyn Handler>>,
         incarnation: u64,
@@ -128,7 +142,8 @@ impl Keeper {
         let state = State { look: true, renew: true, ..State::default() };
         Self {
             store,
-            reporter: Reporter::new(settings.on_incident.clone()),
+            clock,
+            reporter: Reporter::new(settings.on_incident.clone(), settings.observe.clone()),
             settings,
             handlers,
             claimant,
@@ -170,33 +185,61 @@ impl Keeper {
             }
             Signal::Timeout(number) => {
                 let error = "the handler did not answer in time".into();
-                self.settle(number, Some(Verdict::Retry { error, after: None }));
+                let _fired = self.settle(number, Verdict::Retry { error, after: None });
             }
         }
     }
 
-    /// Settles a delivery with a verdict, or without one: then the store has settled it already. Does nothing if the
-    /// delivery is settled.
-    fn settle(&self, number: u64, verdict: Option<Verdict>) {
+    /// Settles a delivery with a verdict. Returns its timeout. Does nothing if the delivery is settled.
+    fn settle(&self, number: u64, verdict: Verdict) -> Option<tourbillon::TimerId> {
+        let (now, at) = (self.clock.now(), self.store.now());
         let mut state = self.lock();
-        let Some(under_way) = state.under_way.remove(&number) else { return };
-        let settlement = Arc::clone(&under_way.settlement);
+        let under_way = state.under_way.remove(&number)?;
+        let (timeout, settlement) = (under_way.timeout, Arc::clone(&under_way.settlement));
         if settlement.settle() {
-            self.end(&mut state, under_way, verdict);
+            self.end(&mut state, under_way, verdict, now, at);
         }
         drop(state);
         settlement.wake();
+        timeout
     }
 
-    /// Notes the end of a delivery that the caller has settled.
-    fn end(&self, state: &mut State, under_way: UnderWay, verdict: Option<Verdict>) {
-        let Some(verdict) = verdict else {
-            self.changed.notify_all();
-            return;
-        };
-        if under_way.unstored.is_some() {
+    /// Settles a delivery that the store has settled already. Does nothing if the delivery is settled.
+    fn settle_lost(&self, number: u64) {
+        let at = self.store.now();
+        let mut state = self.lock();
+        let Some(under_way) = state.under_way.remove(&number) else { return };
+        if under_way.settlement.settle()
+            && let Some(Observed { of, .. }) = under_way.observed
+        {
+            state.events.push(Event::LeaseLost { of, at });
+        }
+        self.changed.notify_all();
+        drop(state);
+        under_way.settlement.wake();
+    }
+
+    /// Notes the end of a delivery that the caller has settled. `now` and `at` are the same moment, by the runtime's clock
+    /// and by the store's.
+    fn end(&self, state: &mut State, under_way: UnderWay, verdict: Verdict, now: Timestamp, at: UtcMillis) {
+        let mut under_way = under_way;
+        let verdict = verdict.admitted();
+        let took = under_way.begun.map(|begun| now - begun);
+        if let Some(observed) = &mut under_way.observed {
+            (observed.answer, observed.took) = (Some(verdict.clone()), took);
+        }
+        self.changed.notify_all();
+        if let Some(timer) = &under_way.unstored {
+            if let Verdict::Park(reason) = verdict {
+                let op =
+                    Op::Return(Box::new(Timer { state: TimerState::Parked(reason), ..(**timer).clone() }));
+                state.ends.push((under_way, op));
+                return;
+            }
             self.reporter.ended_at_most_once(&verdict);
-            self.changed.notify_all();
+            if let Some(Observed { of, .. }) = under_way.observed {
+                state.events.push(ended_unstored(of, at, Ending::Answered(verdict), took));
+            }
             return;
         }
         let UnderWay { id, token, .. } = under_way;
@@ -209,9 +252,9 @@ impl Keeper {
                 Op::Fail(id, token, Failure { error: shorten(error), retry_after: None, is_final: true })
             }
             Verdict::Snooze(moment) => Op::Snooze(id, token, moment),
+            Verdict::Park(reason) => Op::Park(id, token, reason),
         };
         state.ends.push((under_way, op));
-        self.changed.notify_all();
     }
 
     /// Stops the loop. Waits for deliveries under way for at most `patience`, and for the loop's end.
@@ -260,6 +303,7 @@ impl Keeper {
         self.put_back_known_kinds(&mut pause);
         while let Some(wanted) = self.await_work() {
             let serve = || match wanted {
+                Wanted::Events(events) => events.iter().for_each(|event| self.reporter.emit(event)),
                 Wanted::Ends(ends) => {
                     self.report(ends, &mut pause);
                     // An end that was lost leaves a lease.
@@ -276,7 +320,10 @@ impl Keeper {
                 let _goes_on = self.bear(&error, &mut pause);
                 self.look();
             }
-            self.lock().busy_since = None;
+            {
+                let mut state = self.lock();
+                (state.busy_since, state.is_emitting) = (None, false);
+            }
             self.changed.notify_all();
         }
         self.lock().has_ended = true;
@@ -287,6 +334,11 @@ impl Keeper {
     fn await_work(&self) -> Option<Wanted> {
         let mut state = self.lock();
         loop {
+            // A delivery's events come before its end, which is emitted when the store has it.
+            if !state.events.is_empty() {
+                state.is_emitting = true;
+                return Some(Wanted::Events(core::mem::take(&mut state.events)));
+            }
             if !state.ends.is_empty() {
                 state.busy_since = Some(Instant::now());
                 let taken = state.ends.len().min(BATCH);
@@ -334,7 +386,8 @@ impl Keeper {
             loop {
                 let op = Op::Unpark(reason_for_unknown(kind), REAP);
                 match block_on(self.store.apply(vec![op], Durability::Volatile)) {
-                    Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(count)] if count == REAP) => {}
+                    // Fewer than asked for if some are of paused series.
+                    Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(1..)]) => {}
                     Ok(_) => break,
                     Err(error) => {
                         if !self.bear(&error, pause) || error.kind() == StoreErrorKind::Closed {
@@ -369,6 +422,9 @@ impl Keeper {
                     self.reporter.store_answered();
                     for ((under_way, op), outcome) in ends.iter().zip(outcomes) {
                         self.reporter.ended(under_way.id, under_way.key.as_deref(), op, &outcome);
+                        if let Some(observed) = &under_way.observed {
+                            self.emit_end(observed, op, &outcome);
+                        }
                     }
                     return;
                 }
@@ -387,9 +443,28 @@ impl Keeper {
             } else {
                 // The leases end by themselves, and the timers are delivered again.
                 self.reporter.ends_lost(ends.len());
+                for observed in ends.into_iter().filter_map(|(under_way, _)| under_way.observed) {
+                    self.reporter.emit(&Event::EndLost { of: observed.of, at: self.store.now() });
+                }
                 return;
             }
         }
+    }
+
+    /// Emits the end of a delivery as the store has it.
+    fn emit_end(&self, observed: &Observed, op: &Op, outcome: &Outcome) {
+        let (of, at) = (Arc::clone(&observed.of), self.store.now());
+        let (phase, next) = match (op, outcome) {
+            (Op::Return(timer), _) => (timer.state.phase(), None),
+            (_, Outcome::Ended { phase, next, .. }) => (*phase, *next),
+            _ => return self.reporter.emit(&Event::LeaseLost { of, at }),
+        };
+        let due = next.or((phase == Phase::Pending).then_some(of.id)).and_then(|id| {
+            let timer = block_on(self.store.get(id.into())).ok().flatten();
+            timer.map(|timer| timer.due)
+        });
+        let (ending, took) = (observed.ending(op), observed.took);
+        self.reporter.emit(&Event::Ended { of, at, ending, took, phase, next, due });
     }
 
     /// Notes the new ends of leases, which are not before a lease's length from `begin` on.
@@ -428,7 +503,7 @@ impl Keeper {
                 for (number, ..) in leases.iter().filter(|(_, id, _)| lost.contains(id)) {
                     // An end may have been reported meanwhile: then the delivery is not under way any more.
                     self.reporter.lease_lost();
-                    self.settle(*number, None);
+                    self.settle_lost(*number);
                 }
             }
             Err(error) => {
@@ -440,7 +515,7 @@ impl Keeper {
         }
         match block_on(self.store.reap(REAP)) {
             Ok(reaped) => {
-                self.reporter.reaped(&reaped);
+                self.reporter.reaped(&reaped, self.store.now());
                 let ended = reaped.returned.len() + reaped.dead.len() + reaped.withdrawn as usize;
                 let mut state = self.lock();
                 state.look |= !reaped.returned.is_empty();
@@ -532,7 +607,11 @@ impl Keeper {
     fn begin(self: &Arc<Self>, leased: Leased, now: UtcMillis, alarms: &Alarms, threads: &Threads) {
         let Leased { timer, token } = leased;
         let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
-        let unstored = (!is_stored).then(|| Box::new(timer.clone()));
+        let unclaimed = || Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer.clone() };
+        let unstored = (!is_stored).then(|| Box::new(unclaimed()));
+        let observed = self.reporter.is_observed().then(|| Observed::new(&timer));
+        // Not under the lock: it calls the function for incidents.
+        let obstacle = self.obstacle(&timer, token, now);
         let mut state = self.lock();
         let number = state.next_number;
         state.next_number += 1;
@@ -544,20 +623,29 @@ impl Keeper {
             unstored,
             number,
             timeout: None,
+            due: timer.due,
             until: match timer.state {
                 TimerState::Leased(lease) => lease.until,
                 _ => UtcMillis::MAX,
             },
             key: timer.key.clone(),
+            begun: None,
+            observed,
         };
-        match self.obstacle(&timer, token, now) {
+        match obstacle {
             None => {}
             Some(Obstacle::End(op)) => {
                 state.ends.push((under_way, op));
                 self.changed.notify_all();
                 return;
             }
-            Some(Obstacle::Nothing) => return,
+            Some(Obstacle::Nothing) => {
+                drop(state);
+                if let Some(Observed { of, .. }) = under_way.observed {
+                    self.reporter.emit(&ended_unstored(of, now, Ending::Skipped, None));
+                }
+                return;
+            }
         }
         let Some(handler) = self.handlers.get(&*timer.kind) else { return };
         // The stop came during the claim.
@@ -605,7 +693,8 @@ impl Keeper {
             return Some(Obstacle::End(if is_stored {
                 Op::Park(timer.id, token, reason)
             } else {
-                Op::Return(Box::new(Timer { state: TimerState::Parked(reason), ..timer.clone() }))
+                let deliveries = timer.deliveries.saturating_sub(1);
+                Op::Return(Box::new(Timer { state: TimerState::Parked(reason), deliveries, ..timer.clone() }))
             }));
         }
         let lateness = now - timer.due;
@@ -632,11 +721,16 @@ impl Keeper {
 
 impl Supervisor for Keeper {
     fn may_begin(&self, number: u64) -> bool {
-        let now = self.store.now();
+        let (now, at) = (self.clock.now(), self.store.now());
         let mut state = self.lock();
-        let has_ended = |under_way: &UnderWay| under_way.until <= now;
-        let Some(under_way) = state.under_way.get(&number) else { return false };
-        if !has_ended(under_way) {
+        let Some(under_way) = state.under_way.get_mut(&number) else { return false };
+        if under_way.until > at {
+            under_way.begun = Some(now);
+            let lateness = at - under_way.due;
+            if let Some(of) = under_way.observed.as_ref().map(|observed| Arc::clone(&observed.of)) {
+                state.events.push(Event::Began { of, at, lateness });
+                self.changed.notify_all();
+            }
             return true;
         }
         if let Some(under_way) = state.under_way.remove(&number)
@@ -650,20 +744,14 @@ impl Supervisor for Keeper {
     }
 
     fn answered(&self, number: u64, verdict: Verdict) {
-        let mut state = self.lock();
-        let Some(under_way) = state.under_way.remove(&number) else { return };
-        let (timeout, settlement) = (under_way.timeout, Arc::clone(&under_way.settlement));
-        if settlement.settle() {
-            self.end(&mut state, under_way, Some(verdict));
-        }
-        drop(state);
-        settlement.wake();
+        let timeout = self.settle(number, verdict);
         if let Some(alarms) = self.alarms.get() {
             alarms.cancel(timeout);
         }
     }
 
     fn returned(&self, number: u64, has_begun: bool) {
+        let at = self.store.now();
         let mut state = self.lock();
         state.occupied -= 1;
         let dropped = state.under_way.remove(&number);
@@ -672,10 +760,15 @@ impl Supervisor for Keeper {
             && under_way.settlement.settle()
         {
             let op = match &under_way.unstored {
-                Some(_) if has_begun => None,
+                Some(_) if has_begun => {
+                    let observed = under_way.observed.as_ref().map(|observed| Arc::clone(&observed.of));
+                    let event = observed.map(|of| ended_unstored(of, at, Ending::GivenBack, None));
+                    state.events.extend(event);
+                    None
+                }
                 Some(timer) => Some(Op::Return(timer.clone())),
                 None if state.stop.is_some() => Some(Op::Release(under_way.id, under_way.token)),
-                None => Some(Op::Snooze(under_way.id, under_way.token, self.store.now() + DROPPED)),
+                None => Some(Op::Snooze(under_way.id, under_way.token, at + DROPPED)),
             };
             state.ends.extend(op.map(|op| (under_way, op)));
         }
@@ -700,9 +793,14 @@ fn give_all_back(state: &mut State) -> Vec<Arc<Settlement>> {
     settled
 }
 
+/// The event of an end of which the store knows nothing.
+fn ended_unstored(of: Arc<Attempt>, at: UtcMillis, ending: Ending, took: Option<Duration>) -> Event {
+    Event::Ended { of, at, ending, took, phase: Phase::Done, next: None, due: None }
+}
+
 /// The reason for which timers of a kind without a handler are parked.
 fn reason_for_unknown(kind: &str) -> Box<str> {
-    format!("no handler: {kind}").into()
+    format!("{}{kind}", Verdict::NO_HANDLER).into()
 }
 
 /// An error's first bytes: a record must not grow with what a handler writes.
@@ -737,6 +835,7 @@ pub(crate) struct Progress {
 
 /// What the loop is to do next.
 enum Wanted {
+    Events(Vec<Event>),
     Ends(Vec<(UnderWay, Op)>),
     Renewal,
     Claim { room: usize, claim: u64 },

@@ -3,13 +3,16 @@
 mod alarm;
 mod batch;
 mod catch_up;
+mod event;
 mod keeper;
 mod report;
 mod settings;
+mod under_way;
 
 pub use batch::{Change, Effect};
+pub use event::{Attempt, Ending, Event, Incident};
 pub(crate) use keeper::Keeper;
-pub use report::{Health, Incident, Stats};
+pub use report::{Health, Stats};
 
 use crate::delivery::Delivery;
 use crate::executor::{Executor, Threads, block_on};
@@ -170,6 +173,35 @@ impl Builder {
         self
     }
 
+    /// Sets the function that is called for each [`Event`]: for each delivery that begins and ends, and for each
+    /// [`Incident`]. All calls come from one thread of the runtime, outside of its locks, a delivery's in their order. The
+    /// thread claims and delivers nothing meanwhile, so the function must not block: it passes the event to a channel,
+    /// for example. A panic in it is caught. Without such a function no event is made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::state::Phase;
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Event, Spec};
+    ///
+    /// let (sender, events) = std::sync::mpsc::channel();
+    /// let durable = Durable::builder(MemoryStore::default())
+    ///     .bytes_handler("mail", async |_, _| {})
+    ///     .observe(move |event| drop(sender.send(event.clone())))
+    ///     .start()?;
+    /// durable.handle().schedule_bytes_blocking("mail", Spec::new(b"hello".to_vec()).key("a"))?;
+    /// let mut next = || events.recv_timeout(Duration::from_secs(20));
+    /// assert!(matches!(next()?, Event::Began { of, .. } if of.key.as_deref() == Some("a")));
+    /// assert!(matches!(next()?, Event::Ended { phase: Phase::Done, .. }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn observe(mut self, observe: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.settings.observe = Some(Arc::new(observe));
+        self
+    }
+
     /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. It must not step
     /// back: the system's monotonic clock by default. On a store with a manual clock it is that clock.
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
@@ -193,7 +225,8 @@ impl Builder {
         settings.concurrency = concurrency.unwrap_or(default);
         #[expect(clippy::cast_possible_truncation, reason = "half of the random bits")]
         let incarnation = TimerId::random().as_u128() as u64;
-        let keeper = Arc::new(Keeper::new(Arc::clone(&store), settings, handlers, incarnation));
+        let keeper =
+            Arc::new(Keeper::new(Arc::clone(&store), Arc::clone(&clock), settings, handlers, incarnation));
         let threads = Threads::start(workers).map_err(StartError::Thread)?;
         let weak = Arc::downgrade(&keeper);
         let on_signal = move |signal| drop(weak.upgrade().inspect(|keeper| keeper.signal(signal)));
@@ -252,6 +285,7 @@ impl Durable {
                 end_durability: Durability::Volatile,
                 executor: None,
                 on_incident: None,
+                observe: None,
             },
         }
     }
@@ -270,6 +304,11 @@ impl Durable {
     /// none, a store in a file can be opened again.
     ///
     /// Returns the numbers up to the end.
+    ///
+    /// The calling thread waits. An asynchronous program makes the call on a thread that may wait, for example by
+    /// `tokio::task::spawn_blocking(move || durable.shutdown(patience)).await`: on a thread of the executor that runs the
+    /// handlers, the call could wait for handlers that need the thread. Claims stop as soon as the call begins, and
+    /// [`Timers`] accept no further timers.
     #[must_use = "the numbers show what was given back"]
     pub fn shutdown(mut self, patience: Duration) -> Stats {
         self.end(patience);
@@ -431,6 +470,19 @@ impl Timers {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
     }
 
+    /// As [`schedule_bytes`](Self::schedule_bytes), on a thread that waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](Self::schedule).
+    pub fn schedule_bytes_blocking(
+        &self,
+        kind: &str,
+        spec: Spec<Vec<u8>>,
+    ) -> Result<Placed, ScheduleError<Vec<u8>>> {
+        block_on(self.schedule_bytes(kind, spec))
+    }
+
     async fn place<P>(&self, spec: &Spec<P>, kind: &str, payload: Vec<u8>) -> Result<Placed, Rejection> {
         let timer = self.admit(spec, kind, payload, self.store().now())?;
         let op = Op::Place(Box::new(timer), spec.if_present);
@@ -545,6 +597,47 @@ impl Timers {
     /// Fails if the store fails.
     pub async fn replay(&self, id: TimerId) -> Result<Changed, StoreError> {
         self.change(Op::Replay(id)).await
+    }
+
+    /// The greatest number of timers that one [`unpark`](Self::unpark) puts back.
+    pub const MOST_UNPARKED: u32 = 1_000;
+
+    /// Puts timers back that were put aside for this reason ([`Verdict::Park`]), the longest due first, in one
+    /// transaction: at most `limit`, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED). They are claimed like other
+    /// timers: what is late by more than 5 s comes at the [`catch_up_rate`](Builder::catch_up_rate).
+    ///
+    /// Returns the number of timers that are pending again. An occurrence of a series that was paused meanwhile is paused
+    /// then: it counts for the limit, but not for the result. A caller that puts all timers of a reason back repeats the
+    /// call until it returns zero, as long as the reason stays lifted. Meanwhile a handler that still sees the reason
+    /// parks its timer again. To unpark what is [`PAUSED`](crate::store::PAUSED) is to resume it.
+    ///
+    /// A timer whose handler has decided to park it, and whose park is not stored yet, is not put back:
+    /// see [`Verdict::Park`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails, or if the reason is longer than [`Verdict::LONGEST_REASON`]
+    /// ([`StoreErrorKind::Limit`]).
+    pub async fn unpark(&self, reason: &str, limit: u32) -> Result<u32, StoreError> {
+        if reason.len() > Verdict::LONGEST_REASON {
+            let message =
+                format!("the reason has {} bytes, the most are {}", reason.len(), Verdict::LONGEST_REASON);
+            return Err(StoreError::new(StoreErrorKind::Limit, message));
+        }
+        let op = Op::Unpark(reason.into(), limit.min(Self::MOST_UNPARKED));
+        match self.apply_one(op, Durability::PowerLoss).await? {
+            Outcome::Unparked(count) => Ok(count),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// As [`unpark`](Self::unpark), on a thread that waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`unpark`](Self::unpark).
+    pub fn unpark_blocking(&self, reason: &str, limit: u32) -> Result<u32, StoreError> {
+        block_on(self.unpark(reason, limit))
     }
 
     async fn change(&self, op: Op) -> Result<Changed, StoreError> {

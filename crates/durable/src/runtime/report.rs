@@ -1,8 +1,9 @@
 //! What a runtime reports: numbers, incidents, health.
 
+use super::event::{Event, Incident};
 use crate::delivery::Delivery;
 use crate::handler::Verdict;
-use crate::state::Phase;
+use crate::state::{Phase, State};
 use crate::store::{Claimed, LeftOut, Op, Outcome, Reaped, StoreError};
 use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
@@ -12,53 +13,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// An event that someone may have to look at. Each is counted, too.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Incident {
-    /// A delivery was late by more than its policy permits, and was left out.
-    Skipped {
-        /// The timer.
-        id: TimerId,
-        /// Its key.
-        key: Option<Box<str>>,
-        /// The moment from which it was due.
-        due: UtcMillis,
-        /// The time by which it was late.
-        lateness: Duration,
-    },
-    /// So many instants of a series had passed when its occurrence ended, and were left out.
-    InstantsSkipped {
-        /// The occurrence that ended.
-        id: TimerId,
-        /// The series' key.
-        key: Option<Box<str>>,
-        /// The number of instants.
-        count: u64,
-    },
-    /// Deliveries of a timer were given up.
-    Died {
-        /// The timer.
-        id: TimerId,
-    },
-    /// A timer is due whose kind has no handler. It waits until a runtime with such a handler starts.
-    UnknownKind {
-        /// The timer.
-        id: TimerId,
-        /// The kind.
-        kind: Box<str>,
-    },
-    /// Records could not be read. They were set aside with their bytes.
-    Quarantined {
-        /// The number of records.
-        count: u32,
-    },
-    /// The store failed. The runtime tries again.
-    StoreFailed(StoreError),
-}
-
 /// The function that gets incidents.
 pub(crate) type OnIncident = Arc<dyn Fn(&Incident) + Send + Sync>;
+/// The function that gets events.
+pub(crate) type Observe = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// The numbers of a runtime since its start.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,6 +32,8 @@ pub struct Stats {
     pub dead: u64,
     /// The number of deliveries that were put off by their handlers.
     pub snoozed: u64,
+    /// The number of deliveries whose handlers put the timer aside for a reason ([`Verdict::Park`]).
+    pub parked: u64,
     /// The number of timers that were given back without a delivery's end.
     pub released: u64,
     /// The number of deliveries that were left out since they were too late.
@@ -122,6 +82,7 @@ impl Stats {
         series("retries_total", "counter", "Deliveries that failed and are tried again.", &self.retried);
         series("dead_total", "counter", "Timers whose deliveries were given up.", &self.dead);
         series("snoozed_total", "counter", "Deliveries that handlers put off.", &self.snoozed);
+        series("parked_total", "counter", "Timers that handlers put aside for a reason.", &self.parked);
         series("released_total", "counter", "Timers that were given back.", &self.released);
         series("skipped_total", "counter", "Deliveries that came too late and were left out.", &self.skipped);
         series(
@@ -174,6 +135,7 @@ pub enum Health {
 pub(crate) struct Reporter {
     inner: Mutex<Inner>,
     on_incident: Option<OnIncident>,
+    observe: Option<Observe>,
 }
 
 #[derive(Default)]
@@ -183,8 +145,8 @@ struct Inner {
 }
 
 impl Reporter {
-    pub(crate) fn new(on_incident: Option<OnIncident>) -> Self {
-        Self { inner: Mutex::default(), on_incident }
+    pub(crate) fn new(on_incident: Option<OnIncident>, observe: Option<Observe>) -> Self {
+        Self { inner: Mutex::default(), on_incident, observe }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -200,10 +162,24 @@ impl Reporter {
         self.lock().failing.as_ref().map(|(since, error)| (since.elapsed(), error.clone()))
     }
 
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observe.is_some()
+    }
+
+    // The caller's functions are called on the loop's thread, outside of all locks. A panic must not end the loop.
+
+    pub(crate) fn emit(&self, event: &Event) {
+        if let Some(observe) = &self.observe {
+            let _panic = catch_unwind(AssertUnwindSafe(|| observe(event)));
+        }
+    }
+
     fn report(&self, incident: &Incident) {
         if let Some(on_incident) = &self.on_incident {
-            // A panic of the caller's function must not end the loop.
             let _panic = catch_unwind(AssertUnwindSafe(|| on_incident(incident)));
+        }
+        if self.is_observed() {
+            self.emit(&Event::Incident(incident.clone()));
         }
     }
 
@@ -274,9 +250,15 @@ impl Reporter {
         }
     }
 
-    pub(crate) fn reaped(&self, reaped: &Reaped) {
+    pub(crate) fn reaped(&self, reaped: &Reaped, at: UtcMillis) {
         self.left_out(&reaped.left_out);
         self.lock().stats.dead += reaped.dead.len() as u64;
+        if self.is_observed() {
+            let returned = reaped.returned.iter().map(|id| (*id, Phase::Pending));
+            for (id, phase) in returned.chain(reaped.dead.iter().map(|id| (*id, Phase::Dead))) {
+                self.emit(&Event::Expired { id, at, phase });
+            }
+        }
         for id in &reaped.dead {
             self.report(&Incident::Died { id: *id });
         }
@@ -284,8 +266,12 @@ impl Reporter {
 
     /// Counts the end of a delivery as the store has it.
     pub(crate) fn ended(&self, id: TimerId, key: Option<&str>, op: &Op, outcome: &Outcome) {
-        if let Op::Return(_) = op {
-            self.lock().stats.released += 1;
+        if let Op::Return(timer) = op {
+            let stats = &mut self.lock().stats;
+            match &timer.state {
+                State::Parked(reason) if !Verdict::is_for_no_handler(reason) => stats.parked += 1,
+                _ => stats.released += 1,
+            }
             return;
         }
         let Outcome::Ended { phase, skipped, .. } = outcome else {
@@ -301,6 +287,9 @@ impl Reporter {
                 (Op::Fail(..), Phase::Pending) => stats.retried += 1,
                 (Op::Snooze(..), Phase::Pending) => stats.snoozed += 1,
                 (Op::Release(..), _) => stats.released += 1,
+                (Op::Park(_, _, reason), Phase::Parked) if !Verdict::is_for_no_handler(reason) => {
+                    stats.parked += 1;
+                }
                 _ => {}
             }
         }

@@ -1,6 +1,6 @@
 //! The settings of a runtime.
 
-use super::report::OnIncident;
+use super::report::{Observe, OnIncident};
 use crate::executor::Executor;
 use crate::spec::Limits;
 use crate::store::Durability;
@@ -17,4 +17,5 @@ pub(crate) struct Settings {
     pub(crate) end_durability: Durability,
     pub(crate) executor: Option<Arc<dyn Executor>>,
     pub(crate) on_incident: Option<OnIncident>,
+    pub(crate) observe: Option<Observe>,
 }

@@ -131,3 +131,58 @@ fn a_transaction_that_panics_leaves_nothing() {
     assert_eq!(now(store.counts()).of(Phase::Leased), before.of(Phase::Pending));
     assert_eq!(now(store.check()), []);
 }
+
+/// A store with timers 5 and 6, which have keys and one label; timer 5 has a record that cannot be read.
+fn damaged_with_names() -> MemoryStore {
+    let (store, _clock) = store();
+    let due = at(20);
+    for n in [5, 6] {
+        let timer = Timer {
+            id: id(n),
+            key: Some(format!("key {n}").into()),
+            labels: vec!["label".into()],
+            due,
+            ..crate::state::tests::timer(State::Pending)
+        };
+        now(store.apply(vec![Op::Place(Box::new(timer), IfPresent::Reject)], Durability::Volatile));
+    }
+    assert_eq!(now(store.check()), []);
+    damage(&store, id(5));
+    store
+}
+
+fn faults_of(store: &MemoryStore, table: Table) -> Vec<Option<TimerId>> {
+    let faults = now(store.check());
+    faults.iter().filter(|fault| fault.table == table.name()).map(|fault| fault.timer).collect()
+}
+
+#[test]
+fn the_check_names_the_entries_that_a_record_set_aside_leaves_behind() {
+    let store = damaged_with_names();
+    // Its record is set aside. Nothing of its entries was known.
+    let cancel = |at: Address| now(store.apply(vec![Op::Cancel(at, None)], Durability::Volatile));
+    assert_eq!(cancel(id(5).into()), [Outcome::NotFound]);
+    for table in [Table::Keys, Table::Labels, Table::Due] {
+        assert_eq!(faults_of(&store, table), [None, Some(id(5))], "{table:?}");
+    }
+    // An operation that meets such an entry removes it.
+    assert_eq!(cancel("key 5".into()), [Outcome::NotFound]);
+    assert_eq!(faults_of(&store, Table::Keys), []);
+    let by_label = Op::CancelLabelled { namespace: "".into(), label: "label".into(), limit: 10 };
+    let cancelled = Outcome::CancelledMany { cancelled: 1, in_flight: 0, more: false };
+    assert_eq!(now(store.apply(vec![by_label], Durability::Volatile)), [cancelled]);
+    assert_eq!(faults_of(&store, Table::Labels), []);
+}
+
+#[test]
+fn a_key_of_a_record_that_was_set_aside_is_free() {
+    let store = damaged_with_names();
+    let timer =
+        |n| Timer { id: id(n), key: Some("key 5".into()), ..crate::state::tests::timer(State::Pending) };
+    now(store.import(vec![timer(7)]));
+    assert_eq!(now(store.get("key 5".into())).map(|timer| timer.id), Some(id(7)));
+    let back = now(store.apply(vec![Op::Return(Box::new(timer(8)))], Durability::Volatile));
+    assert_eq!(back, [Outcome::Created(id(8))]);
+    assert_eq!(now(store.get(id(8).into())).and_then(|timer| timer.key), None);
+    assert_eq!(faults_of(&store, Table::Keys), []);
+}

@@ -85,11 +85,10 @@ impl Tables for &mut InMemory {
         Ok(())
     }
 
-    fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, StoreError> {
+    fn remove(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let before = self.tables[table as usize].remove(key);
-        let was_there = before.is_some();
-        self.changed.push((table, key.to_vec(), before));
-        Ok(was_there)
+        self.changed.push((table, key.to_vec(), before.clone()));
+        Ok(before)
     }
 }
 

@@ -9,6 +9,12 @@
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
 mod error;
+#[cfg(feature = "failpoints")]
+#[cfg_attr(docsrs, doc(cfg(feature = "failpoints")))]
+pub mod failpoints;
+#[cfg(not(feature = "failpoints"))]
+#[expect(unreachable_pub, reason = "public with the feature")]
+mod failpoints;
 mod fault;
 mod filter;
 mod ledger;
@@ -316,6 +322,9 @@ pub trait TimerStore: Send + Sync + 'static {
     fn counts(&self) -> Answer<'_, Counts>;
 
     /// The faults of the store's structure. Reads the whole store.
+    ///
+    /// A record that was set aside leaves entries behind by which its timer was found. Each is a fault with that timer's id.
+    /// The operation that next uses the key or the label removes such an entry, and so does a claim.
     fn check(&self) -> Answer<'_, Vec<Fault>>;
 
     /// Calls `each` for all stored timers as they were at one moment. Stops when `each` returns false.

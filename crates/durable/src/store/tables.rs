@@ -85,10 +85,10 @@ pub(crate) trait Tables {
     /// May panic in a transaction that only reads.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
 
-    /// Removes an entry. Returns whether there was one.
+    /// Removes an entry. Returns its value, if there was one.
     ///
     /// # Panics
     ///
     /// May panic in a transaction that only reads.
-    fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, StoreError>;
+    fn remove(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 }

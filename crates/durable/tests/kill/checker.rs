@@ -106,7 +106,7 @@ impl History {
                     let job = u64::try_from(id.wrapping_sub(FIRST_ID)).unwrap_or(u64::MAX);
                     of(job, &|job| job.is_left = true);
                 }
-                Line::Cancelled { .. } | Line::Kill { .. } | Line::Fault { .. } => {}
+                Line::Cancelled { .. } | Line::Kill { .. } | Line::Reached { .. } | Line::Fault { .. } => {}
             }
         }
         for job in jobs.values_mut() {
@@ -160,6 +160,13 @@ impl History {
             && self.count(|line| matches!(line, Line::Delivered { .. })) > 2 * kills
             && self.count(|line| matches!(line, Line::Cancelled { answer: Answer::Cancelled, .. })) > kills
             && self.count(|line| matches!(line, Line::Left { .. })) > 0
+    }
+
+    /// Whether timers were created and delivered.
+    #[cfg(feature = "failpoints")]
+    pub(crate) fn is_alive(&self) -> bool {
+        self.count(|line| matches!(line, Line::Created { .. })) > 10
+            && self.count(|line| matches!(line, Line::Delivered { .. })) > 10
     }
 
     /// This history with a fault each, for the test of the checker.

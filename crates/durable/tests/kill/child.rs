@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tourbillon_durable::policy::Backoff;
-use tourbillon_durable::store::{Durability, Filter, RedbStore};
+use tourbillon_durable::store::{Durability, Filter, RedbStore, TimerStore};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Cancelled, Delivery, Durable, Kind, Placed, Spec, Timers, UtcMillis, Verdict};
 
@@ -20,6 +20,10 @@ impl Kind for Job {
 
 /// Threads that create and cancel.
 const THREADS: u64 = 4;
+/// The point at which the process dies, and the number of times that it is reached before: "Name 3". The dues are soon then,
+/// the store is compacted again and again, for the sake of the checkpoints, and some deliveries take their time, for that of
+/// the leases.
+pub(crate) const POINT: &str = "TOURBILLON_KILL_POINT";
 /// A job's timer has this id, plus the job's number.
 pub(crate) const FIRST_ID: u128 = 0x7000_0000_0000_4000_8000_0000_0000_0000;
 const MONTH: u64 = 30 * 86_400_000;
@@ -27,16 +31,23 @@ const MONTH: u64 = 30 * 86_400_000;
 /// Creates, cancels and delivers until the process is killed; or, at the end, delivers what is due and lists the rest.
 pub(crate) fn run(folder: &Path, is_last: bool) {
     let delivered = Arc::new(Log::open(&folder.join("deliveries.log")));
-    let store = RedbStore::open(folder.join("timers.redb")).unwrap();
+    #[cfg(feature = "failpoints")]
+    crate::points::arm(folder);
+    let store = Arc::new(RedbStore::open(folder.join("timers.redb")).unwrap());
+    let shared: Arc<dyn TimerStore> = Arc::<RedbStore>::clone(&store);
+    let dies_at_a_point = std::env::var_os(POINT).is_some();
     let handler = move |Job(job): Job, delivery: Delivery| {
         let begin = micros();
         // Some deliveries fail.
         let is_done = job % 16 != 0 || delivery.attempt > 1;
         let (id, attempt) = (delivery.id.as_u128(), delivery.attempt);
         delivered.write(&Line::Delivered { job, id, attempt, begin, is_done });
+        if job % 5 == 0 && dies_at_a_point {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         if is_done { Verdict::Done } else { Verdict::Retry { error: "once more".into(), after: None } }
     };
-    let durable = Durable::builder(store).blocking_handler(handler).catch_up_rate(None).start().unwrap();
+    let durable = Durable::builder_on(shared).blocking_handler(handler).catch_up_rate(None).start().unwrap();
     let timers = durable.handle();
     if is_last {
         list(folder, timers);
@@ -45,6 +56,12 @@ pub(crate) fn run(folder: &Path, is_last: bool) {
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || create(folder, timers, thread));
+        }
+        if std::env::var_os(POINT).is_some() {
+            loop {
+                std::thread::sleep(Duration::from_millis(15));
+                block_on(store.compact()).unwrap();
+            }
         }
     });
 }
@@ -58,6 +75,7 @@ fn create(folder: &Path, timers: &Timers, thread: u64) {
         _ => None,
     });
     let log = Log::open(&path);
+    let latest = if std::env::var_os(POINT).is_some() { 300 } else { 1_500 };
     let mut random = fastrand::Rng::new();
     let mut next = thread;
     // What was not acknowledged before the kill is created again, under the same id.
@@ -72,7 +90,7 @@ fn create(folder: &Path, timers: &Timers, thread: u64) {
         let due = match random.u8(0..10) {
             0 => MONTH + random.u64(0..MONTH),
             1 => 0,
-            _ => random.u64(1..1_500),
+            _ => random.u64(1..latest),
         };
         let due = micros() / 1_000 + due;
         log.write(&Line::Intent { job, due });

@@ -20,6 +20,8 @@ pub(crate) enum Line {
     Delivered { job: u64, id: u128, attempt: u32, begin: u64, is_done: bool },
     /// The child was killed at some moment between these.
     Kill { begin: u64, end: u64 },
+    /// The child has reached the point at which it is to die, and dies.
+    Reached { point: String, at: u64 },
     /// At the end the store has this timer.
     Left { id: u128 },
     /// At the end the store has this fault.

@@ -1,6 +1,8 @@
 //! The proof by SIGKILL (F-01): a process that creates, cancels and delivers timers is killed at random moments and started
 //! again, and a checker that knows nothing of the store decides by independent logs whether the promises were kept.
 //!
+//! With the feature `failpoints` it is killed at named points, too (F-02).
+//!
 //! `TOURBILLON_KILLS=1000 cargo test --release -p tourbillon-durable --test kill -- --nocapture` kills a thousand times.
 #![expect(clippy::print_stdout, reason = "the figures are for whoever runs these tests")]
 #![cfg(unix)]
@@ -8,6 +10,8 @@
 mod checker;
 mod child;
 mod log;
+#[cfg(feature = "failpoints")]
+mod points;
 
 use checker::History;
 use log::{Line, Log, micros, read};
@@ -20,11 +24,15 @@ const FOLDER: &str = "TOURBILLON_KILL_FOLDER";
 /// Set if the child creates nothing, delivers what is due, and lists what is left.
 const LAST: &str = "TOURBILLON_KILL_LAST";
 
-fn start(folder: &Path, is_last: bool) -> Child {
+/// Starts a child. With the feature `failpoints` it dies at a point, if one is given.
+fn start(folder: &Path, is_last: bool, point: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child_process", "--nocapture"]).env(FOLDER, folder);
     if is_last {
         command.env(LAST, "1");
+    }
+    if let Some(point) = point {
+        command.env(child::POINT, point);
     }
     command.stdout(Stdio::null()).spawn().unwrap()
 }
@@ -43,7 +51,7 @@ fn history_of(kills: u32, seed: u64) -> History {
     let mut random = fastrand::Rng::with_seed(seed);
     let killings = Log::open(&folder.path().join("kills.log"));
     for kill in 1..=kills {
-        let mut child = start(folder.path(), false);
+        let mut child = start(folder.path(), false, None);
         std::thread::sleep(Duration::from_millis(random.u64(5..400)));
         let begin = micros();
         child.kill().unwrap();
@@ -57,16 +65,21 @@ fn history_of(kills: u32, seed: u64) -> History {
             println!("{kill} kills");
         }
     }
-    let status = start(folder.path(), true).wait().unwrap();
+    let status = start(folder.path(), true, None).wait().unwrap();
     assert!(status.success(), "the last child: {status}");
+    History::new(all_lines(folder.path()))
+}
+
+/// The lines of all logs.
+fn all_lines(folder: &Path) -> Vec<Line> {
     let mut lines = Vec::new();
-    for file in std::fs::read_dir(folder.path()).unwrap() {
+    for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "log") {
             lines.extend(read(&path));
         }
     }
-    History::new(lines)
+    lines
 }
 
 #[test]

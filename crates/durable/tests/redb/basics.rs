@@ -3,10 +3,11 @@
 use crate::place::Place;
 use crate::{ALL, apply, assert_whole, claimant, get, keyed, place, timer};
 use pollster::block_on;
+use redb::ReadableTable;
 use std::fs;
 use tourbillon::{ManualClock, Timestamp};
 use tourbillon_durable::state::{Phase, State};
-use tourbillon_durable::store::{Durability, Op, Outcome, RedbStore, StoreErrorKind, TimerStore};
+use tourbillon_durable::store::{Durability, Op, Outcome, RedbStore, StoreError, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::TimerId;
 
 #[test]
@@ -81,21 +82,37 @@ fn a_second_opener_is_refused_at_once() {
     RedbStore::open(place_of.file()).unwrap();
 }
 
-#[test]
-fn a_newer_schema_is_refused_and_the_file_stays_as_it_is() {
+/// Changes the version of the schema of a store. The store is refused then, and its file stays as it is.
+fn refusal_of_schema(schema: impl Fn(u64) -> u64) -> StoreError {
     let place_of = Place::new();
     drop(RedbStore::open(place_of.file()).unwrap());
     {
         let database = redb::Database::open(place_of.file()).unwrap();
         let transaction = database.begin_write().unwrap();
         let meta = redb::TableDefinition::<&[u8], &[u8]>::new("meta");
-        transaction.open_table(meta).unwrap().insert(&b"schema"[..], &2_u64.to_be_bytes()[..]).unwrap();
+        let mut meta = transaction.open_table(meta).unwrap();
+        let name = &b"schema"[..];
+        let present = u64::from_be_bytes(meta.get(name).unwrap().unwrap().value().try_into().unwrap());
+        meta.insert(name, &schema(present).to_be_bytes()[..]).unwrap();
+        drop(meta);
         transaction.commit().unwrap();
     }
     let before = fs::read(place_of.file()).unwrap();
     let error = RedbStore::open(place_of.file()).unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::NewerSchema);
     assert!(fs::read(place_of.file()).unwrap() == before);
+    error
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_the_file_stays_as_it_is() {
+    assert_eq!(refusal_of_schema(|present| present + 1).kind(), StoreErrorKind::NewerSchema);
+}
+
+#[test]
+fn a_schema_that_no_release_had_is_refused_with_its_version() {
+    let error = refusal_of_schema(|present| present - 1);
+    assert_eq!(error.kind(), StoreErrorKind::Corrupt);
+    assert!(error.to_string().contains("version 1 of the schema"), "{error}");
 }
 
 #[test]

@@ -15,20 +15,20 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
-type Timers = BTreeMap<TimerId, Timer>;
+pub(crate) type Timers = BTreeMap<TimerId, Timer>;
 
-fn clock() -> ManualClock {
+pub(crate) fn clock() -> ManualClock {
     let clock = ManualClock::default();
     clock.set(Timestamp::from_nanos(1_000_000_000));
     clock
 }
 
-fn builder(clock: &ManualClock) -> RedbBuilder {
+pub(crate) fn builder(clock: &ManualClock) -> RedbBuilder {
     RedbStore::builder().clock(clock.clone()).cache(1 << 20)
 }
 
 /// All timers of a store, as they are once all leases have ended.
-fn timers(store: &impl TimerStore) -> Timers {
+pub(crate) fn timers(store: &impl TimerStore) -> Timers {
     let timers = Arc::new(Mutex::new(Timers::new()));
     let into = Arc::clone(&timers);
     let each = move |timer: &Timer| {

@@ -23,8 +23,8 @@ fn a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_others_are_d
     {
         let database = redb::Database::open(place_of.file()).unwrap();
         let transaction = database.begin_write().unwrap();
-        let timers = redb::TableDefinition::<&[u8], &[u8]>::new("timers");
-        transaction.open_table(timers).unwrap().insert(&id[..], &damaged[..]).unwrap();
+        let timers = redb::TableDefinition::<&[u8; 16], &[u8]>::new("timers");
+        transaction.open_table(timers).unwrap().insert(&id, &damaged[..]).unwrap();
         transaction.commit().unwrap();
     }
     let store = RedbStore::open(place_of.file()).unwrap();
@@ -38,9 +38,9 @@ fn a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_others_are_d
     drop(store);
     let database = redb::Database::open(place_of.file()).unwrap();
     let transaction = database.begin_read().unwrap();
-    let aside = redb::TableDefinition::<&[u8], &[u8]>::new("quarantine");
+    let aside = redb::TableDefinition::<&[u8; 16], &[u8]>::new("quarantine");
     let aside = transaction.open_table(aside).unwrap();
-    assert_eq!(aside.get(&id[..]).unwrap().unwrap().value(), damaged);
+    assert_eq!(aside.get(&id).unwrap().unwrap().value(), damaged);
     assert_eq!(aside.iter().unwrap().count(), 1);
 }
 

@@ -1,16 +1,18 @@
 //! The store in a file: what it keeps, and what it does when the disk, the process or the machine fails.
 
 mod basics;
+mod damage;
 mod disk;
+mod far;
 mod faults;
 mod killed;
 mod life;
+mod machine;
 mod place;
+mod unsure;
 
 use pollster::block_on;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::policy::Policy;
-use tourbillon_durable::state::State;
 use tourbillon_durable::store::{
     Claimant, Durability, IfPresent, Limit, Op, Outcome, RedbStore, StoreError, TimerStore,
 };
@@ -19,25 +21,7 @@ use tourbillon_durable::timer::{Payload, Timer, TimerId};
 /// A timer that is due at a moment.
 fn timer(id: u128, due: u64) -> Timer {
     let due = UtcMillis::from_millis(due);
-    Timer {
-        id: TimerId::from_u128(id),
-        namespace: "".into(),
-        key: None,
-        kind: "mail".into(),
-        payload: Payload(vec![7; 64].into()),
-        labels: Vec::new(),
-        policy: Policy::default(),
-        series: None,
-        created: UtcMillis::ZERO,
-        scheduled: due,
-        due,
-        deliveries: 0,
-        failures: 0,
-        last_error: None,
-        state: State::Pending,
-        trace: None,
-        has_chosen_id: false,
-    }
+    Timer { payload: Payload(vec![7; 64].into()), ..Timer::new(TimerId::from_u128(id), "mail", due) }
 }
 
 fn keyed(id: u128, due: u64, key: &str) -> Timer {

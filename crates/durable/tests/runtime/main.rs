@@ -1,6 +1,8 @@
 //! The runtime on the store in memory and a manual clock.
 
 mod batch;
+mod events;
+mod park;
 
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,18 @@
 //! The right of a request.
+//!
+//! Besides tokens, a request is checked for the ways in which a page in a browser could send it for its user: from
+//! another site, or by a name that the page's own server resolves to this machine.
 
 use super::answer::Refused;
-use crate::service::{Principal, Service};
-use axum::extract::FromRequestParts;
+use crate::service::{Principal, Service, TokenFault, role_name};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use core::net::IpAddr;
+use http::header::{AUTHORIZATION, FORWARDED, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use tourbillon_api::{Problem, ProblemKind, Role};
 
 /// The right of a request, which each handler asks.
@@ -14,10 +23,14 @@ impl Right {
     /// Fails unless the request may do what this role permits in this namespace.
     pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<(), Refused> {
         if self.0.permits(role, namespace) {
-            Ok(())
-        } else {
-            Err(Refused(Problem::new(ProblemKind::Forbidden, format!("this needs the role {role:?}"))))
+            return Ok(());
         }
+        let role = role_name(role);
+        let detail = match namespace {
+            Some(namespace) => format!("this needs the role {role} in the namespace {namespace:?}"),
+            None => format!("this needs the role {role} in all namespaces"),
+        };
+        Err(Refused(Problem::new(ProblemKind::Forbidden, detail)))
     }
 
     /// Whether the request may see payloads in this namespace.
@@ -29,10 +42,187 @@ impl Right {
 impl FromRequestParts<Service> for Right {
     type Rejection = Refused;
 
-    async fn from_request_parts(_parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
         if service.tokens().is_open() {
             return Ok(Self(Principal::ALL));
         }
-        Err(Refused(Problem::new(ProblemKind::Unauthorised, "")))
+        let unauthorised = |detail: &str| Refused(Problem::new(ProblemKind::Unauthorised, detail));
+        let token = token(&parts.headers).map_err(unauthorised)?;
+        service.tokens().principal(token).map(Self).map_err(|fault| match fault {
+            TokenFault::Unknown => unauthorised("the token is not known"),
+            TokenFault::Expired => unauthorised("the token has expired"),
+        })
+    }
+}
+
+/// The token of a request. Fails with the reason why there is none.
+fn token(headers: &HeaderMap) -> Result<&str, &'static str> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = match (values.next(), values.next()) {
+        (None, _) => return Err("the request has no token"),
+        (Some(value), None) => value.to_str().map_err(|_| "the header is not a bearer token")?,
+        (Some(_), Some(_)) => return Err("the request has more than one token"),
+    };
+    let (scheme, token) = value.split_once(' ').ok_or("the header is not a bearer token")?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err("the header is not a bearer token");
+    }
+    Ok(token.trim_start_matches(' '))
+}
+
+/// Refuses requests that a page in a browser could have made, and says with each refusal for want of a token which
+/// tokens there are. Each request passes here before anything else.
+pub(super) async fn admit(State(service): State<Service>, request: Request, next: Next) -> Response {
+    let (uri, headers) = (request.uri(), request.headers());
+    if service.tokens().is_open()
+        && let Some(refusal) = is_from_elsewhere(uri, headers)
+    {
+        return Refused(Problem::new(ProblemKind::Forbidden, refusal)).into_response();
+    }
+    if is_from_another_site(request.method(), uri, headers) {
+        let detail = "a page of another site must not change anything here";
+        return Refused(Problem::new(ProblemKind::Forbidden, detail)).into_response();
+    }
+    let has_token = headers.contains_key(AUTHORIZATION);
+    let mut response = next.run(request).await;
+    if response.status() == StatusCode::UNAUTHORIZED {
+        let challenge = if has_token {
+            r#"Bearer realm="tourbillon", error="invalid_token""#
+        } else {
+            r#"Bearer realm="tourbillon""#
+        };
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    }
+    response
+}
+
+/// The name and port by which the client calls the service.
+fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Result<Authority, ()>> {
+    if let Some(authority) = uri.authority() {
+        return Some(Ok(authority.clone()));
+    }
+    let mut values = headers.get_all(HOST).iter();
+    let value = values.next()?;
+    if values.next().is_some() {
+        return Some(Err(()));
+    }
+    Some(Authority::try_from(value.as_bytes()).map_err(drop))
+}
+
+/// Whether the name is one of this machine, whatever a resolver says.
+fn is_this_machine(authority: &Authority) -> bool {
+    let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
+    if host == "localhost" || host.ends_with(".localhost") {
+        return true;
+    }
+    let literal = host.trim_start_matches('[').trim_end_matches(']');
+    literal.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The reason why a request to a service without tokens does not come from this machine, if it does not.
+fn is_from_elsewhere(uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
+    if headers.contains_key(FORWARDED) || headers.contains_key("x-forwarded-for") {
+        return Some("a service behind a proxy needs tokens");
+    }
+    match authority(uri, headers) {
+        // HTTP/1.0 only. Browsers always send it.
+        None => None,
+        Some(Ok(authority)) if is_this_machine(&authority) => None,
+        Some(_) => Some("a service without tokens is called by a name or an address of this machine only"),
+    }
+}
+
+/// Whether a page of another site makes a browser send this request. Only browsers send these headers, and pages cannot
+/// change them.
+fn is_from_another_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    if method.is_safe() {
+        return false;
+    }
+    if let Some(site) = headers.get("sec-fetch-site") {
+        return site != "same-origin" && site != "none";
+    }
+    let Some(origin) = headers.get(ORIGIN) else { return false };
+    let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
+    let origin = origin.and_then(|origin| origin.into_parts().authority);
+    match (origin, authority(uri, headers)) {
+        (Some(origin), Some(Ok(authority))) => origin != authority,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
+        list.iter().map(|&(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn names_of_this_machine_are_known_whatever_they_resolve_to() {
+        for name in [
+            "localhost",
+            "LOCALHOST:7670",
+            "localhost.",
+            "a.localhost:1",
+            "127.0.0.1:7670",
+            "127.9.9.9",
+            "[::1]:7670",
+        ] {
+            assert!(is_this_machine(&name.parse().unwrap()), "{name}");
+        }
+        for name in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "notlocalhost",
+            "10.0.0.1",
+            "0.0.0.0",
+            "[::]",
+            "2130706433",
+            "169.254.169.254",
+        ] {
+            assert!(!is_this_machine(&name.parse().unwrap()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_request_from_elsewhere_is_known() {
+        let uri = Uri::from_static("/v1");
+        assert!(is_from_elsewhere(&uri, &headers(&[])).is_none());
+        assert!(is_from_elsewhere(&uri, &headers(&[("host", "localhost")])).is_none());
+        for list in [
+            &[("host", "evil.example")][..],
+            &[("host", "")],
+            &[("host", "localhost"), ("forwarded", "for=1.2.3.4")],
+            &[("host", "localhost"), ("x-forwarded-for", "1.2.3.4")],
+        ] {
+            assert!(is_from_elsewhere(&uri, &headers(list)).is_some(), "{list:?}");
+        }
+        let mut two = headers(&[("host", "localhost")]);
+        two.append(HOST, HeaderValue::from_static("evil.example"));
+        assert!(is_from_elsewhere(&uri, &two).is_some());
+        assert!(is_from_elsewhere(&Uri::from_static("http://evil.example/"), &headers(&[])).is_some());
+    }
+
+    #[test]
+    fn a_request_from_another_site_is_known() {
+        let uri = Uri::from_static("/v1");
+        let host = ("host", "localhost:7670");
+        for (list, expected) in [
+            (&[host][..], false),
+            (&[host, ("sec-fetch-site", "same-origin")], false),
+            (&[host, ("sec-fetch-site", "none")], false),
+            (&[host, ("origin", "http://localhost:7670")], false),
+            (&[host, ("sec-fetch-site", "same-site")], true),
+            (&[host, ("sec-fetch-site", "cross-site")], true),
+            (&[host, ("origin", "http://evil.example")], true),
+            (&[host, ("origin", "http://localhost:8000")], true),
+            (&[host, ("origin", "null")], true),
+            (&[("origin", "http://localhost:7670")], true),
+        ] {
+            assert_eq!(is_from_another_site(&Method::POST, &uri, &headers(list)), expected, "{list:?}");
+            assert!(!is_from_another_site(&Method::GET, &uri, &headers(list)));
+        }
     }
 }

@@ -60,8 +60,14 @@ pub fn router(service: Service) -> Router {
         })
         .layer(Extension(document::Text::new(&document)))
         .layer(DefaultBodyLimit::max(longest_body(service.settings())))
+        .layer(from_fn_with_state(service.clone(), auth::admit))
         .layer(from_fn_with_state(limits, limits::keep))
         .with_state(service)
+}
+
+/// The answer with this problem, for the layers below the routes.
+pub(crate) fn refused(problem: Problem) -> axum::response::Response {
+    axum::response::IntoResponse::into_response(answer::Refused(problem))
 }
 
 /// The OpenAPI document of the HTTP interface.

@@ -22,7 +22,7 @@ pub(crate) use operations::{Operations, Work};
 pub(crate) use place::Naming;
 pub(crate) use stop::Stop;
 pub use tokens::Principal;
-pub(crate) use tokens::Tokens;
+pub(crate) use tokens::{NewToken, TokenFault, TokenFile, Tokens, role_name};
 
 use crate::delivery;
 use crate::settings::Settings;
@@ -126,7 +126,7 @@ impl Service {
         std::fs::create_dir_all(&settings.data).map_err(of(&settings.data))?;
         let path = settings.data.join("namespaces.json");
         let namespaces = Arc::new(Namespaces::open(&path).map_err(of(&path))?);
-        let path = settings.data.join("tokens.json");
+        let path = settings.tokens.clone().unwrap_or_else(|| settings.data.join("tokens.json"));
         let tokens = Tokens::open(&path).map_err(of(&path))?;
         let caller = Caller::new(settings.caller.clone()).map_err(OpenError::Certificate)?;
         let path = settings.data.join("operations.json");
@@ -177,6 +177,23 @@ impl Service {
         let _have_ended = self.operations().await_end(patience);
         let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
         durable.map(|durable| durable.shutdown(patience))
+    }
+
+    /// Reads the file of the tokens again, if it has changed or `always`. Returns whether it was read. If it cannot be
+    /// read, the tokens stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
+    pub fn reload_tokens(&self, always: bool) -> io::Result<bool> {
+        self.0.tokens.reload(always)
+    }
+
+    /// Whether the service has no tokens and permits everything. Such a service must be reachable from this machine
+    /// only.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.tokens.is_open()
     }
 
     pub(crate) fn settings(&self) -> &Settings {

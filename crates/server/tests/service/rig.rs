@@ -113,6 +113,6 @@ impl Drop for Rig {
     fn drop(&mut self) {
         let service = self.service.clone();
         // Closing blocks, which a thread of the runtime must not.
-        std::thread::spawn(move || drop(service.close(Duration::ZERO))).join().unwrap();
+        std::thread::spawn(move || service.close(Duration::ZERO)).join().unwrap();
     }
 }

@@ -1,7 +1,6 @@
 //! A store under test, and what the cases do with it.
 
-use crate::policy::Policy;
-use crate::state::{Phase, State, Token};
+use crate::state::{Phase, Token};
 use crate::store::{
     Claimant, Claimed, Counts, Durability, IfPresent, Leased, Limit, Op, Outcome, Reaped, StoreErrorKind,
     TimerStore,
@@ -189,25 +188,7 @@ impl Bench {
 
 /// A pending timer.
 pub(super) fn timer(id: TimerId, due: UtcMillis) -> Timer {
-    Timer {
-        id,
-        namespace: "".into(),
-        key: None,
-        kind: "test".into(),
-        payload: Payload(Box::new([1, 2, 3])),
-        labels: Vec::new(),
-        policy: Policy::default(),
-        series: None,
-        created: UtcMillis::ZERO,
-        scheduled: due,
-        due,
-        deliveries: 0,
-        failures: 0,
-        last_error: None,
-        state: State::Pending,
-        trace: None,
-        has_chosen_id: false,
-    }
+    Timer { payload: Payload(Box::new([1, 2, 3])), ..Timer::new(id, "test", due) }
 }
 
 /// All stored timers, by id.

@@ -2,6 +2,7 @@
 
 use super::error::converted;
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::failpoints::{Point, reach};
 use core::fmt;
 use core::ops::Bound;
 use redb::backends::FileBackend;
@@ -42,8 +43,10 @@ impl Places {
     /// The place of the database.
     pub(super) fn timers(&self) -> Result<Shared, StoreError> {
         match self {
-            Self::Files(path) => Ok(Shared(Arc::new(FileBackend::new(open(path)?).map_err(converted)?))),
-            Self::Made(make) => Ok(Shared(make(Part::Timers)?.into())),
+            Self::Files(path) => {
+                Ok(Shared(Arc::new(FileBackend::new(open(path)?).map_err(converted)?), Part::Timers))
+            }
+            Self::Made(make) => Ok(Shared(make(Part::Timers)?.into(), Part::Timers)),
         }
     }
 
@@ -63,9 +66,9 @@ impl Places {
                     Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
                     Err(TryLockError::Error(error)) => return Err(error.into()),
                 }
-                Ok(Shared(Arc::new(FileBackend::new(file).map_err(converted)?)))
+                Ok(Shared(Arc::new(FileBackend::new(file).map_err(converted)?), Part::Operations))
             }
-            Self::Made(make) => Ok(Shared(make(Part::Operations)?.into())),
+            Self::Made(make) => Ok(Shared(make(Part::Operations)?.into(), Part::Operations)),
         }
     }
 
@@ -120,7 +123,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// A backend that the store asks for its length while redb has it.
 #[derive(Clone, Debug)]
-pub(super) struct Shared(Arc<dyn StorageBackend>);
+pub(super) struct Shared(Arc<dyn StorageBackend>, Part);
 
 impl StorageBackend for Shared {
     fn len(&self) -> io::Result<u64> {
@@ -136,11 +139,19 @@ impl StorageBackend for Shared {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.0.sync_data()?;
+        if self.1 == Part::Timers {
+            reach(Point::AfterDatabaseSync);
+        }
+        Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
+        self.0.write(offset, data)?;
+        if self.1 == Part::Timers {
+            reach(Point::InDatabaseWrite);
+        }
+        Ok(())
     }
 
     fn close(&self) -> io::Result<()> {

@@ -8,6 +8,7 @@ use super::stats::StoreStats;
 use super::tables::{Reading, Writing};
 use crate::store::Durability;
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::failpoints::{Point, reach};
 use crate::store::ledger::Ledger;
 use crate::store::memory::Wakers;
 use crate::store::tables::{Table, Tables};
@@ -22,7 +23,7 @@ use std::time::Instant;
 use tourbillon::Clock;
 
 /// The version of the tables and records that this crate writes.
-pub(super) const SCHEMA: u64 = 1;
+pub(super) const SCHEMA: u64 = 2;
 const SCHEMA_NAME: &[u8] = b"schema";
 /// The number by which a journal knows its database.
 const STORE_NAME: &[u8] = b"store";
@@ -119,6 +120,7 @@ impl Opener {
         let was_making = journal::is_making(operations)?;
         if is_new && !was_making {
             journal::making(operations)?;
+            reach(Point::MakingNoted);
         }
         let opened = match self.open() {
             Err(error) if was_making && error.kind() == StoreErrorKind::Corrupt => {
@@ -128,6 +130,7 @@ impl Opener {
             opened => opened?,
         };
         if is_new || was_making {
+            reach(Point::DatabaseMade);
             journal::made(operations)?;
         }
         Ok(opened)
@@ -169,6 +172,11 @@ fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
         Some(schema) if schema > SCHEMA => {
             let message = format!("version {schema} of the schema, and {SCHEMA} is the last one known");
             Err(StoreError::new(StoreErrorKind::NewerSchema, message))
+        }
+        Some(schema) if schema < SCHEMA => {
+            // No release wrote it.
+            let message = format!("version {schema} of the schema is not read any more, {SCHEMA} is");
+            Err(StoreError::new(StoreErrorKind::Corrupt, message))
         }
         schema => Ok(schema),
     }
@@ -267,7 +275,7 @@ impl Committer {
         if committer.repeat(opened.sequence)? {
             committer.checkpoint()?;
         }
-        committer.journal.clear();
+        committer.journal.clear(committer.sequence);
         while committer.end_leases()? {}
         Ok((common, committer))
     }
@@ -286,6 +294,7 @@ impl Committer {
             let message = format!("batch {} is followed by batch {}", last, first.sequence);
             return Err(StoreError::new(StoreErrorKind::Corrupt, message));
         }
+        reach(Point::BeforeReplay);
         let mut transaction = self.begin()?;
         let mut tables = Writing::new(&transaction);
         for record in records {
@@ -305,6 +314,7 @@ impl Committer {
             }
             tables = ledger.finish()?.0;
             self.sequence = record.sequence;
+            reach(Point::InReplay);
         }
         tables.put(Table::Meta, SEQUENCE_NAME, &self.sequence.to_be_bytes())?;
         drop(tables);
@@ -313,6 +323,7 @@ impl Committer {
             .map_err(|error| StoreError::caused_by(StoreErrorKind::Corrupt, redb::Error::from(error)))?;
         transaction.commit().map_err(converted)?;
         self.checkpoint_at.get_or_insert(Instant::now() + CHECKPOINT);
+        reach(Point::AfterReplay);
         Ok(true)
     }
 
@@ -327,6 +338,7 @@ impl Committer {
         if has_changed {
             transaction.set_quick_repair(true);
             transaction.commit().map_err(converted)?;
+            reach(Point::LeasesEnded);
         } else {
             transaction.abort().map_err(converted)?;
         }
@@ -427,7 +439,12 @@ impl Committer {
         });
         let mut batch = Batch { answers: Vec::new(), refusals: Vec::new(), first_due: None, claimed: None };
         let attempted = self.sequence + 1;
-        let result = self.transact(&mut requests, &mut batch);
+        let has_ends = cfg!(feature = "failpoints") && requests.iter().any(Request::is_end);
+        if has_ends {
+            reach(Point::EndsReceived);
+        }
+        let result = self.transact(&mut requests, &mut batch, has_ends);
+        reach(Point::BeforeAnswers);
         let error = match result {
             Ok(()) => None,
             Err((error, may_have_effect)) => {
@@ -466,6 +483,7 @@ impl Committer {
         &mut self,
         requests: &mut VecDeque<Request>,
         batch: &mut Batch,
+        has_ends: bool,
     ) -> Result<(), (StoreError, bool)> {
         let before = |error| (error, false);
         let now = self.common.now();
@@ -527,6 +545,12 @@ impl Committer {
             none.map_err(|error| before(converted(redb::Error::from(error))))?;
         }
         transaction.commit().map_err(|error| (converted(error), must_commit))?;
+        if has_ends {
+            reach(Point::EndsCommitted);
+        }
+        if batch.claimed.is_some() {
+            reach(Point::ClaimCommitted);
+        }
         self.sequence = sequence;
         self.common.count(|stats| stats.batches += 1);
         if must_commit {
@@ -537,12 +561,15 @@ impl Committer {
         self.journal.append(sequence, now, &notes);
         self.checkpoint_at.get_or_insert(started + CHECKPOINT);
         self.sync_at.get_or_insert(started + LATE);
-        let promise = self.keep_promise(wanted);
-        if let Err((_, false)) = promise {
-            self.journal.retract(len);
-            self.sequence = sequence - 1;
+        match self.keep_promise(wanted) {
+            Err((error, false)) => {
+                self.journal.retract(len);
+                self.sequence = sequence - 1;
+                // A checkpoint that fails may have had its effect: the database will show it.
+                Err((error, true))
+            }
+            promise => promise,
         }
-        promise
     }
 
     /// Gives all changes a durability. An error says whether a byte of the last record may be on the disk.
@@ -583,7 +610,9 @@ impl Committer {
     /// Notes that the database is durable.
     fn checkpointed(&mut self, started: Instant) {
         (self.sync_at, self.checkpoint_at) = (None, None);
-        self.journal.clear();
+        reach(Point::BeforeJournalReset);
+        self.journal.clear(self.sequence);
+        reach(Point::AfterCheckpoint);
         self.common.count(|stats| stats.checkpoints += 1);
         self.synced(started);
     }
@@ -596,6 +625,7 @@ impl Committer {
         tables.put(Table::Meta, SEQUENCE_NAME, &self.sequence.to_be_bytes())?;
         drop(tables);
         transaction.set_quick_repair(true);
+        reach(Point::BeforeCheckpoint);
         transaction.commit().map_err(converted)?;
         self.checkpointed(started);
         Ok(())
@@ -692,7 +722,7 @@ impl Committer {
             }
         } else {
             self.sequence = last;
-            self.journal.clear();
+            self.journal.clear(self.sequence);
             (self.sync_at, self.checkpoint_at) = (None, None);
         }
         Ok(())
@@ -720,6 +750,7 @@ impl Committer {
             drop(database);
             match result {
                 Ok(_) => {
+                    reach(Point::AfterCompaction);
                     // Compaction leaves no record of the free pages, which a start after a crash would miss.
                     self.checkpoint()?;
                     return Ok(self.common.database_len()? < before);

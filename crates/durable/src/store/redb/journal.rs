@@ -1,19 +1,63 @@
 //! The operations that the database has only in memory.
 //!
+//! # Layout
+//!
 //! ```text
-//! record: length of the body (4 bytes) | checksum of the rest (4) | version (1) | store (8) | sequence (8) | now (8) | body
+//! record: head (56 bytes) | body
+//! head:   "tbj" (3) | version (1) | length of the body (4) | store (8) | generation (8) | sequence (8) | durable (8)
+//!         | now (8) | checksum of the body (4) | checksum of the head up to here (4)
+//! seal:   a head without a body, whose `durable` is its own sequence number
 //! ```
+//!
 //! All numbers are little-endian. The body is the batch's requests, after postcard. The file has the records since the
-//! database's last durable commit, from offset 0 on; behind them it has what earlier records left. A reader stops at the
-//! first record that is not whole, is another store's, or does not have the next sequence number.
+//! database's last durable commit, from offset 0 on. A seal is behind them once they are synced, and the next record takes
+//! the place of the seal. Behind the seal is what earlier records left. A later version keeps the layout of the head.
+//!
+//! # The states of a record
+//!
+//! A reader goes from record to record, from offset 0 on, as long as they are whole, are of one generation and have
+//! consecutive sequence numbers. The first record that it does not find so is in one of these states:
+//!
+//! | at its place | and elsewhere in the file | state | the opening |
+//! |---|---|---|---|
+//! | a seal, or a record of another generation | no head's `durable` is as high as its sequence number | never written | ends the journal before it |
+//! | a part of it | the same | *torn*: the power was lost before it was synced | ends the journal before it |
+//! | anything | a head's `durable` is as high as its sequence number | *damaged*, or missing | fails |
+//!
+//! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn one. Their heads show how
+//! far the journal was synced when they were written. Heads have a checksum of their own, so a record with a torn body
+//! shows it as well. Heads are searched at each byte behind the last whole record, because the damage may have met a length.
+//! No length is trusted before its head's checksum.
+//!
+//! # What is not noticed
+//!
+//! Damage is noticed if a head is left that was written later than the sync of the damaged record. That is not so for
+//! - the records of the last sync, if the loss of power has taken their seal. The seal is not synced by itself: the next
+//!   sync has it, or the system writes it after some time;
+//! - records that were not synced yet: those of the last 20 ms;
+//! - damage from some record on to the end of the file, the loss of the file included.
+//!
+//! # Invariants
+//! J1. The `durable` of a head is the number of a batch that the disk had when the head was written, in the database or in
+//!     synced records, with all batches before it. So the statement of a head is true for ever, whatever generation it is of.
+//! J2. A record's `durable` is below its sequence number.
+//! J3. Each opening draws a generation. A sequence number is used again only in another generation: a whole record that a
+//!     torn tail left behind does not follow a record of a later opening.
+//! J4. The first record of the file follows the batch with which the database's last durable commit ended, or an earlier
+//!     one.
 
 use super::request::Logged;
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::failpoints::{Point, reach};
+use crate::timer::TimerId;
 use crate::utc::UtcMillis;
 use redb::StorageBackend;
 
-const VERSION: u8 = 1;
-const HEAD: usize = 4 + 4 + 1 + 8 + 8 + 8;
+/// The first bytes of a head.
+const MARK: [u8; 3] = *b"tbj";
+/// Version 1 had another head. It was never published.
+const VERSION: u8 = 2;
+const HEAD: usize = 56;
 /// The file grows by so much, with zeros: a sync of bytes that the file has already waits for nothing else.
 const GROWTH: usize = 256 * 1024;
 /// A longer file is cut after a durable commit.
@@ -57,38 +101,67 @@ pub(super) struct Record {
 pub(super) struct Journal<B> {
     file: B,
     store: u64,
+    generation: u64,
     records: Vec<u8>,
-    /// The length of the records that the file has.
+    /// The number of the last record.
+    last: u64,
+    /// The number of the last batch that the disk has, with all batches before it.
+    durable: u64,
+    /// The length of the records that the file has, and the number of the last one.
     written: usize,
+    last_written: u64,
     /// Whether the disk has the records that were written.
     is_synced: bool,
     file_len: u64,
 }
 
 impl<B: StorageBackend> Journal<B> {
-    /// Reads the journal of a store. Its records are those that follow the batch `last`.
+    /// Reads the journal of a store. Its records are those that follow the batch `last`, with which the database ends.
+    ///
+    /// Fails with [`StoreErrorKind::Corrupt`] if a record is damaged or missing that was synced.
     pub(super) fn open(file: B, store: u64, last: u64) -> Result<Self, StoreError> {
         let file_len = file.len()?;
         let mut records = vec![0; usize::try_from(file_len).unwrap_or(0)];
         file.read(0, &mut records)?;
         let mut at = 0;
-        let mut expected = last + 1;
+        let mut before: Option<Head> = None;
         // The records up to the last durable commit are skipped.
         let mut begin = None;
-        while let Some((sequence, next)) = whole(&records, at, store) {
-            if sequence == expected {
-                begin = begin.or(Some(at));
-                expected += 1;
-            } else if sequence > last || begin.is_some() {
+        while let Some((head, next)) = whole(&records, at, store) {
+            let follows = match &before {
+                Some(before) => before.generation == head.generation && before.sequence + 1 == head.sequence,
+                None => head.sequence <= last + 1,
+            };
+            if !follows {
                 break;
             }
-            at = next;
+            if head.sequence > last {
+                head.admit_version()?;
+                begin = begin.or(Some(at));
+            }
+            (at, before) = (next, Some(head));
         }
-        let begin = begin.unwrap_or(at);
+        let reached = before.map_or(last, |head| head.sequence.max(last));
+        notice_damage(&records, at, store, reached)?;
         records.truncate(at);
-        records.drain(..begin);
-        // They are written again, from offset 0 on, if the store goes on with them.
-        Ok(Self { file, store, records, written: 0, is_synced: true, file_len })
+        records.drain(..begin.unwrap_or(at));
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half is the one at random")]
+        let generation = TimerId::fresh().as_u128() as u64;
+        // The records are for the database. The file is written again from offset 0 on, once the database has them.
+        let (written, is_synced) = (0, true);
+        let (durable, last_written) = (last, last);
+        Ok(Self {
+            file,
+            store,
+            generation,
+            records,
+            last: reached,
+            durable,
+            written,
+            last_written,
+            is_synced,
+            file_len,
+        })
     }
 
     /// The length of the records since the last durable commit.
@@ -105,15 +178,10 @@ impl<B: StorageBackend> Journal<B> {
     pub(super) fn records(&self, last: u64) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         let mut at = 0;
-        while let Some((sequence, next)) = whole(&self.records, at, self.store) {
-            if sequence > last {
-                let record = &self.records[at..next];
-                if record[8] > VERSION {
-                    let message = format!("operations of version {}", record[8]);
-                    return Err(StoreError::new(StoreErrorKind::NewerSchema, message));
-                }
-                let now = UtcMillis::from_millis(number(record, 25));
-                records.push(Record { sequence, now, requests: requests(&record[HEAD..])? });
+        while let Some((head, next)) = whole(&self.records, at, self.store) {
+            if head.sequence > last {
+                let requests = requests(&self.records[at + HEAD..next])?;
+                records.push(Record { sequence: head.sequence, now: head.now, requests });
             }
             at = next;
         }
@@ -122,27 +190,22 @@ impl<B: StorageBackend> Journal<B> {
 
     /// Notes a batch, in memory.
     pub(super) fn append(&mut self, sequence: u64, now: UtcMillis, body: &[u8]) {
-        let start = self.records.len();
-        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        self.records.extend_from_slice(&length.to_le_bytes());
-        self.records.extend_from_slice(&[0; 4]);
-        self.records.push(VERSION);
-        self.records.extend_from_slice(&self.store.to_le_bytes());
-        self.records.extend_from_slice(&sequence.to_le_bytes());
-        self.records.extend_from_slice(&now.as_millis().to_le_bytes());
+        let (generation, durable) = (self.generation, self.durable);
+        let head = Head { version: VERSION, generation, sequence, durable, now };
+        self.records.extend_from_slice(&head.bytes(self.store, body));
         self.records.extend_from_slice(body);
-        let checksum = checksum(&self.records[start..]);
-        self.records[start + 4..start + 8].copy_from_slice(&checksum.to_le_bytes());
+        self.last = sequence;
     }
 
     /// Takes the last record back, which began at this length. It has not been written.
     pub(super) fn retract(&mut self, len: usize) {
         self.records.truncate(len);
+        self.last = self.last.saturating_sub(1);
     }
 
-    /// Makes room in the file for all records.
+    /// Makes room in the file for all records and their seal.
     pub(super) fn reserve(&mut self) -> Result<(), StoreError> {
-        let end = self.records.len() as u64;
+        let end = (self.records.len() + HEAD) as u64;
         while end > self.file_len {
             let file_len = self.file_len + GROWTH as u64;
             self.file.set_len(file_len)?;
@@ -155,8 +218,10 @@ impl<B: StorageBackend> Journal<B> {
     /// Writes all records to the file, which has room for them. They are with the operating system then.
     pub(super) fn write_out(&mut self) -> Result<(), StoreError> {
         if self.written < self.records.len() {
+            reach(Point::BeforeJournalWrite);
             self.file.write(self.written as u64, &self.records[self.written..])?;
-            self.written = self.records.len();
+            reach(Point::AfterJournalWrite);
+            (self.written, self.last_written) = (self.records.len(), self.last);
             self.is_synced = false;
         }
         Ok(())
@@ -169,41 +234,125 @@ impl<B: StorageBackend> Journal<B> {
             let written = core::mem::take(&mut self.written);
             self.file.sync_data()?;
             (self.written, self.is_synced) = (written, true);
+            self.durable = self.last_written;
+            reach(Point::AfterJournalSync);
+            self.seal();
         }
         Ok(())
     }
 
-    /// Forgets all records: the database has them.
-    pub(super) fn clear(&mut self) {
+    /// Puts the seal behind the records.
+    fn seal(&self) {
+        let (generation, sequence, durable) = (self.generation, self.durable, self.durable);
+        let seal = Head { version: VERSION, generation, sequence, durable, now: UtcMillis::ZERO };
+        // The records are durable without the seal, so its error is not theirs.
+        drop(self.file.write(self.written as u64, &seal.bytes(self.store, &[])));
+    }
+
+    /// Forgets all records: the database has them durably, up to the batch `durable`.
+    pub(super) fn clear(&mut self, durable: u64) {
         self.records.clear();
         self.written = 0;
         self.is_synced = true;
+        (self.last, self.last_written, self.durable) = (durable, durable, durable);
         if self.file_len > LONG && self.file.set_len(GROWTH as u64).is_ok() {
             self.file_len = GROWTH as u64;
         }
     }
 }
 
-fn number(record: &[u8], at: usize) -> u64 {
-    record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
+/// The head of a record, or a seal.
+struct Head {
+    version: u8,
+    generation: u64,
+    sequence: u64,
+    durable: u64,
+    now: UtcMillis,
 }
 
-fn checksum(record: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&record[..4]);
-    hasher.update(&record[8..]);
-    hasher.finalize()
+impl Head {
+    fn bytes(&self, store: u64, body: &[u8]) -> [u8; HEAD] {
+        let mut head = [0; HEAD];
+        head[..3].copy_from_slice(&MARK);
+        head[3] = self.version;
+        // A body that is longer than the number can say is not whole for a reader.
+        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        head[4..8].copy_from_slice(&length.to_le_bytes());
+        let numbers = [store, self.generation, self.sequence, self.durable, self.now.as_millis()];
+        for (place, number) in head[8..48].chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        head[48..52].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+        let checksum = crc32fast::hash(&head[..52]);
+        head[52..].copy_from_slice(&checksum.to_le_bytes());
+        head
+    }
+
+    /// The head at `at`, if it is whole and this store's, with the length and the checksum of the body.
+    fn read(bytes: &[u8], at: usize, store: u64) -> Option<(Self, u32, u32)> {
+        let head = bytes.get(at..)?.first_chunk::<HEAD>()?;
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let number = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let is_ours =
+            head.starts_with(&MARK) && word(52) == crc32fast::hash(&head[..52]) && number(8) == store;
+        let (version, now) = (head[3], UtcMillis::from_millis(number(40)));
+        let (generation, sequence, durable) = (number(16), number(24), number(32));
+        is_ours.then_some((Self { version, generation, sequence, durable, now }, word(4), word(48)))
+    }
+
+    fn is_seal(&self) -> bool {
+        self.durable == self.sequence
+    }
+
+    fn admit_version(&self) -> Result<(), StoreError> {
+        if self.version <= VERSION {
+            return Ok(());
+        }
+        let message = format!("a journal of version {}, and {VERSION} is the last one known", self.version);
+        Err(StoreError::new(StoreErrorKind::NewerSchema, message))
+    }
 }
 
-/// The sequence number of the record at `at`, if it is whole and this store's, and the place after it.
-fn whole(records: &[u8], at: usize, store: u64) -> Option<(u64, usize)> {
-    let rest = records.get(at..)?;
-    let length: [u8; 4] = rest.get(..4)?.try_into().ok()?;
-    let length = HEAD.checked_add(usize::try_from(u32::from_le_bytes(length)).ok()?)?;
-    let record = rest.get(..length)?;
-    let stored: [u8; 4] = record[4..8].try_into().ok()?;
-    let is_ours = u32::from_le_bytes(stored) == checksum(record) && number(record, 9) == store;
-    is_ours.then(|| (number(record, 17), at + length))
+/// The head of the record at `at`, if it is whole and this store's, and the place after it.
+fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
+    let (head, length, checksum) = Head::read(bytes, at, store)?;
+    let body = at + HEAD;
+    let end = body.checked_add(usize::try_from(length).ok()?)?;
+    let is_whole = !head.is_seal() && crc32fast::hash(bytes.get(body..end)?) == checksum;
+    is_whole.then_some((head, end))
+}
+
+/// Fails if a head at `at` or behind shows that a batch after `reached` was durable.
+fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
+    let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
+    for place in at..bytes.len() {
+        if bytes[place] != MARK[0] {
+            continue;
+        }
+        let Some((head, ..)) = Head::read(bytes, place, store) else { continue };
+        has_heads = true;
+        durable = durable.max(head.durable);
+        if next.is_none() && head.sequence > reached && whole(bytes, place, store).is_some() {
+            next = Some((head.sequence, place));
+        }
+    }
+    let damaged = reached + 1;
+    let message = if durable >= damaged {
+        let next = next.map_or_else(
+            || "no record after it is whole".to_owned(),
+            |(next, place)| format!("record {next} at offset {place} is whole"),
+        );
+        format!(
+            "record {damaged} at offset {at} of the journal is damaged or missing, the disk had the records up to \
+             {durable}, and {next}"
+        )
+    } else if !has_heads && bytes.first_chunk::<4>().is_some_and(|first| *first != [0; 4]) {
+        "the journal begins with no record of this store: it is damaged, another store's, or an earlier version's"
+            .to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(StoreError::new(StoreErrorKind::Corrupt, message))
 }
 
 fn requests(mut body: &[u8]) -> Result<Vec<Logged>, StoreError> {

@@ -28,6 +28,13 @@
 //! acknowledgement finds the lease of its claim, though that claim was never durable by itself, and a creation finds the key
 //! free that an earlier cancellation of [`Durability::Volatile`] had freed. The notes that a crash takes are always the last ones.
 //!
+//! # Damage to the journal
+//!
+//! A loss of power may leave any sectors of the records that were not synced. Such a torn tail is no error, and is cut off.
+//! Damage to a record that was synced, by a flipped bit for example, makes the opening fail. The two differ because each
+//! record notes how far the journal had been synced when it was written, and a seal behind the last record notes it for
+//! the last sync (`journal.rs` has the states, and the damage that cannot be noticed).
+//!
 //! # Errors
 //!
 //! After an error of the disk, redb has to be opened again. The thread does that by itself: at once, and then with pauses
@@ -136,6 +143,10 @@ impl RedbBuilder {
     /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version wrote it, which leaves the database as it is;
     /// [`ReadOnly`](StoreErrorKind::ReadOnly) if it cannot be written; [`Corrupt`](StoreErrorKind::Corrupt) if it is no
     /// store, or damaged; [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io) after the system's errors.
+    ///
+    /// If operations that were acknowledged cannot be read, the opening fails with `Corrupt`, and the message names the
+    /// first record that is damaged. Without the file `<path>.ops` the store opens as it was at the last checkpoint, up to
+    /// 10 s before.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
         self.start(Places::Files(path.as_ref().to_owned()))
     }

@@ -89,6 +89,11 @@ impl Request {
         matches!(self, Self::Import(..))
     }
 
+    /// Whether the request ends a delivery.
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self, Self::Apply(ops, ..) if ops.iter().any(|op| matches!(op, Op::Ack(..) | Op::Fail(..))))
+    }
+
     /// Adds the note of the request.
     pub(super) fn note(&self, notes: &mut Vec<u8>) -> Result<(), postcard::Error> {
         let logging = match self {

@@ -1,25 +1,168 @@
 //! The ledger's tables in transactions of redb.
+//!
+//! redb keeps the place of each key and value of variable length, 4 bytes for each. The keys of most tables and the
+//! values of some have one length, so that redb keeps no place of theirs.
 
 use super::error::converted;
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::tables::{Table, Tables};
 use core::cell::{Cell, OnceCell};
-use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, TableDefinition, TableError, WriteTransaction};
+use core::ops::Bound;
+use redb::{
+    Key, ReadOnlyTable, ReadTransaction, ReadableTable, StorageError, TableDefinition, TableError, Value,
+    WriteTransaction,
+};
 
 type Bytes = &'static [u8];
+/// An id.
+type Id = &'static [u8; 16];
+/// A moment and an id.
+type MomentAndId = &'static [u8; 22];
 
-pub(super) fn definition(table: Table) -> TableDefinition<'static, Bytes, Bytes> {
-    TableDefinition::new(table.name())
+/// A transaction that opens tables.
+trait Open {
+    type Opened;
+
+    fn open<K: Key + 'static, V: Value + 'static>(
+        &self,
+        definition: TableDefinition<'_, K, V>,
+    ) -> Result<Self::Opened, TableError>;
+}
+
+/// Opens a table with the types of its keys and values.
+fn open<O: Open>(transaction: &O, table: Table) -> Result<O::Opened, TableError> {
+    fn of<K: Key, V: Value>(table: Table) -> TableDefinition<'static, K, V> {
+        TableDefinition::new(table.name())
+    }
+    match table {
+        Table::Timers | Table::Quarantine => transaction.open(of::<Id, Bytes>(table)),
+        Table::Keys => transaction.open(of::<Bytes, Id>(table)),
+        Table::Due | Table::Leases | Table::Dead | Table::Forget => {
+            transaction.open(of::<MomentAndId, ()>(table))
+        }
+        Table::Parked | Table::Labels => transaction.open(of::<Bytes, ()>(table)),
+        Table::Recent => transaction.open(of::<Id, &'static [u8; 6]>(table)),
+        Table::Counts => transaction.open(of::<Bytes, &'static [u8; 8]>(table)),
+        Table::Meta => transaction.open(of::<Bytes, Bytes>(table)),
+    }
+}
+
+/// Whether these bytes can be a key or value of the type.
+fn fits<T: Value>(bytes: &[u8]) -> bool {
+    T::fixed_width().is_none_or(|width| width == bytes.len())
+}
+
+fn bytes_of<T: Value>(value: &T::SelfType<'_>) -> Vec<u8> {
+    T::as_bytes(value).as_ref().to_vec()
+}
+
+/// The entries of an open table.
+trait Entries {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
+
+    fn scan(&self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError>;
+}
+
+/// The entries of a table that is open for changes.
+trait EntriesMut: Entries {
+    /// Whether the table takes such a key with such a value.
+    fn takes(&self, key: &[u8], value: &[u8]) -> bool;
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
+
+    fn remove(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
+}
+
+fn get<K: Key + 'static, V: Value + 'static>(
+    table: &impl ReadableTable<K, V>,
+    key: &[u8],
+) -> Result<Option<Vec<u8>>, StorageError> {
+    if !fits::<K>(key) {
+        return Ok(None);
+    }
+    let found = table.get(K::from_bytes(key))?;
+    Ok(found.map(|value| bytes_of::<V>(&value.value())))
+}
+
+fn scan<K: Key + 'static, V: Value + 'static>(
+    table: &impl ReadableTable<K, V>,
+    from: &[u8],
+    each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+) -> Result<(), StorageError> {
+    // A key that is longer than all of the table's lies behind the one that it begins with.
+    let width = K::fixed_width().unwrap_or(from.len());
+    let mut padded = from.to_vec();
+    padded.resize(width, 0);
+    let first = K::from_bytes(&padded);
+    let first = if from.len() > width { Bound::Excluded(first) } else { Bound::Included(first) };
+    for entry in table.range::<K::SelfType<'_>>((first, Bound::Unbounded))? {
+        let (key, value) = entry?;
+        let (key, value) = (key.value(), value.value());
+        if !each(K::as_bytes(&key).as_ref(), V::as_bytes(&value).as_ref()) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl<K: Key + 'static, V: Value + 'static> Entries for ReadOnlyTable<K, V> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        get(self, key)
+    }
+
+    fn scan(&self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
+        scan(self, from, each)
+    }
+}
+
+impl<K: Key + 'static, V: Value + 'static> Entries for redb::Table<'_, K, V> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        get(self, key)
+    }
+
+    fn scan(&self, from: &[u8], each: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), StorageError> {
+        scan(self, from, each)
+    }
+}
+
+impl<K: Key + 'static, V: Value + 'static> EntriesMut for redb::Table<'_, K, V> {
+    fn takes(&self, key: &[u8], value: &[u8]) -> bool {
+        fits::<K>(key) && fits::<V>(value)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        let before = self.insert(K::from_bytes(key), V::from_bytes(value))?;
+        Ok(before.map(|value| bytes_of::<V>(&value.value())))
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        if !fits::<K>(key) {
+            return Ok(None);
+        }
+        let before = self.remove(K::from_bytes(key))?;
+        Ok(before.map(|value| bytes_of::<V>(&value.value())))
+    }
 }
 
 /// The tables in a transaction that writes. Each is opened when it is first used.
 pub(super) struct Writing<'t> {
     transaction: &'t WriteTransaction,
-    tables: [OnceCell<redb::Table<'t, Bytes, Bytes>>; Table::ALL.len()],
+    tables: [OnceCell<Box<dyn EntriesMut + 't>>; Table::ALL.len()],
     /// The entries that the present request has changed, as they were.
     undo: Vec<(Table, Vec<u8>, Option<Vec<u8>>)>,
     has_changed: bool,
     has_failed: Cell<bool>,
+}
+
+impl<'t> Open for &'t WriteTransaction {
+    type Opened = Box<dyn EntriesMut + 't>;
+
+    fn open<K: Key + 'static, V: Value + 'static>(
+        &self,
+        definition: TableDefinition<'_, K, V>,
+    ) -> Result<Self::Opened, TableError> {
+        Ok(Box::new(self.open_table(definition)?))
+    }
 }
 
 impl<'t> Writing<'t> {
@@ -72,16 +215,16 @@ impl<'t> Writing<'t> {
         })
     }
 
-    fn table(&self, table: Table) -> Result<&redb::Table<'t, Bytes, Bytes>, StoreError> {
+    fn table(&self, table: Table) -> Result<&(dyn EntriesMut + 't), StoreError> {
         let place = &self.tables[table as usize];
         if let Some(opened) = place.get() {
-            return Ok(opened);
+            return Ok(&**opened);
         }
-        let opened = self.noted(self.transaction.open_table(definition(table)))?;
-        Ok(place.get_or_init(|| opened))
+        let opened = self.noted(open(&self.transaction, table))?;
+        Ok(&**place.get_or_init(|| opened))
     }
 
-    fn table_mut(&mut self, table: Table) -> Result<&mut redb::Table<'t, Bytes, Bytes>, StoreError> {
+    fn table_mut(&mut self, table: Table) -> Result<&mut Box<dyn EntriesMut + 't>, StoreError> {
         self.table(table)?;
         self.tables[table as usize].get_mut().ok_or_else(super::error::lost)
     }
@@ -89,8 +232,7 @@ impl<'t> Writing<'t> {
 
 impl Tables for Writing<'_> {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let found = self.noted(self.table(table)?.get(key))?;
-        Ok(found.map(|value| value.value().to_vec()))
+        self.noted(self.table(table)?.get(key))
     }
 
     fn scan(
@@ -99,33 +241,48 @@ impl Tables for Writing<'_> {
         from: &[u8],
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
-        self.noted(scan(self.table(table)?, from, each))
+        self.noted(self.table(table)?.scan(from, each))
     }
 
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        let before = self.table_mut(table)?.insert(key, value).map(|old| old.map(|old| old.value().to_vec()));
+        let opened = self.table_mut(table)?;
+        if !opened.takes(key, value) {
+            let message = format!("an entry of {} and {} bytes in table {table:?}", key.len(), value.len());
+            return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+        }
+        let before = opened.put(key, value);
         let before = self.noted(before)?;
         self.has_changed = true;
         self.undo.push((table, key.to_vec(), before));
         Ok(())
     }
 
-    fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, StoreError> {
-        let before = self.table_mut(table)?.remove(key).map(|old| old.map(|old| old.value().to_vec()));
+    fn remove(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let before = self.table_mut(table)?.remove(key);
         let before = self.noted(before)?;
-        let was_there = before.is_some();
-        if was_there {
+        if before.is_some() {
             self.has_changed = true;
-            self.undo.push((table, key.to_vec(), before));
+            self.undo.push((table, key.to_vec(), before.clone()));
         }
-        Ok(was_there)
+        Ok(before)
     }
 }
 
 /// The tables in a transaction that reads.
 pub(super) struct Reading {
-    tables: [OnceCell<Option<ReadOnlyTable<Bytes, Bytes>>>; Table::ALL.len()],
+    tables: [OnceCell<Option<Box<dyn Entries>>>; Table::ALL.len()],
     transaction: ReadTransaction,
+}
+
+impl Open for ReadTransaction {
+    type Opened = Box<dyn Entries>;
+
+    fn open<K: Key + 'static, V: Value + 'static>(
+        &self,
+        definition: TableDefinition<'_, K, V>,
+    ) -> Result<Self::Opened, TableError> {
+        Ok(Box::new(self.open_table(definition)?))
+    }
 }
 
 impl Reading {
@@ -138,25 +295,24 @@ impl Reading {
         Ok(self.transaction.list_tables().map_err(converted)?.next().is_some())
     }
 
-    fn table(&self, table: Table) -> Result<Option<&ReadOnlyTable<Bytes, Bytes>>, StoreError> {
+    fn table(&self, table: Table) -> Result<Option<&dyn Entries>, StoreError> {
         let place = &self.tables[table as usize];
         if let Some(opened) = place.get() {
-            return Ok(opened.as_ref());
+            return Ok(opened.as_deref());
         }
-        let opened = match self.transaction.open_table(definition(table)) {
+        let opened = match open(&self.transaction, table) {
             Ok(opened) => Some(opened),
             Err(TableError::TableDoesNotExist(_)) => None,
             Err(error) => return Err(converted(error)),
         };
-        Ok(place.get_or_init(|| opened).as_ref())
+        Ok(place.get_or_init(|| opened).as_deref())
     }
 }
 
 impl Tables for Reading {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(table) = self.table(table)? else { return Ok(None) };
-        let found = table.get(key).map_err(converted)?;
-        Ok(found.map(|value| value.value().to_vec()))
+        table.get(key).map_err(converted)
     }
 
     fn scan(
@@ -166,7 +322,7 @@ impl Tables for Reading {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
         match self.table(table)? {
-            Some(table) => scan(table, from, each).map_err(converted),
+            Some(table) => table.scan(from, each).map_err(converted),
             None => Ok(()),
         }
     }
@@ -175,25 +331,11 @@ impl Tables for Reading {
         Err(read_only())
     }
 
-    fn remove(&mut self, _: Table, _: &[u8]) -> Result<bool, StoreError> {
+    fn remove(&mut self, _: Table, _: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Err(read_only())
     }
 }
 
 fn read_only() -> StoreError {
-    StoreError::new(crate::store::StoreErrorKind::ReadOnly, "the transaction reads only")
-}
-
-fn scan(
-    table: &impl ReadableTable<Bytes, Bytes>,
-    from: &[u8],
-    each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-) -> Result<(), redb::StorageError> {
-    for entry in table.range::<&[u8]>(from..)? {
-        let (key, value) = entry?;
-        if !each(key.value(), value.value()) {
-            break;
-        }
-    }
-    Ok(())
+    StoreError::new(StoreErrorKind::ReadOnly, "the transaction reads only")
 }

@@ -1,0 +1,311 @@
+//! The measurement of a running service: its load, its receiver, the check of the result, and the removal of all that it
+//! made.
+
+mod load;
+mod receiver;
+
+use crate::exit::{Code, Failure};
+use crate::output::{Output, plain, table};
+use crate::parse;
+use clap::{Args, ValueEnum};
+use core::net::SocketAddr;
+use core::time::Duration;
+use futures_util::TryStreamExt as _;
+use hdrhistogram::Histogram;
+use load::{Load, Work};
+use receiver::Receiver;
+use serde::Serialize;
+use std::time::Instant;
+use tourbillon_client::api::{CancelMany, NamespaceLimits, OperationState, ProblemKind};
+use tourbillon_client::{Client, Error, Namespace};
+
+/// A measurement. It makes a namespace of its own if the token permits that, and otherwise works in the given namespace,
+/// and removes all that it made.
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// The number of connections, each of which makes one timer after another
+    #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: u32,
+    /// The length of the load
+    #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// What is measured
+    #[arg(long, value_enum, default_value_t = Kind::Create)]
+    kind: Kind,
+    /// The size of each timer's body in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    body: usize,
+    /// The greatest rate of creations a second. Without it each connection makes the next timer at once
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+    /// For callbacks: the time from the creation to the due moment
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse::millis)]
+    delay: u64,
+    /// For callbacks: the address at which the receiver listens. The service must be allowed to call it
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    receiver: SocketAddr,
+    /// For callbacks: the longest time to wait for the last ones
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse::duration)]
+    patience: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    /// Timers that are due in a day
+    Create,
+    /// Timers that become due and are delivered to a receiver in this process
+    Callback,
+}
+
+/// Percentiles.
+#[derive(Debug, Serialize)]
+struct Percentiles {
+    p50_ms: f64,
+    p90_ms: f64,
+    p99_ms: f64,
+    p999_ms: f64,
+    max_ms: f64,
+}
+
+impl Percentiles {
+    fn of(micros: &Histogram<u64>) -> Self {
+        let at = |quantile| {
+            let micros = u32::try_from(micros.value_at_quantile(quantile)).unwrap_or(u32::MAX);
+            f64::from(micros) / 1_000.0
+        };
+        Self { p50_ms: at(0.5), p90_ms: at(0.9), p99_ms: at(0.99), p999_ms: at(0.999), max_ms: at(1.0) }
+    }
+
+    fn row(&self, name: &str) -> [String; 6] {
+        let cell = |millis: f64| format!("{millis:.3} ms");
+        let Self { p50_ms, p90_ms, p99_ms, p999_ms, max_ms } = *self;
+        [name.to_owned(), cell(p50_ms), cell(p90_ms), cell(p99_ms), cell(p999_ms), cell(max_ms)]
+    }
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+struct Report {
+    kind: Kind,
+    connections: u32,
+    seconds: f64,
+    /// The creations that the service answered.
+    created: u64,
+    created_per_second: f64,
+    creation: Percentiles,
+    /// The creations that failed, without those of an unknown outcome.
+    failed: u64,
+    unknown: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callbacks: Option<Callbacks>,
+    /// What the service counts.
+    check: Check,
+}
+
+/// The callbacks that arrived.
+#[derive(Debug, Serialize)]
+struct Callbacks {
+    arrived: u64,
+    /// Those that arrived more than once, which is permitted.
+    repeated: u64,
+    arrived_per_second: f64,
+    /// From the due moment to the arrival, by the clocks of the service and of this process.
+    lateness: Percentiles,
+}
+
+/// The comparison with the service's counters.
+#[derive(Debug, Serialize)]
+struct Check {
+    is_right: bool,
+    text: String,
+}
+
+/// A place for the timers of a measurement.
+struct Place {
+    timers: Namespace,
+    name: String,
+    /// Whether the namespace was made for the measurement.
+    is_own: bool,
+    label: String,
+}
+
+impl Place {
+    async fn make(client: &Client, namespace: &str) -> Result<Self, Failure> {
+        let label = format!("bench-{:016x}", fastrand::u64(..));
+        let timers = client.namespace(&label);
+        match timers.set(&NamespaceLimits::default()).await {
+            Ok(_) => Ok(Self { timers, name: label.clone(), is_own: true, label }),
+            Err(Error::Problem(problem)) if problem.kind == ProblemKind::Forbidden => {
+                let timers = client.namespace(namespace);
+                Ok(Self { timers, name: namespace.to_owned(), is_own: false, label })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The number of timers of this measurement that the service has stored: from its counters in a namespace of its own,
+    /// by a list otherwise.
+    async fn stored(&self) -> Result<u64, Error> {
+        if self.is_own {
+            let view = self.timers.view().await?;
+            return Ok(view.pending + view.leased + view.parked + view.dead);
+        }
+        let list = self.timers.list().label(&self.label).page_size(200).stream();
+        list.try_fold(0, async |count, _| Ok(count + 1)).await
+    }
+
+    /// Removes all that the measurement made.
+    async fn clear(&self) -> Result<(), Failure> {
+        let all = CancelMany { label: Some(self.label.clone()), key_prefix: None };
+        let operation = self.timers.cancel_many(&all).await?;
+        let operation = self.timers.wait_for(operation, |_| ()).await?;
+        if operation.state == OperationState::Failed {
+            let text = operation.error.unwrap_or_default();
+            return Err(Failure::new(Code::NotFulfilled, format!("the timers were not removed: {text}")));
+        }
+        if !self.is_own {
+            return Ok(());
+        }
+        // A delivery that had begun ends within the time of one attempt.
+        let begin = Instant::now();
+        loop {
+            match self.timers.delete().await {
+                Ok(()) => return Ok(()),
+                Err(error) if begin.elapsed() > Duration::from_secs(20) => return Err(error.into()),
+                Err(Error::Problem(_)) => tokio::time::sleep(Duration::from_millis(200)).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Measures. What was made is removed in every case, also after Ctrl-C.
+pub(crate) async fn run(
+    bench: Bench,
+    client: &Client,
+    namespace: &str,
+    output: Output,
+) -> Result<(), Failure> {
+    let place = Place::make(client, namespace).await?;
+    let result = measure(&bench, &place, client).await;
+    let cleared = place.clear().await;
+    let report = result?;
+    if output.is_json {
+        output.json(&report)?;
+    } else {
+        show(&report)?;
+    }
+    cleared.map_err(|failure| {
+        let message = failure.message.unwrap_or_default();
+        Failure::new(
+            failure.code,
+            format!("{message}; timers with the label {} are left in {}", place.label, place.name),
+        )
+    })?;
+    if report.check.is_right && report.created > 0 { Ok(()) } else { Err(Failure::shown(Code::NotFulfilled)) }
+}
+
+async fn measure(bench: &Bench, place: &Place, client: &Client) -> Result<Report, Failure> {
+    let receiver = match bench.kind {
+        Kind::Create => None,
+        Kind::Callback => Some(Receiver::start(bench.receiver).await.map_err(|error| {
+            Failure::new(Code::Usage, format!("no receiver at {}: {error}", bench.receiver))
+        })?),
+    };
+    let work = Work {
+        delay_ms: receiver.as_ref().map_or(86_400_000, |_| bench.delay),
+        url: receiver.as_ref().map(Receiver::url),
+        body: "x".repeat(bench.body),
+        label: place.label.clone(),
+    };
+    // The counters of the whole service are shown to some tokens only.
+    let before = client.stats().await.ok().map(|stats| stats.created);
+    let begin = Instant::now();
+    let load =
+        Load::run(&place.timers, work, bench.connections, Duration::from_secs(bench.seconds), bench.rate)
+            .await?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let after = client.stats().await.ok().map(|stats| stats.created);
+    let (callbacks, mut check) = match &receiver {
+        None => (None, check_stored(place, &load).await?),
+        Some(receiver) => {
+            receiver.wait_for(&load.ids, bench.patience + Duration::from_millis(bench.delay)).await;
+            let arrivals = receiver.arrivals();
+            let missing = load.ids.iter().filter(|id| !arrivals.ids.contains_key(*id)).count();
+            let arrived = u64::try_from(arrivals.ids.len()).unwrap_or(u64::MAX);
+            let callbacks = Callbacks {
+                arrived,
+                repeated: arrivals.repeated,
+                arrived_per_second: per_second(arrived, arrivals.span().as_secs_f64()),
+                lateness: Percentiles::of(&arrivals.lateness),
+            };
+            let text = format!("{missing} of {} callbacks have not arrived", load.ids.len());
+            (Some(callbacks), Check { is_right: missing == 0, text })
+        }
+    };
+    if let (Some(before), Some(after)) = (before, after) {
+        let counted = after.saturating_sub(before);
+        check.is_right &= counted >= load.created;
+        check.text.push_str(&format!("; the service's counter of creations grew by {counted}"));
+    }
+    Ok(Report {
+        kind: bench.kind,
+        connections: bench.connections,
+        seconds,
+        created: load.created,
+        created_per_second: per_second(load.created, seconds),
+        creation: Percentiles::of(&load.latency),
+        failed: load.failed,
+        unknown: load.unknown,
+        first_error: load.first_error,
+        callbacks,
+        check,
+    })
+}
+
+fn per_second(count: u64, seconds: f64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / seconds.max(0.001)
+}
+
+/// Compares the number of stored timers with the number of creations that succeeded.
+async fn check_stored(place: &Place, load: &Load) -> Result<Check, Failure> {
+    let stored = place.stored().await?;
+    let by = if place.is_own { "counts" } else { "lists" };
+    let text = format!("the service {by} {stored} timers, and answered {} creations", load.created);
+    Ok(Check { is_right: (load.created..=load.created + load.unknown).contains(&stored), text })
+}
+
+fn show(report: &Report) -> Result<(), Failure> {
+    let mut rows = vec![report.creation.row("creation")];
+    if let Some(callbacks) = &report.callbacks {
+        rows.push(callbacks.lateness.row("lateness"));
+    }
+    let columns = ["", "p50", "p90", "p99", "p99.9", "max"];
+    let mut text = format!(
+        "{} timers made in {:.2} s by {} connections: {:.0} a second\n",
+        report.created, report.seconds, report.connections, report.created_per_second
+    );
+    if let Some(callbacks) = &report.callbacks {
+        text.push_str(&format!(
+            "{} callbacks arrived: {:.0} a second, {} more than once\n",
+            callbacks.arrived, callbacks.arrived_per_second, callbacks.repeated
+        ));
+    }
+    if report.failed > 0 || report.unknown > 0 {
+        let error = report.first_error.as_deref().map(plain).unwrap_or_default();
+        text.push_str(&format!(
+            "{} creations failed, {} have an unknown outcome; the first: {error}\n",
+            report.failed, report.unknown
+        ));
+    }
+    let verdict = if report.check.is_right { "right" } else { "WRONG" };
+    text.push_str(&format!(
+        "\n{}\n\ncheck: {verdict}: {}",
+        table(Some(columns), rows.into_iter()),
+        report.check.text
+    ));
+    Ok(crate::output::print(&text)?)
+}

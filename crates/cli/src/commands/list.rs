@@ -1,0 +1,272 @@
+//! Commands about many timers.
+
+use crate::exit::{Code, Failure};
+use crate::output::{Output, or_none, plain, word};
+use clap::{Args, Subcommand, ValueEnum};
+use tourbillon_client::Namespace;
+use tourbillon_client::api::{self, CancelResult, Moment, Operation, OperationState, ReplayMany, Timer};
+
+/// The conditions of a list.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only timers in this phase
+    #[arg(long, value_enum, value_name = "PHASE")]
+    phase: Option<Phase>,
+    /// Only timers with this label
+    #[arg(short, long, value_name = "LABEL")]
+    label: Option<String>,
+    /// Only timers whose keys begin so
+    #[arg(long, value_name = "TEXT")]
+    key_prefix: Option<String>,
+    /// Only timers that are due before this moment
+    #[arg(long, value_name = "MOMENT")]
+    due_before: Option<Moment>,
+    #[command(flatten)]
+    length: Length,
+}
+
+/// The length of a list.
+#[derive(Debug, Args)]
+pub(crate) struct Length {
+    /// The greatest number of timers
+    #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    /// All timers
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Phase {
+    /// The timer waits for its due moment
+    Pending,
+    /// The timer is being delivered
+    Leased,
+    /// The timer is put aside
+    Parked,
+    /// Deliveries were given up
+    Dead,
+}
+
+impl From<Phase> for api::Phase {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Pending => Self::Pending,
+            Phase::Leased => Self::Leased,
+            Phase::Parked => Self::Parked,
+            Phase::Dead => Self::Dead,
+        }
+    }
+}
+
+/// The greatest page of the service.
+const PAGE: u64 = 200;
+
+/// Prints the timers of a list, each page when it is there.
+async fn show(
+    list: tourbillon_client::List,
+    Length { limit, all }: Length,
+    output: Output,
+    is_dead: bool,
+) -> Result<(), Failure> {
+    let mut rest = if all { u64::MAX } else { limit };
+    let mut pages = list.page_size(u32::try_from(rest.min(PAGE)).unwrap_or(200)).pages();
+    let mut timers: Vec<Timer> = Vec::new();
+    let mut has_more = false;
+    while rest > 0 && !has_more {
+        let Some(mut page) = pages.next_page().await? else { break };
+        if page.len() as u64 > rest {
+            has_more = true;
+            page.truncate(usize::try_from(rest).unwrap_or(usize::MAX));
+        }
+        rest -= page.len() as u64;
+        if output.is_json {
+            page.iter().try_for_each(|timer| output.json(timer))?;
+        } else {
+            timers.extend(page);
+        }
+    }
+    if output.is_json {
+        return Ok(());
+    }
+    if is_dead {
+        output.list(&timers, ["ID", "KEY", "DEAD SINCE", "FAILURES", "LAST ERROR", "TARGET"], |timer| {
+            let error = timer.last_error.as_ref().or(timer.reason.as_ref());
+            [
+                timer.id.clone(),
+                or_none(timer.key.as_ref()),
+                or_none(timer.dead_since),
+                timer.failures.to_string(),
+                or_none(error),
+                target(timer),
+            ]
+        })?;
+    } else {
+        output.list(&timers, ["ID", "KEY", "PHASE", "DUE", "DELIVERIES", "LABELS", "TARGET"], |timer| {
+            [
+                timer.id.clone(),
+                or_none(timer.key.as_ref()),
+                word(&timer.phase),
+                timer.due.to_string(),
+                timer.deliveries.to_string(),
+                timer.labels.join(", "),
+                target(timer),
+            ]
+        })?;
+    }
+    if has_more || rest == 0 && pages.next_page().await?.is_some_and(|page| !page.is_empty()) {
+        eprintln!("There are more timers; --all shows them.");
+    }
+    Ok(())
+}
+
+/// What the timer does when it is due.
+fn target(timer: &Timer) -> String {
+    match (&timer.callback, &timer.pull) {
+        (Some(callback), _) => callback.url.clone(),
+        (None, Some(pull)) => format!("queue {}", pull.queue),
+        (None, None) => String::new(),
+    }
+}
+
+/// Lists timers.
+pub(crate) async fn list(list: List, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    let mut wanted = timers.list();
+    if let Some(phase) = list.phase {
+        wanted = wanted.phase(phase.into());
+    }
+    if let Some(label) = list.label {
+        wanted = wanted.label(label);
+    }
+    if let Some(prefix) = list.key_prefix {
+        wanted = wanted.key_prefix(prefix);
+    }
+    if let Some(moment) = list.due_before {
+        wanted = wanted.due_before(moment);
+    }
+    show(wanted, list.length, output, false).await
+}
+
+/// The timers to be cancelled.
+#[derive(Debug, Args)]
+#[group(id = "which", required = true, multiple = false, args = ["label", "key_prefix"])]
+pub(crate) struct CancelMany {
+    /// All timers with this label
+    #[arg(short, long, value_name = "LABEL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    label: Option<String>,
+    /// All timers whose keys begin so
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    key_prefix: Option<String>,
+    /// Do not wait until all are cancelled
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// Cancels many timers.
+pub(crate) async fn cancel_many(
+    which: CancelMany,
+    timers: &Namespace,
+    output: Output,
+) -> Result<(), Failure> {
+    let operation =
+        timers.cancel_many(&api::CancelMany { label: which.label, key_prefix: which.key_prefix }).await?;
+    finish(operation, which.no_wait, "cancelled", timers, output).await
+}
+
+/// Waits for an operation, unless it is not wanted, and shows it.
+async fn finish(
+    mut operation: Operation,
+    no_wait: bool,
+    verb: &str,
+    timers: &Namespace,
+    output: Output,
+) -> Result<(), Failure> {
+    if !no_wait {
+        operation = timers.wait_for(operation, |_| ()).await?;
+    }
+    output.value(&operation, |operation| {
+        let Operation { id, state, changed, in_flight, .. } = operation;
+        let error = operation.error.as_ref().map_or_else(String::new, |error| format!(": {}", plain(error)));
+        format!("{}: {changed} {verb}, {in_flight} of them in flight (operation {id}){error}", word(state))
+    })?;
+    if operation.state == OperationState::Failed { Err(Failure::shown(Code::NotFulfilled)) } else { Ok(()) }
+}
+
+/// Dead timers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Dead {
+    /// List dead timers
+    List {
+        /// Only timers with this label
+        #[arg(short, long, value_name = "LABEL")]
+        label: Option<String>,
+        #[command(flatten)]
+        length: Length,
+    },
+    /// Deliver dead timers again, as if they were new
+    Replay {
+        /// The ids
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+    /// Drop dead timers
+    Drop {
+        /// The ids
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+    /// Deliver all dead timers again, as if they were new
+    ReplayAll {
+        /// Only timers with this label
+        #[arg(short, long, value_name = "LABEL")]
+        label: Option<String>,
+        /// Do not wait until all are replayed
+        #[arg(long)]
+        no_wait: bool,
+    },
+}
+
+/// Looks after dead timers.
+pub(crate) async fn dead(dead: Dead, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    match dead {
+        Dead::List { label, length } => {
+            let mut wanted = timers.list().phase(api::Phase::Dead);
+            if let Some(label) = label {
+                wanted = wanted.label(label);
+            }
+            show(wanted, length, output, true).await
+        }
+        Dead::Replay { ids } => {
+            for id in ids {
+                let changed = timers.replay(&id).await?;
+                output.value(&changed, |changed| format!("replayed {}", plain(&changed.id)))?;
+            }
+            Ok(())
+        }
+        Dead::Drop { ids } => {
+            for id in ids {
+                drop_dead(&id, timers, output).await?;
+            }
+            Ok(())
+        }
+        Dead::ReplayAll { label, no_wait } => {
+            let operation = timers.replay_many(&ReplayMany { label }).await?;
+            finish(operation, no_wait, "replayed", timers, output).await
+        }
+    }
+}
+
+/// Drops a dead timer. A timer that is not dead stays.
+async fn drop_dead(id: &str, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    let at = timers.id(id);
+    let phase = at.get().await?.phase;
+    if phase != api::Phase::Dead {
+        let message = format!("the timer {id} is {} and stays", word(&phase));
+        return Err(Failure::new(Code::NotFulfilled, message));
+    }
+    let dropped = at.cancel().await?;
+    match dropped.result {
+        CancelResult::NotFound => Err(Failure::new(Code::NotFound, format!("there is no timer {id}"))),
+        _ => Ok(output.value(&dropped, |_| format!("dropped {}", plain(id)))?),
+    }
+}

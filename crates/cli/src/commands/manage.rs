@@ -1,0 +1,169 @@
+//! Commands about namespaces, and about the settings of this program.
+
+use crate::config::Config;
+use crate::exit::Failure;
+use crate::output::{Output, or_none, plain, print};
+use crate::parse::{self, Limit};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::io;
+use tourbillon_client::api::{NamespaceLimits, NamespaceView, ProblemKind};
+use tourbillon_client::{Client, Error};
+
+/// Namespaces.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ns {
+    /// List the namespaces
+    List,
+    /// Show a namespace
+    Get {
+        /// The name
+        name: String,
+    },
+    /// Make a namespace, or change some of its limits
+    Set(Box<Set>),
+    /// Remove a namespace that has no timers
+    Delete {
+        /// The name
+        name: String,
+    },
+    /// Make a new signing secret, which is shown only now
+    RotateSecret {
+        /// The name
+        name: String,
+    },
+}
+
+/// A namespace and the limits that change. The others stay.
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    /// The name
+    name: String,
+    /// The greatest number of stored timers, or `none`
+    #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u64>)]
+    max_timers: Option<Limit<u64>>,
+    /// The greatest number of deliveries a second, or `none`
+    #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u32>)]
+    rate: Option<Limit<u32>>,
+    /// The greatest number of deliveries at a time, or `none`
+    #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u32>)]
+    concurrency: Option<Limit<u32>>,
+    /// The greatest body of a delivery in bytes, or `none`
+    #[arg(long, value_name = "BYTES", value_parser = parse::limit::<u32>)]
+    max_body: Option<Limit<u32>>,
+    /// The longest time to the due moment, or `none`
+    #[arg(long, value_name = "DURATION", value_parser = parse::limit_millis)]
+    max_delay: Option<Limit<u64>>,
+    /// A host that callbacks may go to, with its subdomains if it begins with `*.`. All such flags together replace the list
+    #[arg(long, value_name = "HOST", conflicts_with = "allow_all_hosts")]
+    allow_host: Vec<String>,
+    /// Let callbacks go to all hosts
+    #[arg(long)]
+    allow_all_hosts: bool,
+    /// Hold deliveries back
+    #[arg(long, conflicts_with = "resume")]
+    pause: bool,
+    /// Do not hold deliveries back any more
+    #[arg(long)]
+    resume: bool,
+    /// Begin with no limits, instead of those that the namespace has
+    #[arg(long)]
+    replace: bool,
+}
+
+/// The limits after a change.
+fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
+    fn of<T: Copy>(change: Option<Limit<T>>, before: Option<T>) -> Option<T> {
+        change.map_or(before, Limit::get)
+    }
+    NamespaceLimits {
+        max_timers: of(set.max_timers, limits.max_timers),
+        rate_per_second: of(set.rate, limits.rate_per_second),
+        concurrency: of(set.concurrency, limits.concurrency),
+        max_body_bytes: of(set.max_body, limits.max_body_bytes),
+        max_delay_ms: of(set.max_delay, limits.max_delay_ms),
+        allowed_hosts: if set.allow_all_hosts {
+            Vec::new()
+        } else if set.allow_host.is_empty() {
+            limits.allowed_hosts
+        } else {
+            set.allow_host.clone()
+        },
+        paused: set.pause || limits.paused && !set.resume,
+    }
+}
+
+/// Looks after namespaces.
+pub(crate) async fn ns(ns: Ns, client: &Client, output: Output) -> Result<(), Failure> {
+    match ns {
+        Ns::List => {
+            let all = client.namespaces().await?;
+            output.list(&all, ["NAME", "PENDING", "LEASED", "PARKED", "DEAD", "PAUSED"], |view| {
+                let paused = if view.limits.paused { "yes" } else { "" };
+                let counts =
+                    [view.pending, view.leased, view.parked, view.dead].map(|count| count.to_string());
+                let [pending, leased, parked, dead] = counts;
+                [view.name.clone(), pending, leased, parked, dead, paused.to_owned()]
+            })?;
+        }
+        Ns::Get { name } => output.fields(&client.namespace(&name).view().await?, fields)?,
+        Ns::Set(set) => {
+            let namespace = client.namespace(&set.name);
+            let before = match namespace.view().await {
+                _ if set.replace => NamespaceLimits::default(),
+                Ok(view) => view.limits,
+                Err(Error::Problem(problem)) if problem.kind == ProblemKind::NotFound => {
+                    NamespaceLimits::default()
+                }
+                Err(error) => return Err(error.into()),
+            };
+            output.fields(&namespace.set(&changed(before, &set)).await?, fields)?;
+        }
+        Ns::Delete { name } => {
+            client.namespace(&name).delete().await?;
+            output.value(&json!({ "deleted": name }), |_| format!("deleted {}", plain(&name)))?;
+        }
+        Ns::RotateSecret { name } => {
+            let secret = client.namespace(&name).rotate_secret().await?;
+            output.value(&secret, |secret| match secret.former_until {
+                Some(until) => format!("{}\nThe secrets before it sign too until {until}.", secret.secret),
+                None => secret.secret.clone(),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn fields(view: &NamespaceView) -> Vec<(&'static str, String)> {
+    let limits = &view.limits;
+    let mut fields = vec![
+        ("name", view.name.clone()),
+        ("pending", view.pending.to_string()),
+        ("leased", view.leased.to_string()),
+        ("parked", view.parked.to_string()),
+        ("dead", view.dead.to_string()),
+        ("paused", if limits.paused { "yes".to_owned() } else { String::new() }),
+        ("max timers", or_none(limits.max_timers)),
+        ("rate a second", or_none(limits.rate_per_second)),
+        ("concurrency", or_none(limits.concurrency)),
+        ("max body", or_none(limits.max_body_bytes)),
+        ("max delay", or_none(limits.max_delay_ms.map(parse::short))),
+        ("allowed hosts", limits.allowed_hosts.join(", ")),
+    ];
+    fields.extend(view.secrets.iter().map(|secret| {
+        let until = secret.until.map_or_else(String::new, |until| format!(", signs until {until}"));
+        ("secret", format!("made {}{until}", secret.made))
+    }));
+    fields
+}
+
+/// Prints the settings of this program. Those of the service are `tourbillond config`'s.
+pub(crate) fn show_config(config: &Config, output: Output) -> io::Result<()> {
+    let settings = config.settings();
+    if output.is_json {
+        return print(&serde_json::to_string(&settings)?);
+    }
+    output.list(&settings, ["SETTING", "VALUE", "ORIGIN"], |setting| {
+        [setting.name.to_owned(), or_none(setting.value.as_ref()), setting.origin.clone()]
+    })
+}

@@ -1,0 +1,8 @@
+//! The commands.
+
+pub(crate) mod list;
+pub(crate) mod manage;
+pub(crate) mod place;
+pub(crate) mod pull;
+pub(crate) mod single;
+pub(crate) mod watch;

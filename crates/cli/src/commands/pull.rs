@@ -1,0 +1,105 @@
+//! Commands of a receiver that fetches timers.
+
+use crate::exit::{Code, Failure};
+use crate::output::{Output, or_none};
+use crate::parse;
+use clap::Args;
+use core::time::Duration;
+use std::time::Instant;
+use tourbillon_client::Namespace;
+use tourbillon_client::api::{self, Nack as Refusal};
+
+/// A queue.
+#[derive(Debug, Args)]
+pub(crate) struct Claim {
+    /// The queue's name
+    queue: String,
+    /// The greatest number of timers
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    max: u32,
+    /// Wait so long for the first timer
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
+    wait: Duration,
+}
+
+/// The longest wait of one request.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+/// Fetches timers.
+pub(crate) async fn claim(claim: Claim, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    let queue = timers.queue(&claim.queue);
+    let begin = Instant::now();
+    let claims = loop {
+        let rest = claim.wait.saturating_sub(begin.elapsed());
+        let claims = queue.claim(claim.max, rest.min(LONGEST_WAIT)).await?;
+        if !claims.is_empty() || begin.elapsed() >= claim.wait {
+            break claims;
+        }
+    };
+    if claims.is_empty() {
+        return Err(Failure::shown(Code::NotFound));
+    }
+    output.list(&claims, ["CLAIM", "ID", "KEY", "ATTEMPT", "UNTIL", "BODY"], |claim: &api::Claim| {
+        let base64 = claim.body_base64.as_ref().map(|base64| format!("{base64} (base 64)"));
+        [
+            claim.claim.clone(),
+            claim.id.clone(),
+            or_none(claim.key.as_ref()),
+            claim.attempt.to_string(),
+            claim.until.to_string(),
+            or_none(claim.body.clone().or(base64)),
+        ]
+    })?;
+    Ok(())
+}
+
+/// Claims that end.
+#[derive(Debug, Args)]
+pub(crate) struct Ack {
+    /// The claims
+    #[arg(required = true, value_name = "CLAIM")]
+    claims: Vec<String>,
+}
+
+/// Ends deliveries.
+pub(crate) async fn ack(ack: Ack, timers: &Namespace) -> Result<(), Failure> {
+    for claim in ack.claims {
+        timers.ack(&claim).await?;
+    }
+    Ok(())
+}
+
+/// A claim that has failed.
+#[derive(Debug, Args)]
+pub(crate) struct Nack {
+    /// The claim
+    claim: String,
+    /// The error, which is stored with the timer
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+    /// The pause before the next delivery, in place of the policy's
+    #[arg(long, value_name = "DURATION", value_parser = parse::millis, conflicts_with = "dead")]
+    retry_after: Option<u64>,
+    /// The work can never succeed: the timer is dead at once
+    #[arg(long)]
+    dead: bool,
+}
+
+/// Refuses a delivery.
+pub(crate) async fn nack(nack: Nack, timers: &Namespace) -> Result<(), Failure> {
+    let Nack { claim, error, retry_after, dead } = nack;
+    timers.nack(&claim, &Refusal { error, retry_after_ms: retry_after, dead }).await?;
+    Ok(())
+}
+
+/// A claim that needs more time.
+#[derive(Debug, Args)]
+pub(crate) struct Renew {
+    /// The claim
+    claim: String,
+}
+
+/// Prolongs a delivery.
+pub(crate) async fn renew(renew: Renew, timers: &Namespace) -> Result<(), Failure> {
+    Ok(timers.renew(&renew.claim).await?)
+}

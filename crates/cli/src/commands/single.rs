@@ -1,0 +1,137 @@
+//! Commands about one timer.
+
+use crate::exit::{Code, Failure};
+use crate::output::{Output, or_none, plain, word};
+use crate::parse;
+use clap::Args;
+use core::time::Duration;
+use tourbillon_client::api::{CancelResult, Changed, Moment, Policy, Timer};
+use tourbillon_client::{Namespace, TimerAt};
+
+/// A timer by its key or id.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// The key
+    #[arg(required_unless_present = "id")]
+    key: Option<String>,
+    /// The id, for a timer without a key, or one that is dead
+    #[arg(long, value_name = "ID", conflicts_with = "key")]
+    id: Option<String>,
+}
+
+impl Which {
+    fn at<'n>(&self, timers: &'n Namespace) -> TimerAt<'n> {
+        match (&self.id, &self.key) {
+            (Some(id), _) => timers.id(id),
+            (None, key) => timers.key(key.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+/// A timer and its new due moment.
+#[derive(Debug, Args)]
+pub(crate) struct Move {
+    #[command(flatten)]
+    which: Which,
+    /// Become due after this time
+    #[arg(long = "in", value_name = "DURATION", value_parser = parse::duration, conflicts_with = "at", required_unless_present = "at")]
+    delay: Option<Duration>,
+    /// Become due at this moment
+    #[arg(long, value_name = "MOMENT")]
+    at: Option<Moment>,
+}
+
+/// Shows a timer.
+pub(crate) async fn get(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    Ok(output.fields(&which.at(timers).get().await?, fields)?)
+}
+
+/// The texts of a timer.
+fn fields(timer: &Timer) -> Vec<(&'static str, String)> {
+    let mut fields = vec![
+        ("id", timer.id.clone()),
+        ("namespace", timer.namespace.clone()),
+        ("key", or_none(timer.key.as_ref())),
+        ("labels", timer.labels.join(", ")),
+        ("phase", word(&timer.phase)),
+        ("created", timer.created.to_string()),
+        ("scheduled", timer.scheduled.to_string()),
+        ("due", timer.due.to_string()),
+        ("deliveries", timer.deliveries.to_string()),
+        ("failures", timer.failures.to_string()),
+        ("last error", or_none(timer.last_error.as_ref())),
+        ("reason", or_none(timer.reason.as_ref())),
+        ("dead since", or_none(timer.dead_since)),
+    ];
+    let mut body = None;
+    if let Some(callback) = &timer.callback {
+        let method = callback.method.as_deref().unwrap_or("POST");
+        fields.push(("callback", format!("{method} {}", callback.url)));
+        fields.extend(callback.headers.iter().map(|(name, value)| ("header", format!("{name}: {value}"))));
+        body = Some((&callback.json, &callback.body, &callback.body_base64));
+    }
+    if let Some(pull) = &timer.pull {
+        fields.push(("queue", pull.queue.clone()));
+        body = Some((&pull.json, &pull.body, &pull.body_base64));
+    }
+    if let Some((json, text, base64)) = body {
+        let base64 = base64.as_ref().map(|base64| format!("{base64} (base 64)"));
+        fields.push(("body", or_none(json.as_ref().map(ToString::to_string).or(text.clone()).or(base64))));
+    }
+    fields.extend(policy(&timer.policy));
+    fields
+}
+
+fn policy(policy: &Policy) -> [(&'static str, String); 7] {
+    let millis = |millis: Option<u64>| or_none(millis.map(parse::short));
+    let backoff = policy.backoff.as_ref().map(word);
+    [
+        ("attempts", or_none(policy.attempts)),
+        ("max age", millis(policy.max_age_ms)),
+        ("attempt timeout", millis(policy.timeout_ms)),
+        ("back-off", or_none(backoff)),
+        ("misfire within", millis(policy.misfire_within_ms)),
+        ("jitter", millis(policy.jitter_ms)),
+        ("guarantee", or_none(policy.guarantee.as_ref().map(word))),
+    ]
+}
+
+/// Cancels a timer. The exit code says whether there was one, and whether its delivery had begun.
+pub(crate) async fn cancel(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    let cancelled = which.at(timers).cancel().await?;
+    output.value(&cancelled, |cancelled| word(&cancelled.result))?;
+    match cancelled.result {
+        CancelResult::Cancelled => Ok(()),
+        CancelResult::InFlight => Err(Failure::shown(Code::NotFulfilled)),
+        CancelResult::NotFound => Err(Failure::shown(Code::NotFound)),
+    }
+}
+
+fn changed(changed: &Changed, verb: &str, output: Output) -> Result<(), Failure> {
+    Ok(output.value(changed, |changed| format!("{verb} {}", plain(&changed.id)))?)
+}
+
+/// Moves a timer.
+pub(crate) async fn move_to(to: Move, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    let at = to.which.at(timers);
+    let moved = match (to.at, to.delay) {
+        (Some(moment), _) => at.move_to(moment).await?,
+        (None, delay) => at.move_after(delay.unwrap_or_default()).await?,
+    };
+    changed(&moved, "moved", output)
+}
+
+/// Delivers a timer now.
+pub(crate) async fn fire(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    changed(&which.at(timers).fire().await?, "fired", output)
+}
+
+/// Pauses a timer.
+pub(crate) async fn pause(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    changed(&which.at(timers).pause().await?, "paused", output)
+}
+
+/// Resumes a timer.
+pub(crate) async fn resume(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    changed(&which.at(timers).resume().await?, "resumed", output)
+}

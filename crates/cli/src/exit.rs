@@ -1,0 +1,82 @@
+//! The end of the program: exit codes and messages.
+
+use serde_json::json;
+use std::io;
+use tourbillon_client::api::ProblemKind;
+use tourbillon_client::{BuildError, Error};
+
+/// The exit codes. The help and the README list them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    NotFulfilled = 1,
+    Usage = 2,
+    NotFound = 3,
+    Unreachable = 4,
+    UnknownOutcome = 5,
+    NotPermitted = 6,
+}
+
+/// The reason why a command was not fulfilled.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    /// None if the output says it all.
+    pub(crate) message: Option<String>,
+    pub(crate) problem: Option<Box<tourbillon_client::api::Problem>>,
+    /// Whether the reader of the output has gone, which is no failure.
+    pub(crate) is_reader_gone: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: Some(message.into()), problem: None, is_reader_gone: false }
+    }
+
+    /// A failure that the output has shown.
+    pub(crate) fn shown(code: Code) -> Self {
+        Self { code, message: None, problem: None, is_reader_gone: false }
+    }
+
+    /// The failure's text for people, or as one line of JSON.
+    pub(crate) fn text(&self, is_json: bool) -> Option<String> {
+        let message = self.message.as_ref()?;
+        Some(if is_json {
+            json!({ "error": message, "code": self.code as u8, "problem": self.problem }).to_string()
+        } else {
+            format!("tourbillon: {}", crate::output::plain(message))
+        })
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let code = match &error {
+            _ if error.is_unknown_outcome() => Code::UnknownOutcome,
+            Error::Problem(problem) => match problem.kind {
+                ProblemKind::NotFound => Code::NotFound,
+                ProblemKind::Unauthorised | ProblemKind::Forbidden => Code::NotPermitted,
+                _ => Code::NotFulfilled,
+            },
+            Error::Invalid(_) => Code::Usage,
+            _ => Code::Unreachable,
+        };
+        let message = Some(error.to_string());
+        let problem = if let Error::Problem(problem) = error { Some(problem) } else { None };
+        Self { code, message, problem, is_reader_gone: false }
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        Self::new(Code::Usage, error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// An error of the output.
+    fn from(error: io::Error) -> Self {
+        let is_reader_gone = error.kind() == io::ErrorKind::BrokenPipe;
+        Self { is_reader_gone, ..Self::new(Code::NotFulfilled, format!("the output failed: {error}")) }
+    }
+}

@@ -1,0 +1,164 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod bench;
+mod commands;
+mod config;
+mod exit;
+mod output;
+mod parse;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use commands::{list, manage, place, pull, single, watch};
+use config::{Config, Flags};
+use exit::{Code, Failure};
+use output::Output;
+use std::process::ExitCode;
+
+const AFTER: &str =
+    "Durations are whole numbers with units: 30d, 1h30m, 5m, 250ms. Moments are written after RFC 3339:
+2026-12-24T18:00:00Z.
+
+Exit codes:
+  0  fulfilled
+  1  not fulfilled: the service refused, a cancelled timer was being delivered, an operation or a check failed
+  2  the command, a setting or a file is not valid; nothing was sent
+  3  there is no such timer, namespace or operation, or no timer to claim
+  4  the service cannot be reached, or its answer cannot be read; nothing was changed
+  5  unknown outcome: the change was sent, and whether it was made is not known
+  6  the token is missing, unknown, or does not permit this";
+
+/// The command line of tourbillond, the service for durable timers.
+#[derive(Debug, Parser)]
+#[command(name = "tourbillon", version, after_help = AFTER, arg_required_else_help = true)]
+struct Arguments {
+    #[command(flatten)]
+    flags: Flags,
+    /// Print JSON: one value, or one a line.
+    #[arg(long, global = true, help_heading = "Service")]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a timer
+    Put(Box<place::Put>),
+    /// Show a timer
+    Get(single::Which),
+    /// Cancel a timer, or drop a dead one
+    Cancel(single::Which),
+    /// Move a timer's due moment
+    Move(single::Move),
+    /// Deliver a timer now
+    Fire(single::Which),
+    /// Put a timer aside until it is resumed
+    Pause(single::Which),
+    /// End a pause
+    Resume(single::Which),
+    /// List timers
+    List(list::List),
+    /// Cancel all timers with a label or a beginning of the key
+    CancelMany(list::CancelMany),
+    /// Show events as they happen
+    Tail(watch::Tail),
+    /// Dead timers, of which deliveries were given up
+    #[command(subcommand)]
+    Dead(list::Dead),
+    /// Namespaces
+    #[command(subcommand)]
+    Ns(manage::Ns),
+    /// Fetch timers of a queue that are due
+    Claim(pull::Claim),
+    /// End the delivery of fetched timers: they are done
+    Ack(pull::Ack),
+    /// Say that the delivery of a fetched timer has failed
+    Nack(pull::Nack),
+    /// Prolong the delivery of a fetched timer
+    Renew(pull::Renew),
+    /// Show the numbers of the service
+    Stats,
+    /// Show the numbers of the service live, as a table
+    Top(watch::Top),
+    /// Measure a running service
+    Bench(bench::Bench),
+    /// Print a script that completes commands in a shell
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print each setting with its origin
+    Config,
+}
+
+/// Runs the program: reads the arguments, does what they say, and returns the exit code that the README lists.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let is_json = arguments.json;
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_reader_gone => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(text) = failure.text(is_json) {
+                eprintln!("{text}");
+            }
+            ExitCode::from(failure.code as u8)
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<(), Failure> {
+    if let Command::Completions { shell } = arguments.command {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Arguments::command(), "tourbillon", &mut script);
+        return Ok(output::print(String::from_utf8_lossy(&script).trim_end())?);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Code::NotFulfilled, format!("no threads: {error}")))?;
+    let config = Config::load(&arguments.flags)?;
+    runtime.block_on(obey(arguments.command, &config, Output { is_json: arguments.json }))
+}
+
+async fn obey(command: Command, config: &Config, output: Output) -> Result<(), Failure> {
+    if let Command::Config = command {
+        return Ok(manage::show_config(config, output)?);
+    }
+    let client = config.client()?;
+    let timers = client.namespace(config.namespace());
+    match command {
+        Command::Put(put) => place::put(*put, &timers, output).await,
+        Command::Get(which) => single::get(which, &timers, output).await,
+        Command::Cancel(which) => single::cancel(which, &timers, output).await,
+        Command::Move(to) => single::move_to(to, &timers, output).await,
+        Command::Fire(which) => single::fire(which, &timers, output).await,
+        Command::Pause(which) => single::pause(which, &timers, output).await,
+        Command::Resume(which) => single::resume(which, &timers, output).await,
+        Command::List(list) => list::list(list, &timers, output).await,
+        Command::CancelMany(which) => list::cancel_many(which, &timers, output).await,
+        Command::Tail(tail) => watch::tail(tail, &client, config.namespace(), output).await,
+        Command::Dead(dead) => list::dead(dead, &timers, output).await,
+        Command::Ns(ns) => manage::ns(ns, &client, output).await,
+        Command::Claim(claim) => pull::claim(claim, &timers, output).await,
+        Command::Ack(ack) => pull::ack(ack, &timers).await,
+        Command::Nack(nack) => pull::nack(nack, &timers).await,
+        Command::Renew(renew) => pull::renew(renew, &timers).await,
+        Command::Stats => watch::stats(&client, output).await,
+        Command::Top(top) => watch::top(top, &client, config.url(), output).await,
+        Command::Bench(bench) => bench::run(bench, &client, config.namespace(), output).await,
+        Command::Completions { .. } | Command::Config => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Arguments::command().debug_assert();
+    }
+}

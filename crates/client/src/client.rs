@@ -1,0 +1,261 @@
+//! The client and its settings.
+
+use crate::connect::Connector;
+use crate::error::{BuildError, Error};
+use crate::events::Events;
+use crate::namespace::Namespace;
+use crate::path::{join, query};
+use crate::transport::{Call, Transport};
+use core::fmt;
+use core::time::Duration;
+use http::{HeaderValue, StatusCode, Uri};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tourbillon_api::{NamespaceView, Readiness, ServiceStats};
+
+/// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times; a
+/// change on a connection that is being closed would have an unknown outcome.
+const IDLE: Duration = Duration::from_secs(4);
+
+/// A client of one service. It can be cloned; the clones share connections.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Transport>);
+
+/// The settings of a [`Client`].
+#[derive(Clone)]
+pub struct Builder {
+    url: String,
+    token: Option<Token>,
+    authorities: Vec<Pem>,
+    connect_timeout: Duration,
+    timeout: Duration,
+    repeats: u32,
+}
+
+#[derive(Clone)]
+enum Token {
+    Text(String),
+    File(PathBuf),
+}
+
+#[derive(Clone)]
+enum Pem {
+    Bytes(Vec<u8>),
+    File(PathBuf),
+}
+
+impl Builder {
+    /// Sets the token.
+    #[must_use]
+    pub fn token(self, token: impl Into<String>) -> Self {
+        Self { token: Some(Token::Text(token.into())), ..self }
+    }
+
+    /// Sets the file that has the token, and nothing else. It is read when the client is made.
+    #[must_use]
+    pub fn token_file(self, path: impl Into<PathBuf>) -> Self {
+        Self { token: Some(Token::File(path.into())), ..self }
+    }
+
+    /// Trusts the certificates of a file in PEM, besides those of the web. It is read when the client is made.
+    #[must_use]
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.authorities.push(Pem::File(path.into()));
+        self
+    }
+
+    /// Trusts these certificates in PEM, besides those of the web.
+    #[must_use]
+    pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authorities.push(Pem::Bytes(pem.into()));
+        self
+    }
+
+    /// Sets the time for resolving the name, connecting and agreeing on TLS. 5 s by default.
+    #[must_use]
+    pub fn connect_timeout(self, timeout: Duration) -> Self {
+        Self { connect_timeout: timeout, ..self }
+    }
+
+    /// Sets the time for sending a request once and reading its answer. 10 s by default. The time for which the service
+    /// waits for a timer, in [`Queue::claim`](crate::Queue::claim), is added.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets the greatest number of repetitions of one request. 3 by default. Reads and creations are repeated, and requests
+    /// that were not sent. The pause before a repetition is at most 100 ms, 200 ms and so on, 3.2 s in the end, or the
+    /// time that the service asks for.
+    #[must_use]
+    pub fn repeats(self, repeats: u32) -> Self {
+        Self { repeats, ..self }
+    }
+
+    /// Makes the client. It connects with its first request.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the URL or the token is none, or a file or certificate cannot be read.
+    pub fn build(self) -> Result<Client, BuildError> {
+        let base = base_of(&self.url)?;
+        let authorisation = match self.token {
+            None => None,
+            Some(Token::Text(token)) => Some(authorisation(&token)?),
+            Some(Token::File(path)) => Some(authorisation(&read(path)?)?),
+        };
+        let mut certificates = Vec::new();
+        for pem in self.authorities {
+            let bytes = match pem {
+                Pem::Bytes(bytes) => bytes,
+                Pem::File(path) => read(path)?.into_bytes(),
+            };
+            let before = certificates.len();
+            for certificate in CertificateDer::pem_slice_iter(&bytes) {
+                certificates
+                    .push(certificate.map_err(|error| BuildError::Certificate(error.to_string().into()))?);
+            }
+            if certificates.len() == before {
+                return Err(BuildError::Certificate("there is none".into()));
+            }
+        }
+        let connector = Connector::new(&certificates, self.connect_timeout)?;
+        let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(Client(Arc::new(Transport {
+            client,
+            base,
+            authorisation,
+            timeout: self.timeout,
+            repeats: self.repeats,
+        })))
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+fn read(path: PathBuf) -> Result<String, BuildError> {
+    std::fs::read_to_string(&path).map_err(|error| BuildError::File { path, error })
+}
+
+fn authorisation(token: &str) -> Result<HeaderValue, BuildError> {
+    let token = token.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(BuildError::Token);
+    }
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| BuildError::Token)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Scheme, host and path of a service's URL.
+fn base_of(url: &str) -> Result<Box<str>, BuildError> {
+    let refused = |reason: &str| BuildError::Url(reason.into());
+    let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| refused(&error.to_string()))?;
+    let scheme = uri.scheme_str().unwrap_or_default();
+    if !["http", "https"].contains(&scheme) {
+        return Err(refused("it begins with neither http:// nor https://"));
+    }
+    let authority = uri.authority().ok_or_else(|| refused("it has no host"))?.as_str();
+    if authority.contains('@') {
+        return Err(refused("it has a user; a token is a setting of its own"));
+    }
+    if uri.query().is_some() || url.contains('#') {
+        return Err(refused("it has a query or a fragment"));
+    }
+    Ok(format!("{scheme}://{authority}{}", uri.path().trim_end_matches('/')).into())
+}
+
+impl Client {
+    /// The settings by default for the service at this URL, such as `http://127.0.0.1:7670`. A path is the beginning of all
+    /// paths, for a service behind a proxy. Over `http` the token is sent in the clear.
+    pub fn builder(url: impl Into<String>) -> Builder {
+        Builder {
+            url: url.into(),
+            token: None,
+            authorities: Vec::new(),
+            connect_timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(10),
+            repeats: 3,
+        }
+    }
+
+    /// The timers of a namespace. `default` is always there. The call asks the service nothing.
+    #[must_use]
+    pub fn namespace(&self, name: &str) -> Namespace {
+        Namespace::new(Arc::clone(&self.0), name)
+    }
+
+    /// All namespaces.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn namespaces(&self) -> Result<Vec<NamespaceView>, Error> {
+        self.0.send(&Call::read(join(&["v1", "namespaces"]))).await
+    }
+
+    /// The numbers of the service.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn stats(&self) -> Result<ServiceStats, Error> {
+        self.0.send(&Call::read(join(&["v1", "stats"]))).await
+    }
+
+    /// Events of a namespace, or of all, as they happen. The connection begins with the first call of
+    /// [`Events::next`].
+    #[must_use]
+    pub fn events(&self, namespace: Option<&str>) -> Events {
+        let path = join(&["v1", "events"]) + &query(&[("namespace", namespace)]);
+        Events::new(Arc::clone(&self.0), path)
+    }
+
+    /// Succeeds if the service lives.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn health(&self) -> Result<(), Error> {
+        self.0.send_for(&Call::read(join(&["healthz"])), |_| Ok(())).await
+    }
+
+    /// Whether the service can work.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]. A service that cannot work is no error.
+    pub async fn readiness(&self) -> Result<Readiness, Error> {
+        let not_ready = Some(StatusCode::SERVICE_UNAVAILABLE);
+        self.0.send(&Call { also: not_ready, ..Call::read(join(&["readyz"])) }).await
+    }
+
+    /// The numbers of the service in Prometheus' text format.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn metrics(&self) -> Result<String, Error> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|error| error.to_string());
+        self.0.send_for(&Call::read(join(&["metrics"])), text).await
+    }
+
+    /// The OpenAPI document of the service, in JSON.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn openapi(&self) -> Result<serde_json::Value, Error> {
+        self.0.send(&Call::read(join(&["openapi.json"]))).await
+    }
+}

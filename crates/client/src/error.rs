@@ -1,0 +1,116 @@
+//! The errors of calls.
+
+use core::fmt;
+use std::io;
+use std::path::PathBuf;
+use tourbillon_api::{Problem, ProblemKind};
+
+/// The reason why a call has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The service answered that it has not fulfilled the request, and why.
+    Problem(Box<Problem>),
+    /// No connection, or one that broke. The request has changed nothing.
+    Connection(Box<str>),
+    /// The time was over. The request has changed nothing.
+    Timeout,
+    /// The connection broke, or the time was over, after the request was sent, or the answer cannot be read. The service
+    /// may have fulfilled the request.
+    UnknownOutcome(Box<str>),
+    /// The answer cannot be read. The request has changed nothing.
+    Decode {
+        /// The HTTP status.
+        status: u16,
+        /// What is wrong with the answer, with its beginning.
+        reason: Box<str>,
+    },
+    /// The request cannot be written, so that it was not sent.
+    Invalid(Box<str>),
+}
+
+impl Error {
+    /// Whether the request may have been fulfilled nevertheless.
+    #[must_use]
+    pub fn is_unknown_outcome(&self) -> bool {
+        match self {
+            Self::Problem(problem) => problem.outcome.as_deref() == Some("unknown"),
+            Self::UnknownOutcome(_) => true,
+            _ => false,
+        }
+    }
+
+    /// The kind of the problem, if the service answered with one.
+    #[must_use]
+    pub fn problem(&self) -> Option<ProblemKind> {
+        match self {
+            Self::Problem(problem) => Some(problem.kind),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Problem(problem) => problem.fmt(f),
+            Self::Connection(reason) => write!(f, "the service cannot be reached: {reason}"),
+            Self::Timeout => f.write_str("the service did not answer in time"),
+            Self::UnknownOutcome(reason) => {
+                write!(f, "it is not known whether the service has fulfilled the request: {reason}")
+            }
+            Self::Decode { status, reason } => {
+                write!(f, "the answer, with the status {status}, cannot be read: {reason}")
+            }
+            Self::Invalid(reason) => write!(f, "the request cannot be sent: {reason}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// The reason why a client was not made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The URL is none of a service: `http` or `https`, a host, a path if need be, and nothing else.
+    Url(Box<str>),
+    /// The token has characters that no header may have.
+    Token,
+    /// A file cannot be read.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
+    /// A certificate cannot be read.
+    Certificate(Box<str>),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(reason) => write!(f, "not the URL of a service: {reason}"),
+            Self::Token => f.write_str("the token has characters that no token has"),
+            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Certificate(reason) => write!(f, "a certificate cannot be read: {reason}"),
+        }
+    }
+}
+
+impl core::error::Error for BuildError {}
+
+/// An error's text with those of its causes, which say more.
+pub(crate) fn with_causes(error: &(dyn core::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}

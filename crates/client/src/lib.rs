@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod client;
+mod connect;
+mod error;
+mod events;
+mod namespace;
+mod pages;
+mod path;
+mod place;
+mod queue;
+mod timer;
+mod transport;
+
+pub use client::{Builder, Client};
+pub use error::{BuildError, Error};
+pub use events::{Events, Seen};
+pub use namespace::Namespace;
+pub use pages::{List, Pages};
+pub use place::Place;
+pub use queue::Queue;
+pub use timer::TimerAt;
+pub use tourbillon_api as api;

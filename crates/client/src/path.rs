@@ -1,0 +1,65 @@
+//! Paths and queries of requests.
+
+use core::fmt::Write as _;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Everything but the unreserved characters of RFC 3986.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Adds a segment to a path. A segment of dots alone is escaped, since those change the path on its way.
+pub(crate) fn push(path: &mut String, segment: &str) {
+    path.push('/');
+    match segment {
+        "." => path.push_str("%2E"),
+        ".." => path.push_str("%2E%2E"),
+        _ => path.extend(utf8_percent_encode(segment, ESCAPED)),
+    }
+}
+
+/// A path of these segments.
+pub(crate) fn join(segments: &[&str]) -> String {
+    let mut path = String::new();
+    segments.iter().for_each(|segment| push(&mut path, segment));
+    path
+}
+
+/// A query, without those that have no value.
+pub(crate) fn query(pairs: &[(&str, Option<&str>)]) -> String {
+    let mut query = String::new();
+    for (name, value) in pairs {
+        if let Some(value) = value {
+            let start = if query.is_empty() { '?' } else { '&' };
+            // Writing to a string does not fail.
+            let _written = write!(query, "{start}{name}={}", utf8_percent_encode(value, ESCAPED));
+        }
+    }
+    query
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_leaves_its_segment() {
+        for (key, segment) in [
+            ("order 17", "order%2017"),
+            ("a/b", "a%2Fb"),
+            ("?a=b#c", "%3Fa%3Db%23c"),
+            ("..", "%2E%2E"),
+            (".", "%2E"),
+            ("...", "..."),
+            ("50%", "50%25"),
+            ("ü", "%C3%BC"),
+            ("a:b", "a%3Ab"),
+        ] {
+            assert_eq!(join(&["v1", key]), format!("/v1/{segment}"));
+        }
+    }
+
+    #[test]
+    fn a_query_has_only_what_has_a_value() {
+        assert_eq!(query(&[("phase", None), ("label", None)]), "");
+        assert_eq!(query(&[("phase", None), ("label", Some("a&b")), ("x", Some(""))]), "?label=a%26b&x=");
+    }
+}

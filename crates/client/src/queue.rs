@@ -1,0 +1,40 @@
+//! Timers that this client fetches.
+
+use crate::error::Error;
+use crate::transport::{Call, Transport};
+use core::time::Duration;
+use http::Method;
+use std::sync::Arc;
+use tourbillon_api::{Claim, ClaimRequest, Claims};
+
+/// A queue from which timers are fetched.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    transport: Arc<Transport>,
+    path: String,
+}
+
+impl Queue {
+    pub(crate) fn new(transport: Arc<Transport>, path: String) -> Self {
+        Self { transport, path }
+    }
+
+    /// Fetches at most `max` timers (1 to 100) that are due. If none is, the service waits for one, at most for `wait` (at
+    /// most 20 s). None is fetched if none became due in time.
+    ///
+    /// Each timer is to be acknowledged ([`Namespace::ack`](crate::Namespace::ack)) before its claim ends; otherwise
+    /// it is delivered again.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]. If the outcome is unknown, timers may have been fetched that this call does not return. They are
+    /// delivered again.
+    pub async fn claim(&self, max: u32, wait: Duration) -> Result<Vec<Claim>, Error> {
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let request = ClaimRequest { max: Some(max), wait_ms: Some(wait_ms) };
+        let mut call = Call::change(Method::POST, self.path.clone()).json(&request)?;
+        call.wait = wait;
+        let Claims { claims } = self.transport.send(&call).await?;
+        Ok(claims)
+    }
+}

@@ -1,0 +1,340 @@
+//! One request and its answer: what is sent again, and what an answer, or none, comes to.
+//!
+//! | what happens | a read | a creation with an idempotency key | another change |
+//! |---|---|---|---|
+//! | no connection | again | again | again |
+//! | the connection breaks after the request was sent | again | again | unknown outcome |
+//! | no answer in time | [`Error::Timeout`] | again | unknown outcome |
+//! | 5xx or 408 without a problem | again if a gateway answered | again | unknown outcome |
+//! | a problem with an unknown outcome, or of a service that cannot work now | again | again | [`Error::Problem`] |
+//! | another problem | [`Error::Problem`] | [`Error::Problem`] | [`Error::Problem`] |
+//! | 2xx that cannot be read | [`Error::Decode`] | unknown outcome | unknown outcome |
+//! | another status without a problem | [`Error::Decode`] | [`Error::Decode`] | [`Error::Decode`] |
+//!
+//! If no repetition succeeds, and the outcome of any of them is unknown, then the call's outcome is unknown, whatever the
+//! last answer was. Exceptions are the problems that hold for the first request as well: it cannot be read, or is refused
+//! for what it says.
+
+use crate::connect::Connector;
+use crate::error::{Error, with_causes};
+use bytes::Bytes;
+use core::time::Duration;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tourbillon_api::{FieldFault, Problem, ProblemKind};
+
+/// The largest answer that is read.
+const LARGEST_ANSWER: usize = 16 << 20;
+
+/// The longest pause before a repetition, also if the service asks for a longer one: then the call fails instead.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What a request changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing.
+    Read,
+    /// It makes a timer under an idempotency key, so that it can be repeated.
+    Creation,
+    /// It must not be repeated.
+    Change,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    /// The path with the query.
+    pub(crate) path: String,
+    pub(crate) body: Option<Bytes>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) effect: Effect,
+    /// The time for which the service itself waits.
+    pub(crate) wait: Duration,
+    /// A status besides those of success whose body is the answer.
+    pub(crate) also: Option<StatusCode>,
+}
+
+impl Call {
+    pub(crate) fn read(path: String) -> Self {
+        Self {
+            method: Method::GET,
+            path,
+            body: None,
+            headers: Vec::new(),
+            effect: Effect::Read,
+            wait: Duration::ZERO,
+            also: None,
+        }
+    }
+
+    pub(crate) fn change(method: Method, path: String) -> Self {
+        Self { method, effect: Effect::Change, ..Self::read(path) }
+    }
+
+    pub(crate) fn json(self, body: &impl serde::Serialize) -> Result<Self, Error> {
+        let body = serde_json::to_vec(body).map_err(|error| Error::Invalid(error.to_string().into()))?;
+        Ok(Self { body: Some(body.into()), ..self })
+    }
+}
+
+/// Sends requests to one service.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    pub(crate) client: Client<Connector, Full<Bytes>>,
+    /// Scheme, host and the beginning of all paths, without a slash at its end.
+    pub(crate) base: Box<str>,
+    pub(crate) authorisation: Option<HeaderValue>,
+    pub(crate) timeout: Duration,
+    pub(crate) repeats: u32,
+}
+
+/// An attempt without an answer.
+#[derive(Debug)]
+struct Failed {
+    error: Error,
+    /// The shortest pause after which the request is sent again, if it may be.
+    again: Option<Duration>,
+}
+
+/// The way in which an exchange broke.
+enum Broken {
+    /// The request was not sent.
+    Before(String),
+    /// The request may have been received.
+    After(String),
+    /// The time was over.
+    Late,
+}
+
+impl Transport {
+    /// Sends a request and reads its answer in JSON.
+    pub(crate) async fn send<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
+        self.send_for(call, |bytes| serde_json::from_slice(bytes).map_err(|error| error.to_string())).await
+    }
+
+    /// Sends a request and reads its answer by `decode`.
+    pub(crate) async fn send_for<T>(
+        &self,
+        call: &Call,
+        decode: impl Fn(&[u8]) -> Result<T, String>,
+    ) -> Result<T, Error> {
+        let mut doubt = None;
+        let mut sent = 0;
+        loop {
+            let Failed { error, again } = match self.attempt(call, &decode).await {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
+            };
+            match again {
+                Some(pause) if sent < self.repeats => {
+                    if error.is_unknown_outcome() {
+                        doubt = Some(error.to_string());
+                    }
+                    tokio::time::sleep(pause.max(back_off(sent))).await;
+                    sent += 1;
+                }
+                _ => {
+                    return Err(match doubt {
+                        Some(doubt) if !error.is_unknown_outcome() && !holds_for_all(&error) => {
+                            Error::UnknownOutcome(format!("{doubt}; at the last repetition: {error}").into())
+                        }
+                        _ => error,
+                    });
+                }
+            }
+        }
+    }
+
+    async fn attempt<T>(
+        &self,
+        call: &Call,
+        decode: &impl Fn(&[u8]) -> Result<T, String>,
+    ) -> Result<T, Failed> {
+        let time = self.timeout.saturating_add(call.wait);
+        let exchange = async {
+            let response = self.head(call).await?;
+            let status = response.status();
+            Ok((
+                status,
+                body(response).await.map_err(|reason| Broken::After(format!("{status}, but {reason}")))?,
+            ))
+        };
+        let exchanged = tokio::time::timeout(time, exchange).await.unwrap_or(Err(Broken::Late));
+        let (status, body) = exchanged.map_err(|broken| failed_exchange(broken, call.effect))?;
+        if status.is_success() || call.also == Some(status) {
+            return decode(&body).map_err(|fault| {
+                let reason = format!("{fault}: {}", beginning(&body)).into();
+                let error = match call.effect {
+                    Effect::Read => Error::Decode { status: status.as_u16(), reason },
+                    _ => Error::UnknownOutcome(reason),
+                };
+                Failed { error, again: None }
+            });
+        }
+        Err(refused(status, &body, call.effect))
+    }
+
+    /// Sends a request whose answer has no end. Returns after the answer's head.
+    pub(crate) async fn open(&self, path: &str) -> Result<Response<Incoming>, Error> {
+        let mut call = Call::read(path.to_owned());
+        call.headers.push((ACCEPT, HeaderValue::from_static("text/event-stream")));
+        let head = tokio::time::timeout(self.timeout, self.head(&call)).await.unwrap_or(Err(Broken::Late));
+        let response = head.map_err(|broken| failed_exchange(broken, Effect::Read).error)?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let body = tokio::time::timeout(self.timeout, body(response)).await;
+        let body = body.map_err(|_| Error::Timeout)?.unwrap_or_default();
+        Err(refused(status, &body, Effect::Read).error)
+    }
+
+    async fn head(&self, call: &Call) -> Result<Response<Incoming>, Broken> {
+        let mut request = Request::new(Full::new(call.body.clone().unwrap_or_default()));
+        *request.method_mut() = call.method.clone();
+        let uri = format!("{}{}", self.base, call.path);
+        *request.uri_mut() = uri.parse().map_err(|error| Broken::Before(format!("{uri}: {error}")))?;
+        let headers = request.headers_mut();
+        headers.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("tourbillon-client/", env!("CARGO_PKG_VERSION"))),
+        );
+        if let Some(authorisation) = &self.authorisation {
+            headers.insert(AUTHORIZATION, authorisation.clone());
+        }
+        if call.body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        headers.extend(call.headers.iter().cloned());
+        self.client.request(request).await.map_err(|error| {
+            let text = with_causes(&error);
+            if error.is_connect() || is_unsent(&error) { Broken::Before(text) } else { Broken::After(text) }
+        })
+    }
+}
+
+/// Whether hyper gave the request back, since the connection had ended before the request was written.
+fn is_unsent(error: &(dyn core::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+async fn body(response: Response<Incoming>) -> Result<Bytes, String> {
+    match Limited::new(response.into_body(), LARGEST_ANSWER).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(format!("the answer has more than {LARGEST_ANSWER} bytes"))
+        }
+        Err(error) => Err(with_causes(&*error)),
+    }
+}
+
+fn failed_exchange(broken: Broken, effect: Effect) -> Failed {
+    let (error, may_repeat) = match (broken, effect) {
+        (Broken::Before(reason), _) => (Error::Connection(reason.into()), true),
+        (Broken::After(reason), Effect::Read) => (Error::Connection(reason.into()), true),
+        (Broken::After(reason), _) => (Error::UnknownOutcome(reason.into()), effect == Effect::Creation),
+        (Broken::Late, Effect::Read) => (Error::Timeout, false),
+        (Broken::Late, _) => {
+            (Error::UnknownOutcome("the service did not answer in time".into()), effect == Effect::Creation)
+        }
+    };
+    Failed { error, again: may_repeat.then_some(Duration::ZERO) }
+}
+
+/// What an answer comes to whose status is no success.
+fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
+    if let Some(problem) = problem(status, body) {
+        let may_repeat = match problem.kind {
+            ProblemKind::StoreUnavailable | ProblemKind::Stopping => true,
+            ProblemKind::IdempotencyInProgress | ProblemKind::Timeout => effect == Effect::Creation,
+            _ => problem.outcome.is_some(),
+        };
+        let pause = problem.retry_after_ms.map_or(Duration::ZERO, Duration::from_millis);
+        let may_repeat = may_repeat && effect != Effect::Change && pause <= LONGEST_PAUSE;
+        return Failed { error: Error::Problem(Box::new(problem)), again: may_repeat.then_some(pause) };
+    }
+    let reason = || format!("no problem in JSON: {}", beginning(body)).into();
+    let may_be_done = status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT;
+    if may_be_done && effect != Effect::Read {
+        let error = Error::UnknownOutcome(format!("the answer is {status} and {}", reason()).into());
+        return Failed { error, again: (effect == Effect::Creation).then_some(Duration::ZERO) };
+    }
+    let is_gateway = [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT]
+        .contains(&status);
+    Failed {
+        error: Error::Decode { status: status.as_u16(), reason: reason() },
+        again: (is_gateway && effect == Effect::Read).then_some(Duration::ZERO),
+    }
+}
+
+/// A problem as it may come from a later version of the service.
+#[derive(Deserialize)]
+struct LaterProblem {
+    #[serde(rename = "type")]
+    kind: String,
+    title: String,
+    #[serde(default)]
+    detail: String,
+    #[serde(default)]
+    errors: Vec<FieldFault>,
+    #[serde(default)]
+    outcome: Option<String>,
+    #[serde(default)]
+    retry_after_ms: Option<u64>,
+}
+
+/// The problem in an answer. A kind that this version does not know becomes the general kind of its status.
+fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
+    if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
+        return Some(problem);
+    }
+    let LaterProblem { kind, title, detail, errors, outcome, retry_after_ms } =
+        serde_json::from_slice(body).ok()?;
+    let known = match status {
+        StatusCode::UNAUTHORIZED => ProblemKind::Unauthorised,
+        StatusCode::FORBIDDEN => ProblemKind::Forbidden,
+        StatusCode::NOT_FOUND => ProblemKind::NotFound,
+        StatusCode::TOO_MANY_REQUESTS => ProblemKind::LimitReached,
+        _ if status.is_client_error() => ProblemKind::BadRequest,
+        _ => ProblemKind::Internal,
+    };
+    let detail = if detail.is_empty() { kind } else { format!("{detail} ({kind})") };
+    Some(Problem { kind: known, title, status: status.as_u16(), detail, errors, outcome, retry_after_ms })
+}
+
+/// Whether the error of a repetition holds for the first request as well.
+fn holds_for_all(error: &Error) -> bool {
+    match error {
+        Error::Problem(problem) => {
+            [400, 413, 415, 422].contains(&problem.status) || problem.kind == ProblemKind::KeyExists
+        }
+        Error::Invalid(_) => true,
+        _ => false,
+    }
+}
+
+/// The pause before a repetition: half of 100 ms, 200 ms and so on, up to 3.2 s, and up to the same again at random.
+fn back_off(sent: u32) -> Duration {
+    let longest = 100_u64 << sent.min(5);
+    Duration::from_millis(longest / 2 + fastrand::u64(..=longest / 2))
+}
+
+/// The beginning of a body, for people.
+fn beginning(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(200)]);
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.is_empty() { "empty".to_owned() } else { format!("{text:?}") }
+}

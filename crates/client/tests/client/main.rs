@@ -1,0 +1,6 @@
+//! The client over real sockets: with the service itself, and with servers that break.
+
+mod broken;
+mod events;
+mod rig;
+mod service;

@@ -1,0 +1,176 @@
+//! What happens in a runtime: incidents, and the deliveries as an observer sees them.
+
+use crate::handler::Verdict;
+use crate::phase::Phase;
+use crate::store::StoreError;
+use crate::timer::{Timer, TimerId};
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// An event that someone may have to look at. Each is counted, too.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Incident {
+    /// A delivery was late by more than its policy permits, and was left out.
+    Skipped {
+        /// The timer.
+        id: TimerId,
+        /// Its key.
+        key: Option<Box<str>>,
+        /// The moment from which it was due.
+        due: UtcMillis,
+        /// The time by which it was late.
+        lateness: Duration,
+    },
+    /// So many instants of a series had passed when its occurrence ended, and were left out.
+    InstantsSkipped {
+        /// The occurrence that ended.
+        id: TimerId,
+        /// The series' key.
+        key: Option<Box<str>>,
+        /// The number of instants.
+        count: u64,
+    },
+    /// Deliveries of a timer were given up.
+    Died {
+        /// The timer.
+        id: TimerId,
+    },
+    /// A timer is due whose kind has no handler. It waits until a runtime with such a handler starts.
+    UnknownKind {
+        /// The timer.
+        id: TimerId,
+        /// The kind.
+        kind: Box<str>,
+    },
+    /// Records could not be read. They were set aside with their bytes.
+    Quarantined {
+        /// The number of records.
+        count: u32,
+    },
+    /// The store failed. The runtime tries again.
+    StoreFailed(StoreError),
+}
+
+/// A delivery of a timer, as events name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// The timer.
+    pub id: TimerId,
+    /// The namespace.
+    pub namespace: Box<str>,
+    /// The key, if the timer has one.
+    pub key: Option<Box<str>>,
+    /// The kind.
+    pub kind: Box<str>,
+    /// The moment for which the timer was made.
+    pub scheduled: UtcMillis,
+    /// The moment from which this delivery was due.
+    pub due: UtcMillis,
+    /// The number of the attempt, from 1 on: one more than the failures before.
+    pub attempt: u32,
+    /// The number of the delivery, from 1 on.
+    pub delivery: u32,
+    /// The trace context of the creation.
+    pub trace: Option<Box<str>>,
+}
+
+impl Attempt {
+    /// The delivery that a claim has begun.
+    pub(crate) fn of(timer: &Timer) -> Self {
+        Self {
+            id: timer.id,
+            namespace: timer.namespace.clone(),
+            key: timer.key.clone(),
+            kind: timer.kind.clone(),
+            scheduled: timer.scheduled,
+            due: timer.due,
+            attempt: timer.failures.saturating_add(1),
+            delivery: timer.deliveries,
+            trace: timer.trace.clone(),
+        }
+    }
+}
+
+/// The way in which a delivery ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// The handler answered. A panic and a handler that does not answer in time count as [`Verdict::Retry`], and so does
+    /// a park for a reason that a handler may not use.
+    Answered(Verdict),
+    /// The delivery was late by more than its policy permits, and the handler was not called.
+    Skipped,
+    /// The kind has no handler.
+    NoHandler,
+    /// The timer was given back: the runtime stops, the lease ended before the handler was called, or the executor dropped
+    /// the work. No attempt was counted. A timer that is delivered at most once comes back only if its handler had not
+    /// been called.
+    GivenBack,
+}
+
+/// What happens to a delivery, for a history or a live view. See [`Builder::observe`](crate::Builder::observe).
+///
+/// All moments are of the store's clock.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A handler is called.
+    Began {
+        /// The delivery.
+        of: Arc<Attempt>,
+        /// The moment.
+        at: UtcMillis,
+        /// The time from the due moment to this one.
+        lateness: Duration,
+    },
+    /// A delivery has ended, and the store has its end, as durable as
+    /// [`end_durability`](crate::Builder::end_durability) asks for. A delivery whose handler was not called ends without
+    /// having begun.
+    Ended {
+        /// The delivery.
+        of: Arc<Attempt>,
+        /// The moment at which the store had the end, or shortly after it.
+        at: UtcMillis,
+        /// The way in which the delivery ended.
+        ending: Ending,
+        /// The time from the handler's call to its answer, or to the end of its time, by the runtime's clock.
+        took: Option<Duration>,
+        /// The phase of the timer by this end: done, pending again, parked, dead, or withdrawn. A timer that is delivered
+        /// at most once is done, whatever its handler answers, unless it was parked or given back.
+        phase: Phase,
+        /// The next occurrence of the series.
+        next: Option<TimerId>,
+        /// The moment from which the next delivery is due, the timer's or that of the next occurrence. Read from the store
+        /// after the end: `None` if the timer was cancelled in between.
+        due: Option<UtcMillis>,
+    },
+    /// The lease of a delivery was lost, or its answer came after its lease. The timer is delivered again, unless
+    /// another holder's delivery has ended it.
+    LeaseLost {
+        /// The delivery.
+        of: Arc<Attempt>,
+        /// The moment.
+        at: UtcMillis,
+    },
+    /// The end of a delivery could not be stored. The timer is delivered again, once the lease has ended.
+    EndLost {
+        /// The delivery.
+        of: Arc<Attempt>,
+        /// The moment.
+        at: UtcMillis,
+    },
+    /// A lease has ended whose holder was gone.
+    Expired {
+        /// The timer.
+        id: TimerId,
+        /// The moment.
+        at: UtcMillis,
+        /// The timer's phase: pending again, or dead.
+        phase: Phase,
+    },
+    /// An incident, as [`Builder::on_incident`](crate::Builder::on_incident) gets it.
+    Incident(Incident),
+}

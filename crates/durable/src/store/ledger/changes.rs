@@ -1,0 +1,175 @@
+//! What callers do to stored timers.
+
+use super::entries::{id_at_end, label_key, part};
+use super::timers::{Ledger, bug, is_withdrawn};
+use crate::state::{Event, Next, Phase, Refusal, State, Withdrawal, step};
+use crate::store::Outcome;
+use crate::store::error::StoreError;
+use crate::store::tables::{Table, Tables};
+use crate::timer::{Address, Timer, TimerId};
+
+/// The reason for which paused timers are parked.
+pub const PAUSED: &str = "paused";
+
+impl<T: Tables> Ledger<T> {
+    /// Withdraws a timer. Returns whether a delivery of it has begun.
+    pub(super) fn withdraw(&mut self, timer: &Timer, withdrawal: Withdrawal) -> Result<bool, StoreError> {
+        match step(timer, Event::Withdraw(withdrawal), self.now) {
+            Ok(Next::Stays(marked)) => self.change(timer, &marked).map(|()| true),
+            Ok(Next::Ends(_)) => self.forget_later(timer).and_then(|()| self.delete(timer)).map(|()| false),
+            Err(refusal) => Err(bug(refusal)),
+        }
+    }
+
+    pub(super) fn cancel(&mut self, at: &Address, only: Option<TimerId>) -> Result<Outcome, StoreError> {
+        let Some(timer) = self.load_at(at)? else { return Ok(Outcome::NotFound) };
+        if only.is_some_and(|only| only != timer.id) {
+            return Ok(Outcome::NotFound);
+        }
+        let id = timer.id;
+        Ok(if self.withdraw(&timer, Withdrawal::Cancelled)? {
+            Outcome::InFlight(id)
+        } else {
+            Outcome::Cancelled(Box::new(timer))
+        })
+    }
+
+    pub(super) fn cancel_labelled(
+        &mut self,
+        namespace: &str,
+        label: &str,
+        limit: u32,
+    ) -> Result<Outcome, StoreError> {
+        let (prefix, limit) = (label_key(namespace, label), limit.max(1));
+        // Timers in flight keep their labels, and were withdrawn by an earlier call perhaps: they are passed over.
+        let (mut cancelled, mut in_flight, mut more) = (0, 0, false);
+        let mut from = prefix.clone();
+        'all: loop {
+            let keys = self.keys(Table::Labels, &from, &prefix, 256)?;
+            let Some(last) = keys.last() else { break };
+            from = [&last[..], &[0]].concat();
+            for key in keys {
+                if cancelled == limit {
+                    more = true;
+                    break 'all;
+                }
+                let Some(id) = id_at_end(&key) else { continue };
+                match self.load(id)? {
+                    None => drop(self.tables.remove(Table::Labels, &key)?),
+                    Some(timer) if !is_withdrawn(&timer) => {
+                        cancelled += 1;
+                        in_flight += u32::from(self.withdraw(&timer, Withdrawal::Cancelled)?);
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        Ok(Outcome::CancelledMany { cancelled, in_flight, more })
+    }
+
+    pub(super) fn change_by(&mut self, at: &Address, event: Event) -> Result<Outcome, StoreError> {
+        let Some(timer) = self.load_at(at)? else { return Ok(Outcome::NotFound) };
+        match step(&timer, event, self.now) {
+            Ok(Next::Stays(changed)) => {
+                self.change(&timer, &changed)?;
+                Ok(Outcome::Changed(timer.id))
+            }
+            Ok(Next::Ends(end)) => self.end(&timer, end),
+            Err(refusal) => Ok(Outcome::Refused(refusal)),
+        }
+    }
+
+    pub(super) fn pause(&mut self, at: &Address) -> Result<Outcome, StoreError> {
+        self.set_paused(at, true, |timer| match timer.state {
+            State::Pending => Some(Event::Park(PAUSED.into(), None)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn resume(&mut self, at: &Address) -> Result<Outcome, StoreError> {
+        self.set_paused(at, false, |timer| match &timer.state {
+            State::Parked(reason) if **reason == *PAUSED => Some(Event::Unpark),
+            _ => None,
+        })
+    }
+
+    /// Marks a series as paused or not, and changes the timer by the event that fits its state. A timer that has neither
+    /// a series nor such a state stays as it is.
+    fn set_paused(
+        &mut self,
+        at: &Address,
+        is_paused: bool,
+        event_for: impl Fn(&Timer) -> Option<Event>,
+    ) -> Result<Outcome, StoreError> {
+        let Some(timer) = self.load_at(at)? else { return Ok(Outcome::NotFound) };
+        let mut changed = timer.clone();
+        if let Some(series) = &mut changed.series {
+            series.paused = is_paused;
+        }
+        match event_for(&timer).map(|event| step(&changed, event, self.now)) {
+            Some(Ok(Next::Stays(next))) => changed = next,
+            Some(Ok(Next::Ends(_)) | Err(_)) => return Err(bug("a pause ends no timer")),
+            None if timer.series.is_none() => {
+                return Ok(Outcome::Refused(Refusal::State(timer.state.phase())));
+            }
+            None => {}
+        }
+        self.change(&timer, &changed)?;
+        Ok(Outcome::Changed(timer.id))
+    }
+
+    pub(super) fn unpark(&mut self, reason: &str, limit: u32) -> Result<Outcome, StoreError> {
+        let prefix = part(reason);
+        let mut unparked = 0;
+        for key in self.keys(Table::Parked, &prefix, &prefix, limit as usize)? {
+            let Some(id) = id_at_end(&key) else { continue };
+            match self.load(id)? {
+                None => self.remove_orphan(Table::Parked, &key, Phase::Parked)?,
+                Some(timer) => {
+                    if let Ok(Next::Stays(mut next)) = step(&timer, Event::Unpark, self.now) {
+                        let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
+                        if reason == PAUSED {
+                            next.series.iter_mut().for_each(|series| series.paused = false);
+                        } else if is_paused {
+                            next.state = State::Parked(PAUSED.into());
+                        }
+                        unparked += u32::from(next.state == State::Pending);
+                        self.change(&timer, &next)?;
+                    }
+                }
+            }
+        }
+        Ok(Outcome::Unparked(unparked))
+    }
+
+    pub(super) fn replay(&mut self, id: TimerId) -> Result<Outcome, StoreError> {
+        let Some(timer) = self.load(id)? else { return Ok(Outcome::NotFound) };
+        if let Some(key) = &timer.key
+            && let Some(Timer { id: holder, .. }) = self.load_owner(&timer.namespace, key)?
+            && holder != id
+        {
+            return Ok(Outcome::KeyExists { holder, refused: Box::new(timer) });
+        }
+        self.change_by(&Address::Id(id), Event::Replay)
+    }
+
+    pub(super) fn fire(&mut self, at: &Address) -> Result<Outcome, StoreError> {
+        let Some(timer) = self.load_at(at)? else { return Ok(Outcome::NotFound) };
+        let id = timer.id;
+        match timer.state {
+            State::Dead(_) => self.replay(id),
+            State::Parked(_) => {
+                let now = Timer { due: timer.due.min(self.now), state: State::Pending, ..timer.clone() };
+                self.change(&timer, &now)?;
+                Ok(Outcome::Changed(id))
+            }
+            State::Pending => {
+                // The scheduled instant stays: the next occurrence of a series follows from it.
+                let now = Timer { due: timer.due.min(self.now), ..timer.clone() };
+                self.change(&timer, &now)?;
+                Ok(Outcome::Changed(id))
+            }
+            State::Leased(_) => Ok(Outcome::Refused(Refusal::State(Phase::Leased))),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The entries that a timer has in each table.
+
+use crate::record;
+use crate::state::{Phase, State};
+use crate::store::tables::Table;
+use crate::timer::{Timer, TimerId};
+use crate::utc::UtcMillis;
+
+pub(super) type Entry = (Table, Vec<u8>, Vec<u8>);
+
+pub(super) fn id_bytes(id: TimerId) -> [u8; 16] {
+    id.as_u128().to_be_bytes()
+}
+
+/// Moments in 6 bytes, which hold the year 9999.
+pub(super) fn moment_bytes(moment: UtcMillis) -> [u8; 6] {
+    let bytes = moment.as_millis().to_be_bytes();
+    [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]
+}
+
+pub(super) fn moment_of(bytes: &[u8]) -> UtcMillis {
+    let mut all = [0; 8];
+    for (to, from) in all[2..].iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    UtcMillis::from_millis(u64::from_be_bytes(all))
+}
+
+/// The id at the end of an entry's key.
+pub(super) fn id_at_end(key: &[u8]) -> Option<TimerId> {
+    let (_, id) = key.split_last_chunk::<16>()?;
+    Some(TimerId::from_u128(u128::from_be_bytes(*id)))
+}
+
+/// A text that is followed by other parts of a key: with its length, so that no text is the beginning of another one.
+pub(super) fn part(text: &str) -> Vec<u8> {
+    let mut part = vec![u8::try_from(text.len()).unwrap_or(u8::MAX)];
+    part.extend_from_slice(text.as_bytes());
+    part
+}
+
+pub(super) fn key_key(namespace: &str, key: &str) -> Vec<u8> {
+    [&part(namespace), key.as_bytes()].concat()
+}
+
+pub(super) fn label_key(namespace: &str, label: &str) -> Vec<u8> {
+    [part(namespace), part(label)].concat()
+}
+
+pub(super) fn count_key(namespace: &str, phase: Phase) -> Vec<u8> {
+    [namespace.as_bytes(), &[phase as u8]].concat()
+}
+
+/// All entries of a timer (L1).
+pub(super) fn entries(timer: &Timer) -> Vec<Entry> {
+    let id = id_bytes(timer.id);
+    let mut entries = vec![(Table::Timers, id.to_vec(), record::encode(timer))];
+    let (table, before) = match &timer.state {
+        State::Pending => (Table::Due, moment_bytes(timer.due).to_vec()),
+        State::Leased(lease) => (Table::Leases, moment_bytes(lease.until).to_vec()),
+        State::Parked(reason) => (Table::Parked, [&part(reason)[..], &moment_bytes(timer.due)].concat()),
+        State::Dead(death) => (Table::Dead, moment_bytes(death.at).to_vec()),
+    };
+    entries.push((table, [&before[..], &id].concat(), Vec::new()));
+    for (nth, label) in timer.labels.iter().enumerate() {
+        if timer.labels[..nth].contains(label) {
+            continue;
+        }
+        entries.push((Table::Labels, [&label_key(&timer.namespace, label)[..], &id].concat(), Vec::new()));
+    }
+    if let Some(key) = timer.key.as_ref().filter(|_| timer.owns_key()) {
+        entries.push((Table::Keys, key_key(&timer.namespace, key), id.to_vec()));
+    }
+    entries
+}

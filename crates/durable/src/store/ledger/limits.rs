@@ -1,0 +1,37 @@
+//! The limits of arguments.
+
+use crate::state::State;
+use crate::store::Op;
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::timer::Timer;
+
+/// Returns an error if the operation has an argument beyond a limit, or one that no store can keep. A store that
+/// gathers operations of several callers into one transaction looks at them before: the error of one caller is not the
+/// others'.
+pub(crate) fn admit(op: &Op) -> Result<(), StoreError> {
+    match op {
+        Op::Place(timer, _) => match timer.state {
+            State::Pending | State::Parked(_) => admit_timer(timer),
+            _ => Err(StoreError::new(StoreErrorKind::Limit, "a new timer is pending or parked")),
+        },
+        Op::Park(_, _, reason) => admit_text("the reason to park", reason),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn admit_timer(timer: &Timer) -> Result<(), StoreError> {
+    admit_text("the namespace", &timer.namespace)?;
+    if let State::Parked(reason) = &timer.state {
+        admit_text("the reason to park", reason)?;
+    }
+    timer.labels.iter().try_for_each(|label| admit_text("a label", label))
+}
+
+/// Texts within the keys of tables have one byte for their lengths.
+fn admit_text(what: &str, text: &str) -> Result<(), StoreError> {
+    if text.len() > usize::from(u8::MAX) {
+        let message = format!("{what} has {} bytes, the most are 255", text.len());
+        return Err(StoreError::new(StoreErrorKind::Limit, message));
+    }
+    Ok(())
+}

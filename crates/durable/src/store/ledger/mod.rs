@@ -1,0 +1,28 @@
+//! The meaning of the operations on ordered tables: which entries each timer has, and what an operation makes of them.
+//!
+//! A ledger lives as long as one transaction. A store that offers ordered tables gets its behaviour from here; it adds
+//! the transaction, the durability and the clock.
+//!
+//! # Invariants
+//! L1. A stored timer has the entries that `entries` lists, and no others: one record, one entry by its phase, one for
+//!     each label, and one for its key if it owns the key.
+//! L2. A timer owns its key unless it is dead or withdrawn. Of one key there is one owner.
+//! L3. The counts are the numbers of records by namespace and phase.
+
+// Below the others: the bytes of entries, and timers with their entries.
+mod entries;
+mod timers;
+
+// The operations, by subject.
+mod changes;
+mod check;
+mod ends;
+mod leases;
+mod limits;
+mod lists;
+mod operations;
+mod placing;
+mod remembered;
+
+pub use changes::PAUSED;
+pub(crate) use timers::Ledger;

@@ -1,0 +1,251 @@
+//! Stored timers: their entries and counts go together.
+
+use super::entries::{Entry, count_key, entries, id_at_end, id_bytes, key_key};
+use crate::record::{self, Unreadable};
+use crate::state::{Lease, Phase, State};
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::tables::{Table, Tables};
+use crate::timer::{Address, Timer, TimerId};
+use crate::utc::UtcMillis;
+use core::fmt;
+use std::collections::BTreeMap;
+
+/// The name of the number of records that were set aside.
+pub(super) const QUARANTINED: &[u8] = b"quarantined";
+
+/// The timers of a store within one transaction.
+pub(crate) struct Ledger<T> {
+    pub(super) tables: T,
+    pub(super) now: UtcMillis,
+    /// The changes of the counts.
+    pub(super) counted: BTreeMap<(Box<str>, Phase), i64>,
+    pub(super) quarantined: u32,
+    /// The earliest moment for which the transaction has made a timer due.
+    first_due: Option<UtcMillis>,
+}
+
+/// What a ledger had noted before a request, apart from the tables.
+pub(crate) struct Noted {
+    pub(super) counted: BTreeMap<(Box<str>, Phase), i64>,
+    quarantined: u32,
+}
+
+impl<T: Tables> Ledger<T> {
+    pub(crate) fn new(tables: T, now: UtcMillis) -> Self {
+        Self { tables, now, counted: BTreeMap::new(), quarantined: 0, first_due: None }
+    }
+
+    /// Writes the counts. Returns the tables, and the earliest moment for which the transaction has made a timer due.
+    pub(crate) fn finish(mut self) -> Result<(T, Option<UtcMillis>), StoreError> {
+        for ((namespace, phase), change) in core::mem::take(&mut self.counted) {
+            if change != 0 {
+                let key = count_key(&namespace, phase);
+                let count = self.count_at(&key)?.saturating_add_signed(change);
+                if count == 0 {
+                    self.tables.remove(Table::Counts, &key)?;
+                } else {
+                    self.tables.put(Table::Counts, &key, &count.to_be_bytes())?;
+                }
+            }
+        }
+        Ok((self.tables, self.first_due))
+    }
+
+    /// The tables, for a store that notes its own entries or takes back those of a request.
+    pub(crate) fn tables(&mut self) -> &mut T {
+        &mut self.tables
+    }
+
+    /// Begins a request of several in one transaction. [`keep`](Self::keep) or [`undo`](Self::undo) ends it.
+    pub(crate) fn begin(&mut self) -> Noted {
+        Noted {
+            counted: core::mem::take(&mut self.counted),
+            quarantined: core::mem::take(&mut self.quarantined),
+        }
+    }
+
+    /// Ends a request that succeeded.
+    pub(crate) fn keep(&mut self, before: Noted) {
+        let counted = core::mem::replace(&mut self.counted, before.counted);
+        for (of, change) in counted {
+            *self.counted.entry(of).or_default() += change;
+        }
+        self.quarantined += before.quarantined;
+    }
+
+    /// Ends a request that failed. The store takes the request's entries back.
+    pub(crate) fn undo(&mut self, before: Noted) {
+        self.counted = before.counted;
+        self.quarantined = before.quarantined;
+    }
+
+    fn count_at(&self, key: &[u8]) -> Result<u64, StoreError> {
+        let count = self.tables.get(Table::Counts, key)?;
+        Ok(count.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
+    }
+
+    fn count(&mut self, timer: &Timer, change: i64) {
+        *self.counted.entry((timer.namespace.clone(), timer.state.phase())).or_default() += change;
+    }
+
+    /// Stores a new timer.
+    pub(super) fn insert(&mut self, timer: &Timer) -> Result<(), StoreError> {
+        for (table, key, value) in entries(timer) {
+            self.tables.put(table, &key, &value)?;
+        }
+        self.count(timer, 1);
+        self.note_due(timer);
+        Ok(())
+    }
+
+    /// Stores a changed timer.
+    pub(super) fn change(&mut self, old: &Timer, new: &Timer) -> Result<(), StoreError> {
+        let (was, is) = (entries(old), entries(new));
+        for (table, key, value) in &was {
+            let is_same = |(of, at, with): &&Entry| of == table && at == key && with == value;
+            let is_other = !is.iter().any(|entry| is_same(&entry));
+            if is_other && *table != Table::Timers {
+                self.remove(*table, key, value)?;
+            }
+        }
+        for entry in &is {
+            if !was.contains(entry) {
+                self.tables.put(entry.0, &entry.1, &entry.2)?;
+            }
+        }
+        self.count(old, -1);
+        self.count(new, 1);
+        self.note_due(new);
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, timer: &Timer) -> Result<(), StoreError> {
+        for (table, key, value) in entries(timer) {
+            self.remove(table, &key, &value)?;
+        }
+        self.count(timer, -1);
+        Ok(())
+    }
+
+    /// Removes an entry of a timer. The key's entry may be another timer's by now, and stays then.
+    pub(super) fn remove(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let removed = self.tables.remove(table, key)?;
+        if let Some(others) = removed.filter(|removed| table == Table::Keys && removed != value) {
+            self.tables.put(table, key, &others)?;
+        }
+        Ok(())
+    }
+
+    fn note_due(&mut self, timer: &Timer) {
+        if timer.state == State::Pending {
+            self.first_due = Some(self.first_due.map_or(timer.due, |first| first.min(timer.due)));
+        }
+    }
+
+    /// A stored timer. A record that cannot be read is set aside in a transaction that writes.
+    pub(super) fn load(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
+        let Some(record) = self.tables.get(Table::Timers, &id_bytes(id))? else { return Ok(None) };
+        match record::decode(id, &record) {
+            Ok(timer) => Ok(Some(timer)),
+            Err(Unreadable) => {
+                self.set_aside(id, &record)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn set_aside(&mut self, id: TimerId, record: &[u8]) -> Result<(), StoreError> {
+        self.tables.put(Table::Quarantine, &id_bytes(id), record)?;
+        self.tables.remove(Table::Timers, &id_bytes(id))?;
+        self.quarantined += 1;
+        let count = self.number(QUARANTINED)? + 1;
+        self.tables.put(Table::Meta, QUARANTINED, &count.to_be_bytes())
+    }
+
+    /// Removes the entry by a phase of a timer whose record was set aside.
+    pub(super) fn remove_orphan(&mut self, table: Table, key: &[u8], phase: Phase) -> Result<(), StoreError> {
+        self.tables.remove(table, key)?;
+        let Some(id) = id_at_end(key) else { return Ok(()) };
+        let record = self.tables.get(Table::Quarantine, &id_bytes(id))?;
+        if let Some(namespace) = record.as_deref().and_then(record::namespace) {
+            *self.counted.entry((namespace.into(), phase)).or_default() -= 1;
+        }
+        Ok(())
+    }
+
+    /// A number of the table of names and values.
+    pub(super) fn number(&self, name: &[u8]) -> Result<u64, StoreError> {
+        let number = self.tables.get(Table::Meta, name)?;
+        Ok(number.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
+    }
+
+    /// A stored timer, in a transaction that only reads.
+    pub(crate) fn peek(&self, id: TimerId) -> Result<Option<Timer>, StoreError> {
+        let record = self.tables.get(Table::Timers, &id_bytes(id))?;
+        Ok(record.and_then(|record| record::decode(id, &record).ok()))
+    }
+
+    pub(crate) fn find(&self, at: &Address) -> Result<Option<TimerId>, StoreError> {
+        match at {
+            Address::Id(id) => Ok(Some(*id)),
+            Address::Key(key) => self.owner_of(&key.namespace, &key.key),
+        }
+    }
+
+    pub(super) fn load_at(&mut self, at: &Address) -> Result<Option<Timer>, StoreError> {
+        match at {
+            Address::Id(id) => self.load(*id),
+            Address::Key(key) => self.load_owner(&key.namespace, &key.key),
+        }
+    }
+
+    /// The timer that owns a key. An entry that is no timer's is removed: a record that was set aside has left it behind.
+    pub(super) fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
+        let Some(id) = self.owner_of(namespace, key)? else { return Ok(None) };
+        let owner = self.load(id)?;
+        if owner.is_none() {
+            self.tables.remove(Table::Keys, &key_key(namespace, key))?;
+        }
+        Ok(owner)
+    }
+
+    fn owner_of(&self, namespace: &str, key: &str) -> Result<Option<TimerId>, StoreError> {
+        let owner = self.tables.get(Table::Keys, &key_key(namespace, key))?;
+        Ok(owner.and_then(|id| id_at_end(&id)))
+    }
+
+    pub(crate) fn get(&self, at: &Address) -> Result<Option<Timer>, StoreError> {
+        match self.find(at)? {
+            Some(id) => self.peek(id),
+            None => Ok(None),
+        }
+    }
+
+    /// At most `limit` keys that begin with `prefix`, from `from` on.
+    pub(super) fn keys(
+        &self,
+        table: Table,
+        from: &[u8],
+        prefix: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        let mut keys = Vec::new();
+        self.tables.scan(table, from, &mut |key, _| {
+            let goes_on = key.starts_with(prefix) && keys.len() < limit;
+            if goes_on {
+                keys.push(key.to_vec());
+            }
+            goes_on
+        })?;
+        Ok(keys)
+    }
+}
+
+pub(super) fn is_withdrawn(timer: &Timer) -> bool {
+    matches!(timer.state, State::Leased(Lease { withdrawn: Some(_), .. }))
+}
+
+/// An error that only a fault of this crate can cause.
+pub(super) fn bug(refusal: impl fmt::Debug) -> StoreError {
+    StoreError::new(StoreErrorKind::Corrupt, format!("a transition was refused: {refusal:?}"))
+}

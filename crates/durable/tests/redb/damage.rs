@@ -1,0 +1,294 @@
+//! A journal with damaged bytes: an error if an operation is missing that had been synced, and else the same timers.
+
+use crate::faults::{Timers, clock, timers};
+use crate::machine::{Shared, machine_with, open};
+use crate::{ALL, apply, assert_whole, claimant, keyed, place, timer};
+use pollster::block_on;
+use std::ops::Range;
+use tourbillon::ManualClock;
+use tourbillon_durable::store::{Durability, Op, RedbStore, StoreError, StoreErrorKind, TimerStore};
+
+const SECTOR: usize = 512;
+
+/// The timers that a store on these bytes has.
+fn found(files: &[Vec<u8>; 2], clock: &ManualClock) -> Result<Timers, StoreError> {
+    let store = open(&machine_with(&files[0], &files[1]), clock)?;
+    assert_whole(&store);
+    Ok(timers(&store))
+}
+
+fn apply_all(store: &RedbStore, ops: Vec<Op>, durability: Durability) {
+    block_on(store.apply(ops, durability)).unwrap();
+}
+
+/// A machine whose journal has records that were synced one by one, over what an earlier journal left.
+struct Lived {
+    clock: ManualClock,
+    machine: Shared,
+    /// Dropped last: it would make a checkpoint.
+    store: RedbStore,
+    /// The timers after each record.
+    states: Vec<Timers>,
+    /// The ends of the records that were synced by themselves.
+    ends: Vec<usize>,
+}
+
+impl Lived {
+    fn new() -> Self {
+        let clock = clock();
+        let machine = machine_with(&[], &[]);
+        let store = open(&machine, &clock).unwrap();
+        for first in [1, 11, 21] {
+            let ops = (first..first + 10).map(|id| place(timer(id, 1 + u64::try_from(id).unwrap() % 7)));
+            apply_all(&store, ops.collect(), Durability::PowerLoss);
+        }
+        // A checkpoint.
+        block_on(store.compact()).unwrap();
+        let (states, ends) = (vec![timers(&store)], vec![0]);
+        let mut lived = Self { clock, machine, store, states, ends };
+        lived.live();
+        lived
+    }
+
+    fn live(&mut self) {
+        let durable = Durability::PowerLoss;
+        self.apply(place(timer(101, 9_000)), durable);
+        self.apply(place(keyed(102, 9_000, "key")), durable);
+        // The records of both are written together.
+        apply(&self.store, place(timer(103, 9_000)), Durability::Volatile).unwrap();
+        self.states.push(timers(&self.store));
+        self.apply(Op::Cancel("key".into(), None), durable);
+        let claimed = block_on(self.store.claim(claimant(1), 1, ALL)).unwrap();
+        self.states.push(timers(&self.store));
+        let leased = &claimed.leased[0];
+        self.apply(Op::Ack(leased.timer.id, leased.token), durable);
+        self.apply(place(keyed(104, 9_000, "key")), durable);
+    }
+
+    fn apply(&mut self, op: Op, durability: Durability) {
+        apply(&self.store, op, durability).unwrap();
+        self.states.push(timers(&self.store));
+        self.ends.push(self.machine.lock().unwrap().files[1].synced_end);
+    }
+
+    /// The files as the death of the process leaves them.
+    fn killed(&self) -> [Vec<u8>; 2] {
+        self.machine.lock().unwrap().files.each_ref().map(|file| file.current.clone())
+    }
+
+    /// The files as a loss of power leaves them, if it takes all that was not synced.
+    fn cut(&self) -> [Vec<u8>; 2] {
+        self.machine.lock().unwrap().files.each_ref().map(|file| file.synced.clone())
+    }
+
+    fn last(&self) -> &Timers {
+        self.states.last().unwrap()
+    }
+
+    /// The end of the records.
+    fn end(&self) -> usize {
+        *self.ends.last().unwrap()
+    }
+
+    /// Opens the store after damage to the journal. It is an error if it has met a record below this place, and else it
+    /// has no effect.
+    fn assert_noticed(&self, files: &[Vec<u8>; 2], below: usize, damage: Damage) {
+        let damaged = damage.of(files);
+        let meets = damaged[1][..below] != files[1][..below];
+        match found(&damaged, &self.clock) {
+            Ok(found) => {
+                assert!(!meets, "{damage:?} is not noticed");
+                assert!(found == *self.last(), "{damage:?}: {:?}", found.keys());
+            }
+            Err(error) => {
+                assert!(meets, "{damage:?} is behind the records: {error}");
+                assert_is_of_the_journal(&error);
+            }
+        }
+    }
+}
+
+fn assert_is_of_the_journal(error: &StoreError) {
+    assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("of the journal is damaged or missing"), "{error}");
+}
+
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip(usize, u32),
+    Zeros(Range<usize>),
+}
+
+impl Damage {
+    fn of(&self, files: &[Vec<u8>; 2]) -> [Vec<u8>; 2] {
+        let mut damaged = files.clone();
+        match self.clone() {
+            Self::Flip(byte, bit) => damaged[1][byte] ^= 1 << bit,
+            Self::Zeros(range) => damaged[1][range].fill(0),
+        }
+        damaged
+    }
+}
+
+/// F-04.
+#[test]
+fn a_flipped_bit_anywhere_in_the_journal_is_an_error_or_has_no_effect() {
+    let lived = Lived::new();
+    let files = lived.killed();
+    assert!(lived.end() > 600, "{}", lived.end());
+    assert!(found(&files, &lived.clock).unwrap() == *lived.last());
+    for byte in 0..lived.end() + 200 {
+        for bit in [0, u32::try_from(byte % 8).unwrap()] {
+            lived.assert_noticed(&files, lived.end(), Damage::Flip(byte, bit));
+        }
+    }
+    let damaged = found(&Damage::Flip(lived.ends[1] + 4, 7).of(&files), &lived.clock).unwrap_err();
+    let place = format!("at offset {} of the journal is damaged", lived.ends[1]);
+    assert!(damaged.to_string().contains(&place), "{damaged}");
+    assert!(damaged.to_string().ends_with("is whole"), "{damaged}");
+}
+
+/// F-04. The seal is what the last records stand on.
+#[test]
+fn zeros_anywhere_in_the_journal_are_an_error_or_have_no_effect() {
+    let lived = Lived::new();
+    let files = lived.killed();
+    for (length, step) in [(1, 1), (64, 5), (SECTOR, 3)] {
+        for start in (0..lived.end() + 200).step_by(step) {
+            let range = start..start + length;
+            if range.start >= lived.end() || range.end <= lived.end() {
+                lived.assert_noticed(&files, lived.end(), Damage::Zeros(range));
+            } else {
+                // What is left is an earlier state.
+                let found = found(&Damage::Zeros(range.clone()).of(&files), &lived.clock).unwrap();
+                assert!(lived.states.contains(&found), "{range:?}: {:?}", found.keys());
+            }
+        }
+    }
+}
+
+/// F-04, where power was lost as well: the seal is gone, and the heads of the later records are left.
+#[test]
+fn damage_and_a_loss_of_power_take_the_records_of_the_last_sync_at_most() {
+    let lived = Lived::new();
+    let files = lived.cut();
+    assert!(found(&files, &lived.clock).unwrap() == *lived.last());
+    let [.., before, end] = *lived.ends else { unreachable!() };
+    let [.., earlier, _] = &*lived.states else { unreachable!() };
+    for byte in 0..end {
+        let damage = Damage::Flip(byte, u32::try_from(byte % 8).unwrap());
+        if byte < before {
+            lived.assert_noticed(&files, before, damage);
+        } else {
+            assert!(found(&damage.of(&files), &lived.clock).unwrap() == *earlier, "{damage:?}");
+        }
+    }
+}
+
+/// A journal with records that were written and not synced: the bytes before them, and the end and the timers after each.
+struct Torn {
+    lived: Lived,
+    synced: [Vec<u8>; 2],
+    written: [Vec<u8>; 2],
+    records: Vec<(usize, Timers)>,
+}
+
+impl Torn {
+    fn new(records: u128) -> Self {
+        loop {
+            let lived = Lived::new();
+            lived.machine.lock().unwrap().loses_power = true;
+            let (synced, mut records, mut written) = (lived.cut(), (0..records).rev(), lived.killed());
+            let mut torn = Vec::new();
+            // The sync of the last 20 ms ends this, if the machine is slow.
+            let is_whole = records.all(|record| {
+                let ops = (0..3).map(|n| place(timer(200 + 10 * record + n, 9_000))).collect();
+                let is_made = block_on(lived.store.apply(ops, Durability::ProcessCrash)).is_ok();
+                if is_made {
+                    torn.push((lived.machine.lock().unwrap().files[1].end, timers(&lived.store)));
+                    written = lived.killed();
+                }
+                is_made
+            });
+            if is_whole {
+                return Self { lived, synced, written, records: torn };
+            }
+        }
+    }
+}
+
+/// F-03, for the journal alone.
+#[test]
+fn a_torn_tail_is_cut_off_whatever_sectors_of_it_the_disk_has() {
+    let torn = Torn::new(7);
+    let (end, clock) = (torn.records.last().unwrap().0, &torn.lived.clock);
+    let sectors: Vec<usize> = (torn.lived.end() / SECTOR..end.div_ceil(SECTOR)).collect();
+    assert!((5..10).contains(&sectors.len()), "{}", sectors.len());
+    for subset in 0_u32..1 << sectors.len() {
+        let is_there = |sector: usize| subset & (1 << (sector - sectors[0])) != 0;
+        let mut files = torn.synced.clone();
+        for sector in sectors.iter().copied().filter(|sector| is_there(*sector)) {
+            let sector = sector * SECTOR..(sector + 1) * SECTOR;
+            files[1][sector.clone()].copy_from_slice(&torn.written[1][sector]);
+        }
+        let whole =
+            torn.records.iter().take_while(|(end, _)| (sectors[0]..end.div_ceil(SECTOR)).all(is_there));
+        let expected = whole.last().map_or(torn.lived.last(), |(_, timers)| timers);
+        assert!(found(&files, clock).unwrap() == *expected, "sectors {subset:b}");
+        // Below the tail, damage is still an error.
+        for byte in [0, 4, torn.lived.ends[1] + 30, torn.lived.ends[2] + 60] {
+            let damaged = found(&Damage::Flip(byte, 3).of(&files), clock);
+            assert_is_of_the_journal(&damaged.expect_err("damage below the tail"));
+        }
+    }
+}
+
+/// The second record of a torn tail is whole. The first one is written again, with other timers, and has the same length.
+#[test]
+fn a_record_of_a_torn_tail_does_not_follow_a_later_record() {
+    let mut torn = Torn::new(2);
+    let (first, second) = (torn.records[0].0, torn.records[1].0);
+    torn.written[1][torn.lived.end()..first].fill(0);
+    let machine = machine_with(&torn.written[0], &torn.written[1]);
+    let store = open(&machine, &torn.lived.clock).unwrap();
+    assert!(timers(&store) == *torn.lived.last());
+    // The journal begins again at its start, where the record of the torn tail is put.
+    let tail = torn.written[1][first..second].to_vec();
+    machine.lock().unwrap().files[1].current[first - torn.lived.end()..][..tail.len()].copy_from_slice(&tail);
+    machine.lock().unwrap().loses_power = true;
+    let ops = (0..3).map(|n| place(timer(300 + n, 9_000))).collect();
+    let is_made = block_on(store.apply(ops, Durability::ProcessCrash)).is_ok();
+    let end = machine.lock().unwrap().files[1].end;
+    let expected = timers(&store);
+    let files = machine.lock().unwrap().files.each_ref().map(|file| file.current.clone());
+    assert!(is_made && end == first - torn.lived.end(), "{end}");
+    assert!(found(&files, &torn.lived.clock).unwrap() == expected);
+}
+
+#[test]
+fn a_journal_that_has_gone_on_without_its_database_is_an_error() {
+    let lived = Lived::new();
+    let [earlier, journal] = lived.killed();
+    let machine = machine_with(&[], &[]);
+    drop(open(&machine, &lived.clock).unwrap());
+    // Another store's database.
+    let timers_file = machine.lock().unwrap().files[0].current.clone();
+    let error = found(&[timers_file, journal], &lived.clock).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
+    // An earlier copy of its own.
+    block_on(lived.store.compact()).unwrap();
+    apply(&lived.store, place(timer(300, 9_000)), Durability::PowerLoss).unwrap();
+    assert_is_of_the_journal(&found(&[earlier, lived.killed()[1].clone()], &lived.clock).unwrap_err());
+}
+
+/// The head of the first format had the length first.
+#[test]
+fn a_journal_of_another_format_is_refused() {
+    let lived = Lived::new();
+    let [timers_file, journal] = lived.killed();
+    let mut first = vec![0; journal.len()];
+    first[..40].fill(5);
+    let error = found(&[timers_file, first], &lived.clock).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("an earlier version's"), "{error}");
+}

@@ -1,0 +1,101 @@
+//! F-07: as many timers as a file has ever had to keep, and nothing of them in memory.
+
+use crate::place::Place;
+use crate::{ALL, apply, assert_whole, claimant, keyed, place, timer};
+use pollster::block_on;
+use std::time::{Duration, Instant};
+use tourbillon::{ManualClock, Timestamp};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Durability, RedbStore, TimerStore};
+
+const YEAR: u64 = 365 * 86_400_000;
+const CACHE: usize = 32 << 20;
+
+/// The memory of this process that no file backs, in bytes.
+fn memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1_024)
+}
+
+/// A third of the timers is due in one millisecond, a third within one second, and a third in 1 to 30 days. One is due
+/// in ten years.
+fn due(n: u128) -> u64 {
+    let spread = u64::try_from(n.wrapping_mul(2_654_435_761) % 2_592_000_000).unwrap();
+    match n % 3 {
+        0 => YEAR,
+        1 => YEAR + 1 + spread % 1_000,
+        _ => 86_400_000 + spread,
+    }
+}
+
+/// `TOURBILLON_FAR=10000000` makes it ten million; in a release build, since redb walks the whole file at each opening if it
+/// has debug assertions.
+#[test]
+fn f07_far_timers_cost_neither_memory_nor_time_to_open() {
+    let far: u128 = std::env::var("TOURBILLON_FAR").map_or(30_000, |far| far.parse().unwrap());
+    let place_of = Place::new();
+    let clock = ManualClock::default();
+    let open = || RedbStore::builder().clock(clock.clone()).cache(CACHE).open(place_of.file()).unwrap();
+    let store = open();
+    let begun = Instant::now();
+    for start in (0..far).step_by(1_000) {
+        let ops = (start..far.min(start + 1_000)).map(|n| place(keyed(n, due(n), &format!("k{n:015}"))));
+        block_on(store.apply(ops.collect(), Durability::Volatile)).unwrap();
+    }
+    apply(&store, place(timer(1 << 100, 10 * YEAR)), Durability::PowerLoss).unwrap();
+    let filled = begun.elapsed();
+    drop(store);
+    let before = memory();
+
+    let begun = Instant::now();
+    let store = open();
+    let opened = begun.elapsed();
+    let begun = Instant::now();
+    apply(&store, place(timer(2 << 100, 1)), Durability::PowerLoss).unwrap();
+    let accepted = begun.elapsed();
+    assert_eq!(block_on(store.counts()).unwrap().of(Phase::Pending), u64::try_from(far).unwrap() + 2);
+
+    // The near timer is claimed among all the far ones, and the next is the first of the far ones.
+    clock.set(Timestamp::from_nanos(5_000_000));
+    let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
+    assert_eq!(claimed.leased.len(), 1);
+    let first = (0..far).map(due).min().unwrap();
+    assert_eq!(claimed.next_due, Some(UtcMillis::from_millis(first)));
+
+    // All that are due in one millisecond come in claims of bounded size.
+    clock.set(Timestamp::from_nanos(YEAR * 1_000_000));
+    let limit = tourbillon_durable::store::Limit { timers: 10_000, ..ALL };
+    let due_by_then = (0..far).filter(|n| due(*n) <= YEAR).count();
+    let (mut taken, mut slowest) = (0, Duration::ZERO);
+    for claim in 2.. {
+        let begun = Instant::now();
+        let claimed = block_on(store.claim(claimant(1), claim, limit)).unwrap();
+        slowest = slowest.max(begun.elapsed());
+        assert!(claimed.leased.iter().all(|leased| leased.timer.due <= UtcMillis::from_millis(YEAR)));
+        taken += claimed.leased.len();
+        if claimed.leased.is_empty() || taken > 100_000 {
+            break;
+        }
+    }
+    assert!(taken == due_by_then || taken > 100_000, "{taken} of {due_by_then}");
+    let gained = memory().zip(before).map(|(now, before)| now.saturating_sub(before));
+    if far <= 100_000 {
+        assert_whole(&store);
+    }
+    drop(store);
+    let size = std::fs::metadata(place_of.file()).unwrap().len();
+    #[expect(clippy::print_stdout, reason = "figures")]
+    {
+        println!(
+            "{far} far timers: filled in {filled:.1?}, {} bytes each, opened in {opened:.1?}, the first accepted after \
+             {accepted:.1?} more, slowest claim of 10,000 {slowest:.1?}, memory since the opening {gained:?} bytes",
+            u128::from(size) / far
+        );
+    }
+    // The cache, the pages that a transaction has changed, and the records of a claim: not the timers.
+    if let Some(gained) = gained {
+        assert!(gained < CACHE as u64 + (200 << 20), "{gained} bytes of memory");
+    }
+}

@@ -1,0 +1,122 @@
+//! A machine whose files are read and changed by tests, and which loses its power at a sync.
+
+use crate::faults::builder;
+use redb::StorageBackend;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tourbillon::ManualClock;
+use tourbillon_durable::store::{Part, RedbStore, StoreError};
+
+/// The bytes of a file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct File {
+    /// As the disk has them.
+    pub(crate) synced: Vec<u8>,
+    /// As the system has them.
+    pub(crate) current: Vec<u8>,
+    /// The end of the last write, and as it was at the last sync.
+    pub(crate) end: usize,
+    pub(crate) synced_end: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Machine {
+    /// The timers, and the journal.
+    pub(crate) files: [File; 2],
+    /// The next sync fails, and all changes after it.
+    pub(crate) loses_power: bool,
+    is_off: bool,
+    /// The journal cannot become longer.
+    pub(crate) cannot_grow: bool,
+    /// The sync of the database that fails, counted from the next one. What it should have synced may stay.
+    pub(crate) fails_at: Option<u32>,
+}
+
+/// A file of a machine.
+#[derive(Clone, Debug)]
+struct Medium(Arc<Mutex<Machine>>, usize);
+
+impl Medium {
+    fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.0.lock().unwrap()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut File)) -> io::Result<()> {
+        let mut machine = self.machine();
+        if machine.is_off {
+            return Err(io::Error::other("the power is off"));
+        }
+        change(&mut machine.files[self.1]);
+        Ok(())
+    }
+}
+
+impl StorageBackend for Medium {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.machine().files[self.1].current.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let offset = usize::try_from(offset).unwrap();
+        let machine = self.machine();
+        let read = machine.files[self.1].current.get(offset..offset + out.len());
+        out.copy_from_slice(read.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        if self.1 == 1 && self.machine().cannot_grow {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.change(|file| file.current.resize(usize::try_from(len).unwrap(), 0))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut machine = self.machine();
+        machine.is_off |= machine.loses_power;
+        if self.1 == 0 {
+            let fails = machine.fails_at == Some(0);
+            machine.fails_at = machine.fails_at.and_then(|at| at.checked_sub(1));
+            if fails {
+                return Err(io::Error::other("the sync fails"));
+            }
+        }
+        drop(machine);
+        self.change(|file| {
+            file.synced.clone_from(&file.current);
+            file.synced_end = file.end;
+        })
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.change(|file| {
+            let start = usize::try_from(offset).unwrap();
+            file.end = start + data.len();
+            if file.current.len() < file.end {
+                file.current.resize(file.end, 0);
+            }
+            file.current[start..file.end].copy_from_slice(data);
+        })
+    }
+}
+
+pub(crate) type Shared = Arc<Mutex<Machine>>;
+
+pub(crate) fn machine_with(timers: &[u8], journal: &[u8]) -> Shared {
+    let files = [timers, journal].map(|bytes| {
+        let synced = bytes.to_vec();
+        File { current: synced.clone(), synced, ..File::default() }
+    });
+    Arc::new(Mutex::new(Machine { files, ..Machine::default() }))
+}
+
+pub(crate) fn open(machine: &Shared, clock: &ManualClock) -> Result<RedbStore, StoreError> {
+    let machine = Arc::clone(machine);
+    builder(clock).open_with(move |part| {
+        let file = match part {
+            Part::Timers => 0,
+            Part::Operations => 1,
+        };
+        Ok(Box::new(Medium(Arc::clone(&machine), file)))
+    })
+}

@@ -1,0 +1,169 @@
+//! The program `tourbillond`: its commands and their flags.
+
+mod check;
+mod demo;
+mod serve;
+mod token;
+
+use crate::config::{self, ConfigError, Loaded, SETTINGS, Setting, Sources};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use core::fmt;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The reason why a command failed, for a person.
+pub(crate) type Failure = Box<dyn core::error::Error>;
+
+/// What the program ends with.
+pub(crate) type Outcome = Result<ExitCode, Failure>;
+
+const AFTER_HELP: &str = "\
+A setting is taken from its flag, else from its variable TOURBILLON_..., else from the file, else it has its default.
+`tourbillond config` prints all settings with their origins, in the form of a file.
+
+The program ends with 0 after a stop by SIGTERM or SIGINT, with 1 after a failure, with 2 if a flag, a variable or the
+file is wrong. SIGHUP reads the tokens and the certificate again.";
+
+/// A line of the log, on the standard error.
+pub(crate) fn log(line: impl fmt::Display) {
+    // A log that cannot be written must not end the service.
+    let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {line}");
+}
+
+/// Prints to the standard output. Fails if it cannot be written, unless its reader left.
+fn print(text: impl fmt::Display) -> Result<(), Failure> {
+    match write!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The flag of a setting.
+fn flag_of(setting: &Setting) -> Arg {
+    let heading = match setting.section() {
+        "" => "Settings".to_owned(),
+        section => format!("Settings of {section}"),
+    };
+    let default =
+        if setting.default.is_empty() { String::new() } else { format!(" [default: {}]", setting.default) };
+    let arg = Arg::new(setting.key)
+        .long(setting.flag())
+        .value_name(setting.value)
+        .help(format!("{}{default}", setting.help().trim_end_matches('.')))
+        .help_heading(heading)
+        .global(true);
+    match setting.form {
+        config::Form::Truth => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        config::Form::List => arg.action(ArgAction::Append),
+        _ => arg,
+    }
+}
+
+fn command() -> Command {
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Prints one JSON value");
+    Command::new("tourbillond")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Durable timers as a service, with signed HTTP callbacks")
+        .after_help(AFTER_HELP)
+        .arg(
+            Arg::new("config")
+                .long("config")
+                .value_name("PATH")
+                .value_parser(clap::value_parser!(std::path::PathBuf))
+                .global(true)
+                .help("The file of settings [default: tourbillon.toml, if there is one]"),
+        )
+        .args(SETTINGS.iter().map(flag_of))
+        .subcommand(Command::new("serve").about("Runs the service. This is the default"))
+        .subcommand(Command::new("config").about("Prints each setting with its origin").arg(json.clone()))
+        .subcommand(token::command(&json))
+        .subcommand(check::command(&json))
+        .subcommand(demo::command())
+        .subcommand(Command::new("openapi").about("Prints the OpenAPI document of the HTTP interface"))
+}
+
+/// The configuration of this process.
+fn load(matches: &ArgMatches) -> Result<Loaded, ConfigError> {
+    let loaded = config::load(&Sources {
+        file: matches.get_one::<std::path::PathBuf>("config").map(|path| &**path),
+        folder: Path::new(""),
+        environment: std::env::vars_os().collect(),
+        flag: &|setting| {
+            let values: Vec<_> = matches.get_many::<String>(setting.key)?.map(String::as_str).collect();
+            Some(values.join(","))
+        },
+    })?;
+    for warning in &loaded.warnings {
+        log(warning);
+    }
+    Ok(loaded)
+}
+
+fn run(matches: &ArgMatches) -> Outcome {
+    if let Some(("openapi", _)) = matches.subcommand() {
+        print(format_args!("{}\n", crate::http::openapi().to_pretty_json()?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let matches_of_command = matches.subcommand().map_or(matches, |(_, matches)| matches);
+    let loaded = match load(matches_of_command) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            log(error);
+            return Ok(ExitCode::from(2));
+        }
+    };
+    match matches.subcommand() {
+        Some(("config", matches)) => {
+            if matches.get_flag("json") {
+                print(format_args!("{:#}\n", config::json(&loaded)))?;
+            } else {
+                print(config::lines(&loaded))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(("token", matches)) => token::run(&loaded.config, matches),
+        Some(("check", matches)) => check::run(&loaded.config, matches),
+        Some(("demo", matches)) => demo::run(matches),
+        _ => serve::run(&loaded.config),
+    }
+}
+
+/// The program.
+pub fn main() -> ExitCode {
+    match run(&command().get_matches()) {
+        Ok(code) => code,
+        Err(error) => {
+            log(error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_are_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn flags_stand_before_and_after_the_command() {
+        for line in [
+            &["tourbillond", "--drain", "1s", "--behind-proxy", "config"][..],
+            &["tourbillond", "config", "--drain=1s", "--behind-proxy=true"],
+            &["tourbillond", "--drain=1s", "--behind-proxy"],
+        ] {
+            let matches = command().try_get_matches_from(line).unwrap();
+            let matches = matches.subcommand().map_or(&matches, |(_, matches)| matches);
+            assert_eq!(matches.get_one::<String>("drain").map(String::as_str), Some("1s"), "{line:?}");
+            assert_eq!(
+                matches.get_one::<String>("behind_proxy").map(String::as_str),
+                Some("true"),
+                "{line:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! `tourbillond serve`: the service, from its start to its end.
+//!
+//! The end, after SIGTERM or SIGINT:
+//!
+//! 1. No connection is accepted any more. The requests under way are answered; those that last, such as streams of events,
+//!    end.
+//! 2. After them, but at most a second later, no timer is claimed any more. The callbacks under way have until the end of
+//!    `drain`.
+//! 3. Timers whose callbacks are not done are given back, and the process ends. The next start delivers them again, with
+//!    the same ids.
+//!
+//! A second signal ends the process at once. That loses nothing either: leases end with the next start.
+
+use super::{Failure, Outcome, log};
+use crate::config::Config;
+use crate::listen::{Listeners, Server, Tls};
+use crate::service::{Service, TokenFile};
+use core::fmt::Write as _;
+use core::time::Duration;
+use sd_notify::NotifyState;
+use std::process::ExitCode;
+use tourbillon_durable::Health;
+
+/// The time for the answers to requests under way, before deliveries stop.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// The time between two looks at the file of tokens and at the service's health.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Refuses to be reachable without protection.
+pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
+    let path = config.token_file();
+    let tokens = TokenFile::new(&path).read().map_err(|error| format!("{}: {error}", path.display()))?;
+    let has_tokens = tokens.is_some_and(|tokens| !tokens.is_empty());
+    if config.behind_proxy {
+        if has_tokens {
+            return Ok(());
+        }
+        return Err("behind a proxy the service needs tokens: make one with `tourbillond token new`".into());
+    }
+    let Some(exposed) = config.listen.iter().find(|address| !address.ip().to_canonical().is_loopback())
+    else {
+        return Ok(());
+    };
+    let mut needs = Vec::new();
+    if !has_tokens {
+        needs.push("tokens (`tourbillond token new`)");
+    }
+    if config.tls_certificate.is_none() {
+        needs.push("TLS (tls.certificate and tls.key)");
+    }
+    if needs.is_empty() {
+        return Ok(());
+    }
+    let mut message =
+        format!("{exposed} can be reached from other machines, which needs {}", needs.join(" and "));
+    let _infallible = write!(message, "; with a proxy that has TLS, behind_proxy");
+    Err(message.into())
+}
+
+/// Raises the number of files that the process may open to what the system permits.
+fn raise_file_limit() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, getrlimit, setrlimit};
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = limit.maximum;
+        // With fewer files the service accepts fewer connections.
+        let _best_effort = setrlimit(Resource::Nofile, limit);
+    }
+}
+
+pub(super) fn run(config: &Config) -> Outcome {
+    check_exposure(config)?;
+    raise_file_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(serve(config));
+    // What still runs has been given back.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Reports to the service manager, if there is one.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        log(format_args!("the service manager cannot be reached: {error}"));
+    }
+}
+
+/// The signals of a service.
+struct Signals {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    hang_up: tokio::signal::unix::Signal,
+}
+
+/// A signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    Terminate,
+    Interrupt,
+    HangUp,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    #[cfg(unix)]
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _some = self.terminate.recv() => Signal::Terminate,
+            _some = self.hang_up.recv() => Signal::HangUp,
+            _some = self.interrupt.recv() => Signal::Interrupt,
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {})
+    }
+
+    #[cfg(not(unix))]
+    async fn next(&mut self) -> Signal {
+        let _some = tokio::signal::ctrl_c().await;
+        Signal::Interrupt
+    }
+}
+
+async fn serve(config: &Config) -> Outcome {
+    let mut signals = Signals::new()?;
+    let tls = match (&config.tls_certificate, &config.tls_key) {
+        (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
+        _ => None,
+    };
+    let listeners = Listeners::bind(&config.listen).await;
+    let listeners = listeners.map_err(|(address, error)| format!("{address}: {error}"))?;
+    let addresses = listeners.addresses()?;
+    let mut settings = config.settings()?;
+    settings.caller.guard.own.extend(&addresses);
+    let service = Service::open(settings)?;
+    let router = crate::http::router(service.clone());
+    let server = Server::start(listeners, &router, tls.as_ref(), config.connection_limits())?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    for address in &addresses {
+        log(format_args!("listening on {scheme}://{address}"));
+    }
+    if service.is_open() {
+        log("there are no tokens: every program on this machine may command the service");
+    }
+    notify(&[NotifyState::Ready]);
+    let signal = watch(&service, tls.as_ref(), &mut signals).await;
+    notify(&[NotifyState::Stopping]);
+    log(format_args!("stopping ({signal:?}), for at most {} s", config.drain.as_secs_f64()));
+    tokio::select! {
+        () = stop(&service, &server, config.drain) => Ok(ExitCode::SUCCESS),
+        signal = second(&mut signals) => {
+            log("ended at once by a second signal");
+            Ok(ExitCode::from(if signal == Signal::Interrupt { 130 } else { 143 }))
+        }
+    }
+}
+
+/// The next signal that ends the process.
+async fn second(signals: &mut Signals) -> Signal {
+    loop {
+        let signal = signals.next().await;
+        if signal != Signal::HangUp {
+            return signal;
+        }
+    }
+}
+
+/// Looks after a service that runs, until a signal ends it.
+async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> Signal {
+    let watchdog = sd_notify::watchdog_enabled();
+    // The manager wants a sign in each interval; half of one leaves room for a machine that is busy.
+    let pause = watchdog.map_or(LOOK, |interval| LOOK.min(interval / 2));
+    let mut looks = tokio::time::interval(pause.max(Duration::from_millis(10)));
+    let mut condition = Condition::default();
+    loop {
+        let signal = tokio::select! {
+            signal = signals.next() => Some(signal),
+            _now = looks.tick() => None,
+        };
+        match signal {
+            None => {
+                condition.look(service);
+                reload_tokens(service, false);
+                if watchdog.is_some() && service.alive().is_ok() {
+                    notify(&[NotifyState::Watchdog]);
+                }
+            }
+            Some(Signal::HangUp) => {
+                reload_tokens(service, true);
+                match tls.map(Tls::reload) {
+                    None => {}
+                    Some(Ok(())) => log("the certificate was read again"),
+                    Some(Err(error)) => log(format_args!("the certificate stays as it was: {error}")),
+                }
+            }
+            Some(signal) => return signal,
+        }
+    }
+}
+
+fn reload_tokens(service: &Service, always: bool) {
+    let was_open = service.is_open();
+    match service.reload_tokens(always) {
+        Ok(false) => {}
+        Ok(true) if was_open && service.is_open() => {}
+        Ok(true) => log("the tokens were read again"),
+        Err(error) => log(format_args!("the tokens stay as they were: {error}")),
+    }
+}
+
+/// The condition of the service, of which changes are logged.
+#[derive(Debug, Default)]
+struct Condition {
+    fault: Option<&'static str>,
+}
+
+impl Condition {
+    fn look(&mut self, service: &Service) {
+        let health = service.timers().health();
+        let fault = match &health {
+            Health::StoreFails { .. } => Some("the store fails"),
+            Health::StoreHangs(_) => Some("the store gives no answer"),
+            _ => None,
+        };
+        if fault == self.fault {
+            return;
+        }
+        match (fault, &health) {
+            (Some(fault), Health::StoreFails { error, .. }) => log(format_args!("{fault}: {error}")),
+            (Some(fault), _) => log(fault),
+            (None, _) => log("the store works again"),
+        }
+        self.fault = fault;
+    }
+}
+
+/// Ends the service: see the module's documentation.
+async fn stop(service: &Service, server: &Server, drain: Duration) {
+    let begun = std::time::Instant::now();
+    service.begin_stop();
+    server.stop();
+    server.ended(LAST_ANSWERS.min(drain)).await;
+    let left = drain.saturating_sub(begun.elapsed());
+    let closing = service.clone();
+    let closed = tokio::task::spawn_blocking(move || closing.close(left)).await;
+    server.ended(drain.saturating_sub(begun.elapsed())).await;
+    server.abort();
+    if let Ok(Some(stats)) = closed {
+        log(format_args!(
+            "stopped after {:.1} s: {} deliveries done since the start, {} given back",
+            begun.elapsed().as_secs_f64(),
+            stats.done,
+            stats.released
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::NewToken;
+    use tourbillon_api::Role;
+
+    #[test]
+    fn an_address_that_others_reach_needs_tokens_and_tls() {
+        let folder = tempfile::tempdir().unwrap();
+        let with = |listen: &[&str], tls: bool, behind_proxy: bool| {
+            let config = Config {
+                data: folder.path().to_owned(),
+                listen: listen.iter().map(|address| address.parse().unwrap()).collect(),
+                tls_certificate: tls.then(|| "c".into()),
+                tls_key: tls.then(|| "k".into()),
+                behind_proxy,
+                ..Config::default()
+            };
+            check_exposure(&config).map_err(|error| error.to_string())
+        };
+        let (own, all, mapped) = ("127.0.0.1:0", "0.0.0.0:0", "[::ffff:127.0.0.1]:0");
+        assert!(with(&[own, "[::1]:0", mapped], false, false).is_ok());
+        let refusal = with(&[own, all], false, false).unwrap_err();
+        assert!(refusal.contains(all) && refusal.contains("tokens") && refusal.contains("TLS"), "{refusal}");
+        assert!(with(&["[::]:0"], true, false).unwrap_err().contains("tokens"));
+        assert!(with(&[own], false, true).unwrap_err().contains("tokens"));
+        TokenFile::new(folder.path().join("tokens.json"))
+            .add(NewToken { name: "".into(), role: Role::Admin, namespace: None, expires: None })
+            .unwrap();
+        assert!(with(&["10.0.0.1:0"], false, false).unwrap_err().contains("TLS"));
+        assert!(with(&[all], true, false).is_ok());
+        assert!(with(&[all], false, true).is_ok());
+        std::fs::write(folder.path().join("tokens.json"), "[]").unwrap();
+        assert!(with(&[all], true, false).is_err());
+    }
+}

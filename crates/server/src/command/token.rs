@@ -1,0 +1,115 @@
+//! `tourbillond token`: makes, lists and revokes tokens.
+
+use super::{Failure, Outcome, log, print};
+use crate::config::{Config, duration};
+use crate::service::{NewToken, TokenFile, role_name};
+use clap::{Arg, ArgMatches, Command};
+use core::fmt::Write as _;
+use serde_json::json;
+use std::process::ExitCode;
+use tourbillon_api::Role;
+
+pub(super) fn command(json: &Arg) -> Command {
+    Command::new("token")
+        .about("Makes, lists and revokes tokens. A running service notices within a second")
+        .subcommand_required(true)
+        .subcommand(
+            Command::new("new")
+                .about("Makes a token and prints it. It is stored nowhere else")
+                .arg(
+                    Arg::new("role")
+                        .long("role")
+                        .required(true)
+                        .value_parser(["reader", "writer", "admin"])
+                        .help("What the token permits"),
+                )
+                .arg(
+                    Arg::new("namespace")
+                        .long("namespace")
+                        .value_name("NAME")
+                        .help("The only namespace that the token is for [default: all]"),
+                )
+                .arg(
+                    Arg::new("name")
+                        .long("name")
+                        .value_name("NAME")
+                        .default_value("")
+                        .help("A name for people"),
+                )
+                .arg(
+                    Arg::new("expires")
+                        .long("expires")
+                        .value_name("TIME")
+                        .value_parser(duration)
+                        .help("The time for which the token is accepted, as 90d [default: for ever]"),
+                ),
+        )
+        .subcommand(
+            Command::new("list").about("Lists the tokens, which are known by their hashes only").arg(json),
+        )
+        .subcommand(Command::new("revoke").about("Revokes a token").arg(
+            Arg::new("which").value_name("ID or NAME").required(true).help("The token's id, or its name"),
+        ))
+}
+
+pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
+    let path = config.token_file();
+    let file = TokenFile::new(&path);
+    let of = |error: std::io::Error| -> Failure { format!("{}: {error}", path.display()).into() };
+    match matches.subcommand() {
+        Some(("new", matches)) => {
+            let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+            let role = match text("role") {
+                Some("reader") => Role::Reader,
+                Some("writer") => Role::Writer,
+                _ => Role::Admin,
+            };
+            let namespace = text("namespace").map(Into::into);
+            let expires = matches.get_one("expires").copied();
+            let name = text("name").unwrap_or("").into();
+            let (token, stored) = file.add(NewToken { name, role, namespace, expires }).map_err(of)?;
+            print(format_args!("{token}\n"))?;
+            log(format_args!("the token has the id {} in {}", stored.id(), path.display()));
+        }
+        Some(("list", matches)) => {
+            let tokens = file.read().map_err(of)?;
+            if tokens.is_none() {
+                log(format_args!("there is no file {}: a service permits everything", path.display()));
+            }
+            let tokens = tokens.unwrap_or_default();
+            if matches.get_flag("json") {
+                let rows = tokens.iter().map(|token| {
+                    json!({
+                        "id": token.id(),
+                        "name": token.name,
+                        "role": token.role,
+                        "namespace": token.namespace,
+                        "made": token.made,
+                        "until": token.until,
+                        "expired": token.is_expired(),
+                    })
+                });
+                print(format_args!("{:#}\n", serde_json::Value::from_iter(rows)))?;
+            } else {
+                let mut lines =
+                    format!("{:<12}  {:<6}  {:<16}  {:<24}  NAME\n", "ID", "ROLE", "NAMESPACE", "UNTIL");
+                for token in &tokens {
+                    let namespace = token.namespace.as_deref().unwrap_or("(all)");
+                    let until = token.until.map_or_else(|| "-".to_owned(), |until| until.to_string());
+                    let expired = if token.is_expired() { " (expired)" } else { "" };
+                    let (id, role, name) = (token.id(), role_name(token.role), &token.name);
+                    let _infallible =
+                        writeln!(lines, "{id:<12}  {role:<6}  {namespace:<16}  {until:<24}  {name}{expired}");
+                }
+                print(lines)?;
+            }
+        }
+        Some(("revoke", matches)) => {
+            let which = matches.get_one::<String>("which").map_or("", String::as_str);
+            let token = file.revoke(which).map_err(of)?;
+            log(format_args!("the token {} is revoked", token.id()));
+        }
+        _ => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}

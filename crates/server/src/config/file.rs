@@ -1,0 +1,102 @@
+//! The file of settings, in TOML.
+
+use super::table::{SETTINGS, Setting};
+use super::value::Form;
+use core::fmt;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// A value in the file.
+pub(super) struct Entry {
+    pub(super) setting: &'static Setting,
+    pub(super) text: String,
+    pub(super) line: usize,
+}
+
+/// A fault of the file, and its place.
+#[derive(Debug)]
+pub(crate) struct FileFault {
+    pub(crate) path: PathBuf,
+    /// The line, from one on. Zero if the whole file is concerned.
+    pub(crate) line: usize,
+    pub(crate) message: String,
+}
+
+impl fmt::Display for FileFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match self.line {
+            0 => write!(f, "{path}: {}", self.message),
+            line => write!(f, "{path}:{line}: {}", self.message),
+        }
+    }
+}
+
+/// The names that resemble a text, the most similar first: for a suggestion.
+pub(super) fn similar<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let scored = names.map(|name| (strsim::damerau_levenshtein(text, name), name));
+    let best = scored.min_by_key(|&(distance, _)| distance)?;
+    (best.0 <= 1 + text.len() / 5).then_some(best.1)
+}
+
+/// Reads the text of a file. Fails with the first fault.
+pub(super) fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, FileFault> {
+    let line_of = |at: usize| 1 + text.bytes().take(at).filter(|&byte| byte == b'\n').count();
+    let fault = |at: usize, message: String| FileFault { path: path.to_owned(), line: line_of(at), message };
+    let table = DeTable::parse(text)
+        .map_err(|error| fault(error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
+    let mut entries = Vec::new();
+    let mut tables = vec![(String::new(), table.get_ref())];
+    while let Some((section, table)) = tables.pop() {
+        for (name, value) in table {
+            let at = name.span().start;
+            let key = if section.is_empty() {
+                name.get_ref().to_string()
+            } else {
+                format!("{section}.{}", name.get_ref())
+            };
+            if let DeValue::Table(table) = value.get_ref()
+                && SETTINGS.iter().any(|setting| setting.section() == key)
+            {
+                tables.push((key, table));
+                continue;
+            }
+            let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
+                return Err(fault(at, unknown(&key)));
+            };
+            let text = text_of(setting.form, value.get_ref());
+            let text = text.ok_or_else(|| fault(at, format!("{key} is {}", setting.form.words())))?;
+            entries.push(Entry { setting, text, line: line_of(at) });
+        }
+    }
+    Ok(entries)
+}
+
+fn unknown(key: &str) -> String {
+    let sections = SETTINGS.iter().map(Setting::section).filter(|section| !section.is_empty());
+    let names = SETTINGS.iter().map(|setting| setting.key).chain(sections);
+    // Somebody may also have the right name in the wrong section.
+    let last = key.rsplit('.').next().unwrap_or(key);
+    let elsewhere = SETTINGS.iter().find(|setting| setting.key.rsplit('.').next() == Some(last));
+    match similar(key, names).or(elsewhere.map(|setting| setting.key)) {
+        Some(name) => format!("there is no setting {key}; is {name} meant?"),
+        None => format!("there is no setting {key}"),
+    }
+}
+
+/// The text of a value, if it has this form.
+fn text_of(form: Form, value: &DeValue<'_>) -> Option<String> {
+    match (form, value) {
+        (Form::Text, DeValue::String(text)) => Some(text.to_string()),
+        (Form::Truth, DeValue::Boolean(truth)) => Some(truth.to_string()),
+        (Form::Number, DeValue::Integer(number)) if number.radix() == 10 => Some(number.as_str().to_owned()),
+        (Form::List, DeValue::Array(items)) => {
+            let items = items.iter().map(|item| match item.get_ref() {
+                DeValue::String(text) if !text.contains(',') => Some(&**text),
+                _ => None,
+            });
+            Some(items.collect::<Option<Vec<_>>>()?.join(","))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,262 @@
+//! The configuration: defaults, then the file, then the environment, then flags; the later ones win.
+//!
+//! All come from one table ([`table`]). No setting is a secret: tokens and keys are in files, and the settings are the
+//! paths of these.
+
+mod file;
+mod show;
+mod table;
+mod value;
+
+pub(crate) use file::FileFault;
+pub(crate) use show::{json, lines};
+use table::PREFIX;
+pub(crate) use table::{Config, SETTINGS, Setting};
+pub(crate) use value::Form;
+use value::Value as _;
+
+use crate::settings::Settings;
+use core::fmt;
+use core::time::Duration;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Reads a length of time.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    Duration::parse(text)
+}
+
+/// The file that is read if it is there and no other is named.
+pub(crate) const FILE: &str = "tourbillon.toml";
+
+/// The place from which a value comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File { path: PathBuf, line: usize },
+    Variable(String),
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Variable(name) => f.write_str(name),
+            Self::Flag(name) => write!(f, "--{name}"),
+        }
+    }
+}
+
+/// The settings and the origin of each, in the order of the table.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) config: Config,
+    pub(crate) origins: Vec<Origin>,
+    /// Variables that are probably misspelt.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The reason why there is no configuration.
+#[derive(Debug)]
+pub(crate) enum ConfigError {
+    Read(PathBuf, io::Error),
+    File(FileFault),
+    /// A value of a variable or a flag.
+    Value {
+        origin: Origin,
+        message: String,
+    },
+    /// Values that do not go together.
+    Together(String),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::File(fault) => fault.fmt(f),
+            Self::Value { origin, message } => write!(f, "{origin}: {message}"),
+            Self::Together(message) => f.write_str(message),
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+/// Where the values come from.
+pub(crate) struct Sources<'a> {
+    /// The file that `--config` names.
+    pub(crate) file: Option<&'a Path>,
+    /// The folder of the file that is read if no other is named.
+    pub(crate) folder: &'a Path,
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    /// The value of a flag, if it was given.
+    pub(crate) flag: &'a dyn Fn(&Setting) -> Option<String>,
+}
+
+/// Reads all sources.
+pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
+    let mut loaded = Loaded {
+        config: Config::default(),
+        origins: vec![Origin::Default; SETTINGS.len()],
+        warnings: Vec::new(),
+    };
+    if let Some((path, text)) = file_of(sources)? {
+        for entry in file::entries(&path, &text).map_err(ConfigError::File)? {
+            let origin = Origin::File { path: path.clone(), line: entry.line };
+            loaded.set(entry.setting, &entry.text, origin)?;
+        }
+    }
+    for (name, value) in &sources.environment {
+        let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.variable() == name) else {
+            loaded.warn_of(name);
+            continue;
+        };
+        let origin = Origin::Variable(name.to_owned());
+        let value = value.to_str().ok_or_else(|| ConfigError::Value {
+            origin: origin.clone(),
+            message: "the value is not UTF-8".to_owned(),
+        })?;
+        loaded.set(setting, value, origin)?;
+    }
+    for setting in SETTINGS {
+        if let Some(value) = (sources.flag)(setting) {
+            loaded.set(setting, &value, Origin::Flag(setting.flag()))?;
+        }
+    }
+    loaded.config.check().map_err(ConfigError::Together)?;
+    Ok(loaded)
+}
+
+fn file_of(sources: &Sources<'_>) -> Result<Option<(PathBuf, String)>, ConfigError> {
+    let path = sources.file.map_or_else(|| sources.folder.join(FILE), Path::to_owned);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some((path, text))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && sources.file.is_none() => Ok(None),
+        Err(error) => Err(ConfigError::Read(path, error)),
+    }
+}
+
+impl Loaded {
+    fn set(&mut self, setting: &'static Setting, text: &str, origin: Origin) -> Result<(), ConfigError> {
+        let set = (setting.set)(&mut self.config, text);
+        if let Err(message) = set {
+            return Err(match origin {
+                Origin::File { path, line } => ConfigError::File(FileFault {
+                    path,
+                    line,
+                    message: format!("{}: {message}", setting.key),
+                }),
+                origin => ConfigError::Value { origin, message },
+            });
+        }
+        if let Some(at) = SETTINGS.iter().position(|other| other.key == setting.key) {
+            self.origins[at] = origin;
+        }
+        Ok(())
+    }
+
+    /// A variable that is not known is no error: other programs have variables of this beginning too.
+    fn warn_of(&mut self, name: &str) {
+        let variables: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
+        let ends = variables.iter().filter_map(|variable| variable.strip_prefix(PREFIX));
+        let end = name.strip_prefix(PREFIX).unwrap_or(name);
+        if let Some(meant) = file::similar(end, ends) {
+            self.warnings.push(format!("the variable {name} is not known; is {PREFIX}{meant} meant?"));
+        }
+    }
+}
+
+impl Config {
+    fn check(&self) -> Result<(), String> {
+        if self.listen.is_empty() {
+            return Err("listen: the service needs an address".to_owned());
+        }
+        if self.tls_certificate.is_some() != self.tls_key.is_some() {
+            return Err("tls.certificate and tls.key are set together or not at all".to_owned());
+        }
+        let positive = [
+            ("limits.connections", u64::from(self.max_connections)),
+            ("deliveries.concurrency", self.concurrency as u64),
+            ("deliveries.host_concurrency", self.host_concurrency as u64),
+            ("deliveries.host_failures", u64::from(self.host_failures)),
+        ];
+        if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(format!("{key}: at least 1"));
+        }
+        if self.max_header.0 < SMALLEST_HEADER {
+            return Err("limits.header: at least 8KiB".to_owned());
+        }
+        let times = [
+            ("timeouts.header", self.header_timeout),
+            ("timeouts.body", self.body_timeout),
+            ("timeouts.idle", self.idle_timeout),
+            ("timeouts.write", self.write_timeout),
+            ("deliveries.lease", self.lease),
+            ("callbacks.connect_timeout", self.connect_timeout),
+        ];
+        if let Some((key, _)) = times.iter().find(|(_, time)| time.is_zero()) {
+            return Err(format!("{key}: more than no time"));
+        }
+        Ok(())
+    }
+
+    /// The file of the tokens.
+    pub(crate) fn token_file(&self) -> PathBuf {
+        self.tokens.clone().unwrap_or_else(|| self.data.join("tokens.json"))
+    }
+
+    /// The limits of connections.
+    pub(crate) fn connection_limits(&self) -> crate::listen::Limits {
+        let mut limits = crate::listen::Limits::default();
+        limits.connections = self.max_connections;
+        limits.header = self.max_header.0;
+        limits.body = self.max_request.0;
+        limits.header_timeout = self.header_timeout;
+        limits.body_timeout = self.body_timeout;
+        limits.idle_timeout = self.idle_timeout;
+        limits.write_timeout = self.write_timeout;
+        limits
+    }
+
+    /// The settings of the service.
+    pub(crate) fn settings(&self) -> Result<Settings, ConfigError> {
+        let mut settings = Settings::new(&self.data);
+        settings.tokens = Some(self.token_file());
+        settings.concurrency = self.concurrency;
+        settings.lease = self.lease;
+        settings.max_timers = self.max_timers;
+        settings.max_delay = self.max_delay;
+        settings.catch_up_rate = (self.catch_up_rate > 0).then_some(self.catch_up_rate);
+        settings.cache = self.cache.0;
+        settings.rules.allow_http = self.allow_http;
+        settings.rules.body = self.max_body.0;
+        let caller = &mut settings.caller;
+        caller.guard.allow_private = self.allow_private;
+        caller.guard.allowed.clone_from(&self.allowed);
+        caller.hosts.concurrency = self.host_concurrency;
+        caller.hosts.failures = self.host_failures;
+        caller.connect_timeout = self.connect_timeout;
+        if let Some(path) = &self.certificates {
+            let of = |error: rustls::pki_types::pem::Error| {
+                ConfigError::Read(path.clone(), io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+            };
+            for certificate in CertificateDer::pem_file_iter(path).map_err(of)? {
+                caller.certificates.push(certificate.map_err(of)?.to_vec());
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// hyper's smallest buffer for a header.
+const SMALLEST_HEADER: usize = 8 << 10;
+
+#[cfg(test)]
+mod tests;

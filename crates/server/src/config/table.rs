@@ -1,0 +1,165 @@
+//! The table of settings. The keys of the file, the variables, the flags and the help come from it.
+
+use super::value::{Form, Size, Value};
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::path::PathBuf;
+use tourbillon_callback::guard::Range;
+
+/// How each variable of the environment starts.
+pub(crate) const PREFIX: &str = "TOURBILLON_";
+
+/// A setting: a row of the table.
+pub(crate) struct Setting {
+    /// The key in the file, with its section.
+    pub(crate) key: &'static str,
+    /// What the setting is for, a sentence or two.
+    help: &'static [&'static str],
+    /// The words for the value in the help.
+    pub(crate) value: &'static str,
+    pub(crate) form: Form,
+    /// The value by default, as text.
+    pub(crate) default: &'static str,
+    pub(super) set: fn(&mut Config, &str) -> Result<(), String>,
+    pub(super) get: fn(&Config) -> String,
+}
+
+impl Setting {
+    /// The variable of the environment.
+    pub(crate) fn variable(&self) -> String {
+        format!("{PREFIX}{}", self.key.replace('.', "_").to_ascii_uppercase())
+    }
+
+    /// The flag, without its dashes.
+    pub(crate) fn flag(&self) -> String {
+        self.key.replace(['.', '_'], "-")
+    }
+
+    /// What the setting is for.
+    pub(crate) fn help(&self) -> String {
+        self.help.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The section of the file, or the empty text.
+    pub(crate) fn section(&self) -> &'static str {
+        self.key.rsplit_once('.').map_or("", |(section, _)| section)
+    }
+}
+
+macro_rules! settings {
+    ($($(#[doc = $help:literal])* $field:ident: $type:ty, $key:literal = $default:literal;)*) => {
+        /// All settings.
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) struct Config {
+            $($(#[doc = $help])* pub(crate) $field: $type,)*
+        }
+
+        /// The table.
+        pub(crate) const SETTINGS: &[Setting] = &[$(Setting {
+            key: $key,
+            help: &[$($help),*],
+            value: <$type as Value>::NAME,
+            form: <$type as Value>::FORM,
+            default: $default,
+            set: |config, text| {
+                config.$field = Value::parse(text)?;
+                Ok(())
+            },
+            get: |config| Value::show(&config.$field),
+        },)*];
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $($field: by_default($default),)* }
+            }
+        }
+    };
+}
+
+fn by_default<T: Value>(text: &str) -> T {
+    T::parse(text).expect("the defaults of the table can be read, which a test shows")
+}
+
+settings! {
+    /// The folder of the service's files. It is made if it is missing.
+    data: PathBuf, "data" = "tourbillon-data";
+    /// The addresses at which the service listens. Others than those of this machine need tokens and TLS, or
+    /// `behind_proxy`.
+    listen: Vec<SocketAddr>, "listen" = "127.0.0.1:7670";
+    /// Whether a proxy with TLS of its own stands before the service. Tokens are needed all the same.
+    behind_proxy: bool, "behind_proxy" = "false";
+    /// The file of the tokens; `tokens.json` in the data folder if it is empty.
+    tokens: Option<PathBuf>, "tokens" = "";
+    /// The time for callbacks and requests under way when the service is stopped. What is not done by then is delivered
+    /// again after the next start.
+    drain: Duration, "drain" = "10s";
+
+    /// The file of the certificate and those that vouch for it, in PEM.
+    tls_certificate: Option<PathBuf>, "tls.certificate" = "";
+    /// The file of the certificate's key, in PEM.
+    tls_key: Option<PathBuf>, "tls.key" = "";
+
+    /// The greatest number of connections. Further ones are closed at once.
+    max_connections: u32, "limits.connections" = "4096";
+    /// The greatest size of a request's header.
+    max_header: Size, "limits.header" = "16KiB";
+    /// The greatest size of a request's body, a batch for example.
+    max_request: Size, "limits.request" = "8MiB";
+    /// The greatest size of the body of a callback.
+    max_body: Size, "limits.body" = "64KiB";
+    /// The greatest number of stored timers.
+    max_timers: u64, "limits.timers" = "100000000";
+    /// The longest time to a due moment.
+    max_delay: Duration, "limits.delay" = "36600d";
+
+    /// The time for a request's header, from its first byte on, and for the handshake of TLS.
+    header_timeout: Duration, "timeouts.header" = "10s";
+    /// The time for a request's body.
+    body_timeout: Duration, "timeouts.body" = "30s";
+    /// The time for which a connection is kept without a request.
+    idle_timeout: Duration, "timeouts.idle" = "75s";
+    /// The time for which a client may read nothing of an answer.
+    write_timeout: Duration, "timeouts.write" = "30s";
+
+    /// The greatest number of deliveries at a time.
+    concurrency: usize, "deliveries.concurrency" = "1024";
+    /// The greatest number of callbacks to one host at a time.
+    host_concurrency: usize, "deliveries.host_concurrency" = "16";
+    /// The number of failures in a row after which a host gets no callbacks for a while.
+    host_failures: u32, "deliveries.host_failures" = "10";
+    /// The rate of deliveries per second that are late, after a downtime for example. Zero for no limit.
+    catch_up_rate: u32, "deliveries.catch_up_rate" = "10000";
+    /// The length of a lease, which is renewed while a delivery runs.
+    lease: Duration, "deliveries.lease" = "30s";
+
+    /// Whether callbacks may use `http`. Otherwise only `https` is permitted.
+    allow_http: bool, "callbacks.allow_http" = "false";
+    /// Whether callbacks may go to private addresses and to this machine.
+    allow_private: bool, "callbacks.allow_private" = "false";
+    /// Ranges of addresses to which callbacks may go whatever the other rules say.
+    allowed: Vec<Range>, "callbacks.allowed" = "";
+    /// A file of certificates, in PEM, that are trusted besides those of the web.
+    certificates: Option<PathBuf>, "callbacks.certificates" = "";
+    /// The time for resolving a receiver's name, and for connecting to it.
+    connect_timeout: Duration, "callbacks.connect_timeout" = "5s";
+
+    /// The memory for cached pages of the store.
+    cache: Size, "store.cache" = "64MiB";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_rows_of_the_table_are_sound() {
+        let config = Config::default();
+        let mut names = BTreeSet::new();
+        for setting in SETTINGS {
+            assert_eq!((setting.get)(&config), setting.default, "{}", setting.key);
+            assert!(setting.help().ends_with('.'), "{}", setting.key);
+            assert!(names.insert(setting.flag()) && names.insert(setting.variable()), "{}", setting.key);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Which source of a setting wins, and the faults of each.
+
+use super::*;
+use std::fs;
+
+fn load_from(
+    folder: &Path,
+    variables: &[(&str, &str)],
+    flags: &[(&str, &str)],
+) -> Result<Loaded, ConfigError> {
+    load(&Sources {
+        file: None,
+        folder,
+        environment: variables.iter().map(|&(name, value)| (name.into(), value.into())).collect(),
+        flag: &|setting| {
+            flags.iter().find(|(name, _)| *name == setting.flag()).map(|&(_, value)| value.to_owned())
+        },
+    })
+}
+
+fn origin_of<'l>(loaded: &'l Loaded, key: &str) -> &'l Origin {
+    &loaded.origins[SETTINGS.iter().position(|setting| setting.key == key).unwrap()]
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(FILE);
+    fs::write(&path, "drain = \"1s\"\ndata = \"f\"\n[limits]\nconnections = 7\n[timeouts]\nidle = \"1m\"\n")
+        .unwrap();
+    let variables = [("TOURBILLON_LIMITS_CONNECTIONS", "8"), ("TOURBILLON_DATA", "v"), ("HOME", "/")];
+    let loaded = load_from(folder.path(), &variables, &[("data", "g")]).unwrap();
+    let config = &loaded.config;
+    assert_eq!(
+        (
+            config.data.as_path(),
+            config.max_connections,
+            config.drain.as_secs(),
+            config.idle_timeout.as_secs()
+        ),
+        (Path::new("g"), 8, 1, 60)
+    );
+    assert_eq!(config.header_timeout.as_secs(), 10);
+    assert_eq!(origin_of(&loaded, "data").to_string(), "--data");
+    assert_eq!(origin_of(&loaded, "limits.connections").to_string(), "TOURBILLON_LIMITS_CONNECTIONS");
+    assert_eq!(*origin_of(&loaded, "timeouts.idle"), Origin::File { path, line: 6 });
+    assert_eq!(origin_of(&loaded, "timeouts.header").to_string(), "default");
+    assert!(loaded.warnings.is_empty());
+}
+
+#[test]
+fn faults_of_the_file_have_their_line_and_a_suggestion() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text, line, words) in [
+        ("\nlisen = [\"127.0.0.1:1\"]", 2, "there is no setting lisen; is listen meant?"),
+        (
+            "[limits]\n\nconections = 1",
+            3,
+            "there is no setting limits.conections; is limits.connections meant?",
+        ),
+        ("[limit]\nconnections = 1", 1, "there is no setting limit; is limits meant?"),
+        ("cache = \"1MiB\"", 1, "there is no setting cache; is store.cache meant?"),
+        ("colour = 1", 1, "there is no setting colour"),
+        ("drain = 10", 1, "drain is a text in quotes"),
+        ("drain = \"10\"", 1, "drain: \"10\" is not a time"),
+        ("listen = \"127.0.0.1:1\"", 1, "listen is a list"),
+        ("listen = [1]", 1, "listen is a list"),
+        ("behind_proxy = \"true\"", 1, "behind_proxy is true or false"),
+        ("tls = true", 1, "there is no setting tls"),
+        ("[limits]\nconnections = -1", 2, "limits.connections: \"-1\" is not a whole number"),
+        ("[limits]\nconnections = 0x10", 2, "limits.connections is a whole number"),
+        ("data = \"a\"\ndata = \"b\"", 2, "duplicate key"),
+        ("data = \"a\" b", 1, ""),
+        ("[tls]\nkey = \"-----BEGIN PRIVATE KEY-----\"", 2, "must not be the secret itself"),
+    ] {
+        fs::write(folder.path().join(FILE), text).unwrap();
+        match load_from(folder.path(), &[], &[]) {
+            Err(ConfigError::File(fault)) => {
+                assert_eq!(fault.line, line, "{text:?}: {fault}");
+                assert!(fault.message.contains(words), "{text:?}: {fault}");
+                assert!(!fault.message.contains("BEGIN"), "{fault}");
+            }
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn values_are_refused_with_their_origin() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |variables: &[(&str, &str)], flags: &[(&str, &str)]| {
+        load_from(folder.path(), variables, flags).unwrap_err().to_string()
+    };
+    assert!(refused(&[("TOURBILLON_DRAIN", "x")], &[]).starts_with("TOURBILLON_DRAIN: "));
+    assert!(refused(&[], &[("drain", "x")]).starts_with("--drain: "));
+    assert!(refused(&[], &[("tls-key", "k")]).contains("together"));
+    assert!(refused(&[], &[("limits-connections", "0")]).contains("at least 1"));
+    assert!(refused(&[], &[("limits-header", "4KiB")]).contains("at least 8KiB"));
+    assert!(refused(&[], &[("timeouts-idle", "0s")]).contains("timeouts.idle"));
+    assert!(refused(&[], &[("listen", "")]).contains("an address"));
+}
+
+#[test]
+fn a_file_that_is_named_must_be_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("none.toml");
+    let sources =
+        Sources { file: Some(&file), folder: folder.path(), environment: Vec::new(), flag: &|_| None };
+    assert!(matches!(load(&sources), Err(ConfigError::Read(path, _)) if path == file));
+}
+
+#[test]
+fn a_misspelt_variable_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let variables = [("TOURBILLON_LISTN", "127.0.0.1:1"), ("TOURBILLON_URL", "x"), ("TOURBILLON_SEED", "1")];
+    let loaded = load_from(folder.path(), &variables, &[]).unwrap();
+    assert_eq!(loaded.warnings, ["the variable TOURBILLON_LISTN is not known; is TOURBILLON_LISTEN meant?"]);
+}
+
+#[test]
+fn what_config_prints_is_a_file_with_the_same_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags =
+        [("callbacks-allowed", "10.0.0.0/8,fc00::/7"), ("listen", "127.0.0.1:1,[::1]:2"), ("drain", "3m")];
+    let first = load_from(folder.path(), &[], &flags).unwrap();
+    let printed = lines(&first);
+    fs::write(folder.path().join(FILE), &printed).unwrap();
+    let second = load_from(folder.path(), &[], &[]).unwrap();
+    assert_eq!(first.config, second.config, "{printed}");
+    assert_eq!(json(&second)["callbacks.allowed"]["value"], serde_json::json!(["10.0.0.0/8", "fc00::/7"]));
+    assert_eq!(json(&first)["drain"]["origin"], "--drain");
+}
+
+#[test]
+fn the_example_has_every_setting_with_its_default() {
+    let text = include_str!("../../packaging/tourbillon.toml");
+    let path = Path::new("packaging/tourbillon.toml");
+    assert!(file::entries(path, text).unwrap().is_empty(), "every setting of the example is a comment");
+    // With the marks of its settings removed, the example sets each to its default.
+    let is_setting = |line: &str| line.contains(" = ") || line.starts_with('[');
+    let set = text.lines().map(|line| match line.strip_prefix('#') {
+        Some(rest) if !rest.starts_with(' ') && is_setting(rest) => rest,
+        _ => line,
+    });
+    let set = set.collect::<Vec<_>>().join("\n");
+    let mut config = Config::default();
+    let mut left: std::collections::BTreeSet<_> = SETTINGS.iter().map(|setting| setting.key).collect();
+    for entry in file::entries(path, &set).unwrap() {
+        (entry.setting.set)(&mut config, &entry.text).unwrap();
+        assert!(left.remove(entry.setting.key), "{}", entry.setting.key);
+    }
+    assert_eq!(config, Config::default());
+    assert!(left.is_empty(), "the example lacks {left:?}");
+}

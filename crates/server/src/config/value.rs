@@ -1,0 +1,243 @@
+//! The values of settings, as texts.
+
+use core::fmt::Write as _;
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::path::PathBuf;
+use tourbillon_callback::guard::Range;
+
+/// What a value is in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Text,
+    Number,
+    Truth,
+    List,
+}
+
+impl Form {
+    /// The form in plain words.
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Text => "a text in quotes",
+            Self::Number => "a whole number",
+            Self::Truth => "true or false",
+            Self::List => "a list of texts in brackets",
+        }
+    }
+}
+
+/// A value that is read from a text and written as one.
+pub(crate) trait Value: Sized {
+    /// What the value is in a file.
+    const FORM: Form;
+    /// The words for it in the help.
+    const NAME: &'static str;
+
+    /// Reads a value. Fails with what the text should be.
+    fn parse(text: &str) -> Result<Self, String>;
+
+    /// Writes a value in the way in which `parse` reads it.
+    fn show(&self) -> String;
+}
+
+impl Value for bool {
+    const FORM: Form = Form::Truth;
+    const NAME: &'static str = "BOOL";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| format!("{text:?} is neither true nor false"))
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl Value for $number {
+            const FORM: Form = Form::Number;
+            const NAME: &'static str = "NUMBER";
+
+            fn parse(text: &str) -> Result<Self, String> {
+                text.parse().map_err(|_| format!("{text:?} is not a whole number up to {}", Self::MAX))
+            }
+
+            fn show(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+numbers! { u32 u64 usize }
+
+/// The units of time, the greatest first.
+const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+impl Value for Duration {
+    const FORM: Form = Form::Text;
+    const NAME: &'static str = "TIME";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let fault = || format!("{text:?} is not a time as 250ms, 10s, 5m, 2h or 30d");
+        let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(fault)?;
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| fault())?;
+        let (_, millis) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(fault)?;
+        number.checked_mul(*millis).map(Self::from_millis).ok_or_else(fault)
+    }
+
+    fn show(&self) -> String {
+        let millis = self.as_millis();
+        let fitting = UNITS.iter().find(|&&(_, unit)| millis > 0 && millis.is_multiple_of(u128::from(unit)));
+        let (name, unit) = fitting.copied().unwrap_or(("s", 1_000));
+        format!("{}{name}", millis / u128::from(unit))
+    }
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Size(pub(crate) usize);
+
+const SIZES: [(&str, usize); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+impl Value for Size {
+    const FORM: Form = Form::Text;
+    const NAME: &'static str = "SIZE";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let fault = || format!("{text:?} is not a size as 500B, 64KiB, 16MiB or 1GiB");
+        let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(fault)?;
+        let (number, unit) = text.split_at(digits);
+        let number: usize = number.parse().map_err(|_| fault())?;
+        let (_, bytes) = SIZES.iter().find(|(name, _)| *name == unit).ok_or_else(fault)?;
+        number.checked_mul(*bytes).map(Self).ok_or_else(fault)
+    }
+
+    fn show(&self) -> String {
+        let fitting = SIZES.iter().find(|&&(_, unit)| self.0 > 0 && self.0.is_multiple_of(unit));
+        let (name, unit) = fitting.copied().unwrap_or(("B", 1));
+        format!("{}{name}", self.0 / unit)
+    }
+}
+
+impl Value for PathBuf {
+    const FORM: Form = Form::Text;
+    const NAME: &'static str = "PATH";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        // The text is not repeated in the message: it may be a secret.
+        if text.starts_with("-----BEGIN") || text.starts_with("tb_") {
+            return Err("the setting is the path of a file, and must not be the secret itself".to_owned());
+        }
+        if text.is_empty() { Err("a path has at least one character".to_owned()) } else { Ok(text.into()) }
+    }
+
+    fn show(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+/// The empty text stands for none.
+impl<T: Value> Value for Option<T> {
+    const FORM: Form = T::FORM;
+    const NAME: &'static str = T::NAME;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Ok(None) } else { T::parse(text).map(Some) }
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(String::new, T::show)
+    }
+}
+
+impl Value for SocketAddr {
+    const FORM: Form = Form::Text;
+    const NAME: &'static str = "ADDRESS";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse()
+            .map_err(|_| format!("{text:?} is not an address and port, as 127.0.0.1:7670 or [::1]:7670"))
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for Range {
+    const FORM: Form = Form::Text;
+    const NAME: &'static str = "RANGE";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|fault: tourbillon_callback::guard::NoRange| fault.to_string())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// A list; its text has commas.
+impl<T: Value> Value for Vec<T> {
+    const FORM: Form = Form::List;
+    const NAME: &'static str = T::NAME;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(T::parse).collect()
+    }
+
+    fn show(&self) -> String {
+        self.iter().fold(String::new(), |mut text, item| {
+            let comma = if text.is_empty() { "" } else { "," };
+            let _infallible = write!(text, "{comma}{}", item.show());
+            text
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn survives<T: Value + PartialEq + core::fmt::Debug>(text: &str) {
+        let value = T::parse(text).unwrap();
+        assert_eq!(value.show(), text);
+        assert_eq!(T::parse(&value.show()).as_ref(), Ok(&value));
+    }
+
+    #[test]
+    fn values_are_written_as_they_are_read() {
+        for text in ["0s", "250ms", "10s", "90s", "5m", "2h", "30d"] {
+            survives::<Duration>(text);
+        }
+        for text in ["0B", "500B", "64KiB", "1500KiB", "16MiB", "1GiB"] {
+            survives::<Size>(text);
+        }
+        survives::<Vec<SocketAddr>>("127.0.0.1:7670,[::1]:7670");
+        survives::<Vec<Range>>("10.0.0.0/8,fc00::/7");
+        survives::<Option<PathBuf>>("");
+        survives::<Option<PathBuf>>("a/b");
+        survives::<bool>("true");
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in
+            ["", "10", "s", "-1s", "1.5s", "10 s", "10S", "99999999999999999999s", "9999999999999999d"]
+        {
+            assert!(Duration::parse(text).is_err(), "{text:?}");
+        }
+        for text in ["", "10", "KiB", "10kb", "99999999999GiB"] {
+            assert!(Size::parse(text).is_err(), "{text:?}");
+        }
+        assert!(bool::parse("yes").is_err());
+        assert!(u32::parse("-1").is_err());
+        assert!(Vec::<SocketAddr>::parse("127.0.0.1:7670,localhost:1").is_err());
+        let secret = PathBuf::parse("tb_admin_secret").unwrap_err();
+        assert!(!secret.contains("tb_admin"), "{secret}");
+    }
+}

@@ -1,0 +1,37 @@
+//! The limits of connections.
+
+use core::time::Duration;
+
+/// How many connections there are, and how long each stage of one may take.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The greatest number of connections. 4,096 by default.
+    pub connections: u32,
+    /// The greatest size of a request's header, in bytes. 16 KiB by default, at least 8 KiB.
+    pub header: usize,
+    /// The greatest size of a request's body, in bytes. 8 MiB by default.
+    pub body: usize,
+    /// The time for a header, and for the handshake of TLS. 10 s by default.
+    pub header_timeout: Duration,
+    /// The time for a body. 30 s by default.
+    pub body_timeout: Duration,
+    /// The time for which a connection is kept without a request. 75 s by default.
+    pub idle_timeout: Duration,
+    /// The time for which a client may read nothing of an answer. 30 s by default.
+    pub write_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4_096,
+            header: 16 << 10,
+            body: 8 << 20,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
+        }
+    }
+}

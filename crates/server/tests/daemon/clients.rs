@@ -1,0 +1,130 @@
+//! Clients of the service.
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) json: Value,
+}
+
+/// A client with a token or without.
+#[derive(Clone)]
+pub(crate) struct Http {
+    base: String,
+    token: Option<String>,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Http {
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        Self { base: format!("http://{address}"), token: None, client }
+    }
+
+    pub(crate) fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.clone() }
+    }
+
+    /// Sends a request with a JSON body, or without one if it is null. Fails if there is no answer.
+    pub(crate) async fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Option<Answer> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if !body.is_null() {
+            request = request.header("content-type", "application/json");
+        }
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+        let response = self.client.request(request.body(Full::new(body)).unwrap()).await.ok()?;
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.ok()?.to_bytes();
+        let json = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).ok()? };
+        Some(Answer { status: parts.status, headers: parts.headers, json })
+    }
+
+    pub(crate) async fn send(&self, method: &str, path: &str, body: &Value) -> Answer {
+        self.try_send(method, path, &[], body).await.expect("an answer")
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &Value::Null).await
+    }
+}
+
+/// The path of a timer.
+pub(crate) fn timer(key: &str) -> String {
+    format!("/v1/namespaces/default/timers/{key}")
+}
+
+/// A timer that calls `url` after a while, and after a failure again soon.
+pub(crate) fn callback(url: &str, delay_ms: u64) -> Value {
+    json!({
+        "delay_ms": delay_ms,
+        "callback": { "url": url },
+        "policy": { "backoff": { "kind": "fixed", "pause_ms": 100 } },
+    })
+}
+
+/// A timer that does nothing before the test's end.
+pub(crate) fn far() -> Value {
+    callback("http://127.0.0.1:9999/", 3_600_000)
+}
+
+/// A connection byte by byte.
+pub(crate) struct Raw(pub(crate) TcpStream);
+
+impl Raw {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        Self(TcpStream::connect(address).await.unwrap())
+    }
+
+    /// Sends bytes. Fails if the connection was closed.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> bool {
+        self.0.write_all(bytes).await.is_ok()
+    }
+
+    /// What the server sends until it closes the connection, or until so long has passed.
+    pub(crate) async fn rest(&mut self, within: Duration) -> (String, bool) {
+        let mut bytes = Vec::new();
+        let closed = tokio::time::timeout(within, self.0.read_to_end(&mut bytes)).await.is_ok();
+        (String::from_utf8_lossy(&bytes).into_owned(), closed)
+    }
+
+    /// The next answer of the server, without its body.
+    pub(crate) async fn head(&mut self) -> String {
+        let mut bytes = Vec::new();
+        let mut byte = [0];
+        while !bytes.ends_with(b"\r\n\r\n") {
+            let read = tokio::time::timeout(Duration::from_secs(20), self.0.read(&mut byte))
+                .await
+                .expect("an answer");
+            if read.unwrap_or(0) == 0 {
+                break;
+            }
+            bytes.push(byte[0]);
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+}

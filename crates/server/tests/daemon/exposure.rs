@@ -1,0 +1,109 @@
+//! Addresses that others reach, and requests that a page in a browser could make.
+
+use crate::clients::{Http, far, timer};
+use crate::process::{Daemon, folder, program, run, text, token};
+use serde_json::Value;
+
+/// Starts a service that must refuse, and returns its reason.
+fn refusal(folder: &std::path::Path, arguments: &[&str]) -> String {
+    let ended = run(folder, arguments);
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    text(&ended.stderr)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t15_a_service_that_others_reach_needs_tokens_and_tls() {
+    let folder = folder();
+    let all = ["--listen", "0.0.0.0:0"];
+    let reason = refusal(folder.path(), &all);
+    assert!(reason.contains("tokens") && reason.contains("TLS"), "{reason}");
+    assert!(!folder.path().join("tourbillon-data").exists(), "it refuses before it makes anything");
+    assert!(refusal(folder.path(), &["--behind-proxy"]).contains("tokens"));
+
+    let admin = token(folder.path(), &["--role", "admin"]);
+    let reason = refusal(folder.path(), &all);
+    assert!(!reason.contains("token new") && reason.contains("TLS"), "{reason}");
+    let daemon = Daemon::spawn(program(folder.path(), &[&all[..], &["--behind-proxy"]].concat()));
+    let http = Http::new(([127, 0, 0, 1], daemon.address.port()).into());
+    assert_eq!(http.get(&timer("k")).await.status, 401);
+    assert_eq!(http.with_token(&admin).get(&timer("k")).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_in_a_browser_cannot_command_a_service_without_tokens() {
+    let folder = folder();
+    let daemon = Daemon::start(folder.path(), &[]);
+    let http = Http::new(daemon.address);
+    assert!(daemon.find("there are no tokens").is_some());
+    let port = daemon.address.port();
+    // A name that the page's own server resolves to this machine.
+    for (host, status) in [
+        (format!("localhost:{port}"), 404),
+        (format!("[::1]:{port}"), 404),
+        (format!("evil.example:{port}"), 403),
+        ("127.0.0.1.evil.example".to_owned(), 403),
+    ] {
+        for path in [timer("k"), "/nowhere".to_owned()] {
+            let answer = http.try_send("GET", &path, &[("host", &host)], &Value::Null).await.unwrap();
+            assert_eq!(answer.status, status, "{host}{path}: {}", answer.json);
+        }
+    }
+    // Another site.
+    for (headers, status) in [
+        (&[("origin", "http://evil.example")][..], 403),
+        (&[("origin", "null")], 403),
+        (&[("sec-fetch-site", "cross-site"), ("origin", "http://127.0.0.1")], 403),
+        (&[("sec-fetch-site", "same-site")], 403),
+        (&[("x-forwarded-for", "10.0.0.1")], 403),
+        (&[("sec-fetch-site", "same-origin")], 201),
+    ] {
+        let answer = http.try_send("PUT", &timer("k"), headers, &far()).await.unwrap();
+        assert_eq!(answer.status, status, "{headers:?}: {}", answer.json);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_site_cannot_change_anything_with_a_token_either() {
+    let folder = folder();
+    let admin = token(folder.path(), &["--role", "admin", "--data", "data"]);
+    let daemon = Daemon::start(folder.path(), &[]);
+    let http = Http::new(daemon.address).with_token(&admin);
+    let origin = [("origin", "http://evil.example")];
+    assert_eq!(http.try_send("PUT", &timer("k"), &origin, &far()).await.unwrap().status, 403);
+    assert_eq!(http.try_send("GET", &timer("k"), &origin, &Value::Null).await.unwrap().status, 404);
+    // With tokens the service may have any name.
+    assert_eq!(
+        http.try_send("GET", &timer("k"), &[("host", "a.example")], &Value::Null).await.unwrap().status,
+        404
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_never_calls_itself() {
+    let folder = folder();
+    let daemon = Daemon::start(folder.path(), &[]);
+    let http = Http::new(daemon.address);
+    let victim = format!("http://{}{}", daemon.address, timer("victim"));
+    http.send("PUT", &timer("victim"), &far()).await;
+    let mut attack = crate::clients::callback(&victim, 0);
+    attack["callback"]["method"] = "DELETE".into();
+    let answer = http.send("PUT", &timer("attack"), &attack).await;
+    if answer.status != 422 {
+        assert_eq!(answer.status, 201, "{}", answer.json);
+        let path = format!("/v1/namespaces/default/ids/{}", answer.json["id"].as_str().unwrap());
+        loop {
+            let shown = http.get(&path).await;
+            assert_eq!(shown.status, 200);
+            if shown.json["phase"] == "dead" {
+                assert!(
+                    shown.json["last_error"].as_str().unwrap().contains("blocked-destination"),
+                    "{}",
+                    shown.json
+                );
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+    assert_eq!(http.get(&timer("victim")).await.status, 200);
+}

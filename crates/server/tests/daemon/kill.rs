@@ -1,0 +1,88 @@
+//! A process that is killed in the middle of deliveries: each callback arrives, and a duplicate has the same id.
+
+use crate::clients::{Http, callback};
+use crate::process::{Daemon, folder, run, text};
+use crate::receiver::{Received, Receiver};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant, SystemTime};
+use tourbillon_api::Moment;
+
+/// The number of connections that make timers.
+const CLIENTS: usize = 16;
+
+/// The numbers of the callbacks that arrived, and the ids of each.
+fn ids_of(log: &[Received]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut ids: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for Received { path, id, .. } in log {
+        ids.entry(path.clone()).or_default().insert(id.clone());
+    }
+    ids
+}
+
+/// Makes the part of one client of the timers, from `first` on. Returns their ids by the paths of their callbacks.
+async fn make(http: Http, url: String, due: Moment, first: usize, count: usize) -> BTreeMap<String, String> {
+    let mut made = BTreeMap::new();
+    for number in (first..count).step_by(CLIENTS) {
+        let path = format!("/{number}");
+        let mut timer = callback(&format!("{url}{path}"), 0);
+        timer["due"] = due.to_string().into();
+        timer.as_object_mut().unwrap().remove("delay_ms");
+        let answer = http.send("PUT", &crate::clients::timer(&format!("k{number}")), &timer).await;
+        assert_eq!(answer.status, 201, "{}", answer.json);
+        made.insert(path, answer.json["id"].as_str().unwrap().to_owned());
+    }
+    made
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_callback_of_a_killed_service_arrives_and_duplicates_have_the_same_id() {
+    let count: usize = std::env::var("TOURBILLON_DELIVERIES").map_or(400, |count| count.parse().unwrap());
+    // So that a fair part of the deliveries is left at each kill.
+    let pause = Duration::from_millis(2);
+    let (folder, receiver) = (folder(), Receiver::start(pause).await);
+    let mut daemon = Daemon::start(folder.path(), &[]);
+    let http = Http::new(daemon.address);
+    // All at once, when most of them are made.
+    let due = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
+        + 500
+        + 2 * count as u128;
+    let due = Moment::from_millis(u64::try_from(due).unwrap());
+    let makers = (0..CLIENTS)
+        .map(|first| tokio::spawn(make(http.clone(), receiver.url(""), due, first, count)))
+        .collect::<Vec<_>>();
+    let mut made = BTreeMap::new();
+    for maker in makers {
+        made.extend(maker.await.unwrap());
+    }
+    assert_eq!(made.len(), count);
+    let begun = Instant::now();
+    let most = Duration::from_secs(60) + Duration::from_millis(20) * u32::try_from(count).unwrap();
+    let next_after = |received: usize| received + (count / 5).min(count.saturating_sub(received) / 2);
+    let (mut kills, mut next_kill) = (0, next_after(receiver.count()));
+    while ids_of(&receiver.log()).len() < count {
+        assert!(begun.elapsed() < most, "{} of {count}: {}", ids_of(&receiver.log()).len(), daemon.log());
+        if kills < 3 && receiver.count() >= next_kill {
+            daemon.kill();
+            kills += 1;
+            next_kill = next_after(receiver.count());
+            daemon = Daemon::start(folder.path(), &[]);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Late duplicates would come now.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let log = receiver.log();
+    let made: BTreeMap<_, _> = made.into_iter().map(|(path, id)| (path, BTreeSet::from([id]))).collect();
+    assert_eq!(ids_of(&log), made);
+    println!("{count} deliveries, {kills} kills, {} duplicates", log.len() - count);
+    assert!(kills > 0);
+
+    // Nothing is left, and the store is sound.
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(Duration::from_secs(20)).success(), "{}", daemon.log());
+    let check = run(folder.path(), &["check", "--json", "--data", "data"]);
+    let check: Value = serde_json::from_str(&text(&check.stdout)).unwrap();
+    assert_eq!(check, serde_json::json!({ "timers": 0, "faults": [] }));
+}

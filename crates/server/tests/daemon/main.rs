@@ -1,0 +1,18 @@
+//! The program as a process of its own: started, called, signalled, killed.
+#![cfg(unix)]
+
+mod clients;
+mod configuration;
+mod demo;
+mod disk;
+mod exposure;
+mod kill;
+mod manager;
+mod packaging;
+mod pages;
+mod process;
+mod receiver;
+mod slow;
+mod stop;
+mod tls;
+mod tokens;

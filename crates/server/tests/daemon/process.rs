@@ -1,0 +1,156 @@
+//! A process of the program.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The time for what should happen at once, on a machine that is busy.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// Waits until the condition is fulfilled. Fails after `SOON`.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < SOON, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The program with these arguments, in this folder, without variables of its own.
+pub(crate) fn program(folder: &Path, arguments: &[&str]) -> Command {
+    clean(Command::new(env!("CARGO_BIN_EXE_tourbillond")), folder, arguments)
+}
+
+pub(crate) fn clean(mut command: Command, folder: &Path, arguments: &[&str]) -> Command {
+    let own = std::env::vars_os().map(|(name, _)| name);
+    for name in own.filter(|name| name.to_string_lossy().starts_with("TOURBILLON_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("NOTIFY_SOCKET").current_dir(folder).args(arguments);
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Output {
+    program(folder, arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Makes a token for the service in this folder.
+pub(crate) fn token(folder: &Path, arguments: &[&str]) -> String {
+    let made = run(folder, &[&["token", "new"], arguments].concat());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    text(&made.stdout).trim().to_owned()
+}
+
+/// A service that runs. It is killed when it is dropped.
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+/// Arguments by which a service permits callbacks to this machine, on a free port.
+const USUAL: &[&str] = &["--callbacks-allow-http", "--callbacks-allow-private", "--data", "data"];
+
+impl Daemon {
+    /// Starts a service in a folder, at a free port of this machine.
+    pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
+        Self::spawn(program(folder, &[USUAL, &["--listen", "127.0.0.1:0"], arguments].concat()))
+    }
+
+    /// Starts a service by a command, and waits until it listens.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let copy = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                copy.lock().unwrap().push(line);
+            }
+        });
+        let mut daemon = Self { child, address: ([0, 0, 0, 0], 0).into(), log };
+        let begun = Instant::now();
+        daemon.address = loop {
+            if let Some(address) = daemon.find("listening on") {
+                break address.rsplit('/').next().unwrap().parse().unwrap();
+            }
+            let ended = daemon.child.try_wait().unwrap();
+            assert!(ended.is_none() && begun.elapsed() < SOON, "{ended:?}: {}", daemon.log());
+            thread::sleep(Duration::from_millis(2));
+        };
+        daemon
+    }
+
+    /// A line of the log with these words.
+    pub(crate) fn find(&self, words: &str) -> Option<String> {
+        self.log.lock().unwrap().iter().find(|line| line.contains(words)).cloned()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().join("\n")
+    }
+
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.id(), signal).unwrap();
+    }
+
+    /// The end of the process, which must come within this time.
+    pub(crate) fn end(&mut self, within: Duration) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(begun.elapsed() < within, "the process has not ended within {within:?}: {}", self.log());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Kills the process as a loss of power would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _has_ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// A folder that is removed at the end of the test.
+pub(crate) fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// A file of this crate.
+pub(crate) fn of_crate(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Whether a program is installed. The test that needs it is skipped otherwise, with a line that says so.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let is_there = found.is_ok_and(|status| status.success());
+    if !is_there {
+        eprintln!("skipped: {program} is not installed");
+    }
+    is_there
+}

@@ -1,0 +1,75 @@
+//! A receiver of callbacks with a log of its own.
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// A callback, as the receiver's log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) id: String,
+    pub(crate) path: String,
+    pub(crate) attempt: String,
+    /// Whether the receiver came to its answer. The sender may have left before.
+    pub(crate) answered: bool,
+}
+
+/// A receiver, which takes some time for each callback.
+#[derive(Clone)]
+pub(crate) struct Receiver {
+    pub(crate) address: SocketAddr,
+    log: Arc<Mutex<Vec<Received>>>,
+    pause: Arc<Mutex<Duration>>,
+}
+
+impl Receiver {
+    pub(crate) async fn start(pause: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let receiver = Self { address, log: Arc::default(), pause: Arc::new(Mutex::new(pause)) };
+        let app = axum::Router::new().fallback(receive).with_state(receiver.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        receiver
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn log(&self) -> Vec<Received> {
+        self.log.lock().unwrap().clone()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.log.lock().unwrap().len()
+    }
+
+    pub(crate) fn set_pause(&self, pause: Duration) {
+        *self.pause.lock().unwrap() = pause;
+    }
+}
+
+async fn receive(State(receiver): State<Receiver>, request: Request) -> StatusCode {
+    let at = {
+        let header = |name| request.headers()[name].to_str().unwrap().to_owned();
+        let received = Received {
+            id: header("webhook-id"),
+            path: request.uri().path().to_owned(),
+            attempt: header("tourbillon-attempt"),
+            answered: false,
+        };
+        let mut log = receiver.log.lock().unwrap();
+        log.push(received);
+        log.len() - 1
+    };
+    drop(request);
+    let pause = *receiver.pause.lock().unwrap();
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
+    }
+    receiver.log.lock().unwrap()[at].answered = true;
+    StatusCode::NO_CONTENT
+}

@@ -1,0 +1,188 @@
+//! Clients that send slowly, too much, or over too many connections.
+
+use crate::clients::{Http, Raw, far, timer};
+use crate::process::{Daemon, SOON, folder};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+const TIMEOUT: Duration = Duration::from_millis(300);
+/// A pause between two bytes that is shorter than every timeout.
+const PAUSE: Duration = Duration::from_millis(50);
+
+fn start(folder: &std::path::Path, more: &[&str]) -> Daemon {
+    let timeouts = ["--timeouts-header=300ms", "--timeouts-body=300ms", "--timeouts-idle=600ms"];
+    Daemon::start(folder, &[&timeouts, more].concat())
+}
+
+/// Sends byte after byte until the server closes the connection, and returns the time that it took.
+async fn trickle(raw: &mut Raw, byte: &[u8]) -> Duration {
+    let begun = Instant::now();
+    while raw.send(byte).await {
+        assert!(begun.elapsed() < SOON, "the connection is open after {:?}", begun.elapsed());
+        tokio::time::sleep(PAUSE).await;
+    }
+    begun.elapsed()
+}
+
+async fn is_served(address: SocketAddr) -> bool {
+    Http::new(address).get(&timer("k")).await.status == 404
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_senders_are_cut() {
+    let folder = folder();
+    let daemon = start(folder.path(), &[]);
+    let address = daemon.address;
+    let silent = tokio::spawn(async move {
+        let begun = Instant::now();
+        let (sent, closed) = Raw::connect(address).await.rest(SOON).await;
+        assert!(closed && sent.is_empty(), "{sent}");
+        begun.elapsed()
+    });
+    let preface = tokio::spawn(async move {
+        let mut raw = Raw::connect(address).await;
+        assert!(raw.send(b"PRI * HT").await);
+        let begun = Instant::now();
+        assert!(raw.rest(SOON).await.1);
+        begun.elapsed()
+    });
+    let header = tokio::spawn(async move {
+        let mut raw = Raw::connect(address).await;
+        assert!(raw.send(b"GET / HTTP/1.1\r\nx: ").await);
+        trickle(&mut raw, b"x").await
+    });
+    let second_header = tokio::spawn(async move {
+        let mut raw = Raw::connect(address).await;
+        assert!(raw.send(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n").await);
+        assert!(raw.head().await.starts_with("HTTP/1.1 404"));
+        assert!(raw.send(b"GET / HTTP/1.1\r\nx: ").await);
+        trickle(&mut raw, b"x").await
+    });
+    let idle = tokio::spawn(async move {
+        let mut raw = Raw::connect(address).await;
+        assert!(raw.send(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n").await);
+        assert!(raw.head().await.starts_with("HTTP/1.1 404"));
+        let begun = Instant::now();
+        assert!(raw.rest(SOON).await.1);
+        begun.elapsed()
+    });
+    let body = tokio::spawn(async move {
+        let mut raw = Raw::connect(address).await;
+        let head = "PUT /v1/namespaces/default/timers/k HTTP/1.1\r\nhost: localhost\r\n\
+            content-type: application/json\r\ncontent-length: 10000\r\n\r\n{";
+        assert!(raw.send(head.as_bytes()).await);
+        let begun = Instant::now();
+        let (answer, closed) = loop {
+            // The answer comes although the body is not complete.
+            let (answer, closed) = raw.rest(PAUSE).await;
+            if !answer.is_empty() || closed {
+                break (answer + &raw.rest(SOON).await.0, true);
+            }
+            assert!(raw.send(b" ").await && begun.elapsed() < SOON);
+        };
+        assert!(closed && answer.starts_with("HTTP/1.1 408"), "{answer}");
+        assert!(
+            answer.contains("application/problem+json") && answer.contains("/problems/timeout"),
+            "{answer}"
+        );
+        begun.elapsed()
+    });
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * TIMEOUT {
+        assert!(is_served(address).await, "others are served meanwhile");
+        tokio::time::sleep(PAUSE).await;
+    }
+    for (name, stalled, least) in [
+        ("silent", silent, TIMEOUT),
+        ("preface", preface, TIMEOUT / 2),
+        ("header", header, TIMEOUT),
+        ("second header", second_header, TIMEOUT),
+        ("idle", idle, TIMEOUT + TIMEOUT / 2),
+        ("body", body, TIMEOUT),
+    ] {
+        let took = stalled.await.unwrap();
+        assert!(took >= least && took < Duration::from_secs(10), "{name}: {took:?}");
+    }
+    assert!(is_served(address).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_beyond_the_limit_are_closed_and_later_ones_served() {
+    let folder = folder();
+    let daemon = Daemon::start(folder.path(), &["--limits-connections=4"]);
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let mut raw = Raw::connect(daemon.address).await;
+        assert!(raw.send(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n").await);
+        assert!(raw.head().await.starts_with("HTTP/1.1 404"));
+        held.push(raw);
+    }
+    for _ in 0..20 {
+        let (answer, closed) = Raw::connect(daemon.address).await.rest(SOON).await;
+        assert!(closed && (answer.is_empty() || answer.starts_with("HTTP/1.1 503")), "{answer}");
+    }
+    // Those that have a place keep it.
+    assert!(held[0].send(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n").await);
+    held.pop();
+    let begun = Instant::now();
+    loop {
+        let mut raw = Raw::connect(daemon.address).await;
+        let _refused =
+            raw.send(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+        if raw.rest(SOON).await.0.starts_with("HTTP/1.1 404") {
+            break;
+        }
+        assert!(begun.elapsed() < SOON);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_beyond_the_limits_are_refused() {
+    let folder = folder();
+    let daemon = Daemon::start(folder.path(), &["--limits-request=20KiB"]);
+    let mut raw = Raw::connect(daemon.address).await;
+    let header = format!("GET / HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(20 << 10));
+    let _may_be_cut = raw.send(header.as_bytes()).await;
+    let answer = raw.rest(SOON).await.0;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+
+    let put = "PUT /v1/namespaces/default/timers/k HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    for (length, start) in [("content-length: 20481", ""), ("transfer-encoding: chunked", "5001\r\n")] {
+        let mut raw = Raw::connect(daemon.address).await;
+        assert!(raw.send(format!("{put}{length}\r\n\r\n{start}").as_bytes()).await);
+        if !start.is_empty() {
+            let _may_be_cut = raw.send(" ".repeat(0x5001).as_bytes()).await;
+        }
+        let answer = raw.rest(SOON).await.0;
+        assert!(
+            answer.starts_with("HTTP/1.1 413") && answer.contains("/problems/too-large"),
+            "{length}: {answer}"
+        );
+    }
+    let http = Http::new(daemon.address);
+    assert_eq!(http.send("PUT", &timer("k"), &far()).await.status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_2_is_spoken_without_tls_too_and_an_idle_connection_ends() {
+    use axum::body::Bytes;
+    use axum::http::{Request, Version};
+    use http_body_util::{BodyExt as _, Full};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let folder = folder();
+    let daemon = start(folder.path(), &[]);
+    let stream = tokio::net::TcpStream::connect(daemon.address).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    for _ in 0..3 {
+        let uri = format!("http://{}{}", daemon.address, timer("k"));
+        let request = Request::get(uri).body(Full::<Bytes>::default()).unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!((response.status().as_u16(), response.version()), (404, Version::HTTP_2));
+        response.into_body().collect().await.unwrap();
+    }
+    let begun = Instant::now();
+    let _how = tokio::time::timeout(SOON, connection).await.expect("the connection is idle and ends");
+    assert!(begun.elapsed() >= TIMEOUT, "{:?}", begun.elapsed());
+}

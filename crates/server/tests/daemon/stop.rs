@@ -1,0 +1,124 @@
+//! The end by a signal, under load.
+
+use crate::clients::{Http, callback, far, timer};
+use crate::process::{Daemon, folder, until};
+use crate::receiver::Receiver;
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// The time for the program's own work at its end, besides `drain`.
+const SECOND: Duration = Duration::from_secs(1);
+/// What a busy machine adds.
+const SLACK: Duration = Duration::from_secs(3);
+
+/// Makes timers until the service is gone. Returns the keys of those that it acknowledged.
+async fn make_until_the_end(http: Http, name: usize) -> Vec<String> {
+    let mut made = Vec::new();
+    for number in 0.. {
+        let key = format!("{name}-{number}");
+        match http.try_send("PUT", &timer(&key), &[], &far()).await {
+            Some(answer) if answer.status == 201 => made.push(key),
+            Some(answer) => {
+                assert_eq!(answer.status, 503, "{}", answer.json);
+                break;
+            }
+            None => break,
+        }
+    }
+    made
+}
+
+async fn make_due(http: &Http, receiver: &Receiver, count: usize) {
+    for number in 0..count {
+        let due = callback(&receiver.url(&format!("/{number}")), 0);
+        assert_eq!(http.send("PUT", &timer(&format!("d{number}")), &due).await.status, 201);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t08_what_is_not_done_at_the_end_is_given_back_within_a_second() {
+    const COUNT: usize = 40;
+    let (folder, receiver) = (folder(), Receiver::start(Duration::from_secs(3_600)).await);
+    let mut daemon = Daemon::start(folder.path(), &["--drain", "300ms"]);
+    let http = Http::new(daemon.address);
+    make_due(&http, &receiver, COUNT).await;
+    let makers: Vec<_> = (0..4).map(|name| tokio::spawn(make_until_the_end(http.clone(), name))).collect();
+    until("callbacks are under way", || receiver.count() >= 16).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = receiver.log();
+
+    let begun = Instant::now();
+    daemon.signal(Signal::TERM);
+    let status = daemon.end(Duration::from_secs(20));
+    let took = begun.elapsed();
+    assert_eq!(status.code(), Some(0), "{}", daemon.log());
+    assert!(took < Duration::from_millis(300) + SECOND + SLACK, "{took:?}: {}", daemon.log());
+    assert!(
+        daemon.find("given back").is_some_and(|line| !line.contains(" 0 given back")),
+        "{}",
+        daemon.log()
+    );
+    let mut made = Vec::new();
+    for maker in makers {
+        made.extend(maker.await.unwrap());
+    }
+    assert!(!made.is_empty());
+
+    receiver.set_pause(Duration::ZERO);
+    let daemon = Daemon::start(folder.path(), &[]);
+    let http = Http::new(daemon.address);
+    let begun = Instant::now();
+    until("all are delivered", || {
+        let log = receiver.log();
+        log.iter()
+            .filter(|received| received.answered)
+            .map(|received| &received.id)
+            .collect::<BTreeSet<_>>()
+            .len()
+            == COUNT
+    })
+    .await;
+    println!("stopped in {took:?}; delivered after the next start in {:?}", begun.elapsed());
+    // What was cut counts as no attempt.
+    for cut in &before {
+        let again = receiver.log().into_iter().filter(|received| received.answered && received.id == cut.id);
+        assert!(
+            again.clone().count() == 1 && again.clone().all(|received| received.attempt == "1"),
+            "{cut:?}"
+        );
+    }
+    for key in &made {
+        assert_eq!(http.get(&timer(key)).await.status, 200, "{key} was acknowledged");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t08_callbacks_under_way_are_finished_and_not_repeated() {
+    let (folder, receiver) = (folder(), Receiver::start(Duration::from_millis(400)).await);
+    let mut daemon = Daemon::start(folder.path(), &[]);
+    make_due(&Http::new(daemon.address), &receiver, 12).await;
+    until("callbacks are under way", || receiver.count() >= 12).await;
+    daemon.signal(Signal::TERM);
+    let status = daemon.end(Duration::from_secs(20));
+    assert_eq!(status.code(), Some(0), "{}", daemon.log());
+    assert!(daemon.find(" 0 given back").is_some(), "{}", daemon.log());
+    assert!(receiver.log().iter().all(|received| received.answered));
+
+    let _daemon = Daemon::start(folder.path(), &[]);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(receiver.count(), 12, "none is repeated");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_signal_ends_the_service_at_once() {
+    let (folder, receiver) = (folder(), Receiver::start(Duration::from_secs(3_600)).await);
+    let mut daemon = Daemon::start(folder.path(), &["--drain", "1h"]);
+    make_due(&Http::new(daemon.address), &receiver, 1).await;
+    until("a callback is under way", || receiver.count() == 1).await;
+    daemon.signal(Signal::INT);
+    until("it stops", || daemon.find("stopping").is_some()).await;
+    daemon.signal(Signal::HUP);
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(Duration::from_secs(20)).code(), Some(143), "{}", daemon.log());
+}

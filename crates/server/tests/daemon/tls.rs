@@ -1,0 +1,129 @@
+//! TLS from end to end, and a certificate that changes.
+
+use crate::clients::{far, timer};
+use crate::process::{Daemon, SOON, folder, program, token, until};
+use axum::body::Bytes;
+use axum::http::{Request, Version};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustix::process::Signal;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Puts a new certificate into a folder and returns it.
+fn certify(folder: &Path) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("certificate.pem"), made.cert.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    made.cert.der().clone()
+}
+
+/// Connects with trust in this certificate alone.
+async fn connect(
+    address: SocketAddr,
+    trusted: &CertificateDer<'static>,
+    protocol: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![protocol.into()];
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TcpStream::connect(address).await?;
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+fn request(method: &str, address: SocketAddr, token: &str, body: String) -> Request<Full<Bytes>> {
+    Request::builder()
+        .method(method)
+        .uri(format!("https://localhost:{}{}", address.port(), timer("k")))
+        .header("host", "localhost")
+        .header("content-type", "application/json")
+        .header("authorization", format!("Bearer {token}"))
+        .body(Full::new(body.into()))
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_changes_and_no_connection_breaks() {
+    let folder = folder();
+    let first = certify(folder.path());
+    let admin = token(folder.path(), &["--role", "admin", "--data", "data"]);
+    let arguments = ["--tls-certificate", "certificate.pem", "--tls-key", "key.pem", "--data", "data"];
+    // Tokens and TLS: the service may be reached from elsewhere.
+    let daemon = Daemon::spawn(program(
+        folder.path(),
+        &[&arguments[..], &["--listen", "0.0.0.0:0", "--callbacks-allow-http"]].concat(),
+    ));
+    assert!(daemon.find("https://").is_some(), "{}", daemon.log());
+    let address = SocketAddr::from(([127, 0, 0, 1], daemon.address.port()));
+
+    let stream = connect(address, &first, "http/1.1").await.unwrap();
+    let (mut old, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let made = old.send_request(request("PUT", address, &admin, far().to_string())).await.unwrap();
+    assert_eq!(made.status(), 201);
+    made.into_body().collect().await.unwrap();
+
+    // A key that does not fit changes nothing.
+    let key = std::fs::read(folder.path().join("key.pem")).unwrap();
+    let second = certify(folder.path());
+    let fitting = std::fs::read(folder.path().join("key.pem")).unwrap();
+    std::fs::write(folder.path().join("key.pem"), key).unwrap();
+    daemon.signal(Signal::HUP);
+    until("it refuses", || daemon.find("the certificate stays as it was").is_some()).await;
+    assert!(connect(address, &first, "http/1.1").await.is_ok());
+
+    std::fs::write(folder.path().join("key.pem"), fitting).unwrap();
+    daemon.signal(Signal::HUP);
+    until("it reads the certificate", || daemon.find("the certificate was read again").is_some()).await;
+    assert!(connect(address, &first, "http/1.1").await.is_err(), "new connections get the new certificate");
+    let stream = connect(address, &second, "h2").await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (mut new, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let shown = new.send_request(request("GET", address, &admin, String::new())).await.unwrap();
+    assert_eq!((shown.status().as_u16(), shown.version()), (200, Version::HTTP_2));
+    // The connection from before is the same one still.
+    let shown = old.send_request(request("GET", address, &admin, String::new())).await.unwrap();
+    assert_eq!(shown.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handshake_that_does_not_end_is_cut() {
+    let folder = folder();
+    certify(folder.path());
+    let tls = ["--tls-certificate", "certificate.pem", "--tls-key", "key.pem", "--timeouts-header", "300ms"];
+    let daemon = Daemon::start(folder.path(), &tls);
+    for start in [&b""[..], b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n"] {
+        let mut raw = crate::clients::Raw::connect(daemon.address).await;
+        raw.send(start).await;
+        assert!(raw.rest(SOON).await.1, "{start:?}");
+    }
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_ends_the_start() {
+    let folder = folder();
+    let refused = |arguments: &[&str]| {
+        let ended = crate::process::run(folder.path(), arguments);
+        assert!(!ended.status.success());
+        crate::process::text(&ended.stderr)
+    };
+    let arguments =
+        ["--tls-certificate", "certificate.pem", "--tls-key", "key.pem", "--listen", "127.0.0.1:0"];
+    assert!(refused(&arguments).contains("certificate.pem"));
+    certify(folder.path());
+    std::fs::write(folder.path().join("key.pem"), "no key").unwrap();
+    assert!(refused(&arguments).contains("key.pem"));
+    assert!(refused(&arguments[..2]).contains("together"));
+}

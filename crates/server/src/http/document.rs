@@ -2,7 +2,7 @@
 
 use http::Method;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
+use std::sync::Arc;
 use tourbillon_api::{Problem, ProblemKind};
 use utoipa::PartialSchema as _;
 use utoipa::openapi::content::ContentBuilder;
@@ -61,7 +61,7 @@ fn complete_operation(operation: &mut Operation, path: &str) {
     let common = [
         (true, "400", "The request is not valid."),
         (!is_open, "401", "A token is needed."),
-        (!is_open, "403", "The token does not permit this, or the request comes from another site."),
+        (true, "403", "The token does not permit this, or the request comes from another site."),
         (of_a_namespace, "404", "There is no such namespace, timer, operation or claim."),
         (true, "408", "The request took too long."),
         (true, "413", "A part of the request is too large."),
@@ -93,9 +93,13 @@ fn complete_operation(operation: &mut Operation, path: &str) {
 }
 
 /// The document, as it is served.
-pub(super) fn text() -> &'static str {
-    static TEXT: OnceLock<String> = OnceLock::new();
-    TEXT.get_or_init(|| super::openapi().to_pretty_json().unwrap_or_default() + "\n")
+#[derive(Clone)]
+pub(super) struct Text(pub(super) Arc<str>);
+
+impl Text {
+    pub(super) fn new(document: &OpenApi) -> Self {
+        Self((document.to_pretty_json().unwrap_or_default() + "\n").into())
+    }
 }
 
 /// The names of the query parameters that a request may have, by its path's pattern and its method.

@@ -21,9 +21,9 @@ mod timers;
 
 use crate::service::Service;
 use crate::settings::Settings;
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
+use axum::{Extension, Router};
 use limits::Limits;
 use std::sync::Arc;
 use tourbillon_api::{Problem, ProblemKind};
@@ -62,6 +62,7 @@ pub fn router(service: Service) -> Router {
         .method_not_allowed_fallback(async || {
             answer::Refused(Problem::new(ProblemKind::MethodNotAllowed, ""))
         })
+        .layer(Extension(document::Text::new(&document)))
         .layer(DefaultBodyLimit::max(longest_body(service.settings())))
         .layer(from_fn_with_state(service.clone(), auth::admit))
         .layer(from_fn_with_state(limits, limits::keep))

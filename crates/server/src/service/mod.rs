@@ -12,6 +12,7 @@ mod place;
 mod report;
 mod stop;
 mod tokens;
+mod walk;
 
 pub(crate) use change::{Named, Verb, id};
 pub(crate) use counters::Counters;

@@ -83,7 +83,7 @@ impl Inside {
     ) -> Answered {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
-            request = request.header(*name, *value);
+            request = request.header(*name, value.as_bytes());
         }
         let request = if body.is_null() {
             request.body(Body::empty())
@@ -114,14 +114,13 @@ impl Inside {
     pub(crate) async fn stop(self) {
         let service = self.service.clone();
         // Closing blocks, which a thread of the runtime must not.
-        let closed = tokio::task::spawn_blocking(move || drop(service.close(Duration::from_secs(5)))).await;
-        closed.unwrap();
+        tokio::task::spawn_blocking(move || service.close(Duration::from_secs(5))).await.unwrap();
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
         let service = self.service.clone();
-        std::thread::spawn(move || drop(service.close(Duration::ZERO))).join().unwrap();
+        std::thread::spawn(move || service.close(Duration::ZERO)).join().unwrap();
     }
 }

@@ -1,10 +1,16 @@
 //! The service: over real sockets, with a client on one side and a receiver of callbacks on the other, and without sockets.
 
 mod api;
+mod bad_input;
 mod deliveries;
 mod document;
+mod faulty;
+mod fuzz;
+mod idempotency;
 mod inside;
 mod limits;
+mod operations;
 mod pull;
 mod receivers;
+mod report;
 mod rig;

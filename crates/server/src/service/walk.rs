@@ -1,0 +1,154 @@
+//! Work on many timers, which goes on after the answer to its request and after a restart.
+//!
+//! An operation walks over a list of timers, a page at a time, and changes each page in one transaction. It leaves the timers
+//! alone that were made, or have died, after its start: a timer that is made once the request was answered stays, even if it
+//! has the label.
+
+use super::Service;
+use super::events::event;
+use super::operations::{Unfinished, Work};
+use crate::convert::unavailable;
+use core::time::Duration;
+use std::io;
+use tourbillon_api::{Event, EventKind, Operation, Problem, ProblemKind};
+use tourbillon_durable::store::{Durability, Filter, StoreError};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Cancelled, Changed, Effect};
+
+/// The number of timers in one transaction.
+const AT_ONCE: u32 = 200;
+
+impl Service {
+    /// Begins an operation. It begins even if the future is dropped.
+    pub(crate) async fn begin(&self, namespace: &str, work: Work) -> Result<Operation, Problem> {
+        self.namespace(namespace)?;
+        let (service, namespace) = (self.clone(), namespace.to_owned());
+        let begun = tokio::spawn(async move { service.begin_whole(&namespace, work).await }).await;
+        begun.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
+    }
+
+    async fn begin_whole(&self, namespace: &str, work: Work) -> Result<Operation, Problem> {
+        if self.stop().has_begun() {
+            return Err(Problem::new(ProblemKind::Stopping, ""));
+        }
+        let store = self.timers().timer_store();
+        let begun = store.now();
+        let unfinished = Unfinished::new(namespace, work, begun);
+        let id: Box<str> = TimerId::fresh().to_string().into();
+        let operation = unfinished.shown(&id);
+        self.operations().add(&id, &unfinished)?;
+        if let Err(error) = self.write_operations().await {
+            self.operations().remove(&id);
+            let detail = format!("the operation could not be stored: {error}");
+            return Err(Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000));
+        }
+        // A timer that is made after the answer is made at a later millisecond.
+        for _ in 0..100 {
+            if store.now() > begun {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.run(id, unfinished);
+        Ok(operation)
+    }
+
+    /// Goes on with the operations that have not ended.
+    pub(super) fn resume_operations(&self) {
+        for (id, unfinished) in self.operations().unfinished() {
+            self.run(id, unfinished);
+        }
+    }
+
+    async fn write_operations(&self) -> io::Result<()> {
+        let service = self.clone();
+        let written = tokio::task::spawn_blocking(move || service.operations().write()).await;
+        written.map_err(io::Error::other).and_then(|written| written)
+    }
+
+    fn run(&self, id: Box<str>, unfinished: Unfinished) {
+        let (service, task) = (self.clone(), self.operations().begin_task());
+        tokio::spawn(async move {
+            service.walk(&id, unfinished).await;
+            // Once no task is counted, no task has the store.
+            drop(service);
+            drop(task);
+        });
+    }
+
+    /// Works until the operation ends or the service stops.
+    async fn walk(&self, id: &str, mut unfinished: Unfinished) {
+        let lists = unfinished.work.lists(&unfinished.namespace);
+        let mut pause = Duration::from_millis(50);
+        let error = loop {
+            if self.stop().has_begun() {
+                drop(self.write_operations().await);
+                return;
+            }
+            let Some(list) = lists.get(unfinished.list) else { break None };
+            let step = self.step(&mut unfinished, list).await;
+            self.operations().note(id, &unfinished);
+            match step {
+                Ok(()) => pause = Duration::from_millis(50),
+                Err(error) if error.is_transient() => {
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => pause = (2 * pause).min(Duration::from_secs(10)),
+                        () = self.stop().begun() => {}
+                    }
+                }
+                Err(_) if self.stop().has_begun() => {}
+                Err(error) => break Some(unavailable(&error).detail),
+            }
+            if self.operations().is_old() {
+                drop(self.write_operations().await);
+            }
+            tokio::task::yield_now().await;
+        };
+        self.operations().end(id, error);
+        // If the file cannot be written, the next start finds nothing left to do.
+        drop(self.write_operations().await);
+    }
+
+    /// Changes the timers of one page.
+    async fn step(&self, unfinished: &mut Unfinished, list: &Filter) -> Result<(), StoreError> {
+        let page = self.timers().list(list.clone(), unfinished.cursor.clone(), AT_ONCE).await?;
+        let timers = page.timers.iter();
+        let (changes, ids): (Vec<_>, Vec<_>) = timers
+            .filter_map(|timer| Some((unfinished.work.change(timer, unfinished.begun)?, timer.id)))
+            .unzip();
+        if !changes.is_empty() {
+            let effects = self.timers().batch(changes, Durability::PowerLoss).await?;
+            for (id, effect) in ids.into_iter().zip(effects) {
+                match effect {
+                    Ok(Effect::Cancelled(Cancelled::Cancelled(timer))) => {
+                        unfinished.changed += 1;
+                        self.show_cancelled(&unfinished.namespace, id, timer.key.as_deref());
+                    }
+                    Ok(Effect::Cancelled(Cancelled::InFlight)) => {
+                        unfinished.changed += 1;
+                        unfinished.in_flight += 1;
+                        self.show_cancelled(&unfinished.namespace, id, None);
+                    }
+                    Ok(Effect::Changed(Changed::Changed)) => unfinished.changed += 1,
+                    Ok(Effect::Changed(Changed::KeyExists(_))) => unfinished.refused += 1,
+                    // The timer has ended or was changed in the meantime.
+                    _ => {}
+                }
+            }
+        }
+        unfinished.cursor = page.next;
+        if unfinished.cursor.is_none() {
+            unfinished.list += 1;
+        }
+        Ok(())
+    }
+
+    fn show_cancelled(&self, namespace: &str, id: TimerId, key: Option<&str>) {
+        self.counters().cancelled.add(1);
+        self.events().show(|| Event {
+            id: Some(id.to_string()),
+            key: key.map(str::to_owned),
+            ..event(EventKind::Cancelled, namespace)
+        });
+    }
+}

@@ -1,0 +1,243 @@
+//! Requests that cannot be fulfilled: each has its problem.
+
+use crate::inside::{Answered, Inside};
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+
+const TIMERS: &str = "/v1/namespaces/default/timers";
+
+/// Method, path, headers; status and word of the problem.
+type Row<'a> = (&'a str, String, Vec<(&'a str, &'a str)>, u16, &'a str);
+
+async fn post(inside: &Inside, kind: &str, body: impl Into<Vec<u8>>) -> Answered {
+    let request = Request::builder().method("POST").uri(TIMERS).header("content-type", kind);
+    inside.ask(request.body(Body::from(body.into())).unwrap()).await
+}
+
+fn with(members: &str) -> String {
+    format!("{{\"callback\": {{\"url\": \"http://127.0.0.1:9999/\"}}, {members}}}")
+}
+
+fn with_body(members: &str) -> String {
+    format!("{{\"delay_ms\": 600000, \"callback\": {{\"url\": \"http://127.0.0.1:9999/\", {members}}}}}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let rows: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("nothing", "".into(), ""),
+        ("a cut text", "{\"delay_ms\": 1".into(), ""),
+        ("two values", "{} {}".into(), ""),
+        ("no object", "[]".into(), ""),
+        ("null", "null".into(), ""),
+        ("a comment", "{/* */}".into(), ""),
+        ("an unknown field", with("\"dely_ms\": 1").into(), "/dely_ms"),
+        ("an unknown field inside", with_body("\"uri\": 1").into(), "/callback/uri"),
+        ("a text for a number", with("\"delay_ms\": \"1\"").into(), "/delay_ms"),
+        ("a negative time", with("\"delay_ms\": -1").into(), "/delay_ms"),
+        ("a fraction", with("\"delay_ms\": 1.5").into(), "/delay_ms"),
+        ("a huge number", with("\"delay_ms\": 1e999").into(), "/delay_ms"),
+        ("a number beyond 64 bits", with("\"delay_ms\": 18446744073709551616").into(), ""),
+        ("NaN", with("\"delay_ms\": NaN").into(), "/delay_ms"),
+        ("Infinity", with("\"delay_ms\": Infinity").into(), "/delay_ms"),
+        ("a key twice", with("\"delay_ms\": 1, \"delay_ms\": 1").into(), ""),
+        (
+            "a key twice inside",
+            with_body("\"json\": {\"a\": [{\"b\": 1, \"b\": 2}]}").into(),
+            "/callback/json/a/0",
+        ),
+        ("a number that would be rounded", with_body("\"json\": 12345678901234567890123").into(), ""),
+        ("digits that would be lost", with_body("\"json\": 0.1234567890123456789").into(), ""),
+        ("a deep value", with_body(&format!("\"json\": {}", deep(500))).into(), "*"),
+        ("a very deep value", with_body(&format!("\"json\": {}", deep(30_000))).into(), "*"),
+        ("no UTF-8", [b"{\"labels\": [\"\xff\"]}".to_vec(), Vec::new()].concat(), "/labels/0"),
+        ("half a surrogate", with("\"labels\": [\"\\ud800\"]").into(), "/labels/0"),
+        ("a control character", with("\"labels\": [\"\u{1}\"]").into(), "/labels/0"),
+        ("no moment", with("\"due\": \"2026-13-01T00:00:00Z\"").into(), "/due"),
+        ("a moment without an offset", with("\"due\": \"2026-12-01T00:00:00\"").into(), "/due"),
+        ("a moment before 1970", with("\"due\": \"1969-12-01T00:00:00Z\"").into(), "/due"),
+        ("two moments", with("\"due\": \"2096-12-01T00:00:00Z\", \"delay_ms\": 1").into(), ""),
+        ("no work", "{}".into(), ""),
+        ("two works", with("\"pull\": {\"queue\": \"q\"}").into(), ""),
+        ("an unknown word", with("\"if_present\": \"drop\"").into(), "/if_present"),
+        (
+            "an unknown backoff",
+            with("\"policy\": {\"backoff\": {\"kind\": \"x\"}}").into(),
+            "/policy/backoff/kind",
+        ),
+        ("two bodies", with_body("\"json\": 1, \"body\": \"\"").into(), "/callback"),
+        ("no base 64", with_body("\"body_base64\": \"?\"").into(), "/callback/body_base64"),
+        (
+            "a header of the connection",
+            with_body("\"headers\": {\"Host\": \"x\"}").into(),
+            "/callback/headers",
+        ),
+        (
+            "a header with a line feed",
+            with_body("\"headers\": {\"x\": \"a\\nb\"}").into(),
+            "/callback/headers",
+        ),
+        (
+            "a timeout that is too long",
+            with("\"policy\": {\"timeout_ms\": 30001}").into(),
+            "/policy/timeout_ms",
+        ),
+        ("no timeout", with("\"policy\": {\"timeout_ms\": 0}").into(), "/policy/timeout_ms"),
+    ];
+    for (what, body, pointer) in rows {
+        let answer = post(&inside, "application/json", body).await;
+        assert_eq!(answer.problem(), (400, "bad-request".to_owned()), "{what}: {answer:?}");
+        let problem = answer.json();
+        let place = problem["errors"][0]["pointer"].as_str();
+        assert!(pointer == "*" || place == Some(pointer), "{what}: {problem}");
+        assert!(answer.bytes.len() < 4_096, "{what}: the answer repeats the request");
+    }
+    let stats = inside.send("GET", "/v1/stats", Value::Null).await.json();
+    assert_eq!((&stats["created"], &stats["pending"]), (&json!(0), &json!(0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_that_is_too_large_or_not_permitted_is_refused_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let body = |length: usize| with_body(&format!("\"body\": \"{}\"", "x".repeat(length)));
+    let base64 = |length: usize| with_body(&format!("\"body_base64\": \"{}\"", "AAAA".repeat(length / 3)));
+    let labels = |count: usize, length: usize| {
+        let labels: Vec<_> = (0..count).map(|n| format!("{n:0length$}")).collect();
+        with(&format!("\"labels\": {}", json!(labels)))
+    };
+    let url = |length: usize| {
+        format!("{{\"callback\": {{\"url\": \"http://127.0.0.1:9999/{}\"}}}}", "u".repeat(length))
+    };
+    for (what, body, status, word) in [
+        ("the greatest body", body(64 << 10), 201, ""),
+        ("a greater one", body((64 << 10) + 1), 413, "too-large"),
+        ("the greatest body in base 64", base64(64 << 10), 201, ""),
+        ("a greater one in base 64", base64((64 << 10) + 3), 413, "too-large"),
+        ("a body beyond all", body(1 << 20), 413, "too-large"),
+        ("a body of another type", format!("\"{}\"", "x".repeat(1 << 20)), 413, "too-large"),
+        ("the greatest labels", labels(8, 64), 201, ""),
+        ("too many labels", labels(9, 1), 413, "too-large"),
+        ("a label that is too long", labels(1, 65), 413, "too-large"),
+        ("a URL that is too long", url(2_048), 413, "too-large"),
+        ("a due moment that is too far", with("\"due\": \"9999-01-01T00:00:00Z\""), 422, "due-too-far"),
+        ("a delay that is too long", with("\"delay_ms\": 18446744073709551615"), 422, "due-too-far"),
+        ("a port that is blocked", url(0).replace(":9999", ":22"), 422, "blocked-destination"),
+        ("user and password", url(0).replace("127", "a:b@127"), 422, "blocked-destination"),
+        ("another scheme", url(0).replace("http", "gopher"), 422, "blocked-destination"),
+    ] {
+        let answer = post(&inside, "application/json", body).await;
+        if status == 201 {
+            assert_eq!(answer.status, 201, "{what}: {answer:?}");
+        } else {
+            assert_eq!(answer.problem(), (status, word.to_owned()), "{what}: {answer:?}");
+        }
+    }
+    let key = "k".repeat(255);
+    let timer = json!({ "delay_ms": 600_000, "callback": { "url": "http://127.0.0.1:9999/" } });
+    assert_eq!(inside.send("PUT", &format!("{TIMERS}/{key}"), timer.clone()).await.status, 201);
+    let longer = inside.send("PUT", &format!("{TIMERS}/{key}k"), timer.clone()).await;
+    assert_eq!(longer.problem(), (413, "too-large".to_owned()));
+    let much =
+        json!({ "changes": [{ "op": "put", "timer": { "callback": { "url": "x".repeat(9 << 20) } } }] });
+    let much = inside.send("POST", "/v1/namespaces/default/batch", much).await;
+    assert_eq!(much.problem(), (413, "too-large".to_owned()));
+
+    for kind in ["", "text/plain", "application/x-www-form-urlencoded", "application/jsonp", "json"] {
+        let answer = post(&inside, kind, timer.to_string()).await;
+        assert_eq!(answer.problem(), (415, "unsupported-media-type".to_owned()), "{kind}");
+    }
+    for kind in ["application/json", "Application/JSON; charset=utf-8"] {
+        assert_eq!(post(&inside, kind, timer.to_string()).await.status, 201, "{kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_that_cannot_be_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let long = "x".repeat(9_000);
+    let long = long.as_str();
+    let none: [(&str, &str); 0] = [];
+    let of = |name: &'static str, value: &'static str| vec![(name, value)];
+    let rows: Vec<Row<'_>> = vec![
+        ("GET", format!("{TIMERS}/%FF"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}/{long}"), none.to_vec(), 413, "too-large"),
+        ("GET", format!("{TIMERS}?label={long}"), none.to_vec(), 413, "too-large"),
+        ("GET", TIMERS.to_owned(), vec![("x-long", long)], 413, "too-large"),
+        ("GET", format!("{TIMERS}?label=%FF"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}?lable=x"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}?label=x&label=y"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}?limit=0"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}?limit=201"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}?limit=-1"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}?limit=99999999999"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}?phase=pendign"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}?cursor=AAAA"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}?cursor=%21"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}?due_before=now"), none.to_vec(), 400, "bad-request"),
+        ("GET", format!("{TIMERS}/k?label=x"), none.to_vec(), 400, "bad-request"),
+        ("GET", "/healthz?verbose".to_owned(), none.to_vec(), 400, "bad-request"),
+        ("GET", "/v1/namespaces/none/timers".to_owned(), none.to_vec(), 404, "not-found"),
+        ("GET", "/v1/namespaces/default/timers/".to_owned(), none.to_vec(), 404, "not-found"),
+        ("GET", "/v2/stats".to_owned(), none.to_vec(), 404, "not-found"),
+        ("GET", "/".to_owned(), none.to_vec(), 404, "not-found"),
+        ("GET", "//v1/stats".to_owned(), none.to_vec(), 404, "not-found"),
+        ("GET", "/v1/../v1/stats".to_owned(), none.to_vec(), 404, "not-found"),
+        ("POST", TIMERS.to_owned(), of("idempotency-key", ""), 400, "bad-request"),
+        ("POST", TIMERS.to_owned(), vec![("idempotency-key", &long[..256])], 400, "bad-request"),
+        (
+            "POST",
+            TIMERS.to_owned(),
+            vec![("idempotency-key", "a"), ("idempotency-key", "a")],
+            400,
+            "bad-request",
+        ),
+        ("POST", TIMERS.to_owned(), of("idempotency-key", "\u{e9}"), 400, "bad-request"),
+        ("POST", TIMERS.to_owned(), vec![("traceparent", &long[..256])], 413, "too-large"),
+    ];
+    for (method, path, headers, status, word) in rows {
+        let body = if method == "POST" {
+            json!({ "delay_ms": 600_000, "callback": { "url": "http://127.0.0.1:9999/" } })
+        } else {
+            Value::Null
+        };
+        let answer = inside.with(method, &path, &headers, body).await;
+        let short: String = path.chars().take(100).collect();
+        assert_eq!(answer.problem(), (status, word.to_owned()), "{method} {short}: {answer:?}");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_has_its_methods_and_a_head_is_a_get_without_its_body() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    for (method, path, allow) in [
+        ("POST", "/v1/namespaces/default/timers/k", "DELETE,GET,HEAD,PATCH,PUT"),
+        ("OPTIONS", "/v1/namespaces/default/timers/k", "DELETE,GET,HEAD,PATCH,PUT"),
+        ("PUT", "/v1/namespaces/default/timers", "GET,HEAD,POST"),
+        ("GET", "/v1/namespaces/default/batch", "POST"),
+        ("TRACE", "/v1/stats", "GET,HEAD"),
+        ("BREW", "/healthz", "GET,HEAD"),
+        ("CONNECT", "/metrics", "GET,HEAD"),
+        ("GET", "/v1/namespaces/default/timers/k/fire", "POST"),
+    ] {
+        let answer = inside.send(method, path, Value::Null).await;
+        assert_eq!(answer.problem(), (405, "method-not-allowed".to_owned()), "{method} {path}");
+        let mut methods: Vec<_> = answer.header("allow").split(',').map(str::trim).collect();
+        methods.sort_unstable();
+        assert_eq!(methods.join(","), allow, "{method} {path}");
+    }
+    let get = inside.send("GET", "/healthz", Value::Null).await;
+    let head = inside.send("HEAD", "/healthz", Value::Null).await;
+    assert_eq!((head.status, head.bytes.len()), (get.status, 0));
+    assert_eq!(head.header("content-type"), get.header("content-type"));
+    let head = inside.send("HEAD", "/v1/namespaces/default/timers/none", Value::Null).await;
+    assert_eq!((head.status.as_u16(), head.bytes.len()), (404, 0));
+    assert_eq!(head.header("content-type"), "application/problem+json");
+}

@@ -1,0 +1,620 @@
+//! Requests that a generator makes from the service's own OpenAPI document, valid ones and spoiled ones.
+//!
+//! No answer has the status 500, no handler panics, each answer has a status that the document names for its operation, and
+//! its body conforms to the schema. At the end the store's structure has no fault. `TOURBILLON_REQUESTS` is the number of
+//! requests, `TOURBILLON_SEED` repeats a run.
+
+use crate::document::{document, operations};
+use crate::inside::Inside;
+use axum::body::Body;
+use axum::http::Request;
+use axum::http::request::Builder;
+use fastrand::Rng;
+use http_body_util::BodyExt as _;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tourbillon_durable::store::{MemoryStore, TimerStore as _};
+use tower::ServiceExt as _;
+
+/// The schema that a reference names, or the schema itself.
+fn resolve<'d>(schema: &'d Value, document: &'d Value) -> &'d Value {
+    match schema["$ref"].as_str() {
+        Some(reference) => resolve(document.pointer(reference.strip_prefix('#').unwrap()).unwrap(), document),
+        None => schema,
+    }
+}
+
+// --- Does a value conform to its schema? ---
+
+fn has_type(value: &Value, word: &str) -> bool {
+    match word {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("the document has the type {other:?}"),
+    }
+}
+
+/// The fault of a value that does not conform to a schema.
+fn fault(value: &Value, schema: &Value, document: &Value) -> Option<String> {
+    let schema = resolve(schema, document);
+    let is_of = |schema: &Value| fault(value, schema, document).is_none();
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        if let Some(fault) = fault(value, part, document) {
+            return Some(fault);
+        }
+    }
+    let one_of = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array());
+    if one_of.is_some_and(|schemas| !schemas.iter().any(is_of)) {
+        return Some(format!("{value} is none of {}", schema["oneOf"]));
+    }
+    let has_a_type = match &schema["type"] {
+        Value::Null => true,
+        Value::String(word) => has_type(value, word),
+        Value::Array(words) => words.iter().any(|word| has_type(value, word.as_str().unwrap())),
+        other => panic!("the document has the type {other}"),
+    };
+    if !has_a_type {
+        return Some(format!("{value} is not of the type {}", schema["type"]));
+    }
+    if schema["enum"].as_array().is_some_and(|words| !words.contains(value)) {
+        return Some(format!("{value} is not in {}", schema["enum"]));
+    }
+    if let (Some(minimum), Some(number)) = (schema["minimum"].as_f64(), value.as_f64())
+        && number < minimum
+    {
+        return Some(format!("{value} is below {minimum}"));
+    }
+    if let (Some("date-time"), Some(text)) = (schema["format"].as_str(), value.as_str())
+        && !(text.len() == 24 && text.ends_with('Z') && text.as_bytes()[10] == b'T')
+    {
+        return Some(format!("{value} is no moment"));
+    }
+    if let Some(items) = value.as_array()
+        && !schema["items"].is_null()
+    {
+        return items.iter().find_map(|item| fault(item, &schema["items"], document));
+    }
+    let members = value.as_object()?;
+    for name in schema["required"].as_array().into_iter().flatten() {
+        if !members.contains_key(name.as_str().unwrap()) {
+            return Some(format!("{value} lacks {name}"));
+        }
+    }
+    members.iter().find_map(|(name, value)| match schema["properties"].get(name) {
+        Some(schema) => fault(value, schema, document).map(|fault| format!("{name}: {fault}")),
+        None if schema["additionalProperties"] == false => Some(format!("{name} is not known")),
+        None if schema["additionalProperties"].is_object() => {
+            fault(value, &schema["additionalProperties"], document)
+        }
+        None => None,
+    })
+}
+
+// --- The generator ---
+
+/// What earlier answers have named, by the names of path parameters and fields.
+type Seen = BTreeMap<&'static str, Vec<String>>;
+
+struct Generator<'d> {
+    rng: Rng,
+    document: &'d Value,
+    seen: Seen,
+}
+
+/// Names of which a request has at most one.
+const EXCLUSIVE: [&[&str]; 5] = [
+    &["callback", "pull"],
+    &["due", "delay_ms"],
+    &["json", "body", "body_base64"],
+    &["key", "id"],
+    &["label", "key_prefix"],
+];
+
+/// A request before it is spoiled.
+struct Draft {
+    path: String,
+    query: Vec<(String, String)>,
+    headers: Vec<(String, Vec<u8>)>,
+    body: Option<Vec<u8>>,
+}
+
+impl Generator<'_> {
+    fn chance(&mut self, percent: u32) -> bool {
+        self.rng.u32(0..100) < percent
+    }
+
+    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.rng.usize(0..of.len())].clone()
+    }
+
+    /// A text that may be anything.
+    fn odd_text(&mut self) -> String {
+        let long = self.rng.usize(0..400);
+        let any: String = (0..self.rng.usize(0..12)).map(|_| self.rng.char(..)).collect();
+        self.one(&[
+            String::new(),
+            " ".to_owned(),
+            "\0".to_owned(),
+            "..".to_owned(),
+            "a/b".to_owned(),
+            "a:b".to_owned(),
+            "%2f%00".to_owned(),
+            "\u{202e}\u{1f600}\u{fffd}".to_owned(),
+            "'; DROP TABLE timers".to_owned(),
+            "<script>".to_owned(),
+            "\r\nx: y".to_owned(),
+            "00000000-0000-0000-0000-000000000000".to_owned(),
+            "x".repeat(long),
+            any,
+        ])
+    }
+
+    /// A text for a field, by the field's name.
+    fn text(&mut self, name: &str) -> String {
+        if self.chance(4) {
+            return self.odd_text();
+        }
+        let number = self.rng.u32(0..8);
+        let seen = self.seen.get(name).filter(|seen| !seen.is_empty()).cloned();
+        match (name, seen) {
+            ("namespace", _) => {
+                let other = format!("n{}", number % 3);
+                if self.chance(85) { "default".to_owned() } else { other }
+            }
+            ("key", _) => format!("k{number}"),
+            ("key_prefix", _) => self.one(&["k", "k1", "x"]).to_owned(),
+            ("label" | "labels", _) => format!("l{}", number % 4),
+            ("id" | "claim" | "cursor", Some(seen)) if self.chance(85) => self.one(&seen),
+            ("id", _) => "01935560-1c40-7a5e-8b6c-2f9a3d1e4b70".to_owned(),
+            ("url", _) => self
+                .one(&[
+                    "http://127.0.0.1:9999/a",
+                    "https://127.0.0.1:9999/b?c=d",
+                    "http://[::1]:8080/",
+                    "http://169.254.169.254/latest",
+                    "ftp://127.0.0.1/",
+                ])
+                .to_owned(),
+            ("method", _) => self.one(&["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"]).to_owned(),
+            ("queue", _) => format!("q{}", number % 2),
+            ("body_base64", _) => self.one(&["", "aGVsbG8=", "/w==", "aGVsbG8"]).to_owned(),
+            ("due" | "due_before", _) => self
+                .one(&[
+                    "2026-11-22T16:00:00Z",
+                    "2096-11-22T17:00:00.001+01:00",
+                    "1970-01-01T00:00:00Z",
+                    "9999-12-30T22:00:00Z",
+                ])
+                .to_owned(),
+            ("allowed_hosts", _) => self.one(&["127.0.0.1", "*.example", "*"]).to_owned(),
+            ("Idempotency-Key" | "idempotency_key", _) => format!("i{number}"),
+            _ => format!("text {number}"),
+        }
+    }
+
+    fn number(&mut self, name: &str) -> u64 {
+        match name {
+            // A test does not wait.
+            "wait_ms" => self.rng.u64(0..5),
+            "delay_ms" if self.chance(80) => {
+                if self.chance(15) {
+                    self.rng.u64(0..50)
+                } else {
+                    self.rng.u64(60_000..86_400_000)
+                }
+            }
+            "limit" | "max" => self.rng.u64(0..210),
+            _ => {
+                let any = self.rng.u64(..);
+                self.one(&[0, 1, 2, 10, 1_000, 60_000, 86_400_000, u64::from(u32::MAX), u64::MAX, any])
+            }
+        }
+    }
+
+    fn any_json(&mut self, depth: u32) -> Value {
+        match self.rng.u32(0..if depth > 4 { 5 } else { 7 }) {
+            0 => Value::Null,
+            1 => json!(self.rng.bool()),
+            2 => json!(self.rng.i64(..)),
+            3 => json!(self.rng.f64()),
+            4 => json!(self.odd_text()),
+            5 => (0..self.rng.u32(0..4)).map(|_| self.any_json(depth + 1)).collect(),
+            _ => {
+                let members = (0..self.rng.u32(0..4)).map(|_| (self.odd_text(), self.any_json(depth + 1)));
+                Value::Object(members.collect())
+            }
+        }
+    }
+
+    /// A value of a schema. `name` is the field's.
+    fn value(&mut self, schema: &Value, name: &str, depth: u32) -> Value {
+        let schema = resolve(schema, self.document);
+        if let Some(schemas) = schema["oneOf"].as_array() {
+            let schema = self.one(schemas);
+            return self.value(&schema, name, depth);
+        }
+        if let Some(words) = schema["enum"].as_array() {
+            return self.one(words);
+        }
+        let word = match &schema["type"] {
+            Value::Array(words) => self.one(words),
+            word => word.clone(),
+        };
+        match word.as_str() {
+            None => self.any_json(depth),
+            Some("null") => Value::Null,
+            Some("boolean") => json!(self.rng.bool()),
+            Some("integer") => json!(self.number(name)),
+            Some("number") => json!(self.rng.f64()),
+            Some("string") => json!(self.text(name)),
+            Some("array") => {
+                let count = if name == "changes" { self.rng.u32(0..8) } else { self.rng.u32(0..4) };
+                (0..count).map(|_| self.value(&schema["items"], name, depth + 1)).collect()
+            }
+            Some("object") => Value::Object(self.object(schema, depth)),
+            Some(other) => panic!("the document has the type {other:?}"),
+        }
+    }
+
+    fn object(&mut self, schema: &Value, depth: u32) -> Map<String, Value> {
+        let mut object = Map::new();
+        let required = schema["required"].as_array().cloned().unwrap_or_default();
+        for (name, of) in schema["properties"].as_object().into_iter().flatten() {
+            if required.contains(&json!(name)) || self.chance(35) {
+                object.insert(name.clone(), self.value(of, name, depth + 1));
+            }
+        }
+        if schema["additionalProperties"].is_object() && self.chance(30) {
+            let name = self.one(&["x-a", "Content-Type", "accept", "host"]).to_owned();
+            object.insert(name, self.value(&schema["additionalProperties"], "", depth + 1));
+        }
+        if self.chance(92) {
+            self.mend(schema, &mut object, depth);
+        }
+        object
+    }
+
+    /// Leaves one of the members that exclude each other, and adds one if one is needed.
+    fn mend(&mut self, schema: &Value, object: &mut Map<String, Value>, depth: u32) {
+        object.retain(|_, value| !value.is_null());
+        for names in EXCLUSIVE {
+            let Some(properties) = schema["properties"].as_object() else { return };
+            if !names.iter().all(|name| properties.contains_key(*name)) {
+                continue;
+            }
+            let keep = self.one(names);
+            let has_one = names.iter().any(|name| object.contains_key(*name));
+            object.retain(|name, _| name == keep || !names.contains(&&**name));
+            let is_needed = matches!(names[0], "callback" | "key") || properties.len() == 2 || has_one;
+            let is_put = object.get("op") == Some(&json!("put"));
+            if is_needed && !is_put && !object.contains_key(keep) {
+                let mut value = Value::Null;
+                while value.is_null() {
+                    value = self.value(&properties[keep], keep, depth + 1);
+                }
+                object.insert(keep.to_owned(), value);
+            }
+        }
+    }
+
+    fn draft(&mut self, path: &str, operation: &Value) -> Draft {
+        let mut draft = Draft { path: path.to_owned(), query: Vec::new(), headers: Vec::new(), body: None };
+        for parameter in operation["parameters"].as_array().cloned().into_iter().flatten() {
+            let name = parameter["name"].as_str().unwrap();
+            let is_required = parameter["required"] == true;
+            if !is_required && !self.chance(25) {
+                continue;
+            }
+            let text = match self.value(&parameter["schema"], name, 0) {
+                Value::String(text) => text,
+                Value::Null => continue,
+                other => other.to_string(),
+            };
+            match parameter["in"].as_str().unwrap() {
+                "path" => {
+                    let text = if text.is_empty() { "-".to_owned() } else { text };
+                    draft.path = draft.path.replace(&format!("{{{name}}}"), &escaped(&text));
+                }
+                "query" => draft.query.push((name.to_owned(), escaped(&text))),
+                "header" => {
+                    draft.headers.push((name.to_owned(), text.replace(['\r', '\n', '\0'], "").into_bytes()));
+                }
+                other => panic!("the document has parameters in {other:?}"),
+            }
+        }
+        let content = &operation["requestBody"]["content"]["application/json"];
+        if !content.is_null() {
+            let examples: Vec<Value> = match (&content["example"], content["examples"].as_object()) {
+                (Value::Null, Some(examples)) => {
+                    examples.values().map(|example| example["value"].clone()).collect()
+                }
+                (Value::Null, None) => Vec::new(),
+                (example, _) => vec![example.clone()],
+            };
+            let body = if !examples.is_empty() && self.chance(5) {
+                self.one(&examples)
+            } else {
+                self.value(&content["schema"], "", 0)
+            };
+            draft.headers.push(("content-type".to_owned(), b"application/json".to_vec()));
+            draft.body = Some(body.to_string().into_bytes());
+        }
+        draft
+    }
+
+    /// Makes a request that is not valid, or may not be.
+    fn spoil(&mut self, draft: &mut Draft) {
+        match self.rng.u32(0..12) {
+            0 => draft.query.push((self.text("label"), "x".to_owned())),
+            1 => draft.query.extend(draft.query.clone()),
+            2 => draft.query.push((
+                "limit".to_owned(),
+                self.one(&["-1", "1e3", "%FF", "%", "", "99999999999"]).to_owned(),
+            )),
+            3 => draft.headers.push((
+                "idempotency-key".to_owned(),
+                self.rng.u64(..).to_be_bytes().map(|byte| byte | 0x80).to_vec(),
+            )),
+            4 => draft.headers.retain(|(name, _)| name != "content-type"),
+            5 => draft.path.push_str(self.one(&["%FF", "%00", "%2F..", "~!$&'()*+,;=:@"])),
+            6 => draft.headers.push(("x-filler".to_owned(), vec![b'x'; self.rng.usize(0..9_000)])),
+            _ => self.spoil_body(draft),
+        }
+    }
+
+    fn spoil_body(&mut self, draft: &mut Draft) {
+        let Some(body) = &mut draft.body else { return };
+        let mut json: Value = serde_json::from_slice(body).unwrap();
+        let at = self.rng.usize(0..=body.len());
+        match self.rng.u32(0..10) {
+            0 => body.truncate(at),
+            1 => body.insert(at, self.rng.u8(..)),
+            2 if at < body.len() => body[at] = self.rng.u8(..),
+            3 => *body = [&b"[".repeat(self.rng.usize(1..4_000))[..], &body[..]].concat(),
+            4 => *body = self.any_json(0).to_string().into_bytes(),
+            5 => {
+                let text = String::from_utf8(body.clone()).unwrap();
+                let number = self.one(&["1e999", "-1", "NaN", "18446744073709551616", "0.5", "1e2", "-0"]);
+                let digits = text.find(|c: char| c.is_ascii_digit()).unwrap_or(text.len());
+                *body = format!("{}{number}{}", &text[..digits], &text[(digits + 1).min(text.len())..])
+                    .into_bytes();
+            }
+            6 => {
+                let twice =
+                    String::from_utf8(body.clone()).unwrap().replacen(',', ",\"due\":null,\"due\":null,", 1);
+                *body = twice.into_bytes();
+            }
+            _ => {
+                // Another value in some place.
+                let (mut pointer, mut place) = (String::new(), &json);
+                for _ in 0..self.rng.u32(0..5) {
+                    let parts: Vec<(String, &Value)> = match place {
+                        Value::Object(members) => {
+                            let part = |name: &str| name.replace('~', "~0").replace('/', "~1");
+                            members.iter().map(|(name, value)| (part(name), value)).collect()
+                        }
+                        Value::Array(items) => {
+                            items.iter().enumerate().map(|(at, value)| (at.to_string(), value)).collect()
+                        }
+                        _ => break,
+                    };
+                    if parts.is_empty() {
+                        break;
+                    }
+                    let (part, value) = self.one(&parts);
+                    pointer = format!("{pointer}/{part}");
+                    place = value;
+                }
+                match json.pointer_mut(&pointer).unwrap() {
+                    Value::Object(members) if self.rng.bool() => {
+                        members.insert(self.odd_text(), self.any_json(3));
+                    }
+                    place => *place = self.any_json(3),
+                }
+                *body = json.to_string().into_bytes();
+            }
+        }
+    }
+
+    /// Remembers what an answer names.
+    fn see(&mut self, answer: &Value) {
+        let mut see = |name: &'static str, value: &Value| {
+            if let Some(text) = value.as_str() {
+                let seen = self.seen.entry(name).or_default();
+                if seen.len() >= 64 {
+                    seen.remove(0);
+                }
+                seen.push(text.to_owned());
+            }
+        };
+        see("id", &answer["id"]);
+        see("cursor", &answer["next"]);
+        for item in answer["items"].as_array().into_iter().flatten() {
+            see("id", &item["id"]);
+        }
+        for claim in answer["claims"].as_array().into_iter().flatten() {
+            see("claim", &claim["claim"]);
+        }
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let byte = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    match text {
+        // A client would leave these segments out.
+        "." | ".." => text.replace('.', "%2E"),
+        _ => text.bytes().map(byte).collect(),
+    }
+}
+
+fn request(method: &str, draft: &Draft) -> Option<Request<Body>> {
+    let query: Vec<_> =
+        draft.query.iter().map(|(name, value)| format!("{}={value}", escaped(name))).collect();
+    let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+    let mut request: Builder = Request::builder().method(method).uri(format!("{}{query}", draft.path));
+    for (name, value) in &draft.headers {
+        request = request.header(name, &value[..]);
+    }
+    // Some paths and headers cannot even be sent.
+    request.body(draft.body.clone().map_or_else(Body::empty, Body::from)).ok()
+}
+
+/// What the answers were, for a person who looks at the run.
+#[derive(Debug, Default)]
+struct Tally {
+    statuses: BTreeMap<u16, u64>,
+    disconnected: u64,
+    not_sent: u64,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_of_the_document_have_answers_of_the_document() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let count = number("TOURBILLON_REQUESTS", 2_000);
+    let seed = number("TOURBILLON_SEED", fastrand::u64(..1_000_000));
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(MemoryStore::default());
+    let inside = Inside::on(&folder, store.clone());
+    let document = document();
+    let operations = operations(&document);
+    let is_maker = |operation: &Value| operation["operationId"] == "put_timer";
+    let makers: Vec<_> = operations.iter().filter(|(_, _, operation)| is_maker(operation)).cloned().collect();
+    let mut generator = Generator { rng: Rng::with_seed(seed), document: &document, seen: Seen::new() };
+    let mut tally = Tally::default();
+    let mut fulfilled: BTreeMap<String, u64> = BTreeMap::new();
+    for request_number in 0..count {
+        // There must be timers to be changed.
+        let of = if generator.chance(15) { &makers } else { &operations };
+        let (path, method, operation) = generator.one(of);
+        let mut draft = generator.draft(&path, &operation);
+        let path_before = draft.path.clone();
+        if generator.chance(35) {
+            generator.spoil(&mut draft);
+        }
+        // It may be the path of another operation by now, or of none.
+        let is_elsewhere = draft.path != path_before;
+        let Some(request) = request(&method, &draft) else {
+            tally.not_sent += 1;
+            continue;
+        };
+        let place = format!(
+            "TOURBILLON_SEED={seed}, request {request_number}: {method} {}?{:?} with {:?}: {}",
+            draft.path,
+            draft.query,
+            draft.headers,
+            draft.body.as_deref().map_or_else(String::new, |body| String::from_utf8_lossy(body).into_owned()),
+        );
+        // A client that waits no longer than this for timers of a queue.
+        let answer = inside.router.clone().oneshot(request);
+        let Ok(answer) = tokio::time::timeout(Duration::from_secs(2), answer).await else {
+            assert!(path.ends_with("/claims"), "no answer: {place}");
+            tally.disconnected += 1;
+            continue;
+        };
+        let (parts, body) = answer.unwrap().into_parts();
+        let status = parts.status.as_u16();
+        *tally.statuses.entry(status).or_default() += 1;
+        assert_ne!(status, 500, "{place}");
+        let kind = parts.headers.get("content-type").map_or("", |kind| kind.to_str().unwrap());
+        let kind = kind.split(';').next().unwrap();
+        if kind == "text/event-stream" {
+            *fulfilled.entry(format!("{method} {path}")).or_default() += 1;
+            continue;
+        }
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let json: Value = match kind {
+            "application/json" | "application/problem+json" => serde_json::from_slice(&bytes).unwrap(),
+            _ => Value::Null,
+        };
+        let response = &operation["responses"][status.to_string()];
+        if is_elsewhere && response.is_null() {
+            assert!(matches!(status, 404 | 405), "{place}: {json}");
+            continue;
+        }
+        assert!(!response.is_null(), "the status {status} is not in the document: {place}: {json}");
+        if parts.status.is_success() {
+            *fulfilled.entry(format!("{method} {path}")).or_default() += 1;
+        } else {
+            assert_eq!(kind, "application/problem+json", "{place}");
+            assert_eq!(json["status"], status, "{place}");
+        }
+        if bytes.is_empty() {
+            assert!(response["content"].is_null(), "{place}");
+            continue;
+        }
+        let schema = &response["content"][kind]["schema"];
+        assert!(!schema.is_null(), "the document has no {kind} for {status}: {place}");
+        if !json.is_null() {
+            let fault = fault(&json, schema, &document);
+            assert_eq!(fault, None, "{place}: {json}");
+        }
+        generator.see(&json);
+    }
+    let page = inside.send("GET", "/metrics", Value::Null).await;
+    assert!(String::from_utf8(page.bytes).unwrap().contains("\ntourbillond_http_panics_total 0\n"));
+    assert_eq!(store.check().await.unwrap(), [], "the store after TOURBILLON_SEED={seed}");
+    eprintln!("{count} requests, TOURBILLON_SEED={seed}: {tally:?}");
+    eprintln!("{fulfilled:#?}");
+    if count >= 2_000 {
+        // A generator whose requests are all refused would find nothing.
+        let good: u64 = fulfilled.values().sum();
+        assert!(good * 4 > count, "only {good} of {count} requests were fulfilled: {tally:?}");
+        for (path, method, _) in &operations {
+            let place = format!("{method} {path}");
+            let needs_luck = path.ends_with("/resume")
+                || path.ends_with("/replay")
+                || path.contains("{claim}")
+                || path.contains("/operations/");
+            assert!(needs_luck || fulfilled.contains_key(&place), "{place} was never fulfilled");
+        }
+    }
+}
+
+// --- The checks themselves ---
+
+#[test]
+fn a_value_of_another_form_is_found() {
+    let document = document();
+    let schema = json!({ "$ref": "#/components/schemas/Placed" });
+    let fault = |value: Value| fault(&value, &schema, &document);
+    assert_eq!(fault(json!({ "id": "x", "outcome": "created" })), None);
+    for value in [
+        json!({ "id": "x" }),
+        json!({ "id": 1, "outcome": "created" }),
+        json!({ "id": "x", "outcome": "made" }),
+        json!({ "id": "x", "outcome": "replaced", "replaced": { "id": "x", "was": "gone" } }),
+        json!([]),
+    ] {
+        assert!(fault(value.clone()).is_some(), "{value}");
+    }
+}
+
+#[test]
+fn the_examples_of_the_document_conform_to_its_schemas() {
+    let document = document();
+    let mut count = 0;
+    for (path, method, operation) in operations(&document) {
+        let answers = operation["responses"].as_object().unwrap().values();
+        for place in answers.chain([&operation["requestBody"]]) {
+            for content in place["content"].as_object().into_iter().flat_map(Map::values) {
+                let examples = content["examples"].as_object().into_iter().flat_map(Map::values);
+                let examples = examples.map(|example| &example["value"]).chain(content.get("example"));
+                for example in examples {
+                    count += 1;
+                    assert_eq!(fault(example, &content["schema"], &document), None, "{method} {path}");
+                }
+            }
+        }
+    }
+    assert!(count > 10);
+}

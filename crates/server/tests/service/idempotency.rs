@@ -1,0 +1,203 @@
+//! Idempotency keys, and outcomes that nobody knows.
+
+use crate::faulty::{Fails, Faulty};
+use crate::inside::Inside;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tourbillon_durable::store::StoreErrorKind;
+
+const TIMERS: &str = "/v1/namespaces/default/timers";
+
+fn timer(delay_ms: u64) -> Value {
+    json!({ "delay_ms": delay_ms, "callback": { "url": "http://127.0.0.1:9999/", "json": { "n": 17 } } })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_request_makes_one_timer_and_another_request_with_the_key_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let key = [("idempotency-key", "order 17")];
+    let first = inside.with("POST", TIMERS, &key, timer(60_000)).await;
+    assert_eq!((first.status.as_u16(), &first.json()["outcome"]), (201, &json!("created")));
+    let id = first.json()["id"].clone();
+
+    // Members of an object have no order.
+    let mut same = timer(60_000);
+    same["callback"] = json!({ "json": { "n": 17 }, "url": "http://127.0.0.1:9999/" });
+    for again in [timer(60_000), same] {
+        let again = inside.with("POST", TIMERS, &key, again).await;
+        assert_eq!((again.status.as_u16(), again.json()), (200, json!({ "id": id, "outcome": "repeated" })));
+    }
+
+    for other in [timer(60_001), json!({ "delay_ms": 60_000, "pull": { "queue": "q" } })] {
+        let refused = inside.with("POST", TIMERS, &key, other).await;
+        assert_eq!(refused.problem(), (422, "idempotency-mismatch".to_owned()));
+    }
+    // The key of the timer is a part of the request, and a namespace has its own keys.
+    let refused = inside.with("PUT", &format!("{TIMERS}/k"), &key, timer(60_000)).await;
+    assert_eq!(refused.problem(), (422, "idempotency-mismatch".to_owned()));
+    assert_eq!(inside.send("GET", TIMERS, Value::Null).await.json()["items"].as_array().unwrap().len(), 1);
+
+    // A move changes the timer, but not the request that made it.
+    let path = format!("/v1/namespaces/default/ids/{}", id.as_str().unwrap());
+    assert_eq!(inside.send("PATCH", &path, json!({ "delay_ms": 90_000 })).await.status, 200);
+    let again = inside.with("POST", TIMERS, &key, timer(60_000)).await;
+    assert_eq!(again.json()["outcome"], "repeated");
+
+    // The timer has ended.
+    assert_eq!(inside.send("DELETE", &path, Value::Null).await.json()["result"], "cancelled");
+    let again = inside.with("POST", TIMERS, &key, timer(60_000)).await;
+    assert_eq!(again.json(), json!({ "id": id, "outcome": "repeated" }));
+    let refused = inside.with("POST", TIMERS, &key, timer(60_001)).await;
+    assert_eq!(refused.problem(), (422, "idempotency-mismatch".to_owned()));
+    assert_eq!(inside.send("GET", &path, Value::Null).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_keeps_the_requests_of_timers_that_are_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Faulty::default());
+    let inside = Inside::on(&folder, store.clone());
+    for key in ["stored", "ended"] {
+        let made = inside.with("POST", TIMERS, &[("idempotency-key", key)], timer(60_000)).await;
+        if key == "ended" {
+            let path = format!("/v1/namespaces/default/ids/{}", made.json()["id"].as_str().unwrap());
+            inside.send("DELETE", &path, Value::Null).await;
+        }
+    }
+    inside.stop().await;
+
+    let inside = Inside::on(&folder, store);
+    let again =
+        async |key, delay| inside.with("POST", TIMERS, &[("idempotency-key", key)], timer(delay)).await;
+    assert_eq!(again("stored", 1).await.problem(), (422, "idempotency-mismatch".to_owned()));
+    assert_eq!(again("stored", 60_000).await.json()["outcome"], "repeated");
+    // No second timer is made; the request that made the first one is forgotten, as the document says.
+    assert_eq!(again("ended", 60_000).await.json()["outcome"], "repeated");
+    assert_eq!(inside.send("GET", TIMERS, Value::Null).await.json()["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn requests_with_one_key_at_the_same_time_make_one_timer() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Arc::new(Inside::start(&folder));
+    for round in 0..50 {
+        let key = format!("round {round}");
+        let both = [0, 1].map(|_| {
+            let (inside, key) = (Arc::clone(&inside), key.clone());
+            tokio::spawn(async move {
+                inside.with("POST", TIMERS, &[("idempotency-key", &key)], timer(60_000)).await
+            })
+        });
+        let mut ids = Vec::new();
+        for answer in both {
+            let answer = answer.await.unwrap();
+            if answer.status == 409 {
+                assert_eq!(answer.problem().1, "idempotency-in-progress");
+                assert_eq!(answer.header("retry-after"), "1");
+            } else {
+                ids.push(answer.json()["id"].clone());
+            }
+        }
+        ids.dedup();
+        assert_eq!(ids.len(), 1, "{ids:?}");
+    }
+    let stats = inside.send("GET", "/v1/stats", Value::Null).await.json();
+    assert_eq!((&stats["created"], &stats["pending"]), (&json!(50), &json!(50)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_that_is_not_known_is_called_so_and_the_request_may_be_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Faulty::default());
+    let inside = Inside::on(&folder, store.clone());
+    store.fail(Fails::Answers);
+    let key = [("idempotency-key", "k")];
+    let lost = inside.with("POST", TIMERS, &key, timer(60_000)).await;
+    assert_eq!(lost.problem(), (503, "store-unavailable".to_owned()));
+    assert_eq!(lost.json()["outcome"], "unknown");
+    assert_eq!(lost.header("retry-after"), "1");
+    for (method, path, body) in [
+        ("DELETE", format!("{TIMERS}/k"), Value::Null),
+        (
+            "POST",
+            "/v1/namespaces/default/batch".to_owned(),
+            json!({ "changes": [{ "op": "cancel", "key": "k" }] }),
+        ),
+    ] {
+        let lost = inside.send(method, &path, body).await;
+        assert_eq!((lost.problem().0, &lost.json()["outcome"]), (503, &json!("unknown")));
+    }
+
+    store.fail(Fails::Nothing);
+    let again = inside.with("POST", TIMERS, &key, timer(60_000)).await;
+    assert_eq!((again.status.as_u16(), &again.json()["outcome"]), (200, &json!("repeated")));
+
+    // An error before the change has a known outcome.
+    for (kind, word) in [(StoreErrorKind::Full, "store-unavailable"), (StoreErrorKind::ReadOnly, "read-only")]
+    {
+        store.fail(Fails::Changes(kind, 0));
+        let refused = inside.with("POST", TIMERS, &[("idempotency-key", "other")], timer(60_000)).await;
+        assert_eq!(refused.problem(), (503, word.to_owned()));
+        assert_eq!(refused.json().get("outcome"), None);
+    }
+    store.fail(Fails::Nothing);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_answers_each_change_and_obeys_idempotency_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let batch = "/v1/namespaces/default/batch";
+    let other = inside.send("PUT", &format!("{TIMERS}/other"), timer(60_000)).await.json();
+    let changes = json!([
+        { "op": "put", "key": "a", "timer": timer(60_000) },
+        { "op": "put", "key": "a", "timer": timer(60_000) },
+        { "op": "put", "key": "other", "timer": { "delay_ms": 1_000_000, "pull": { "queue": "no queue" } } },
+        { "op": "put", "idempotency_key": "i", "timer": timer(60_000) },
+        { "op": "put", "idempotency_key": "i", "timer": timer(60_000) },
+        { "op": "move", "key": "a", "to": { "delay_ms": 90_000 } },
+        { "op": "move", "id": other["id"], "to": {} },
+        { "op": "move", "key": "none", "to": { "delay_ms": 1 } },
+        { "op": "cancel", "id": other["id"] },
+        { "op": "cancel", "key": "none" },
+        { "op": "cancel", "key": "a", "id": other["id"] },
+        { "op": "move", "key": "a", "to": { "delay_ms": 9_000_000_000_000_u64 } },
+    ]);
+    let answer = inside.send("POST", batch, json!({ "changes": changes })).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let results = answer.json()["results"].as_array().unwrap().clone();
+    let problem = |index: usize| {
+        let problem = &results[index]["problem"];
+        (problem["type"].as_str().unwrap_or("").to_owned(), problem["errors"][0]["pointer"].clone())
+    };
+    assert_eq!(results[0]["placed"]["outcome"], "created");
+    assert_eq!(problem(1), ("/problems/key-exists".to_owned(), Value::Null));
+    assert_eq!(problem(2), ("/problems/bad-request".to_owned(), json!("/changes/2/timer/pull/queue")));
+    assert_eq!(results[3]["placed"]["outcome"], "created");
+    assert_eq!(problem(4).0, "/problems/idempotency-in-progress");
+    assert_eq!(results[5]["changed"]["id"], results[0]["placed"]["id"]);
+    assert_eq!(problem(6), ("/problems/bad-request".to_owned(), json!("/changes/6/to")));
+    assert_eq!(problem(7).0, "/problems/not-found");
+    assert_eq!(results[8]["cancelled"]["result"], "cancelled");
+    assert_eq!(results[9]["cancelled"]["result"], "not-found");
+    assert_eq!(problem(10), ("/problems/bad-request".to_owned(), json!("/changes/10")));
+    assert_eq!(problem(11).0, "/problems/due-too-far");
+
+    let again = json!({ "changes": [
+        { "op": "put", "idempotency_key": "i", "timer": timer(60_000) },
+        { "op": "put", "idempotency_key": "i", "timer": timer(60_000) },
+    ] });
+    let again = inside.send("POST", batch, again).await.json();
+    assert_eq!(again["results"][0]["placed"]["outcome"], "repeated");
+    assert_eq!(again["results"][0]["placed"]["id"], results[3]["placed"]["id"]);
+    let mismatch = json!({ "changes": [{ "op": "put", "idempotency_key": "i", "timer": timer(1) }] });
+    let mismatch = inside.send("POST", batch, mismatch).await.json();
+    assert_eq!(mismatch["results"][0]["problem"]["type"], "/problems/idempotency-mismatch");
+
+    let a = inside.send("GET", &format!("{TIMERS}/a"), Value::Null).await.json();
+    assert_eq!(a["id"], results[0]["placed"]["id"]);
+    let many = json!({ "changes": vec![json!({ "op": "cancel", "key": "k" }); 1_001] });
+    assert_eq!(inside.send("POST", batch, many).await.problem(), (413, "too-large".to_owned()));
+    assert_eq!(inside.send("POST", batch, json!({ "changes": [] })).await.json(), json!({ "results": [] }));
+}

@@ -1,0 +1,180 @@
+//! Work on many timers.
+
+use crate::faulty::{Fails, Faulty};
+use crate::inside::Inside;
+use crate::rig::{Receiver, Rig};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tourbillon_durable::store::StoreErrorKind;
+
+const TIMERS: &str = "/v1/namespaces/default/timers";
+const CANCELLATIONS: &str = "/v1/namespaces/default/cancellations";
+
+fn put(key: Option<String>, label: &str) -> Value {
+    let callback = json!({ "url": "http://127.0.0.1:9999/" });
+    json!({ "op": "put", "key": key, "timer": { "delay_ms": 600_000, "callback": callback, "labels": [label] } })
+}
+
+async fn make(inside: &Inside, count: usize, prefix: &str, label: &str) {
+    let changes: Vec<_> = (0..count).map(|n| put(Some(format!("{prefix}{n}")), label)).collect();
+    let answer = inside.send("POST", "/v1/namespaces/default/batch", json!({ "changes": changes })).await;
+    let results = answer.json()["results"].as_array().unwrap().clone();
+    assert!(results.iter().all(|result| result["placed"]["outcome"] == "created"), "{results:?}");
+}
+
+async fn pending(inside: &Inside) -> Value {
+    inside.send("GET", "/v1/stats", Value::Null).await.json()["pending"].clone()
+}
+
+/// The operation once it has ended.
+async fn ended(inside: &Inside, id: &Value) -> Value {
+    let path = format!("/v1/namespaces/default/operations/{}", id.as_str().unwrap());
+    inside.until(&path, |operation| operation["state"] != "running").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timers_are_cancelled_by_their_label_or_by_the_beginning_of_their_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    make(&inside, 700, "a", "x").await;
+    make(&inside, 300, "b", "y").await;
+    let begun = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
+    assert_eq!(begun.status, StatusCode::ACCEPTED);
+    let id = begun.json()["id"].clone();
+    assert_eq!(
+        begun.header("location"),
+        format!("/v1/namespaces/default/operations/{}", id.as_str().unwrap())
+    );
+    // A timer that is made after the answer stays.
+    make(&inside, 1, "later", "x").await;
+    let operation = ended(&inside, &id).await;
+    assert_eq!((&operation["state"], &operation["changed"]), (&json!("done"), &json!(700)), "{operation}");
+    assert_eq!(pending(&inside).await, 301);
+
+    let begun = inside.send("POST", CANCELLATIONS, json!({ "key_prefix": "b2" })).await;
+    let operation = ended(&inside, &begun.json()["id"]).await;
+    assert_eq!((&operation["state"], &operation["changed"]), (&json!("done"), &json!(111)));
+    assert_eq!(pending(&inside).await, 190);
+    assert_eq!(inside.send("GET", "/v1/stats", Value::Null).await.json()["cancelled"], 811);
+
+    for body in [json!({}), json!({ "label": "" }), json!({ "label": "a", "key_prefix": "b" })] {
+        assert_eq!(inside.send("POST", CANCELLATIONS, body).await.problem().0, 400);
+    }
+    for path in ["/v1/namespaces/default/operations/none", "/v1/namespaces/none/operations/none"] {
+        assert_eq!(inside.send("GET", path, Value::Null).await.problem().0, 404);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_goes_on_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Faulty::default());
+    let inside = Inside::on(&folder, store.clone());
+    make(&inside, 1_000, "a", "x").await;
+    make(&inside, 10, "b", "y").await;
+    // Two pages succeed, and then the disk is full.
+    store.fail(Fails::Changes(StoreErrorKind::Full, 2));
+    let begun = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
+    let file = folder.path().join("operations.json");
+    let at_the_start = std::fs::read(&file).unwrap();
+    let id = begun.json()["id"].clone();
+    let path = format!("/v1/namespaces/default/operations/{}", id.as_str().unwrap());
+    inside.until(&path, |operation| operation["changed"] == 400).await;
+    inside.stop().await;
+    let at_the_end = std::fs::read(&file).unwrap();
+    assert_ne!(at_the_start, at_the_end, "the place is stored at the end");
+
+    store.fail(Fails::Nothing);
+    let inside = Inside::on(&folder, store.clone());
+    let operation = ended(&inside, &id).await;
+    assert_eq!((&operation["state"], &operation["changed"]), (&json!("done"), &json!(1_000)));
+    assert_eq!(pending(&inside).await, 10);
+    inside.stop().await;
+    assert_eq!(serde_json::from_slice::<Value>(&std::fs::read(&file).unwrap()).unwrap(), json!({}));
+
+    // A kill: the file is as it was some time before, and so are not all timers.
+    std::fs::write(&file, at_the_start).unwrap();
+    let inside = Inside::on(&folder, store);
+    let operation = ended(&inside, &id).await;
+    assert_eq!(operation["state"], "done");
+    assert!(operation["changed"].as_u64().unwrap() <= 400, "{operation}");
+    assert_eq!(pending(&inside).await, 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_number_of_operations_is_bounded_and_a_store_that_is_read_only_ends_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Faulty::default());
+    let inside = Inside::on(&folder, store.clone());
+    make(&inside, 10, "a", "x").await;
+    store.fail(Fails::Changes(StoreErrorKind::Full, 0));
+    let mut ids = Vec::new();
+    for _ in 0..16 {
+        let begun = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
+        assert_eq!(begun.status, StatusCode::ACCEPTED);
+        ids.push(begun.json()["id"].clone());
+    }
+    let refused = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
+    assert_eq!(refused.problem(), (429, "limit-reached".to_owned()));
+    store.fail(Fails::Changes(StoreErrorKind::ReadOnly, 0));
+    for id in ids {
+        let operation = ended(&inside, &id).await;
+        assert_eq!(operation["state"], "failed");
+        assert!(operation["error"].as_str().unwrap().contains("cannot be written"), "{operation}");
+    }
+    store.fail(Fails::Nothing);
+}
+
+/// An endpoint that refuses for good: dead letters are listed with their reasons, and replayed one by one or together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f30_dead_letters_are_listed_and_replayed() {
+    let rig = Rig::start().await;
+    let mut receiver = Receiver::start().await;
+    receiver.statuses.lock().unwrap().extend([StatusCode::GONE; 4]);
+    for n in 0..4 {
+        let timer = json!({ "callback": { "url": receiver.url(&format!("/{n}")) }, "labels": [format!("l{}", n % 2)] });
+        rig.send("PUT", &format!("{TIMERS}/k{n}"), timer).await;
+        receiver.next().await;
+    }
+    let begun = std::time::Instant::now();
+    let dead = loop {
+        let (_, page) = rig.send("GET", &format!("{TIMERS}?phase=dead"), Value::Null).await;
+        if page["items"].as_array().unwrap().len() == 4 {
+            break page["items"].as_array().unwrap().clone();
+        }
+        assert!(begun.elapsed().as_secs() < 10, "{page}");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    };
+    for timer in &dead {
+        assert_eq!((&timer["phase"], &timer["reason"]), (&json!("dead"), &json!("Refused")));
+        assert!(timer["last_error"].as_str().unwrap().contains("410"), "{timer}");
+        assert!(timer["dead_since"].is_string());
+    }
+    let first = dead.iter().find(|timer| timer["key"] == "k0").unwrap();
+    let path = format!("/v1/namespaces/default/ids/{}", first["id"].as_str().unwrap());
+    assert_eq!(rig.send("GET", &path, Value::Null).await.1["phase"], "dead");
+    let (status, changed) = rig.send("POST", &format!("{path}/replay"), Value::Null).await;
+    assert_eq!((status, &changed["id"]), (StatusCode::OK, &first["id"]));
+    let again = receiver.next().await;
+    assert_eq!(again.path, "/0");
+    assert_eq!(again.headers["webhook-id"], first["id"].as_str().unwrap());
+
+    // The key of a dead timer may be another timer's by now.
+    let other = json!({ "delay_ms": 600_000, "callback": { "url": receiver.url("/other") } });
+    assert_eq!(rig.send("PUT", &format!("{TIMERS}/k1"), other).await.0, StatusCode::CREATED);
+    let (status, begun) = rig.send("POST", "/v1/namespaces/default/replays", json!({})).await;
+    assert_eq!(status, StatusCode::ACCEPTED);
+    let mut paths = [receiver.next().await.path, receiver.next().await.path];
+    paths.sort();
+    assert_eq!(paths, ["/2", "/3"]);
+    let path = format!("/v1/namespaces/default/operations/{}", begun["id"].as_str().unwrap());
+    let operation = loop {
+        let (_, operation) = rig.send("GET", &path, Value::Null).await;
+        if operation["state"] != "running" {
+            break operation;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    };
+    assert_eq!((&operation["changed"], &operation["refused"]), (&json!(2), &json!(1)), "{operation}");
+}

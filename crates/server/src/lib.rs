@@ -12,7 +12,6 @@ mod service;
 mod settings;
 mod work;
 
-#[doc(hidden)]
 pub use command::main;
 pub use http::{openapi, router};
 pub use listen::{Limits, Listeners, Server, Tls, TlsError};

@@ -1,6 +1,6 @@
 //! `tourbillond check`: looks for faults in the store's structure.
 
-use super::{Failure, Outcome, print};
+use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;

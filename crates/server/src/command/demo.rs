@@ -3,7 +3,7 @@
 //! Three timers show what the service does: a callback that arrives, a callback that fails and is repeated, and a timer
 //! that is cancelled. The timers are made over HTTP, as any client makes them.
 
-use super::{Failure, Outcome, print};
+use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
 use crate::listen::{Limits, Listeners, Server};
 use crate::service::Service;

@@ -3,20 +3,14 @@
 mod check;
 mod demo;
 mod serve;
+mod terminal;
 mod token;
 
 use crate::config::{self, ConfigError, Loaded, SETTINGS, Setting, Sources};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use core::fmt;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
-
-/// The reason why a command failed, for a person.
-pub(crate) type Failure = Box<dyn core::error::Error>;
-
-/// What the program ends with.
-pub(crate) type Outcome = Result<ExitCode, Failure>;
+use terminal::{Outcome, log, print};
 
 const AFTER_HELP: &str = "\
 A setting is taken from its flag, else from its variable TOURBILLON_..., else from the file, else it has its default.
@@ -24,20 +18,6 @@ A setting is taken from its flag, else from its variable TOURBILLON_..., else fr
 
 The program ends with 0 after a stop by SIGTERM or SIGINT, with 1 after a failure, with 2 if a flag, a variable or the
 file is wrong. SIGHUP reads the tokens and the certificate again.";
-
-/// A line of the log, on the standard error.
-pub(crate) fn log(line: impl fmt::Display) {
-    // A log that cannot be written must not end the service.
-    let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {line}");
-}
-
-/// Prints to the standard output. Fails if it cannot be written, unless its reader left.
-fn print(text: impl fmt::Display) -> Result<(), Failure> {
-    match write!(io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
-}
 
 /// The flag of a setting.
 fn flag_of(setting: &Setting) -> Arg {
@@ -129,7 +109,8 @@ fn run(matches: &ArgMatches) -> Outcome {
     }
 }
 
-/// The program.
+/// The program `tourbillond`, with the arguments of this process.
+#[must_use]
 pub fn main() -> ExitCode {
     match run(&command().get_matches()) {
         Ok(code) => code,

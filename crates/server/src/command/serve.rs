@@ -11,7 +11,7 @@
 //!
 //! A second signal ends the process at once. That loses nothing either: leases end with the next start.
 
-use super::{Failure, Outcome, log};
+use super::terminal::{Failure, Outcome, log};
 use crate::config::Config;
 use crate::listen::{Listeners, Server, Tls};
 use crate::service::{Service, TokenFile};

@@ -1,6 +1,6 @@
 //! `tourbillond token`: makes, lists and revokes tokens.
 
-use super::{Failure, Outcome, log, print};
+use super::terminal::{Failure, Outcome, log, print};
 use crate::config::{Config, duration};
 use crate::service::{NewToken, TokenFile, role_name};
 use clap::{Arg, ArgMatches, Command};

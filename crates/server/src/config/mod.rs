@@ -214,15 +214,15 @@ impl Config {
 
     /// The limits of connections.
     pub(crate) fn connection_limits(&self) -> crate::listen::Limits {
-        let mut limits = crate::listen::Limits::default();
-        limits.connections = self.max_connections;
-        limits.header = self.max_header.0;
-        limits.body = self.max_request.0;
-        limits.header_timeout = self.header_timeout;
-        limits.body_timeout = self.body_timeout;
-        limits.idle_timeout = self.idle_timeout;
-        limits.write_timeout = self.write_timeout;
-        limits
+        crate::listen::Limits {
+            connections: self.max_connections,
+            header: self.max_header.0,
+            body: self.max_request.0,
+            header_timeout: self.header_timeout,
+            body_timeout: self.body_timeout,
+            idle_timeout: self.idle_timeout,
+            write_timeout: self.write_timeout,
+        }
     }
 
     /// The settings of the service.

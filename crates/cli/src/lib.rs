@@ -145,7 +145,7 @@ async fn obey(command: Command, config: &Config, output: Output) -> Result<(), F
         Command::Claim(claim) => pull::claim(claim, &timers, output).await,
         Command::Ack(ack) => pull::ack(ack, &timers).await,
         Command::Nack(nack) => pull::nack(nack, &timers).await,
-        Command::Renew(renew) => pull::renew(renew, &timers).await,
+        Command::Renew(renew) => pull::renew(renew, &timers, output).await,
         Command::Stats => watch::stats(&client, output).await,
         Command::Top(top) => watch::top(top, &client, config.url(), output).await,
         Command::Bench(bench) => bench::run(bench, &client, config.namespace(), output).await,

@@ -12,7 +12,7 @@ use http::Method;
 use std::sync::Arc;
 use tourbillon_api::{
     Batch, BatchAnswer, CancelMany, Changed, Nack, NamespaceLimits, NamespaceView, NewSecret, NewTimer,
-    Operation, OperationState, ReplayMany,
+    Operation, OperationState, Renewed, ReplayMany,
 };
 
 /// The timers of one namespace. It can be cloned cheaply.
@@ -160,8 +160,8 @@ impl Namespace {
     /// # Errors
     ///
     /// As [`Namespace::ack`].
-    pub async fn renew(&self, claim: &str) -> Result<(), Error> {
-        self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "renew"]))).await
+    pub async fn renew(&self, claim: &str) -> Result<Renewed, Error> {
+        self.transport.send(&Call::change(Method::POST, self.below(&["claims", claim, "renew"]))).await
     }
 
     async fn settle(&self, call: &Call) -> Result<(), Error> {

@@ -43,7 +43,7 @@ impl Load {
         Ok(Self { created, failed, unknown, first_error: None, latency: histogram()?, ids: Vec::new() })
     }
 
-    /// Makes timers for so long, or until Ctrl-C.
+    /// Makes timers for so long. If the future is dropped, the connections are closed.
     pub(super) async fn run(
         timers: &Namespace,
         work: Work,
@@ -67,23 +67,8 @@ impl Load {
             connecting.spawn(connection(timers.clone(), Arc::clone(&timer), end, pause, is_callback));
         }
         let mut sum = Self::new()?;
-        let mut interrupted = false;
-        loop {
-            tokio::select! {
-                joined = connecting.join_next() => match joined {
-                    None => break,
-                    Some(Ok(load)) => sum.add(load?),
-                    Some(Err(error)) if error.is_cancelled() => {}
-                    Some(Err(error)) => return Err(Failure::new(Code::NotFulfilled, error.to_string())),
-                },
-                _ = tokio::signal::ctrl_c(), if !interrupted => {
-                    interrupted = true;
-                    connecting.abort_all();
-                }
-            }
-        }
-        if interrupted {
-            return Err(Failure::new(Code::NotFulfilled, "interrupted; the timers are removed"));
+        while let Some(joined) = connecting.join_next().await {
+            sum.add(joined.map_err(|error| Failure::new(Code::NotFulfilled, error.to_string()))??);
         }
         Ok(sum)
     }

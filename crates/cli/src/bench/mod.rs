@@ -8,7 +8,10 @@ use crate::exit::{Code, Failure};
 use crate::output::{Output, plain, table};
 use crate::parse;
 use clap::{Args, ValueEnum};
+use core::future::{Future as _, poll_fn};
 use core::net::SocketAddr;
+use core::pin::pin;
+use core::task::Poll;
 use core::time::Duration;
 use futures_util::TryStreamExt as _;
 use hdrhistogram::Histogram;
@@ -157,25 +160,30 @@ impl Place {
         list.try_fold(0, async |count, _| Ok(count + 1)).await
     }
 
-    /// Removes all that the measurement made.
+    /// Removes all that the measurement made, and creations that were under way when it was interrupted.
     async fn clear(&self) -> Result<(), Failure> {
         let all = CancelMany { label: Some(self.label.clone()), key_prefix: None };
-        let operation = self.timers.cancel_many(&all).await?;
-        let operation = self.timers.wait_for(operation, |_| ()).await?;
-        if operation.state == OperationState::Failed {
-            let text = operation.error.unwrap_or_default();
-            return Err(Failure::new(Code::NotFulfilled, format!("the timers were not removed: {text}")));
-        }
-        if !self.is_own {
-            return Ok(());
-        }
-        // A delivery that had begun ends within the time of one attempt.
         let begin = Instant::now();
         loop {
-            match self.timers.delete().await {
+            let operation = self.timers.cancel_many(&all).await?;
+            let operation = self.timers.wait_for(operation, |_| ()).await?;
+            if operation.state == OperationState::Failed {
+                let text = operation.error.unwrap_or_default();
+                return Err(Failure::new(Code::NotFulfilled, format!("the timers were not removed: {text}")));
+            }
+            let left = match self.is_own {
+                true => self.timers.delete().await,
+                false => match self.stored().await? {
+                    0 => Ok(()),
+                    left => Err(Error::Invalid(format!("{left} timers are left").into())),
+                },
+            };
+            match left {
                 Ok(()) => return Ok(()),
-                Err(error) if begin.elapsed() > Duration::from_secs(20) => return Err(error.into()),
-                Err(Error::Problem(_)) => tokio::time::sleep(Duration::from_millis(200)).await,
+                // A delivery that had begun ends within the time of one attempt.
+                Err(Error::Problem(_) | Error::Invalid(_)) if begin.elapsed() < Duration::from_secs(20) => {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -189,8 +197,15 @@ pub(crate) async fn run(
     namespace: &str,
     output: Output,
 ) -> Result<(), Failure> {
+    let mut interrupt = pin!(tokio::signal::ctrl_c());
+    // The first poll registers the signal, so that from now on it does not end the process.
+    let is_early = poll_fn(|context| Poll::Ready(interrupt.as_mut().poll(context).is_ready())).await;
     let place = Place::make(client, namespace).await?;
-    let result = measure(&bench, &place, client).await;
+    let result = tokio::select! {
+        result = measure(&bench, &place, client), if !is_early => result,
+        _ = &mut interrupt, if !is_early => Err(Failure::new(Code::NotFulfilled, "interrupted")),
+        else => Err(Failure::new(Code::NotFulfilled, "interrupted")),
+    };
     let cleared = place.clear().await;
     let report = result?;
     if output.is_json {

@@ -100,6 +100,7 @@ pub(crate) struct Renew {
 }
 
 /// Prolongs a delivery.
-pub(crate) async fn renew(renew: Renew, timers: &Namespace) -> Result<(), Failure> {
-    Ok(timers.renew(&renew.claim).await?)
+pub(crate) async fn renew(renew: Renew, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    let renewed = timers.renew(&renew.claim).await?;
+    Ok(output.value(&renewed, |renewed| format!("until {}", renewed.until))?)
 }

@@ -3,4 +3,6 @@
 mod broken;
 mod events;
 mod rig;
+mod routes;
 mod service;
+mod whole;

@@ -1,0 +1,97 @@
+//! Commands with the service itself: all that is more than a timer.
+
+use crate::rig::{Rig, program};
+use serde_json::json;
+use std::process::Stdio;
+
+const URL: &str = "http://127.0.0.1:9999/hook";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_fetches_refuses_and_replays_timers() {
+    let rig = Rig::start().await;
+    rig.run(&["put", "--queue", "mail", "--body", "hello"]).await.ok();
+    let claim = rig.run(&["claim", "mail", "--wait", "10s", "--json"]).await.json();
+    assert_eq!(claim["body"], "hello");
+    assert!(rig.run(&["renew", claim["claim"].as_str().unwrap()]).await.ok().starts_with("until 20"));
+    rig.run(&["ack", claim["claim"].as_str().unwrap()]).await.ok();
+    assert_eq!(rig.run(&["ack", claim["claim"].as_str().unwrap()]).await.code, 1);
+    assert_eq!(rig.run(&["claim", "mail"]).await.code, 3);
+
+    let id = rig.run(&["put", "--queue", "mail", "--json"]).await.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(rig.run(&["dead", "drop", &id]).await.code, 1);
+    let claim = rig.run(&["claim", "mail", "--wait", "10s", "--json"]).await.json();
+    rig.run(&["nack", claim["claim"].as_str().unwrap(), "--dead", "--error", "not\u{1b}good"]).await.ok();
+    let list = loop {
+        let list = rig.run(&["dead", "list"]).await.ok();
+        if list.contains(&id) {
+            break list;
+        }
+    };
+    assert!(list.contains("not\\u{1b}good"), "{list}");
+    rig.run(&["dead", "replay", &id]).await.ok();
+    assert_eq!(rig.run(&["dead", "list", "--json"]).await.ok(), "");
+    let claim = rig.run(&["claim", "mail", "--wait", "10s", "--json"]).await.json();
+    rig.run(&["nack", claim["claim"].as_str().unwrap(), "--dead"]).await.ok();
+    while rig.run(&["dead", "list", "--json"]).await.lines().is_empty() {}
+    assert_eq!(rig.run(&["dead", "drop", &id]).await.ok(), format!("dropped {id}\n"));
+    assert_eq!(rig.run(&["dead", "drop", &id]).await.code, 3);
+    let all = rig.run(&["dead", "replay-all"]).await.ok();
+    assert!(all.starts_with("done: 0 replayed"), "{all}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_is_made_changed_and_removed() {
+    let rig = Rig::start().await;
+    rig.run(&["ns", "set", "shop", "--max-timers", "5", "--rate", "7"]).await.ok();
+    let view = rig.run(&["ns", "set", "shop", "--rate", "none", "--pause", "--json"]).await.json();
+    assert_eq!(view["limits"], json!({ "max_timers": 5, "paused": true }));
+    assert_eq!(rig.run(&["ns", "get", "shop", "--json"]).await.json()["limits"], view["limits"]);
+    assert_eq!(rig.run(&["ns", "list", "--json"]).await.lines().len(), 2);
+    assert!(rig.run(&["ns", "rotate-secret", "shop"]).await.ok().starts_with("whsec_"));
+    rig.run(&["-n", "shop", "put", "k", "--in", "1h", "--callback", URL, "--label", "l"]).await.ok();
+    assert_eq!(rig.run(&["ns", "delete", "shop"]).await.code, 1);
+    let all = rig.run(&["-n", "shop", "cancel-many", "--label", "l"]).await.ok();
+    assert!(all.starts_with("done: 1 cancelled, 0 of them in flight"), "{all}");
+    rig.run(&["ns", "delete", "shop"]).await.ok();
+    assert_eq!(rig.run(&["ns", "get", "shop"]).await.code, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_are_shown_live() {
+    let rig = Rig::start().await;
+    let mut tail = program(&["tail", "--count", "1", "--url", &rig.url]);
+    let tail = tail.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut tail = std::pin::pin!(tail.wait_with_output());
+    let mut n = 0;
+    let output = loop {
+        // The first timers may be made before the program is connected.
+        rig.run(&["put", &format!("key {n}"), "--in", "1h", "--callback", URL]).await.ok();
+        n += 1;
+        let waited = tokio::time::timeout(std::time::Duration::from_millis(50), &mut tail).await;
+        if let Ok(output) = waited {
+            break output.unwrap();
+        }
+    };
+    let line = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && line.contains(" created ") && line.contains("\"key "), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_measurement_agrees_with_the_service_and_leaves_nothing() {
+    let rig = Rig::start().await;
+    for kind in ["create", "callback"] {
+        let bench =
+            ["bench", "--kind", kind, "--connections", "4", "--seconds", "1", "--delay", "100ms", "--json"];
+        let report = rig.run(&bench).await.json();
+        assert_eq!(report["check"]["is_right"], true, "{report}");
+        assert!(report["created"].as_u64().unwrap() > 0 && report["failed"] == 0, "{report}");
+        assert!(report["creation"]["p50_ms"].as_f64().unwrap() > 0.0, "{report}");
+        if kind == "callback" {
+            assert_eq!(report["callbacks"]["arrived"], report["created"], "{report}");
+        }
+        let names = rig.run(&["ns", "list", "--json"]).await.lines();
+        assert!(names.len() == 1 && names[0]["name"] == "default", "{names:?}");
+    }
+    let stats = rig.run(&["stats", "--json"]).await.json();
+    assert_eq!((&stats["pending"], &stats["dead"]), (&json!(0), &json!(0)), "{stats}");
+}

@@ -1,0 +1,80 @@
+//! The client has a call for each request of the service's own description.
+
+use crate::rig::{Script, json};
+use percent_encoding::percent_decode_str;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tourbillon_client::api::{Batch, CancelMany, Moment, Nack, NamespaceLimits, NewTimer, ReplayMany};
+
+/// Awaits each call. All fail, since the answer is none of the service's.
+macro_rules! call {
+    ($($call:expr;)*) => {
+        $(assert!($call.await.is_err(), "{}", stringify!($call));)*
+    };
+}
+
+#[tokio::test]
+async fn each_request_of_the_description_has_a_call() {
+    let script = Script::start([json("400 Bad Request", "7")]).await;
+    let client = script.builder().repeats(0).build().unwrap();
+    // The names are those of the description's paths.
+    let namespace = client.namespace("{namespace}");
+    let (key, id) = (namespace.key("{key}"), namespace.id("{id}"));
+    let timer = NewTimer::default();
+    call! {
+        client.health();
+        client.readiness();
+        client.metrics();
+        client.openapi();
+        client.stats();
+        client.namespaces();
+        client.events(None).next();
+        namespace.view();
+        namespace.set(&NamespaceLimits::default());
+        namespace.delete();
+        namespace.rotate_secret();
+        namespace.place(&timer);
+        namespace.place(&timer).key("{key}");
+        namespace.list().pages().next_page();
+        namespace.batch(&Batch::default());
+        namespace.cancel_many(&CancelMany::default());
+        namespace.replay_many(&ReplayMany::default());
+        namespace.operation("{id}");
+        namespace.queue("{queue}").claim(1, Duration::ZERO);
+        namespace.ack("{claim}");
+        namespace.nack("{claim}", &Nack::default());
+        namespace.renew("{claim}");
+        namespace.replay("{id}");
+        key.get();
+        key.cancel();
+        key.move_to(Moment::from_millis(0));
+        key.fire();
+        key.pause();
+        key.resume();
+        id.get();
+        id.cancel();
+        id.move_after(Duration::ZERO);
+        id.fire();
+        id.pause();
+        id.resume();
+    }
+    let called: BTreeSet<_> = script
+        .requests()
+        .iter()
+        .map(|request| {
+            let (line, _) = request.split_once(" HTTP/1.1").unwrap();
+            percent_decode_str(line).decode_utf8().unwrap().into_owned()
+        })
+        .collect();
+    let document = serde_json::to_value(tourbillon_server::openapi()).unwrap();
+    let mut described = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            if ["get", "put", "post", "patch", "delete"].contains(&&**method) {
+                described.insert(format!("{} {path}", method.to_ascii_uppercase()));
+            }
+        }
+    }
+    assert!(described.len() > 20);
+    assert_eq!(called, described);
+}

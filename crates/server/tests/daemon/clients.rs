@@ -89,7 +89,7 @@ pub(crate) fn callback(url: &str, delay_ms: u64) -> Value {
 
 /// A timer that does nothing before the test's end.
 pub(crate) fn far() -> Value {
-    callback("http://127.0.0.1:9999/", 3_600_000)
+    callback("http://receiver.test:9999/", 3_600_000)
 }
 
 /// A connection byte by byte.

@@ -22,7 +22,7 @@ async fn a_full_disk_refuses_timers_loses_none_and_is_left_behind() {
         &["-c", script, program, "--data", "data", "--listen", "127.0.0.1:0", "--callbacks-allow-http"],
     ));
     let http = Http::new(daemon.address);
-    let mut far = callback("http://127.0.0.1:9999/", 3_600_000);
+    let mut far = callback("http://receiver.test:9999/", 3_600_000);
     far["callback"]["body"] = json!("x".repeat(60_000));
     let mut made = Vec::new();
     let refused = loop {

@@ -147,7 +147,7 @@ async fn f30_dead_letters_are_listed_and_replayed() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     };
     for timer in &dead {
-        assert_eq!((&timer["phase"], &timer["reason"]), (&json!("dead"), &json!("Refused")));
+        assert_eq!((&timer["phase"], &timer["reason"]), (&json!("dead"), &json!("refused")));
         assert!(timer["last_error"].as_str().unwrap().contains("410"), "{timer}");
         assert!(timer["dead_since"].is_string());
     }

@@ -1,14 +1,13 @@
 //! The limits of namespaces, at the creation of timers.
 
 use super::Service;
+use super::census::Numbers;
 use super::namespaces::allows_host;
 use super::place::{Naming, by_key, id_of};
 use crate::convert::{due, unavailable};
 use core::time::Duration;
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::Arc;
 use tourbillon_api::{NamespaceLimits, NewTimer, Problem, ProblemKind};
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, UtcMillis};
@@ -20,12 +19,6 @@ const FRESH: Duration = Duration::from_millis(100);
 const FAR: u64 = 20_000;
 /// The pause after which a creation may be tried again.
 const AGAIN_MS: u64 = 1_000;
-
-/// The numbers of stored timers, of all and by namespace, as they were a moment ago.
-#[derive(Debug, Default)]
-pub(super) struct Counted(Mutex<Option<(Instant, Arc<Numbers>)>>);
-
-type Numbers = BTreeMap<Box<str>, u64>;
 
 impl Service {
     /// Fails if a namespace's limits, or the service's own, do not permit this timer. `pointer` is the place of the timer
@@ -112,7 +105,7 @@ impl Service {
 
     async fn numbers(&self, name: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings().max_timers;
-        let known = self.0.counted.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.0.census.last();
         if let Some((at, numbers)) = known
             && at.elapsed() < FRESH
             && numbers.get(name).copied().unwrap_or(0).saturating_add(FAR) < most_here
@@ -125,10 +118,7 @@ impl Service {
         for ((namespace, _), count) in counts.by_namespace {
             *numbers.entry(namespace).or_default() += count;
         }
-        let numbers = Arc::new(numbers);
-        let fresh = Some((Instant::now(), Arc::clone(&numbers)));
-        *self.0.counted.0.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
-        Ok(numbers)
+        Ok(self.0.census.note(numbers))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The service: the stored timers, the namespaces that they belong to, and all that the HTTP interface asks for.
 
+mod census;
 mod change;
 mod counters;
 mod events;
@@ -11,6 +12,7 @@ mod operations;
 mod place;
 mod report;
 mod stop;
+mod tenancy;
 mod tokens;
 mod walk;
 
@@ -51,7 +53,7 @@ struct Inner {
     events: Events,
     caller: Caller,
     deliveries: Deliveries,
-    counted: limits::Counted,
+    census: census::Census,
     counters: Counters,
     idempotency: Idempotency,
     operations: Operations,
@@ -159,7 +161,7 @@ impl Service {
             events,
             caller,
             deliveries,
-            counted: limits::Counted::default(),
+            census: census::Census::default(),
             counters: Counters::default(),
             idempotency: Idempotency::default(),
             operations,

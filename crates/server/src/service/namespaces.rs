@@ -1,17 +1,14 @@
 //! Namespaces: their limits and their signing secrets.
 
-use super::Service;
 use super::files;
-use crate::convert::{is_name, unavailable};
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Instant, SystemTime};
-use tourbillon_api::{Moment, NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView};
+use std::time::SystemTime;
+use tourbillon_api::{Moment, NamespaceLimits, Problem};
 use url::Host;
 
 /// The namespace that is always there.
@@ -35,18 +32,10 @@ pub(crate) struct SigningSecret {
     pub(crate) until: Option<Moment>,
 }
 
-type Map = BTreeMap<Box<str>, Arc<Namespace>>;
+pub(super) type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 
-/// The time for which a former secret signs beside the new one.
-const ROTATION: Duration = Duration::from_secs(86_400);
-/// The greatest number of secrets that sign at a time.
-const MOST_SECRETS: usize = 10;
-/// The length of a secret, in bytes.
-const SECRET: usize = 32;
 /// The greatest number of allowed hosts.
 const MOST_HOSTS: usize = 100;
-/// The longest time for which the removal of a namespace waits for timers that are being stored in it.
-const SETTLING: Duration = Duration::from_secs(5);
 
 impl Namespace {
     /// The secrets that sign at this moment, the newest first.
@@ -56,11 +45,11 @@ impl Namespace {
     }
 }
 
-fn now() -> Moment {
+pub(super) fn now() -> Moment {
     moment_in(Duration::ZERO)
 }
 
-fn moment_in(span: Duration) -> Moment {
+pub(super) fn moment_in(span: Duration) -> Moment {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))
 }
@@ -79,7 +68,7 @@ pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
 }
 
 /// The limits in the form in which they are compared, or the fault of a field.
-fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, Problem> {
+pub(super) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, Problem> {
     for (field, limit) in [("rate_per_second", limits.rate_per_second), ("concurrency", limits.concurrency)] {
         if limit == Some(0) {
             let detail = "at least 1; `paused` holds deliveries back";
@@ -138,150 +127,6 @@ impl Namespaces {
         files::replace(&self.path, &map)?;
         *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
         Ok(answer)
-    }
-}
-
-fn failed(error: &io::Error) -> Problem {
-    Problem::new(ProblemKind::StoreUnavailable, format!("the namespaces are not stored: {error}"))
-        .with_unknown_outcome()
-        .with_retry_after_ms(1_000)
-}
-
-impl Service {
-    /// Changes the namespaces on a thread that may block.
-    async fn change_namespaces<T: Send + 'static>(
-        &self,
-        change: impl FnOnce(&mut Map) -> Result<T, Problem> + Send + 'static,
-    ) -> Result<T, Problem> {
-        let service = self.clone();
-        let changed = tokio::task::spawn_blocking(move || service.namespaces().change(change)).await;
-        let changed = changed.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
-        let answer = changed.map_err(|error| failed(&error))?;
-        self.deliveries().look_everywhere();
-        answer
-    }
-
-    /// Sets the limits of a namespace, which is made if there is none. Returns whether it was made.
-    pub(crate) async fn set_namespace(
-        &self,
-        name: &str,
-        limits: NamespaceLimits,
-    ) -> Result<(bool, NamespaceView), Problem> {
-        if !is_name(name) {
-            let detail = "a name has 1 to 64 letters, digits, `-`, `_` or `.`";
-            return Err(Problem::new(ProblemKind::BadRequest, detail));
-        }
-        let limits = canonical(limits)?;
-        let of: Box<str> = name.into();
-        let is_new = self
-            .change_namespaces(move |map| {
-                let former = map.get(&of).map(|namespace| namespace.secrets.clone());
-                let is_new = former.is_none();
-                map.insert(of, Arc::new(Namespace { limits, secrets: former.unwrap_or_default() }));
-                Ok(is_new)
-            })
-            .await?;
-        Ok((is_new, self.show_namespace(name).await?))
-    }
-
-    /// Removes a namespace, which must have no timers.
-    pub(crate) async fn remove_namespace(&self, name: &str) -> Result<(), Problem> {
-        let has_timers = || Problem::new(ProblemKind::NamespaceNotEmpty, "timers are stored in it");
-        if name == DEFAULT {
-            return Err(Problem::new(ProblemKind::NamespaceNotEmpty, "the namespace `default` stays"));
-        }
-        if self.has_timers(name).await? {
-            return Err(has_timers());
-        }
-        let of: Box<str> = name.into();
-        let there_is_none = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
-        let removed = self.change_namespaces(move |map| map.remove(&of).ok_or_else(there_is_none)).await?;
-        // From now on no timer is stored in it, but for those that were admitted before.
-        let begin = Instant::now();
-        while Arc::strong_count(&removed) > 1 && begin.elapsed() < SETTLING {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        if Arc::strong_count(&removed) > 1 || self.has_timers(name).await? {
-            let of: Box<str> = name.into();
-            self.change_namespaces(move |map| {
-                map.entry(of).or_insert(removed);
-                Ok(())
-            })
-            .await?;
-            return Err(has_timers());
-        }
-        Ok(())
-    }
-
-    async fn has_timers(&self, name: &str) -> Result<bool, Problem> {
-        let counts = self.timers().counts().await.map_err(|error| unavailable(&error))?;
-        Ok(counts.by_namespace.iter().any(|((namespace, _), count)| **namespace == *name && *count > 0))
-    }
-
-    /// A namespace with its numbers, or the problem that there is none.
-    pub(crate) async fn show_namespace(&self, name: &str) -> Result<NamespaceView, Problem> {
-        self.namespace(name)?;
-        let mut views = self.show_namespaces(|other| other == name).await?;
-        views.pop().ok_or_else(|| Problem::new(ProblemKind::NotFound, "there is no such namespace"))
-    }
-
-    /// The namespaces that are wanted, with their numbers.
-    pub(crate) async fn show_namespaces(
-        &self,
-        is_wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<NamespaceView>, Problem> {
-        use tourbillon_durable::state::Phase::{Dead, Leased, Parked, Pending};
-        let counts = self.timers().counts().await.map_err(|error| unavailable(&error))?;
-        let all = self.namespaces().all();
-        let wanted = all.iter().filter(|(name, _)| is_wanted(name));
-        Ok(wanted
-            .map(|(name, namespace)| {
-                let count = |phase| counts.by_namespace.get(&(name.clone(), phase)).copied().unwrap_or(0);
-                NamespaceView {
-                    name: name.to_string(),
-                    limits: namespace.limits.clone(),
-                    secrets: namespace
-                        .active_secrets()
-                        .map(|secret| SecretView { made: secret.made, until: secret.until })
-                        .collect(),
-                    pending: count(Pending),
-                    leased: count(Leased),
-                    parked: count(Parked),
-                    dead: count(Dead),
-                }
-            })
-            .collect())
-    }
-
-    /// Makes a new signing secret for a namespace. The former ones sign beside it for a day.
-    pub(crate) async fn make_secret(&self, name: &str) -> Result<NewSecret, Problem> {
-        self.namespace(name)?;
-        let mut bytes = [0; SECRET];
-        getrandom::fill(&mut bytes)
-            .map_err(|error| Problem::new(ProblemKind::Internal, format!("no random number: {error}")))?;
-        let secret = format!("whsec_{}", BASE64_STANDARD.encode(bytes));
-        let (name, new): (Box<str>, Box<str>) = (name.into(), secret.as_str().into());
-        let former_until = self
-            .change_namespaces(move |map| {
-                let gone = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
-                let namespace = map.get(&name).ok_or_else(gone)?;
-                let until = moment_in(ROTATION);
-                let former = namespace.active_secrets().cloned();
-                let former =
-                    former.map(|old| SigningSecret { until: Some(old.until.unwrap_or(until)), ..old });
-                let mut secrets = vec![SigningSecret { secret: new, made: now(), until: None }];
-                secrets.extend(former);
-                if secrets.len() > MOST_SECRETS {
-                    let detail = format!("{MOST_SECRETS} secrets sign, as many as there may be");
-                    return Err(Problem::new(ProblemKind::LimitReached, detail));
-                }
-                let former_until = secrets.get(1).and_then(|secret| secret.until);
-                let limits = namespace.limits.clone();
-                map.insert(name, Arc::new(Namespace { limits, secrets }));
-                Ok(former_until)
-            })
-            .await?;
-        Ok(NewSecret { secret, former_until })
     }
 }
 

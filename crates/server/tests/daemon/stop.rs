@@ -79,7 +79,10 @@ async fn t08_what_is_not_done_at_the_end_is_given_back_within_a_second() {
             == COUNT
     })
     .await;
-    println!("stopped in {took:?}; delivered after the next start in {:?}", begun.elapsed());
+    #[expect(clippy::print_stdout, reason = "a figure")]
+    {
+        println!("stopped in {took:?}; delivered after the next start in {:?}", begun.elapsed());
+    }
     // What was cut counts as no attempt.
     for cut in &before {
         let again = receiver.log().into_iter().filter(|received| received.answered && received.id == cut.id);

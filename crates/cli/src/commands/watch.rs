@@ -149,21 +149,28 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the numbers of the service live. A service that cannot be reached for a while is shown as such.
+/// Shows the numbers of the service live, until Ctrl-C.
 pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) -> Result<(), Failure> {
     if top.once || output.is_json || !io::stdout().is_terminal() {
         return stats(client, output).await;
     }
+    // One wait for the whole time: a signal that comes while nobody waits is lost.
+    tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => Ok(()),
+        failed = show_for_ever(&top, client, url) => failed,
+    }
+}
+
+/// Shows the numbers again and again. A service that cannot be reached for a while is shown as such.
+async fn show_for_ever(top: &Top, client: &Client, url: &str) -> Result<(), Failure> {
     let mut before = client.stats().await?;
     let screen = Screen::open()?;
     let mut shown = text(&before, None);
     let mut title = url.to_owned();
     loop {
         screen.show(&format!("tourbillon top  {}  (Ctrl-C ends)\n\n{shown}", plain(&title)))?;
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => return Ok(()),
-            () = tokio::time::sleep(top.interval.max(Duration::from_millis(100))) => {}
-        }
+        tokio::time::sleep(top.interval.max(Duration::from_millis(100))).await;
         match client.stats().await {
             Ok(stats) => {
                 shown = text(&stats, Some(&before));

@@ -19,7 +19,6 @@ fn interrupt(child: &Child) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "it hangs at times on a busy machine, for a reason that is not known yet; run it with --ignored"]
 async fn the_table_is_live_on_a_terminal_which_is_restored_in_the_end() {
     let fake = Fake::start(
         200,

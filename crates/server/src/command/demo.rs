@@ -180,10 +180,12 @@ async fn show(ends: bool) -> Result<(), Failure> {
     clock.say("   the callback of the cancelled timer has not arrived")?;
     print(format_args!("{}", how_to_go_on(address, &hooks)))?;
     if !ends {
+        // One wait for the whole time: a signal that comes while nobody waits is lost.
+        let mut interrupt = core::pin::pin!(tokio::signal::ctrl_c());
         loop {
             tokio::select! {
                 callback = received.recv() => if let Some(callback) = callback { clock.say_received(&callback)? },
-                _interrupt = tokio::signal::ctrl_c() => break,
+                _interrupt = &mut interrupt => break,
             }
         }
     }

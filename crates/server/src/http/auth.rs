@@ -70,8 +70,8 @@ fn token(headers: &HeaderMap) -> Result<&str, &'static str> {
     Ok(token.trim_start_matches(' '))
 }
 
-/// Refuses requests that a page in a browser could have made, and says with each refusal for want of a token which
-/// tokens there are. Each request passes here before anything else.
+/// Refuses requests that a page in a browser could have made. A refusal with the status 401 gets the header that names
+/// the kind of token. Each request passes here before anything else.
 pub(super) async fn admit(State(service): State<Service>, request: Request, next: Next) -> Response {
     let (uri, headers) = (request.uri(), request.headers());
     if service.tokens().is_open()

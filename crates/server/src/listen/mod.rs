@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tourbillon::future::Wakeup;
 use tourbillon::{BuildError, Handle, Shards};
 
-/// The pause after the system refused to accept a connection, for want of file descriptors for example.
+/// The pause after an error of `accept`: the process may have no file descriptors left, for example.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Sockets that listen.

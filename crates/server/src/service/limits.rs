@@ -73,7 +73,8 @@ impl Service {
         }
     }
 
-    /// Fails if as many timers are stored as there may be, unless this one is stored already, or takes another one's place.
+    /// Fails if the namespace or the service has its greatest number of timers. A timer that is stored already, or that takes
+    /// another timer's place, is admitted.
     async fn check_room(
         &self,
         name: &str,

@@ -15,6 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 enum Act {
     /// Waits for a message, or for the end of its sender.
     Block(mpsc::Receiver<()>),
+    /// Reports its thread, then waits as `Block` does.
+    ReportAndBlock(mpsc::Sender<String>, mpsc::Receiver<()>),
     Report(mpsc::Sender<thread::ThreadId>),
     /// Lets another handler go and stays for a while itself.
     Release(mpsc::Sender<()>),
@@ -23,6 +25,10 @@ enum Act {
 fn act(fired: Fired<'_, Act>) {
     match fired.payload {
         Act::Block(gate) => drop(gate.recv()),
+        Act::ReportAndBlock(sender, gate) => {
+            drop(sender.send(thread::current().name().unwrap_or_default().to_owned()));
+            drop(gate.recv());
+        }
         Act::Report(sender) => drop(sender.send(thread::current().id())),
         Act::Release(gate) => {
             drop(gate);
@@ -190,10 +196,12 @@ fn a_stuck_leader_is_followed_while_jobs_wait() {
     let engine = Builder::new().shards(2).workers(1).lane_capacity(64).start(act).unwrap();
     let handle = engine.handle();
     let (gate, blocked) = mpsc::channel();
+    let (sender, began) = mpsc::channel();
     handle.use_shard(0);
-    handle.schedule(MS, Act::Block(blocked)).unwrap();
+    handle.schedule(MS, Act::ReportAndBlock(sender, blocked)).unwrap();
+    // The permit is free: shard 1 has no timers yet.
+    assert_eq!(began.recv_timeout(PATIENCE).unwrap(), "tb-shard-0");
     handle.use_shard(1);
-    thread::sleep(MS / 2);
     let (sender, fired) = mpsc::channel();
     let end = Instant::now() + PATIENCE;
     while handle.stats().shards[0].takeovers == 0 && Instant::now() < end {

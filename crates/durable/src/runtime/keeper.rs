@@ -326,8 +326,18 @@ impl Keeper {
             }
             self.changed.notify_all();
         }
+        let _after_a_panic_leases_end = catch_unwind(AssertUnwindSafe(|| self.secure_ends()));
         self.lock().has_ended = true;
         self.changed.notify_all();
+    }
+
+    /// Waits until the ends that the store has answered survive the end of the process, which may follow at once.
+    fn secure_ends(&self) {
+        if self.settings.end_durability < Durability::PowerLoss
+            && let Err(error) = block_on(self.store.apply(Vec::new(), Durability::PowerLoss))
+        {
+            self.reporter.store_failed(&error);
+        }
     }
 
     /// Waits until something is wanted. Returns `None` when the runtime is stopped and the store knows of all ends.

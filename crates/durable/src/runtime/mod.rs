@@ -298,7 +298,8 @@ impl Durable {
 
     /// Ends the runtime: no further delivery begins. Waits for the handlers that run, for at most `patience`. The timers
     /// of handlers that have not returned by then are given back: no attempt and no delivery is counted, and the next
-    /// start delivers them again.
+    /// start delivers them again. The ends of all other deliveries are on the disk when the call returns, whatever
+    /// [`end_durability`](Builder::end_durability) is.
     ///
     /// The store is released with the last of its [`Timers`] and of the handlers that have not returned: once there are
     /// none, a store in a file can be opened again.

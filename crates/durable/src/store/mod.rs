@@ -285,8 +285,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// The store's time. It decides which timers are due and which leases have ended.
     fn now(&self) -> UtcMillis;
 
-    /// Applies the operations in one transaction, in order, with one outcome for each. The answer comes once the changes
-    /// have the durability.
+    /// Applies the operations in one transaction, in order, with one outcome for each. The answer comes once these changes
+    /// and all that were answered before have the durability, so a call without operations makes earlier changes durable.
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>>;
 
     /// Claims timers that are due, the longest due first, under the token of `by` and `claim`. A claim has a number that

@@ -252,3 +252,26 @@ fn a_file_can_be_opened_again_after_the_end_of_a_runtime() {
         drop(durable);
     }
 }
+
+/// The end of a process may follow the end of a runtime at once, with the store still open.
+#[test]
+fn t08_a_stop_keeps_the_ends_of_the_last_deliveries() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, copy) = (folder.path().join("timers.redb"), folder.path().join("copy.redb"));
+    let durable =
+        Durable::builder(RedbStore::open(&file).unwrap()).handler(async |_: Note, _| {}).start().unwrap();
+    let store_stays_open = durable.handle().clone();
+    for number in 0..20 {
+        store_stays_open.schedule_blocking(Spec::new(Note(number))).unwrap();
+    }
+    eventually(|| durable.handle().stats().delivered == 20);
+    let stats = durable.shutdown(secs(20));
+    assert_eq!((stats.done, stats.released), (20, 0));
+    // The files are what a process leaves that ends here.
+    for file in [file, folder.path().join("timers.redb.ops")] {
+        std::fs::copy(&file, file.to_str().unwrap().replace("timers", "copy")).unwrap();
+    }
+    drop(store_stays_open);
+    let left = crate::phases(&RedbStore::open(copy).unwrap());
+    assert!(left.is_empty(), "delivered again: {left:?}");
+}

@@ -372,7 +372,7 @@ impl Placed {
 pub enum Cancelled {
     /// No delivery of the timer begins any more. The record is handed back.
     Cancelled(Box<Timer>),
-    /// A delivery has begun. It is the last one.
+    /// A delivery has begun, and it is the last one: no other follows if it fails, or if its process has died.
     InFlight,
     /// No such timer is stored.
     NotFound,

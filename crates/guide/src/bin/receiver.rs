@@ -1,4 +1,4 @@
-//! A receiver of callbacks. `receiver ADDRESS FILE` verifies each callback by the secret in the file, and prints it. While
+//! A receiver of callbacks. `guide-receiver ADDRESS FILE` verifies each callback by the secret in the file, and prints it. While
 //! the folder has a file `broken`, the receiver answers 503.
 #![expect(clippy::print_stdout, reason = "a receiver shows what it gets")]
 
@@ -26,7 +26,7 @@ fn answer(secret: &str, headers: &HeaderMap, body: &Bytes) -> Result<StatusCode,
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [address, file] = &arguments[..] else { return Err("receiver ADDRESS FILE".into()) };
+    let [address, file] = &arguments[..] else { return Err("guide-receiver ADDRESS FILE".into()) };
     let secret = std::fs::read_to_string(file)?.lines().next().unwrap_or_default().to_owned();
     let app = Router::new().fallback(async move |headers: HeaderMap, body: Bytes| {
         answer(&secret, &headers, &body).unwrap_or(StatusCode::BAD_REQUEST)

@@ -18,6 +18,7 @@ mod namespaces;
 mod operations;
 mod report;
 mod timers;
+mod view;
 
 use crate::service::Service;
 use crate::settings::Settings;
@@ -40,6 +41,7 @@ fn routes() -> (Router<Service>, OpenApi) {
         .merge(operations::routes())
         .merge(events::routes())
         .merge(report::routes())
+        .merge(view::routes())
         .merge(namespaces::routes())
         .merge(claims::routes())
         .split_for_parts();

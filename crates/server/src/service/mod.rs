@@ -14,6 +14,7 @@ mod report;
 mod stop;
 mod tenancy;
 mod tokens;
+mod view;
 mod walk;
 
 pub(crate) use change::{Named, Verb, id};

@@ -7,12 +7,14 @@ mod event;
 mod keeper;
 mod report;
 mod settings;
+mod times;
 mod under_way;
 
 pub use batch::{Change, Effect};
 pub use event::{Attempt, Ending, Event, Incident};
 pub(crate) use keeper::Keeper;
 pub use report::{Health, Stats};
+pub use times::Times;
 
 use crate::delivery::Delivery;
 use crate::executor::{Executor, Threads, block_on};

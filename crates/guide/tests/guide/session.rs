@@ -60,7 +60,8 @@ fn without_cargo(block: &str) -> String {
             "install" => {
                 let path = after("--path").expect("the path of a package");
                 let manifest = fs::read_to_string(of_repository(&format!("{path}/Cargo.toml"))).unwrap();
-                let program = after("--bin").map_or("[[bin]]".to_owned(), |name| format!("name = \"{name}\""));
+                let program =
+                    after("--bin").map_or("[[bin]]".to_owned(), |name| format!("name = \"{name}\""));
                 assert!(manifest.contains(&program), "{line}: no such program");
             }
             "new" => kept.push(format!("mkdir {}", rest[0])),

@@ -11,8 +11,15 @@ fn root() -> &'static Path {
 
 /// All Markdown files, those of generated tables among them.
 fn pages() -> Vec<PathBuf> {
-    let folders =
-        ["", "docs", "benches/results", "benches/compare", "benches/compare/foreign", "benches/durable"];
+    let folders = [
+        "",
+        "docs",
+        "docs/guide",
+        "benches/results",
+        "benches/compare",
+        "benches/compare/foreign",
+        "benches/durable",
+    ];
     let files = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
     let paths = files.map(|file| file.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
@@ -124,7 +131,8 @@ fn exists(test: &str, sources: &[(String, String)]) -> bool {
 fn tests_that_tables_name_exist() {
     let sources: Vec<_> = ["src", "tests", "loom_tests", "crates"].into_iter().flat_map(sources).collect();
     let models = sources.iter().filter(|(path, _)| path.starts_with("loom_tests/"));
-    let texts = models.cloned().chain([(String::from("docs/design.md"), read("docs/design.md"))]);
+    let tables = ["docs/design.md", "docs/guide/limits.md"].map(|page| (page.to_owned(), read(page)));
+    let texts = models.cloned().chain(tables);
     let (mut missing, mut count) = (Vec::new(), 0);
     for (file, text) in texts {
         let named = named_tests(&text);

@@ -4,11 +4,14 @@
 
 mod batch;
 mod claim;
+mod endpoint;
 mod event;
+mod history;
 mod moment;
 mod namespace;
 mod operation;
 mod page;
+mod past;
 mod policy;
 mod problem;
 mod report;
@@ -16,11 +19,14 @@ mod timer;
 
 pub use batch::{Batch, BatchAnswer, BatchResult, Change};
 pub use claim::{Claim, ClaimRequest, Claims, Nack, Renewed};
+pub use endpoint::{Breaker, Endpoint};
 pub use event::{Event, EventKind};
+pub use history::{History, HistoryPoint, Horizon, HorizonBucket, LatenessBySecond, SecondLateness};
 pub use moment::Moment;
 pub use namespace::{NamespaceLimits, NamespaceView, NewSecret, Role, SecretView};
 pub use operation::{CancelMany, Operation, OperationState, ReplayMany};
 pub use page::Page;
+pub use past::{AttemptOutcome, EndKind, Past, PastAttempt, PastEnd, RepeatCause};
 pub use policy::{Backoff, Guarantee, Policy};
 pub use problem::{FieldFault, Problem, ProblemKind};
 pub use report::{HostView, Readiness, ServiceStats};

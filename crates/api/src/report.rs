@@ -31,6 +31,9 @@ pub struct ServiceStats {
     pub failed: u64,
     /// The number of timers that were cancelled since the start.
     pub cancelled: u64,
+    /// The moment of the last delivery's beginning since the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_fire: Option<Moment>,
     /// The hosts of callbacks, at most 100.
     #[serde(default)]
     pub hosts: Vec<HostView>,

@@ -108,7 +108,7 @@ fn shop(folder: &Path) -> Result<(), Box<dyn Error>> {
     });
     std::thread::sleep(OPEN);
     let stats = durable.handle().stats();
-    println!("         {} deliveries, late by {:?} at most", stats.delivered, stats.worst_lateness);
+    println!("         {} deliveries, late by {:?} at most", stats.delivered, stats.lateness.max);
     let timers = timers.clone();
     let _stats = durable.shutdown(Duration::from_secs(5));
     let mut cursor = None;

@@ -27,7 +27,7 @@ pub use executor::{Executor, Work};
 pub use handler::Verdict;
 pub use runtime::{
     Attempt, Builder, Cancelled, Change, Changed, Durable, Effect, Ending, Event, Health, Incident, Placed,
-    Progress, StartError, Stats, Timers,
+    Progress, StartError, Stats, Timers, Times,
 };
 pub use spec::{Due, Kind, Limits, Rejection, ScheduleError, Spec};
 pub use utc::UtcMillis;

@@ -8,6 +8,8 @@ mod convert;
 mod delivery;
 mod http;
 mod listen;
+mod listing;
+mod page;
 mod service;
 mod settings;
 mod work;

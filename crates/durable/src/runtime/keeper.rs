@@ -225,6 +225,9 @@ impl Keeper {
         let mut under_way = under_way;
         let verdict = verdict.admitted();
         let took = under_way.begun.map(|begun| now - begun);
+        if let Some(took) = took {
+            self.reporter.took(took);
+        }
         if let Some(observed) = &mut under_way.observed {
             (observed.answer, observed.took) = (Some(verdict.clone()), took);
         }
@@ -680,7 +683,7 @@ impl Keeper {
                 under_way.timeout = timeout;
             }
         }
-        self.reporter.began(&delivery);
+        self.reporter.delivered();
         let work = supervise(
             Arc::<Self>::clone(self),
             Arc::clone(handler),
@@ -737,6 +740,7 @@ impl Supervisor for Keeper {
         if under_way.until > at {
             under_way.begun = Some(now);
             let lateness = at - under_way.due;
+            self.reporter.called(lateness);
             if let Some(of) = under_way.observed.as_ref().map(|observed| Arc::clone(&observed.of)) {
                 state.events.push(Event::Began { of, at, lateness });
                 self.changed.notify_all();

@@ -7,12 +7,14 @@ mod event;
 mod keeper;
 mod report;
 mod settings;
+mod times;
 mod under_way;
 
 pub use batch::{Change, Effect};
 pub use event::{Attempt, Ending, Event, Incident};
 pub(crate) use keeper::Keeper;
 pub use report::{Health, Stats};
+pub use times::Times;
 
 use crate::delivery::Delivery;
 use crate::executor::{Executor, Threads, block_on};
@@ -21,7 +23,8 @@ use crate::plan::PlanError;
 use crate::spec::{Kind, Limits, Rejection, ScheduleError, Spec};
 use crate::state::{Phase, Refusal};
 use crate::store::{
-    Counts, Cursor, Durability, Fault, Filter, Op, Outcome, Page, StoreError, StoreErrorKind, TimerStore,
+    Counts, Cursor, Durability, Fault, Filter, Horizon, Op, Outcome, Page, StoreError, StoreErrorKind,
+    TimerStore,
 };
 use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
@@ -686,6 +689,34 @@ impl Timers {
     /// Fails if the store fails.
     pub async fn counts(&self) -> Result<Counts, StoreError> {
         self.store().counts().await
+    }
+
+    /// The numbers of pending timers by the time until they are due, on a logarithmic axis: what is due, what is due within
+    /// a minute, and so on up to ten years and later. The stores of this crate keep a number for each hour, and look at the
+    /// first 50,000 timers of this hour and the next one for the spans up to an hour: a few milliseconds with ten million
+    /// timers. Of more timers in these two hours, the spans after the last one looked at say that they are not exact.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::store::MemoryStore;
+    /// use tourbillon_durable::{Durable, Spec};
+    ///
+    /// let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// let timers = durable.handle();
+    /// timers.schedule_bytes_blocking("mail", Spec::new(Vec::new()).after(Duration::from_secs(5 * 86_400)))?;
+    /// let horizon = pollster::block_on(timers.horizon())?;
+    /// let within_a_week = horizon.spans.iter().find(|span| span.within == Some(Duration::from_secs(7 * 86_400)));
+    /// assert_eq!(within_a_week.map(|span| (span.count, span.is_exact)), Some((1, true)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn horizon(&self) -> Result<Horizon, StoreError> {
+        self.store().horizon().await
     }
 
     /// The faults of the store's structure; none if all is well. Reads the whole store.

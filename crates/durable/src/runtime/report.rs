@@ -1,7 +1,7 @@
 //! What a runtime reports: numbers, incidents, health.
 
 use super::event::{Event, Incident};
-use crate::delivery::Delivery;
+use super::times::Times;
 use crate::handler::Verdict;
 use crate::state::{Phase, State};
 use crate::store::{Claimed, LeftOut, Op, Outcome, Reaped, StoreError};
@@ -52,10 +52,13 @@ pub struct Stats {
     pub store_errors: u64,
     /// The number of claims.
     pub claims: u64,
-    /// The sum of the deliveries' lateness, from the due moment to the claim.
-    pub lateness: Duration,
-    /// The greatest lateness.
-    pub worst_lateness: Duration,
+    /// The times from due moments to the calls of handlers, by the store's clock. Each call counts from the due moment of
+    /// its own delivery: after a snooze, a retry or a move that is the new moment. A timer that was put aside keeps its due
+    /// moment, so the time aside counts.
+    pub lateness: Times,
+    /// The times from the calls of handlers to the ends of their deliveries, by the runtime's clock: to the answer, or to
+    /// the timeout. A delivery whose lease was lost or that a stop gave back is not in it.
+    pub handler_time: Times,
     /// The number of handlers that run.
     pub running: usize,
     /// Of these, the number whose time is over: handlers that block and do not return.
@@ -97,15 +100,17 @@ impl Stats {
         series("quarantined_total", "counter", "Records that could not be read.", &self.quarantined);
         series("store_errors_total", "counter", "Errors of the store.", &self.store_errors);
         series("claims_total", "counter", "Claims.", &self.claims);
-        series(
-            "lateness_seconds_total",
-            "counter",
-            "Sum of the deliveries' lateness.",
-            &self.lateness.as_secs_f64(),
-        );
-        series("lateness_seconds_max", "gauge", "Greatest lateness.", &self.worst_lateness.as_secs_f64());
+        series("lateness_seconds_max", "gauge", "Greatest lateness.", &self.lateness.max.as_secs_f64());
+        series("handler_seconds_max", "gauge", "Longest handler.", &self.handler_time.max.as_secs_f64());
         series("running", "gauge", "Handlers that run.", &self.running);
         series("overrun", "gauge", "Handlers that run although their time is over.", &self.overrun);
+        let mut histogram = |name: &str, help: &str, times: &Times| {
+            let name = format!("tourbillon_durable_{name}");
+            let _infallible = write!(page, "# HELP {name} {help}\n# TYPE {name} histogram\n");
+            let _infallible = times.write_samples(&mut page, &name);
+        };
+        histogram("lateness_seconds", "From due moments to the calls of handlers.", &self.lateness);
+        histogram("handler_seconds", "From the calls of handlers to their ends.", &self.handler_time);
         page
     }
 }
@@ -211,11 +216,19 @@ impl Reporter {
         }
     }
 
-    pub(crate) fn began(&self, delivery: &Delivery) {
-        let mut inner = self.lock();
-        inner.stats.delivered += 1;
-        inner.stats.lateness += delivery.lateness;
-        inner.stats.worst_lateness = inner.stats.worst_lateness.max(delivery.lateness);
+    /// Counts a delivery that has been handed to an executor.
+    pub(crate) fn delivered(&self) {
+        self.lock().stats.delivered += 1;
+    }
+
+    /// Counts the call of a handler.
+    pub(crate) fn called(&self, lateness: Duration) {
+        self.lock().stats.lateness.add(lateness);
+    }
+
+    /// Counts the time that a handler had until the end of its delivery.
+    pub(crate) fn took(&self, time: Duration) {
+        self.lock().stats.handler_time.add(time);
     }
 
     pub(crate) fn skipped(&self, timer: &Timer, lateness: Duration) {

@@ -2,7 +2,8 @@
 
 use super::error::StoreError;
 use super::fault::Fault;
-use super::ledger::Ledger;
+use super::horizon::Horizon;
+use super::ledger::{LOOKS, Ledger};
 use super::tables::{Table, Tables};
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
@@ -184,6 +185,10 @@ impl TimerStore for MemoryStore {
         ready(self.transact(|ledger| ledger.counts()))
     }
 
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        ready(self.transact(|ledger| ledger.horizon(LOOKS)))
+    }
+
     fn check(&self) -> Answer<'_, Vec<Fault>> {
         ready(self.transact(|ledger| ledger.check()))
     }
@@ -212,3 +217,7 @@ impl fmt::Debug for MemoryStore {
 #[cfg(test)]
 #[path = "damage_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "horizon_tests.rs"]
+mod horizon_tests;

@@ -17,6 +17,7 @@ pub mod failpoints;
 mod failpoints;
 mod fault;
 mod filter;
+mod horizon;
 mod ledger;
 mod memory;
 mod redb;
@@ -26,6 +27,7 @@ pub use self::redb::{Part, RedbBuilder, RedbStore, StoreStats};
 pub use error::{StoreError, StoreErrorKind};
 pub use fault::Fault;
 pub use filter::{Cursor, Filter, Page};
+pub use horizon::{Horizon, Span};
 pub use ledger::PAUSED;
 pub use memory::MemoryStore;
 
@@ -320,6 +322,10 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// The numbers of stored timers.
     fn counts(&self) -> Answer<'_, Counts>;
+
+    /// The numbers of pending timers by the time until they are due. A store bounds its work to a few milliseconds,
+    /// however many timers there are; where that does not suffice, a span says that there are at least so many.
+    fn horizon(&self) -> Answer<'_, Horizon>;
 
     /// The faults of the store's structure. Reads the whole store.
     ///

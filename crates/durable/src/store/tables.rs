@@ -26,6 +26,8 @@ pub(crate) enum Table {
     Forget,
     /// Namespace, phase: number of timers.
     Counts,
+    /// Hour of UTC: number of pending timers that are due in it.
+    Hours,
     /// Id: a record that could not be read.
     Quarantine,
     /// Name: value.
@@ -33,7 +35,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Timers,
         Self::Keys,
         Self::Due,
@@ -44,6 +46,7 @@ impl Table {
         Self::Recent,
         Self::Forget,
         Self::Counts,
+        Self::Hours,
         Self::Quarantine,
         Self::Meta,
     ];
@@ -60,6 +63,7 @@ impl Table {
             Self::Recent => "recent",
             Self::Forget => "forget",
             Self::Counts => "counts",
+            Self::Hours => "hours",
             Self::Quarantine => "quarantine",
             Self::Meta => "meta",
         }

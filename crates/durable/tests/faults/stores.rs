@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Leased, Limit, MemoryStore, Op,
-    Outcome, Page, Reaped, RedbStore, StoreError, StoreErrorKind, TimerStore,
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
+    MemoryStore, Op, Outcome, Page, Reaped, RedbStore, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_durable::{Durable, Spec, UtcMillis};
@@ -89,6 +89,10 @@ impl TimerStore for Failing {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.inner.counts()
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        self.inner.horizon()
     }
 
     fn check(&self) -> Answer<'_, Vec<Fault>> {

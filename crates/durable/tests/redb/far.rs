@@ -64,8 +64,19 @@ fn f07_far_timers_cost_neither_memory_nor_time_to_open() {
     let first = (0..far).map(due).min().unwrap();
     assert_eq!(claimed.next_due, Some(UtcMillis::from_millis(first)));
 
+    let begun = Instant::now();
+    let horizon = block_on(store.horizon()).unwrap();
+    let ahead = begun.elapsed();
+    // One timer is leased.
+    assert_eq!((horizon.placed(), horizon.unplaced), (u64::try_from(far).unwrap() + 1, 0));
+    assert!(horizon.spans.iter().all(|span| span.is_exact));
+
     // All that are due in one millisecond come in claims of bounded size.
     clock.set(Timestamp::from_nanos(YEAR * 1_000_000));
+    let begun = Instant::now();
+    let horizon = block_on(store.horizon()).unwrap();
+    let due_now = begun.elapsed();
+    assert_eq!(horizon.placed() + horizon.unplaced, u64::try_from(far).unwrap() + 1);
     let limit = tourbillon_durable::store::Limit { timers: 10_000, ..ALL };
     let due_by_then = (0..far).filter(|n| due(*n) <= YEAR).count();
     let (mut taken, mut slowest) = (0, Duration::ZERO);
@@ -90,7 +101,8 @@ fn f07_far_timers_cost_neither_memory_nor_time_to_open() {
     {
         println!(
             "{far} far timers: filled in {filled:.1?}, {} bytes each, opened in {opened:.1?}, the first accepted after \
-             {accepted:.1?} more, slowest claim of 10,000 {slowest:.1?}, memory since the opening {gained:?} bytes",
+             {accepted:.1?} more, slowest claim of 10,000 {slowest:.1?}, horizon in {ahead:.1?} and with a crowd that is due in {due_now:.1?}, \
+             memory since the opening {gained:?} bytes",
             u128::from(size) / far
         );
     }

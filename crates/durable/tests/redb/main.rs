@@ -5,6 +5,7 @@ mod damage;
 mod disk;
 mod far;
 mod faults;
+mod horizon;
 mod killed;
 mod life;
 mod machine;

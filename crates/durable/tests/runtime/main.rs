@@ -3,6 +3,7 @@
 mod batch;
 mod events;
 mod park;
+mod times;
 
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex};

@@ -13,8 +13,8 @@ use tourbillon_durable::state::{
     Death, End, Event, Lease, Next, Phase, Refusal, State, Token, Withdrawal, step,
 };
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, IfPresent, Leased, LeftOut, Limit,
-    Op, Outcome, PAUSED, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, IfPresent, Leased,
+    LeftOut, Limit, Op, Outcome, PAUSED, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
@@ -716,6 +716,16 @@ impl TimerStore for SqliteStore {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.act(|act| act.counts("SELECT namespace, phase, count FROM counts"))
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        self.act(|act| {
+            let mut horizon = Horizon::empty(act.now);
+            for timer in act.timers("WHERE phase = 'pending'", vec![])? {
+                horizon.add(timer.due, 1);
+            }
+            Ok(horizon)
+        })
     }
 
     /// The counts against a recount; a fault is an error, since only the library makes faults.

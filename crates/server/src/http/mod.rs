@@ -18,6 +18,7 @@ mod namespaces;
 mod operations;
 mod report;
 mod timers;
+mod view;
 
 use crate::service::Service;
 use crate::settings::Settings;
@@ -40,6 +41,7 @@ fn routes() -> (Router<Service>, OpenApi) {
         .merge(operations::routes())
         .merge(events::routes())
         .merge(report::routes())
+        .merge(view::routes())
         .merge(namespaces::routes())
         .merge(claims::routes())
         .split_for_parts();
@@ -58,6 +60,7 @@ pub fn router(service: Service) -> Router {
     let (router, document) = routes();
     let limits = Limits { service: service.clone(), queries: Arc::new(document::queries(&document)) };
     router
+        .merge(crate::page::routes())
         .fallback(async || answer::Refused(Problem::new(ProblemKind::NotFound, "there is no such path")))
         .method_not_allowed_fallback(async || {
             answer::Refused(Problem::new(ProblemKind::MethodNotAllowed, ""))

@@ -108,6 +108,7 @@ impl Service {
             delivered: stats.done,
             failed: stats.retried + stats.dead,
             cancelled: self.counters().cancelled.get(),
+            last_fire: None,
             hosts: self.hosts(),
         })
     }

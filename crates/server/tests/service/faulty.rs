@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Leased, Limit, MemoryStore, Op,
-    Outcome, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
+    MemoryStore, Op, Outcome, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -111,6 +111,10 @@ impl TimerStore for Faulty {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.read(self.store.counts())
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        self.read(self.store.horizon())
     }
 
     fn check(&self) -> Answer<'_, Vec<Fault>> {

@@ -1,9 +1,9 @@
 //! A store under test, and what the cases do with it.
 
-use crate::state::{Phase, Token};
+use crate::state::{Phase, State, Token};
 use crate::store::{
-    Claimant, Claimed, Counts, Durability, IfPresent, Leased, Limit, Op, Outcome, Reaped, StoreErrorKind,
-    TimerStore,
+    Claimant, Claimed, Counts, Durability, Horizon, IfPresent, Leased, Limit, Op, Outcome, Reaped,
+    StoreErrorKind, TimerStore,
 };
 use crate::timer::{Address, Payload, Timer, TimerId};
 use crate::utc::UtcMillis;
@@ -216,4 +216,22 @@ pub(super) fn audit(store: &dyn TimerStore) {
         *recount.by_namespace.entry((timer.namespace.clone(), timer.state.phase())).or_default() += 1;
     }
     assert_eq!(counts, recount, "the counts are not those of a recount");
+    audit_horizon(store, counts.of(Phase::Pending));
+}
+
+/// The spans of the horizon have the pending timers that are due in them.
+#[track_caller]
+fn audit_horizon(store: &dyn TimerStore, pending: u64) {
+    let horizon = pollster::block_on(store.horizon()).expect("the horizon could not be read");
+    let mut recount = Horizon::empty(store.now());
+    for timer in all(store).into_iter().filter(|timer| timer.state == State::Pending) {
+        recount.add(timer.due, 1);
+    }
+    assert_eq!((horizon.now, horizon.spans.len()), (recount.now, recount.spans.len()));
+    for (span, wanted) in horizon.spans.iter().zip(recount.spans) {
+        assert_eq!((span.within, span.until), (wanted.within, wanted.until));
+        let is_right = if span.is_exact { span.count == wanted.count } else { span.count <= wanted.count };
+        assert!(is_right, "{span:?} has {} timers", wanted.count);
+    }
+    assert_eq!(horizon.placed() + horizon.unplaced, pending, "a timer is in no span");
 }

@@ -2,8 +2,8 @@
 
 use crate::state::Token;
 use crate::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Leased, Limit, Op, Outcome, Page,
-    Reaped, StoreError, StoreErrorKind, TimerStore,
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
+    Outcome, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
 };
 use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
@@ -156,6 +156,10 @@ impl TimerStore for Faulty {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.call(move || self.store.counts())
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        self.call(move || self.store.horizon())
     }
 
     fn check(&self) -> Answer<'_, Vec<Fault>> {

@@ -243,6 +243,7 @@ impl Player {
             return;
         }
         let _same = self.ask(|store| store.counts());
+        let _same = self.ask(|store| store.horizon());
         let _same = self.ask(|store| store.upcoming(UtcMillis::ZERO, UtcMillis::MAX, 1_000));
         let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead].map(Some);
         for phase in phases.into_iter().chain([None]) {

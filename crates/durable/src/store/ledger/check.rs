@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 const MOST_FAULTS: usize = 1_000;
 
 impl<T: Tables> Ledger<T> {
-    /// The faults of the structure (L1 to L3).
+    /// The faults of the structure (L1 to L4).
     pub(crate) fn check(&self) -> Result<Vec<Fault>, StoreError> {
         let mut faults = Vec::new();
         let fault =
@@ -60,6 +60,10 @@ impl<T: Tables> Ledger<T> {
         let counts = self.counts()?.by_namespace;
         if counts != counted {
             faults.push(fault(Table::Counts, None, format!("{counts:?} counted as {counted:?}")));
+        }
+        if let Some((hour, stored, counted)) = self.wrong_hour()? {
+            let fault_of = format!("{stored} timers in hour {hour}, counted as {counted}");
+            faults.push(fault(Table::Hours, None, fault_of));
         }
         Ok(faults)
     }

@@ -51,6 +51,10 @@ pub(super) fn count_key(namespace: &str, phase: Phase) -> Vec<u8> {
     [namespace.as_bytes(), &[phase as u8]].concat()
 }
 
+pub(super) fn hour_key(hour: u32) -> [u8; 4] {
+    hour.to_be_bytes()
+}
+
 /// All entries of a timer (L1).
 pub(super) fn entries(timer: &Timer) -> Vec<Entry> {
     let id = id_bytes(timer.id);

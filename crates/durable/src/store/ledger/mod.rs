@@ -8,6 +8,7 @@
 //!     each label, and one for its key if it owns the key.
 //! L2. A timer owns its key unless it is dead or withdrawn. Of one key there is one owner.
 //! L3. The counts are the numbers of records by namespace and phase.
+//! L4. The hours are the numbers of entries by due moment in each hour of UTC.
 
 // Below the others: the bytes of entries, and timers with their entries.
 mod entries;
@@ -17,6 +18,7 @@ mod timers;
 mod changes;
 mod check;
 mod ends;
+mod horizon;
 mod leases;
 mod limits;
 mod lists;
@@ -25,4 +27,5 @@ mod placing;
 mod remembered;
 
 pub use changes::PAUSED;
+pub(crate) use horizon::LOOKS;
 pub(crate) use timers::Ledger;

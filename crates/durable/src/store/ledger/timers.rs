@@ -1,9 +1,10 @@
 //! Stored timers: their entries and counts go together.
 
-use super::entries::{Entry, count_key, entries, id_at_end, id_bytes, key_key};
+use super::entries::{Entry, count_key, entries, id_at_end, id_bytes, key_key, moment_of};
 use crate::record::{self, Unreadable};
 use crate::state::{Lease, Phase, State};
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::horizon::hour_of;
 use crate::store::tables::{Table, Tables};
 use crate::timer::{Address, Timer, TimerId};
 use crate::utc::UtcMillis;
@@ -19,6 +20,8 @@ pub(crate) struct Ledger<T> {
     pub(super) now: UtcMillis,
     /// The changes of the counts.
     pub(super) counted: BTreeMap<(Box<str>, Phase), i64>,
+    /// The changes of the numbers of entries by due moment, by their hours (L4).
+    pub(super) hours: BTreeMap<u32, i64>,
     pub(super) quarantined: u32,
     /// The earliest moment for which the transaction has made a timer due.
     first_due: Option<UtcMillis>,
@@ -26,13 +29,21 @@ pub(crate) struct Ledger<T> {
 
 /// What a ledger had noted before a request, apart from the tables.
 pub(crate) struct Noted {
-    pub(super) counted: BTreeMap<(Box<str>, Phase), i64>,
+    counted: BTreeMap<(Box<str>, Phase), i64>,
+    hours: BTreeMap<u32, i64>,
     quarantined: u32,
 }
 
 impl<T: Tables> Ledger<T> {
     pub(crate) fn new(tables: T, now: UtcMillis) -> Self {
-        Self { tables, now, counted: BTreeMap::new(), quarantined: 0, first_due: None }
+        Self {
+            tables,
+            now,
+            counted: BTreeMap::new(),
+            hours: BTreeMap::new(),
+            quarantined: 0,
+            first_due: None,
+        }
     }
 
     /// Writes the counts. Returns the tables, and the earliest moment for which the transaction has made a timer due.
@@ -48,6 +59,7 @@ impl<T: Tables> Ledger<T> {
                 }
             }
         }
+        self.finish_hours()?;
         Ok((self.tables, self.first_due))
     }
 
@@ -60,6 +72,7 @@ impl<T: Tables> Ledger<T> {
     pub(crate) fn begin(&mut self) -> Noted {
         Noted {
             counted: core::mem::take(&mut self.counted),
+            hours: core::mem::take(&mut self.hours),
             quarantined: core::mem::take(&mut self.quarantined),
         }
     }
@@ -70,12 +83,17 @@ impl<T: Tables> Ledger<T> {
         for (of, change) in counted {
             *self.counted.entry(of).or_default() += change;
         }
+        let hours = core::mem::replace(&mut self.hours, before.hours);
+        for (hour, change) in hours {
+            *self.hours.entry(hour).or_default() += change;
+        }
         self.quarantined += before.quarantined;
     }
 
     /// Ends a request that failed. The store takes the request's entries back.
     pub(crate) fn undo(&mut self, before: Noted) {
         self.counted = before.counted;
+        self.hours = before.hours;
         self.quarantined = before.quarantined;
     }
 
@@ -90,8 +108,8 @@ impl<T: Tables> Ledger<T> {
 
     /// Stores a new timer.
     pub(super) fn insert(&mut self, timer: &Timer) -> Result<(), StoreError> {
-        for (table, key, value) in entries(timer) {
-            self.tables.put(table, &key, &value)?;
+        for entry in entries(timer) {
+            self.put(&entry)?;
         }
         self.count(timer, 1);
         self.note_due(timer);
@@ -110,7 +128,7 @@ impl<T: Tables> Ledger<T> {
         }
         for entry in &is {
             if !was.contains(entry) {
-                self.tables.put(entry.0, &entry.1, &entry.2)?;
+                self.put(entry)?;
             }
         }
         self.count(old, -1);
@@ -127,9 +145,25 @@ impl<T: Tables> Ledger<T> {
         Ok(())
     }
 
+    fn put(&mut self, (table, key, value): &Entry) -> Result<(), StoreError> {
+        if *table == Table::Due {
+            *self.hours.entry(hour_of(moment_of(key))).or_default() += 1;
+        }
+        self.tables.put(*table, key, value)
+    }
+
+    /// Removes an entry. Returns its value, if there was one.
+    fn take(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let taken = self.tables.remove(table, key)?;
+        if table == Table::Due && taken.is_some() {
+            *self.hours.entry(hour_of(moment_of(key))).or_default() -= 1;
+        }
+        Ok(taken)
+    }
+
     /// Removes an entry of a timer. The key's entry may be another timer's by now, and stays then.
     pub(super) fn remove(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        let removed = self.tables.remove(table, key)?;
+        let removed = self.take(table, key)?;
         if let Some(others) = removed.filter(|removed| table == Table::Keys && removed != value) {
             self.tables.put(table, key, &others)?;
         }
@@ -164,7 +198,7 @@ impl<T: Tables> Ledger<T> {
 
     /// Removes the entry by a phase of a timer whose record was set aside.
     pub(super) fn remove_orphan(&mut self, table: Table, key: &[u8], phase: Phase) -> Result<(), StoreError> {
-        self.tables.remove(table, key)?;
+        self.take(table, key)?;
         let Some(id) = id_at_end(key) else { return Ok(()) };
         let record = self.tables.get(Table::Quarantine, &id_bytes(id))?;
         if let Some(namespace) = record.as_deref().and_then(record::namespace) {

@@ -23,7 +23,9 @@ use std::time::Instant;
 use tourbillon::Clock;
 
 /// The version of the tables and records that this crate writes.
-pub(super) const SCHEMA: u64 = 2;
+pub(super) const SCHEMA: u64 = 3;
+/// The version without the numbers of timers by hour.
+const WITHOUT_HOURS: u64 = 2;
 const SCHEMA_NAME: &[u8] = b"schema";
 /// The number by which a journal knows its database.
 const STORE_NAME: &[u8] = b"store";
@@ -173,7 +175,7 @@ fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
             let message = format!("version {schema} of the schema, and {SCHEMA} is the last one known");
             Err(StoreError::new(StoreErrorKind::NewerSchema, message))
         }
-        Some(schema) if schema < SCHEMA => {
+        Some(schema) if schema < WITHOUT_HOURS => {
             // No release wrote it.
             let message = format!("version {schema} of the schema is not read any more, {SCHEMA} is");
             Err(StoreError::new(StoreErrorKind::Corrupt, message))
@@ -186,6 +188,9 @@ fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
 fn numbers(database: &Database) -> Result<(u64, u64), StoreError> {
     let tables = Reading::new(database.begin_read().map_err(converted)?);
     let schema = schema_of(&tables)?;
+    if schema == Some(WITHOUT_HOURS) {
+        count_hours(database)?;
+    }
     let store = number_of(tables.get(Table::Meta, STORE_NAME)?);
     let sequence = number_of(tables.get(Table::Meta, SEQUENCE_NAME)?);
     if let (Some(_), Some(store), Some(sequence)) = (schema, store, sequence) {
@@ -207,6 +212,17 @@ fn numbers(database: &Database) -> Result<(u64, u64), StoreError> {
     drop(tables);
     transaction.commit().map_err(converted)?;
     Ok((store, 0))
+}
+
+/// Counts the timers by hour, for a database of the version that did not.
+fn count_hours(database: &Database) -> Result<(), StoreError> {
+    let mut transaction = database.begin_write().map_err(converted)?;
+    transaction.set_quick_repair(true);
+    let mut ledger = Ledger::new(Writing::new(&transaction), UtcMillis::ZERO);
+    ledger.recount_hours()?;
+    ledger.tables().put(Table::Meta, SCHEMA_NAME, &SCHEMA.to_be_bytes())?;
+    drop(ledger);
+    transaction.commit().map_err(converted)
 }
 
 /// The state after an error: the database is closed.

@@ -68,7 +68,8 @@ use super::error::StoreError;
 #[expect(unused_imports, reason = "for links")]
 use super::error::StoreErrorKind;
 use super::fault::Fault;
-use super::ledger::Ledger;
+use super::horizon::Horizon;
+use super::ledger::{LOOKS, Ledger};
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Filter, Leased, Limit, Op, Outcome, Page, Reaped,
     TimerStore,
@@ -322,6 +323,10 @@ impl TimerStore for RedbStore {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.read(Ledger::counts)
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        self.read(|ledger| ledger.horizon(LOOKS))
     }
 
     fn check(&self) -> Answer<'_, Vec<Fault>> {

@@ -43,6 +43,7 @@ fn open<O: Open>(transaction: &O, table: Table) -> Result<O::Opened, TableError>
         Table::Parked | Table::Labels => transaction.open(of::<Bytes, ()>(table)),
         Table::Recent => transaction.open(of::<Id, &'static [u8; 6]>(table)),
         Table::Counts => transaction.open(of::<Bytes, &'static [u8; 8]>(table)),
+        Table::Hours => transaction.open(of::<&'static [u8; 4], &'static [u8; 8]>(table)),
         Table::Meta => transaction.open(of::<Bytes, Bytes>(table)),
     }
 }

@@ -1,0 +1,144 @@
+//! What has become of a timer.
+
+use crate::{Moment, Phase};
+use serde::{Deserialize, Serialize};
+
+/// The past of a timer that is stored, or has ended not long ago: the service remembers some ten thousand, until its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Past {
+    /// The timer's id.
+    pub id: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The phase: `done` or `withdrawn` if the timer is not stored any more.
+    pub phase: Phase,
+    /// The moment at which the service accepted the timer.
+    pub created: Moment,
+    /// The moment for which the timer was made.
+    pub scheduled: Moment,
+    /// The moment from which the next delivery is due, if one will be made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due: Option<Moment>,
+    /// The number of deliveries that were begun.
+    pub deliveries: u32,
+    /// The attempts that the service remembers, the oldest first: at most the last 16, since the start of the service.
+    pub attempts: Vec<PastAttempt>,
+    /// The number of times the timer was put aside since its first attempt or, if there was none, since its last change.
+    #[serde(default)]
+    pub parks: u32,
+    /// The reason for which the timer was put aside the last time, or is now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parked_for: Option<String>,
+    /// The end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<PastEnd>,
+}
+
+/// One attempt to deliver a timer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PastAttempt {
+    /// The number of the attempt, from 1 on.
+    pub attempt: u32,
+    /// The number of the delivery, from 1 on. Greater than `attempt` if deliveries were begun and had no end.
+    pub delivery: u32,
+    /// The moment from which the attempt was due.
+    pub due: Moment,
+    /// The moment at which the service took the timer up.
+    pub claimed: Moment,
+    /// The moment at which the request was sent, or a receiver got the timer.
+    pub started: Moment,
+    /// The moment at which the attempt had ended. None while it is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Moment>,
+    /// The time from the due moment to `started`.
+    pub late_ms: u64,
+    /// The time from `started` to the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
+    /// The outcome. None while the attempt is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<AttemptOutcome>,
+    /// The status of the receiver's answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The error, cut to 200 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The reason why the receiver may get the timer once more although it may have had this attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub may_repeat: Option<RepeatCause>,
+}
+
+/// What became of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum AttemptOutcome {
+    /// It succeeded.
+    Delivered,
+    /// It failed and is repeated.
+    Failed,
+    /// It failed, and deliveries were given up.
+    Dead,
+    /// It was put off, which is no attempt.
+    Parked,
+    /// It was given back, which is no attempt: the service stopped.
+    GivenBack,
+    /// It took longer than its lease, or its end could not be stored.
+    Lost,
+}
+
+/// The reason why a receiver may get a timer more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum RepeatCause {
+    /// The receiver did not answer in time, or the connection failed: the receiver may have acted.
+    NoAnswer,
+    /// The service had lost its lease of the timer before the answer.
+    LeaseLost,
+    /// The end of the delivery could not be stored.
+    EndLost,
+    /// The service stopped while the delivery was under way.
+    GivenBack,
+    /// The process died while the delivery was under way.
+    ProcessDied,
+}
+
+/// The end of a timer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PastEnd {
+    /// The moment.
+    pub at: Moment,
+    /// What happened.
+    pub how: EndKind,
+    /// The reason, or the id of the timer that took the place of this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// The way in which a timer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum EndKind {
+    /// A delivery succeeded.
+    Delivered,
+    /// The delivery was left out since it was too late.
+    Skipped,
+    /// The timer was cancelled, or a dead one was dropped.
+    Cancelled,
+    /// Another timer took its place.
+    Replaced,
+    /// Deliveries were given up. The timer is stored and can be replayed.
+    Dead,
+}

@@ -1,0 +1,104 @@
+//! Distributions of times, in buckets of fixed bounds.
+
+use core::fmt::{self, Write as _};
+use core::time::Duration;
+
+const BOUNDS: usize = 20;
+
+/// A distribution of times: their number, their sum, the greatest one, and how many were within each of some bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Times {
+    /// The number of times.
+    pub count: u64,
+    /// Their sum.
+    pub sum: Duration,
+    /// The greatest one, or zero if there is none.
+    pub max: Duration,
+    /// The number of times up to each bound and above the bound before it.
+    within: [u64; BOUNDS],
+}
+
+impl Times {
+    /// The bounds of [`buckets`](Self::buckets): 1 ms, which is the store's unit, to a day.
+    pub const BOUNDS: [Duration; BOUNDS] = [
+        Duration::from_millis(1),
+        Duration::from_micros(2_500),
+        Duration::from_millis(5),
+        Duration::from_millis(10),
+        Duration::from_millis(25),
+        Duration::from_millis(50),
+        Duration::from_millis(100),
+        Duration::from_millis(250),
+        Duration::from_millis(500),
+        Duration::from_secs(1),
+        Duration::from_millis(2_500),
+        Duration::from_secs(5),
+        Duration::from_secs(10),
+        Duration::from_secs(30),
+        Duration::from_secs(60),
+        Duration::from_secs(300),
+        Duration::from_secs(1_800),
+        Duration::from_secs(3_600),
+        Duration::from_secs(6 * 3_600),
+        Duration::from_secs(86_400),
+    ];
+
+    /// The number of times within each bound. The numbers are cumulative, as in the buckets of a Prometheus histogram.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::Times;
+    ///
+    /// let within_a_second = |times: &Times| times.buckets().find(|(bound, _)| *bound == Duration::from_secs(1));
+    /// assert_eq!(within_a_second(&Times::default()), Some((Duration::from_secs(1), 0)));
+    /// ```
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + use<> {
+        let within = self.within.into_iter().scan(0, |sum, count| {
+            *sum += count;
+            Some(*sum)
+        });
+        Self::BOUNDS.into_iter().zip(within)
+    }
+
+    pub(super) fn add(&mut self, time: Duration) {
+        self.count += 1;
+        self.sum = self.sum.saturating_add(time);
+        self.max = self.max.max(time);
+        let at = Self::BOUNDS.partition_point(|bound| *bound < time);
+        if let Some(count) = self.within.get_mut(at) {
+            *count += 1;
+        }
+    }
+
+    /// Writes the samples of a Prometheus histogram of this name.
+    pub(super) fn write_samples(&self, page: &mut String, name: &str) -> fmt::Result {
+        for (bound, count) in self.buckets() {
+            writeln!(page, "{name}_bucket{{le=\"{}\"}} {count}", bound.as_secs_f64())?;
+        }
+        writeln!(page, "{name}_bucket{{le=\"+Inf\"}} {}", self.count)?;
+        writeln!(page, "{name}_sum {}", self.sum.as_secs_f64())?;
+        writeln!(page, "{name}_count {}", self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_counts_from_the_first_bound_on_that_it_does_not_exceed() {
+        let nano = Duration::from_nanos(1);
+        for (at, bound) in Times::BOUNDS.into_iter().enumerate() {
+            for (time, first) in [(bound - nano, at), (bound, at), (bound + nano, at + 1)] {
+                let mut times = Times::default();
+                times.add(time);
+                let counts: Vec<u64> = times.buckets().map(|(_, count)| count).collect();
+                let wanted: Vec<u64> = (0..BOUNDS).map(|at| u64::from(at >= first)).collect();
+                assert_eq!(counts, wanted, "{time:?}");
+                assert_eq!((times.count, times.sum, times.max), (1, time, time));
+            }
+        }
+        assert!(Times::BOUNDS.is_sorted());
+    }
+}

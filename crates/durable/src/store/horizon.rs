@@ -1,0 +1,137 @@
+//! The pending timers by the time until they are due.
+
+use crate::utc::UtcMillis;
+use core::time::Duration;
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// The greatest times of the spans but for the last one.
+const WITHIN: [Duration; 10] = [
+    Duration::ZERO,
+    Duration::from_secs(MINUTE),
+    Duration::from_secs(10 * MINUTE),
+    Duration::from_secs(HOUR),
+    Duration::from_secs(6 * HOUR),
+    Duration::from_secs(DAY),
+    Duration::from_secs(7 * DAY),
+    Duration::from_secs(30 * DAY),
+    Duration::from_secs(365 * DAY),
+    Duration::from_secs(3_650 * DAY),
+];
+
+/// The span of an hour, the last one that ends at the moment itself and not with an hour.
+pub(crate) const AN_HOUR: usize = 3;
+
+/// The pending timers by the time until they are due, on a logarithmic axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Horizon {
+    /// The store's time, from which on the spans count.
+    pub now: UtcMillis,
+    /// The spans, each from the end of the one before it: what is due; what is due within 1 minute, 10 minutes, 1 hour,
+    /// 6 hours, 1 day, 7 days, 30 days, 365 days, 3,650 days; and what is due later.
+    pub spans: Vec<Span>,
+    /// The number of pending timers that are in none of the spans: they are due in those that are not exact.
+    pub unplaced: u64,
+}
+
+/// A part of a [`Horizon`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The greatest time until timers of this span are due: zero for what is due, `None` for the last span.
+    pub within: Option<Duration>,
+    /// The last moment of the span. From 6 hours on, it is the last millisecond of an hour of UTC.
+    pub until: UtcMillis,
+    /// The number of pending timers that are due in this span.
+    pub count: u64,
+    /// Whether the number is that of all such timers. Otherwise there are at least so many.
+    pub is_exact: bool,
+}
+
+impl Horizon {
+    /// The spans at this moment, without timers: for stores, which [`add`](Self::add) theirs.
+    #[must_use]
+    pub fn empty(now: UtcMillis) -> Self {
+        let spans = WITHIN.into_iter().enumerate().map(|(nth, within)| {
+            let end = now + within;
+            let until = if nth <= AN_HOUR { end } else { end_of_hour(end) };
+            Span { within: Some(within), until, count: 0, is_exact: true }
+        });
+        let last = Span { within: None, until: UtcMillis::MAX, count: 0, is_exact: true };
+        Self { now, spans: spans.chain([last]).collect(), unplaced: 0 }
+    }
+
+    /// Counts so many timers that are due at this moment.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::UtcMillis;
+    /// use tourbillon_durable::store::Horizon;
+    ///
+    /// let now = UtcMillis::from_millis(1_800_000_000_000);
+    /// let mut horizon = Horizon::empty(now);
+    /// horizon.add(now, 3);
+    /// horizon.add(now + Duration::from_secs(61), 2);
+    /// let counts: Vec<u64> = horizon.spans.iter().map(|span| span.count).collect();
+    /// assert_eq!(counts, [3, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
+    /// ```
+    pub fn add(&mut self, due: UtcMillis, timers: u64) {
+        let nth = self.span_of(due);
+        if let Some(span) = self.spans.get_mut(nth) {
+            span.count += timers;
+        }
+    }
+
+    /// The place of the span in which a moment is.
+    pub(crate) fn span_of(&self, due: UtcMillis) -> usize {
+        self.spans.partition_point(|span| span.until < due)
+    }
+
+    /// The number of timers in all spans.
+    #[must_use]
+    pub fn placed(&self) -> u64 {
+        self.spans.iter().map(|span| span.count).sum()
+    }
+}
+
+/// The number of the hour of UTC in which a moment is.
+pub(crate) fn hour_of(moment: UtcMillis) -> u32 {
+    u32::try_from(moment.as_millis() / (HOUR * 1_000)).unwrap_or(u32::MAX)
+}
+
+/// The first moment of an hour.
+pub(crate) fn start_of(hour: u32) -> UtcMillis {
+    UtcMillis::from_millis(u64::from(hour) * HOUR * 1_000)
+}
+
+fn end_of_hour(moment: UtcMillis) -> UtcMillis {
+    UtcMillis::from_millis((u64::from(hour_of(moment)) + 1) * HOUR * 1_000 - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spans_follow_each_other_and_the_later_ones_end_with_an_hour() {
+        let far = UtcMillis::MAX.as_millis() - 2 * 3_600_000;
+        for now in [0, 1_800_000_000_000, 1_800_003_599_999, 1_800_003_600_001, far] {
+            let now = UtcMillis::from_millis(now);
+            let horizon = Horizon::empty(now);
+            assert!(horizon.spans.is_sorted_by_key(|span| span.until));
+            for (nth, span) in horizon.spans.iter().enumerate() {
+                let Some(within) = span.within else { continue };
+                assert!(
+                    span.until >= now + within && span.until - (now + within) < Duration::from_secs(HOUR)
+                );
+                assert!(nth > AN_HOUR || span.until == now + within);
+                let after = span.until + Duration::from_millis(1);
+                assert!(nth <= AN_HOUR || after == UtcMillis::MAX || after == start_of(hour_of(after)));
+                assert!(span.until == UtcMillis::MAX || horizon.span_of(span.until) == nth);
+                assert!(span.until == UtcMillis::MAX || horizon.span_of(after) > nth);
+            }
+            assert_eq!(horizon.spans.last().map(|span| span.until), Some(UtcMillis::MAX));
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The blocks of the guide's pages: each is run, compiled or read by what it is for. A block that no test checks is a fault.
+//!
+//! | block | what a test does with it |
+//! |---|---|
+//! | `rust`, `rust,no_run` | a doc test of the crate, `src/lib.rs` |
+//! | `sh` | runs in a shell, after the blocks before it on the page; each command must succeed |
+//! | `sh until` | runs again and again, until its output is what the next block shows |
+//! | `sh background` | is started, and runs until the end of the page |
+//! | `json`, `text` after `sh` | the output has each of the parts that `...` separates, in their order |
+//! | `text of NAME` | so does the output of the program that a `sh background` started |
+//! | `text from PATH` | its lines stand in that file of the repository, one after the other |
+//! | `toml` | `tourbillond config` reads it as its file of settings |
+//! | `c` | the C compiler compiles it with all warnings as errors |
+#![cfg(unix)]
+
+mod blocks;
+mod compiled;
+mod session;
+mod shell;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A path in the repository.
+fn of_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Whether a program is installed. The test that needs it is skipped otherwise, with a line that says so.
+fn is_installed(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let is_there = found.is_ok_and(|status| status.success());
+    if !is_there {
+        eprintln!("skipped: {program} is not installed");
+    }
+    is_there
+}

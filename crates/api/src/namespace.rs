@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// To see timers without their payloads.
+    /// To see timers without their payloads, operations and events. With a token for all namespaces also the whole service:
+    /// its numbers, its metrics and the events of all namespaces.
     Reader,
-    /// To see, make and change timers.
+    /// To see payloads too, to make and change timers, and to fetch those of queues.
     Writer,
-    /// To change namespaces too, and to see the whole service.
+    /// To change the signing secrets of a namespace too. With a token for all namespaces also the namespaces themselves.
     Admin,
 }
 

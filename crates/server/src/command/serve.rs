@@ -197,8 +197,10 @@ async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> S
             None => {
                 condition.look(service);
                 reload_tokens(service, false);
-                if watchdog.is_some() && service.alive().is_ok() {
-                    notify(&[NotifyState::Watchdog]);
+                let alive = service.alive();
+                condition.note(&alive);
+                if watchdog.is_some() {
+                    tell_manager(&alive, notify);
                 }
             }
             Some(Signal::HangUp) => {
@@ -211,6 +213,13 @@ async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> S
             }
             Some(signal) => return signal,
         }
+    }
+}
+
+/// Gives the manager the sign that the service is alive, if it is. Without the sign the manager starts a new process.
+fn tell_manager(alive: &Result<(), Box<str>>, notify: impl FnOnce(&[NotifyState<'_>])) {
+    if alive.is_ok() {
+        notify(&[NotifyState::Watchdog]);
     }
 }
 
@@ -228,9 +237,20 @@ fn reload_tokens(service: &Service, always: bool) {
 #[derive(Debug, Default)]
 struct Condition {
     fault: Option<&'static str>,
+    is_dead: bool,
 }
 
 impl Condition {
+    /// Logs that the loop has died, or is alive again.
+    fn note(&mut self, alive: &Result<(), Box<str>>) {
+        match alive {
+            Err(reason) if !self.is_dead => log(format_args!("the loop is dead: {reason}")),
+            Ok(()) if self.is_dead => log("the loop polls again"),
+            _ => {}
+        }
+        self.is_dead = alive.is_err();
+    }
+
     fn look(&mut self, service: &Service) {
         let health = service.timers().health();
         let fault = match &health {
@@ -278,7 +298,18 @@ mod tests {
     use tourbillon_api::Role;
 
     #[test]
-    fn an_address_that_others_reach_needs_tokens_and_tls() {
+    fn the_manager_gets_no_sign_from_a_loop_that_is_dead() {
+        let signs = |alive| {
+            let mut signs = Vec::new();
+            tell_manager(&alive, |states| signs.extend(states.iter().map(ToString::to_string)));
+            signs
+        };
+        assert_eq!(signs(Ok(())), ["WATCHDOG=1"]);
+        assert!(signs(Err("timers are due, and the loop has not polled for 31 s".into())).is_empty());
+    }
+
+    #[test]
+    fn t15_an_address_that_others_reach_needs_tokens_and_tls() {
         let folder = tempfile::tempdir().unwrap();
         let with = |listen: &[&str], tls: bool, behind_proxy: bool| {
             let config = Config {

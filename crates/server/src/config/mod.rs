@@ -184,6 +184,7 @@ impl Config {
         let positive = [
             ("limits.connections", u64::from(self.max_connections)),
             ("deliveries.concurrency", self.concurrency as u64),
+            ("deliveries.open_claims", self.open_claims as u64),
             ("deliveries.host_concurrency", self.host_concurrency as u64),
             ("deliveries.host_failures", u64::from(self.host_failures)),
         ];
@@ -230,6 +231,7 @@ impl Config {
         let mut settings = Settings::new(&self.data);
         settings.tokens = Some(self.token_file());
         settings.concurrency = self.concurrency;
+        settings.open_claims = self.open_claims;
         settings.lease = self.lease;
         settings.max_timers = self.max_timers;
         settings.max_delay = self.max_delay;

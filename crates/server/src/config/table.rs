@@ -121,9 +121,11 @@ settings! {
     /// The time for which a client may read nothing of an answer.
     write_timeout: Duration, "timeouts.write" = "30s";
 
-    /// The greatest number of deliveries at a time.
+    /// The greatest number of callbacks at a time.
     concurrency: usize, "deliveries.concurrency" = "1024";
-    /// The greatest number of callbacks to one host at a time.
+    /// The greatest number of timers that receivers have fetched and not ended yet.
+    open_claims: usize, "deliveries.open_claims" = "10000";
+    /// The greatest number of callbacks to one host at a time; a quarter for a host that is slow or not known yet.
     host_concurrency: usize, "deliveries.host_concurrency" = "16";
     /// The number of failures in a row after which a host gets no callbacks for a while.
     host_failures: u32, "deliveries.host_failures" = "10";

@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_reason_is_looked_at_until_an_unpark_finds_nothing() {
         let board = Board::default();
-        let reason = Reason::Busy;
+        let reason = Reason::Rate("a".into());
         board.look_at(&reason);
         assert_eq!(board.take_marked(), []);
         board.parked(reason.clone());
@@ -158,11 +158,12 @@ mod tests {
     #[test]
     fn a_park_during_an_unpark_that_finds_nothing_counts() {
         let board = Board::default();
-        board.parked(Reason::Busy);
+        let reason = Reason::Rate("a".into());
+        board.parked(reason.clone());
         board.take_marked();
-        board.begin(&Reason::Busy);
-        board.parked(Reason::Busy);
-        board.end(&Reason::Busy, Some(0));
-        assert_eq!((board.take_marked(), board.count(&Reason::Busy)), (vec![Reason::Busy], 1));
+        board.begin(&reason);
+        board.parked(reason.clone());
+        board.end(&reason, Some(0));
+        assert_eq!((board.take_marked(), board.count(&reason)), (vec![reason.clone()], 1));
     }
 }

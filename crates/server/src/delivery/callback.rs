@@ -58,8 +58,8 @@ impl Callbacks {
             timeout,
         };
         let outcome = self.caller.send(&callback, attempt).await;
-        if let Some(works) = works(&outcome) {
-            place.note(works);
+        if let Some((works, has_answered)) = shows(&outcome) {
+            place.note(works, has_answered);
         }
         match outcome {
             Outcome::Delivered(answer) => {
@@ -91,15 +91,17 @@ impl Callbacks {
     }
 }
 
-/// Whether the host answered as a host does that works, if it was asked.
-fn works(outcome: &Outcome) -> Option<bool> {
+/// Whether the host answered as a host does that works, and whether it answered at all, if it was asked.
+fn shows(outcome: &Outcome) -> Option<(bool, Option<bool>)> {
     match outcome {
         Outcome::Parked { .. } => None,
+        // Nothing was dialled.
+        Outcome::Blocked(_) => Some((true, None)),
         Outcome::Failed { failure: Failure::Status(answer), .. } => {
-            Some(!answer.status.is_server_error() && answer.status.as_u16() != 429)
+            Some((!answer.status.is_server_error() && answer.status.as_u16() != 429, Some(true)))
         }
-        Outcome::Failed { .. } => Some(false),
-        _ => Some(true),
+        Outcome::Failed { .. } => Some((false, Some(false))),
+        _ => Some((true, Some(true))),
     }
 }
 

@@ -11,14 +11,17 @@
 //!       └── none waits ──► parked ┴───────┘ the receiver has gone before it got the claim; the service stops
 //! ```
 //!
+//! A namespace has a share of the open claims and of the receivers that wait, as of the places for callbacks: see
+//! [`places`](super::places).
+//!
 //! No wake-up is lost between a timer that is about to be parked and a receiver that has just come: see
 //! [`Board`](super::board).
 
 use super::board::Board;
-use super::places::Wanted;
+use super::places::{Wanted, free_for};
 use super::reason::Reason;
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
@@ -59,6 +62,45 @@ struct State {
     open: HashMap<Box<str>, Open>,
     waiting: usize,
     next_receiver: u64,
+    tenants: HashMap<Box<str>, Tenant>,
+    /// The queues whose receivers could not get all that they want.
+    starved: HashSet<Reason>,
+}
+
+/// What a namespace has of the desk.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tenant {
+    open: usize,
+    waiting: usize,
+}
+
+impl State {
+    fn tenant(&self, namespace: &str) -> Tenant {
+        self.tenants.get(namespace).copied().unwrap_or_default()
+    }
+
+    /// Changes what a namespace has, which is forgotten once it is nothing.
+    fn change(&mut self, namespace: &str, change: impl FnOnce(&mut Tenant)) {
+        let mut tenant = self.tenant(namespace);
+        change(&mut tenant);
+        if tenant.open == 0 && tenant.waiting == 0 {
+            self.tenants.remove(namespace);
+        } else {
+            self.tenants.insert(namespace.into(), tenant);
+        }
+    }
+
+    /// The number of claims that a namespace may open.
+    fn free(&self, namespace: &str, most_open: usize) -> usize {
+        free_for(self.tenant(namespace).open, most_open.saturating_sub(self.open.len()))
+    }
+
+    /// Removes an open claim.
+    fn remove(&mut self, claim: &str) -> Option<Open> {
+        let open = self.open.remove(claim)?;
+        self.change(&open.namespace, |tenant| tenant.open = tenant.open.saturating_sub(1));
+        Some(open)
+    }
 }
 
 /// The receivers that wait at a queue, and the timers that were unparked for them and have not arrived.
@@ -131,19 +173,25 @@ impl Desk {
             if state.is_closed {
                 return Err(Problem::new(ProblemKind::Stopping, ""));
             }
-            if state.open.len() >= self.most_open {
-                return full("as many claims are open as the service permits");
+            if state.free(namespace, self.most_open) == 0 {
+                return full(
+                    "as many claims are open as the service permits, or as the namespace's share of them",
+                );
             }
-            if state.waiting >= MOST_WAITING {
-                return full("as many receivers wait as the service permits");
+            let free = MOST_WAITING.saturating_sub(state.waiting);
+            if free_for(state.tenant(namespace).waiting, free) == 0 {
+                return full(
+                    "as many receivers wait as the service permits, or as the namespace's share of them",
+                );
             }
             let number = state.next_receiver;
             (state.next_receiver, state.waiting) = (number + 1, state.waiting + 1);
+            state.change(namespace, |tenant| tenant.waiting += 1);
             let queue = state.queues.entry(reason.clone()).or_default();
             queue.receivers.push_back(Receiver { number, wants: max, sender });
             number
         };
-        let mut visit = Visit { desk: self, reason: &reason, number, claims, got: Vec::new() };
+        let mut visit = Visit { desk: self, namespace, reason: &reason, number, claims, got: Vec::new() };
         self.board.look_at(&reason);
         let first = if has_parked { wait.max(PARKED_WAIT) } else { wait };
         visit.gather(max, first).await;
@@ -157,7 +205,7 @@ impl Desk {
             if state.open.get(claim).is_none_or(|open| *open.namespace != *namespace) {
                 return Err(ended());
             }
-            state.open.remove(claim).map(|open| open.orders).ok_or_else(ended)?
+            state.remove(claim).map(|open| open.orders).ok_or_else(ended)?
         };
         let (sender, taken) = oneshot::channel();
         orders.send(Order::End(verdict, sender)).map_err(|_| ended())?;
@@ -178,13 +226,17 @@ impl Desk {
 
     // --- Timers ---
 
-    /// Whether a receiver waits at a queue.
-    pub(crate) fn is_awaited(&self, reason: &Reason) -> bool {
+    /// Whether a receiver waits at a queue, and the namespace may open a claim.
+    pub(crate) fn is_awaited(&self, reason: &Reason, namespace: &str) -> bool {
         let mut state = self.lock();
-        let has_room = !state.is_closed && state.open.len() < self.most_open;
+        let has_room = !state.is_closed && state.free(namespace, self.most_open) > 0;
         let Some(queue) = state.queues.get_mut(reason) else { return false };
         queue.coming = queue.coming.saturating_sub(1);
-        has_room && !queue.receivers.is_empty()
+        let is_awaited = !queue.receivers.is_empty();
+        if is_awaited && !has_room {
+            state.starved.insert(reason.clone());
+        }
+        is_awaited && has_room
     }
 
     /// Hands a timer to the receiver that has waited longest. Returns `None` if none waits.
@@ -195,7 +247,8 @@ impl Desk {
         claim: &Claim,
     ) -> Option<OpenClaim> {
         let mut state = self.lock();
-        if state.is_closed || state.open.len() >= self.most_open {
+        if state.is_closed || state.free(namespace, self.most_open) == 0 {
+            state.starved.insert(reason.clone());
             return None;
         }
         let queue = state.queues.get_mut(reason)?;
@@ -213,17 +266,26 @@ impl Desk {
         let name: Box<str> = claim.claim.as_str().into();
         let (sender, orders) = mpsc::unbounded_channel();
         state.open.insert(name.clone(), Open { namespace: namespace.into(), orders: sender });
+        state.change(namespace, |tenant| tenant.open += 1);
         Some(OpenClaim { desk: Arc::clone(self), name, orders })
     }
 
     /// How many of the timers that are parked for a queue its receivers want.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
-        let state = self.lock();
+        let mut state = self.lock();
         let Some(queue) = state.queues.get(reason).filter(|_| !state.is_closed) else {
             return Wanted::Nothing;
         };
-        let wants = queue.wants().min(self.most_open.saturating_sub(state.open.len()));
-        match (wants.saturating_sub(queue.coming(now)), queue.coming_until) {
+        let free = match reason {
+            Reason::Queue(namespace, _) => state.free(namespace, self.most_open),
+            _ => 0,
+        };
+        let (asked, coming, until) = (queue.wants(), queue.coming(now), queue.coming_until);
+        if free < asked {
+            state.starved.insert(reason.clone());
+        }
+        let wants = asked.min(free);
+        match (wants.saturating_sub(coming), until) {
             (0, Some(until)) if wants > 0 && now < until => Wanted::At(until),
             (0, _) => Wanted::Nothing,
             (timers, _) => Wanted::Now(timers),
@@ -256,6 +318,9 @@ impl Desk {
         let mut state = self.lock();
         state.is_closed = true;
         let (queues, open) = (core::mem::take(&mut state.queues), core::mem::take(&mut state.open));
+        for open in open.values() {
+            state.change(&open.namespace, |tenant| tenant.open = tenant.open.saturating_sub(1));
+        }
         drop(state);
         // The handlers see that nobody can end their claims any more.
         drop((queues, open));
@@ -265,6 +330,7 @@ impl Desk {
 /// A receiver that waits, and what it has got.
 struct Visit<'d> {
     desk: &'d Desk,
+    namespace: &'d str,
     reason: &'d Reason,
     number: u64,
     claims: mpsc::UnboundedReceiver<Claim>,
@@ -309,6 +375,7 @@ impl Drop for Visit<'_> {
         self.close();
         let mut state = self.desk.lock();
         state.waiting -= 1;
+        state.change(self.namespace, |tenant| tenant.waiting = tenant.waiting.saturating_sub(1));
         if let Some(queue) = state.queues.get_mut(self.reason) {
             queue.receivers.retain(|receiver| receiver.number != self.number);
             if queue.receivers.is_empty() {
@@ -316,7 +383,7 @@ impl Drop for Visit<'_> {
             }
         }
         for claim in &self.got {
-            state.open.remove(&*claim.claim);
+            state.remove(&claim.claim);
         }
     }
 }
@@ -338,13 +405,65 @@ impl OpenClaim {
 
 impl Drop for OpenClaim {
     fn drop(&mut self) {
-        let was_full = {
+        let starved = {
             let mut state = self.desk.lock();
-            state.open.remove(&self.name);
-            state.open.len() + 1 >= self.desk.most_open
+            state.remove(&self.name);
+            core::mem::take(&mut state.starved)
         };
-        if was_full {
-            self.desk.board.look_everywhere();
+        starved.iter().for_each(|reason| self.desk.board.look_at(reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(number: usize) -> Claim {
+        let name = format!("{number:032x}");
+        serde_json::from_value(serde_json::json!({
+            "claim": name, "id": name, "labels": [], "scheduled": "2026-01-01T00:00:00Z", "attempt": 1,
+            "until": "2026-01-01T00:00:00Z", "body": "",
+        }))
+        .unwrap()
+    }
+
+    /// Opens claims of a namespace until the desk permits no more.
+    fn fill(desk: &Arc<Desk>, namespace: &str, number: &mut usize) -> Vec<OpenClaim> {
+        let reason = Reason::Queue(namespace.into(), "q".into());
+        let (sender, _claims) = mpsc::unbounded_channel();
+        let receiver = Receiver { number: 0, wants: 1_000, sender };
+        desk.lock().queues.entry(reason.clone()).or_default().receivers = VecDeque::from([receiver]);
+        let mut open = Vec::new();
+        loop {
+            *number += 1;
+            let is_wanted = desk.wanted(&reason, Instant::now()) != Wanted::Nothing;
+            assert_eq!(desk.is_awaited(&reason, namespace), is_wanted);
+            match desk.hand_over(&reason, namespace, &claim(*number)) {
+                Some(claim) => open.push(claim),
+                None => {
+                    assert!(!is_wanted && desk.lock().starved.contains(&reason));
+                    return open;
+                }
+            }
         }
+    }
+
+    #[test]
+    fn t14_a_namespace_whose_receivers_hang_leaves_claims_to_others() {
+        let desk = Arc::new(Desk::new(Arc::default(), 64));
+        let mut number = 0;
+        let first = fill(&desk, "a", &mut number);
+        let second = fill(&desk, "b", &mut number);
+        let third = fill(&desk, "c", &mut number);
+        assert_eq!((first.len(), second.len(), third.len()), (48, 12, 3));
+        assert_eq!(desk.open(), 63);
+        drop(first);
+        assert!(desk.lock().starved.is_empty(), "the end of a claim shows the others that there is room");
+        assert!(!fill(&desk, "c", &mut number).is_empty());
+        drop((second, third));
+        assert!(
+            desk.lock().tenants.is_empty() && desk.open() == 0,
+            "nothing is kept of those that have gone"
+        );
     }
 }

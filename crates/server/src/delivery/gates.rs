@@ -1,7 +1,7 @@
 //! The gates before a delivery: the pause of its namespace, places, and the rate.
 
 use super::board::Board;
-use super::places::{LaneAt, Place, Places, Wanted};
+use super::places::{LaneAt, Place, Places, Wanted, slow_places};
 use super::rate::Rate;
 use super::reason::Reason;
 use crate::service::{Namespace, Namespaces};
@@ -57,10 +57,11 @@ impl Gates {
         host: Option<&Reason>,
     ) -> Result<(Place, Arc<Namespace>), Reason> {
         let limits = &self.namespace(name)?.limits;
-        let mut lanes: Vec<LaneAt> = Vec::with_capacity(3);
+        let mut lanes: Vec<LaneAt> = Vec::with_capacity(4);
         if let Some(host) = host {
             lanes.push((host.clone(), self.most.1));
-            lanes.push((Reason::Busy, self.most.0));
+            lanes.push((Reason::Slow(name.into()), slow_places(self.most.0)));
+            lanes.push((Reason::Share(name.into()), self.most.0));
         }
         if let Some(limit) = limits.concurrency {
             lanes.push((Reason::Concurrency(name.into()), usize::try_from(limit).unwrap_or(usize::MAX)));
@@ -110,7 +111,9 @@ impl Gates {
                 None => Wanted::Now(BATCH),
                 Some(per_second) => self.wanted_at_rate(name, per_second, now),
             },
-            Reason::Busy | Reason::Concurrency(_) | Reason::Host(_) => self.places.wanted(reason, now),
+            Reason::Share(_) | Reason::Slow(_) | Reason::Concurrency(_) | Reason::Host(_) => {
+                self.places.wanted(reason, now)
+            }
             Reason::Queue(..) => Wanted::Nothing,
         }
     }
@@ -138,7 +141,9 @@ impl Gates {
                     (paced.coming, paced.coming_until) = (paced.coming + timers, Instant::now() + ON_THE_WAY);
                 }
             }
-            Reason::Busy | Reason::Concurrency(_) | Reason::Host(_) => self.places.expect(reason, timers),
+            Reason::Share(_) | Reason::Slow(_) | Reason::Concurrency(_) | Reason::Host(_) => {
+                self.places.expect(reason, timers);
+            }
             Reason::Paused(_) | Reason::Queue(..) => {}
         }
     }

@@ -5,11 +5,13 @@
 //!                  ──► pull ─────┴► gates ┘                       │
 //!        ▲               │ desk ◄── receivers                     ▼
 //!        └── unpark ── usher ◄── board ◄── watch (parks that are stored), places and desk (room), namespaces (changes)
+//!                                └── doubts ◄── watch (ends that the store has not answered)
 //! ```
 
 mod board;
 mod callback;
 mod desk;
+mod doubt;
 mod gates;
 mod places;
 mod pull;
@@ -21,6 +23,7 @@ mod usher;
 mod watch;
 
 pub(crate) use desk::Desk;
+pub(crate) use places::MOST_WAITING;
 
 use crate::service::{Events, Namespaces};
 use crate::settings::Settings;
@@ -36,6 +39,8 @@ pub(crate) struct Deliveries {
     callbacks: Arc<callback::Callbacks>,
     pulls: Arc<pull::Pulls>,
     watch: Arc<watch::Watch>,
+    doubts: Arc<doubt::Doubts>,
+    events: Events,
     board: Arc<board::Board>,
     desk: Arc<Desk>,
     usher: Arc<usher::Usher>,
@@ -52,12 +57,14 @@ impl Deliveries {
         let most = (settings.concurrency, settings.caller.hosts.concurrency);
         let gates = Arc::new(gates::Gates::new(Arc::clone(namespaces), Arc::clone(&board), most));
         let desk = Arc::new(Desk::new(Arc::clone(&board), settings.open_claims));
-        let watch = Arc::new(watch::Watch::new(events.clone(), Arc::clone(&board)));
+        let doubts = Arc::new(doubt::Doubts::default());
+        let watch = Arc::new(watch::Watch::new(events.clone(), Arc::clone(&board), Arc::clone(&doubts)));
         let callbacks =
             callback::Callbacks::new(caller.clone(), Arc::clone(&gates), Arc::clone(&watch), settings.rules);
         let pulls = pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), Arc::clone(&watch));
         let usher = Arc::new(usher::Usher::new(Arc::clone(&board), gates, Arc::clone(&desk)));
-        Self { callbacks: Arc::new(callbacks), pulls: Arc::new(pulls), watch, board, desk, usher }
+        let (callbacks, pulls, events) = (Arc::new(callbacks), Arc::new(pulls), events.clone());
+        Self { callbacks, pulls, watch, doubts, events, board, desk, usher }
     }
 
     /// Adds the handlers of all kinds, and the observer.
@@ -78,6 +85,9 @@ impl Deliveries {
 
     /// Begins to put parked timers back. Must be called on a tokio runtime.
     pub(crate) fn begin(&self, store: Arc<dyn TimerStore>) {
+        let (doubts, board, usher) = (&self.doubts, Arc::clone(&self.board), Arc::clone(&self.usher));
+        let (doubts, events) = (Arc::clone(doubts), self.events.clone());
+        drop(tokio::spawn(doubts.run(Arc::clone(&store), board, usher, events)));
         drop(tokio::spawn(Arc::clone(&self.usher).run(store)));
     }
 
@@ -94,6 +104,7 @@ impl Deliveries {
     /// Sends receivers away, gives back what they had, and puts no more timers back.
     pub(crate) fn close(&self) {
         self.board.close();
+        self.doubts.close();
         self.desk.close();
     }
 }

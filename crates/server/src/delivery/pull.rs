@@ -38,7 +38,7 @@ impl Pulls {
         if let Err(held_back) = self.gates.namespace(name) {
             return park(&held_back);
         }
-        if !self.desk.is_awaited(&reason) {
+        if !self.desk.is_awaited(&reason, name) {
             return park(&reason);
         }
         let _place = match self.gates.enter(name, None).await {

@@ -9,8 +9,10 @@ use std::hash::DefaultHasher;
 pub(crate) enum Reason {
     /// The end of a namespace's pause.
     Paused(Box<str>),
-    /// A place among the deliveries of the service.
-    Busy,
+    /// A place in a namespace's share of the service's places.
+    Share(Box<str>),
+    /// A place in a namespace's share of the places for hosts that are slow or not known.
+    Slow(Box<str>),
     /// A place among the deliveries of a namespace.
     Concurrency(Box<str>),
     /// The moment that the rate of a namespace permits.
@@ -39,12 +41,11 @@ impl Reason {
 
     /// The reason that is stored as this text, if the service parks timers for it.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        if text == "busy" {
-            return Some(Self::Busy);
-        }
         let (kind, rest) = text.split_once(':')?;
         match kind {
             "paused" => Some(Self::Paused(rest.into())),
+            "share" => Some(Self::Share(rest.into())),
+            "slow" => Some(Self::Slow(rest.into())),
             "concurrency" => Some(Self::Concurrency(rest.into())),
             "rate" => Some(Self::Rate(rest.into())),
             "host" => Some(Self::Host(rest.into())),
@@ -60,7 +61,8 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Paused(namespace) => write!(f, "paused:{namespace}"),
-            Self::Busy => f.write_str("busy"),
+            Self::Share(namespace) => write!(f, "share:{namespace}"),
+            Self::Slow(namespace) => write!(f, "slow:{namespace}"),
             Self::Concurrency(namespace) => write!(f, "concurrency:{namespace}"),
             Self::Rate(namespace) => write!(f, "rate:{namespace}"),
             Self::Host(host) => write!(f, "host:{host}"),
@@ -77,7 +79,8 @@ mod tests {
     fn reasons_are_read_as_they_are_written() {
         for reason in [
             Reason::Paused("a.b".into()),
-            Reason::Busy,
+            Reason::Share("a".into()),
+            Reason::Slow("a".into()),
             Reason::Concurrency("a".into()),
             Reason::Rate("a".into()),
             Reason::host("[::1]:8080"),

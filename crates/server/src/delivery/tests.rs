@@ -5,7 +5,8 @@ use crate::settings::Settings;
 use core::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tourbillon_api::{Event, EventKind, NewTimer, Pull};
-use tourbillon_durable::Verdict;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::{Event as Happened, UtcMillis, Verdict};
 
 async fn next(events: &mut Receiver<Event>) -> Event {
     tokio::time::timeout(Duration::from_secs(10), events.recv()).await.expect("an event").unwrap()
@@ -62,5 +63,29 @@ async fn each_delivery_is_shown_from_its_start_to_its_end() {
         );
         assert_eq!((&*end.namespace, end.key.as_deref()), ("default", Some("k")));
     }
+    tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+}
+
+/// The event of a lease that has ended has the timer's id alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_death_by_the_end_of_a_lease_is_shown_with_the_timers_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(Settings::new(folder.path())).unwrap();
+    let mut events = service.events().subscribe().unwrap();
+    let id = place(&service, "k", 1).await;
+    let desk = service.deliveries().desk();
+    let claim = desk.fetch("default", "q", 1, Duration::from_secs(10)).await.unwrap().remove(0);
+    desk.end("default", &claim.claim, Verdict::Dead("never".into())).await.unwrap();
+    while next(&mut events).await.kind != EventKind::Dead {}
+    // The timer is dead. The runtime says so once more, as it does of a timer whose holder was killed too often.
+    let phase = Phase::Dead;
+    let expired = Happened::Expired { id: id.parse().unwrap(), at: UtcMillis::ZERO, phase };
+    service.deliveries().watch.observe(&expired);
+    let dead = next(&mut events).await;
+    assert_eq!(
+        (dead.kind, dead.id.as_deref(), dead.key.as_deref()),
+        (EventKind::Dead, Some(&*id), Some("k"))
+    );
+    assert_eq!((&*dead.namespace, dead.detail.as_deref()), ("default", Some("never")));
     tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
 }

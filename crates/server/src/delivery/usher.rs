@@ -44,9 +44,9 @@ impl Usher {
     pub(crate) async fn run(self: Arc<Self>, store: Arc<dyn TimerStore>) {
         drop(tokio::spawn(Arc::clone(&self).find_parked(Arc::clone(&store))));
         let mut alarms = Alarms::default();
-        let mut round = Instant::now() + ROUND;
+        let mut round = present() + ROUND;
         while !self.board.is_closed() {
-            let now = Instant::now();
+            let now = present();
             if now >= round {
                 round = now + ROUND;
                 self.gates.sweep();
@@ -95,7 +95,7 @@ impl Usher {
     }
 
     /// Notes all timers that are parked.
-    async fn find_parked(self: Arc<Self>, store: Arc<dyn TimerStore>) {
+    pub(crate) async fn find_parked(self: Arc<Self>, store: Arc<dyn TimerStore>) {
         let filter = || Filter { phase: Some(Phase::Parked), ..Filter::default() };
         let mut cursor = None;
         while !self.board.is_closed() {
@@ -116,6 +116,11 @@ impl Usher {
             cursor = page.next;
         }
     }
+}
+
+/// The present moment by the clock of the runtime, by which the usher sleeps: a paused one does not go on by itself.
+fn present() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 /// Puts at most so many timers back. What is lost of it with the process is found at the next start.

@@ -1,6 +1,7 @@
 //! The observer of deliveries: their events for readers, and the parks for the board.
 
 use super::board::Board;
+use super::doubt::Doubts;
 use super::reason::Reason;
 use crate::service::{Events, event};
 use core::time::Duration;
@@ -18,13 +19,14 @@ const MOST_STATUSES: usize = 10_000;
 pub(crate) struct Watch {
     events: Events,
     board: Arc<Board>,
+    doubts: Arc<Doubts>,
     /// The statuses of answers to callbacks whose ends are not stored yet.
     statuses: Mutex<HashMap<TimerId, u16>>,
 }
 
 impl Watch {
-    pub(crate) fn new(events: Events, board: Arc<Board>) -> Self {
-        Self { events, board, statuses: Mutex::default() }
+    pub(crate) fn new(events: Events, board: Arc<Board>, doubts: Arc<Doubts>) -> Self {
+        Self { events, board, doubts, statuses: Mutex::default() }
     }
 
     /// Shows that a delivery has begun, after the gates.
@@ -74,7 +76,11 @@ impl Watch {
                     ..event(kind, &of.namespace)
                 });
             }
-            Event::LeaseLost { of, .. } | Event::EndLost { of, .. } => drop(self.status(of.id)),
+            Event::LeaseLost { of, .. } | Event::EndLost { of, .. } => {
+                drop(self.status(of.id));
+                self.doubts.add(of.id);
+            }
+            Event::Expired { id, phase: Phase::Dead, .. } => self.doubts.add(*id),
             _ => {}
         }
     }

@@ -45,6 +45,7 @@ pub(super) struct Entered {
     all: Idempotency,
     id: u128,
     fingerprint: u128,
+    is_known: bool,
 }
 
 impl Idempotency {
@@ -55,14 +56,16 @@ impl Idempotency {
     /// Begins a request. Fails if the key is known from another request, or if a request with the key is under way.
     pub(super) fn enter(&self, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
         let mut inner = self.lock();
-        if inner.known.get(&id).is_some_and(|known| *known != fingerprint) {
+        let known = inner.known.get(&id);
+        if known.is_some_and(|known| *known != fingerprint) {
             return Err(mismatch());
         }
+        let is_known = known.is_some();
         if !inner.under_way.insert(id) {
             let detail = "a request with this idempotency key is under way";
             return Err(Problem::new(ProblemKind::IdempotencyInProgress, detail).with_retry_after_ms(1_000));
         }
-        Ok(Entered { all: self.clone(), id, fingerprint })
+        Ok(Entered { all: self.clone(), id, fingerprint, is_known })
     }
 
     /// The number of fingerprints in memory.
@@ -74,6 +77,12 @@ impl Idempotency {
 impl Entered {
     pub(super) fn fingerprint(&self) -> u128 {
         self.fingerprint
+    }
+
+    /// Whether the request is a repetition of one that was fulfilled. The store answers it as the first one and makes
+    /// nothing, so no limit concerns it.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known
     }
 
     /// Remembers the request, which was fulfilled.

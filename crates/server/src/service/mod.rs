@@ -1,5 +1,6 @@
 //! The service: the stored timers, the namespaces that they belong to, and all that the HTTP interface asks for.
 
+mod alive;
 mod census;
 mod change;
 mod counters;
@@ -28,7 +29,7 @@ pub(crate) use stop::Stop;
 pub use tokens::Principal;
 pub(crate) use tokens::{NewToken, TokenFault, TokenFile, TokenHash, Tokens, hash, role_name};
 
-use crate::delivery::Deliveries;
+use crate::delivery::{Deliveries, MOST_WAITING};
 use crate::settings::Settings;
 use crate::work;
 use core::fmt;
@@ -59,8 +60,7 @@ struct Inner {
     idempotency: Idempotency,
     operations: Operations,
     stop: Stop,
-    /// The number of claims, and when it was seen to grow.
-    claims: Mutex<(u64, Instant)>,
+    polls: Mutex<alive::Polls>,
     begun: Instant,
 }
 
@@ -95,6 +95,12 @@ impl fmt::Display for OpenError {
 }
 
 impl core::error::Error for OpenError {}
+
+/// The greatest number of handlers that run: callbacks, open claims, and deliveries that wait for a place in memory. Each of
+/// the three has its own limit, so none takes the room of the others.
+fn capacity(settings: &Settings) -> usize {
+    settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING)
+}
 
 /// The error of a file.
 fn of(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
@@ -144,8 +150,7 @@ impl Service {
         let runtime = tokio::runtime::Handle::current();
         let builder = Durable::builder_on(store)
             .executor(move |work| drop(runtime.spawn(work)))
-            // The places of callbacks have their own limit.
-            .concurrency(settings.concurrency + settings.open_claims)
+            .concurrency(capacity(&settings))
             .lease(settings.lease)
             .limits(limits)
             .catch_up_rate(settings.catch_up_rate);
@@ -167,7 +172,7 @@ impl Service {
             idempotency: Idempotency::default(),
             operations,
             stop: Stop::new(),
-            claims: Mutex::new((0, Instant::now())),
+            polls: Mutex::new(alive::Polls::new()),
             begun: Instant::now(),
         }));
         service.resume_operations();
@@ -180,14 +185,15 @@ impl Service {
         self.stop().begin();
     }
 
-    /// Stops claiming, waits at most so long for deliveries under way, and gives the rest back. A second call returns at
-    /// once. Blocks the calling thread.
+    /// Stops claiming, waits at most so long for operations and deliveries under way, and gives the rest back. A second call
+    /// returns at once. Blocks the calling thread.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
+        let begun = Instant::now();
         self.begin_stop();
         self.0.deliveries.close();
         let _have_ended = self.operations().await_end(patience);
         let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
-        durable.map(|durable| durable.shutdown(patience))
+        durable.map(|durable| durable.shutdown(patience.saturating_sub(begun.elapsed())))
     }
 
     /// Reads the file of the tokens again, if it has changed or `always`. Returns whether it was read. If it cannot be

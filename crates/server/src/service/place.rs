@@ -77,7 +77,9 @@ impl Service {
         };
         let mark = entered.as_ref().map(Entered::fingerprint);
         let (kind, mut spec) = order(timer, self.settings(), mark, pointer)?;
-        self.admit(namespace, &of.limits, naming, timer, pointer, ahead).await?;
+        if !entered.as_ref().is_some_and(Entered::is_known) {
+            self.admit(namespace, &of.limits, naming, timer, pointer, ahead).await?;
+        }
         spec = spec.namespace(namespace);
         if let Some(key) = naming.key {
             spec = spec.key(key);

@@ -4,50 +4,18 @@ use super::Service;
 use crate::convert::moment;
 use core::fmt::{self, Write as _};
 use core::time::Duration;
-use std::sync::PoisonError;
-use std::time::Instant;
 use tourbillon_api::{HostView, Readiness, ServiceStats};
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, StoreError};
 use tourbillon_durable::timer::TimerId;
-use tourbillon_durable::{Health, Stats, UtcMillis};
+use tourbillon_durable::{Health, UtcMillis};
 
-/// The time after which a loop that does not poll counts as dead.
-const DEAD: Duration = Duration::from_secs(30);
 /// The time for which the store may take for a small read.
 const SLOW: Duration = Duration::from_secs(2);
 /// The greatest number of hosts that are shown.
 const MOST_HOSTS: usize = 100;
 
 impl Service {
-    /// Whether the loop that delivers timers polls the store. If it does not, only a new start of the process helps. A
-    /// store that fails is no reason: see the path `/readyz`.
-    ///
-    /// # Errors
-    ///
-    /// Fails with the reason for a person.
-    pub fn alive(&self) -> Result<(), Box<str>> {
-        let health = self.timers().health();
-        if let Health::StoreHangs(time) = health {
-            return Err(format!("the loop has waited for the store for {} s", time.as_secs()).into());
-        }
-        let Stats { claims, running, .. } = self.timers().stats();
-        let mut seen = self.0.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_polled = seen.0 != claims;
-        if has_polled {
-            *seen = (claims, Instant::now());
-        }
-        match health {
-            Health::Overdue(time)
-                if time > DEAD && running < self.settings().concurrency && seen.1.elapsed() > DEAD =>
-            {
-                let seconds = seen.1.elapsed().as_secs();
-                Err(format!("timers are due, and the loop has not polled for {seconds} s").into())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Whether the store can be used, by a small read and by the last errors.
     pub(crate) async fn readiness(&self) -> Readiness {
         let mut reasons = Vec::new();

@@ -186,3 +186,29 @@ async fn http_2_is_spoken_without_tls_too_and_an_idle_connection_ends() {
     let _how = tokio::time::timeout(SOON, connection).await.expect("the connection is idle and ends");
     assert!(begun.elapsed() >= TIMEOUT, "{:?}", begun.elapsed());
 }
+
+/// A client that asks for thirty megabytes and reads nothing. Its connection ends, although it sends bytes all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_reads_nothing_of_its_answers_is_cut() {
+    let folder = folder();
+    let more =
+        ["--timeouts-write=300ms", "--timeouts-header=1h", "--timeouts-idle=1h", "--limits-connections=1"];
+    let daemon = Daemon::start(folder.path(), &more);
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let mut raw = Raw(socket.connect(daemon.address).await.unwrap());
+    let request = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    assert!(raw.send(&request.repeat(160)).await);
+    let took = trickle(&mut raw, b"G").await;
+    assert!(took >= TIMEOUT, "{took:?}");
+    // The only place is free again.
+    let begun = Instant::now();
+    while Http::new(daemon.address)
+        .try_send("GET", &timer("k"), &[], &serde_json::Value::Null)
+        .await
+        .is_none()
+    {
+        assert!(begun.elapsed() < SOON);
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -13,6 +13,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -126,4 +127,45 @@ fn a_certificate_that_cannot_be_used_ends_the_start() {
     std::fs::write(folder.path().join("key.pem"), "no key").unwrap();
     assert!(refused(&arguments).contains("key.pem"));
     assert!(refused(&arguments[..2]).contains("together"));
+}
+
+/// Clients that go away in the middle of a handshake, at three places. Each gives its place back at once: the service has but
+/// two, and no timeout ends within the test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handshake_that_is_cut_in_the_middle_costs_nothing() {
+    let folder = folder();
+    let trusted = certify(folder.path());
+    let arguments = ["--tls-certificate", "certificate.pem", "--tls-key", "key.pem"];
+    let limits = ["--timeouts-header", "1h", "--limits-connections", "2"];
+    let daemon = Daemon::start(folder.path(), &[arguments, limits].concat());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth());
+    let mut hello = Vec::new();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = rustls::ClientConnection::new(config, name).unwrap();
+    client.write_tls(&mut hello).unwrap();
+    for round in 0..10 {
+        for (sent, reads) in [(5, false), (hello.len() / 2, false), (hello.len(), false), (hello.len(), true)]
+        {
+            let begun = std::time::Instant::now();
+            loop {
+                let mut raw = crate::clients::Raw::connect(daemon.address).await;
+                let mut byte = [0];
+                let is_cut =
+                    !raw.send(&hello[..sent]).await || reads && !matches!(raw.0.read(&mut byte).await, Ok(1));
+                // A place may be free a moment after its connection has gone.
+                if !is_cut {
+                    break;
+                }
+                assert!(begun.elapsed() < SOON, "round {round}, {sent} bytes: {}", daemon.log());
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        }
+    }
+    let begun = std::time::Instant::now();
+    while connect(daemon.address, &trusted, "http/1.1").await.is_err() {
+        assert!(begun.elapsed() < SOON, "{}", daemon.log());
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
 }

@@ -1,7 +1,7 @@
 //! Tokens over their whole life: made, used, expired, revoked.
 
 use crate::clients::{Answer, Http, far, timer};
-use crate::process::{Daemon, folder, run, text, token, until};
+use crate::process::{Daemon, folder, of_crate, run, text, token, until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -113,4 +113,81 @@ async fn tokens_are_made_and_revoked_while_the_service_runs() {
     daemon.signal(Signal::HUP);
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(is(&http, 401).await, "no file permits nothing once there were tokens");
+}
+
+/// All routes of the document, with an example of each body.
+fn routes() -> Vec<(String, String, Value)> {
+    let document: Value = serde_json::from_slice(&fs::read(of_crate("openapi.json")).unwrap()).unwrap();
+    let mut routes = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap().iter().filter(|(_, of)| of.is_object()) {
+            let content = &operation["requestBody"]["content"]["application/json"];
+            let examples = content["examples"].as_object().into_iter().flat_map(|examples| examples.values());
+            let mut examples = examples.map(|example| &example["value"]).chain(content.get("example"));
+            let empty = if content.is_null() { Value::Null } else { Value::Object(Default::default()) };
+            let body = examples.next().cloned().unwrap_or(empty);
+            routes.push((method.to_uppercase(), path.clone(), body));
+        }
+    }
+    routes
+}
+
+/// A path with a name in each place of a parameter, all of them in the namespace `default`.
+fn filled(path: &str) -> String {
+    let parts = path.split('/').map(|part| match part {
+        "{namespace}" => "default",
+        "{id}" => "0192d3f8-6c1a-7c3e-9a54-3f1f0a7b2c11",
+        part if part.starts_with('{') => "x",
+        part => part,
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// Every route that the document has: nothing without a token, no change for a reader, and nothing in a namespace for a
+/// token of another one. A route that is added without asking for its right fails here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t15_every_route_asks_for_its_role() {
+    let folder = folder();
+    let of = |arguments: &[&str]| token(folder.path(), &[&["--data", "data"], arguments].concat());
+    let (reader, reader_of_all) =
+        (of(&["--role", "reader", "--namespace", "default"]), of(&["--role", "reader"]));
+    let (writer, other) = (
+        of(&["--role", "writer", "--namespace", "default"]),
+        of(&["--role", "admin", "--namespace", "other"]),
+    );
+    let daemon = Daemon::start(folder.path(), &[]);
+    let http = Http::new(daemon.address);
+    let writer = http.with_token(&writer);
+    assert_eq!(writer.send("PUT", &timer("x"), &far()).await.status, 201);
+    let before = writer.get(&timer("x")).await.json;
+    let (mut changes, mut looks) = (0, 0);
+    for (method, route, body) in routes() {
+        // A stream of events has no end.
+        if route == "/healthz" || route == "/v1/events" {
+            continue;
+        }
+        let (place, path) = (format!("{method} {route}"), filled(&route));
+        let none = http.send(&method, &path, &body).await;
+        assert_eq!(problem(&none), UNAUTHORISED, "{place}: {}", none.json);
+        if route.contains("{namespace}") {
+            let elsewhere = http.with_token(&other).send(&method, &path, &body).await;
+            assert_eq!(problem(&elsewhere), FORBIDDEN, "{place}: {}", elsewhere.json);
+        }
+        let (own, all) = (http.with_token(&reader), http.with_token(&reader_of_all));
+        if method == "GET" {
+            looks += 1;
+            let answer = all.try_send(&method, &path, &[], &body).await;
+            // The answer may be a page that is not JSON.
+            let status = answer.map_or(200, |answer| answer.status.as_u16());
+            assert!(status != 401 && status != 403, "{place}: {status}");
+        } else {
+            changes += 1;
+            for reader in [own, all] {
+                let answer = reader.send(&method, &path, &body).await;
+                assert_eq!(problem(&answer), FORBIDDEN, "{place}: {}", answer.json);
+            }
+        }
+    }
+    assert!(changes > 10 && looks > 5, "{changes} routes that change something, {looks} that show something");
+    assert_eq!(writer.get(&timer("x")).await.json, before, "nothing has changed");
 }

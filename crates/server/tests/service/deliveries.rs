@@ -35,6 +35,8 @@ async fn f29_answers_and_silences_come_to_what_the_table_says() {
     let inner = Rough::start(Manner::answer("200 OK", "")).await;
     let policy = json!({ "timeout_ms": 400 });
     for (key, manner, phase, error) in [
+        // Nobody is at the address any more.
+        ("refused", Manner::Away, "pending", "the connection failed"),
         ("ok", Manner::answer("200 OK", ""), "done", ""),
         ("accepted", Manner::answer("202 Accepted", ""), "done", ""),
         ("flood", Manner::Flood, "done", ""),
@@ -64,8 +66,12 @@ async fn f29_answers_and_silences_come_to_what_the_table_says() {
         let receiver = Rough::start(manner).await;
         let begin = Instant::now();
         let timer = deliver(&rig, key, &receiver.url(), policy.clone()).await;
-        assert!(begin.elapsed() < Duration::from_secs(5), "{key}: {:?}", begin.elapsed());
-        assert_eq!(receiver.requests().len(), 1, "{key}: not sent again by itself");
+        assert!(begin.elapsed() < Duration::from_secs(20), "{key}: {:?}", begin.elapsed());
+        assert_eq!(
+            receiver.requests().len(),
+            usize::from(key != "refused"),
+            "{key}: not sent again by itself"
+        );
         if phase == "done" {
             assert_eq!(timer, Value::Null, "{key}");
         } else {
@@ -88,7 +94,7 @@ async fn f29_answers_and_silences_come_to_what_the_table_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn blocked_destinations_are_refused_or_dead_at_once() {
+async fn f29_blocked_destinations_are_refused_or_dead_at_once() {
     // A name with a permitted address, then with an inner one too, each time that it is dialled.
     let permitted = Rough::start(Manner::answer("500 Bad", "connection: close\r\n")).await;
     let rig = Rig::start_with(|settings| {
@@ -172,31 +178,57 @@ async fn futures<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> 
     outputs
 }
 
-/// A host that hangs has its places and a few more, and others have theirs. What waits for the host is parked, and nothing
+/// T-14: a host that hangs has its places and a few more, and others have theirs. What waits for the host is parked, and nothing
 /// asks again and again whether it may go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
+async fn t14_a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
     let rig = Rig::start_with(|settings| settings.concurrency = 48).await;
     let (bad, good) = (Rough::start(Manner::Hang).await, Rough::start(Manner::answer("200 OK", "")).await);
     place(&rig, "default", 300, &bad.url(), &json!({ "timeout_ms": 30_000 })).await;
-    bad.await_requests(16).await;
+    bad.await_requests(4).await;
     let parked = async || rig.send("GET", "/v1/namespaces/default", Value::Null).await.1["parked"].as_u64();
-    eventually("the rest is parked", async || (parked().await >= Some(260)).then_some(())).await;
-    let mut late = Vec::new();
-    for _ in 0..40 {
-        let before = (good.requests().len(), Instant::now());
+    eventually("the rest is parked", async || (parked().await == Some(296)).then_some(())).await;
+    for count in 1..=40 {
         place(&rig, "default", 1, &good.url(), &json!({})).await;
-        let requests = good.await_requests(before.0 + 1).await;
-        late.push(requests.last().unwrap().at.saturating_duration_since(before.1));
+        good.await_requests(count).await;
     }
-    late.sort_unstable();
-    assert!(late[20] < Duration::from_millis(250), "{late:?}");
-    assert_eq!((bad.requests().len(), bad.most_at_a_time()), (16, 16));
-    // Those that waited in memory are parked by now.
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(
+        (bad.requests().len(), bad.most_at_a_time()),
+        (4, 4),
+        "a host that is not known gets a quarter"
+    );
     let service = rig.service.clone();
     let stats = tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap().unwrap();
-    assert!(stats.parked < 360, "300 timers, and a few that were put back: {stats:?}");
+    assert!(stats.parked < 320, "300 timers, and a few that were put back: {stats:?}");
+}
+
+/// T-14: thirty hosts that hang, more than there are places. A host that has answered is called at once all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t14_many_hosts_that_hang_leave_places_to_those_that_answer() {
+    let rig = Rig::start_with(|settings| settings.concurrency = 32).await;
+    let good = Rough::start(Manner::answer("200 OK", "")).await;
+    place(&rig, "default", 1, &good.url(), &json!({})).await;
+    good.await_requests(1).await;
+    rig.send("PUT", "/v1/namespaces/n", json!({})).await;
+    let mut bad = Vec::new();
+    for _ in 0..30 {
+        let receiver = Rough::start(Manner::Hang).await;
+        place(&rig, "n", 4, &receiver.url(), &json!({ "timeout_ms": 30_000 })).await;
+        bad.push(receiver);
+    }
+    let taken = || bad.iter().map(|receiver| receiver.requests().len()).sum::<usize>();
+    eventually("three quarters of three quarters are taken", async || (taken() == 18).then_some(())).await;
+    for count in 2..=21 {
+        // In both namespaces: one of them has the hosts that hang.
+        let namespace = if count % 2 == 0 { "n" } else { "default" };
+        place(&rig, namespace, 1, &good.url(), &json!({})).await;
+        good.await_requests(count).await;
+    }
+    // A host that nobody knows, in the other namespace.
+    let new = Rough::start(Manner::answer("200 OK", "")).await;
+    place(&rig, "default", 1, &new.url(), &json!({})).await;
+    new.await_requests(1).await;
+    assert_eq!(taken(), 18);
 }
 
 /// F-30: the breaker opens, its host's timers cost no attempts, and come once the host works.
@@ -231,9 +263,52 @@ async fn f30_a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
     assert_eq!(ids.len(), 200);
 }
 
-/// Many timers at one moment to one host: each arrives once, at most sixteen at a time.
+/// F-30: a host that is down for longer than the policies allow: the attempts of one timer end, and the age of another.
+/// Both are dead letters, which arrive after all once the host works and they are replayed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_herd_to_one_host_arrives_once_and_in_rows() {
+async fn f30_attempts_and_age_end_and_dead_letters_are_replayed() {
+    let rig = Rig::start_with(|settings| {
+        settings.caller.hosts.failures = 2;
+        settings.caller.hosts.first_pause = Duration::from_millis(50);
+        settings.caller.hosts.longest_pause = Duration::from_millis(50);
+    })
+    .await;
+    let bad = Rough::start(Manner::answer("503 Away", "")).await;
+    let backoff = json!({ "kind": "fixed", "pause_ms": 10 });
+    let mut ids = Vec::new();
+    for (key, policy) in [
+        ("attempts", json!({ "backoff": backoff, "attempts": 4 })),
+        ("age", json!({ "backoff": backoff, "attempts": 1_000, "max_age_ms": 500 })),
+    ] {
+        let timer = json!({ "callback": { "url": bad.url() }, "policy": policy });
+        let (status, placed) = rig.send("PUT", &format!("{TIMERS}/{key}"), timer).await;
+        assert_eq!(status, StatusCode::CREATED, "{placed}");
+        ids.push(placed["id"].as_str().unwrap().to_owned());
+    }
+    let mut dead_timers = Vec::new();
+    for id in &ids {
+        dead_timers.push(eventually("its death", async || dead(&rig, "default", id).await).await);
+    }
+    let words: Vec<_> = dead_timers.iter().map(|timer| timer["reason"].as_str().unwrap()).collect();
+    assert_eq!((words, &dead_timers[0]["failures"]), (vec!["attempts", "age"], &json!(4)), "{dead_timers:?}");
+    assert!(dead_timers[1]["failures"].as_u64().unwrap() < 1_000, "{dead_timers:?}");
+
+    bad.behave(Manner::answer("200 OK", ""));
+    let before = bad.requests().len();
+    let (status, answer) = rig.send("POST", "/v1/namespaces/default/replays", json!({})).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
+    let mut came: Vec<_> = bad.await_requests(before + 2).await[before..]
+        .iter()
+        .map(|request| request.header("webhook-id").to_owned())
+        .collect();
+    came.sort();
+    ids.sort();
+    assert_eq!(came, ids);
+}
+
+/// T-14: many timers at one moment to one host: each arrives once, at most sixteen at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t14_a_herd_to_one_host_arrives_once_and_in_rows() {
     let rig = Rig::start().await;
     let answer = "HTTP/1.1 204 No Content\r\n\r\n".to_owned();
     let receiver = Rough::start(Manner::Answer(answer, Duration::from_millis(1))).await;
@@ -305,7 +380,7 @@ async fn callbacks_are_signed_and_secrets_are_changed_without_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callbacks_go_over_tls_to_receivers_with_a_trusted_certificate() {
+async fn f29_callbacks_go_over_tls_to_receivers_with_a_trusted_certificate() {
     let made = rcgen::generate_simple_self_signed(vec!["receiver.example".to_owned()]).unwrap();
     let certificate = made.cert.der().clone();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();

@@ -54,6 +54,35 @@ async fn a_repeated_request_makes_one_timer_and_another_request_with_the_key_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_request_has_the_first_answer_although_the_namespace_is_full_by_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let (namespace, timers) = ("/v1/namespaces/n", "/v1/namespaces/n/timers");
+    assert_eq!(inside.send("PUT", namespace, json!({ "max_timers": 1 })).await.status, 201);
+    let key = [("idempotency-key", "order 17")];
+    let first = inside.with("POST", timers, &key, timer(60_000)).await.json();
+    let path = format!("{namespace}/ids/{}", first["id"].as_str().unwrap());
+    assert_eq!(inside.send("DELETE", &path, Value::Null).await.json()["result"], "cancelled");
+    // Another timer has the place. The limits are narrower than the request was.
+    assert_eq!(inside.send("POST", timers, timer(60_000)).await.status, 201);
+    let narrow =
+        json!({ "max_timers": 1, "max_delay_ms": 1, "max_body_bytes": 1, "allowed_hosts": ["a.example"] });
+    assert_eq!(inside.send("PUT", namespace, narrow).await.status, 200);
+    let again = inside.with("POST", timers, &key, timer(60_000)).await;
+    let repeated = json!({ "id": first["id"], "outcome": "repeated" });
+    assert_eq!((again.status.as_u16(), again.json()), (200, repeated.clone()));
+    let put = json!({ "op": "put", "idempotency_key": "order 17", "timer": timer(60_000) });
+    let batch = inside.send("POST", &format!("{namespace}/batch"), json!({ "changes": [put] })).await.json();
+    assert_eq!(batch["results"][0]["placed"], repeated, "{batch}");
+    let other = inside.with("POST", timers, &key, timer(60_001)).await;
+    assert_eq!(other.problem(), (422, "idempotency-mismatch".to_owned()));
+    let refused = inside.with("POST", timers, &[("idempotency-key", "other")], timer(60_000)).await;
+    assert_eq!(refused.problem().0, 422, "another request is not admitted");
+    let view = inside.send("GET", namespace, Value::Null).await.json();
+    assert_eq!(view["pending"], 1, "{view}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_keeps_the_requests_of_timers_that_are_stored() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Faulty::default());

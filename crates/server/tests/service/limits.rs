@@ -1,9 +1,12 @@
 //! Namespaces and their limits.
 
+use crate::faulty::{Fails, Faulty};
+use crate::inside::Inside;
 use crate::receivers::{Manner, Rough, eventually};
 use crate::rig::Rig;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 async fn set(rig: &Rig, limits: Value) {
@@ -93,6 +96,26 @@ async fn creations_beyond_a_limit_are_refused() {
     assert_eq!(place(&rig, "c", again).await.0, StatusCode::OK);
     rig.send("DELETE", "/v1/namespaces/n/timers/a", Value::Null).await;
     assert_eq!(place(&rig, "d", timer(1_000, "")).await.0, StatusCode::CREATED);
+}
+
+/// A store that has parked a timer, and whose answer is lost: the timer is not forgotten until the next start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_park_whose_answer_is_lost_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Faulty::default());
+    let inside = Inside::on(&folder, store.clone());
+    let receiver = Rough::start(Manner::answer("200 OK", "")).await;
+    let (namespace, path) = ("/v1/namespaces/n", "/v1/namespaces/n/timers/k");
+    assert_eq!(inside.send("PUT", namespace, json!({ "paused": true })).await.status, StatusCode::CREATED);
+    let timer = json!({ "delay_ms": 100, "callback": { "url": receiver.url() } });
+    assert_eq!(inside.send("PUT", path, timer).await.status, StatusCode::CREATED);
+    store.fail(Fails::Answers);
+    inside.until(path, |timer| timer["phase"] == "parked").await;
+    store.fail(Fails::Nothing);
+    // The second try finds that the lease is not there any more.
+    inside.until("/readyz", |json| json["ok"] == true).await;
+    assert_eq!(inside.send("PUT", namespace, json!({})).await.status, StatusCode::OK);
+    receiver.await_requests(1).await;
 }
 
 /// T-14: timers above the rate are parked, not delivered again and again, and the rate is kept.

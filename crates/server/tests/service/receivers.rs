@@ -24,6 +24,8 @@ pub(crate) enum Manner {
     Hang,
     /// Closes the connection.
     Reset,
+    /// Does not listen.
+    Away,
 }
 
 impl Manner {
@@ -76,6 +78,9 @@ impl Rough {
         let address = listener.local_addr().unwrap();
         let receiver = Self { address, log: Arc::default(), manner: Arc::new(Mutex::new(manner)) };
         let serving = receiver.clone();
+        if matches!(*receiver.manner.lock().unwrap(), Manner::Away) {
+            return receiver;
+        }
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (serving, tls) = (serving.clone(), tls.clone());
@@ -150,7 +155,7 @@ impl Rough {
                 let _closed = stream.read_u8().await;
                 return false;
             }
-            Manner::Reset => return false,
+            Manner::Reset | Manner::Away => return false,
             Manner::Drip => (100_000, 1, Duration::from_millis(10)),
             Manner::Flood => (2_u64 << 30, 65_536, Duration::ZERO),
         };

@@ -1,12 +1,15 @@
 //! Callbacks to real receivers over real sockets: what each answer, and each silence, comes to.
 
+mod addresses;
+
+use addresses::{outcome_of, resolver};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tourbillon_callback::guard::{Blocked, Guard};
+use tourbillon_callback::guard::Guard;
 use tourbillon_callback::{
     Attempt, Callback, Caller, CallerSettings, Failure, Outcome, Resolver, Rules, Secret,
 };
@@ -268,72 +271,6 @@ async fn an_answer_byte_by_byte_ends_with_the_time() {
     )
     .await;
     assert_eq!(outcome, Outcome::Failed { failure: Failure::Timeout, retry_after: None });
-}
-
-// --- Addresses ---
-
-fn resolver(answers: Vec<Vec<&'static str>>) -> (Resolver, Arc<AtomicUsize>) {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
-    let resolver: Resolver = Arc::new(move |_, port| {
-        let turn = count.fetch_add(1, Ordering::Relaxed).min(answers.len() - 1);
-        let addresses = answers[turn].iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), port)).collect();
-        Box::pin(async move { Ok(addresses) })
-    });
-    (resolver, asked)
-}
-
-async fn outcome_of(guard: Guard, resolver: Option<Resolver>, url: &str) -> Outcome {
-    let mut settings = settings();
-    settings.guard = guard;
-    settings.resolver = resolver;
-    settings.connect_timeout = Duration::from_millis(500);
-    Caller::new(settings).unwrap().send(&callback(url), ATTEMPT).await
-}
-
-#[tokio::test]
-async fn inner_addresses_are_refused_in_every_notation() {
-    let receiver = Receiver::start(answer("200 OK", "")).await;
-    let port = receiver.address.port();
-    for host in [
-        "127.0.0.1",
-        "2130706433",
-        "0x7f.1",
-        "0177.0.0.1",
-        "[::ffff:127.0.0.1]",
-        "localhost",
-        "[::1]",
-        "0.0.0.0",
-    ] {
-        let outcome = outcome_of(Guard::default(), None, &format!("http://{host}:{port}/")).await;
-        assert!(matches!(outcome, Outcome::Blocked(Blocked::NotGlobal(_))), "{host}: {outcome:?}");
-    }
-    let mut own = Guard::default();
-    (own.allow_private, own.own) = (true, vec![receiver.address]);
-    let outcome = outcome_of(own, None, &receiver.url()).await;
-    assert_eq!(outcome, Outcome::Blocked(Blocked::Own(receiver.address)));
-    assert_eq!(receiver.connections.load(Ordering::Relaxed), 0);
-}
-
-/// The name resolves to a public address first, and to an inner one when it is dialled the second time.
-#[tokio::test]
-async fn a_name_that_changes_its_address_is_checked_each_time() {
-    let receiver = Receiver::start(answer("200 OK", "")).await;
-    let (resolver, asked) =
-        resolver(vec![vec!["192.0.1.1"], vec!["127.0.0.1"], vec!["8.8.8.8", "127.0.0.1"], vec![]]);
-    let mut settings = CallerSettings::default();
-    (settings.resolver, settings.connect_timeout) = (Some(resolver), Duration::from_millis(200));
-    let caller = Caller::new(settings).unwrap();
-    let callback = callback(&format!("http://rebinding.example:{}/", receiver.address.port()));
-    let mut outcomes = Vec::new();
-    for _ in 0..4 {
-        outcomes.push(caller.send(&callback, ATTEMPT).await);
-    }
-    assert!(matches!(outcomes[0], Outcome::Failed { failure: Failure::Connection(_), .. }), "{outcomes:?}");
-    assert!(matches!(outcomes[1], Outcome::Blocked(Blocked::NotGlobal(_))), "{outcomes:?}");
-    assert!(matches!(outcomes[2], Outcome::Blocked(Blocked::NotGlobal(_))), "one is enough: {outcomes:?}");
-    assert_eq!(outcomes[3], Outcome::Blocked(Blocked::NoAddress));
-    assert_eq!((asked.load(Ordering::Relaxed), receiver.connections.load(Ordering::Relaxed)), (4, 0));
 }
 
 #[tokio::test]

@@ -127,8 +127,8 @@ const GOALS: [Goal; 11] = [
         case: "service",
         key: "stock_mb",
         bound: Bound::AtMost(100.0),
-        reason: "The cache of the store, 64 MiB by default (`store.cache`), is a part of it. The library with its cache of \
-                 128 MiB has {library service stock_mb} MB.",
+        reason: "The cache of the store (`store.cache`) is the greater part of it. The library with its cache of 128 MiB has \
+                 {library service stock_mb} MB.",
     },
 ];
 

@@ -120,6 +120,7 @@ const workloads = {
     const late = deliveries.late.sort((a, b) => a - b);
     return {
       p50_ms: quantile(late, 0.5),
+      p90_ms: quantile(late, 0.9),
       p99_ms: quantile(late, 0.99),
       p999_ms: quantile(late, 0.999),
       max_ms: late[late.length - 1],
@@ -165,9 +166,12 @@ const workloads = {
       const stride = 7919;
       const chosen = (index) => (index * stride) % total;
       let gone = 0;
+      const cpu = () => cpuSeconds([...peer.pids(), process.pid]);
+      const before = cpu();
       const cancels = await waiting(64, sizes.churn, async (index) => {
         if (await peer.cancel(keyOf(chosen(index)))) gone++;
       });
+      numbers.cancel_cpu_us = ((cpu() - before) / sizes.churn) * 1e6;
       numbers.cancel_rate = cancels.rate;
       numbers.cancel_p99_ms = cancels.p99;
       check(gone === sizes.churn, `${gone} of ${sizes.churn} timers were cancelled`);

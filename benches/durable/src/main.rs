@@ -6,11 +6,12 @@
 #[path = "../../compare/src/machine.rs"]
 mod machine;
 mod ours;
-mod page;
 mod plan;
 mod process;
+mod publish;
 mod results;
 mod rounds;
+mod service;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -53,6 +54,9 @@ enum Command {
     /// One turn of ours, in a process of its own.
     #[command(hide = true)]
     Turn { task: String },
+    /// A server of HTTP that stores nothing, in a process of its own.
+    #[command(hide = true)]
+    Floor,
 }
 
 fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
@@ -60,9 +64,13 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
         Some(Command::Turn { task }) => ours::turn(&task),
         Some(Command::Publish { check }) => {
             let results = results::Results::read(&arguments.results)?;
-            let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results/durable.md");
-            page::publish(&results, &page, check)
+            publish::publish(
+                &results,
+                Path::new(env!("CARGO_MANIFEST_DIR")).join("../results").as_path(),
+                check,
+            )
         }
+        Some(Command::Floor) => service::floor().map_err(|error| -> Box<dyn Error> { error }),
         None => rounds::measure(&rounds::Choice {
             quick: arguments.quick,
             only: arguments.only,
@@ -75,6 +83,11 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
 }
 
 fn main() -> ExitCode {
+    // The service runs from the same file, under its own name and with its own flags.
+    let name = std::env::args_os().next().unwrap_or_default();
+    if name == service::NAME {
+        return tourbillon_server::main();
+    }
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

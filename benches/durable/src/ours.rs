@@ -17,7 +17,7 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Durability, IfPresent, RedbStore};
 use tourbillon_durable::{Cancelled, Durable, Kind, Spec, Timers, UtcMillis};
 
-type Failure = Box<dyn Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
 /// The task of a turn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,13 +35,15 @@ pub(crate) struct Task {
 #[serde(default)]
 pub(crate) struct Sizes {
     one: usize,
-    waiting: usize,
+    pub(crate) waiting: usize,
     batch: usize,
-    rate: usize,
-    seconds: u64,
-    lead: u64,
-    timers: usize,
-    quiet: u64,
+    pub(crate) rate: usize,
+    pub(crate) seconds: u64,
+    pub(crate) lead: u64,
+    pub(crate) timers: usize,
+    /// The timers that are due at one moment, in the case of the service.
+    pub(crate) herd: usize,
+    pub(crate) quiet: u64,
     pub(crate) idle: u64,
     churn: usize,
     replaces: usize,
@@ -52,6 +54,9 @@ pub(crate) struct Sizes {
 pub(crate) struct Config {
     durability: String,
     ends: String,
+    /// Whether the turn is one of the service, and not of the library.
+    #[serde(default)]
+    service: bool,
 }
 
 fn durability(name: &str) -> Durability {
@@ -64,9 +69,9 @@ fn durability(name: &str) -> Durability {
 
 /// The payload: JSON of 64 bytes.
 #[derive(Debug, Serialize, Deserialize)]
-struct Payload {
-    due: u64,
-    n: usize,
+pub(crate) struct Payload {
+    pub(crate) due: u64,
+    pub(crate) n: usize,
     pad: String,
 }
 
@@ -75,13 +80,13 @@ impl Kind for Payload {
 }
 
 impl Payload {
-    fn new(n: usize, due: u64) -> Self {
+    pub(crate) fn new(n: usize, due: u64) -> Self {
         let bare = format!("{{\"due\":{due},\"n\":{n},\"pad\":\"\"}}").len();
         Self { due, n, pad: "x".repeat(64 - bare) }
     }
 }
 
-fn key(n: usize) -> String {
+pub(crate) fn key(n: usize) -> String {
     format!("t{n:015}")
 }
 
@@ -91,20 +96,20 @@ pub(crate) fn now() -> f64 {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a moment of this century")]
-fn millis(seconds: f64) -> u64 {
+pub(crate) fn millis(seconds: f64) -> u64 {
     (seconds * 1_000.0) as u64
 }
 
-fn check(holds: bool, what: impl FnOnce() -> String) -> Result<(), Failure> {
+pub(crate) fn check(holds: bool, what: impl FnOnce() -> String) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(format!("the check failed: {}", what()).into()) }
 }
 
 /// `SplitMix64`, so that each turn gets the same moments.
-struct Chance(u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
     #[expect(clippy::cast_precision_loss, reason = "32 bits")]
-    fn part(&mut self) -> f64 {
+    pub(crate) fn part(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -113,38 +118,38 @@ impl Chance {
     }
 
     /// A moment in 1 to 30 days.
-    fn far(&mut self) -> u64 {
+    pub(crate) fn far(&mut self) -> u64 {
         millis(now() + 86_400.0 * (1.0 + 29.0 * self.part()))
     }
 }
 
 /// What was delivered.
 #[derive(Default)]
-struct Deliveries {
+pub(crate) struct Deliveries {
     from: usize,
     noted: Mutex<Noted>,
     all: Notify,
 }
 
 #[derive(Default)]
-struct Noted {
+pub(crate) struct Noted {
     fired: Vec<u8>,
     distinct: usize,
-    doubled: usize,
+    pub(crate) doubled: usize,
     early: usize,
-    first: f64,
-    last: f64,
-    late_ms: Vec<f64>,
+    pub(crate) first: f64,
+    pub(crate) last: f64,
+    pub(crate) late_ms: Vec<f64>,
 }
 
 impl Deliveries {
-    fn new(from: usize, count: usize) -> Arc<Self> {
+    pub(crate) fn new(from: usize, count: usize) -> Arc<Self> {
         let noted = Noted { fired: vec![0; count], ..Noted::default() };
         Arc::new(Self { from, noted: Mutex::new(noted), all: Notify::new() })
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a moment of this century")]
-    fn note(&self, payload: &Payload) {
+    pub(crate) fn note(&self, payload: &Payload) {
         let at = now();
         let mut noted = self.lock();
         let noted = &mut *noted;
@@ -175,7 +180,7 @@ impl Deliveries {
     }
 
     /// Waits until all have fired.
-    async fn end(&self, patience: Duration) -> Result<(), Failure> {
+    pub(crate) async fn end(&self, patience: Duration) -> Result<(), Failure> {
         let _timely = tokio::time::timeout(patience, self.all.notified()).await;
         let noted = self.lock();
         check(noted.early == 0, || format!("{} timers fired early", noted.early))?;
@@ -183,7 +188,7 @@ impl Deliveries {
         check(missing == 0, || format!("{missing} timers did not fire"))
     }
 
-    fn take(&self) -> Noted {
+    pub(crate) fn take(&self) -> Noted {
         core::mem::take(&mut *self.lock())
     }
 }
@@ -229,10 +234,19 @@ async fn create(timers: &Timers, n: usize, due: u64, durability: Durability) -> 
 }
 
 /// The rate a second and two quantiles of the time of a call in milliseconds.
-struct Pace {
-    rate: f64,
+pub(crate) struct Pace {
+    pub(crate) rate: f64,
     p50_ms: f64,
     p99_ms: f64,
+}
+
+impl Pace {
+    /// Of so many calls in this time, each of so many nanoseconds.
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+    pub(crate) fn of(total: usize, time: Duration, times: &Histogram<u64>) -> Self {
+        let quantile = |part: f64| times.value_at_quantile(part) as f64 / 1e6;
+        Self { rate: total as f64 / time.as_secs_f64(), p50_ms: quantile(0.5), p99_ms: quantile(0.99) }
+    }
 }
 
 /// Makes `total` calls, `count` of them waiting at a time.
@@ -263,11 +277,7 @@ where
     for caller in callers {
         times.add(caller.await??)?;
     }
-    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
-    let (rate, quantile) = (total as f64 / begin.elapsed().as_secs_f64(), |part: f64| {
-        times.value_at_quantile(part) as f64 / 1e6
-    });
-    Ok(Pace { rate, p50_ms: quantile(0.5), p99_ms: quantile(0.99) })
+    Ok(Pace::of(total, begin.elapsed(), &times))
 }
 
 /// Creates the timers `from` to `to`, 1,000 of them waiting at a time: the next thousand begins when the last is done.
@@ -291,22 +301,41 @@ async fn fill(
 }
 
 #[derive(Default)]
-struct Numbers(Figures);
+pub(crate) struct Numbers(pub(crate) Figures);
 
 impl Numbers {
-    fn put(&mut self, key: impl Into<String>, figure: f64) {
+    pub(crate) fn put(&mut self, key: impl Into<String>, figure: f64) {
         self.0.numbers.insert(key.into(), figure);
     }
 
-    fn pace(&mut self, name: &str, pace: &Pace) {
+    pub(crate) fn pace(&mut self, name: &str, pace: &Pace) {
         self.put(format!("{name}_rate"), pace.rate);
         self.put(format!("{name}_p50_ms"), pace.p50_ms);
         self.put(format!("{name}_p99_ms"), pace.p99_ms);
     }
+
+    /// The lateness of all deliveries, under keys that begin with `prefix`.
+    pub(crate) fn late(&mut self, prefix: &str, noted: Noted) {
+        let mut late = noted.late_ms;
+        late.sort_unstable_by(f64::total_cmp);
+        let Some(last) = late.len().checked_sub(1) else { return };
+        for (key, per_mille) in
+            [("min", 0), ("p50", 500), ("p90", 900), ("p99", 990), ("p999", 999), ("max", 1_000)]
+        {
+            self.put(format!("{prefix}{key}_ms"), late[(late.len() * per_mille / 1_000).min(last)]);
+        }
+    }
+
+    /// The rate of deliveries that were due at one moment.
+    pub(crate) fn herd(&mut self, noted: &Noted, due: f64) {
+        self.put("rate", 1.0 / per(noted.last - due, noted.late_ms.len()));
+        self.put("last_ms", (noted.last - due) * 1_000.0);
+        self.put("first_ms", (noted.first - due) * 1_000.0);
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
-fn per(amount: f64, count: usize) -> f64 {
+pub(crate) fn per(amount: f64, count: usize) -> f64 {
     amount / count as f64
 }
 
@@ -316,9 +345,8 @@ async fn run_create(task: &Task) -> Result<Numbers, Failure> {
     let mut from = 0;
     let chance = Arc::new(Mutex::new(Chance(1)));
     let me = std::process::id();
-    for (name, total, count) in
-        [("one", sizes.one, 1), ("waiting", sizes.waiting, 64), ("batch", sizes.batch, 0)]
-    {
+    let parts = [("one", sizes.one, 1), ("waiting", sizes.waiting, 64), ("batch", sizes.batch, 0)];
+    for (name, total, count) in parts.into_iter().filter(|(_, total, _)| *total > 0) {
         let cpu = process::cpu_seconds(me);
         let timers = subject.timers();
         let chance = Arc::clone(&chance);
@@ -361,18 +389,14 @@ async fn run_late(task: &Task) -> Result<Numbers, Failure> {
     fill(&subject.timers(), (0, count), subject.durability, || millis(begin + seconds * chance.part()))
         .await?;
     check(now() < begin, || "the window began before all timers were created".to_owned())?;
+    let cpu = process::cpu_seconds(std::process::id());
     deliveries.end(Duration::from_secs(sizes.lead + sizes.seconds + 60)).await?;
+    let mut numbers = Numbers::default();
+    numbers.put("cpu_us", per((process::cpu_seconds(std::process::id()) - cpu) * 1e6, count));
     let _stats = subject.durable.shutdown(Duration::from_secs(10));
     let noted = deliveries.take();
     check(noted.doubled == 0, || format!("{} doubled deliveries", noted.doubled))?;
-    let mut late = noted.late_ms;
-    late.sort_unstable_by(f64::total_cmp);
-    let mut numbers = Numbers::default();
-    for (key, per_mille) in [("p50_ms", 500), ("p99_ms", 990), ("p999_ms", 999)] {
-        numbers.put(key, late[(late.len() * per_mille / 1_000).min(late.len() - 1)]);
-    }
-    numbers.put("max_ms", late[late.len() - 1]);
-    numbers.put("min_ms", late[0]);
+    numbers.late("", noted);
     Ok(numbers)
 }
 
@@ -385,14 +409,14 @@ async fn run_herd(task: &Task) -> Result<Numbers, Failure> {
     let due = now() + task.sizes.lead as f64;
     fill(&subject.timers(), (0, count), subject.durability, || millis(due)).await?;
     check(now() < due, || "the timers were due before all were created".to_owned())?;
+    let cpu = process::cpu_seconds(std::process::id());
     deliveries.end(Duration::from_secs(task.sizes.lead + 120)).await?;
+    let mut numbers = Numbers::default();
+    numbers.put("cpu_us", per((process::cpu_seconds(std::process::id()) - cpu) * 1e6, count));
     let _stats = subject.durable.shutdown(Duration::from_secs(10));
     let noted = deliveries.take();
     check(noted.doubled == 0, || format!("{} doubled deliveries", noted.doubled))?;
-    let mut numbers = Numbers::default();
-    numbers.put("rate", 1.0 / per(noted.last - due, count));
-    numbers.put("last_ms", (noted.last - due) * 1_000.0);
-    numbers.put("first_ms", (noted.first - due) * 1_000.0);
+    numbers.herd(&noted, due);
     numbers.put("peak_mb", (process::peak() - before) / 1e6);
     Ok(numbers)
 }
@@ -435,8 +459,10 @@ async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
             }
         }
     };
+    let cpu = process::cpu_seconds(std::process::id());
     let pace = waiting(64, sizes.churn, cancel).await?;
     numbers.pace("cancel", &pace);
+    numbers.put("cancel_cpu_us", per((process::cpu_seconds(std::process::id()) - cpu) * 1e6, sizes.churn));
     let pending = subject.pending().await?;
     check(pending == total - sizes.churn, || "the cancelled timers are still there".to_owned())?;
     let due = chance.far();
@@ -506,6 +532,43 @@ async fn run_recover(task: &Task) -> Result<Numbers, Failure> {
     Ok(numbers)
 }
 
+/// What the library does of a turn of the service, without a network.
+async fn run_beside_service(task: &Task) -> Result<Numbers, Failure> {
+    let part = |name: &str, sizes: Sizes| -> Result<Task, Failure> {
+        let dir = task.dir.join(name);
+        std::fs::create_dir(&dir)?;
+        Ok(Task { sizes, dir, ..task.clone() })
+    };
+    let sizes = &task.sizes;
+    // First, since the memory is that of the whole process.
+    let stock = part("stock", sizes.clone())?;
+    let mut numbers = run_memory(&stock).await?;
+    let create = part("create", Sizes { waiting: sizes.waiting, ..Sizes::default() })?;
+    numbers.0.numbers.extend(run_create(&create).await?.0.numbers);
+    let herd = part("herd", Sizes { timers: sizes.herd, ..sizes.clone() })?;
+    for (key, figure) in run_herd(&herd).await?.0.numbers {
+        numbers.put(if key == "cpu_us" { "herd_cpu_us".to_owned() } else { key }, figure);
+    }
+    for (key, figure) in run_late(&part("late", sizes.clone())?).await?.0.numbers {
+        numbers.put(format!("late_{key}"), figure);
+    }
+    Ok(numbers)
+}
+
+async fn run_memory(task: &Task) -> Result<Numbers, Failure> {
+    let subject = Subject::start(task, &Deliveries::new(0, 0))?;
+    let total = task.sizes.timers;
+    let mut chance = Chance(1);
+    fill(&subject.timers(), (0, total), Durability::Volatile, || chance.far()).await?;
+    let pending = subject.pending().await?;
+    check(pending == total, || format!("{pending} of {total} timers are there"))?;
+    tokio::time::sleep(Duration::from_secs(task.sizes.quiet)).await;
+    let mut numbers = Numbers::default();
+    numbers.put("stock_mb", process::resident(std::process::id()) / 1e6);
+    numbers.put("stock_disk", per(process::disk(&task.dir), total));
+    Ok(numbers)
+}
+
 /// Runs one turn, and prints its figures as a line of JSON.
 pub(crate) fn turn(task: &str) -> Result<(), Box<dyn Error>> {
     let task: Task = serde_json::from_str(task)?;
@@ -517,6 +580,8 @@ pub(crate) fn turn(task: &str) -> Result<(), Box<dyn Error>> {
             "herd" => run_herd(&task).await,
             "stock" => run_stock(&task).await,
             "recover" => run_recover(&task).await,
+            "service" if task.config.service => crate::service::run(&task).await,
+            "service" => run_beside_service(&task).await,
             other => Err(format!("no workload {other}").into()),
         }
     };

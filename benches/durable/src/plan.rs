@@ -55,12 +55,14 @@ impl Case {
 
 pub(crate) const OURS: &str = "tourbillon-durable, redb";
 pub(crate) const BULLMQ: &str = "BullMQ, AOF always";
+pub(crate) const OURS_BY_DEFAULT: &str = "tourbillon-durable, redb, default ends";
+pub(crate) const SERVICE: &str = "tourbillond";
 const BEANSTALKD: &str = "beanstalkd, -f 0";
 const GRAPHILE: &str = "graphile-worker, PostgreSQL";
 const PG_BOSS: &str = "pg-boss, PostgreSQL";
 const NATS: &str = "NATS JetStream, sync always";
 
-pub(crate) const CONTESTANTS: [Contestant; 13] = [
+pub(crate) const CONTESTANTS: [Contestant; 14] = [
     Contestant {
         name: OURS,
         survives: Survives::PowerLoss,
@@ -70,12 +72,20 @@ pub(crate) const CONTESTANTS: [Contestant; 13] = [
         cases: &["create", "late_1000", "late_5000", "herd", "stock"],
     },
     Contestant {
-        name: "tourbillon-durable, redb, default ends",
+        name: OURS_BY_DEFAULT,
         survives: Survives::Mixed,
         configuration: "the same with the default `end_durability`, `Volatile`: a delivery that ended within 20 ms before a crash is made again",
         peer: None,
         config: || json!({ "durability": "power", "ends": "volatile" }),
-        cases: &["late_1000", "herd"],
+        cases: &["late_1000", "herd", "service"],
+    },
+    Contestant {
+        name: SERVICE,
+        survives: Survives::Mixed,
+        configuration: "the service with the library as in the row before, in a process of its own, and with its settings by default but for `callbacks.allow_http`, `callbacks.allow_private` and `deliveries.host_concurrency = 200`; among the defaults are a cache of 48 MiB and a `catch_up_rate` of 10,000 a second. The load and the receiver are one other process: hyper's client with 64 connections for creations, the crate `tourbillon-client` for batches, hyper's server for callbacks",
+        peer: None,
+        config: || json!({ "durability": "power", "ends": "volatile", "service": true }),
+        cases: &["service"],
     },
     Contestant {
         name: "tourbillon-durable, redb, ProcessCrash",
@@ -167,7 +177,7 @@ pub(crate) const CONTESTANTS: [Contestant; 13] = [
     },
 ];
 
-pub(crate) const CASES: [Case; 5] = [
+pub(crate) const CASES: [Case; 6] = [
     Case {
         name: "create",
         workload: "create",
@@ -214,6 +224,22 @@ pub(crate) const CASES: [Case; 5] = [
         quick: || {
             json!({
                 "timers": 5_000, "quiet": 1, "idle": 2, "churn": 500, "replaces": 200, "overdue": 1_000, "lead": 5,
+            })
+        },
+    },
+    Case {
+        name: "service",
+        workload: "service",
+        rounds: 3,
+        once: &[],
+        full: || {
+            json!({
+                "waiting": 40_000, "herd": 40_000, "rate": 1_000, "seconds": 6, "lead": 6, "timers": 1_000_000, "quiet": 3,
+            })
+        },
+        quick: || {
+            json!({
+                "waiting": 2_000, "herd": 2_000, "rate": 200, "seconds": 2, "lead": 4, "timers": 5_000, "quiet": 1,
             })
         },
     },

@@ -16,6 +16,11 @@ pub(crate) fn peak() -> f64 {
     kilobytes("/proc/self/status", "VmHWM:")
 }
 
+/// The memory of a process that is resident, in bytes.
+pub(crate) fn resident(pid: u32) -> f64 {
+    kilobytes(&format!("/proc/{pid}/status"), "VmRSS:")
+}
+
 fn kilobytes(path: &str, key: &str) -> f64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     field(&text, key).unwrap_or(f64::NAN) * 1_024.0

@@ -267,7 +267,7 @@ fn versions() -> BTreeMap<String, String> {
             let module: Value = serde_json::from_str(&text).ok()?;
             Some((name.to_owned(), module["version"].as_str()?.to_owned()))
         });
-    programs.chain(modules).chain(crate_version("redb")).collect()
+    programs.chain(modules).chain(["redb", "hyper"].into_iter().filter_map(crate_version)).collect()
 }
 
 /// The version of a crate in the lock file.

@@ -28,7 +28,7 @@ pub struct Settings {
     pub max_delay: Duration,
     /// The rate at which timers are delivered that are late, after a downtime for example. 10,000 a second by default.
     pub catch_up_rate: Option<u32>,
-    /// The memory for cached pages of the store, in bytes.
+    /// The memory for cached pages of the store, in bytes. 48 MiB by default.
     pub cache: usize,
     /// Whether clients reach the service over TLS, its own or a proxy's: browsers then send the page's cookie over TLS only.
     pub over_tls: bool,
@@ -48,7 +48,7 @@ impl Settings {
             max_timers: 100_000_000,
             max_delay: Duration::from_secs(100 * 366 * 86_400),
             catch_up_rate: Some(10_000),
-            cache: 64 << 20,
+            cache: 48 << 20,
             over_tls: false,
         }
     }

@@ -146,7 +146,7 @@ settings! {
     connect_timeout: Duration, "callbacks.connect_timeout" = "5s";
 
     /// The memory for cached pages of the store.
-    cache: Size, "store.cache" = "64MiB";
+    cache: Size, "store.cache" = "48MiB";
 }
 
 #[cfg(test)]

@@ -1,0 +1,260 @@
+//! The goals, their verdicts, and what the figures say of a goal that is missed.
+
+use super::cell;
+use super::figure::{count, figure};
+use crate::plan::{BULLMQ, OURS, OURS_BY_DEFAULT, SERVICE};
+use crate::results::Results;
+use std::error::Error;
+use std::fmt::Write as _;
+
+enum Bound {
+    /// At least so many times the figure of this contestant.
+    Times(f64, &'static str),
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+struct Goal {
+    text: &'static str,
+    contestant: &'static str,
+    case: &'static str,
+    key: &'static str,
+    bound: Bound,
+    /// What is printed if the goal is missed, with places for figures: see [`with_figures`].
+    reason: &'static str,
+}
+
+const GOALS: [Goal; 11] = [
+    Goal {
+        text: "Creation with 64 waiting, a second",
+        contestant: OURS,
+        case: "create",
+        key: "waiting_rate",
+        bound: Bound::Times(2.0, BULLMQ),
+        reason: "A creation takes {ours create waiting_cpu_us} µs of processor time here and {bullmq create waiting_cpu_us} µs \
+                 for BullMQ, client and server together. A write with fdatasync took {fsync create} ms.",
+    },
+    Goal {
+        text: "Creation one by one, a second",
+        contestant: OURS,
+        case: "create",
+        key: "one_rate",
+        bound: Bound::Times(1.3, BULLMQ),
+        reason: "Each creation waits for a sync of the disk: the median was {ours create one_p50_ms} ms here and \
+                 {bullmq create one_p50_ms} ms for BullMQ, where a write with fdatasync took {fsync create} ms.",
+    },
+    Goal {
+        text: "Cancels by key with a million pending, a second",
+        contestant: OURS,
+        case: "stock",
+        key: "cancel_rate",
+        bound: Bound::Times(1.0, BULLMQ),
+        reason: "A cancel takes {ours stock cancel_cpu_us} µs of processor time here and {bullmq stock cancel_cpu_us} µs for \
+                 BullMQ, client and server together. Redis has its data in memory and appends to a file; a cancel here \
+                 changes pages of the store's trees, which random keys have at random places.",
+    },
+    Goal {
+        text: "A pending timer on the disk, bytes",
+        contestant: OURS,
+        case: "stock",
+        key: "disk",
+        bound: Bound::AtMost(280.0),
+        reason: "The file has free pages: redb writes changed pages to new places and keeps the old places for later. \
+                 After `RedbStore::compact`, at the end of D6, a timer takes {ours stock compacted_disk} bytes.",
+    },
+    Goal {
+        text: "Lateness at 1,000 a second, p99, ms",
+        contestant: OURS,
+        case: "late_1000",
+        key: "p99_ms",
+        bound: Bound::AtMost(5.0),
+        reason: "The median is {ours late_1000 p50_ms} ms, and the largest {ours late_1000 max_ms} ms. A write with fdatasync \
+                 took {fsync late_1000} ms.",
+    },
+    Goal {
+        text: "First creation accepted after SIGKILL with a million pending, s",
+        contestant: OURS,
+        case: "stock",
+        key: "accepted_s",
+        bound: Bound::AtMost(1.0),
+        reason: "The time includes the start of the process and the opening of the file. The first overdue timer fired \
+                 {ours stock fired_s} s after the start.",
+    },
+    Goal {
+        text: "Wake-ups while idle with a million far timers",
+        contestant: OURS,
+        case: "stock",
+        key: "idle_wakes",
+        bound: Bound::AtMost(0.0),
+        reason: "They took {ours stock idle_cpu_ms} ms of processor time.",
+    },
+    Goal {
+        text: "The service: creations over 64 connections, a second",
+        contestant: SERVICE,
+        case: "service",
+        key: "waiting_rate",
+        bound: Bound::Times(0.7, OURS_BY_DEFAULT),
+        reason: "The exchange over HTTP costs more than the creation. On these cores a server that stores nothing answers the \
+                 same requests of the same load at {service service floor_rate} a second, of which each takes \
+                 {service service floor_cpu_us} µs of processor time in the server and {service service floor_load_cpu_us} µs \
+                 in the load. A creation takes {service service waiting_cpu_us} µs in the service and \
+                 {service service waiting_load_cpu_us} µs in the load; in the library, with its callers, \
+                 {library service waiting_cpu_us} µs.",
+    },
+    Goal {
+        text: "The service: callbacks a second to a receiver that takes 1 ms, at most 200 at once",
+        contestant: SERVICE,
+        case: "service",
+        key: "rate",
+        bound: Bound::AtLeast(8_000.0),
+        reason: "A callback takes {service service herd_cpu_us} µs of processor time in the service and \
+                 {service service herd_load_cpu_us} µs in the receiver on the same cores. A call of a handler in the library \
+                 takes {library service herd_cpu_us} µs.",
+    },
+    Goal {
+        text: "The service: lateness of callbacks at 1,000 a second, p99, ms",
+        contestant: SERVICE,
+        case: "service",
+        key: "late_p99_ms",
+        bound: Bound::AtMost(10.0),
+        reason: "The median is {service service late_p50_ms} ms, and the largest {service service late_max_ms} ms; in the \
+                 library, without a network, the 99th percentile is {library service late_p99_ms} ms. A write with fdatasync \
+                 took {fsync service} ms.",
+    },
+    Goal {
+        text: "The service: resident memory with a million pending, MB",
+        contestant: SERVICE,
+        case: "service",
+        key: "stock_mb",
+        bound: Bound::AtMost(100.0),
+        reason: "The cache of the store (`store.cache`) is the greater part of it. The library with its cache of 128 MiB has \
+                 {library service stock_mb} MB.",
+    },
+];
+
+/// Whether a goal is met by the medians; `None` if a figure is missing.
+fn verdict(goal: &Goal, results: &Results) -> Option<(bool, String, String)> {
+    let ours = results.samples(goal.case, goal.contestant, goal.key)?;
+    Some(match goal.bound {
+        Bound::Times(times, other) => {
+            let others = results.samples(goal.case, other, goal.key)?.median();
+            let ratio = ours.median() / others;
+            (
+                ratio >= times,
+                format!("≥ {times} × {other}, {}", figure(others)),
+                format!("{}: {} ×", cell(&ours), figure(ratio)),
+            )
+        }
+        Bound::AtLeast(least) => (ours.median() >= least, format!("≥ {}", count(least)), cell(&ours)),
+        Bound::AtMost(most) => (ours.median() <= most, format!("≤ {}", count(most)), cell(&ours)),
+    })
+}
+
+/// The part of the page with all goals.
+pub(super) fn goals(results: &Results) -> Result<String, Box<dyn Error>> {
+    let mut text = format!(
+        "## The goals\n\nThe library is {OURS}, durable by a sync of the disk; the service is {SERVICE}.\n\n"
+    );
+    text += "| goal | bound | ours | |\n|---|---|---|---|\n";
+    let mut reasons = String::new();
+    for goal in &GOALS {
+        let Some((is_met, bound, ours)) = verdict(goal, results) else {
+            writeln!(text, "| {} | | - | not measured |", goal.text)?;
+            continue;
+        };
+        writeln!(
+            text,
+            "| {} | {bound} | {ours} | {} |",
+            goal.text,
+            if is_met { "met" } else { "**missed**" }
+        )?;
+        if !is_met {
+            writeln!(reasons, "- *{}*: {}", goal.text, with_figures(goal.reason, results)?)?;
+        }
+    }
+    if !reasons.is_empty() {
+        write!(text, "\nWhat falls short, with the figures beside it:\n\n{reasons}")?;
+    }
+    Ok(text + "\n")
+}
+
+/// The text with figures in places such as `{ours stock disk}`: the contestant, the case, the figure. `{fsync create}` is the
+/// median time of a write with fdatasync before the case.
+fn with_figures(text: &str, results: &Results) -> Result<String, Box<dyn Error>> {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let (place, after) = after.split_once('}').ok_or("a place without an end")?;
+        filled += before;
+        let words: Vec<&str> = place.split(' ').collect();
+        let median = match words[..] {
+            ["fsync", case] => results.case(case).map(|outcome| outcome.fsync_ms.0),
+            [name, case, key] => results.samples(case, named(name)?, key).map(|samples| samples.median()),
+            _ => return Err(format!("{{{place}}} names no figure").into()),
+        };
+        // Results of an earlier version may lack a figure.
+        filled += &median.map_or("(not measured)".to_owned(), figure);
+        rest = after;
+    }
+    Ok(filled + rest)
+}
+
+fn named(name: &str) -> Result<&'static str, Box<dyn Error>> {
+    Ok(match name {
+        "ours" => OURS,
+        "library" => OURS_BY_DEFAULT,
+        "service" => SERVICE,
+        "bullmq" => BULLMQ,
+        _ => return Err(format!("no contestant is called {name}").into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::results;
+    use super::*;
+    use crate::plan::{CASES, CONTESTANTS};
+
+    #[test]
+    fn a_goal_is_judged_by_the_figures() {
+        let met = goals(&results(30_000.0, 14_000.0)).unwrap();
+        assert!(met.contains("| 30,000: 2.14 × | met |"), "{met}");
+        assert!(!met.contains("What falls short"), "{met}");
+        let missed = goals(&results(27_000.0, 14_000.0)).unwrap();
+        assert!(missed.contains("| 27,000: 1.93 × | **missed** |"), "{missed}");
+        assert!(missed.contains("- *Creation with 64 waiting, a second*: A creation takes"), "{missed}");
+        assert!(
+            missed.contains("| The service: creations over 64 connections, a second | | - | not measured |")
+        );
+    }
+
+    #[test]
+    fn each_goal_has_a_reason_whose_places_name_figures() {
+        for goal in &GOALS {
+            let takes_part =
+                |one: &str| CONTESTANTS.iter().any(|c| c.name == one && c.cases.contains(&goal.case));
+            assert!(
+                takes_part(goal.contestant) && CASES.iter().any(|case| case.name == goal.case),
+                "{}",
+                goal.text
+            );
+            if let Bound::Times(_, other) = goal.bound {
+                assert!(takes_part(other), "{}", goal.text);
+            }
+            let reason = with_figures(goal.reason, &Results::default()).unwrap();
+            assert!(reason.contains("(not measured)"), "{reason}");
+        }
+        assert!(with_figures("{ours create}", &Results::default()).is_err());
+        assert!(with_figures("{nobody create rate}", &Results::default()).is_err());
+    }
+
+    #[test]
+    fn a_reason_has_its_figures_from_the_results() {
+        let results = results(30_000.0, 14_000.0);
+        let text = with_figures(
+            "{ours create waiting_rate}, {bullmq create waiting_rate}, {fsync create}.",
+            &results,
+        );
+        assert_eq!(text.unwrap(), "30,000, 14,000, 0.100.");
+    }
+}

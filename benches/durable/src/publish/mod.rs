@@ -1,0 +1,297 @@
+//! Makes the page from the results.
+
+mod figure;
+mod goals;
+mod plots;
+mod sections;
+
+use crate::plan::{CASES, CONTESTANTS, Contestant};
+use crate::results::{Results, Samples};
+use figure::{count, figure};
+use sections::{Column, SECTIONS, Section};
+use serde_json::Value;
+use std::error::Error;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder of the plots and of the raw results, beside the page.
+const PLOTS: &str = "durable";
+
+/// Writes the page and its plots into this folder. With `is_check`, fails if that would change any of them.
+pub(crate) fn publish(results: &Results, folder: &Path, is_check: bool) -> Result<(), Box<dyn Error>> {
+    let plots = plots::draw(results)?;
+    let page = (folder.join("durable.md"), make(results, &plots)?);
+    let files = plots.into_iter().map(|plot| (folder.join(PLOTS).join(file_of(plot.name)), plot.svg));
+    let files: Vec<(PathBuf, String)> = files.chain([page]).collect();
+    let wrong = |path: &Path| {
+        let path = path.display();
+        Err(format!("{path} is not what the results give: run `cargo run --release -- publish`").into())
+    };
+    for (path, text) in &files {
+        if !is_check {
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            fs::write(path, text)?;
+        } else if fs::read_to_string(path).ok().as_ref() != Some(text) {
+            return wrong(path);
+        }
+    }
+    // A plot that is made no more.
+    for path in fs::read_dir(folder.join(PLOTS)).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let is_plot = path.extension().is_some_and(|extension| extension == "svg");
+        if is_plot && files.iter().all(|(file, _)| *file != path) {
+            if is_check {
+                return wrong(&path);
+            }
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+fn file_of(plot: &str) -> String {
+    format!("{plot}.svg")
+}
+
+fn make(results: &Results, plots: &[plots::Picture]) -> Result<String, Box<dyn Error>> {
+    let mut page = String::from(
+        "# Durable timers beside their peers\n\n\
+         <!-- `cargo run --release -- publish` in benches/durable makes this page from durable/book.json. -->\n\n\
+         The same work for all, on one machine, client and server on its cores. A cell is the median over the rounds, with \
+         the smallest and the largest figure; `-` where a peer lacks the feature. \"Survives\" is what an answer survives: \
+         figures of different kinds are not comparable. How it is measured is in [benches/durable](../durable/README.md).\n\n",
+    );
+    page += &machine(results);
+    page += &goals::goals(results)?;
+    for section in &SECTIONS {
+        page += &of_section(section, results);
+        for plot in plots.iter().filter(|plot| plot.section == section.id) {
+            writeln!(page, "![{}]({PLOTS}/{})\n", plot.shows, file_of(plot.name))?;
+        }
+    }
+    page += "## The configurations\n\n";
+    for one in &CONTESTANTS {
+        writeln!(page, "- **{}**: {}.", one.name, one.configuration)?;
+    }
+    page += "\n## What is not shown\n\n\
+             - Clients on other machines: over a network the time of a call grows for the servers, and not for the library, \
+             which is a part of one process and serves no other.\n\
+             - Several workers or servers of a peer, and PostgreSQL with settings of an administrator.\n\
+             - Days of churn: the files of all contestants are young.\n\
+             - What a loss of power leaves. Durability is here what each contestant documents.\n";
+    Ok(page)
+}
+
+fn machine(results: &Results) -> String {
+    let text = |key: &str| results.machine[key].as_str().unwrap_or("?").to_owned();
+    let mut lines = format!(
+        "{}, {} cores, Linux {}, {} on {}; {}.\n",
+        text("processor"),
+        results.machine["cores"],
+        text("kernel"),
+        text("rustc"),
+        text("file_system"),
+        results
+            .versions
+            .iter()
+            .map(|(name, version)| format!("{name} {version}"))
+            .collect::<Vec<_>>()
+            .join("; "),
+    );
+    let cases = CASES.iter().filter_map(|case| results.case(case.name));
+    lines += "\n| case | rounds | minutes | library at | write and fdatasync of 4 KiB before, p50 and p99 |\n|---|---|---|---|---|\n";
+    for case in cases {
+        let rounds = case.rounds();
+        let (p50, p99) = case.fsync_ms;
+        let minutes = f64::from(u32::try_from(case.seconds).unwrap_or(u32::MAX)) / 60.0;
+        let small = if case.scale == "full" { "" } else { " (sizes too small to mean anything)" };
+        let _written = writeln!(
+            lines,
+            "| `{}`{small} | {rounds} | {} | {} | {} and {} ms |",
+            case.case,
+            figure(minutes),
+            case.commit,
+            figure(p50),
+            figure(p99)
+        );
+    }
+    lines + "\n" + &other_versions(results)
+}
+
+/// A line for each case that was measured with other versions than those of the newest run.
+fn other_versions(results: &Results) -> String {
+    let mut lines = String::new();
+    for case in CASES.iter().filter_map(|case| results.case(case.name)) {
+        let is_other = |(name, version): &(&String, &String)| {
+            results.versions.get(*name).is_some_and(|newest| newest != *version)
+        };
+        let others: Vec<String> = case
+            .versions
+            .iter()
+            .filter(is_other)
+            .map(|(name, version)| format!("{name} {version}"))
+            .collect();
+        if !others.is_empty() {
+            lines += &format!("`{}` was measured with {}.\n\n", case.case, others.join("; "));
+        }
+    }
+    lines
+}
+
+fn of_section(section: &Section, results: &Results) -> String {
+    let sizes = |case: &str| results.case(case).map_or(&Value::Null, |outcome| &outcome.sizes);
+    let first = section.tables.first().map_or("", |(case, ..)| *case);
+    let mut text =
+        format!("## {}: {}\n\n{}\n\n", section.id, section.title, fill_in(section.work, sizes(first)));
+    for (case, title, columns) in section.tables {
+        if !title.is_empty() {
+            text += &format!("**{}**\n\n", fill_in(title, sizes(case)));
+        }
+        text += &table(case, columns, results);
+    }
+    text
+}
+
+/// The text with the sizes in their places.
+fn fill_in(text: &str, sizes: &Value) -> String {
+    let fill = |text: String, (key, size): (&String, &Value)| {
+        text.replace(&format!("{{{key}}}"), &count(size.as_f64().unwrap_or(f64::NAN)))
+    };
+    sizes.as_object().into_iter().flatten().fold(text.to_owned(), fill)
+}
+
+fn table(case: &str, columns: &[Column], results: &Results) -> String {
+    let mut text = String::from("| | survives |");
+    columns.iter().for_each(|(_, heading)| text += &format!(" {heading} |"));
+    text += "\n|---|---|";
+    columns.iter().for_each(|_| text += "---|");
+    text.push('\n');
+    let takes_part = |one: &&Contestant| one.cases.contains(&case);
+    let outcome = results.case(case);
+    let mut notes = String::new();
+    // By the text of a note, in the order of the rows.
+    let mut alike: Vec<(&str, Vec<&str>)> = vec![
+        ("Not measured", vec![]),
+        ("In one round only", vec![]),
+        ("Measured alone, after the others", vec![]),
+    ];
+    for one in CONTESTANTS.iter().filter(takes_part) {
+        let Some(row) =
+            outcome.and_then(|outcome| outcome.rows.iter().find(|row| row.contestant == one.name))
+        else {
+            alike[0].1.push(one.name);
+            continue;
+        };
+        text += &format!("| {} | {} |", one.name, one.survives.text());
+        for (key, _) in columns {
+            let cell = results.samples(case, one.name, key).map_or("-".to_owned(), |samples| cell(&samples));
+            text += &format!(" {cell} |");
+        }
+        text.push('\n');
+        if let Some(note) = &row.note {
+            notes += &format!("{}: {note}\n\n", one.name);
+        }
+        if row.rounds() == 1 && outcome.is_some_and(|outcome| outcome.rounds() > 1) {
+            alike[1].1.push(one.name);
+        }
+        if row.is_alone {
+            alike[2].1.push(one.name);
+        }
+    }
+    for (note, names) in alike.iter().filter(|(_, names)| !names.is_empty()) {
+        notes += &format!("{note}: {}.\n\n", names.join("; "));
+    }
+    text + "\n" + &notes
+}
+
+fn cell(samples: &Samples) -> String {
+    let (least, most) = samples.range();
+    let median = figure(samples.median());
+    if least == most { median } else { format!("{median} ({}..{})", figure(least), figure(most)) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::plan::{BULLMQ, OURS};
+    use crate::results::{Outcome, Row};
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    pub(crate) fn results(ours: f64, bullmq: f64) -> Results {
+        let row = |name: &str, figure| Row {
+            contestant: name.to_owned(),
+            note: None,
+            is_alone: false,
+            numbers: BTreeMap::from([("waiting_rate".to_owned(), vec![figure])]),
+        };
+        let mut results = Results::default();
+        results.put(Outcome {
+            case: "create".to_owned(),
+            sizes: json!({ "one": 3_000, "waiting": 20_000, "batch": 50_000 }),
+            scale: "full".to_owned(),
+            seconds: 60,
+            commit: "0".to_owned(),
+            versions: BTreeMap::from([("node".to_owned(), "20".to_owned())]),
+            fsync_ms: (0.1, 1.0),
+            rows: vec![row(OURS, ours), row(BULLMQ, bullmq)],
+        });
+        results
+    }
+
+    #[test]
+    fn a_row_that_differs_from_the_others_has_a_note() {
+        let mut results = results(30_000.0, 14_000.0);
+        results.set_versions(BTreeMap::from([("node".to_owned(), "24".to_owned())]));
+        let row = &mut results.cases[0].rows[0];
+        row.numbers.get_mut("waiting_rate").unwrap().push(31_000.0);
+        let page = make(&results, &[]).unwrap();
+        assert!(page.contains("`create` was measured with node 20.\n"), "{page}");
+        assert!(page.contains("In one round only: BullMQ, AOF always.\n"), "{page}");
+        assert!(page.contains("\nNot measured: tourbillon-durable, redb, ProcessCrash; "), "{page}");
+        results.cases[0].rows[0].numbers.get_mut("waiting_rate").unwrap().pop();
+        results.set_versions(BTreeMap::from([("node".to_owned(), "20".to_owned())]));
+        let page = make(&results, &[]).unwrap();
+        assert!(!page.contains("In one round only") && !page.contains("was measured with"), "{page}");
+    }
+
+    #[test]
+    fn the_page_is_what_the_results_give() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../results");
+        let results = Results::read(&folder.join("durable/book.json")).unwrap();
+        publish(&results, &folder, true).unwrap();
+    }
+
+    #[test]
+    fn a_page_or_plot_that_was_edited_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (folder, results) = (folder.path(), results(30_000.0, 14_000.0));
+        assert!(publish(&results, folder, true).is_err());
+        publish(&results, folder, false).unwrap();
+        for (file, from, to) in
+            [("durable.md", "2.14", "3.14"), ("durable/creations.svg", "30,000", "40,000")]
+        {
+            publish(&results, folder, true).unwrap();
+            let text = fs::read_to_string(folder.join(file)).unwrap();
+            assert!(text.contains(from), "{file}");
+            fs::write(folder.join(file), text.replace(from, to)).unwrap();
+            assert!(publish(&results, folder, true).is_err(), "{file}");
+            fs::write(folder.join(file), text).unwrap();
+        }
+        let stray = folder.join("durable/old.svg");
+        fs::write(&stray, "").unwrap();
+        assert!(publish(&results, folder, true).is_err());
+        publish(&results, folder, false).unwrap();
+        assert!(!stray.exists());
+    }
+
+    #[test]
+    fn texts_have_the_sizes_and_sections_have_their_plots() {
+        let results = results(30_000.0, 14_000.0);
+        let plots = plots::draw(&results).unwrap();
+        let page = make(&results, &plots).unwrap();
+        assert!(page.contains("then 20,000 with"), "{page}");
+        let (before, after) = page.split_once("![Creations a second](durable/creations.svg)").unwrap();
+        assert!(before.contains("## D1") && !before.contains("## D2") && after.contains("## D2"), "{page}");
+    }
+}

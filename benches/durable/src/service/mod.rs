@@ -1,0 +1,145 @@
+//! A turn of the service: a process of its own with its HTTP listener, and this process with the load and the receiver.
+//!
+//! Each part has a new service, in a new folder.
+
+mod daemon;
+mod load;
+mod receiver;
+
+pub(crate) use daemon::{NAME, floor};
+
+use crate::ours::{Chance, Deliveries, Failure, Noted, Numbers, Task, check, millis, now, per};
+use crate::process;
+use core::time::Duration;
+use daemon::{AT_ONCE, Program};
+use receiver::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+use tourbillon_client::Client;
+
+/// A service, and the client of this process.
+struct Subject {
+    program: Program,
+    client: Client,
+}
+
+impl Subject {
+    fn start(task: &Task, part: &str) -> Result<Self, Failure> {
+        let program = Program::service(&task.dir.join(part))?;
+        let url = format!("http://{}", program.address);
+        // The first million's last batches wait for the disk.
+        let client = Client::builder(url).timeout(Duration::from_secs(60)).build()?;
+        Ok(Self { program, client })
+    }
+
+    /// Fails unless so many timers are pending and none has failed.
+    async fn check(&self, pending: usize) -> Result<(), Failure> {
+        let stats = self.client.stats().await?;
+        check(stats.pending == pending as u64, || {
+            format!("{} of {pending} timers are pending", stats.pending)
+        })?;
+        check(stats.failed + stats.dead == 0, || {
+            format!("{} deliveries failed, {} timers are dead", stats.failed, stats.dead)
+        })
+    }
+}
+
+/// The processor time in seconds of the service and of this process.
+fn cpu(program: &Program) -> (f64, f64) {
+    (process::cpu_seconds(program.pid()), process::cpu_seconds(std::process::id()))
+}
+
+/// Puts the processor time of an operation, in microseconds.
+fn put_cpu(numbers: &mut Numbers, part: &str, program: &Program, before: (f64, f64), total: usize) {
+    let after = cpu(program);
+    numbers.put(format!("{part}_cpu_us"), per((after.0 - before.0) * 1e6, total));
+    numbers.put(format!("{part}_load_cpu_us"), per((after.1 - before.1) * 1e6, total));
+}
+
+async fn create(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
+    let total = task.sizes.waiting;
+    let chance = Arc::new(Mutex::new(Chance(1)));
+    let far = move || chance.lock().unwrap_or_else(PoisonError::into_inner).far();
+    let subject = Subject::start(task, "create")?;
+    let before = cpu(&subject.program);
+    let pace = load::waiting(subject.program.address, 64, total, far.clone()).await?;
+    numbers.pace("waiting", &pace);
+    put_cpu(numbers, "waiting", &subject.program, before, total);
+    subject.check(total).await?;
+    drop(subject);
+    let floor = Program::floor()?;
+    let before = cpu(&floor);
+    let pace = load::waiting(floor.address, 64, total, far).await?;
+    numbers.put("floor_rate", pace.rate);
+    put_cpu(numbers, "floor", &floor, before, total);
+    Ok(())
+}
+
+/// Makes timers with these due moments, and waits until all callbacks have arrived.
+async fn callbacks(
+    task: &Task,
+    part: &str,
+    total: usize,
+    begin: f64,
+    due: impl FnMut() -> u64,
+    numbers: &mut Numbers,
+) -> Result<Noted, Failure> {
+    let deliveries = Deliveries::new(0, total);
+    let subject = Subject::start(task, part)?;
+    let receiver = Receiver::start(&deliveries).await?;
+    load::fill(&subject.client, total, &format!("http://{}/", receiver.address), due).await?;
+    check(now() < begin, || "the first timers were due before all were created".to_owned())?;
+    let before = cpu(&subject.program);
+    deliveries.end(Duration::from_secs(task.sizes.lead + task.sizes.seconds + 120)).await?;
+    put_cpu(numbers, part, &subject.program, before, total);
+    // The last answers are under way, and a second callback of a timer would be.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    subject.check(0).await?;
+    let most = receiver.most()?;
+    check(most <= AT_ONCE, || format!("{most} callbacks at a time"))?;
+    let noted = deliveries.take();
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+    numbers.put(format!("{part}_doubled"), noted.doubled as f64);
+    Ok(noted)
+}
+
+async fn herd(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
+    #[expect(clippy::cast_precision_loss, reason = "some seconds")]
+    let due = now() + task.sizes.lead as f64;
+    let noted = callbacks(task, "herd", task.sizes.herd, due, || millis(due), numbers).await?;
+    numbers.herd(&noted, due);
+    Ok(())
+}
+
+async fn late(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
+    let sizes = &task.sizes;
+    let total = sizes.rate * usize::try_from(sizes.seconds)?;
+    #[expect(clippy::cast_precision_loss, reason = "some seconds")]
+    let (begin, seconds) = (now() + sizes.lead as f64, sizes.seconds as f64);
+    let mut chance = Chance(1);
+    let due = || millis(begin + seconds * chance.part());
+    let noted = callbacks(task, "late", total, begin, due, numbers).await?;
+    numbers.late("late_", noted);
+    Ok(())
+}
+
+async fn stock(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
+    let total = task.sizes.timers;
+    let subject = Subject::start(task, "stock")?;
+    let mut chance = Chance(1);
+    load::fill(&subject.client, total, "http://127.0.0.1:1024/", || chance.far()).await?;
+    subject.check(total).await?;
+    tokio::time::sleep(Duration::from_secs(task.sizes.quiet)).await;
+    numbers.put("stock_mb", process::resident(subject.program.pid()) / 1e6);
+    numbers.put("stock_disk", per(process::disk(&task.dir.join("stock")), total));
+    Ok(())
+}
+
+/// All parts, one after the other.
+pub(crate) async fn run(task: &Task) -> Result<Numbers, Failure> {
+    let mut numbers = Numbers::default();
+    create(task, &mut numbers).await?;
+    herd(task, &mut numbers).await?;
+    late(task, &mut numbers).await?;
+    stock(task, &mut numbers).await?;
+    Ok(numbers)
+}

@@ -1,6 +1,7 @@
 //! The store in a file: what it keeps, and what it does when the disk, the process or the machine fails.
 
 mod basics;
+mod batch;
 mod damage;
 mod disk;
 mod far;

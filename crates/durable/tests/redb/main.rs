@@ -10,6 +10,7 @@ mod horizon;
 mod killed;
 mod life;
 mod machine;
+mod missing;
 mod place;
 mod unsure;
 

@@ -389,8 +389,7 @@ impl Keeper {
             loop {
                 let op = Op::Unpark(reason_for_unknown(kind), REAP);
                 match block_on(self.store.apply(vec![op], Durability::Volatile)) {
-                    // Fewer than asked for if some are of paused series.
-                    Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(1..)]) => {}
+                    Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(REAP..)]) => {}
                     Ok(_) => break,
                     Err(error) => {
                         if !self.bear(&error, pause) || error.kind() == StoreErrorKind::Closed {

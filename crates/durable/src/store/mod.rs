@@ -114,7 +114,7 @@ pub enum Op {
     /// Gives a lease back and puts the timer aside, for a limit of the user's.
     Park(TimerId, Token, Box<str>),
     /// Puts at most so many timers back that were put aside for this reason. An occurrence of a paused series is paused
-    /// then. To unpark what is [`PAUSED`] is to resume it.
+    /// then, and does not count. To unpark what is [`PAUSED`] is to resume it.
     Unpark(Box<str>, u32),
     /// Delivers a dead timer again.
     Replay(TimerId),
@@ -174,7 +174,7 @@ pub enum Outcome {
         /// The number of instants of the series that were left out.
         skipped: u64,
     },
-    /// So many timers were put back.
+    /// So many timers were put back. If they are fewer than asked for, none is left that was put aside for the reason.
     Unparked(u32),
     /// No timer is stored under that id or key.
     NotFound,

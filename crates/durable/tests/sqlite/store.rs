@@ -372,9 +372,12 @@ impl Act<'_> {
     fn unpark(&self, reason: &str, limit: u32) -> Result<Outcome> {
         let mut unparked = 0;
         for mut timer in self.timers(
-            "WHERE phase = 'parked' AND reason = ? ORDER BY due, id LIMIT ?",
-            vec![reason.to_owned().into(), i64::from(limit).into()],
+            "WHERE phase = 'parked' AND reason = ? ORDER BY due, id",
+            vec![reason.to_owned().into()],
         )? {
+            if unparked == limit {
+                break;
+            }
             let is_paused = timer.series.as_ref().is_some_and(|series| series.paused);
             if is_paused && reason != PAUSED {
                 timer.state = State::Parked(PAUSED.into());

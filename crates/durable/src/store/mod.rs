@@ -108,7 +108,8 @@ pub enum Op {
     Snooze(TimerId, Token, UtcMillis),
     /// Gives a lease back without a delivery.
     Release(TimerId, Token),
-    /// Stores a timer again that was claimed to be delivered at most once and was not delivered. If its id or key is
+    /// Stores a timer again that was claimed to be delivered at most once and was not delivered, or whose handler has
+    /// snoozed or parked it: in its new state. If its id or key is
     /// another timer's by now, it is stored under its own id without the key, or not at all.
     Return(Box<Timer>),
     /// Gives a lease back and puts the timer aside, for a limit of the user's.

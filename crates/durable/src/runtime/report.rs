@@ -6,7 +6,7 @@ use super::under_way::UnderWay;
 use crate::handler::Verdict;
 use crate::state::{Phase, State};
 use crate::store::{Claimed, LeftOut, Op, Outcome, Reaped, StoreError};
-use crate::timer::{Timer, TimerId};
+use crate::timer::Timer;
 use crate::utc::UtcMillis;
 use core::fmt;
 use core::time::Duration;

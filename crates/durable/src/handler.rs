@@ -25,7 +25,13 @@ pub enum Verdict {
     },
     /// The work can never succeed. The timer is dead at once.
     Dead(Box<str>),
-    /// The work is not wanted before another moment, and this is no failure.
+    /// The work is not wanted before another moment, and this is neither a failure nor a delivery of the timer's policy. The
+    /// timer is pending until then, under the same id. If that is after its greatest age
+    /// ([`max_age`](crate::policy::Policy::max_age)), it is dead.
+    ///
+    /// A timer that is delivered at most once is stored again, since its handler has decided to do nothing yet. If the process
+    /// dies before that, the timer does not come back. An occurrence of a series comes back without the series,
+    /// which has gone on, and without the key, which the next occurrence has.
     Snooze(UtcMillis),
     /// The work cannot be done now, for a reason that ends at a moment that nobody knows: a namespace that is paused, a
     /// receiver that asks for a rest. The timer is put aside under the reason until

@@ -139,7 +139,8 @@ pub enum Event {
         /// The time from the handler's call to its answer, or to the end of its time, by the runtime's clock.
         took: Option<Duration>,
         /// The phase of the timer by this end: done, pending again, parked, dead, or withdrawn. A timer that is delivered
-        /// at most once is done, whatever its handler answers, unless it was parked or given back.
+        /// at most once is done, whatever its handler answers, unless it was snoozed, parked or given
+        /// back.
         phase: Phase,
         /// The next occurrence of the series.
         next: Option<TimerId>,

@@ -36,7 +36,7 @@ use crate::delivery::{Delivery, Settlement};
 use crate::executor::{Executor, Threads, block_on};
 use crate::handler::{Handler, Verdict};
 use crate::policy::{Guarantee, Misfire};
-use crate::state::{Failure, Phase, State as TimerState, Token};
+use crate::state::{Event as TimerEvent, Failure, Lease, Next, Phase, State as TimerState, Token, step};
 use crate::store::{
     Claimant, Durability, Leased, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
@@ -233,10 +233,16 @@ impl Keeper {
         }
         self.changed.notify_all();
         if let Some(timer) = &under_way.unstored {
-            if let Verdict::Park(reason) = verdict {
-                let op =
-                    Op::Return(Box::new(Timer { state: TimerState::Parked(reason), ..(**timer).clone() }));
-                state.ends.push((under_way, op));
+            let returned = match &verdict {
+                Verdict::Park(reason) => {
+                    Some(Timer { state: TimerState::Parked(reason.clone()), ..(**timer).clone() })
+                }
+                Verdict::Snooze(moment) => snoozed(timer, under_way.token, *moment, at),
+                _ => None,
+            };
+            if let Some(returned) = returned {
+                under_way.is_snoozed = matches!(verdict, Verdict::Snooze(_));
+                state.ends.push((under_way, Op::Return(Box::new(returned))));
                 return;
             }
             self.reporter.ended_at_most_once(&verdict);
@@ -399,8 +405,7 @@ impl Keeper {
             loop {
                 let op = Op::Unpark(reason_for_unknown(kind), REAP);
                 match block_on(self.store.apply(vec![op], Durability::Volatile)) {
-                    // Fewer than asked for if some are of paused series.
-                    Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(1..)]) => {}
+                    Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(REAP..)]) => {}
                     Ok(_) => break,
                     Err(error) => {
                         if !self.bear(&error, pause) || error.kind() == StoreErrorKind::Closed {
@@ -434,7 +439,7 @@ impl Keeper {
                     pause.reset();
                     self.reporter.store_answered();
                     for ((under_way, op), outcome) in ends.iter().zip(outcomes) {
-                        self.reporter.ended(under_way.id, under_way.key.as_deref(), op, &outcome);
+                        self.reporter.ended(under_way, op, &outcome);
                         if let Some(observed) = &under_way.observed {
                             self.emit_end(observed, op, &outcome);
                         }
@@ -643,6 +648,7 @@ impl Keeper {
             },
             key: timer.key.clone(),
             begun: None,
+            is_snoozed: false,
             observed,
         };
         match obstacle {
@@ -805,6 +811,17 @@ fn give_all_back(state: &mut State) -> Vec<Arc<Settlement>> {
         }
     }
     settled
+}
+
+/// A timer that the store has forgotten, as it is once its handler has snoozed it.
+fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Option<Timer> {
+    let lease = Lease { token, until: UtcMillis::MAX, withdrawn: None };
+    let deliveries = timer.deliveries.saturating_add(1);
+    let leased = Timer { state: TimerState::Leased(lease), deliveries, ..timer.clone() };
+    match step(&leased, TimerEvent::Snooze(token, moment), now) {
+        Ok(Next::Stays(snoozed)) => Some(snoozed),
+        Ok(Next::Ends(_)) | Err(_) => None,
+    }
 }
 
 /// The event of an end of which the store knows nothing.

@@ -611,8 +611,8 @@ impl Timers {
     /// timers: what is late by more than 5 s comes at the [`catch_up_rate`](Builder::catch_up_rate).
     ///
     /// Returns the number of timers that are pending again. An occurrence of a series that was paused meanwhile is paused
-    /// then: it counts for the limit, but not for the result. A caller that puts all timers of a reason back repeats the
-    /// call until it returns zero, as long as the reason stays lifted. Meanwhile a handler that still sees the reason
+    /// then, and counts neither for the limit nor for the result. A caller that puts all timers of a reason back repeats
+    /// the call until it returns zero, as long as the reason stays lifted. Meanwhile a handler that still sees the reason
     /// parks its timer again. To unpark what is [`PAUSED`](crate::store::PAUSED) is to resume it.
     ///
     /// A timer whose handler has decided to park it, and whose park is not stored yet, is not put back:

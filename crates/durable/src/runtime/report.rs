@@ -2,10 +2,11 @@
 
 use super::event::{Event, Incident};
 use super::times::Times;
+use super::under_way::UnderWay;
 use crate::handler::Verdict;
 use crate::state::{Phase, State};
 use crate::store::{Claimed, LeftOut, Op, Outcome, Reaped, StoreError};
-use crate::timer::{Timer, TimerId};
+use crate::timer::Timer;
 use crate::utc::UtcMillis;
 use core::fmt;
 use core::time::Duration;
@@ -278,13 +279,10 @@ impl Reporter {
     }
 
     /// Counts the end of a delivery as the store has it.
-    pub(crate) fn ended(&self, id: TimerId, key: Option<&str>, op: &Op, outcome: &Outcome) {
+    pub(crate) fn ended(&self, under_way: &UnderWay, op: &Op, outcome: &Outcome) {
+        let id = under_way.id;
         if let Op::Return(timer) = op {
-            let stats = &mut self.lock().stats;
-            match &timer.state {
-                State::Parked(reason) if !Verdict::is_for_no_handler(reason) => stats.parked += 1,
-                _ => stats.released += 1,
-            }
+            self.returned(timer, under_way.is_snoozed);
             return;
         }
         let Outcome::Ended { phase, skipped, .. } = outcome else {
@@ -310,7 +308,23 @@ impl Reporter {
             self.report(&Incident::Died { id });
         }
         if *skipped > 0 {
-            self.report(&Incident::InstantsSkipped { id, key: key.map(Into::into), count: *skipped });
+            self.report(&Incident::InstantsSkipped { id, key: under_way.key.clone(), count: *skipped });
+        }
+    }
+
+    /// Counts a timer that is stored again after the store had forgotten it.
+    fn returned(&self, timer: &Timer, is_snoozed: bool) {
+        {
+            let stats = &mut self.lock().stats;
+            match &timer.state {
+                State::Parked(reason) if !Verdict::is_for_no_handler(reason) => stats.parked += 1,
+                State::Dead(_) => stats.dead += 1,
+                _ if is_snoozed => stats.snoozed += 1,
+                _ => stats.released += 1,
+            }
+        }
+        if timer.state.phase() == Phase::Dead {
+            self.report(&Incident::Died { id: timer.id });
         }
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct UnderWay {
     pub(crate) key: Option<Box<str>>,
     /// The moment at which the handler was called, by the runtime's clock.
     pub(crate) begun: Option<Timestamp>,
+    /// Whether the handler has snoozed a timer that the store has forgotten.
+    pub(crate) is_snoozed: bool,
     /// The delivery for an observer, if there is one, and what its handler has answered after how long.
     pub(crate) observed: Option<Observed>,
 }

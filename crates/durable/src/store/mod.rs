@@ -108,13 +108,14 @@ pub enum Op {
     Snooze(TimerId, Token, UtcMillis),
     /// Gives a lease back without a delivery.
     Release(TimerId, Token),
-    /// Stores a timer again that was claimed to be delivered at most once and was not delivered. If its id or key is
+    /// Stores a timer again that was claimed to be delivered at most once and was not delivered, or whose handler has
+    /// snoozed or parked it: in its new state. If its id or key is
     /// another timer's by now, it is stored under its own id without the key, or not at all.
     Return(Box<Timer>),
     /// Gives a lease back and puts the timer aside, for a limit of the user's.
     Park(TimerId, Token, Box<str>),
     /// Puts at most so many timers back that were put aside for this reason. An occurrence of a paused series is paused
-    /// then. To unpark what is [`PAUSED`] is to resume it.
+    /// then, and does not count. To unpark what is [`PAUSED`] is to resume it.
     Unpark(Box<str>, u32),
     /// Delivers a dead timer again.
     Replay(TimerId),
@@ -174,7 +175,7 @@ pub enum Outcome {
         /// The number of instants of the series that were left out.
         skipped: u64,
     },
-    /// So many timers were put back.
+    /// So many timers were put back. If they are fewer than asked for, none is left that was put aside for the reason.
     Unparked(u32),
     /// No timer is stored under that id or key.
     NotFound,

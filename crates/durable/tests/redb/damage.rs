@@ -292,3 +292,26 @@ fn a_journal_of_another_format_is_refused() {
     assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("an earlier version's"), "{error}");
 }
+
+/// As a later version would write it: the layout of the head stays.
+#[test]
+fn a_journal_of_a_newer_version_is_refused_and_stays() {
+    let lived = Lived::new();
+    let [timers_file, mut journal] = lived.killed();
+    let second = lived.ends[1];
+    for head in [0, second] {
+        journal[head + 3] += 1;
+        let checksum = crc32fast::hash(&journal[head..head + 52]);
+        journal[head + 52..head + 56].copy_from_slice(&checksum.to_le_bytes());
+        let machine = machine_with(&timers_file, &journal);
+        let error = open(&machine, &lived.clock).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::NewerSchema, "{error}");
+        assert!(error.to_string().contains("a journal of version 3, and 2 is the last one known"), "{error}");
+        assert!(machine.lock().unwrap().files[1].current == journal, "the journal is changed");
+        // The version that wrote it reads it.
+        journal[head + 3] -= 1;
+        let checksum = crc32fast::hash(&journal[head..head + 52]);
+        journal[head + 52..head + 56].copy_from_slice(&checksum.to_le_bytes());
+        assert!(found(&[timers_file.clone(), journal.clone()], &lived.clock).unwrap() == *lived.last());
+    }
+}

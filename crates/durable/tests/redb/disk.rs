@@ -42,8 +42,9 @@ struct State {
     changes: u64,
     /// The change at which the power goes. It is not made.
     cut: Option<u64>,
-    /// So many changes fail, with this kind.
+    /// So many changes fail, with this kind, after so many others.
     failing: Option<(io::ErrorKind, u64)>,
+    good: u64,
     /// The greatest length of both files.
     capacity: Option<usize>,
     sync_takes: Duration,
@@ -100,7 +101,14 @@ impl Disk {
 
     /// Lets so many changes fail.
     pub(crate) fn fail(&self, kind: io::ErrorKind, changes: u64) {
-        self.state(|state| state.failing = (changes > 0).then_some((kind, changes)));
+        self.fail_after(0, kind, changes);
+    }
+
+    /// Lets so many changes fail after so many others.
+    pub(crate) fn fail_after(&self, good: u64, kind: io::ErrorKind, changes: u64) {
+        self.state(|state| {
+            (state.good, state.failing) = (good, (changes > 0).then_some((kind, changes)));
+        });
     }
 
     /// The failures that are left.
@@ -155,7 +163,9 @@ impl State {
         if self.cut.is_some_and(|cut| self.changes >= cut) {
             return Err(io::Error::other("the power goes"));
         }
-        if let Some((kind, left)) = self.failing {
+        if self.failing.is_some() && self.good > 0 {
+            self.good -= 1;
+        } else if let Some((kind, left)) = self.failing {
             self.failing = (left > 1).then_some((kind, left - 1));
             return Err(kind.into());
         }

@@ -1,6 +1,7 @@
 //! The store in a file: what it keeps, and what it does when the disk, the process or the machine fails.
 
 mod basics;
+mod batch;
 mod damage;
 mod disk;
 mod far;
@@ -9,6 +10,7 @@ mod horizon;
 mod killed;
 mod life;
 mod machine;
+mod missing;
 mod place;
 mod unsure;
 

@@ -3,6 +3,7 @@
 mod batch;
 mod events;
 mod park;
+mod snooze;
 mod times;
 
 use serde::{Deserialize, Serialize};

@@ -322,6 +322,7 @@ impl Act<'_> {
             Op::Fail(id, token, failure) => self.delivered(id, Event::Fail(token, failure)),
             Op::Snooze(id, token, due) => self.delivered(id, Event::Snooze(token, due)),
             Op::Release(id, token) => self.delivered(id, Event::Release(token)),
+            Op::Return(timer) => self.put_back(*timer),
             Op::Park(_, _, reason) if reason.len() > 255 => Err(limit("a text is too long")),
             Op::Park(id, token, reason) => self.delivered(id, Event::Park(reason, Some(token))),
             Op::Unpark(reason, limit) => self.unpark(&reason, limit),
@@ -337,6 +338,19 @@ impl Act<'_> {
             }),
             other => panic!("an operation that the oracle does not know: {other:?}"),
         }
+    }
+
+    fn put_back(&self, mut timer: Timer) -> Result<Outcome> {
+        if self.is_stored(timer.id)? {
+            return Ok(Outcome::Repeated(timer.id));
+        }
+        timer.series = None;
+        if let Some(key) = timer.key_of()
+            && self.get(&Address::Key(key))?.is_some()
+        {
+            timer.key = None;
+        }
+        self.store(&timer).map(|()| Outcome::Created(timer.id))
     }
 
     fn step(&self, timer: &Timer, event: Event) -> Result<Outcome> {
@@ -372,9 +386,12 @@ impl Act<'_> {
     fn unpark(&self, reason: &str, limit: u32) -> Result<Outcome> {
         let mut unparked = 0;
         for mut timer in self.timers(
-            "WHERE phase = 'parked' AND reason = ? ORDER BY due, id LIMIT ?",
-            vec![reason.to_owned().into(), i64::from(limit).into()],
+            "WHERE phase = 'parked' AND reason = ? ORDER BY due, id",
+            vec![reason.to_owned().into()],
         )? {
+            if unparked == limit {
+                break;
+            }
             let is_paused = timer.series.as_ref().is_some_and(|series| series.paused);
             if is_paused && reason != PAUSED {
                 timer.state = State::Parked(PAUSED.into());

@@ -15,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
     ("a repeated creation makes one timer", a_repeated_creation_makes_one_timer),
     ("ids are forgotten after an hour", ids_are_forgotten_after_an_hour),
     ("an id is forgotten however many are over", an_id_is_forgotten_however_many_are_over),
+    ("an id is remembered from its last end on", an_id_is_remembered_from_its_last_end_on),
     ("a batch is applied in order", a_batch_is_applied_in_order),
     ("arguments beyond the limits change nothing", arguments_beyond_the_limits_change_nothing),
     ("cancels say what became of the timer", cancels_say_what_became_of_the_timer),
@@ -236,6 +237,25 @@ fn an_id_is_forgotten_however_many_are_over(make: Make<'_>) {
     assert_eq!(bench.place(last, IfPresent::Reject), Outcome::Repeated(last.id));
     bench.set(2 * HOUR);
     assert_eq!(bench.place(last, IfPresent::Reject), Outcome::Created(last.id));
+}
+
+fn an_id_is_remembered_from_its_last_end_on(make: Make<'_>) {
+    let bench = Bench::new(make);
+    let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+    let timer = Timer { policy, ..chosen(&bench, 0) };
+    bench.create(&timer);
+    assert_eq!(bench.due_ids(), [timer.id]);
+    // It has ended, comes back, and ends again.
+    let later = Timer { due: at(HOUR / 2), ..timer.clone() };
+    assert_eq!(bench.apply(Op::Return(Box::new(later))), Outcome::Created(timer.id));
+    bench.set(HOUR / 2);
+    assert_eq!(bench.due_ids(), [timer.id]);
+    bench.set(HOUR);
+    // What is over is forgotten with the next creation.
+    bench.create(&bench.timer(10 * HOUR));
+    assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Repeated(timer.id));
+    bench.set(HOUR + HOUR / 2);
+    assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Created(timer.id));
 }
 
 fn a_batch_is_applied_in_order(make: Make<'_>) {

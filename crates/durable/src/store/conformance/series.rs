@@ -22,6 +22,7 @@ pub(super) const CASES: &[Case] = &[
     ("a cancel ends the series", a_cancel_ends_the_series),
     ("a paused series", a_paused_series),
     ("a paused series stays paused when limits are lifted", a_paused_series_stays_paused),
+    ("an unpark does not count what stays paused", an_unpark_does_not_count_what_stays_paused),
     ("an occurrence that is moved keeps its instant", an_occurrence_that_is_moved_keeps_its_instant),
     ("an occurrence that is fired keeps its instant", an_occurrence_that_is_fired_keeps_its_instant),
     ("a series that is placed again finds its ids taken", a_series_that_is_placed_again),
@@ -273,6 +274,42 @@ fn a_paused_series_stays_paused(make: Make<'_>) {
     let Leased { timer, token } = bench.the_due();
     let _next = bench.apply(Op::Ack(timer.id, token));
     assert_eq!(bench.phase("s"), Some(Phase::Pending));
+}
+
+fn an_unpark_does_not_count_what_stays_paused(make: Make<'_>) {
+    let bench = Bench::new(make);
+    // Two series that are paused while their occurrences are put aside, and two timers that are due later.
+    let mut aside: Vec<Timer> = (0..2)
+        .map(|nth| Timer {
+            key: Some(format!("s{nth}").into()),
+            id: bench.fresh(),
+            ..every(&bench, 1_000, nth)
+        })
+        .collect();
+    aside.extend((10..12).map(|due| bench.timer(due)));
+    for timer in &aside {
+        bench.create(timer);
+    }
+    bench.set(20);
+    for Leased { timer, token } in bench.due() {
+        let _parked = bench.apply(Op::Park(timer.id, token, "limit".into()));
+    }
+    for timer in &aside[..2] {
+        assert_eq!(bench.apply(Op::Pause(timer.id.into())), Outcome::Changed(timer.id));
+    }
+    assert_eq!(bench.apply(Op::Unpark("limit".into(), 0)), Outcome::Unparked(0));
+    assert_eq!(
+        bench.apply(Op::Unpark("limit".into(), 1)),
+        Outcome::Unparked(1),
+        "the paused ones hide no other"
+    );
+    assert_eq!(bench.due_ids(), [aside[2].id]);
+    assert_eq!(bench.apply(Op::Unpark("limit".into(), 9)), Outcome::Unparked(1));
+    assert_eq!(bench.due_ids(), [aside[3].id]);
+    assert_eq!(bench.apply(Op::Unpark("limit".into(), 9)), Outcome::Unparked(0));
+    for timer in &aside[..2] {
+        assert_eq!(bench.get(timer.id).map(|timer| timer.state), Some(State::Parked(PAUSED.into())));
+    }
 }
 
 fn an_occurrence_that_is_moved_keeps_its_instant(make: Make<'_>) {

@@ -120,26 +120,34 @@ impl<T: Tables> Ledger<T> {
 
     pub(super) fn unpark(&mut self, reason: &str, limit: u32) -> Result<Outcome, StoreError> {
         let prefix = part(reason);
-        let mut unparked = 0;
-        for key in self.keys(Table::Parked, &prefix, &prefix, limit as usize)? {
-            let Some(id) = id_at_end(&key) else { continue };
-            match self.load(id)? {
-                None => self.remove_orphan(Table::Parked, &key, Phase::Parked)?,
-                Some(timer) => {
-                    if let Ok(Next::Stays(mut next)) = step(&timer, Event::Unpark, self.now) {
-                        let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
-                        if reason == PAUSED {
-                            next.series.iter_mut().for_each(|series| series.paused = false);
-                        } else if is_paused {
-                            next.state = State::Parked(PAUSED.into());
-                        }
-                        unparked += u32::from(next.state == State::Pending);
-                        self.change(&timer, &next)?;
-                    }
-                }
+        let (mut unparked, mut from) = (0, prefix.clone());
+        // Occurrences of paused series get another reason, and hide none of those behind them.
+        while unparked < limit {
+            let keys = self.keys(Table::Parked, &from, &prefix, (limit - unparked).min(256) as usize)?;
+            let Some(last) = keys.last() else { break };
+            from = [&last[..], &[0]].concat();
+            for key in keys {
+                unparked += u32::from(self.unpark_one(reason, &key)?);
             }
         }
         Ok(Outcome::Unparked(unparked))
+    }
+
+    /// Puts the timer of an entry back. Returns whether the timer is pending.
+    fn unpark_one(&mut self, reason: &str, key: &[u8]) -> Result<bool, StoreError> {
+        let Some(id) = id_at_end(key) else { return Ok(false) };
+        let Some(timer) = self.load(id)? else {
+            return self.remove_orphan(Table::Parked, key, Phase::Parked).map(|()| false);
+        };
+        let Ok(Next::Stays(mut next)) = step(&timer, Event::Unpark, self.now) else { return Ok(false) };
+        let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
+        if reason == PAUSED {
+            next.series.iter_mut().for_each(|series| series.paused = false);
+        } else if is_paused {
+            next.state = State::Parked(PAUSED.into());
+        }
+        self.change(&timer, &next)?;
+        Ok(next.state == State::Pending)
     }
 
     pub(super) fn replay(&mut self, id: TimerId) -> Result<Outcome, StoreError> {

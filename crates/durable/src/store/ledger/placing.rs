@@ -45,6 +45,9 @@ impl<T: Tables> Ledger<T> {
         if self.tables.get(Table::Timers, &id_bytes(id))?.is_some() {
             return Ok(Outcome::Repeated(id));
         }
+        if timer.has_chosen_id {
+            self.forget_end(id)?;
+        }
         // The series has gone on, and has the key.
         timer.series = None;
         if let Some(key) = &timer.key

@@ -36,6 +36,15 @@ impl<T: Tables> Ledger<T> {
         Ok(!is_over)
     }
 
+    /// Forgets the end of a timer that is stored again. It would end the memory of a later end too soon.
+    pub(super) fn forget_end(&mut self, id: TimerId) -> Result<(), StoreError> {
+        let id = id_bytes(id);
+        if let Some(until) = self.tables.remove(Table::Recent, &id)? {
+            self.tables.remove(Table::Forget, &[&until[..], &id].concat())?;
+        }
+        Ok(())
+    }
+
     /// Forgets a few ids whose time is over.
     pub(super) fn forget(&mut self) -> Result<(), StoreError> {
         let mut over = Vec::new();

@@ -84,11 +84,11 @@ impl Places {
         None
     }
 
-    /// Whether the file of the operations is there, so that a store which cannot be opened leaves no new file.
-    pub(super) fn has_operations(&self) -> bool {
+    /// The path of the file of the operations, if the file is not there.
+    pub(super) fn missing_operations(&self) -> Option<PathBuf> {
         match self {
-            Self::Files(path) => beside(path).exists(),
-            Self::Made(_) => true,
+            Self::Files(path) => Some(beside(path)).filter(|path| !path.exists()),
+            Self::Made(_) => None,
         }
     }
 

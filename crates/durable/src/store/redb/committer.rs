@@ -17,6 +17,7 @@ use core::time::Duration;
 use redb::{Database, ReadableDatabase, StorageBackend, WriteTransaction};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
@@ -31,6 +32,8 @@ const SCHEMA_NAME: &[u8] = b"schema";
 const STORE_NAME: &[u8] = b"store";
 /// The number of the last batch that the database has.
 const SEQUENCE_NAME: &[u8] = b"sequence";
+/// The number of the last batch when the store was closed: if it is still the last one, the journal has nothing to add.
+const CLOSED_NAME: &[u8] = b"closed";
 
 /// The time after which a change that nobody waits for is durable.
 const LATE: Duration = Duration::from_millis(20);
@@ -89,6 +92,15 @@ fn being_opened() -> StoreError {
     StoreError::new(StoreErrorKind::Io, "the database is being opened again after an error")
 }
 
+fn without_journal(path: &Path) -> StoreError {
+    let message = format!(
+        "{} is missing, the file with the operations since the last checkpoint: the store was not closed. To go on \
+         without these operations, make an empty file in its place",
+        path.display()
+    );
+    StoreError::new(StoreErrorKind::Corrupt, message)
+}
+
 fn number_of(bytes: Option<Vec<u8>>) -> Option<u64> {
     bytes.and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes)
 }
@@ -106,6 +118,10 @@ struct Opened {
     place: Shared,
     store: u64,
     sequence: u64,
+    /// Whether the store was closed after the last batch.
+    is_closed: bool,
+    /// Whether the database was made by this opening.
+    is_new: bool,
 }
 
 impl Opener {
@@ -145,8 +161,8 @@ impl Opener {
         let database = catch_unwind(AssertUnwindSafe(|| self.builder().create_with_backend(place.clone())))
             .map_err(|_| StoreError::new(StoreErrorKind::Corrupt, "the database cannot be read"))?
             .map_err(converted)?;
-        let (store, sequence) = numbers(&database)?;
-        Ok(Opened { database, place, store, sequence })
+        let Numbers { store, sequence, is_closed, is_new } = numbers(&database)?;
+        Ok(Opened { database, place, store, sequence, is_closed, is_new })
     }
 
     /// Looks at the schema's version without a change of the file. A database that needs a repair is not looked at.
@@ -184,8 +200,16 @@ fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     }
 }
 
+/// The numbers of a database.
+struct Numbers {
+    store: u64,
+    sequence: u64,
+    is_closed: bool,
+    is_new: bool,
+}
+
 /// The store's number and that of its last batch. A new database gets its tables.
-fn numbers(database: &Database) -> Result<(u64, u64), StoreError> {
+fn numbers(database: &Database) -> Result<Numbers, StoreError> {
     let tables = Reading::new(database.begin_read().map_err(converted)?);
     let schema = schema_of(&tables)?;
     if schema == Some(WITHOUT_HOURS) {
@@ -194,7 +218,8 @@ fn numbers(database: &Database) -> Result<(u64, u64), StoreError> {
     let store = number_of(tables.get(Table::Meta, STORE_NAME)?);
     let sequence = number_of(tables.get(Table::Meta, SEQUENCE_NAME)?);
     if let (Some(_), Some(store), Some(sequence)) = (schema, store, sequence) {
-        return Ok((store, sequence));
+        let is_closed = number_of(tables.get(Table::Meta, CLOSED_NAME)?) == Some(sequence);
+        return Ok(Numbers { store, sequence, is_closed, is_new: false });
     }
     if tables.has_tables()? {
         return Err(StoreError::new(StoreErrorKind::Corrupt, "the database is no store of timers"));
@@ -211,7 +236,7 @@ fn numbers(database: &Database) -> Result<(u64, u64), StoreError> {
     }
     drop(tables);
     transaction.commit().map_err(converted)?;
-    Ok((store, 0))
+    Ok(Numbers { store, sequence: 0, is_closed: false, is_new: true })
 }
 
 /// Counts the timers by hour, for a database of the version that did not.
@@ -249,6 +274,9 @@ pub(super) struct Committer {
     outage: Option<Outage>,
     /// The number of requests of the last batch.
     last_batch: usize,
+    /// Whether the database says that the store was closed after the last batch. The next batch is not noted then, but made
+    /// durable in the database, which does not say so any more.
+    is_closed: bool,
 }
 
 /// What a batch has come to.
@@ -264,10 +292,14 @@ struct Batch {
 impl Committer {
     /// Opens the store: makes the operations of the journal again, and ends all leases.
     pub(super) fn open(opener: Opener, clock: Box<dyn Clock>) -> Result<(Arc<Common>, Self), StoreError> {
-        let had_operations = opener.places.has_operations();
+        let missing = opener.places.missing_operations();
         let operations = opener.places.operations()?;
-        let opened = opener.open_or_make(&operations).inspect_err(|_| {
-            if !had_operations {
+        let opened = opener.open_or_make(&operations).and_then(|opened| match &missing {
+            Some(missing) if !opened.is_new && !opened.is_closed => Err(without_journal(missing)),
+            _ => Ok(opened),
+        });
+        let opened = opened.inspect_err(|_| {
+            if missing.is_some() {
                 opener.places.remove_operations();
             }
         })?;
@@ -287,6 +319,7 @@ impl Committer {
             next_due: None,
             outage: None,
             last_batch: 0,
+            is_closed: opened.is_closed,
         };
         if committer.repeat(opened.sequence)? {
             committer.checkpoint()?;
@@ -507,7 +540,8 @@ impl Committer {
         let mut transaction = self.begin().map_err(before)?;
         let mut ledger = Ledger::new(Writing::new(&transaction), now);
         let mut wanted = Durability::Volatile;
-        let mut must_commit = self.journal.len() > LONGEST_JOURNAL || requests.iter().any(Request::is_large);
+        let is_full = self.journal.len() > LONGEST_JOURNAL;
+        let mut must_commit = is_full || self.is_closed || requests.iter().any(Request::is_large);
         let mut notes = Vec::new();
         while let Some(request) = requests.pop_front() {
             let noted = notes.len();
@@ -567,7 +601,7 @@ impl Committer {
         if batch.claimed.is_some() {
             reach(Point::ClaimCommitted);
         }
-        self.sequence = sequence;
+        (self.sequence, self.is_closed) = (sequence, false);
         self.common.count(|stats| stats.batches += 1);
         if must_commit {
             self.checkpointed(started);
@@ -635,10 +669,17 @@ impl Committer {
 
     /// Makes the database durable.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
+        self.checkpoint_with(None)
+    }
+
+    /// Makes the database durable, with a note under this name of the batch with which it ends.
+    fn checkpoint_with(&mut self, name: Option<&[u8]>) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut transaction = self.begin()?;
         let mut tables = Writing::new(&transaction);
-        tables.put(Table::Meta, SEQUENCE_NAME, &self.sequence.to_be_bytes())?;
+        for name in [Some(SEQUENCE_NAME), name].into_iter().flatten() {
+            tables.put(Table::Meta, name, &self.sequence.to_be_bytes())?;
+        }
         drop(tables);
         transaction.set_quick_repair(true);
         reach(Point::BeforeCheckpoint);
@@ -674,7 +715,13 @@ impl Committer {
         if self.checkpoint_at.is_some() {
             self.outage.iter_mut().for_each(|outage| outage.again = Instant::now());
             self.be_open()?;
-            self.checkpoint()?;
+            self.checkpoint_with(Some(CLOSED_NAME))?;
+        } else if self.outage.is_none() && !self.is_closed {
+            // All changes are durable without this note. The journal's file has to stay beside the database then.
+            if self.checkpoint_with(Some(CLOSED_NAME)).is_err() {
+                self.close();
+                return Ok(());
+            }
         }
         let mut database = self.common.database.write().unwrap_or_else(PoisonError::into_inner);
         match database.take() {
@@ -728,6 +775,7 @@ impl Committer {
         }
         self.common.lengths.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(opened.place);
         *self.common.database.write().unwrap_or_else(PoisonError::into_inner) = Some(opened.database);
+        self.is_closed = opened.is_closed;
         let last = opened.sequence;
         let expected = self.sequence;
         if last < expected {

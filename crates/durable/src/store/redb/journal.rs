@@ -35,7 +35,8 @@
 //! - the records of the last sync, if the loss of power has taken their seal. The seal is not synced by itself: the next
 //!   sync has it, or the system writes it after some time;
 //! - records that were not synced yet: those of the last 20 ms;
-//! - damage from some record on to the end of the file, the loss of the file included.
+//! - damage from some record on to the end of the file. The loss of the file itself is noticed: the database says whether
+//!   the store was closed.
 //!
 //! # Invariants
 //! J1. The `durable` of a head is the number of a batch that the disk had when the head was written, in the database or in

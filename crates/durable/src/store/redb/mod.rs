@@ -35,6 +35,10 @@
 //! record notes how far the journal had been synced when it was written, and a seal behind the last record notes it for
 //! the last sync (`journal.rs` has the states, and the damage that cannot be noticed).
 //!
+//! A store that is closed notes that in the database, with a checkpoint. A database without that note has operations in the
+//! journal, or may have, so the file must be there. The first batch after the opening of a store that was closed is made
+//! durable in the database, which takes the note back.
+//!
 //! # Errors
 //!
 //! After an error of the disk, redb has to be opened again. The thread does that by itself: at once, and then with pauses
@@ -146,8 +150,9 @@ impl RedbBuilder {
     /// store, or damaged; [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io) after the system's errors.
     ///
     /// If operations that were acknowledged cannot be read, the opening fails with `Corrupt`, and the message names the
-    /// first record that is damaged. Without the file `<path>.ops` the store opens as it was at the last checkpoint, up to
-    /// 10 s before.
+    /// first record that is damaged. Without the file `<path>.ops` a store that was not closed is not opened either, and the
+    /// message names the file. An empty file in its place opens the store as it was at the last checkpoint, up to 10 s
+    /// before: what was acknowledged since then is lost. A store that was closed can be opened without the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
         self.start(Places::Files(path.as_ref().to_owned()))
     }

@@ -1,0 +1,91 @@
+//! F-04: the file with the operations is not beside the database.
+
+use crate::faults::{builder, clock};
+use crate::place::Place;
+use crate::{apply, assert_whole, get, place, timer};
+use pollster::block_on;
+use std::fs;
+use std::path::PathBuf;
+use tourbillon_durable::store::{Durability, RedbStore, StoreErrorKind};
+
+fn operations(place_of: &Place) -> PathBuf {
+    place_of.file().with_extension("redb.ops")
+}
+
+fn open(place_of: &Place) -> RedbStore {
+    builder(&clock()).open(place_of.file()).unwrap()
+}
+
+fn assert_is_refused(place_of: &Place) {
+    let error = builder(&clock()).open(place_of.file()).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Corrupt);
+    let path = operations(place_of);
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    assert!(!path.exists(), "the next opening would not notice");
+}
+
+/// A copy of the database without its operations, as the death of the process would leave it.
+fn copy(place_of: &Place) -> Place {
+    let copy = Place::new();
+    fs::copy(place_of.file(), copy.file()).unwrap();
+    copy
+}
+
+#[test]
+fn a_store_whose_operations_are_missing_is_refused_and_goes_on_when_it_is_asked_to() {
+    let place_of = Place::new();
+    let store = open(&place_of);
+    let new = copy(&place_of);
+    apply(&store, place(timer(1, 9)), Durability::PowerLoss).unwrap();
+    block_on(store.compact()).unwrap();
+    apply(&store, place(timer(2, 9)), Durability::PowerLoss).unwrap();
+    let copied = copy(&place_of);
+    drop(store);
+    for copied in [new, copied] {
+        assert_is_refused(&copied);
+        assert_is_refused(&copied);
+    }
+    let copied = copy(&place_of);
+    drop(open(&copied));
+
+    // The documented way to go on without them.
+    let store = open(&place_of);
+    apply(&store, place(timer(3, 9)), Durability::PowerLoss).unwrap();
+    apply(&store, place(timer(4, 9)), Durability::PowerLoss).unwrap();
+    let copied = copy(&place_of);
+    assert_is_refused(&copied);
+    fs::File::create_new(operations(&copied)).unwrap();
+    let store = open(&copied);
+    assert_whole(&store);
+    // The first change after a close is made in the database.
+    let found: Vec<u128> = (1..=4).filter(|id| get(&store, *id).is_some()).collect();
+    assert_eq!(found, [1, 2, 3]);
+    drop(store);
+    let store = open(&copied);
+    assert!(get(&store, 3).is_some());
+}
+
+/// A database that was closed has all operations.
+#[test]
+fn a_store_that_was_closed_can_be_moved_without_the_file_of_operations() {
+    let place_of = Place::new();
+    for round in 0..3 {
+        let store = open(&place_of);
+        if round != 1 {
+            for id in 0..3 {
+                apply(&store, place(timer(10 * round + id, 9)), Durability::Volatile).unwrap();
+            }
+        }
+        store.close().unwrap();
+        let moved = copy(&place_of);
+        let store = open(&moved);
+        assert_whole(&store);
+        assert!((0..3).all(|id| get(&store, 10 * (round & 2) + id).is_some()));
+        // It has been opened, and nothing has changed.
+        drop(open(&copy(&moved)));
+        apply(&store, place(timer(99, 9)), Durability::Volatile).unwrap();
+        drop(store);
+        fs::remove_file(operations(&moved)).unwrap();
+        assert!(get(&open(&moved), 99).is_some());
+    }
+}

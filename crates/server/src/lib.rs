@@ -8,6 +8,7 @@ mod convert;
 mod delivery;
 mod http;
 mod listen;
+mod listing;
 mod service;
 mod settings;
 mod work;

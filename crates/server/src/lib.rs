@@ -9,6 +9,7 @@ mod delivery;
 mod http;
 mod listen;
 mod listing;
+mod page;
 mod service;
 mod settings;
 mod work;

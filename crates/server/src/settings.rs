@@ -30,6 +30,8 @@ pub struct Settings {
     pub catch_up_rate: Option<u32>,
     /// The memory for cached pages of the store, in bytes.
     pub cache: usize,
+    /// Whether clients reach the service over TLS, its own or a proxy's: browsers then send the page's cookie over TLS only.
+    pub over_tls: bool,
 }
 
 impl Settings {
@@ -47,6 +49,7 @@ impl Settings {
             max_delay: Duration::from_secs(100 * 366 * 86_400),
             catch_up_rate: Some(10_000),
             cache: 64 << 20,
+            over_tls: false,
         }
     }
 }

@@ -147,6 +147,7 @@ async fn serve(config: &Config) -> Outcome {
     let addresses = listeners.addresses()?;
     let mut settings = config.settings()?;
     settings.caller.guard.own.extend(&addresses);
+    settings.over_tls = tls.is_some() || config.behind_proxy;
     let service = Service::open(settings)?;
     let router = crate::http::router(service.clone());
     let server = Server::start(listeners, &router, tls.as_ref(), config.connection_limits())?;

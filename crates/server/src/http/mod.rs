@@ -60,6 +60,7 @@ pub fn router(service: Service) -> Router {
     let (router, document) = routes();
     let limits = Limits { service: service.clone(), queries: Arc::new(document::queries(&document)) };
     router
+        .merge(crate::page::routes())
         .fallback(async || answer::Refused(Problem::new(ProblemKind::NotFound, "there is no such path")))
         .method_not_allowed_fallback(async || {
             answer::Refused(Problem::new(ProblemKind::MethodNotAllowed, ""))

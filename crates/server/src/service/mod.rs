@@ -26,7 +26,7 @@ pub(crate) use operations::{Operations, Work};
 pub(crate) use place::Naming;
 pub(crate) use stop::Stop;
 pub use tokens::Principal;
-pub(crate) use tokens::{NewToken, TokenFault, TokenFile, Tokens, role_name};
+pub(crate) use tokens::{NewToken, TokenFault, TokenFile, TokenHash, Tokens, hash, role_name};
 
 use crate::delivery::Deliveries;
 use crate::settings::Settings;

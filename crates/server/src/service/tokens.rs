@@ -47,10 +47,11 @@ pub(crate) fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// SHA-256 of a token.
-type Hash = [u8; 32];
+/// SHA-256 of a token, by which the service knows it.
+pub(crate) type TokenHash = [u8; 32];
 
-fn hash(token: &str) -> Hash {
+/// The hash of a token.
+pub(crate) fn hash(token: &str) -> TokenHash {
     Sha256::digest(token.as_bytes()).into()
 }
 
@@ -76,19 +77,19 @@ pub(crate) struct Stored {
     pub(crate) until: Option<Moment>,
     /// SHA-256 of the token, in hexadecimal digits.
     #[serde(with = "hexadecimal")]
-    hash: Hash,
+    hash: TokenHash,
 }
 
 mod hexadecimal {
-    use super::{HEXLOWER, Hash};
+    use super::{HEXLOWER, TokenHash};
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(hash: &Hash, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(hash: &TokenHash, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&HEXLOWER.encode(hash))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Hash, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TokenHash, D::Error> {
         let text = String::deserialize(deserializer)?;
         let hash = HEXLOWER.decode(text.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
         hash.ok_or_else(|| D::Error::custom("a hash has 64 hexadecimal digits"))
@@ -251,14 +252,28 @@ impl Tokens {
         Ok(true)
     }
 
+    /// The file, for changes.
+    pub(crate) fn file(&self) -> &TokenFile {
+        &self.file
+    }
+
+    /// The tokens, none while every request is permitted.
+    pub(crate) fn known(&self) -> Option<Arc<[Stored]>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The right of a request with this token.
     pub(crate) fn principal(&self, token: &str) -> Result<Principal, TokenFault> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let presented = hash(token);
+        self.principal_of(&hash(token))
+    }
+
+    /// The right of a request with the token that has this hash.
+    pub(crate) fn principal_of(&self, presented: &TokenHash) -> Result<Principal, TokenFault> {
+        let known = self.known();
         // All are compared, and each in the same time.
         let mut found = None;
         for stored in known.as_deref().unwrap_or_default() {
-            if bool::from(stored.hash.ct_eq(&presented)) {
+            if bool::from(stored.hash.ct_eq(presented)) {
                 found = Some(stored);
             }
         }

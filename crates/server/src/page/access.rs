@@ -1,0 +1,250 @@
+//! Namespaces and tokens, for administrators.
+
+use super::fault::Fault;
+use super::posted::Posted;
+use super::text::{number, span};
+use super::timers::now;
+use super::view::{Frame, When, show};
+use super::visitor::Visitor;
+use crate::service::{NewToken, Service, role_name};
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use core::time::Duration;
+use std::io;
+use tourbillon_api::{NamespaceLimits, NamespaceView, Problem, ProblemKind, Role};
+
+/// The greatest number of namespaces and of tokens on the page.
+const MOST: usize = 500;
+/// The longest name of a token, in bytes.
+const LONGEST_NAME: usize = 100;
+/// The longest time for which the page makes a token, in days.
+const MOST_DAYS: u64 = 3_650;
+
+struct NamespaceRow {
+    name: String,
+    is_paused: bool,
+    pending: String,
+    leased: String,
+    parked: String,
+    dead: String,
+    limits: Vec<String>,
+    secrets: usize,
+}
+
+struct TokenRow {
+    id: String,
+    name: String,
+    role: &'static str,
+    namespace: Option<String>,
+    made: When,
+    until: Option<When>,
+    is_expired: bool,
+}
+
+/// A secret that is shown once.
+struct Secret {
+    title: String,
+    text: String,
+}
+
+#[derive(Template)]
+#[template(path = "access.html")]
+struct AccessPage<'a> {
+    frame: Frame<'a>,
+    mark: &'a str,
+    namespaces: Vec<NamespaceRow>,
+    tokens: Vec<TokenRow>,
+    is_open: bool,
+    secret: Option<Secret>,
+}
+
+fn limits(limits: &NamespaceLimits) -> Vec<String> {
+    let NamespaceLimits {
+        max_timers,
+        rate_per_second,
+        concurrency,
+        max_body_bytes,
+        max_delay_ms,
+        allowed_hosts,
+        paused: _,
+    } = limits;
+    let mut list = Vec::new();
+    list.extend(max_timers.map(|most| format!("{} timers", number(most))));
+    list.extend(rate_per_second.map(|rate| format!("{} deliveries/s", number(rate.into()))));
+    list.extend(concurrency.map(|most| format!("{} at a time", number(most.into()))));
+    list.extend(max_body_bytes.map(|most| format!("bodies of {} bytes", number(most.into()))));
+    list.extend(max_delay_ms.map(|most| format!("due within {}", span(most))));
+    if !allowed_hosts.is_empty() {
+        list.push(format!("only {}", allowed_hosts.join(", ")));
+    }
+    list
+}
+
+fn namespace_row(view: NamespaceView) -> NamespaceRow {
+    NamespaceRow {
+        is_paused: view.limits.paused,
+        pending: number(view.pending),
+        leased: number(view.leased),
+        parked: number(view.parked),
+        dead: number(view.dead),
+        limits: limits(&view.limits),
+        secrets: view.secrets.len(),
+        name: view.name,
+    }
+}
+
+async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> Result<Response, Fault> {
+    check(visitor)?;
+    let now = now(service);
+    let mut namespaces = service.show_namespaces(|_| true).await?;
+    namespaces.truncate(MOST);
+    let known = service.tokens().known();
+    let tokens = known.iter().flat_map(|tokens| tokens.iter()).take(MOST).map(|token| TokenRow {
+        id: token.id(),
+        name: token.name.to_string(),
+        role: role_name(token.role),
+        namespace: token.namespace.as_deref().map(str::to_owned),
+        made: When::new(token.made, now),
+        until: token.until.map(|until| When::new(until, now)),
+        is_expired: token.is_expired(),
+    });
+    let page = AccessPage {
+        // A refreshed page would lose the secret.
+        frame: Frame::still(visitor, "access"),
+        mark: &visitor.mark,
+        namespaces: namespaces.into_iter().map(namespace_row).collect(),
+        tokens: tokens.collect(),
+        is_open: visitor.is_open,
+        secret,
+    };
+    Ok(show(&page))
+}
+
+fn check(visitor: &Visitor) -> Result<(), Fault> {
+    if visitor.rules() {
+        return Ok(());
+    }
+    Err(Fault::forbidden("Namespaces and tokens are shown to administrators of the whole service."))
+}
+
+/// Shows the namespaces and tokens.
+pub(super) async fn show_access(State(service): State<Service>, visitor: Visitor) -> Result<Response, Fault> {
+    page(&service, &visitor, None).await.map_err(|fault| fault.of(&visitor))
+}
+
+/// Changes a namespace.
+pub(super) async fn change_namespace(
+    State(service): State<Service>,
+    Path(verb): Path<String>,
+    form: Posted,
+) -> Result<Response, Fault> {
+    namespace(&service, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
+}
+
+async fn namespace(service: &Service, verb: &str, form: &Posted) -> Result<Response, Fault> {
+    let Posted { visitor, fields } = form;
+    check(visitor)?;
+    let name = fields.get("name").trim();
+    match verb {
+        "make" => {
+            if service.namespace(name).is_ok() {
+                return Err(Problem::new(ProblemKind::KeyExists, "There is a namespace of this name.").into());
+            }
+            service.set_namespace(name, NamespaceLimits::default()).await?;
+        }
+        "pause" | "resume" => {
+            let limits = service.namespace(name)?.limits.clone();
+            service.set_namespace(name, NamespaceLimits { paused: verb == "pause", ..limits }).await?;
+        }
+        "secret" => {
+            let secret = service.make_secret(name).await?.secret;
+            let title = format!("The new signing secret of the namespace {name}. It is not shown again.");
+            return page(service, visitor, Some(Secret { title, text: secret })).await;
+        }
+        "remove" => {
+            fields.confirm(name)?;
+            service.remove_namespace(name).await?;
+        }
+        _ => return Err(Fault::no_page()),
+    }
+    Ok(Redirect::to("/ui/access").into_response())
+}
+
+/// Makes or revokes a token.
+pub(super) async fn change_token(
+    State(service): State<Service>,
+    Path(verb): Path<String>,
+    form: Posted,
+) -> Result<Response, Fault> {
+    token(&service, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
+}
+
+/// Changes the file of tokens on a thread that may block, and reads it again.
+async fn change_file<T: Send + 'static>(
+    service: &Service,
+    change: impl FnOnce(&Service) -> io::Result<T> + Send + 'static,
+) -> Result<T, Fault> {
+    let service = service.clone();
+    let changed = tokio::task::spawn_blocking(move || {
+        let answer = change(&service)?;
+        service.reload_tokens(true)?;
+        Ok::<T, io::Error>(answer)
+    });
+    let changed = changed.await.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
+    changed.map_err(|error| {
+        let kind = if error.kind() == io::ErrorKind::NotFound {
+            ProblemKind::NotFound
+        } else {
+            ProblemKind::StoreUnavailable
+        };
+        Problem::new(kind, error.to_string()).into()
+    })
+}
+
+async fn token(service: &Service, verb: &str, form: &Posted) -> Result<Response, Fault> {
+    let Posted { visitor, fields } = form;
+    check(visitor)?;
+    if visitor.is_open {
+        // The first token closes the service to its present users, the page's visitor among them.
+        return Err(Fault::forbidden(
+            "The first token is made on the command line: `tourbillond token new`.",
+        ));
+    }
+    match verb {
+        "make" => {
+            let role = match fields.get("role") {
+                "reader" => Role::Reader,
+                "writer" => Role::Writer,
+                "admin" => Role::Admin,
+                _ => return Err(Fault::bad("The role is reader, writer or admin.")),
+            };
+            let namespace = fields.given("namespace").map(|name| Box::<str>::from(name.trim()));
+            if let Some(namespace) = &namespace {
+                service.namespace(namespace)?;
+            }
+            let name = fields.get("name").trim();
+            if name.is_empty() || name.len() > LONGEST_NAME {
+                return Err(Fault::bad(format!("A token's name has 1 to {LONGEST_NAME} bytes.")));
+            }
+            let expires = match fields.given("days").map(str::parse::<u64>) {
+                None => None,
+                Some(Ok(days)) if (1..=MOST_DAYS).contains(&days) => Some(Duration::from_secs(days * 86_400)),
+                Some(_) => {
+                    return Err(Fault::bad(format!("A token lasts for 1 to {MOST_DAYS} days, or for ever.")));
+                }
+            };
+            let new = NewToken { name: name.into(), role, namespace, expires };
+            let (text, _) = change_file(service, |service| service.tokens().file().add(new)).await?;
+            let title = format!("The new token {name}. It is not shown again.");
+            page(service, visitor, Some(Secret { title, text })).await
+        }
+        "revoke" => {
+            let id = fields.get("id").to_owned();
+            fields.confirm(&id)?;
+            change_file(service, move |service| service.tokens().file().revoke(&id)).await?;
+            Ok(Redirect::to("/ui/access").into_response())
+        }
+        _ => Err(Fault::no_page()),
+    }
+}

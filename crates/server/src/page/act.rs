@@ -1,0 +1,72 @@
+//! Changes of one timer.
+
+use super::fault::Fault;
+use super::posted::Posted;
+use super::timers::{address, id_of};
+use crate::service::{Named, Service, Verb};
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use tourbillon_api::CancelResult;
+
+/// The word that confirms that a timer is cancelled.
+const WORD: &str = "cancel";
+
+/// Changes a timer, and leads back to its page.
+pub(super) async fn one(
+    State(service): State<Service>,
+    Path((namespace, id, verb)): Path<(String, String, String)>,
+    form: Posted,
+) -> Result<Response, Fault> {
+    change(&service, &namespace, &id, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
+}
+
+async fn change(
+    service: &Service,
+    namespace: &str,
+    id: &str,
+    verb: &str,
+    form: &Posted,
+) -> Result<Response, Fault> {
+    if !form.visitor.writes(namespace) {
+        return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
+    }
+    let id = id_of(id)?;
+    let named = Named::Id(id);
+    let verb = match verb {
+        "fire" => Some(Verb::Fire),
+        "pause" => Some(Verb::Pause),
+        "resume" => Some(Verb::Resume),
+        "replay" => Some(Verb::Replay),
+        "cancel" => None,
+        _ => return Err(Fault::no_page()),
+    };
+    let done = match verb {
+        Some(verb) => {
+            service.change(namespace, named, verb).await?;
+            match verb {
+                Verb::Fire => "fire",
+                Verb::Pause => "pause",
+                Verb::Resume => "resume",
+                Verb::Replay => "replay",
+            }
+        }
+        None => {
+            form.fields.confirm(WORD)?;
+            match service.cancel(namespace, named).await?.result {
+                CancelResult::Cancelled => "cancel",
+                CancelResult::InFlight => "cancel-in-flight",
+                CancelResult::NotFound => "gone",
+            }
+        }
+    };
+    let is_of_the_list = form.fields.get("from") == "dead" || done == "gone";
+    let to = if is_of_the_list {
+        format!("/ui/dead?namespace={namespace}&done={done}")
+    } else if service.past(namespace, id).await.is_ok() || service.stored(namespace, id.into()).await.is_ok()
+    {
+        format!("{}?done={done}", address(namespace, &id.to_string()))
+    } else {
+        format!("/ui/timers?namespace={namespace}&done={done}")
+    };
+    Ok(Redirect::to(&to).into_response())
+}

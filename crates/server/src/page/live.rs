@@ -1,0 +1,76 @@
+//! The stream by which an open page is refreshed.
+//!
+//! The stream has no data: it says that something may have changed, and the page asks for itself again. So no right is
+//! decided twice, and a reader that misses events misses nothing.
+
+use super::visitor::Visitor;
+use crate::service::{Service, Stop};
+use axum::extract::State;
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse as _, Response};
+use core::convert::Infallible;
+use core::time::Duration;
+use futures_util::stream;
+use http::StatusCode;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+/// The shortest time between two refreshments of a page.
+const FLOOR: Duration = Duration::from_secs(2);
+/// The longest time: ages grow although nothing happens.
+const CEILING: Duration = Duration::from_secs(10);
+
+/// Says when a page is to be refreshed, until the service stops.
+pub(super) async fn stream(State(service): State<Service>, visitor: Visitor) -> Response {
+    let Some(events) = service.events().subscribe() else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+    let reader = Reader { events, visitor, stop: service.stop().clone(), is_new: true };
+    drop(service);
+    let ticks = stream::unfold(reader, async |mut reader| {
+        reader.next().await?;
+        Some((Ok::<_, Infallible>(Event::default().event("tick").data("refresh")), reader))
+    });
+    Sse::new(ticks).into_response()
+}
+
+struct Reader {
+    events: Receiver<tourbillon_api::Event>,
+    visitor: Visitor,
+    stop: Stop,
+    is_new: bool,
+}
+
+impl Reader {
+    /// Waits until the page is to be refreshed. None once the service stops.
+    async fn next(&mut self) -> Option<()> {
+        // A page that was open before may have missed anything.
+        if core::mem::take(&mut self.is_new) {
+            return Some(());
+        }
+        let stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            () = stop.begun() => return None,
+            () = tokio::time::sleep(FLOOR) => {}
+        }
+        tokio::select! {
+            biased;
+            () = stop.begun() => None,
+            seen = self.seen() => seen,
+            () = tokio::time::sleep(CEILING - FLOOR) => Some(()),
+        }
+    }
+
+    /// Waits for an event that the visitor may see, or one that was missed.
+    async fn seen(&mut self) -> Option<()> {
+        loop {
+            match self.events.recv().await {
+                Ok(event) if self.visitor.reads(&event.namespace) => return Some(()),
+                Ok(_) => {}
+                Err(RecvError::Lagged(_)) => return Some(()),
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Changes of many timers.
+
+use super::fault::Fault;
+use super::posted::Posted;
+use super::text::number;
+use super::timers::now;
+use super::view::{Frame, When, show};
+use super::visitor::Visitor;
+use crate::service::{Service, Work};
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use tourbillon_api::{CancelMany, OperationState, Problem, ProblemKind, ReplayMany};
+
+/// Begins a change of many timers, and leads to the page of its progress.
+pub(super) async fn begin(
+    State(service): State<Service>,
+    Path(verb): Path<String>,
+    form: Posted,
+) -> Result<Response, Fault> {
+    change(&service, &verb, &form).await.map_err(|fault| fault.of(&form.visitor))
+}
+
+async fn change(service: &Service, verb: &str, form: &Posted) -> Result<Response, Fault> {
+    let Posted { visitor, fields } = form;
+    let namespace = fields.get("namespace");
+    if !visitor.writes(namespace) {
+        return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
+    }
+    let text = |name| fields.given(name).map(str::to_owned);
+    let work = match verb {
+        "cancel" => {
+            let which = CancelMany { label: text("label"), key_prefix: text("key_prefix") };
+            let (CancelMany { label: Some(word), key_prefix: None }
+            | CancelMany { label: None, key_prefix: Some(word) }) = &which
+            else {
+                return Err(Fault::bad(
+                    "One of a label and the beginning of a key says which timers are cancelled.",
+                ));
+            };
+            fields.confirm(word)?;
+            Work::Cancel(which)
+        }
+        "replay" => {
+            fields.confirm("replay")?;
+            Work::Replay(ReplayMany { label: text("label") })
+        }
+        _ => return Err(Fault::no_page()),
+    };
+    let operation = service.begin(namespace, work).await?;
+    Ok(Redirect::to(&format!("/ui/operations/{namespace}/{}", operation.id)).into_response())
+}
+
+#[derive(Template)]
+#[template(path = "operation.html")]
+struct OperationPage<'a> {
+    frame: Frame<'a>,
+    namespace: &'a str,
+    id: &'a str,
+    state: &'static str,
+    begun: When,
+    changed: String,
+    in_flight: String,
+    refused: String,
+    error: Option<&'a str>,
+}
+
+/// Shows the progress of a change of many timers.
+pub(super) async fn show_operation(
+    State(service): State<Service>,
+    visitor: Visitor,
+    Path((namespace, id)): Path<(String, String)>,
+) -> Result<Response, Fault> {
+    if !visitor.reads(&namespace) {
+        return Err(Fault::forbidden("Your token does not permit to see this namespace.").of(&visitor));
+    }
+    let Some(operation) = service.operations().get(&namespace, &id) else {
+        let detail = "There is no such operation. It is shown for an hour after its end.";
+        return Err(Fault::from(Problem::new(ProblemKind::NotFound, detail)).of(&visitor));
+    };
+    let page = OperationPage {
+        frame: Frame { is_live: operation.state == OperationState::Running, ..Frame::new(&visitor, "") },
+        namespace: &namespace,
+        id: &id,
+        state: match operation.state {
+            OperationState::Done => "done",
+            OperationState::Failed => "failed",
+            _ => "running",
+        },
+        begun: When::new(operation.begun, now(&service)),
+        changed: number(operation.changed),
+        in_flight: number(operation.in_flight),
+        refused: number(operation.refused),
+        error: operation.error.as_deref(),
+    };
+    Ok(show(&page))
+}

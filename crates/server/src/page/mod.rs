@@ -1,0 +1,84 @@
+//! The page: the service in a browser, under `/ui`.
+//!
+//! Each page is made on the service and can be read without a script. The script refreshes the parts of a page that
+//! change, when the stream of `live` says so. The templates escape all values; the answers' headers forbid scripts, styles and
+//! frames of any other origin. A handler reads the visitor's right, and asks the same functions of the service as the HTTP
+//! interface does.
+
+mod access;
+mod act;
+mod assets;
+mod chart;
+mod dead;
+mod endpoints;
+mod fault;
+mod live;
+mod many;
+mod overview;
+mod posted;
+mod session;
+mod sign;
+mod text;
+mod timer;
+mod timers;
+mod view;
+mod visitor;
+
+use crate::service::Service;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_FRAME_OPTIONS};
+use http::{HeaderName, HeaderValue};
+use session::Sessions;
+use std::sync::Arc;
+
+/// The paths of the page.
+pub(crate) fn routes() -> Router<Service> {
+    let pages = Router::new()
+        .route("/ui", get(async || Redirect::to("/ui/")))
+        .route("/ui/", get(overview::show_overview))
+        .route("/ui/timers", get(timers::show_timers))
+        .route("/ui/timers/{namespace}/{id}", get(timer::show_timer))
+        .route("/ui/timers/{namespace}/{id}/{verb}", post(act::one))
+        .route("/ui/dead", get(dead::show_dead))
+        .route("/ui/many/{verb}", post(many::begin))
+        .route("/ui/operations/{namespace}/{id}", get(many::show_operation))
+        .route("/ui/endpoints", get(endpoints::show_endpoints))
+        .route("/ui/access", get(access::show_access))
+        .route("/ui/access/namespaces/{verb}", post(access::change_namespace))
+        .route("/ui/access/tokens/{verb}", post(access::change_token))
+        .route("/ui/sign-in", get(sign::form).post(sign::sign_in))
+        .route("/ui/sign-out", post(sign::sign_out))
+        .route("/ui/live", get(live::stream))
+        .route("/ui/style.css", get(assets::style))
+        .route("/ui/app.js", get(assets::script))
+        .route("/ui/icon.svg", get(assets::icon))
+        .route("/ui/{*rest}", get(async || fault::Fault::no_page().into_response()))
+        .method_not_allowed_fallback(async || fault::Fault::wrong_method().into_response())
+        .layer(Extension(Arc::new(Sessions::new())))
+        .layer(from_fn(guard));
+    Router::new().route("/", get(async || Redirect::to("/ui/"))).merge(pages)
+}
+
+/// What a page may load and do: its own files, and nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// Forbids browsers what no page does.
+async fn guard(request: axum::extract::Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_FRAME_OPTIONS, "DENY"),
+        // Addresses have keys and labels. Without any referrer, browsers would send forms with the origin `null`.
+        (REFERRER_POLICY, "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

@@ -1,0 +1,178 @@
+//! The overview: how the service is, what it did, and what comes.
+
+use super::chart::{self, Chart, Small};
+use super::fault::Fault;
+use super::text::{number, span};
+use super::timers::now;
+use super::view::{Frame, When, show};
+use super::visitor::Visitor;
+use crate::convert::unavailable;
+use crate::service::Service;
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+use tourbillon_api::{HistoryPoint, Moment};
+
+/// The number of intervals of the history's charts: one for each 12 minutes.
+const POINTS: usize = 360;
+/// The time over which rates are shown, in milliseconds.
+const LATELY: u64 = 60_000;
+
+/// A number with its name.
+struct Figure {
+    name: &'static str,
+    value: String,
+    note: String,
+    class: &'static str,
+    address: Option<&'static str>,
+}
+
+struct NamespaceRow {
+    name: String,
+    is_paused: bool,
+    pending: String,
+    leased: String,
+    parked: String,
+    dead: String,
+}
+
+/// The whole service, for visitors that may see it.
+struct Whole {
+    version: String,
+    up: String,
+    last_fire: Option<When>,
+    reasons: Vec<String>,
+    figures: Vec<Figure>,
+    horizon: Option<Chart>,
+    lateness: Option<Chart>,
+    history: Vec<Small>,
+    begun: bool,
+}
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct OverviewPage<'a> {
+    frame: Frame<'a>,
+    whole: Option<Whole>,
+    namespaces: Vec<NamespaceRow>,
+    is_empty: bool,
+}
+
+/// The number of namespaces on the page.
+const MOST: usize = 100;
+
+/// A rate over the last minute, in events a second with one decimal.
+fn rate(points: &[HistoryPoint], value: fn(&HistoryPoint) -> u64) -> String {
+    let covered: u64 = points.iter().map(|point| point.covered_ms).sum();
+    let count: u64 = points.iter().map(value).sum();
+    match count.saturating_mul(10_000).checked_div(covered) {
+        Some(tenths) => format!("{}.{}/s", number(tenths / 10), tenths % 10),
+        None => "–".to_owned(),
+    }
+}
+
+async fn whole(service: &Service, now: Moment) -> Result<Whole, Fault> {
+    let stats = service.stats().await.map_err(|error| unavailable(&error))?;
+    let lately = service.history(Some(Moment::from_millis(now.as_millis().saturating_sub(LATELY))), 6);
+    let past = service.history(None, POINTS);
+    let readiness = service.readiness().await;
+    let overdue_class = match stats.overdue_ms {
+        0..5_000 => "",
+        5_000..30_000 => "warn",
+        _ => "bad",
+    };
+    let (created, delivered, failed) = (
+        rate(&lately.points, |point| point.created),
+        rate(&lately.points, |point| point.delivered),
+        rate(&lately.points, |point| point.failed),
+    );
+    let since = "since the start";
+    let figures = vec![
+        Figure {
+            name: "Oldest overdue",
+            // In seconds, always: an operator compares it with the last look.
+            value: format!("{}.{} s", number(stats.overdue_ms / 1_000), stats.overdue_ms % 1_000 / 100),
+            note: if stats.overdue_ms == 0 { "nothing is due".to_owned() } else { span(stats.overdue_ms) },
+            class: overdue_class,
+            address: Some("/ui/timers?phase=pending"),
+        },
+        Figure {
+            name: "Dead",
+            value: number(stats.dead),
+            note: "wait for a replay".to_owned(),
+            class: if stats.dead > 0 { "bad" } else { "" },
+            address: Some("/ui/dead"),
+        },
+        Figure {
+            name: "Parked",
+            value: number(stats.parked),
+            note: "put aside".to_owned(),
+            class: "",
+            address: Some("/ui/timers?phase=parked"),
+        },
+        Figure {
+            name: "Pending",
+            value: number(stats.pending),
+            note: format!("{} being delivered", number(stats.leased)),
+            class: "",
+            address: Some("/ui/timers?phase=pending"),
+        },
+        Figure {
+            name: "Created",
+            value: created,
+            note: format!("{} {since}", number(stats.created)),
+            class: "",
+            address: None,
+        },
+        Figure {
+            name: "Delivered",
+            value: delivered,
+            note: format!("{} {since}", number(stats.delivered)),
+            class: "",
+            address: None,
+        },
+        Figure {
+            name: "Failed",
+            value: failed,
+            note: format!("{} {since}", number(stats.failed)),
+            class: "",
+            address: None,
+        },
+    ];
+    Ok(Whole {
+        up: span(stats.up_ms / 1_000 * 1_000),
+        last_fire: stats.last_fire.map(|at| When::new(at, now)),
+        reasons: readiness.reasons,
+        figures,
+        horizon: chart::horizon(&service.horizon().await?),
+        lateness: chart::lateness(&service.lateness_by_second()),
+        begun: !past.points.is_empty(),
+        history: chart::history(&past),
+        version: stats.version,
+    })
+}
+
+/// Shows the overview.
+pub(super) async fn show_overview(
+    State(service): State<Service>,
+    visitor: Visitor,
+) -> Result<Response, Fault> {
+    page(&service, &visitor).await.map_err(|fault| fault.of(&visitor))
+}
+
+async fn page(service: &Service, visitor: &Visitor) -> Result<Response, Fault> {
+    let views = service.show_namespaces(|name| visitor.reads(name)).await?;
+    let total = |view: &tourbillon_api::NamespaceView| view.pending + view.leased + view.parked + view.dead;
+    let is_empty = views.iter().all(|view| total(view) == 0);
+    let row = |view: tourbillon_api::NamespaceView| NamespaceRow {
+        is_paused: view.limits.paused,
+        pending: number(view.pending),
+        leased: number(view.leased),
+        parked: number(view.parked),
+        dead: number(view.dead),
+        name: view.name,
+    };
+    let whole = if visitor.reads_all() { Some(whole(service, now(service)).await?) } else { None };
+    let namespaces = views.into_iter().take(MOST).map(row).collect();
+    Ok(show(&OverviewPage { frame: Frame::new(visitor, "overview"), whole, namespaces, is_empty }))
+}

@@ -1,0 +1,85 @@
+//! A form that a visitor has sent.
+
+use super::fault::Fault;
+use super::visitor::Visitor;
+use crate::service::Service;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts as _, Request};
+use axum::response::{IntoResponse as _, Response};
+use http::header::CONTENT_TYPE;
+use subtle::ConstantTimeEq as _;
+use tourbillon_api::{Problem, ProblemKind};
+use url::form_urlencoded;
+
+/// The fields of a form.
+#[derive(Debug)]
+pub(super) struct Fields(Vec<(Box<str>, Box<str>)>);
+
+impl Fields {
+    /// Reads a form.
+    pub(super) async fn read(request: Request) -> Result<Self, Fault> {
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+        if !kind
+            .split(';')
+            .next()
+            .unwrap_or("")
+            .trim()
+            .eq_ignore_ascii_case("application/x-www-form-urlencoded")
+        {
+            return Err(Problem::new(ProblemKind::UnsupportedMediaType, "The body must be a form.").into());
+        }
+        let bytes = Bytes::from_request(request, &()).await;
+        let bytes =
+            bytes.map_err(|_| Fault::from(Problem::new(ProblemKind::TooLarge, "The form is too large.")))?;
+        let pairs =
+            form_urlencoded::parse(&bytes).map(|(name, value)| (name.as_ref().into(), value.as_ref().into()));
+        Ok(Self(pairs.collect()))
+    }
+
+    /// The text of a field, empty if the form has none.
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(field, _)| **field == *name).map_or("", |(_, value)| value)
+    }
+
+    /// The text of a field that may be left empty.
+    pub(super) fn given(&self, name: &str) -> Option<&str> {
+        Some(self.get(name)).filter(|text| !text.is_empty())
+    }
+
+    /// Fails unless the visitor has typed this word.
+    pub(super) fn confirm(&self, word: &str) -> Result<(), Fault> {
+        if self.get("confirm").trim() == word.trim() {
+            return Ok(());
+        }
+        Err(Fault::bad(
+            "Nothing was changed: the text that was typed is not the one that confirms this. Go back and type it.",
+        ))
+    }
+}
+
+/// A form of one of the visitor's own pages.
+#[derive(Debug)]
+pub(super) struct Posted {
+    pub(super) visitor: Visitor,
+    pub(super) fields: Fields,
+}
+
+impl FromRequest<Service> for Posted {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, service: &Service) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let visitor = Visitor::from_request_parts(&mut parts, service).await?;
+        let fields = Fields::read(Request::from_parts(parts, body)).await;
+        let fields = fields.map_err(|fault| fault.of(&visitor).into_response())?;
+        let (mark, expected) = (fields.get("mark"), &visitor.mark);
+        if expected.is_empty() || !bool::from(mark.as_bytes().ct_eq(expected.as_bytes())) {
+            let fault = Fault::forbidden(
+                "Nothing was changed: the form is of an earlier session, or from before a restart of the service. Load its page \
+                 again and repeat the change.",
+            );
+            return Err(fault.of(&visitor).into_response());
+        }
+        Ok(Self { visitor, fields })
+    }
+}

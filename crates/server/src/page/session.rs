@@ -1,0 +1,100 @@
+//! Sessions: a browser that has signed in with a token sends a cookie instead.
+//!
+//! The cookie is random and is not the token; the service keeps only its hash, and the token's. Each request looks the token
+//! up again, so that a token which is revoked or expires ends its sessions. Sessions end with the service's process too.
+
+use crate::service::{TokenHash, hash};
+use core::time::Duration;
+use data_encoding::BASE32_NOPAD;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The greatest number of sessions. The session that ends first makes room for a new one.
+const MOST: usize = 1_024;
+/// The time for which a session lasts.
+pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
+
+/// The sessions of a service.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    open: Mutex<HashMap<TokenHash, Session>>,
+    /// The mark of forms while the service has no tokens, and nobody signs in.
+    mark: Box<str>,
+}
+
+/// A session.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    /// The token's hash.
+    pub(super) token: TokenHash,
+    /// The mark that the session's forms carry.
+    pub(super) mark: Box<str>,
+    ends: Instant,
+}
+
+/// 32 random bytes as text. None if the system gives no random numbers.
+fn random() -> Option<Box<str>> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(BASE32_NOPAD.encode(&bytes).to_ascii_lowercase().into())
+}
+
+impl Sessions {
+    pub(super) fn new() -> Self {
+        // Without random numbers no form is accepted: see `mark`.
+        Self { open: Mutex::default(), mark: random().unwrap_or_default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TokenHash, Session>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The mark of forms without a session. No form fits an empty mark.
+    pub(super) fn mark(&self) -> Box<str> {
+        self.mark.clone()
+    }
+
+    /// Begins a session and returns its cookie's value. None if the system gives no random numbers.
+    pub(super) fn begin(&self, token: TokenHash) -> Option<Box<str>> {
+        let (cookie, mark) = (random()?, random()?);
+        let now = Instant::now();
+        let mut open = self.lock();
+        open.retain(|_, session| session.ends > now);
+        if open.len() >= MOST
+            && let Some(first) = open.iter().min_by_key(|(_, session)| session.ends).map(|(key, _)| *key)
+        {
+            open.remove(&first);
+        }
+        open.insert(hash(&cookie), Session { token, mark, ends: now + LASTS });
+        Some(cookie)
+    }
+
+    /// The session with this cookie.
+    pub(super) fn find(&self, cookie: &str) -> Option<Session> {
+        self.lock().get(&hash(cookie)).filter(|session| session.ends > Instant::now()).cloned()
+    }
+
+    /// Ends the session with this cookie.
+    pub(super) fn end(&self, cookie: &str) {
+        self.lock().remove(&hash(cookie));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_bounded_and_end() {
+        let sessions = Sessions::new();
+        let first = sessions.begin([1; 32]).unwrap();
+        assert_eq!(sessions.find(&first).unwrap().token, [1; 32]);
+        let last = (0..MOST).map(|_| sessions.begin([2; 32]).unwrap()).last().unwrap();
+        assert_eq!(sessions.lock().len(), MOST);
+        assert!(sessions.find(&first).is_none(), "the oldest makes room");
+        assert_ne!(sessions.find(&last).unwrap().mark, sessions.mark());
+        sessions.end(&last);
+        assert!(sessions.find(&last).is_none());
+    }
+}

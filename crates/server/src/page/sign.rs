@@ -1,0 +1,115 @@
+//! Signing in and out.
+
+use super::fault::Fault;
+use super::posted::{Fields, Posted};
+use super::session::LASTS;
+use super::view::{Frame, show};
+use super::visitor::{Open, cookie, cookie_name};
+use crate::service::{Service, hash};
+use askama::Template;
+use axum::Extension;
+use axum::extract::{Query, Request, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use http::header::SET_COOKIE;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use tourbillon_api::{Problem, ProblemKind};
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignIn<'a> {
+    frame: Frame<'a>,
+    to: &'a str,
+    has_failed: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    /// The page that the visitor wanted.
+    to: String,
+}
+
+/// The page after signing in: one of this service.
+fn destination(to: &str) -> &str {
+    let is_ours =
+        to.starts_with("/ui/") && to.len() <= 4_096 && to.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_ours && !to.contains('\\') { to } else { "/ui/" }
+}
+
+fn page(to: &str, has_failed: bool) -> Response {
+    let frame = Frame { visitor: None, at: "", is_live: false };
+    show(&SignIn { frame, to: destination(to), has_failed })
+}
+
+/// Shows the form.
+pub(super) async fn form(
+    State(service): State<Service>,
+    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+) -> Response {
+    let to = asked.map(|Query(asked)| asked.to).unwrap_or_default();
+    if service.tokens().is_open() { Redirect::to(destination(&to)).into_response() } else { page(&to, false) }
+}
+
+/// The header that sets the cookie, for so many seconds.
+fn set_cookie(service: &Service, value: &str, seconds: u64) -> String {
+    let over_tls = service.settings().over_tls;
+    let secure = if over_tls { "; Secure" } else { "" };
+    format!("{}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", cookie_name(over_tls))
+}
+
+/// Begins a session, if the form has a token. The layer below has refused forms of other sites.
+pub(super) async fn sign_in(
+    State(service): State<Service>,
+    Extension(sessions): Open,
+    request: Request,
+) -> Result<Response, Fault> {
+    let former = cookie(request.headers(), service.settings().over_tls).map(str::to_owned);
+    let fields = Fields::read(request).await?;
+    let token = fields.get("token").trim();
+    if service.tokens().principal(token).is_err() {
+        return Ok((StatusCode::FORBIDDEN, page(fields.get("to"), true)).into_response());
+    }
+    if let Some(former) = former {
+        sessions.end(&former);
+    }
+    let cookie = sessions
+        .begin(hash(token))
+        .ok_or_else(|| Problem::new(ProblemKind::Internal, "the system gives no random numbers"))?;
+    let header = [(SET_COOKIE, set_cookie(&service, &cookie, LASTS.as_secs()))];
+    Ok((header, Redirect::to(destination(fields.get("to")))).into_response())
+}
+
+/// Ends the session.
+pub(super) async fn sign_out(
+    State(service): State<Service>,
+    Extension(sessions): Open,
+    headers: HeaderMap,
+    _form: Posted,
+) -> Response {
+    if let Some(cookie) = cookie(&headers, service.settings().over_tls) {
+        sessions.end(cookie);
+    }
+    ([(SET_COOKIE, set_cookie(&service, "", 0))], Redirect::to("/ui/sign-in")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::destination;
+
+    #[test]
+    fn nobody_is_led_to_another_site() {
+        assert_eq!(destination("/ui/timers?q=a"), "/ui/timers?q=a");
+        for to in [
+            "",
+            "//evil.example",
+            "https://evil.example/ui/",
+            "/ui",
+            "/\\evil.example",
+            "/ui/\\e",
+            "/ui/\r\nx: y",
+        ] {
+            assert_eq!(destination(to), "/ui/", "{to:?}");
+        }
+    }
+}

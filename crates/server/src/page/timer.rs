@@ -1,0 +1,397 @@
+//! One timer: what it does, where it is and why, and what has become of it so far.
+
+use super::fault::Fault;
+use super::text::{number, span};
+use super::timers::{address, id_of, labels, now};
+use super::view::{Frame, When, done_words, phase_name, show};
+use super::visitor::Visitor;
+use crate::convert::shown;
+use crate::service::Service;
+use askama::Template;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use tourbillon_api::{
+    AttemptOutcome, Backoff, EndKind, Guarantee, Moment, Past, PastAttempt, Phase, Policy, Problem,
+    ProblemKind, RepeatCause, Timer,
+};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    /// The change that led here.
+    done: String,
+}
+
+/// A point of the timeline.
+struct Step {
+    /// The class of its mark: `past`, `good`, `bad`, `now` or `ahead`.
+    class: &'static str,
+    title: String,
+    when: Option<When>,
+    lines: Vec<String>,
+}
+
+impl Step {
+    fn new(class: &'static str, title: impl Into<String>, at: Option<Moment>, now: Moment) -> Self {
+        Self { class, title: title.into(), when: at.map(|at| When::new(at, now)), lines: Vec::new() }
+    }
+
+    fn line(mut self, line: impl Into<String>) -> Self {
+        self.lines.push(line.into());
+        self
+    }
+}
+
+#[derive(Template)]
+#[template(path = "timer.html")]
+struct TimerPage<'a> {
+    frame: Frame<'a>,
+    mark: &'a str,
+    address: String,
+    namespace: &'a str,
+    id: String,
+    key: Option<&'a str>,
+    phase: &'static str,
+    /// Why the timer is where it is.
+    why: String,
+    steps: Vec<Step>,
+    timer: Option<&'a Timer>,
+    /// Its labels, with the addresses of their lists.
+    labels: Vec<(String, String)>,
+    /// Whether the headers and the body are shown.
+    has_payload: bool,
+    policy: Vec<(&'static str, String)>,
+    actions: Vec<Action>,
+    done: Option<&'static str>,
+}
+
+/// A change that a button makes.
+pub(super) struct Action {
+    verb: &'static str,
+    name: &'static str,
+    what: &'static str,
+    /// The word to be typed before.
+    word: Option<&'static str>,
+}
+
+const FIRE: Action =
+    Action { verb: "fire", name: "Fire now", what: "Makes the timer due at once.", word: None };
+const PAUSE: Action =
+    Action { verb: "pause", name: "Pause", what: "Puts the timer aside until it is resumed.", word: None };
+const RESUME: Action = Action { verb: "resume", name: "Resume", what: "Puts the timer back.", word: None };
+const REPLAY: Action = Action {
+    verb: "replay",
+    name: "Replay",
+    what: "Delivers the timer again, as if it were new.",
+    word: None,
+};
+const CANCEL: Action = Action {
+    verb: "cancel",
+    name: "Cancel",
+    what: "No delivery begins any more. The timer is gone, and cannot be brought back.",
+    word: Some("cancel"),
+};
+const DROP: Action = Action {
+    verb: "cancel",
+    name: "Drop",
+    what: "The dead timer is gone, and cannot be brought back.",
+    word: Some("cancel"),
+};
+
+fn actions(timer: &Timer) -> Vec<Action> {
+    match timer.phase {
+        Phase::Pending => vec![FIRE, PAUSE, CANCEL],
+        Phase::Parked if timer.reason.as_deref().is_some_and(is_pause) => vec![RESUME, FIRE, CANCEL],
+        Phase::Parked => vec![FIRE, CANCEL],
+        Phase::Leased => vec![CANCEL],
+        Phase::Dead => vec![REPLAY, DROP],
+        Phase::Done | Phase::Withdrawn => Vec::new(),
+    }
+}
+
+/// Whether a timer is parked since someone has paused it.
+fn is_pause(reason: &str) -> bool {
+    reason == "paused"
+}
+
+/// The reason why a timer is parked, in words.
+fn parked_words(reason: &str) -> String {
+    let (kind, of) = reason.split_once(':').unwrap_or((reason, ""));
+    match kind {
+        "paused" if of.is_empty() => "It was paused. Resume it to let it go on.".to_owned(),
+        "paused" => format!("The namespace {of} is paused. It goes on once the namespace is resumed."),
+        "busy" => "All places for deliveries are taken. It goes on by itself.".to_owned(),
+        "concurrency" => {
+            format!("The namespace {of} has as many deliveries under way as it may. It goes on by itself.")
+        }
+        "rate" => format!("The namespace {of} has reached its rate. It goes on by itself."),
+        "host" => {
+            format!("The host {of} is busy, or fails and is left alone for a time. It goes on by itself.")
+        }
+        "queue" => format!("No receiver fetches from the queue {of}. It waits until one does."),
+        _ => format!("It was put aside: {reason}."),
+    }
+}
+
+/// The reason why a timer is dead, in words.
+fn dead_words(timer: &Timer) -> String {
+    match timer.reason.as_deref().unwrap_or("") {
+        "attempts" if timer.failures == 1 => "Its only attempt failed.".to_owned(),
+        "attempts" => format!("All {} attempts failed.", timer.failures),
+        "deliveries" => {
+            "Deliveries were begun as often as they may be, and had no end: the process died, or lost its lease.".to_owned()
+        }
+        "age" => "The next attempt would have been later than the policy permits.".to_owned(),
+        "blocked-destination" => "Its destination is blocked.".to_owned(),
+        "refused" => "The receiver refused it for good.".to_owned(),
+        "plan" => "Its plan cannot be followed any more.".to_owned(),
+        other => format!("Deliveries were given up: {other}."),
+    }
+}
+
+/// Why a timer is where it is.
+fn why(timer: &Timer, now: Moment) -> String {
+    let distance = timer.due.as_millis().abs_diff(now.as_millis());
+    match timer.phase {
+        Phase::Pending if timer.due > now && timer.failures > 0 => format!(
+            "It waits for the next attempt, in {}, after {} of at most {}.",
+            span(distance),
+            plural(timer.failures, "failure"),
+            timer.policy.attempts.unwrap_or(0),
+        ),
+        Phase::Pending if timer.due > now => format!("It waits for its due moment, in {}.", span(distance)),
+        Phase::Pending => format!("It has been due for {} and is about to be delivered.", span(distance)),
+        Phase::Leased => "A delivery is under way.".to_owned(),
+        Phase::Parked => parked_words(timer.reason.as_deref().unwrap_or("")),
+        Phase::Dead => dead_words(timer),
+        Phase::Done => "It was delivered.".to_owned(),
+        Phase::Withdrawn => "It was cancelled or replaced.".to_owned(),
+    }
+}
+
+fn plural(count: u32, noun: &str) -> String {
+    format!("{} {noun}{}", number(count.into()), if count == 1 { "" } else { "s" })
+}
+
+fn ended(past: &Past) -> String {
+    match past.end.as_ref().map(|end| end.how) {
+        Some(EndKind::Delivered) => "It was delivered, and is not stored any more.".to_owned(),
+        Some(EndKind::Skipped) => "Its delivery was left out, since it was too late.".to_owned(),
+        Some(EndKind::Cancelled) => "It was cancelled, and is not stored any more.".to_owned(),
+        Some(EndKind::Replaced) => "Another timer took its place.".to_owned(),
+        _ => "It has ended, and is not stored any more.".to_owned(),
+    }
+}
+
+fn repeat_words(cause: RepeatCause) -> &'static str {
+    match cause {
+        RepeatCause::NoAnswer => {
+            "The receiver may have acted on it: there was no answer. It may get the timer twice."
+        }
+        RepeatCause::LeaseLost => {
+            "The lease was lost before the answer: the receiver may get the timer twice."
+        }
+        RepeatCause::EndLost => "The end could not be stored: the receiver may get the timer twice.",
+        RepeatCause::GivenBack => "The service stopped meanwhile: the receiver may get the timer twice.",
+        RepeatCause::ProcessDied => "The process died meanwhile: the receiver may get the timer twice.",
+        _ => "The receiver may get the timer twice.",
+    }
+}
+
+fn attempt(past: &PastAttempt, now: Moment) -> Step {
+    let (class, word) = match past.outcome {
+        None => ("now", "is under way"),
+        Some(AttemptOutcome::Delivered) => ("good", "succeeded"),
+        Some(AttemptOutcome::Failed) => ("bad", "failed"),
+        Some(AttemptOutcome::Dead) => ("bad", "failed for good"),
+        Some(AttemptOutcome::Parked) => ("past", "was put off"),
+        Some(AttemptOutcome::GivenBack) => ("past", "was given back"),
+        Some(_) => ("bad", "was lost"),
+    };
+    let status = past.status.map(|status| format!(", status {status}")).unwrap_or_default();
+    let mut step =
+        Step::new(class, format!("Attempt {} {word}{status}", past.attempt), Some(past.started), now);
+    let claimed = past.claimed.as_millis().saturating_sub(past.due.as_millis());
+    let took = past.took_ms.map(|took| format!(", took {}", span(took))).unwrap_or_default();
+    step = step.line(format!(
+        "Claimed {} after it was due, sent {} after it was due{took}.",
+        span(claimed),
+        span(past.late_ms)
+    ));
+    if past.delivery != past.attempt {
+        step = step.line(format!("Delivery {}: some deliveries were no attempts.", past.delivery));
+    }
+    if let Some(error) = &past.error {
+        step = step.line(error.clone());
+    }
+    if let Some(cause) = past.may_repeat {
+        step = step.line(repeat_words(cause));
+    }
+    step
+}
+
+/// The timeline of a timer that is stored, or of whose past something is known.
+fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let known = past
+        .map(|past| (past.created, past.scheduled))
+        .or(timer.map(|timer| (timer.created, timer.scheduled)));
+    if let Some((created, scheduled)) = known {
+        steps.push(Step::new("past", "Created", Some(created), now));
+        let class = if scheduled <= now { "past" } else { "ahead" };
+        steps.push(Step::new(class, "Scheduled for", Some(scheduled), now));
+    }
+    let attempts = past.map_or(&[][..], |past| &past.attempts);
+    if let Some(timer) = timer
+        && timer.deliveries > 0
+        && u32::try_from(attempts.len()).is_ok_and(|known| known < timer.deliveries)
+    {
+        let unknown = timer.deliveries - u32::try_from(attempts.len()).unwrap_or(0);
+        let step = Step::new("past", format!("{} without details", plural(unknown, "attempt")), None, now);
+        let step = step.line("They were before the start of the service, or too many came after them.");
+        let error = timer.last_error.as_deref().filter(|_| attempts.is_empty());
+        steps.push(match error {
+            Some(error) => step.line(format!("The last error: {error}")),
+            None => step,
+        });
+    }
+    steps.extend(attempts.iter().map(|past| attempt(past, now)));
+    if let Some(end) = past.and_then(|past| past.end.as_ref()) {
+        let (class, title) = match end.how {
+            EndKind::Delivered => ("good", "Delivered"),
+            EndKind::Skipped => ("bad", "Skipped"),
+            EndKind::Cancelled => ("past", "Cancelled"),
+            EndKind::Replaced => ("past", "Replaced"),
+            EndKind::Dead => ("bad", "Dead"),
+            _ => ("past", "Ended"),
+        };
+        let step = Step::new(class, title, Some(end.at), now);
+        steps.push(match &end.detail {
+            Some(detail) => step.line(detail.clone()),
+            None => step,
+        });
+        return steps;
+    }
+    let Some(timer) = timer else { return steps };
+    match timer.phase {
+        Phase::Dead => steps.push(Step::new("bad", "Dead", timer.dead_since, now).line(dead_words(timer))),
+        Phase::Parked => {
+            let words = parked_words(timer.reason.as_deref().unwrap_or(""));
+            steps.push(Step::new("now", "Parked", None, now).line(words));
+        }
+        Phase::Leased if attempts.iter().all(|past| past.outcome.is_some()) => {
+            steps.push(Step::new("now", "A delivery is under way", None, now));
+        }
+        Phase::Pending if timer.failures > 0 || timer.due != timer.scheduled => {
+            let title = if timer.failures > 0 { "Next attempt" } else { "Due" };
+            let class = if timer.due > now { "ahead" } else { "now" };
+            steps.push(Step::new(class, title, Some(timer.due), now));
+        }
+        _ => {}
+    }
+    steps
+}
+
+fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    let mut row = |name, text: Option<String>| rows.extend(text.map(|text| (name, text)));
+    row("Attempts", policy.attempts.map(|attempts| number(attempts.into())));
+    row(
+        "Pause after a failure",
+        policy.backoff.as_ref().map(|backoff| match backoff {
+            Backoff::Standard {} => "5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h".to_owned(),
+            Backoff::Fixed { pause_ms } => span(*pause_ms),
+            Backoff::Exponential { first_ms, max_ms } => {
+                format!("up to {}, doubled each time, at most {}", span(*first_ms), span(*max_ms))
+            }
+            Backoff::Ladder { pauses_ms } => {
+                pauses_ms.iter().map(|pause| span(*pause)).collect::<Vec<_>>().join(", ")
+            }
+            _ => "another".to_owned(),
+        }),
+    );
+    row("Time for an attempt", policy.timeout_ms.map(span));
+    row("Greatest age", policy.max_age_ms.map(span));
+    row("Skipped if later than", policy.misfire_within_ms.map(span));
+    row("Jitter", policy.jitter_ms.filter(|jitter| *jitter > 0).map(span));
+    row(
+        "Guarantee",
+        policy.guarantee.map(|guarantee| {
+            match guarantee {
+                Guarantee::AtLeastOnce => "at least once",
+                Guarantee::AtMostOnce => "at most once",
+            }
+            .to_owned()
+        }),
+    );
+    rows
+}
+
+/// Shows a timer.
+pub(super) async fn show_timer(
+    State(service): State<Service>,
+    visitor: Visitor,
+    Path((namespace, id)): Path<(String, String)>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Fault> {
+    let asked = asked.map(|Query(asked)| asked).unwrap_or_default();
+    page(&service, &visitor, &namespace, &id, &asked.done).await.map_err(|fault| fault.of(&visitor))
+}
+
+async fn page(
+    service: &Service,
+    visitor: &Visitor,
+    namespace: &str,
+    id: &str,
+    done: &str,
+) -> Result<Response, Fault> {
+    if !visitor.reads(namespace) {
+        return Err(Fault::forbidden("Your token does not permit to see this namespace."));
+    }
+    let id = id_of(id)?;
+    let is_missing = |problem: &Problem| problem.kind == ProblemKind::NotFound;
+    // The timer may end in between; the order is the one in which it is then found in its past.
+    let stored = match service.stored(namespace, id.into()).await {
+        Ok(timer) => Some(timer),
+        Err(problem) if is_missing(&problem) => None,
+        Err(problem) => return Err(problem.into()),
+    };
+    let past = match service.past(namespace, id).await {
+        Ok(past) => Some(past),
+        Err(problem) if is_missing(&problem) => None,
+        Err(problem) => return Err(problem.into()),
+    };
+    if stored.is_none() && past.is_none() {
+        let detail = "There is no such timer. A timer that has ended is remembered for a while only.";
+        return Err(Problem::new(ProblemKind::NotFound, detail).into());
+    }
+    let has_payload = visitor.writes(namespace);
+    let timer = stored.map(|timer| shown(&timer, has_payload));
+    let (timer, past) = (timer.as_ref(), past.as_ref());
+    let now = now(service);
+    let id = id.to_string();
+    let page = TimerPage {
+        frame: Frame::new(visitor, "timers"),
+        mark: &visitor.mark,
+        address: address(namespace, &id),
+        namespace,
+        key: timer.and_then(|timer| timer.key.as_deref()).or(past.and_then(|past| past.key.as_deref())),
+        phase: timer.map(|timer| timer.phase).or(past.map(|past| past.phase)).map_or("", phase_name),
+        why: match (timer, past) {
+            (Some(timer), _) => why(timer, now),
+            (None, Some(past)) => ended(past),
+            (None, None) => String::new(),
+        },
+        steps: steps(timer, past, now),
+        has_payload,
+        policy: timer.map(|timer| policy(&timer.policy)).unwrap_or_default(),
+        actions: timer.filter(|_| has_payload).map(actions).unwrap_or_default(),
+        done: done_words(done),
+        labels: timer.map(|timer| labels(timer, "/ui/timers")).unwrap_or_default(),
+        id,
+        timer,
+    };
+    Ok(show(&page))
+}

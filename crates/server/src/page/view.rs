@@ -1,0 +1,90 @@
+//! What all pages have: the frame, moments, and the answer.
+
+use super::text::{ago_or_in, plain};
+use super::visitor::Visitor;
+use askama::Template;
+use axum::response::{Html, IntoResponse as _, Response};
+use http::StatusCode;
+use tourbillon_api::Moment;
+
+/// The frame of a page: the ways to the other pages, and the visitor.
+#[derive(Debug)]
+pub(super) struct Frame<'a> {
+    /// The visitor, none before a visitor has signed in.
+    pub(super) visitor: Option<&'a Visitor>,
+    /// The place among the pages.
+    pub(super) at: &'a str,
+    /// Whether the page is refreshed.
+    pub(super) is_live: bool,
+}
+
+impl<'a> Frame<'a> {
+    pub(super) fn new(visitor: &'a Visitor, at: &'a str) -> Self {
+        Self { visitor: Some(visitor), at, is_live: true }
+    }
+
+    /// The frame of a page that is not refreshed.
+    pub(super) fn still(visitor: &'a Visitor, at: &'a str) -> Self {
+        Self { visitor: Some(visitor), at, is_live: false }
+    }
+
+    pub(super) fn is_at(&self, at: &str) -> bool {
+        self.at == at
+    }
+}
+
+/// A page as an answer.
+pub(super) fn show(page: &impl Template) -> Response {
+    match page.render() {
+        Ok(text) => Html(text).into_response(),
+        // Writing to a text cannot fail.
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// A moment, as it is shown.
+#[derive(Debug, Template)]
+#[template(
+    ext = "html",
+    source = r#"<time datetime="{{ at }}" title="{{ plain }} UTC">{{ plain }}</time> <span class="rel" data-at="{{ millis }}">{{ relative }}</span>"#
+)]
+pub(super) struct When {
+    at: String,
+    plain: String,
+    relative: String,
+    millis: u64,
+}
+
+impl When {
+    pub(super) fn new(at: Moment, now: Moment) -> Self {
+        let millis = at.as_millis();
+        Self { at: at.to_string(), plain: plain(at), relative: ago_or_in(millis, now.as_millis()), millis }
+    }
+}
+
+/// The name of a phase.
+pub(super) fn phase_name(phase: tourbillon_api::Phase) -> &'static str {
+    use tourbillon_api::Phase::{Dead, Done, Leased, Parked, Pending, Withdrawn};
+    match phase {
+        Pending => "pending",
+        Leased => "leased",
+        Parked => "parked",
+        Dead => "dead",
+        Done => "done",
+        Withdrawn => "withdrawn",
+    }
+}
+
+/// The change that led to a page, in words.
+pub(super) fn done_words(done: &str) -> Option<&'static str> {
+    Some(match done {
+        "fire" => "The timer is due now.",
+        "pause" => "The timer is paused.",
+        "resume" => "The timer was resumed.",
+        "replay" => "The timer is delivered again.",
+        "cancel" => "The timer was cancelled.",
+        "cancel-in-flight" => "The timer was cancelled. A delivery had begun, and is the last one.",
+        "gone" => "There was no such timer any more.",
+        _ => return None,
+    })
+}

@@ -1,0 +1,110 @@
+//! The visitor: the right of a request to the page.
+
+use super::session::Sessions;
+use crate::service::{Principal, Service, role_name};
+use axum::Extension;
+use axum::extract::FromRequestParts;
+use axum::response::{IntoResponse as _, Redirect, Response};
+use http::header::COOKIE;
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use std::sync::Arc;
+use tourbillon_api::Role;
+
+/// The right of a request, and what its forms need.
+#[derive(Clone, Debug)]
+pub(super) struct Visitor {
+    principal: Principal,
+    /// The mark that forms carry: a page of another site does not know it.
+    pub(super) mark: Box<str>,
+    /// Whether the service has no tokens, and nobody signs in.
+    pub(super) is_open: bool,
+}
+
+impl Visitor {
+    /// Whether the visitor may see the timers of a namespace.
+    pub(super) fn reads(&self, namespace: &str) -> bool {
+        self.principal.permits(Role::Reader, Some(namespace))
+    }
+
+    /// Whether the visitor may see the whole service.
+    pub(super) fn reads_all(&self) -> bool {
+        self.principal.permits(Role::Reader, None)
+    }
+
+    /// Whether the visitor may change the timers of a namespace, and see their payloads.
+    pub(super) fn writes(&self, namespace: &str) -> bool {
+        self.principal.permits(Role::Writer, Some(namespace))
+    }
+
+    /// Whether the visitor may change namespaces and tokens.
+    pub(super) fn rules(&self) -> bool {
+        self.principal.permits(Role::Admin, None)
+    }
+
+    /// The only namespace that the visitor may see, if there is only one.
+    pub(super) fn only_namespace(&self) -> Option<&str> {
+        self.principal.namespace.as_deref()
+    }
+
+    /// The right in words.
+    pub(super) fn right(&self) -> String {
+        let role = role_name(self.principal.role);
+        match self.only_namespace() {
+            Some(namespace) => format!("{role} of {namespace}"),
+            None => role.to_owned(),
+        }
+    }
+}
+
+/// The name of the cookie. Browsers accept the longer one over TLS only, and from this host only.
+pub(super) fn cookie_name(over_tls: bool) -> &'static str {
+    if over_tls { "__Host-tourbillon" } else { "tourbillon" }
+}
+
+/// The value of the session's cookie.
+pub(super) fn cookie(headers: &HeaderMap, over_tls: bool) -> Option<&str> {
+    let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == cookie_name(over_tls)).map(|(_, value)| value)
+}
+
+/// The sessions of a request's service.
+pub(super) fn sessions(parts: &Parts) -> Option<Arc<Sessions>> {
+    parts.extensions.get::<Arc<Sessions>>().cloned()
+}
+
+/// The visitor of a request, none if it has not signed in.
+fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
+    let sessions = sessions(parts)?;
+    if service.tokens().is_open() {
+        return Some(Visitor { principal: Principal::ALL, mark: sessions.mark(), is_open: true });
+    }
+    let session = sessions.find(cookie(&parts.headers, service.settings().over_tls)?)?;
+    let principal = service.tokens().principal_of(&session.token).ok()?;
+    Some(Visitor { principal, mark: session.mark, is_open: false })
+}
+
+impl FromRequestParts<Service> for Visitor {
+    type Rejection = Response;
+
+    /// Fails with the way to the form by which a visitor signs in.
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Response> {
+        visitor(parts, service).ok_or_else(|| {
+            let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
+            if path.starts_with("/ui/live") {
+                // A stream of events follows no redirection to a form.
+                return StatusCode::UNAUTHORIZED.into_response();
+            }
+            if parts.method != Method::GET || path == "/ui/" {
+                return Redirect::to("/ui/sign-in").into_response();
+            }
+            let to = utf8_percent_encode(path, NON_ALPHANUMERIC);
+            Redirect::to(&format!("/ui/sign-in?to={to}")).into_response()
+        })
+    }
+}
+
+/// The sessions, for handlers.
+pub(super) type Open = Extension<Arc<Sessions>>;

@@ -1,0 +1,11 @@
+//! The page: over plain HTTP, and in a browser without a window.
+
+mod actions;
+mod browser;
+mod counting;
+mod driver;
+mod fuzz;
+mod lists;
+mod pages;
+mod rig;
+mod sign;

@@ -1,0 +1,264 @@
+//! A service with its page on a port of its own, and a receiver of callbacks.
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tourbillon_durable::store::TimerStore;
+use tourbillon_server::{Limits, Listeners, Server, Service, Settings, router};
+
+/// The time for what should happen at once, on a machine that is busy.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// An answer of the page.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Page {
+    /// The address that the answer leads to.
+    pub(crate) fn to(&self) -> &str {
+        self.headers.get(header::LOCATION).map_or("", |to| to.to_str().unwrap())
+    }
+
+    /// The mark that the page's forms carry.
+    pub(crate) fn mark(&self) -> String {
+        let (_, rest) = self.text.split_once(r#"name="mark" value=""#).expect("a form");
+        rest.split('"').next().unwrap().to_owned()
+    }
+
+    /// The cookie that the answer sets.
+    pub(crate) fn cookie(&self) -> String {
+        let cookie = self.headers[header::SET_COOKIE].to_str().unwrap();
+        cookie.split(';').next().unwrap().to_owned()
+    }
+}
+
+/// A service with its page.
+pub(crate) struct Rig {
+    pub(crate) service: Service,
+    pub(crate) address: SocketAddr,
+    server: Server,
+    client: Client<HttpConnector, Full<Bytes>>,
+    settings: Settings,
+    folder: Option<TempDir>,
+    /// The address of a receiver that answers each callback with the status that its path names.
+    pub(crate) receiver: SocketAddr,
+}
+
+/// A receiver that answers with the status that the path names.
+async fn receiver() -> SocketAddr {
+    let answer =
+        async |uri: http::Uri| uri.path().trim_start_matches('/').parse().unwrap_or(StatusCode::NO_CONTENT);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+    address
+}
+
+async fn listen(address: SocketAddr) -> Listeners {
+    let begun = Instant::now();
+    loop {
+        match Listeners::bind(&[address]).await {
+            Ok(listeners) => return listeners,
+            Err((_, error)) => assert!(begun.elapsed() < SOON, "{address}: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+impl Rig {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// A service in a folder that has these tokens, with the tokens.
+    pub(crate) async fn with_tokens(of: &[&[&str]]) -> (Self, Vec<String>) {
+        let mut tokens = Vec::new();
+        let rig = Self::start_with(|settings| {
+            tokens = of.iter().map(|arguments| token(settings, arguments)).collect();
+        })
+        .await;
+        (rig, tokens)
+    }
+
+    /// A service whose settings the function has changed.
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = Settings::new(folder.path());
+        settings.rules.allow_http = true;
+        settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
+        change(&mut settings);
+        Self::open(settings, folder, ([127, 0, 0, 1], 0).into(), None).await
+    }
+
+    /// A service on this store.
+    pub(crate) async fn on(store: Arc<dyn TimerStore>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = Settings::new(folder.path());
+        settings.rules.allow_http = true;
+        settings.caller.guard.allowed = vec!["127.0.0.0/8".parse().unwrap()];
+        Self::open(settings, folder, ([127, 0, 0, 1], 0).into(), Some(store)).await
+    }
+
+    async fn open(
+        mut settings: Settings,
+        folder: TempDir,
+        address: SocketAddr,
+        store: Option<Arc<dyn TimerStore>>,
+    ) -> Self {
+        let listeners = listen(address).await;
+        let address = listeners.addresses().unwrap()[0];
+        settings.caller.guard.own = vec![address];
+        let begun = Instant::now();
+        let service = loop {
+            let opened = match &store {
+                Some(store) => Service::open_on(settings.clone(), Arc::clone(store)),
+                None => Service::open(settings.clone()),
+            };
+            match opened {
+                Ok(service) => break service,
+                // The connections of a service before it keep the store until they are closed.
+                Err(error) => assert!(begun.elapsed() < SOON, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let server = Server::start(listeners, &router(service.clone()), None, Limits::default()).unwrap();
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let receiver = receiver().await;
+        Self { service, address, server, client, settings, folder: Some(folder), receiver }
+    }
+
+    /// Ends the service and starts it again at the same address, once the function has been called.
+    pub(crate) async fn restart<T>(mut self, meanwhile: impl AsyncFnOnce() -> T) -> (Self, T) {
+        let (settings, folder, address) = (self.settings.clone(), self.folder.take().unwrap(), self.address);
+        self.server.abort();
+        let service = self.service.clone();
+        tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+        drop(self);
+        let answer = meanwhile().await;
+        (Self::open(settings, folder, address, None).await, answer)
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) async fn raw(&self, request: Request<Full<Bytes>>) -> Page {
+        let answer = self.client.request(request).await.unwrap();
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        Page { status, headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Page {
+        self.get_as(path, "").await
+    }
+
+    pub(crate) async fn get_as(&self, path: &str, cookie: &str) -> Page {
+        self.raw(Request::get(self.url(path)).header("cookie", cookie).body(Full::default()).unwrap()).await
+    }
+
+    /// Sends a form with a cookie and further headers.
+    pub(crate) async fn post(
+        &self,
+        path: &str,
+        cookie: &str,
+        headers: &[(&str, &str)],
+        fields: &[(&str, &str)],
+    ) -> Page {
+        let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let mut request = Request::post(self.url(path))
+            .header("content-type", "application/x-www-form-urlencoded")
+            .header("cookie", cookie);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.raw(request.body(Full::new(body.into())).unwrap()).await
+    }
+
+    /// Signs in with a token, and returns the cookie and the mark of the session's forms.
+    pub(crate) async fn sign_in(&self, token: &str) -> (String, String) {
+        let page = self.post("/ui/sign-in", "", &[], &[("token", token)]).await;
+        assert_eq!((page.status, page.to()), (StatusCode::SEE_OTHER, "/ui/"), "{}", page.text);
+        let cookie = page.cookie();
+        let mark = self.get_as("/ui/timers", &cookie).await.mark();
+        (cookie, mark)
+    }
+
+    /// Sends a request of the HTTP interface, which must be fulfilled.
+    pub(crate) async fn api(&self, method: &str, path: &str, token: &str, body: Value) -> Value {
+        let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+        let mut request =
+            Request::builder().method(method).uri(self.url(path)).header("content-type", "application/json");
+        if !token.is_empty() {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let page = self.raw(request.body(Full::new(body)).unwrap()).await;
+        assert!(page.status.is_success(), "{method} {path}: {}", page.text);
+        serde_json::from_str(&page.text).unwrap_or(Value::Null)
+    }
+
+    /// Stores a timer of the namespace `default` with this key and returns its id. `more` are further fields.
+    pub(crate) async fn put(&self, key: &str, status: u16, more: Value) -> String {
+        let mut timer = json!({ "callback": { "url": format!("http://{}/{status}", self.receiver) } });
+        for (name, value) in more.as_object().into_iter().flatten() {
+            timer[name] = value.clone();
+        }
+        let key = percent(key);
+        let placed = self.api("PUT", &format!("/v1/namespaces/default/timers/{key}"), "", timer).await;
+        placed["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until a page has this text.
+    pub(crate) async fn until(&self, path: &str, text: &str) -> Page {
+        let begun = Instant::now();
+        loop {
+            let page = self.get(path).await;
+            if page.text.contains(text) {
+                return page;
+            }
+            assert!(begun.elapsed() < SOON, "{path} has no {text:?}: {}", page.text);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// A text as a part of a path.
+pub(crate) fn percent(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+/// Makes a token.
+pub(crate) fn token(settings: &Settings, arguments: &[&str]) -> String {
+    let made = Command::new(env!("CARGO_BIN_EXE_tourbillond"))
+        .args(["token", "new", "--data"])
+        .arg(&settings.data)
+        .args(arguments)
+        .current_dir(&settings.data)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    String::from_utf8(made.stdout).unwrap().trim().to_owned()
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.server.abort();
+        let service = self.service.clone();
+        // Closing blocks, which a thread of the runtime must not.
+        std::thread::spawn(move || service.close(Duration::ZERO)).join().unwrap();
+    }
+}

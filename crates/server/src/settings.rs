@@ -48,7 +48,7 @@ impl Settings {
             max_timers: 100_000_000,
             max_delay: Duration::from_secs(100 * 366 * 86_400),
             catch_up_rate: Some(10_000),
-            cache: 48 << 20,
+            cache: 64 << 20,
             over_tls: false,
         }
     }

@@ -2,9 +2,8 @@
 
 use super::fault::Fault;
 use super::text::number;
-use super::timer::done_words;
 use super::timers::{Asked, Conditions, Row, now, offered};
-use super::view::{Frame, show};
+use super::view::{Frame, done_words, show};
 use super::visitor::Visitor;
 use crate::convert::unavailable;
 use crate::service::Service;

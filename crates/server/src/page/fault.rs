@@ -10,9 +10,9 @@ use tourbillon_api::{Problem, ProblemKind};
 /// The answer to a request that was not fulfilled.
 #[derive(Debug)]
 pub(super) struct Fault {
-    problem: Problem,
+    problem: Box<Problem>,
     /// The visitor, whose page has the way to the other pages.
-    visitor: Option<Visitor>,
+    visitor: Option<Box<Visitor>>,
 }
 
 #[derive(Template)]
@@ -46,14 +46,14 @@ impl Fault {
 
     /// The fault, with the way to the other pages.
     pub(super) fn of(mut self, visitor: &Visitor) -> Self {
-        self.visitor = Some(visitor.clone());
+        self.visitor = Some(Box::new(visitor.clone()));
         self
     }
 }
 
 impl From<Problem> for Fault {
     fn from(problem: Problem) -> Self {
-        Self { problem, visitor: None }
+        Self { problem: Box::new(problem), visitor: None }
     }
 }
 
@@ -62,7 +62,7 @@ impl IntoResponse for Fault {
         let Self { problem, visitor } = self;
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let page = FaultPage {
-            frame: Frame { visitor: visitor.as_ref(), at: "", is_live: false },
+            frame: Frame { visitor: visitor.as_deref(), at: "", is_live: false },
             title: &problem.title,
             detail: &problem.detail,
             faults: problem

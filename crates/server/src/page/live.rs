@@ -29,7 +29,7 @@ pub(super) async fn stream(State(service): State<Service>, visitor: Visitor) -> 
     drop(service);
     let ticks = stream::unfold(reader, async |mut reader| {
         reader.next().await?;
-        Some((Ok::<_, Infallible>(Event::default().event("tick").data("")), reader))
+        Some((Ok::<_, Infallible>(Event::default().event("tick").data("refresh")), reader))
     });
     Sse::new(ticks).into_response()
 }

@@ -39,7 +39,7 @@ pub(crate) fn routes() -> Router<Service> {
     let pages = Router::new()
         .route("/ui", get(async || Redirect::to("/ui/")))
         .route("/ui/", get(overview::show_overview))
-        .route("/ui/timers", get(timers::handle))
+        .route("/ui/timers", get(timers::show_timers))
         .route("/ui/timers/{namespace}/{id}", get(timer::show_timer))
         .route("/ui/timers/{namespace}/{id}/{verb}", post(act::one))
         .route("/ui/dead", get(dead::show_dead))

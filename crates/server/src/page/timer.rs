@@ -3,7 +3,7 @@
 use super::fault::Fault;
 use super::text::{number, span};
 use super::timers::{address, id_of, labels, now};
-use super::view::{Frame, When, phase_name, show};
+use super::view::{Frame, When, done_words, phase_name, show};
 use super::visitor::Visitor;
 use crate::convert::shown;
 use crate::service::Service;
@@ -89,13 +89,13 @@ const REPLAY: Action = Action {
 };
 const CANCEL: Action = Action {
     verb: "cancel",
-    name: "Cancel…",
+    name: "Cancel",
     what: "No delivery begins any more. The timer is gone, and cannot be brought back.",
     word: Some("cancel"),
 };
 const DROP: Action = Action {
     verb: "cancel",
-    name: "Drop…",
+    name: "Drop",
     what: "The dead timer is gone, and cannot be brought back.",
     word: Some("cancel"),
 };
@@ -138,6 +138,7 @@ fn parked_words(reason: &str) -> String {
 /// The reason why a timer is dead, in words.
 fn dead_words(timer: &Timer) -> String {
     match timer.reason.as_deref().unwrap_or("") {
+        "attempts" if timer.failures == 1 => "Its only attempt failed.".to_owned(),
         "attempts" => format!("All {} attempts failed.", timer.failures),
         "deliveries" => {
             "Deliveries were begun as often as they may be, and had no end: the process died, or lost its lease.".to_owned()
@@ -248,13 +249,8 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
         && u32::try_from(attempts.len()).is_ok_and(|known| known < timer.deliveries)
     {
         let unknown = timer.deliveries - u32::try_from(attempts.len()).unwrap_or(0);
-        let step = Step::new(
-            "past",
-            format!("{} before", plural(unknown, "delivery").replace("deliverys", "deliveries")),
-            None,
-            now,
-        );
-        let step = step.line("The service has no details: they were before its start, or are too many.");
+        let step = Step::new("past", format!("{} without details", plural(unknown, "attempt")), None, now);
+        let step = step.line("They were before the start of the service, or too many came after them.");
         let error = timer.last_error.as_deref().filter(|_| attempts.is_empty());
         steps.push(match error {
             Some(error) => step.line(format!("The last error: {error}")),
@@ -331,20 +327,6 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         }),
     );
     rows
-}
-
-/// The change that led to a page, in words.
-pub(super) fn done_words(done: &str) -> Option<&'static str> {
-    Some(match done {
-        "fire" => "The timer is due now.",
-        "pause" => "The timer is paused.",
-        "resume" => "The timer was resumed.",
-        "replay" => "The timer is delivered again.",
-        "cancel" => "The timer was cancelled.",
-        "cancel-in-flight" => "The timer was cancelled. A delivery had begun, and is the last one.",
-        "gone" => "There was no such timer any more.",
-        _ => return None,
-    })
 }
 
 /// Shows a timer.

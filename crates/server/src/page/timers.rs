@@ -2,7 +2,7 @@
 
 use super::fault::Fault;
 use super::text::beginning;
-use super::view::{Frame, When, phase_name, show};
+use super::view::{Frame, When, done_words, phase_name, show};
 use super::visitor::Visitor;
 use crate::convert::{moment, shown, stored_phase, unavailable};
 use crate::listing::Listing;
@@ -230,6 +230,8 @@ struct TimersPage<'a> {
     order: &'static str,
     many: Option<Many<'a>>,
     is_filtered: bool,
+    /// The change that led here.
+    done: Option<&'static str>,
 }
 
 impl Conditions {
@@ -248,7 +250,13 @@ impl Conditions {
 }
 
 /// Shows the list, or the one timer whose id or key was asked for.
-pub(super) async fn show_list(service: &Service, visitor: &Visitor, asked: Asked) -> Result<Response, Fault> {
+async fn page(
+    service: &Service,
+    visitor: &Visitor,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Fault> {
+    let asked = Asked::read(asked)?;
+    let done = done_words(&asked.done);
     let asked = asked.conditions(visitor)?;
     if asked.cursor.is_empty()
         && let Some(found) = find(service, &asked).await?
@@ -257,6 +265,7 @@ pub(super) async fn show_list(service: &Service, visitor: &Visitor, asked: Asked
     }
     let (timers, next) = asked.page(service, visitor).await?;
     let now = now(service);
+    let is_some = !timers.is_empty();
     let many = match (&*asked.label, &*asked.q, asked.phase) {
         (label, "", None) if !label.is_empty() => Some(Many { field: "label", value: label }),
         ("", prefix, None) if !prefix.is_empty() => Some(Many { field: "key_prefix", value: prefix }),
@@ -271,8 +280,9 @@ pub(super) async fn show_list(service: &Service, visitor: &Visitor, asked: Asked
         next: next.map(|cursor| asked.address("/ui/timers", Some(&cursor))),
         first: (!asked.cursor.is_empty()).then(|| asked.address("/ui/timers", None)),
         order: asked.order(),
-        many: many.filter(|_| visitor.writes(&asked.namespace)),
+        many: many.filter(|_| is_some && visitor.writes(&asked.namespace)),
         is_filtered: !asked.q.is_empty() || !asked.label.is_empty() || asked.phase.is_some(),
+        done,
         asked: &asked,
     };
     Ok(show(&page))
@@ -288,23 +298,11 @@ async fn find(service: &Service, asked: &Conditions) -> Result<Option<String>, F
 
 /// Shows the list.
 pub(super) async fn show_timers(
-    service: Service,
-    visitor: Visitor,
-    asked: Result<Query<Asked>, QueryRejection>,
-) -> Result<Response, Fault> {
-    let shown = async {
-        let asked = Asked::read(asked)?;
-        show_list(&service, &visitor, asked).await
-    };
-    shown.await.map_err(|fault| fault.of(&visitor))
-}
-
-pub(super) async fn handle(
     State(service): State<Service>,
     visitor: Visitor,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, Fault> {
-    show_timers(service, visitor, asked).await
+    page(&service, &visitor, asked).await.map_err(|fault| fault.of(&visitor))
 }
 
 /// The id of a timer in an address.

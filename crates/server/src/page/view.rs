@@ -74,3 +74,17 @@ pub(super) fn phase_name(phase: tourbillon_api::Phase) -> &'static str {
         Withdrawn => "withdrawn",
     }
 }
+
+/// The change that led to a page, in words.
+pub(super) fn done_words(done: &str) -> Option<&'static str> {
+    Some(match done {
+        "fire" => "The timer is due now.",
+        "pause" => "The timer is paused.",
+        "resume" => "The timer was resumed.",
+        "replay" => "The timer is delivered again.",
+        "cancel" => "The timer was cancelled.",
+        "cancel-in-flight" => "The timer was cancelled. A delivery had begun, and is the last one.",
+        "gone" => "There was no such timer any more.",
+        _ => return None,
+    })
+}

@@ -64,7 +64,7 @@ pub(super) fn cookie_name(over_tls: bool) -> &'static str {
 }
 
 /// The value of the session's cookie.
-pub(super) fn cookie<'h>(headers: &'h HeaderMap, over_tls: bool) -> Option<&'h str> {
+pub(super) fn cookie(headers: &HeaderMap, over_tls: bool) -> Option<&str> {
     let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == cookie_name(over_tls)).map(|(_, value)| value)

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Leased, Limit, MemoryStore, Op,
-    Outcome, Page, Reaped, TimerStore,
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
+    MemoryStore, Op, Outcome, Page, Reaped, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -76,6 +76,10 @@ impl TimerStore for Counting {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.store.counts()
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        self.store.horizon()
     }
 
     fn check(&self) -> Answer<'_, Vec<Fault>> {

@@ -60,9 +60,8 @@ pub(crate) struct Rig {
 
 /// A receiver that answers with the status that the path names.
 async fn receiver() -> SocketAddr {
-    let answer = async |uri: axum::http::Uri| {
-        uri.path().trim_start_matches('/').parse().unwrap_or(StatusCode::NO_CONTENT)
-    };
+    let answer =
+        async |uri: http::Uri| uri.path().trim_start_matches('/').parse().unwrap_or(StatusCode::NO_CONTENT);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
@@ -157,7 +156,7 @@ impl Rig {
         format!("http://{}{path}", self.address)
     }
 
-    async fn request(&self, request: Request<Full<Bytes>>) -> Page {
+    pub(crate) async fn raw(&self, request: Request<Full<Bytes>>) -> Page {
         let answer = self.client.request(request).await.unwrap();
         let (status, headers) = (answer.status(), answer.headers().clone());
         let bytes = answer.into_body().collect().await.unwrap().to_bytes();
@@ -169,8 +168,7 @@ impl Rig {
     }
 
     pub(crate) async fn get_as(&self, path: &str, cookie: &str) -> Page {
-        self.request(Request::get(self.url(path)).header("cookie", cookie).body(Full::default()).unwrap())
-            .await
+        self.raw(Request::get(self.url(path)).header("cookie", cookie).body(Full::default()).unwrap()).await
     }
 
     /// Sends a form with a cookie and further headers.
@@ -188,7 +186,7 @@ impl Rig {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.request(request.body(Full::new(body.into())).unwrap()).await
+        self.raw(request.body(Full::new(body.into())).unwrap()).await
     }
 
     /// Signs in with a token, and returns the cookie and the mark of the session's forms.
@@ -208,7 +206,7 @@ impl Rig {
         if !token.is_empty() {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let page = self.request(request.body(Full::new(body)).unwrap()).await;
+        let page = self.raw(request.body(Full::new(body)).unwrap()).await;
         assert!(page.status.is_success(), "{method} {path}: {}", page.text);
         serde_json::from_str(&page.text).unwrap_or(Value::Null)
     }

@@ -1,0 +1,120 @@
+//! Changes that the page makes.
+
+use crate::rig::Rig;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_is_paused_resumed_fired_and_cancelled_once_it_is_confirmed() {
+    let rig = Rig::start().await;
+    let far =
+        json!({ "delay_ms": 3_600_000, "policy": { "backoff": { "kind": "fixed", "pause_ms": 3_600_000 } } });
+    let id = rig.put("k", 503, far).await;
+    let path = format!("/ui/timers/default/{id}");
+    let mark = rig.get(&path).await.mark();
+    let act = async |verb: &str, confirm: &str| {
+        rig.post(&format!("{path}/{verb}"), "", &[], &[("mark", &mark), ("confirm", confirm)]).await
+    };
+    for (verb, words) in [
+        ("pause", "It was paused"),
+        ("resume", "It waits for its due moment"),
+        ("fire", "It waits for the next attempt"),
+    ] {
+        let page = act(verb, "").await;
+        assert_eq!((page.status, page.to()), (StatusCode::SEE_OTHER, &*format!("{path}?done={verb}")));
+        rig.until(&path, words).await;
+    }
+    assert_eq!(act("resume", "").await.status, StatusCode::CONFLICT, "it is not paused");
+    for wrong in ["", "Cancel", "k"] {
+        let page = act("cancel", wrong).await;
+        assert_eq!(page.status, StatusCode::BAD_REQUEST);
+        assert!(page.text.contains("Nothing was changed"), "{}", page.text);
+    }
+    assert!(rig.get(&path).await.text.contains("pending"));
+    assert_eq!(act("cancel", "cancel").await.status, StatusCode::SEE_OTHER);
+    assert_eq!(
+        rig.api("DELETE", "/v1/namespaces/default/timers/k", "", Value::Null).await["result"],
+        "not-found"
+    );
+    assert_eq!(act("explode", "cancel").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_timers_are_cancelled_by_a_label_once_it_is_typed() {
+    let rig = Rig::start().await;
+    for number in 0..3 {
+        rig.put(&format!("k{number}"), 204, json!({ "delay_ms": 3_600_000, "labels": ["a & b"] })).await;
+    }
+    rig.put("other", 204, json!({ "delay_ms": 3_600_000 })).await;
+    let page = rig.get("/ui/timers?label=a+%26+b").await;
+    assert!(page.text.contains("Cancel all timers with the label <b>a &#38; b</b>"), "{}", page.text);
+    let mark = page.mark();
+    let cancel = async |fields: &[(&str, &str)]| {
+        let fields = [&[("mark", &*mark), ("namespace", "default")], fields].concat();
+        rig.post("/ui/many/cancel", "", &[], &fields).await
+    };
+    for wrong in [
+        &[("label", "a & b"), ("confirm", "a")][..],
+        &[("label", "a & b")],
+        &[("confirm", "")],
+        &[("label", ""), ("key_prefix", ""), ("confirm", "")],
+        &[("label", "a & b"), ("key_prefix", "k"), ("confirm", "a & b")],
+    ] {
+        assert_eq!(cancel(wrong).await.status, StatusCode::BAD_REQUEST, "{wrong:?}");
+    }
+    let begun = cancel(&[("label", "a & b"), ("confirm", "a & b")]).await;
+    assert_eq!(begun.status, StatusCode::SEE_OTHER, "{}", begun.text);
+    rig.until(begun.to(), r#"<td id="changed">3</td>"#).await;
+    let page = rig.get("/ui/timers").await.text;
+    assert!(page.contains(">other<") && !page.contains(">k0<"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_are_replayed_one_by_one_and_all_together() {
+    let rig = Rig::start().await;
+    for key in ["a", "b", "c"] {
+        rig.put(key, 500, json!({ "policy": { "attempts": 1 } })).await;
+    }
+    let page = rig.until("/ui/dead", "3 in the namespace").await;
+    let mark = page.mark();
+    let (_, rest) = page.text.split_once(r#"<td class="key"><a href=""#).unwrap();
+    let first = rest.split('"').next().unwrap();
+    let fields = [("mark", &*mark), ("from", "dead")];
+    let replayed = rig.post(&format!("{first}/replay"), "", &[], &fields).await;
+    assert_eq!(replayed.to(), "/ui/dead?namespace=default&done=replay");
+    assert!(rig.get(replayed.to()).await.text.contains("delivered again"));
+    rig.until("/ui/dead", "3 in the namespace").await;
+    let fields = [("mark", &*mark), ("namespace", "default"), ("confirm", "all")];
+    assert_eq!(rig.post("/ui/many/replay", "", &[], &fields).await.status, StatusCode::BAD_REQUEST);
+    let fields = [("mark", &*mark), ("namespace", "default"), ("confirm", "replay")];
+    let begun = rig.post("/ui/many/replay", "", &[], &fields).await;
+    rig.until(begun.to(), r#"<td id="changed">3</td>"#).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn namespaces_are_made_paused_and_removed() {
+    let rig = Rig::start().await;
+    let mark = rig.get("/ui/access").await.mark();
+    let act = async |verb: &str, fields: &[(&str, &str)]| {
+        let fields = [&[("mark", &*mark)], fields].concat();
+        rig.post(&format!("/ui/access/namespaces/{verb}"), "", &[], &fields).await
+    };
+    assert_eq!(act("make", &[("name", "shop")]).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(act("make", &[("name", "shop")]).await.status, StatusCode::CONFLICT);
+    assert_eq!(act("make", &[("name", "a/b")]).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(act("pause", &[("name", "shop")]).await.status, StatusCode::SEE_OTHER);
+    let view = rig.api("GET", "/v1/namespaces/shop", "", Value::Null).await;
+    assert_eq!(view["limits"], json!({ "paused": true }));
+    act("resume", &[("name", "shop")]).await;
+    let view = rig.api("GET", "/v1/namespaces/shop", "", Value::Null).await;
+    assert_eq!(view["limits"], json!({}));
+    let page = act("secret", &[("name", "shop")]).await;
+    assert!(page.text.contains("whsec_"), "{}", page.text);
+    assert!(!rig.get("/ui/access").await.text.contains("whsec_"));
+    assert_eq!(act("remove", &[("name", "shop")]).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(act("remove", &[("name", "shop"), ("confirm", "shop")]).await.status, StatusCode::SEE_OTHER);
+    assert!(!rig.get("/ui/access").await.text.contains("shop"));
+    // Without tokens the page makes none: the first one would lock its maker out.
+    let fields = [("mark", &*mark), ("name", "me"), ("role", "admin")];
+    assert_eq!(rig.post("/ui/access/tokens/make", "", &[], &fields).await.status, StatusCode::FORBIDDEN);
+}

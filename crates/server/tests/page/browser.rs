@@ -1,0 +1,239 @@
+//! The page in a real browser. The pictures are in `target/tmp/page`.
+
+use crate::driver::Browser;
+use crate::rig::Rig;
+use serde_json::{Value, json};
+
+const SLASH: &str = "/";
+const ENTER: &str = "\u{e007}";
+
+/// A service with timers in all phases.
+async fn filled() -> Rig {
+    let rig = Rig::start().await;
+    for number in 0..120_u64 {
+        let delay = 600_000_u64 << (number % 20);
+        let labels = if number % 3 == 0 { json!(["customer 4", "invoice"]) } else { json!([]) };
+        rig.put(&format!("order {number:03}"), 204, json!({ "delay_ms": delay, "labels": labels })).await;
+    }
+    for number in 0..12 {
+        rig.put(&format!("done {number}"), 204, json!({})).await;
+    }
+    for key in ["refund 8812", "reminder 4"] {
+        rig.put(key, 500, json!({ "policy": { "attempts": 1 }, "labels": ["customer 4"] })).await;
+    }
+    let backoff = json!({ "kind": "fixed", "pause_ms": 3_600_000 });
+    rig.put("invoice 77", 503, json!({ "policy": { "backoff": backoff } })).await;
+    rig.put("nightly", 204, json!({ "delay_ms": 600_000 })).await;
+    rig.api("POST", "/v1/namespaces/default/timers/nightly/pause", "", Value::Null).await;
+    rig.api("PUT", "/v1/namespaces/shop", "", json!({ "rate_per_second": 100 })).await;
+    rig.until("/ui/dead", "2 in the namespace").await;
+    rig.until("/ui/timers?q=invoice+77", "503").await;
+    rig
+}
+
+/// The address of the timer with this key.
+async fn page_of(rig: &Rig, key: &str) -> String {
+    let timer = rig
+        .api("GET", &format!("/v1/namespaces/default/timers/{}", crate::rig::percent(key)), "", Value::Null)
+        .await;
+    rig.url(&format!("/ui/timers/default/{}", timer["id"].as_str().unwrap()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_page_loads_in_both_themes_and_in_a_narrow_window_and_the_browser_reports_nothing() {
+    let Some(browser) = Browser::start().await else { return };
+    let rig = filled().await;
+    let dead = {
+        let text = rig.get("/ui/dead").await.text;
+        let (_, rest) = text.split_once(r#"<td class="key"><a href=""#).unwrap();
+        rig.url(rest.split('"').next().unwrap())
+    };
+    let pages = [
+        ("overview", rig.url("/ui/")),
+        ("timers", rig.url("/ui/timers?phase=pending")),
+        ("timers-label", rig.url("/ui/timers?label=customer+4")),
+        ("timers-none", rig.url("/ui/timers?q=nothing")),
+        ("timer-pending", page_of(&rig, "order 003").await),
+        ("timer-failed", page_of(&rig, "invoice 77").await),
+        ("timer-parked", page_of(&rig, "nightly").await),
+        ("timer-dead", dead),
+        ("dead", rig.url("/ui/dead")),
+        ("endpoints", rig.url("/ui/endpoints")),
+        ("access", rig.url("/ui/access")),
+        ("fault", rig.url("/ui/nowhere")),
+    ];
+    for (scheme, width) in [("light", 1280), ("dark", 1280), ("light", 380)] {
+        browser.scheme(scheme).await;
+        browser.width(width).await;
+        for (name, url) in &pages {
+            browser.go(url).await;
+            browser.until("document.querySelector('main h1')").await;
+            browser.picture(&format!("{name}-{scheme}-{width}")).await;
+            // Nothing is wider than the window, but for what scrolls by itself.
+            let wide = browser.value("document.documentElement.scrollWidth - innerWidth").await;
+            assert!(wide.as_i64().unwrap() <= 0, "{name} at {width}: {wide} too wide");
+            let mut reports = browser.reports().await;
+            // The answer to the page that is not there is one.
+            reports.retain(|report| !(*name == "fault" && report.contains("404")));
+            assert!(reports.is_empty(), "{name}, {scheme}: {reports:?}");
+        }
+    }
+    // The ground is light in the one theme and dark in the other.
+    let mut grounds = Vec::new();
+    for scheme in ["light", "dark"] {
+        browser.scheme(scheme).await;
+        grounds.push(browser.value("getComputedStyle(document.documentElement).backgroundColor").await);
+    }
+    assert_ne!(grounds[0], grounds[1]);
+    // A violation would be reported: the browser is asked for one.
+    browser.value("document.body.setAttribute('style', 'color: red')").await;
+    let reports = browser.reports().await;
+    assert!(reports.iter().any(|report| report.contains("Content Security Policy")), "{reports:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_keyboard_searches_and_pages_are_turned() {
+    let Some(browser) = Browser::start().await else { return };
+    let rig = filled().await;
+    browser.go(&rig.url("/ui/")).await;
+    // The first stop of the keyboard leads past the navigation.
+    browser.press("\u{e004}").await;
+    assert_eq!(browser.value("document.activeElement.className").await, "skip");
+    browser.press(SLASH).await;
+    browser.until("location.pathname === '/ui/timers'").await;
+    browser.until("document.querySelector('#search')").await;
+    browser.press(SLASH).await;
+    browser.until("document.activeElement.id === 'search'").await;
+    browser.press(&format!("order 00{ENTER}")).await;
+    browser.until("location.search.includes('q=order')").await;
+    browser.until("document.querySelectorAll('td.key').length === 10").await;
+
+    browser.go(&rig.url("/ui/timers?q=order")).await;
+    browser.until("document.querySelectorAll('td.key').length === 50").await;
+    let first = browser.value("document.querySelector('td.key').innerText").await;
+    browser.click("#next").await;
+    browser.until(&format!("document.querySelector('td.key')?.innerText !== {first}")).await;
+    browser.click("#next").await;
+    browser.until("document.querySelectorAll('td.key').length === 20").await;
+    browser.until("!document.querySelector('#next')").await;
+    // A label leads to its list.
+    browser.click("a.label").await;
+    browser.until("new URLSearchParams(location.search).get('label') === 'customer 4'").await;
+    assert!(browser.reports().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_action_is_confirmed_by_typing_and_done() {
+    let Some(browser) = Browser::start().await else { return };
+    let rig = filled().await;
+    browser.go(&page_of(&rig, "order 005").await).await;
+    browser.click("details.danger summary").await;
+    browser.until("document.querySelector('details.danger button').disabled").await;
+    browser.type_into("#confirm", "canc").await;
+    browser.until("document.querySelector('details.danger button').disabled").await;
+    browser.picture("timer-cancel").await;
+    browser.type_into("#confirm", "el").await;
+    browser.click("details.danger button").await;
+    browser.until_text("The timer was cancelled.").await;
+    assert!(rig.get("/ui/timers?q=order+005").await.text.contains("No timer meets these conditions"));
+
+    browser.go(&rig.url("/ui/dead")).await;
+    browser.click("td form button").await;
+    browser.until_text("The timer is delivered again.").await;
+
+    browser.go(&rig.url("/ui/timers?label=invoice")).await;
+    browser.click("details.danger summary").await;
+    browser.type_into("#confirm", "invoice").await;
+    browser.picture("timers-cancel").await;
+    browser.click("details.danger button").await;
+    browser.until("location.pathname.startsWith('/ui/operations/')").await;
+    browser.until("document.querySelector('h1 .badge').innerText === 'done'").await;
+    // The timer that was cancelled above had the label, too, or not: 40 have it.
+    browser.until("Number(document.querySelector('#changed').innerText) >= 39").await;
+    browser.picture("operation").await;
+    assert!(browser.reports().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_is_open_is_refreshed_unless_it_is_paused_and_survives_a_restart() {
+    let Some(browser) = Browser::start().await else { return };
+    let rig = Rig::start().await;
+    browser.go(&rig.url("/ui/timers")).await;
+    browser.until_text("No timer is stored").await;
+    rig.put("first", 204, json!({ "delay_ms": 3_600_000 })).await;
+    browser.until_text("first").await;
+    // Paused, the page stays as it is: what was stored meanwhile appears once it goes on.
+    browser.click("#live").await;
+    browser.until("document.querySelector('#live').getAttribute('aria-pressed') === 'false'").await;
+    rig.put("second", 204, json!({ "delay_ms": 3_600_000 })).await;
+    rig.until("/ui/timers", "second").await;
+    assert_eq!(browser.value("document.body.innerText.includes('second')").await, false);
+    browser.click("#live").await;
+    browser.until_text("second").await;
+
+    let (rig, ()) = rig
+        .restart(async || {
+            browser.until_text("The service cannot be reached").await;
+            browser.picture("timers-unreachable").await;
+        })
+        .await;
+    rig.put("third", 204, json!({ "delay_ms": 3_600_000 })).await;
+    browser.until_text("third").await;
+    browser.until("document.querySelector('#alarm').hidden").await;
+    // The forms of the page are those of the new start.
+    browser.go(&page_of(&rig, "third").await).await;
+    let (rig, ()) = rig.restart(async || browser.until_text("The service cannot be reached").await).await;
+    browser.until("document.querySelector('#alarm').hidden").await;
+    browser.click(".actions form:nth-of-type(2) button").await;
+    browser.until_text("The timer is paused.").await;
+    drop(rig);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_visitor_signs_in_and_out_and_is_asked_again_after_a_restart() {
+    let Some(browser) = Browser::start().await else { return };
+    let (rig, tokens) = Rig::with_tokens(&[&["--role", "admin", "--name", "me"]]).await;
+    browser.go(&rig.url("/ui/access")).await;
+    browser.until("location.pathname === '/ui/sign-in'").await;
+    browser.picture("sign-in").await;
+    browser.type_into("#token", "tb_admin_wrong").await;
+    browser.click("button.primary").await;
+    browser.until_text("The token is not known").await;
+    browser.type_into("#token", &tokens[0]).await;
+    browser.click("button.primary").await;
+    browser.until("location.pathname === '/ui/access' || location.pathname === '/ui/'").await;
+    browser.until_text("admin").await;
+    assert_eq!(browser.value("document.cookie").await, "", "no script sees the cookie");
+    browser.go(&rig.url("/ui/access")).await;
+    browser.picture("access-tokens").await;
+    // The answers to the wrong token and to an icon that nobody has are no faults of the pages.
+    let mut reports = browser.reports().await;
+    reports.retain(|report| !report.contains("403"));
+    assert!(reports.is_empty(), "{reports:?}");
+
+    browser.go(&rig.url("/ui/timers")).await;
+    let (rig, ()) = rig.restart(async || browser.until_text("The service cannot be reached").await).await;
+    browser.until_text("Sign in again").await;
+    browser.click("#alarm a").await;
+    browser.type_into("#token", &tokens[0]).await;
+    browser.click("button.primary").await;
+    browser.until("location.pathname === '/ui/timers'").await;
+    browser.click(".who form button").await;
+    browser.until("location.pathname === '/ui/sign-in'").await;
+    assert_eq!(rig.get("/ui/timers").await.status, 303);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_scripts_pages_are_read_and_forms_work() {
+    let Some(browser) = Browser::start().await else { return };
+    let rig = filled().await;
+    browser.scripts(false).await;
+    browser.go(&page_of(&rig, "order 007").await).await;
+    browser.click("details.danger summary").await;
+    browser.type_into("#confirm", "cancel").await;
+    browser.click("details.danger button").await;
+    // Scripts of the test itself are permitted again.
+    rig.until("/ui/timers?q=order+007", "No timer meets these conditions").await;
+    browser.go(&rig.url("/ui/")).await;
+    browser.picture("overview-without-scripts").await;
+}

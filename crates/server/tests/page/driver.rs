@@ -1,0 +1,235 @@
+//! A browser without a window, driven by the WebDriver protocol: Chromium with its `chromedriver`.
+//!
+//! The few calls that the tests need are made here by the HTTP client that the tests have anyway. The crates for WebDriver
+//! bring some twenty packages with them, old versions of what is here among them.
+
+use crate::rig::SOON;
+use axum::body::Bytes;
+use axum::http::{Method, Request};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// One browser at a time: each is several processes.
+static ONE: Mutex<()> = Mutex::const_new(());
+
+/// A browser. It ends when it is dropped.
+pub(crate) struct Browser {
+    driver: Child,
+    client: Client<HttpConnector, Full<Bytes>>,
+    session: String,
+    _profile: TempDir,
+    _one: MutexGuard<'static, ()>,
+}
+
+/// The first of these programs that is installed.
+fn installed(programs: &[&str]) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    let mut found =
+        std::env::split_paths(&folders).flat_map(|folder| programs.iter().map(move |name| folder.join(name)));
+    found.find(|path| path.is_file())
+}
+
+impl Browser {
+    /// Starts a browser. None, with a line that says so, if there is none.
+    pub(crate) async fn start() -> Option<Self> {
+        let (Some(chrome), Some(driver)) =
+            (installed(&["chromium", "chromium-browser", "google-chrome"]), installed(&["chromedriver"]))
+        else {
+            eprintln!("skipped: chromium or chromedriver is not installed");
+            return None;
+        };
+        let one = ONE.lock().await;
+        let profile = tempfile::tempdir().unwrap();
+        let mut driver = Command::new(driver)
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line =
+            lines.find(|line| line.contains("started successfully on port")).expect("the driver starts");
+        let port: String = line.chars().filter(char::is_ascii_digit).collect();
+        // The driver must not wait for a reader of its further lines.
+        std::thread::spawn(move || lines.for_each(drop));
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let mut browser = Self {
+            driver,
+            client,
+            session: format!("http://127.0.0.1:{port}/session"),
+            _profile: profile,
+            _one: one,
+        };
+        let arguments = [
+            "--headless=new".to_owned(),
+            // The tests may run as root, in a container.
+            "--no-sandbox".to_owned(),
+            "--disable-dev-shm-usage".to_owned(),
+            "--disable-gpu".to_owned(),
+            format!("--user-data-dir={}", browser._profile.path().display()),
+            "--window-size=1280,900".to_owned(),
+        ];
+        let session = json!({ "capabilities": { "alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": { "binary": chrome, "args": arguments },
+            "goog:loggingPrefs": { "browser": "ALL" },
+        } } });
+        let begun = browser.call(Method::POST, "", session).await;
+        browser.session = format!("{}/{}", browser.session, begun["sessionId"].as_str().unwrap());
+        Some(browser)
+    }
+
+    /// Calls the driver, and returns the value or the error of its answer.
+    async fn attempt(&self, method: Method, path: &str, body: Value) -> Result<Value, Value> {
+        let body = if method == Method::POST { body.to_string().into() } else { Bytes::new() };
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.session))
+            .header("content-type", "application/json")
+            .body(Full::new(body))
+            .unwrap();
+        let answer = tokio::time::timeout(3 * SOON, self.client.request(request)).await.unwrap().unwrap();
+        let is_good = answer.status().is_success();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        let value = serde_json::from_slice::<Value>(&bytes).unwrap()["value"].take();
+        if is_good { Ok(value) } else { Err(value) }
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Value) -> Value {
+        let answer = self.attempt(method, path, body).await;
+        answer.unwrap_or_else(|error| panic!("{path}: {} {}", error["error"], error["message"]))
+    }
+
+    pub(crate) async fn go(&self, url: &str) {
+        self.call(Method::POST, "/url", json!({ "url": url })).await;
+    }
+
+    /// The address of the page.
+    pub(crate) async fn address(&self) -> String {
+        self.call(Method::GET, "/url", Value::Null).await.as_str().unwrap().to_owned()
+    }
+
+    /// The value of an expression in the page.
+    pub(crate) async fn value(&self, expression: &str) -> Value {
+        let script = format!("return ({expression});");
+        self.call(Method::POST, "/execute/sync", json!({ "script": script, "args": [] })).await
+    }
+
+    /// Waits until an expression in the page is true. A page that is being replaced is asked again.
+    pub(crate) async fn until(&self, expression: &str) {
+        let begun = Instant::now();
+        let script = format!("return !!({expression});");
+        loop {
+            let body = json!({ "script": script, "args": [] });
+            let value = self.attempt(Method::POST, "/execute/sync", body).await;
+            if value == Ok(Value::Bool(true)) {
+                return;
+            }
+            if begun.elapsed() > SOON {
+                let text = self.value("document.body.innerText").await;
+                panic!("{expression}: {value:?} on {}: {text}", self.address().await);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until the page has this text, as a reader sees it.
+    pub(crate) async fn until_text(&self, text: &str) {
+        self.until(&format!("document.body.innerText.includes({})", json!(text))).await;
+    }
+
+    async fn element(&self, selector: &str) -> String {
+        self.until(&format!("document.querySelector({})", json!(selector))).await;
+        let query = json!({ "using": "css selector", "value": selector });
+        let element = self.call(Method::POST, "/element", query).await;
+        element.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
+    }
+
+    /// Clicks at the first element that the selector finds, as a user does: it must be visible.
+    pub(crate) async fn click(&self, selector: &str) {
+        let element = self.element(selector).await;
+        self.call(Method::POST, &format!("/element/{element}/click"), json!({})).await;
+    }
+
+    /// Types into the first element that the selector finds.
+    pub(crate) async fn type_into(&self, selector: &str, text: &str) {
+        let element = self.element(selector).await;
+        self.call(Method::POST, &format!("/element/{element}/value"), json!({ "text": text })).await;
+    }
+
+    /// Presses and releases keys, wherever the focus is.
+    pub(crate) async fn press(&self, keys: &str) {
+        let steps: Vec<Value> = keys
+            .chars()
+            .flat_map(|key| {
+                ["keyDown", "keyUp"].map(|kind| json!({ "type": kind, "value": key.to_string() }))
+            })
+            .collect();
+        let actions = json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": steps }] });
+        self.call(Method::POST, "/actions", actions).await;
+    }
+
+    /// What the browser has reported since the last call: violations of the policy, errors of scripts, failed requests.
+    pub(crate) async fn reports(&self) -> Vec<String> {
+        let log = self.call(Method::POST, "/se/log", json!({ "type": "browser" })).await;
+        log.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Calls a method of the DevTools protocol.
+    async fn devtools(&self, method: &str, parameters: Value) -> Value {
+        self.call(Method::POST, "/goog/cdp/execute", json!({ "cmd": method, "params": parameters })).await
+    }
+
+    pub(crate) async fn scheme(&self, scheme: &str) {
+        let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
+        self.devtools("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await;
+    }
+
+    pub(crate) async fn width(&self, width: u32) {
+        let metrics = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
+    }
+
+    /// Permits the page to have scripts, or forbids it.
+    pub(crate) async fn scripts(&self, permitted: bool) {
+        self.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": !permitted })).await;
+    }
+
+    /// A picture of the whole page, as a file below `target`.
+    pub(crate) async fn picture(&self, name: &str) {
+        let picture = self
+            .devtools("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": true }))
+            .await;
+        let bytes = BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
+        assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 5_000, "{name}: {} bytes", bytes.len());
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // The driver ends its browser when it ends in order.
+        #[cfg(unix)]
+        if let Some(id) = rustix::process::Pid::from_raw(self.driver.id().cast_signed()) {
+            let _best_effort = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+            let begun = Instant::now();
+            while begun.elapsed() < SOON && matches!(self.driver.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        let _has_ended = self.driver.kill();
+        let _status = self.driver.wait();
+    }
+}

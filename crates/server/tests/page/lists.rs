@@ -1,0 +1,150 @@
+//! Lists: conditions, pages, bounded work.
+
+use crate::counting::Counting;
+use crate::rig::Rig;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Stores timers that are far, in batches. Their keys are `k` and a number; each fifth has the label `five`.
+async fn fill(rig: &Rig, count: usize) {
+    let numbers: Vec<usize> = (0..count).collect();
+    for part in numbers.chunks(1_000) {
+        let changes: Vec<Value> = part
+            .iter()
+            .map(|number| {
+                let labels: &[&str] = if number % 5 == 0 { &["five"] } else { &[] };
+                json!({ "op": "put", "key": format!("k{number:08}"), "timer": {
+                    "delay_ms": 86_400_000 + number, "labels": labels, "pull": { "queue": "q" },
+                } })
+            })
+            .collect();
+        rig.api("POST", "/v1/namespaces/default/batch", "", json!({ "changes": changes })).await;
+    }
+}
+
+/// The keys on a page, in their order.
+fn keys(text: &str) -> Vec<&str> {
+    text.split("<td class=\"key\"><a href=\"")
+        .skip(1)
+        .map(|row| {
+            let (_, row) = row.split_once("\">").unwrap();
+            row.split('<').next().unwrap()
+        })
+        .collect()
+}
+
+/// The address of the next page.
+fn next(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once(r#"rel="next" href=""#)?;
+    Some(rest.split('"').next()?.replace("&#38;", "&"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conditions_hold_and_pages_go_on_without_a_gap() {
+    let rig = Rig::start().await;
+    fill(&rig, 230).await;
+    for (path, expected) in [
+        ("/ui/timers?q=k", 230),
+        ("/ui/timers?phase=pending", 230),
+        ("/ui/timers?label=five", 46),
+        ("/ui/timers?label=five&phase=pending", 46),
+        ("/ui/timers?q=k0000001", 10),
+        ("/ui/timers?q=k00000017", 1),
+        ("/ui/timers?phase=dead", 0),
+        ("/ui/timers?q=x", 0),
+        ("/ui/timers?q=k&label=six", 0),
+        ("/ui/dead", 0),
+    ] {
+        let (mut all, mut address) = (Vec::new(), Some(path.to_owned()));
+        while let Some(path) = address {
+            let page = rig.get(&path).await;
+            assert_eq!(page.status, 200, "{path}");
+            let on_page = keys(&page.text);
+            assert!(on_page.len() <= 50);
+            all.extend(on_page.into_iter().map(str::to_owned));
+            address = next(&page.text);
+        }
+        let found = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!((found, all.len()), (expected, expected), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_list_says_what_to_do_next() {
+    let rig = Rig::start().await;
+    for (path, words) in [
+        ("/ui/", "curl -X PUT"),
+        ("/ui/timers", "Make one over HTTP"),
+        ("/ui/timers?q=a", "Show all timers"),
+        ("/ui/dead", "stays until it is replayed"),
+        ("/ui/dead?label=a", "Show all dead letters"),
+        ("/ui/endpoints", "with its first callback"),
+    ] {
+        let text = rig.get(path).await.text;
+        assert!(text.contains(words), "{path} has no {words:?}: {text}");
+    }
+}
+
+/// T-04: however many timers there are, a page asks the store for a bounded number of timers, by an index, and reads
+/// nothing as a whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t04_a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
+    let store = Arc::new(Counting::default());
+    let rig = Rig::on(Arc::clone(&store) as _).await;
+    for count in [100, 20_000] {
+        fill(&rig, count).await;
+        for path in [
+            "/ui/",
+            "/ui/timers",
+            "/ui/timers?q=k",
+            "/ui/timers?label=five",
+            "/ui/timers?label=five&q=k0001",
+            "/ui/timers?phase=pending",
+            "/ui/timers?phase=parked",
+            "/ui/timers?phase=dead&q=k",
+            "/ui/dead",
+            "/ui/endpoints",
+            "/ui/access",
+        ] {
+            store.work();
+            assert_eq!(rig.get(path).await.status, 200);
+            let [lists, listed, whole, gets] = store.work();
+            // A list goes on for at most ten pages of the store if their timers do not meet the conditions.
+            let most =
+                if path.contains("phase=p") || path.contains("dead") || path.contains('&') { 10 } else { 1 };
+            assert!(lists <= most && listed <= 50 * most, "{path}: {lists} lists of {listed} timers");
+            assert!(whole == 0 && gets <= 2, "{path}: {whole} reads of the whole store, {gets} of a timer");
+        }
+    }
+}
+
+/// T-04 by time, on the real store: `TOURBILLON_TIMERS` says how many, ten million by default.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes, and gigabytes of disk"]
+async fn t04_ten_million_timers_by_hand() {
+    let count = std::env::var("TOURBILLON_TIMERS").ok().map_or(10_000_000, |count| count.parse().unwrap());
+    let rig = Rig::start().await;
+    fill(&rig, count).await;
+    for path in [
+        "/ui/",
+        "/ui/timers",
+        "/ui/timers?q=k",
+        "/ui/timers?label=five",
+        "/ui/timers?phase=pending",
+        "/ui/timers?phase=parked",
+        "/ui/dead",
+        "/ui/endpoints",
+    ] {
+        let mut times = Vec::new();
+        for _ in 0..20 {
+            let begun = Instant::now();
+            assert_eq!(rig.get(path).await.status, 200);
+            times.push(begun.elapsed());
+        }
+        times.sort_unstable();
+        eprintln!("{path}: median {:.1?}, slowest {:.1?}, with {count} timers", times[10], times[19]);
+    }
+}

@@ -22,7 +22,7 @@ mod watch;
 
 pub(crate) use desk::Desk;
 
-use crate::service::{Events, Namespaces};
+use crate::service::{Counters, Events, Namespaces};
 use crate::settings::Settings;
 use crate::work::{CALLBACK, PULL};
 use core::fmt;
@@ -47,12 +47,13 @@ impl Deliveries {
         caller: &Caller,
         namespaces: &Arc<Namespaces>,
         events: &Events,
+        counters: &Arc<Counters>,
     ) -> Self {
         let board = Arc::new(board::Board::default());
         let most = (settings.concurrency, settings.caller.hosts.concurrency);
         let gates = Arc::new(gates::Gates::new(Arc::clone(namespaces), Arc::clone(&board), most));
         let desk = Arc::new(Desk::new(Arc::clone(&board), settings.open_claims));
-        let watch = Arc::new(watch::Watch::new(events.clone(), Arc::clone(&board)));
+        let watch = Arc::new(watch::Watch::new(events.clone(), Arc::clone(&board), Arc::clone(counters)));
         let callbacks =
             callback::Callbacks::new(caller.clone(), Arc::clone(&gates), Arc::clone(&watch), settings.rules);
         let pulls = pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), Arc::clone(&watch));

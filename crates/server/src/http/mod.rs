@@ -17,6 +17,7 @@ mod list;
 mod namespaces;
 mod operations;
 mod report;
+mod schedules;
 mod timers;
 
 use crate::service::Service;
@@ -42,6 +43,7 @@ fn routes() -> (Router<Service>, OpenApi) {
         .merge(report::routes())
         .merge(namespaces::routes())
         .merge(claims::routes())
+        .merge(schedules::routes())
         .split_for_parts();
     (router, document::complete(document))
 }

@@ -65,4 +65,12 @@ pub enum EventKind {
     Parked,
     /// Deliveries of a timer were given up.
     Dead,
+    /// Instants of a schedule passed unnoticed and got no occurrences. The key is the schedule's, as in the three below.
+    Missed,
+    /// Instants of a schedule were skipped because of an overlap.
+    Skipped,
+    /// The plan of a schedule cannot be followed any more.
+    ScheduleParked,
+    /// A schedule has no instant left.
+    ScheduleEnded,
 }

@@ -15,6 +15,7 @@ mod past;
 mod policy;
 mod problem;
 mod report;
+mod schedule;
 mod timer;
 
 pub use batch::{Batch, BatchAnswer, BatchResult, Change};
@@ -30,6 +31,10 @@ pub use past::{AttemptOutcome, EndKind, Past, PastAttempt, PastEnd, RepeatCause}
 pub use policy::{Backoff, Guarantee, Policy};
 pub use problem::{FieldFault, Problem, ProblemKind};
 pub use report::{HostView, Readiness, ServiceStats};
+pub use schedule::{
+    Backfill, ClockChange, Gap, Missed, Monthly, NewSchedule, Occasion, Overlap, Preview, Removed,
+    SchedulePatch, ScheduleState, ScheduleView, ShortMonth, Triggered,
+};
 pub use timer::{
     Callback, CancelResult, Cancelled, Changed, Delay, IfPresent, NewTimer, Phase, PlaceOutcome, Placed,
     Pull, Replaced, Timer,

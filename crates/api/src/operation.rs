@@ -36,11 +36,12 @@ pub struct Operation {
     pub state: OperationState,
     /// The moment at which it began.
     pub begun: Moment,
-    /// The number of timers that were changed so far.
+    /// The number of timers that were changed so far, or of occurrences that a backfill has made.
     pub changed: u64,
     /// The number of them of which a delivery had begun.
     pub in_flight: u64,
-    /// The number of timers that stayed as they were, since their keys are other timers' by now.
+    /// The number of timers that stayed as they were, since their keys are other timers' by now, or of instants whose
+    /// occurrences a backfill has found.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused: u64,
     /// The error of an operation that failed.

@@ -75,12 +75,14 @@
 mod cron;
 mod error;
 mod months;
+mod occasion;
 mod policies;
 mod zone;
 
 pub use error::CalendarError;
 /// The crate jiff, whose instants, times and zones are in this crate's signatures.
 pub use jiff;
+pub use occasion::{ClockChange, Occasion, Run};
 pub use policies::{DstPolicy, ShortMonth};
 
 use self::cron::Cron;
@@ -282,6 +284,44 @@ impl Calendar {
     /// ```
     pub fn after(&self, instant: Timestamp) -> impl Iterator<Item = Timestamp> {
         iter::successors(self.next_after(instant), |&run| self.next_after(run))
+    }
+
+    /// The next `count` runs after `instant`, with what clock changes do to them. A local time that is left out because
+    /// clocks skip it stands between the runs and does not count. Of a repeating calendar only the first local time of
+    /// each gap stands there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_calendar::{Calendar, ClockChange};
+    ///
+    /// let calendar = Calendar::cron("30 2 * * *", "Europe/Berlin")?;
+    /// let next = calendar.preview("2024-03-30T12:00:00Z".parse()?, 2);
+    /// assert_eq!(next[0].planned.to_string(), "2024-03-31T02:30:00");
+    /// assert_eq!(next[0].change, Some(ClockChange::Moved));
+    /// assert_eq!(next[0].run.unwrap().to_string(), "2024-03-31T03:00:00+02:00");
+    /// assert_eq!(next[1].change, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn preview(&self, instant: Timestamp, count: usize) -> Vec<Occasion> {
+        match &self.rule {
+            Rule::Once(run) => {
+                let run = (*run > instant && count > 0).then(|| Run::new(*run, &self.zone));
+                run.map(|run| Occasion { planned: run.local, run: Some(run), change: None })
+                    .into_iter()
+                    .collect()
+            }
+            Rule::Months(months) => {
+                occasion::fixed(|from| months.at_or_after(from), &self.zone, self.dst, instant, count)
+            }
+            Rule::Cron(cron) if cron.is_fixed() => {
+                occasion::fixed(|from| cron.at_or_after(from), &self.zone, self.dst, instant, count)
+            }
+            Rule::Cron(cron) => {
+                occasion::repeating(|from| cron.at_or_after(from), &self.zone, instant, count)
+            }
+        }
     }
 
     /// The cron expression, as it was given; for another calendar, its description in words.

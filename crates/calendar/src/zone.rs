@@ -10,7 +10,7 @@ use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 
 /// The civil time right after `civil`.
-fn beyond(civil: DateTime) -> Option<DateTime> {
+pub(super) fn beyond(civil: DateTime) -> Option<DateTime> {
     civil.checked_add(SignedDuration::from_nanos(1)).ok()
 }
 

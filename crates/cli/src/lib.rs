@@ -9,7 +9,7 @@ mod output;
 mod parse;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use commands::{list, manage, place, pull, single, watch};
+use commands::{list, manage, place, pull, schedule, single, watch};
 use config::{Config, Flags};
 use exit::{Code, Failure};
 use output::Output;
@@ -23,7 +23,7 @@ Exit codes:
   0  fulfilled
   1  not fulfilled: the service refused, a cancelled timer was being delivered, an operation or a check failed
   2  the command, a setting or a file is not valid; nothing was sent
-  3  there is no such timer, namespace or operation, or no timer to claim
+  3  there is no such timer, schedule, namespace or operation, or no timer to claim
   4  the service cannot be reached, or its answer cannot be read; nothing was changed
   5  unknown outcome: the change was sent, and whether it was made is not known
   6  the token is missing, unknown, or does not permit this";
@@ -66,6 +66,9 @@ enum Command {
     /// Dead timers, of which deliveries were given up
     #[command(subcommand)]
     Dead(list::Dead),
+    /// Schedules, which make timers again and again
+    #[command(subcommand)]
+    Schedule(schedule::Schedule),
     /// Namespaces
     #[command(subcommand)]
     Ns(manage::Ns),
@@ -141,6 +144,7 @@ async fn obey(command: Command, config: &Config, output: Output) -> Result<(), F
         Command::CancelMany(which) => list::cancel_many(which, &timers, output).await,
         Command::Tail(tail) => watch::tail(tail, &client, config.namespace(), output).await,
         Command::Dead(dead) => list::dead(dead, &timers, output).await,
+        Command::Schedule(what) => schedule::schedule(what, &timers, output).await,
         Command::Ns(ns) => manage::ns(ns, &client, output).await,
         Command::Claim(claim) => pull::claim(claim, &timers, output).await,
         Command::Ack(ack) => pull::ack(ack, &timers).await,

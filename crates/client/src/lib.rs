@@ -11,6 +11,7 @@ mod pages;
 mod path;
 mod place;
 mod queue;
+mod schedule;
 mod timer;
 mod transport;
 
@@ -21,5 +22,6 @@ pub use namespace::Namespace;
 pub use pages::{List, Pages};
 pub use place::Place;
 pub use queue::Queue;
+pub use schedule::{ScheduleAt, SchedulePages};
 pub use timer::TimerAt;
 pub use tourbillon_api as api;

@@ -5,14 +5,15 @@ use crate::pages::List;
 use crate::path::{join, push};
 use crate::place::Place;
 use crate::queue::Queue;
+use crate::schedule::{ScheduleAt, SchedulePages};
 use crate::timer::TimerAt;
-use crate::transport::{Call, Transport};
+use crate::transport::{Call, Effect, Transport};
 use core::time::Duration;
 use http::Method;
 use std::sync::Arc;
 use tourbillon_api::{
-    Batch, BatchAnswer, CancelMany, Changed, Nack, NamespaceLimits, NamespaceView, NewSecret, NewTimer,
-    Operation, OperationState, Renewed, ReplayMany,
+    Batch, BatchAnswer, CancelMany, Changed, Nack, NamespaceLimits, NamespaceView, NewSchedule, NewSecret,
+    NewTimer, Operation, OperationState, Preview, Renewed, ReplayMany,
 };
 
 /// The timers of one namespace. It can be cloned cheaply.
@@ -69,6 +70,28 @@ impl Namespace {
     #[must_use]
     pub fn list(&self) -> List {
         List::new(Arc::clone(&self.transport), self.below(&["timers"]))
+    }
+
+    /// The schedule with this key. The call asks the service nothing.
+    #[must_use]
+    pub fn schedule(&self, key: &str) -> ScheduleAt<'_> {
+        ScheduleAt::new(&self.transport, &self.path, key)
+    }
+
+    /// The namespace's schedules, a page at a time. The call asks the service nothing.
+    #[must_use]
+    pub fn schedules(&self) -> SchedulePages {
+        SchedulePages::new(Arc::clone(&self.transport), self.below(&["schedules"]))
+    }
+
+    /// The next ten instants of a schedule that is not made.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn preview(&self, schedule: &NewSchedule) -> Result<Preview, Error> {
+        let call = Call::change(Method::POST, self.below(&["schedules", "preview"])).json(schedule)?;
+        self.transport.send(&Call { effect: Effect::Read, ..call }).await
     }
 
     /// Makes many changes, in order, in one transaction. It is not repeated.

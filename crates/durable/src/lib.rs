@@ -14,6 +14,7 @@ pub mod plan;
 pub mod policy;
 mod record;
 mod runtime;
+pub mod schedule;
 mod spec;
 pub mod state;
 pub mod store;

@@ -44,7 +44,7 @@ pub enum Plan {
     },
     /// A day of each month, in a time zone of the IANA database.
     Monthly {
-        /// The day, 1 to 31, or -1 for the last one, -2 for the day before and so on.
+        /// The day, 1 to 31.
         day: i8,
         /// The second of the day, 0 to 86,399.
         second: u32,
@@ -52,6 +52,8 @@ pub enum Plan {
         zone: Box<str>,
         /// Whether the last day of a month that is too short takes the place of the day.
         last_if_short: bool,
+        /// Whether an instant in a gap of local time is left out. Otherwise it comes at the end of the gap.
+        skip_gaps: bool,
     },
 }
 
@@ -85,6 +87,15 @@ impl core::fmt::Display for PlanError {
     }
 }
 
+impl PlanError {
+    /// Whether the time zone is not known.
+    #[must_use]
+    pub fn is_about_zone(&self) -> bool {
+        let Self::Calendar(error) = self else { return false };
+        matches!(**error, CalendarError::UnknownZone { .. } | CalendarError::EmptyZone)
+    }
+}
+
 impl core::error::Error for PlanError {}
 
 impl From<CalendarError> for PlanError {
@@ -94,7 +105,7 @@ impl From<CalendarError> for PlanError {
 }
 
 /// The instants of a plan, ready to be asked for.
-enum Instants {
+pub(crate) enum Instants {
     Every(u64),
     Calendar(Calendar),
 }
@@ -105,16 +116,16 @@ impl Plan {
         self.instants().map(drop)
     }
 
-    fn instants(&self) -> Result<Instants, PlanError> {
+    pub(crate) fn instants(&self) -> Result<Instants, PlanError> {
         Ok(match self {
             Self::Every(millis) => Instants::Every((*millis).max(1)),
             Self::Cron { expression, zone, skip_gaps } => {
-                let dst = if *skip_gaps { DstPolicy::SkipGap } else { DstPolicy::Vixie };
-                Instants::Calendar(Calendar::cron(expression, zone)?.with_dst(dst))
+                Instants::Calendar(Calendar::cron(expression, zone)?.with_dst(dst_policy(*skip_gaps)))
             }
-            Self::Monthly { day, second, zone, last_if_short } => {
+            Self::Monthly { day, second, zone, last_if_short, skip_gaps } => {
                 let short = if *last_if_short { ShortMonth::LastDay } else { ShortMonth::Skip };
-                Instants::Calendar(Calendar::monthly(*day, short, time_of(*second)?, zone)?)
+                let calendar = Calendar::monthly(*day, short, time_of(*second)?, zone)?;
+                Instants::Calendar(calendar.with_dst(dst_policy(*skip_gaps)))
             }
         })
     }
@@ -137,6 +148,10 @@ impl Plan {
     }
 }
 
+fn dst_policy(skip_gaps: bool) -> DstPolicy {
+    if skip_gaps { DstPolicy::SkipGap } else { DstPolicy::Vixie }
+}
+
 fn time_of(second: u32) -> Result<Time, PlanError> {
     let part = |part: u32| i8::try_from(part).map_err(|_| PlanError::Second(second));
     if second >= 86_400 {
@@ -148,7 +163,7 @@ fn time_of(second: u32) -> Result<Time, PlanError> {
 }
 
 impl Instants {
-    fn next_after(&self, instant: UtcMillis) -> Option<UtcMillis> {
+    pub(crate) fn next_after(&self, instant: UtcMillis) -> Option<UtcMillis> {
         let next = match self {
             Self::Every(millis) => instant + Duration::from_millis(*millis),
             Self::Calendar(calendar) => {
@@ -267,7 +282,13 @@ mod tests {
         assert!(cron("0 9 * * *", "Europe/Zurich").validate().is_ok());
         assert!(cron("0 99 * * *", "Europe/Zurich").validate().is_err());
         assert!(cron("0 9 * * *", "Europe/Nowhere").validate().is_err());
-        let monthly = |second| Plan::Monthly { day: 31, second, zone: "UTC".into(), last_if_short: true };
+        let monthly = |second| Plan::Monthly {
+            day: 31,
+            second,
+            zone: "UTC".into(),
+            last_if_short: true,
+            skip_gaps: false,
+        };
         assert!(monthly(86_399).validate().is_ok());
         assert!(matches!(monthly(86_400).validate(), Err(PlanError::Second(86_400))));
         assert_eq!(monthly(86_400).next_after(at(0)), None);

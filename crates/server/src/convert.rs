@@ -25,6 +25,26 @@ pub(crate) fn order(
     fingerprint: Option<u128>,
     pointer: &str,
 ) -> Result<Order, Problem> {
+    let (kind, payload, policy) = work(timer, settings, fingerprint, pointer)?;
+    let mut spec = Spec::new(payload).policy(policy).if_present(if_present(timer.if_present));
+    spec = match due(timer.due, timer.delay_ms, pointer)? {
+        Some(Due::After(delay)) => spec.after(delay),
+        Some(Due::At(moment)) => spec.at(moment),
+        None => spec,
+    };
+    for label in &timer.labels {
+        spec = spec.label(label.as_str());
+    }
+    Ok((kind, spec))
+}
+
+/// The kind of a timer's work, its stored form, and the policy.
+pub(crate) fn work(
+    timer: &api::NewTimer,
+    settings: &Settings,
+    fingerprint: Option<u128>,
+    pointer: &str,
+) -> Result<(&'static str, Vec<u8>, Policy), Problem> {
     let at = |field: &str| format!("{pointer}/{field}");
     let time_for = |longest| timeout(&timer.policy, longest, &at("policy"));
     let (kind, payload, most) = match (&timer.callback, &timer.pull) {
@@ -41,16 +61,7 @@ pub(crate) fn order(
         _ => return Err(Problem::field(pointer, "a timer has one of `callback` and `pull`")),
     };
     let policy = policy(&timer.policy, most + BEYOND, &at("policy"))?;
-    let mut spec = Spec::new(payload).policy(policy).if_present(if_present(timer.if_present));
-    spec = match due(timer.due, timer.delay_ms, pointer)? {
-        Some(Due::After(delay)) => spec.after(delay),
-        Some(Due::At(moment)) => spec.at(moment),
-        None => spec,
-    };
-    for label in &timer.labels {
-        spec = spec.label(label.as_str());
-    }
-    Ok((kind, spec))
+    Ok((kind, payload, policy))
 }
 
 /// The due moment of two fields, of which at most one is given.

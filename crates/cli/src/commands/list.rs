@@ -174,7 +174,7 @@ pub(crate) async fn cancel_many(
 }
 
 /// Waits for an operation, unless it is not wanted, and shows it.
-async fn finish(
+pub(super) async fn finish(
     mut operation: Operation,
     no_wait: bool,
     verb: &str,

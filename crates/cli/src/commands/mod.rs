@@ -4,5 +4,6 @@ pub(crate) mod list;
 pub(crate) mod manage;
 pub(crate) mod place;
 pub(crate) mod pull;
+pub(crate) mod schedule;
 pub(crate) mod single;
 pub(crate) mod watch;

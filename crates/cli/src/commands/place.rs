@@ -114,7 +114,7 @@ impl From<Present> for IfPresent {
 const LARGEST: u64 = 16 << 20;
 
 /// A file's bytes, or those of the standard input.
-fn read(path: &str) -> Result<Vec<u8>, Failure> {
+pub(super) fn read(path: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = if path == "-" {
         std::io::stdin().lock().take(LARGEST + 1).read_to_end(&mut bytes)

@@ -4,7 +4,10 @@ use crate::rig::{Script, json};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tourbillon_client::api::{Batch, CancelMany, Moment, Nack, NamespaceLimits, NewTimer, ReplayMany};
+use tourbillon_client::api::{
+    Backfill, Batch, CancelMany, Moment, Nack, NamespaceLimits, NewSchedule, NewTimer, ReplayMany,
+    SchedulePatch,
+};
 
 /// Awaits each call. All fail, since the answer is none of the service's.
 macro_rules! call {
@@ -20,6 +23,7 @@ async fn each_request_of_the_description_has_a_call() {
     // The names are those of the description's paths.
     let namespace = client.namespace("{namespace}");
     let (key, id) = (namespace.key("{key}"), namespace.id("{id}"));
+    let schedule = namespace.schedule("{key}");
     let timer = NewTimer::default();
     call! {
         client.health();
@@ -57,6 +61,16 @@ async fn each_request_of_the_description_has_a_call() {
         id.fire();
         id.pause();
         id.resume();
+        namespace.schedules().next_page();
+        namespace.preview(&NewSchedule::default());
+        schedule.get();
+        schedule.put(&NewSchedule::default());
+        schedule.patch(&SchedulePatch::default());
+        schedule.delete();
+        schedule.pause();
+        schedule.resume();
+        schedule.trigger();
+        schedule.backfill(&Backfill { from: Moment::from_millis(0), until: None, limit: None });
     }
     let called: BTreeSet<_> = script
         .requests()

@@ -25,7 +25,7 @@ mod watch;
 pub(crate) use desk::Desk;
 pub(crate) use places::MOST_WAITING;
 
-use crate::service::{Events, Namespaces};
+use crate::service::{Counters, Events, Namespaces};
 use crate::settings::Settings;
 use crate::work::{CALLBACK, PULL};
 use core::fmt;
@@ -52,13 +52,19 @@ impl Deliveries {
         caller: &Caller,
         namespaces: &Arc<Namespaces>,
         events: &Events,
+        counters: &Arc<Counters>,
     ) -> Self {
         let board = Arc::new(board::Board::default());
         let most = (settings.concurrency, settings.caller.hosts.concurrency);
         let gates = Arc::new(gates::Gates::new(Arc::clone(namespaces), Arc::clone(&board), most));
         let desk = Arc::new(Desk::new(Arc::clone(&board), settings.open_claims));
         let doubts = Arc::new(doubt::Doubts::default());
-        let watch = Arc::new(watch::Watch::new(events.clone(), Arc::clone(&board), Arc::clone(&doubts)));
+        let watch = Arc::new(watch::Watch::new(
+            events.clone(),
+            Arc::clone(&board),
+            Arc::clone(&doubts),
+            Arc::clone(counters),
+        ));
         let callbacks =
             callback::Callbacks::new(caller.clone(), Arc::clone(&gates), Arc::clone(&watch), settings.rules);
         let pulls = pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), Arc::clone(&watch));

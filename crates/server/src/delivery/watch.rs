@@ -3,11 +3,12 @@
 use super::board::Board;
 use super::doubt::Doubts;
 use super::reason::Reason;
-use crate::service::{Events, event};
+use crate::service::{Counters, Events, event};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_api::{self as api, EventKind};
+use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Ending, Event, Verdict};
@@ -20,13 +21,19 @@ pub(crate) struct Watch {
     events: Events,
     board: Arc<Board>,
     doubts: Arc<Doubts>,
+    counters: Arc<Counters>,
     /// The statuses of answers to callbacks whose ends are not stored yet.
     statuses: Mutex<HashMap<TimerId, u16>>,
 }
 
 impl Watch {
-    pub(crate) fn new(events: Events, board: Arc<Board>, doubts: Arc<Doubts>) -> Self {
-        Self { events, board, doubts, statuses: Mutex::default() }
+    pub(crate) fn new(
+        events: Events,
+        board: Arc<Board>,
+        doubts: Arc<Doubts>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self { events, board, doubts, counters, statuses: Mutex::default() }
     }
 
     /// Shows that a delivery has begun, after the gates.
@@ -59,6 +66,12 @@ impl Watch {
     /// Takes an event of the runtime. Does not block.
     pub(crate) fn observe(&self, event_of: &Event) {
         match event_of {
+            // A decision of a schedule, which has its own events.
+            Event::Ended { of, ending, .. } if *of.kind == *Schedules::KIND => {
+                if *ending == Ending::Answered(Verdict::Done) {
+                    self.counters.decisions.add(1);
+                }
+            }
             Event::Ended { of, ending, took, phase, .. } => {
                 if let (Phase::Parked, Ending::Answered(Verdict::Park(reason))) = (phase, ending)
                     && let Some(reason) = Reason::parse(reason)

@@ -62,7 +62,7 @@ fn complete_operation(operation: &mut Operation, path: &str) {
         (true, "400", "The request is not valid."),
         (!is_open, "401", "A token is needed."),
         (true, "403", "The token does not permit this, or the request comes from another site."),
-        (of_a_namespace, "404", "There is no such namespace, timer, operation or claim."),
+        (of_a_namespace, "404", "There is no such namespace, timer, schedule, operation or claim."),
         (true, "408", "The request took too long."),
         (true, "413", "A part of the request is too large."),
         (has_body, "415", "The body is not JSON by its type."),

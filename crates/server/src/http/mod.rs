@@ -17,6 +17,7 @@ mod list;
 mod namespaces;
 mod operations;
 mod report;
+mod schedules;
 mod timers;
 mod view;
 
@@ -44,6 +45,7 @@ fn routes() -> (Router<Service>, OpenApi) {
         .merge(view::routes())
         .merge(namespaces::routes())
         .merge(claims::routes())
+        .merge(schedules::routes())
         .split_for_parts();
     (router, document::complete(document))
 }

@@ -19,12 +19,16 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(get_operation))
 }
 
-type Accepted = (StatusCode, [(HeaderName, String); 1], Json<Operation>);
+pub(super) type Accepted = (StatusCode, [(HeaderName, String); 1], Json<Operation>);
 
 async fn begin(service: &Service, namespace: &str, work: Work) -> Answer<Accepted> {
-    let operation = service.begin(namespace, work).await?;
+    Ok(accepted(namespace, service.begin(namespace, work).await?))
+}
+
+/// The answer that an operation has begun.
+pub(super) fn accepted(namespace: &str, operation: Operation) -> Accepted {
     let location = format!("/v1/namespaces/{namespace}/operations/{}", operation.id);
-    Ok((StatusCode::ACCEPTED, [(LOCATION, location)], Json(operation)))
+    (StatusCode::ACCEPTED, [(LOCATION, location)], Json(operation))
 }
 
 /// Cancels all timers that have a label, or whose keys have a beginning, dead ones included.

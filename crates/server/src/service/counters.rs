@@ -26,6 +26,8 @@ pub(crate) struct Counters {
     pub(crate) replaced: Counter,
     /// Timers that were cancelled.
     pub(crate) cancelled: Counter,
+    /// Decisions of schedules, which the runtime counts as deliveries.
+    pub(crate) decisions: Counter,
     /// Requests that were answered, by the first digit of the status.
     pub(crate) answers: [Counter; 5],
     /// Requests whose handler panicked.

@@ -1,8 +1,11 @@
 //! Events as they happen.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::broadcast;
 use tourbillon_api::{Event, EventKind, Moment};
+use tourbillon_durable::schedule::{ScheduleEvent, Schedules};
+use tourbillon_durable::store::TimerStore;
 
 /// The number of events that a reader may be behind.
 pub(crate) const BEHIND: usize = 1_024;
@@ -50,4 +53,21 @@ pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
         detail: None,
         missed: 0,
     }
+}
+
+/// The schedules of a store, with their events.
+pub(super) fn schedules_of(store: Arc<dyn TimerStore>, events: &Events) -> Schedules {
+    let events = events.clone();
+    Schedules::observed(store, move |at, what| {
+        let (kind, id, detail) = match what {
+            ScheduleEvent::Fired { id, .. } => (EventKind::Created, Some(id.to_string()), None),
+            ScheduleEvent::Missed(count) => (EventKind::Missed, None, Some(count.to_string())),
+            ScheduleEvent::Skipped(count) => (EventKind::Skipped, None, Some(count.to_string())),
+            ScheduleEvent::Parked(reason) => (EventKind::ScheduleParked, None, Some(reason.to_string())),
+            ScheduleEvent::Ended => (EventKind::ScheduleEnded, None, None),
+            _ => return,
+        };
+        let key = Some(at.key.to_string());
+        events.show(|| Event { id, key, detail, ..event(kind, &at.namespace) });
+    })
 }

@@ -12,6 +12,7 @@ mod namespaces;
 mod operations;
 mod place;
 mod report;
+mod schedules;
 mod stop;
 mod tenancy;
 mod tokens;
@@ -39,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tourbillon_callback::{Caller, CertificateError};
+use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{RedbStore, StoreError, TimerStore};
 use tourbillon_durable::{Durable, Limits, StartError, Stats, Timers};
 
@@ -56,7 +58,8 @@ struct Inner {
     caller: Caller,
     deliveries: Deliveries,
     census: census::Census,
-    counters: Counters,
+    counters: Arc<Counters>,
+    schedules: Schedules,
     idempotency: Idempotency,
     operations: Operations,
     stop: Stop,
@@ -148,14 +151,16 @@ impl Service {
         limits.payload = settings.rules.url + settings.rules.headers + settings.rules.body + work::OVERHEAD;
         limits.delay = settings.max_delay;
         let runtime = tokio::runtime::Handle::current();
+        let schedules = events::schedules_of(Arc::clone(&store), &events);
         let builder = Durable::builder_on(store)
             .executor(move |work| drop(runtime.spawn(work)))
             .concurrency(capacity(&settings))
             .lease(settings.lease)
             .limits(limits)
             .catch_up_rate(settings.catch_up_rate);
-        let deliveries = Deliveries::new(&settings, &caller, &namespaces, &events);
-        let durable = deliveries.add_to(builder).start().map_err(OpenError::Start)?;
+        let counters = Arc::new(Counters::default());
+        let deliveries = Deliveries::new(&settings, &caller, &namespaces, &events, &counters);
+        let durable = schedules.add_to(deliveries.add_to(builder)).start().map_err(OpenError::Start)?;
         let timers = durable.handle().clone();
         deliveries.begin(timers.timer_store());
         let service = Self(Arc::new(Inner {
@@ -168,7 +173,8 @@ impl Service {
             caller,
             deliveries,
             census: census::Census::default(),
-            counters: Counters::default(),
+            counters,
+            schedules,
             idempotency: Idempotency::default(),
             operations,
             stop: Stop::new(),
@@ -247,6 +253,10 @@ impl Service {
 
     pub(crate) fn idempotency(&self) -> &Idempotency {
         &self.0.idempotency
+    }
+
+    pub(crate) fn schedules(&self) -> &Schedules {
+        &self.0.schedules
     }
 
     pub(crate) fn operations(&self) -> &Operations {

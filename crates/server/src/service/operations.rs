@@ -34,6 +34,16 @@ const WRITTEN: Duration = Duration::from_secs(1);
 pub(crate) enum Work {
     Cancel(CancelMany),
     Replay(ReplayMany),
+    Backfill(BackfillWork),
+}
+
+/// The instants of a schedule whose occurrences are made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BackfillWork {
+    pub(crate) key: Box<str>,
+    /// The instants come after this moment.
+    pub(crate) after: UtcMillis,
+    pub(crate) until: UtcMillis,
 }
 
 impl Work {
@@ -51,6 +61,8 @@ impl Work {
                 let dead = Filter { phase: Some(Phase::Dead), ..living.clone() };
                 vec![living, dead]
             }
+            // The list is not read: the walk makes the occurrences of the instants.
+            Self::Backfill(_) => vec![Filter { namespace, ..Filter::default() }],
             Self::Replay(ReplayMany { label }) => {
                 vec![Filter { namespace, label: text(label), phase: Some(Phase::Dead), ..Filter::default() }]
             }

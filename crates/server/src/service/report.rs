@@ -5,6 +5,7 @@ use crate::convert::moment;
 use core::fmt::{self, Write as _};
 use core::time::Duration;
 use tourbillon_api::{HostView, Readiness, ServiceStats};
+use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, StoreError};
 use tourbillon_durable::timer::TimerId;
@@ -40,6 +41,13 @@ impl Service {
         Readiness { ok: reasons.is_empty(), reasons }
     }
 
+    /// The numbers of stored timers, schedules apart.
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        let mut counts = self.timers().counts().await?;
+        counts.by_namespace.retain(|(namespace, _), _| **namespace != *Schedules::NAMESPACE);
+        Ok(counts)
+    }
+
     /// The time for which the oldest pending timer is due.
     async fn overdue(&self, now: UtcMillis) -> Result<Duration, StoreError> {
         let store = self.timers().timer_store();
@@ -60,7 +68,7 @@ impl Service {
 
     /// The numbers of the service, for a person.
     pub(crate) async fn stats(&self) -> Result<ServiceStats, StoreError> {
-        let counts = self.timers().counts().await?;
+        let counts = self.counts().await?;
         let stats = self.timers().stats();
         let now = self.timers().timer_store().now();
         Ok(ServiceStats {
@@ -73,7 +81,7 @@ impl Service {
             dead: counts.of(Phase::Dead),
             overdue_ms: millis(self.overdue(now).await?),
             created: self.counters().created.get(),
-            delivered: stats.done,
+            delivered: stats.done.saturating_sub(self.counters().decisions.get()),
             failed: stats.retried + stats.dead,
             cancelled: self.counters().cancelled.get(),
             last_fire: None,
@@ -89,7 +97,7 @@ impl Service {
         page.value("build_info", &[("version", env!("CARGO_PKG_VERSION"))], &1);
         page.single("up_seconds", "gauge", "Time since the start.", &self.up().as_secs_f64());
         page.single("alive", "gauge", "1 if the loop polls.", &u8::from(self.alive().is_ok()));
-        if let Ok(counts) = self.timers().counts().await {
+        if let Ok(counts) = self.counts().await {
             page.counts(&counts);
         }
         let now = self.timers().timer_store().now();

@@ -64,7 +64,8 @@ impl Service {
 
     /// Removes a namespace, which must have no timers.
     pub(crate) async fn remove_namespace(&self, name: &str) -> Result<(), Problem> {
-        let has_timers = || Problem::new(ProblemKind::NamespaceNotEmpty, "timers are stored in it");
+        let has_timers =
+            || Problem::new(ProblemKind::NamespaceNotEmpty, "timers or schedules are stored in it");
         if name == DEFAULT {
             return Err(Problem::new(ProblemKind::NamespaceNotEmpty, "the namespace `default` stays"));
         }
@@ -91,7 +92,11 @@ impl Service {
         Ok(())
     }
 
+    /// Whether timers or schedules are stored in a namespace.
     async fn has_timers(&self, name: &str) -> Result<bool, Problem> {
+        if self.has_schedules(name).await? {
+            return Ok(true);
+        }
         let counts = self.timers().counts().await.map_err(|error| unavailable(&error))?;
         Ok(counts.by_namespace.iter().any(|((namespace, _), count)| **namespace == *name && *count > 0))
     }

@@ -111,6 +111,10 @@ impl Service {
 
     /// Changes the timers of one page.
     async fn step(&self, unfinished: &mut Unfinished, list: &Filter) -> Result<(), StoreError> {
+        if let Work::Backfill(backfill) = &unfinished.work {
+            let backfill = backfill.clone();
+            return self.backfill_step(unfinished, backfill).await;
+        }
         let page = self.timers().list(list.clone(), unfinished.cursor.clone(), AT_ONCE).await?;
         let timers = page.timers.iter();
         let (changes, ids): (Vec<_>, Vec<_>) = timers

@@ -14,3 +14,4 @@ mod pull;
 mod receivers;
 mod report;
 mod rig;
+mod schedules;

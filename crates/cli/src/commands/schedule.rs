@@ -1,0 +1,352 @@
+//! Commands about schedules.
+
+use super::list::finish;
+use super::place::read;
+use crate::exit::{Code, Failure};
+use crate::output::{Output, or_none, plain, word};
+use crate::parse;
+use clap::{Args, Subcommand, ValueEnum};
+use tourbillon_client::Namespace;
+use tourbillon_client::api::{
+    self, Backfill, Backoff, Callback, Moment, Monthly, NewSchedule, Occasion, Policy, Pull, ScheduleView,
+};
+
+/// Schedules.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Schedule {
+    /// Make a schedule, or change it as a whole, and show its next instants
+    Put(Box<Put>),
+    /// Show a schedule with its next instants
+    Get(Key),
+    /// List schedules
+    List {
+        /// Only schedules whose keys begin so
+        #[arg(long, value_name = "TEXT")]
+        key_prefix: Option<String>,
+    },
+    /// Remove a schedule. Its occurrences stay
+    Delete(Key),
+    /// Pause a schedule: its instants pass by
+    Pause(Key),
+    /// End the pause of a schedule
+    Resume(Key),
+    /// Make an occurrence now
+    Trigger(Key),
+    /// Make the occurrences of a range in the past
+    Backfill {
+        /// The key
+        key: String,
+        /// The first moment of the range
+        #[arg(long, value_name = "MOMENT")]
+        from: Moment,
+        /// The last moment of the range, the present by default
+        #[arg(long, value_name = "MOMENT")]
+        until: Option<Moment>,
+        /// The greatest number of instants. A range with more is refused
+        #[arg(long, value_name = "NUMBER")]
+        limit: Option<u32>,
+        /// Do not wait until all are made
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Show the next instants of a schedule that is not made
+    Preview(Box<Rule>),
+}
+
+/// The key of a schedule.
+#[derive(Debug, Args)]
+pub(crate) struct Key {
+    /// The key
+    key: String,
+}
+
+/// When a schedule comes.
+#[derive(Debug, Args)]
+#[group(id = "plan", multiple = false, args = ["cron", "day", "every"])]
+pub(crate) struct Rule {
+    /// A cron expression: `0 9 * * MON-FRI`
+    #[arg(long, value_name = "EXPRESSION", help_heading = "When")]
+    cron: Option<String>,
+    /// A day of each month, the last one if the month is shorter
+    #[arg(long, value_name = "DAY", help_heading = "When")]
+    day: Option<i8>,
+    /// The time of the day of --day: `09:00`. Midnight by default
+    #[arg(long, value_name = "TIME", requires = "day", help_heading = "When")]
+    time: Option<String>,
+    /// Leave months out that are too short for --day
+    #[arg(long, requires = "day", help_heading = "When")]
+    skip_short: bool,
+    /// A fixed period
+    #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "When")]
+    every: Option<u64>,
+    /// The time zone: `Europe/Zurich`. UTC by default
+    #[arg(long, value_name = "ZONE", help_heading = "When")]
+    zone: Option<String>,
+    /// Leave local times out that clocks skip, instead of moving them behind the gap
+    #[arg(long, help_heading = "When")]
+    skip_gaps: bool,
+    /// No instant is before this moment
+    #[arg(long, value_name = "MOMENT", help_heading = "When")]
+    start: Option<Moment>,
+    /// No instant is after this moment
+    #[arg(long, value_name = "MOMENT", help_heading = "When")]
+    end: Option<Moment>,
+}
+
+/// A schedule has one of --cron, --day, --every and --file, and a callback or a queue.
+#[derive(Debug, Args)]
+pub(crate) struct Put {
+    /// The key
+    key: String,
+    #[command(flatten)]
+    rule: Rule,
+    /// What becomes of instants that passed unnoticed, while the service was down for example
+    #[arg(long, value_enum, value_name = "WHAT")]
+    missed: Option<Missed>,
+    /// An instant that is noticed later than this is missed. 10s by default
+    #[arg(long, value_name = "DURATION", value_parser = parse::millis)]
+    grace: Option<u64>,
+    /// What becomes of an instant that comes while the occurrence before it is under way
+    #[arg(long, value_enum, value_name = "WHAT")]
+    overlap: Option<Overlap>,
+    /// The width of the window in which occurrences become due after their instants
+    #[arg(long, value_name = "DURATION", value_parser = parse::millis)]
+    jitter: Option<u64>,
+    /// Read the schedule from a file in JSON, or from the standard input if it is `-`
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["callback", "queue"])]
+    file: Option<String>,
+    /// Send an HTTP request to this URL
+    #[arg(long, value_name = "URL", conflicts_with = "queue", help_heading = "What happens")]
+    callback: Option<String>,
+    /// Wait in this queue for a receiver that fetches the occurrence
+    #[arg(long, value_name = "NAME", help_heading = "What happens")]
+    queue: Option<String>,
+    /// The body as text
+    #[arg(long, value_name = "TEXT", conflicts_with = "body_json", help_heading = "What happens")]
+    body: Option<String>,
+    /// The body in JSON
+    #[arg(long, value_name = "JSON", value_parser = parse::json, help_heading = "What happens")]
+    body_json: Option<serde_json::Value>,
+    /// A label of the occurrences
+    #[arg(short, long, value_name = "LABEL")]
+    label: Vec<String>,
+    /// The number of failures after which an occurrence is dead
+    #[arg(long, value_name = "NUMBER", help_heading = "Policy")]
+    attempts: Option<u32>,
+    /// The time for one attempt
+    #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "Policy")]
+    attempt_timeout: Option<u64>,
+    /// The pause after a failure: standard, fixed:5s, exponential:1s..1h or ladder:1s,5s,1m
+    #[arg(long, value_name = "BACKOFF", value_parser = parse::backoff, help_heading = "Policy")]
+    backoff: Option<Backoff>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Missed {
+    /// They are left out
+    Skip,
+    /// The last of them gets an occurrence
+    Once,
+    /// Each of them gets an occurrence
+    All,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Overlap {
+    /// It is skipped
+    Skip,
+    /// It gets its occurrence
+    Allow,
+    /// One waits, and further ones are skipped
+    QueueOne,
+}
+
+/// Adds what the flags say of the instants.
+fn with_rule(mut schedule: NewSchedule, rule: &Rule) -> NewSchedule {
+    if rule.cron.is_some() || rule.day.is_some() || rule.every.is_some() {
+        let monthly = |day| Monthly {
+            day,
+            time: rule.time.clone(),
+            if_short: rule.skip_short.then_some(api::ShortMonth::Skip),
+        };
+        schedule.cron = rule.cron.clone();
+        schedule.monthly = rule.day.map(monthly);
+        schedule.every_ms = rule.every;
+    }
+    schedule.zone = rule.zone.clone().or(schedule.zone);
+    schedule.gap = rule.skip_gaps.then_some(api::Gap::Skip).or(schedule.gap);
+    schedule.start = rule.start.or(schedule.start);
+    schedule.end = rule.end.or(schedule.end);
+    schedule
+}
+
+/// The schedule that the flags and the file describe.
+fn described(put: &Put) -> Result<NewSchedule, Failure> {
+    let schedule = match &put.file {
+        None => NewSchedule::default(),
+        Some(path) => serde_json::from_slice(&read(path)?)
+            .map_err(|error| Failure::new(Code::Usage, format!("{path}: {error}")))?,
+    };
+    let mut schedule = with_rule(schedule, &put.rule);
+    if let Some(url) = &put.callback {
+        schedule.callback = Some(Callback::post(url));
+    }
+    if let Some(queue) = &put.queue {
+        schedule.pull = Some(Pull { queue: queue.clone(), ..Pull::default() });
+    }
+    if put.body.is_some() || put.body_json.is_some() {
+        let (json, text) = (put.body_json.clone(), put.body.clone());
+        if let Some(callback) = &mut schedule.callback {
+            (callback.json, callback.body, callback.body_base64) = (json, text, None);
+        } else if let Some(pull) = &mut schedule.pull {
+            (pull.json, pull.body, pull.body_base64) = (json, text, None);
+        }
+    }
+    let missed = put.missed.map(|missed| match missed {
+        Missed::Skip => api::Missed::Skip,
+        Missed::Once => api::Missed::Once,
+        Missed::All => api::Missed::All,
+    });
+    let overlap = put.overlap.map(|overlap| match overlap {
+        Overlap::Skip => api::Overlap::Skip,
+        Overlap::Allow => api::Overlap::Allow,
+        Overlap::QueueOne => api::Overlap::QueueOne,
+    });
+    schedule.missed = missed.or(schedule.missed);
+    schedule.overlap = overlap.or(schedule.overlap);
+    schedule.grace_ms = put.grace.or(schedule.grace_ms);
+    schedule.jitter_ms = put.jitter.or(schedule.jitter_ms);
+    schedule.labels.extend_from_slice(&put.label);
+    let policy = schedule.policy;
+    schedule.policy = Policy {
+        attempts: put.attempts.or(policy.attempts),
+        timeout_ms: put.attempt_timeout.or(policy.timeout_ms),
+        backoff: put.backoff.clone().or(policy.backoff),
+        ..policy
+    };
+    Ok(schedule)
+}
+
+/// Looks after schedules.
+pub(crate) async fn schedule(what: Schedule, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    match what {
+        Schedule::Put(put) => {
+            let schedule = described(&put)?;
+            Ok(output.fields(&timers.schedule(&put.key).put(&schedule).await?, fields)?)
+        }
+        Schedule::Get(Key { key }) => Ok(output.fields(&timers.schedule(&key).get().await?, fields)?),
+        Schedule::List { key_prefix } => list(key_prefix, timers, output).await,
+        Schedule::Delete(Key { key }) => {
+            let removed = timers.schedule(&key).delete().await?;
+            let word = if removed.removed { "deleted" } else { "not-found" };
+            output.value(&removed, |_| format!("{word} {}", plain(&key)))?;
+            if removed.removed { Ok(()) } else { Err(Failure::shown(Code::NotFound)) }
+        }
+        Schedule::Pause(Key { key }) => {
+            Ok(output.value(&timers.schedule(&key).pause().await?, |_| format!("paused {}", plain(&key)))?)
+        }
+        Schedule::Resume(Key { key }) => Ok(output.fields(&timers.schedule(&key).resume().await?, fields)?),
+        Schedule::Trigger(Key { key }) => {
+            let triggered = timers.schedule(&key).trigger().await?;
+            Ok(output.value(&triggered, |triggered| format!("made {}", plain(&triggered.id)))?)
+        }
+        Schedule::Backfill { key, from, until, limit, no_wait } => {
+            let operation = timers.schedule(&key).backfill(&Backfill { from, until, limit }).await?;
+            finish(operation, no_wait, "made", timers, output).await
+        }
+        Schedule::Preview(rule) => {
+            let preview = timers.preview(&with_rule(NewSchedule::default(), &rule)).await?;
+            Ok(output.fields(&preview, |preview| upcoming(&preview.upcoming))?)
+        }
+    }
+}
+
+async fn list(key_prefix: Option<String>, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    let mut pages = timers.schedules();
+    if let Some(prefix) = key_prefix {
+        pages = pages.key_prefix(prefix);
+    }
+    let mut all = Vec::new();
+    while let Some(page) = pages.next_page().await? {
+        all.extend(page);
+    }
+    output.list(
+        &all,
+        ["KEY", "STATE", "NEXT", "LAST FIRED", "FIRED", "MISSED", "SKIPPED", "RULE"],
+        |view| {
+            [
+                view.key.clone(),
+                word(&view.state),
+                or_none(view.next),
+                or_none(view.last_fired),
+                view.fired.to_string(),
+                view.missed.to_string(),
+                view.skipped.to_string(),
+                rule(&view.schedule),
+            ]
+        },
+    )?;
+    Ok(())
+}
+
+/// When a schedule comes, in a line.
+fn rule(schedule: &NewSchedule) -> String {
+    let zone = schedule.zone.as_deref().unwrap_or("UTC");
+    match (&schedule.cron, &schedule.monthly, schedule.every_ms) {
+        (Some(expression), ..) => format!("{expression} in {zone}"),
+        (None, Some(Monthly { day, time, if_short }), _) => {
+            let short = if *if_short == Some(api::ShortMonth::Skip) { "" } else { " or the last" };
+            format!("on day {day}{short} at {} in {zone}", time.as_deref().unwrap_or("00:00"))
+        }
+        (None, None, Some(period)) => format!("every {}", parse::short(period)),
+        _ => String::new(),
+    }
+}
+
+fn upcoming(occasions: &[Occasion]) -> Vec<(&'static str, String)> {
+    let line = |occasion: &Occasion| {
+        let change =
+            occasion.clock_change.map_or_else(String::new, |change| format!("  ({})", word(&change)));
+        match (occasion.at, &occasion.local) {
+            (Some(at), Some(local)) => format!("{at}  {local}{change}"),
+            _ => format!("{:24}  {}{change}", "", occasion.planned),
+        }
+    };
+    occasions.iter().map(|occasion| ("next", line(occasion))).collect()
+}
+
+fn fields(view: &ScheduleView) -> Vec<(&'static str, String)> {
+    let schedule = &view.schedule;
+    let target = match (&schedule.callback, &schedule.pull) {
+        (Some(callback), _) => callback.url.clone(),
+        (None, Some(pull)) => format!("queue {}", pull.queue),
+        (None, None) => String::new(),
+    };
+    let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
+    let millis = |span: Option<u64>| or_none(span.filter(|span| *span > 0).map(parse::short));
+    let mut fields = vec![
+        ("key", view.key.clone()),
+        ("namespace", view.namespace.clone()),
+        ("rule", rule(schedule)),
+        ("target", target),
+        ("state", word(&view.state)),
+        ("reason", or_none(view.reason.as_ref())),
+        ("missed instants", or_none(schedule.missed.as_ref().map(word))),
+        ("grace", millis(schedule.grace_ms)),
+        ("overlap", or_none(schedule.overlap.as_ref().map(word))),
+        ("jitter", millis(schedule.jitter_ms)),
+        ("start", or_none(schedule.start)),
+        ("end", or_none(schedule.end)),
+        ("labels", schedule.labels.join(", ")),
+        ("last scheduled", or_none(view.last_scheduled)),
+        ("last fired", or_none(view.last_fired)),
+        ("fired", count(view.fired)),
+        ("missed", count(view.missed)),
+        ("skipped", count(view.skipped)),
+        ("asked for", count(view.asked)),
+        ("overdue", millis(Some(view.overdue_ms))),
+        ("due", or_none(view.next)),
+    ];
+    fields.extend(upcoming(&view.upcoming));
+    fields
+}

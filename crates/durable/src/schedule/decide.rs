@@ -1,0 +1,196 @@
+//! What becomes of the instants that have come.
+
+use super::occasion::{Moments, just_before};
+use super::{Missed, Overlap, Progress, Schedule};
+use crate::id::TimerId;
+use crate::plan::PlanError;
+use crate::utc::UtcMillis;
+use core::time::Duration;
+
+/// The greatest number of instants that one decision is about, apart from those that are missed.
+pub const MOST_AT_ONCE: usize = 100;
+/// The time after which the end of an occurrence is looked for that holds a queued one up.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What is to be done now.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Decision {
+    /// The instants that get their occurrences.
+    pub fire: Vec<UtcMillis>,
+    /// The number of instants that were missed.
+    pub missed: u64,
+    /// The number of instants that are skipped because of an overlap.
+    pub skipped: u64,
+    /// The progress afterwards.
+    pub progress: Progress,
+    /// The moment of the next decision; `None` if the schedule has ended.
+    pub wake: Option<UtcMillis>,
+}
+
+impl Progress {
+    /// The progress of a schedule that is created now.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan cannot be followed.
+    pub fn new(id: TimerId, schedule: &Schedule, now: UtcMillis) -> Result<Self, PlanError> {
+        let next = Moments::new(schedule, now)?.next_after(just_before_start(schedule, now));
+        Ok(Self {
+            id,
+            created: now,
+            next,
+            last_scheduled: None,
+            last_fired: None,
+            last_occurrence: None,
+            queued: None,
+            fired: 0,
+            missed: 0,
+            skipped: 0,
+            asked: 0,
+            paused: false,
+            fault: None,
+        })
+    }
+
+    /// The progress after a change of the rule: the numbers stay, and instants that have passed do not come again. If the
+    /// instants are the same as before, those that were not decided on yet stay, too.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan cannot be followed.
+    pub fn changed(&self, before: &Schedule, after: &Schedule, now: UtcMillis) -> Result<Self, PlanError> {
+        let is_same = before.plan == after.plan && before.start == after.start && before.end == after.end;
+        let moments = Moments::new(after, self.created)?;
+        let is_clean = is_same && self.fault.is_none();
+        let next = if is_clean { self.next } else { moments.next_after(self.passed(after, now)) };
+        Ok(Self { next, fault: None, ..self.clone() })
+    }
+
+    /// The progress of a paused schedule that goes on: the instants of the pause are left out. The instants of the time
+    /// in which the plan could not be followed stay, and are missed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan cannot be followed.
+    pub fn resumed(&self, schedule: &Schedule, now: UtcMillis) -> Result<Self, PlanError> {
+        let moments = Moments::new(schedule, self.created)?;
+        let next = if self.paused { moments.next_after(self.passed(schedule, now)) } else { self.next };
+        Ok(Self { next, paused: false, fault: None, ..self.clone() })
+    }
+
+    /// The moment up to which instants have passed.
+    fn passed(&self, schedule: &Schedule, now: UtcMillis) -> UtcMillis {
+        let now = just_before_start(schedule, now);
+        self.last_scheduled.map_or(now, |last| last.max(now))
+    }
+
+    /// Decides on the instants that have come at `now`, if occurrences become due `offset` after their instants.
+    /// `is_under_way` says whether the last occurrence is.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan cannot be followed.
+    ///
+    /// # Time complexity
+    ///
+    /// At most [`MOST_AT_ONCE`] instants get occurrences; the next decision is then due at once. Missed instants are
+    /// counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED), of a fixed period at once, otherwise one by one.
+    pub fn decide(
+        &self,
+        schedule: &Schedule,
+        offset: Duration,
+        now: UtcMillis,
+        is_under_way: bool,
+    ) -> Result<Decision, PlanError> {
+        let moments = Moments::new(schedule, self.created)?;
+        let mut work = Work {
+            overlap: schedule.overlap,
+            is_under_way,
+            fire: Vec::new(),
+            missed: 0,
+            skipped: 0,
+            progress: self.clone(),
+        };
+        if !work.is_under_way
+            && let Some(queued) = work.progress.queued.take()
+        {
+            work.fire(queued);
+        }
+        // The last instant that has come, and the first one that is not missed.
+        let come = UtcMillis::from_millis(now.as_millis().saturating_sub(millis(offset)));
+        let on_time = UtcMillis::from_millis(come.as_millis().saturating_sub(millis(schedule.grace)));
+        if schedule.missed != Missed::All {
+            let passed = moments.passed(work.progress.next, on_time);
+            work.progress.next = passed.next;
+            if let Some(last) = passed.last {
+                work.progress.last_scheduled = Some(last);
+                let is_one_on_time = passed.next.is_some_and(|next| next <= come);
+                if schedule.missed == Missed::Once && !is_one_on_time {
+                    work.missed = passed.count - 1;
+                    work.take(last);
+                } else {
+                    work.missed = passed.count;
+                }
+            }
+        }
+        let mut decided = 0;
+        while let Some(instant) = work.progress.next.filter(|instant| *instant <= come) {
+            if decided == MOST_AT_ONCE {
+                break;
+            }
+            decided += 1;
+            work.take(instant);
+            work.progress.last_scheduled = Some(instant);
+            work.progress.next = moments.next_after(instant);
+        }
+        let Work { fire, missed, skipped, mut progress, .. } = work;
+        progress.missed = progress.missed.saturating_add(missed);
+        progress.skipped = progress.skipped.saturating_add(skipped);
+        progress.fired = progress.fired.saturating_add(fire.len() as u64);
+        if let Some(last) = fire.last() {
+            progress.last_fired = Some(now);
+            progress.last_occurrence = Some(TimerId::of_occurrence(progress.id, *last));
+        }
+        let next = progress.next.map(|next| next + offset);
+        let look = progress.queued.map(|_| now + LOOK);
+        let wake = next.into_iter().chain(look).min();
+        Ok(Decision { fire, missed, skipped, progress, wake })
+    }
+}
+
+/// The moment after which the first instant comes.
+fn just_before_start(schedule: &Schedule, now: UtcMillis) -> UtcMillis {
+    schedule.start.map_or(now, |start| now.max(just_before(start)))
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A decision in the making.
+struct Work {
+    overlap: Overlap,
+    is_under_way: bool,
+    fire: Vec<UtcMillis>,
+    missed: u64,
+    skipped: u64,
+    progress: Progress,
+}
+
+impl Work {
+    fn fire(&mut self, instant: UtcMillis) {
+        self.fire.push(instant);
+        self.is_under_way = true;
+    }
+
+    /// Takes an instant that is to get an occurrence, if the overlap permits.
+    fn take(&mut self, instant: UtcMillis) {
+        match self.overlap {
+            Overlap::Allow => self.fire(instant),
+            _ if !self.is_under_way => self.fire(instant),
+            Overlap::QueueOne if self.progress.queued.is_none() => self.progress.queued = Some(instant),
+            _ => self.skipped += 1,
+        }
+    }
+}

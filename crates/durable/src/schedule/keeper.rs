@@ -1,0 +1,674 @@
+//! Schedules in a store.
+
+use super::{Progress, Schedule};
+use crate::delivery::Delivery;
+use crate::executor::block_on;
+use crate::handler::Verdict;
+use crate::id::TimerId;
+use crate::plan::PlanError;
+use crate::policy::{Backoff, Guarantee, Misfire, Policy};
+use crate::runtime::Builder;
+use crate::spec::Kind;
+use crate::state::State;
+use crate::store::{
+    Cursor, Durability, Filter, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+};
+use crate::timer::{Address, KeyOf, Payload, Timer};
+use crate::utc::UtcMillis;
+use core::fmt;
+use core::hash::{Hash, Hasher};
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+use std::hash::DefaultHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use uuid::Uuid;
+
+/// The names of the jitters.
+const JITTERS: Uuid = Uuid::from_u128(0x2f6a_0c39_5d1e_4b8a_9a57_31c6_e0f4_7d22);
+/// Between the namespace and the key in the key of a schedule's timer.
+const BETWEEN: char = '\u{1f}';
+const LONGEST_NAMESPACE: usize = 64;
+const LONGEST_KEY: usize = 128;
+/// The number of locks. Changes of one schedule come one after the other.
+const LOCKS: usize = 64;
+const PAUSE: Duration = Duration::from_secs(1);
+
+const PAUSED: &str = "schedule paused";
+const ENDED: &str = "schedule ended";
+/// The beginning of the reason for which a schedule is parked whose plan cannot be followed.
+const FAULT: &str = "schedule: ";
+
+/// The name of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScheduleKey {
+    /// The namespace, in which the occurrences are, of at most 64 bytes.
+    pub namespace: Box<str>,
+    /// The key, of 1 to 128 bytes. The occurrences have the label `schedule:` with the key.
+    pub key: Box<str>,
+}
+
+impl ScheduleKey {
+    /// A key in a namespace.
+    pub fn new(namespace: impl Into<Box<str>>, key: impl Into<Box<str>>) -> Self {
+        Self { namespace: namespace.into(), key: key.into() }
+    }
+
+    /// The label of the occurrences.
+    #[must_use]
+    pub fn label(&self) -> Box<str> {
+        format!("schedule:{}", self.key).into()
+    }
+
+    fn admit(&self) -> Result<(), ScheduleFault> {
+        let is_name = !self.key.is_empty() && self.key.len() <= LONGEST_KEY && !self.key.contains(BETWEEN);
+        if is_name && self.namespace.len() <= LONGEST_NAMESPACE && !self.namespace.contains(BETWEEN) {
+            return Ok(());
+        }
+        Err(ScheduleFault::Key)
+    }
+
+    fn stored(&self) -> Box<str> {
+        format!("{}{BETWEEN}{}", self.namespace, self.key).into()
+    }
+
+    fn address(&self) -> Address {
+        Address::Key(KeyOf { namespace: Schedules::NAMESPACE.into(), key: self.stored() })
+    }
+
+    /// The time by which the occurrences become due after their instants: the same whenever it is computed.
+    #[must_use]
+    pub fn jitter(&self, window: Duration) -> Duration {
+        let name = TimerId::from_u128(Uuid::new_v5(&JITTERS, self.stored().as_bytes()).as_u128());
+        Policy { jitter: window, ..Policy::default() }.jitter_of(name)
+    }
+}
+
+/// The timer that each instant makes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Template {
+    /// The name of the handler's kind.
+    pub kind: Box<str>,
+    /// The handler's argument.
+    pub payload: Payload,
+    /// Labels of the occurrences.
+    #[serde(default)]
+    pub labels: Vec<Box<str>>,
+    /// What is done if a delivery fails. Its misfire and jitter do not count: the schedule has its own.
+    #[serde(default)]
+    pub policy: Policy,
+}
+
+/// A schedule as it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Stored {
+    schedule: Schedule,
+    template: Template,
+    progress: Progress,
+}
+
+impl Kind for Stored {
+    const NAME: &'static str = Schedules::KIND;
+}
+
+/// A schedule as it is shown.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ScheduleView {
+    /// The name.
+    pub at: ScheduleKey,
+    /// The rule.
+    pub schedule: Schedule,
+    /// What each instant makes.
+    pub template: Template,
+    /// How far the schedule is.
+    pub progress: Progress,
+    /// The moment at which the next occurrence is due: the next instant and the jitter. `None` if the schedule is paused
+    /// or parked, or has ended.
+    pub due: Option<UtcMillis>,
+    /// The time by which the schedule's next decision is late.
+    pub overdue: Duration,
+}
+
+/// A part of the list of schedules.
+#[derive(Clone, Debug, Default)]
+pub struct SchedulesPage {
+    /// The schedules, in the order of their keys.
+    pub schedules: Vec<ScheduleView>,
+    /// The place after them; `None` at the end of the list.
+    pub next: Option<Cursor>,
+}
+
+/// What a part of a backfill has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackfillStep {
+    /// The number of occurrences that were stored.
+    pub stored: u64,
+    /// The number of instants that had their occurrences already.
+    pub repeated: u64,
+    /// The instant after which the backfill goes on; `None` if it is done.
+    pub reached: Option<UtcMillis>,
+}
+
+/// The reason why a call about a schedule failed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ScheduleFault {
+    /// There is no such schedule.
+    NotFound,
+    /// The key or the namespace is empty, too long, or has the control character U+001F.
+    Key,
+    /// The end of the schedule is before its start.
+    EndBeforeStart,
+    /// The plan cannot be followed.
+    Plan(PlanError),
+    /// The store failed.
+    Store(StoreError),
+}
+
+impl fmt::Display for ScheduleFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("there is no such schedule"),
+            Self::Key => write!(f, "the key of a schedule has 1 to {LONGEST_KEY} bytes"),
+            Self::EndBeforeStart => f.write_str("the end of the schedule is before its start"),
+            Self::Plan(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ScheduleFault {}
+
+impl From<PlanError> for ScheduleFault {
+    fn from(error: PlanError) -> Self {
+        Self::Plan(error)
+    }
+}
+
+impl From<StoreError> for ScheduleFault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// What happens to a schedule, for an observer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScheduleEvent {
+    /// An instant got its occurrence.
+    Fired {
+        /// The occurrence.
+        id: TimerId,
+        /// The instant.
+        instant: UtcMillis,
+    },
+    /// So many instants passed unnoticed and got no occurrences.
+    Missed(u64),
+    /// So many instants were skipped because of an overlap.
+    Skipped(u64),
+    /// The plan cannot be followed any more. The schedule waits until it is changed or resumed.
+    Parked(Box<str>),
+    /// No instant is left.
+    Ended,
+}
+
+type Observe = dyn Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync;
+
+/// The schedules of a store. It can be cloned; the clones are the same. All calls that reach the store wait for it on the
+/// calling thread.
+///
+/// Only one process at a time may have schedules of a store, as only one process at a time can open a file.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::{Arc, mpsc};
+/// use std::time::Duration;
+/// use tourbillon_durable::Durable;
+/// use tourbillon_durable::plan::Plan;
+/// use tourbillon_durable::schedule::{Schedule, ScheduleKey, Schedules, Template};
+/// use tourbillon_durable::store::MemoryStore;
+///
+/// let store = Arc::new(MemoryStore::default());
+/// let schedules = Schedules::new(store.clone());
+/// let (sender, received) = mpsc::channel();
+/// let builder = Durable::builder_on(store).bytes_handler("mail", move |body, _| {
+///     let sender = sender.clone();
+///     async move { drop(sender.send(body)) }
+/// });
+/// let _durable = schedules.add_to(builder).start()?;
+/// let template = Template {
+///     kind: "mail".into(),
+///     payload: tourbillon_durable::timer::Payload((*b"hello").into()),
+///     labels: vec![],
+///     policy: Default::default(),
+/// };
+/// let each = Schedule::new(Plan::Every(20));
+/// schedules.put(&ScheduleKey::new("", "greeting"), each, template)?;
+/// assert_eq!(&*received.recv_timeout(Duration::from_secs(20))?, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Schedules(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn TimerStore>,
+    locks: [Mutex<()>; LOCKS],
+    observe: Option<Box<Observe>>,
+}
+
+impl fmt::Debug for Schedules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schedules").finish_non_exhaustive()
+    }
+}
+
+impl Schedules {
+    /// The namespace of the timers that are schedules. Programs keep their own timers out of it.
+    pub const NAMESPACE: &'static str = "/schedules";
+    /// The kind of the timers that are schedules.
+    pub const KIND: &'static str = "tourbillon/schedule";
+
+    /// The schedules of this store.
+    #[must_use]
+    pub fn new(store: Arc<dyn TimerStore>) -> Self {
+        Self::with(store, None)
+    }
+
+    /// As [`new`](Self::new), with a function that is called for each event, after it is stored. It is called within a
+    /// lock of the schedule, must not block, and must not call these schedules.
+    #[must_use]
+    pub fn observed(
+        store: Arc<dyn TimerStore>,
+        observe: impl Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(store, Some(Box::new(observe)))
+    }
+
+    fn with(store: Arc<dyn TimerStore>, observe: Option<Box<Observe>>) -> Self {
+        Self(Arc::new(Inner { store, locks: [const { Mutex::new(()) }; LOCKS], observe }))
+    }
+
+    /// Adds the handler of schedules to a runtime on the same store. It runs on the runtime's
+    /// [`workers`](Builder::workers).
+    pub fn add_to(&self, builder: Builder) -> Builder {
+        let schedules = self.clone();
+        builder.blocking_handler(move |_: Stored, delivery| schedules.deliver(&delivery))
+    }
+
+    fn lock(&self, at: &ScheduleKey) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        at.hash(&mut hasher);
+        #[expect(clippy::cast_possible_truncation, reason = "the rest of a division by a small number")]
+        let lock = (hasher.finish() % LOCKS as u64) as usize;
+        self.0.locks[lock].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, at: &ScheduleKey, event: &ScheduleEvent) {
+        if let Some(observe) = &self.0.observe {
+            observe(at, event);
+        }
+    }
+
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
+        block_on(self.0.store.apply(ops, durability))
+    }
+
+    /// The timer of a schedule, and what it has stored.
+    fn load(&self, at: &ScheduleKey) -> Result<(Timer, Stored), ScheduleFault> {
+        at.admit()?;
+        let timer = block_on(self.0.store.get(at.address()))?.ok_or(ScheduleFault::NotFound)?;
+        let stored = read(&timer)?;
+        Ok((timer, stored))
+    }
+
+    /// The operation that stores a schedule, in place of its timer before.
+    fn store(at: &ScheduleKey, stored: &Stored, wake: Option<UtcMillis>) -> Op {
+        let Progress { paused, fault, .. } = &stored.progress;
+        let state = match (fault, wake) {
+            (Some(fault), _) => State::Parked(parked(fault)),
+            _ if *paused => State::Parked(PAUSED.into()),
+            (None, None) => State::Parked(ENDED.into()),
+            (None, Some(_)) => State::Pending,
+        };
+        let payload = serde_json::to_vec(stored).unwrap_or_default();
+        let timer = Timer {
+            namespace: Self::NAMESPACE.into(),
+            key: Some(at.stored()),
+            payload: Payload(payload.into()),
+            policy: Policy {
+                attempts: u32::MAX,
+                deliveries: u32::MAX,
+                backoff: Backoff::Fixed(PAUSE),
+                ..Policy::default()
+            },
+            state,
+            ..Timer::new(TimerId::fresh(), Self::KIND, wake.unwrap_or(UtcMillis::ZERO))
+        };
+        Op::Place(Box::new(timer), IfPresent::Replace)
+    }
+
+    /// Makes a schedule, or changes its rule and its template. Returns whether it is new, and the schedule. The numbers
+    /// of a schedule that is changed stay, and so does a pause.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key or the plan is not valid, or if the store fails.
+    pub fn put(
+        &self,
+        at: &ScheduleKey,
+        schedule: Schedule,
+        template: Template,
+    ) -> Result<(bool, ScheduleView), ScheduleFault> {
+        at.admit()?;
+        if let (Some(start), Some(end)) = (schedule.start, schedule.end)
+            && end < start
+        {
+            return Err(ScheduleFault::EndBeforeStart);
+        }
+        let _lock = self.lock(at);
+        let now = self.0.store.now();
+        let (is_new, progress) = match self.load(at) {
+            Ok((_, before)) => (false, before.progress.changed(&before.schedule, &schedule, now)?),
+            Err(ScheduleFault::NotFound) => (true, Progress::new(TimerId::fresh(), &schedule, now)?),
+            // A record that cannot be read is replaced.
+            Err(ScheduleFault::Store(error)) if error.kind() == StoreErrorKind::Corrupt => {
+                (false, Progress::new(TimerId::fresh(), &schedule, now)?)
+            }
+            Err(fault) => return Err(fault),
+        };
+        let view = self.keep(at, Stored { schedule, template, progress }, now)?;
+        Ok((is_new, view))
+    }
+
+    /// Stores a schedule with the moment of its next decision. The caller has the lock.
+    fn keep(&self, at: &ScheduleKey, stored: Stored, now: UtcMillis) -> Result<ScheduleView, ScheduleFault> {
+        let wake = wake(at, &stored, now);
+        self.apply(vec![Self::store(at, &stored, wake)], Durability::PowerLoss)?;
+        Ok(view(at.clone(), stored, wake, now))
+    }
+
+    /// A schedule.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none, or if the store fails.
+    pub fn get(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
+        let (timer, stored) = self.load(at)?;
+        Ok(view(at.clone(), stored, due(&timer), self.0.store.now()))
+    }
+
+    /// Schedules of a namespace whose keys begin so, in the order of their keys. Those that cannot be read are left out.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub fn list(
+        &self,
+        namespace: &str,
+        key_prefix: &str,
+        cursor: Option<Cursor>,
+        limit: u32,
+    ) -> Result<SchedulesPage, StoreError> {
+        let filter = Filter {
+            namespace: Some(Self::NAMESPACE.into()),
+            key_prefix: Some(ScheduleKey::new(namespace, key_prefix).stored()),
+            ..Filter::default()
+        };
+        let page = block_on(self.0.store.list(filter, cursor, limit))?;
+        let now = self.0.store.now();
+        let schedules = page.timers.iter().filter_map(|timer| {
+            let (namespace, key) = timer.key.as_deref()?.split_once(BETWEEN)?;
+            Some(view(ScheduleKey::new(namespace, key), read(timer).ok()?, due(timer), now))
+        });
+        Ok(SchedulesPage { schedules: schedules.collect(), next: page.next })
+    }
+
+    /// Removes a schedule. Its occurrences stay; they have the [label](ScheduleKey::label) by which they can be
+    /// cancelled. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub fn remove(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
+        at.admit()?;
+        let _lock = self.lock(at);
+        let outcomes = self.apply(vec![Op::Cancel(at.address(), None)], Durability::PowerLoss)?;
+        Ok(!matches!(outcomes.first(), Some(Outcome::NotFound)))
+    }
+
+    /// Pauses a schedule: its instants pass by, neither counted as missed nor as skipped. Occurrences that are stored go
+    /// on.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such schedule, or if the store fails.
+    pub fn pause(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
+        let _lock = self.lock(at);
+        let (_, mut stored) = self.load(at)?;
+        stored.progress.paused = true;
+        self.keep(at, stored, self.0.store.now())
+    }
+
+    /// Ends a pause, or tries a plan again that could not be followed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails.
+    pub fn resume(&self, at: &ScheduleKey) -> Result<ScheduleView, ScheduleFault> {
+        let _lock = self.lock(at);
+        let (_, stored) = self.load(at)?;
+        let now = self.0.store.now();
+        let progress = stored.progress.resumed(&stored.schedule, now)?;
+        self.keep(at, Stored { progress, ..stored }, now)
+    }
+
+    /// Makes an occurrence now, apart from the plan, whether or not the schedule is paused or another occurrence is under
+    /// way. Returns its id.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such schedule, or if the store fails.
+    pub fn trigger(&self, at: &ScheduleKey) -> Result<TimerId, ScheduleFault> {
+        let _lock = self.lock(at);
+        let (timer, mut stored) = self.load(at)?;
+        let now = self.0.store.now();
+        let id = TimerId::fresh();
+        let occurrence = Timer { id, ..occurrence(at, &stored, now, now) };
+        stored.progress.asked += 1;
+        stored.progress.last_fired = Some(now);
+        let ops =
+            vec![Op::Place(Box::new(occurrence), IfPresent::Reject), Self::store(at, &stored, due(&timer))];
+        self.apply(ops, Durability::PowerLoss)?;
+        self.tell(at, &ScheduleEvent::Fired { id, instant: now });
+        Ok(id)
+    }
+
+    /// The number of instants after `after` and up to `until`, but not more than `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails.
+    pub fn count(
+        &self,
+        at: &ScheduleKey,
+        after: UtcMillis,
+        until: UtcMillis,
+        limit: usize,
+    ) -> Result<usize, ScheduleFault> {
+        let (_, stored) = self.load(at)?;
+        Ok(stored.progress.instants(&stored.schedule, after, until, limit)?.len())
+    }
+
+    /// Makes the occurrences of at most `limit` instants after `after` and up to `until`, or to now if that is earlier.
+    /// They are due at once. Their ids follow from their instants: an instant whose occurrence is stored, or has ended
+    /// within an hour, gets no second one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails. After a failure the
+    /// step can be repeated.
+    pub fn backfill(
+        &self,
+        at: &ScheduleKey,
+        after: UtcMillis,
+        until: UtcMillis,
+        limit: usize,
+    ) -> Result<BackfillStep, ScheduleFault> {
+        let _lock = self.lock(at);
+        let (timer, mut stored) = self.load(at)?;
+        let now = self.0.store.now();
+        let instants = stored.progress.instants(&stored.schedule, after, until.min(now), limit)?;
+        let reached = instants.last().copied().filter(|_| instants.len() == limit.max(1));
+        if instants.is_empty() {
+            return Ok(BackfillStep::default());
+        }
+        let place = |instant: &UtcMillis| {
+            Op::Place(Box::new(occurrence(at, &stored, *instant, now)), IfPresent::Reject)
+        };
+        let outcomes = self.apply(instants.iter().map(place).collect(), Durability::PowerLoss)?;
+        let mut step = BackfillStep { reached, ..BackfillStep::default() };
+        for (outcome, instant) in outcomes.iter().zip(&instants) {
+            match outcome {
+                Outcome::Created(id) => {
+                    step.stored += 1;
+                    self.tell(at, &ScheduleEvent::Fired { id: *id, instant: *instant });
+                }
+                _ => step.repeated += 1,
+            }
+        }
+        if step.stored > 0 {
+            stored.progress.asked += step.stored;
+            stored.progress.last_fired = Some(now);
+            self.apply(vec![Self::store(at, &stored, due(&timer))], Durability::ProcessCrash)?;
+        }
+        Ok(step)
+    }
+
+    /// Decides on the instants of a schedule that have come.
+    fn deliver(&self, delivery: &Delivery) -> Verdict {
+        let at = delivery.key.as_deref().and_then(|key| key.split_once(BETWEEN));
+        let Some((namespace, key)) = at else { return Verdict::Dead("this is no schedule".into()) };
+        let at = ScheduleKey::new(namespace, key);
+        let _lock = self.lock(&at);
+        match self.load(&at) {
+            // A schedule that was changed in the meantime has another timer.
+            Ok((timer, stored)) if timer.id == delivery.id => self.act(&at, stored).unwrap_or_else(|error| {
+                Verdict::Retry { error: error.to_string().into(), after: Some(PAUSE) }
+            }),
+            Ok(_) | Err(ScheduleFault::NotFound) => Verdict::Done,
+            Err(error) => Verdict::Retry { error: error.to_string().into(), after: Some(PAUSE) },
+        }
+    }
+
+    fn act(&self, at: &ScheduleKey, stored: Stored) -> Result<Verdict, StoreError> {
+        let now = self.0.store.now();
+        let is_under_way = match stored.progress.last_occurrence {
+            Some(id) => {
+                let last = block_on(self.0.store.get(id.into()))?;
+                last.is_some_and(|last| !matches!(last.state, State::Dead(_)))
+            }
+            None => false,
+        };
+        let offset = at.jitter(stored.schedule.jitter);
+        let decision = match stored.progress.decide(&stored.schedule, offset, now, is_under_way) {
+            Ok(decision) => decision,
+            Err(error) => {
+                let reason: Box<str> = error.to_string().into();
+                let fault = Some(reason.clone());
+                let stored = Stored { progress: Progress { fault, ..stored.progress }, ..stored };
+                self.apply(vec![Self::store(at, &stored, None)], Durability::PowerLoss)?;
+                self.tell(at, &ScheduleEvent::Parked(reason));
+                return Ok(Verdict::Done);
+            }
+        };
+        if let (true, Some(wake)) = (decision.progress == stored.progress, decision.wake) {
+            // The queued instant still waits.
+            return Ok(Verdict::Snooze(wake));
+        }
+        let mut ops: Vec<_> = decision
+            .fire
+            .iter()
+            .map(|instant| {
+                let due = *instant + offset;
+                Op::Place(Box::new(occurrence(at, &stored, *instant, due)), IfPresent::Reject)
+            })
+            .collect();
+        // An occurrence at least once may be made again after a loss of power, under the same id.
+        let durability = match stored.template.policy.guarantee {
+            Guarantee::AtLeastOnce => Durability::ProcessCrash,
+            Guarantee::AtMostOnce => Durability::PowerLoss,
+        };
+        let stored = Stored { progress: decision.progress, ..stored };
+        ops.push(Self::store(at, &stored, decision.wake));
+        self.apply(ops, durability)?;
+        for instant in decision.fire {
+            let id = TimerId::of_occurrence(stored.progress.id, instant);
+            self.tell(at, &ScheduleEvent::Fired { id, instant });
+        }
+        if decision.missed > 0 {
+            self.tell(at, &ScheduleEvent::Missed(decision.missed));
+        }
+        if decision.skipped > 0 {
+            self.tell(at, &ScheduleEvent::Skipped(decision.skipped));
+        }
+        if decision.wake.is_none() {
+            self.tell(at, &ScheduleEvent::Ended);
+        }
+        Ok(Verdict::Done)
+    }
+}
+
+/// The reason for which a schedule with this fault is parked.
+fn parked(fault: &str) -> Box<str> {
+    let mut reason = format!("{FAULT}{fault}");
+    let most = (0..=Verdict::LONGEST_REASON).rev().find(|at| reason.is_char_boundary(*at));
+    reason.truncate(most.unwrap_or(0));
+    reason.into()
+}
+
+fn read(timer: &Timer) -> Result<Stored, StoreError> {
+    serde_json::from_slice(&timer.payload.0)
+        .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, format!("this is no schedule: {error}")))
+}
+
+/// The moment of the next decision of a stored schedule.
+fn due(timer: &Timer) -> Option<UtcMillis> {
+    match &timer.state {
+        State::Parked(reason) if **reason == *ENDED => None,
+        _ => Some(timer.due),
+    }
+}
+
+fn wake(at: &ScheduleKey, stored: &Stored, now: UtcMillis) -> Option<UtcMillis> {
+    let next = stored.progress.next.map(|next| next + at.jitter(stored.schedule.jitter));
+    next.into_iter().chain(stored.progress.queued.map(|_| now)).min()
+}
+
+fn view(at: ScheduleKey, stored: Stored, wake: Option<UtcMillis>, now: UtcMillis) -> ScheduleView {
+    let Stored { schedule, template, progress } = stored;
+    let is_active = !progress.paused && progress.fault.is_none();
+    let due = progress.next.filter(|_| is_active).map(|next| next + at.jitter(schedule.jitter));
+    let overdue = wake.filter(|_| is_active).map_or(Duration::ZERO, |wake| now - wake);
+    ScheduleView { at, schedule, template, progress, due, overdue }
+}
+
+/// The occurrence of an instant.
+fn occurrence(at: &ScheduleKey, stored: &Stored, instant: UtcMillis, due: UtcMillis) -> Timer {
+    let Template { kind, payload, labels, policy } = stored.template.clone();
+    let mut labels = labels;
+    labels.push(at.label());
+    labels.sort();
+    labels.dedup();
+    Timer {
+        namespace: at.namespace.clone(),
+        payload,
+        labels,
+        policy: Policy { misfire: Misfire::Fire, jitter: Duration::ZERO, ..policy },
+        scheduled: instant,
+        due,
+        has_chosen_id: true,
+        ..Timer::new(TimerId::of_occurrence(stored.progress.id, instant), kind, due)
+    }
+}

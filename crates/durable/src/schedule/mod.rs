@@ -1,0 +1,145 @@
+//! Schedules: rules that make timers, again and again, until they are removed.
+//!
+//! A schedule is stored as one timer of its own kind, which is due at the schedule's next instant. Its delivery decides
+//! which of the instants that have come get their timers, the *occurrences*, and stores those together with the
+//! schedule's next state in one transaction. So the last instant survives a restart, no instant is forgotten, and a
+//! delivery that is repeated makes the same occurrences under the same ids.
+//!
+//! In contrast to a [`Series`](crate::plan::Series), whose next occurrence follows the end of the last one, a schedule
+//! goes on while its occurrences are delivered, fail or die. The [`Overlap`] says what becomes of an instant that comes
+//! meanwhile, and [`Missed`] what becomes of instants that passed while no process ran.
+//!
+//! [`decide`](Progress::decide) is the whole policy: it has neither a store nor a clock. [`Schedules`] is the rest.
+
+mod decide;
+mod keeper;
+mod occasion;
+#[cfg(test)]
+mod tests;
+
+pub use decide::{Decision, MOST_AT_ONCE};
+pub use keeper::{
+    BackfillStep, ScheduleEvent, ScheduleFault, ScheduleKey, ScheduleView, Schedules, SchedulesPage, Template,
+};
+pub use occasion::Occasion;
+pub use tourbillon_calendar::ClockChange;
+
+use crate::id::TimerId;
+use crate::plan::Plan;
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+
+/// The rule of a schedule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// The instants.
+    pub plan: Plan,
+    /// What becomes of instants that passed unnoticed.
+    #[serde(default)]
+    pub missed: Missed,
+    /// An instant that is noticed later than this is missed. 10 s by default.
+    #[serde(default = "default_grace")]
+    pub grace: Duration,
+    /// What becomes of an instant that comes while the occurrence before it is under way.
+    #[serde(default)]
+    pub overlap: Overlap,
+    /// The width of the window in which occurrences become due after their instants: all by the same time, which follows
+    /// from the schedule's key. Zero by default.
+    #[serde(default)]
+    pub jitter: Duration,
+    /// No instant is before this moment. Periods are counted from it.
+    #[serde(default)]
+    pub start: Option<UtcMillis>,
+    /// No instant is after this moment.
+    #[serde(default)]
+    pub end: Option<UtcMillis>,
+}
+
+fn default_grace() -> Duration {
+    Duration::from_secs(10)
+}
+
+impl Schedule {
+    /// A schedule of this plan, with all the rest as by default.
+    #[must_use]
+    pub fn new(plan: Plan) -> Self {
+        Self {
+            plan,
+            missed: Missed::default(),
+            grace: default_grace(),
+            overlap: Overlap::default(),
+            jitter: Duration::ZERO,
+            start: None,
+            end: None,
+        }
+    }
+}
+
+/// What becomes of instants that were noticed later than the grace, after a downtime for example. They are counted and
+/// reported, unless they get occurrences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Missed {
+    /// They are left out.
+    Skip,
+    /// The last of them gets an occurrence, unless a later instant is on time.
+    #[default]
+    Once,
+    /// Each of them gets an occurrence, as far as the [`Overlap`] permits.
+    All,
+}
+
+/// What becomes of an instant that comes while the occurrence before it is under way: waits, is delivered, or is between
+/// two attempts. An occurrence that is dead is not under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Overlap {
+    /// It is skipped.
+    #[default]
+    Skip,
+    /// It gets its occurrence.
+    Allow,
+    /// One waits for the end of the occurrence, which is noticed within a second. Further ones are skipped.
+    QueueOne,
+}
+
+/// How far a schedule is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The id of the schedule, from which the ids of its occurrences follow.
+    pub id: TimerId,
+    /// The moment of its creation.
+    pub created: UtcMillis,
+    /// The next instant; `None` if there is none any more.
+    pub next: Option<UtcMillis>,
+    /// The last instant that was decided on: fired, skipped, missed or queued.
+    #[serde(default)]
+    pub last_scheduled: Option<UtcMillis>,
+    /// The moment at which the last occurrence was stored.
+    #[serde(default)]
+    pub last_fired: Option<UtcMillis>,
+    /// The last occurrence.
+    #[serde(default)]
+    pub last_occurrence: Option<TimerId>,
+    /// The instant that waits for the end of the last occurrence.
+    #[serde(default)]
+    pub queued: Option<UtcMillis>,
+    /// The number of instants that got their occurrences.
+    #[serde(default)]
+    pub fired: u64,
+    /// The number of instants that were missed. More than [`MOST_COUNTED`](crate::plan::MOST_COUNTED) at once are not
+    /// counted.
+    #[serde(default)]
+    pub missed: u64,
+    /// The number of instants that were skipped because of an overlap.
+    #[serde(default)]
+    pub skipped: u64,
+    /// The number of occurrences that were asked for, apart from the plan: by a trigger or a backfill.
+    #[serde(default)]
+    pub asked: u64,
+    /// Whether the schedule is paused.
+    #[serde(default)]
+    pub paused: bool,
+    /// The reason why the plan cannot be followed.
+    #[serde(default)]
+    pub fault: Option<Box<str>>,
+}

@@ -1,0 +1,198 @@
+//! The policy of schedules, without a store.
+
+use super::*;
+use crate::plan::MOST_COUNTED;
+
+const MINUTE: u64 = 60_000;
+
+fn at(millis: u64) -> UtcMillis {
+    UtcMillis::from_millis(millis)
+}
+
+fn each_minute() -> Schedule {
+    Schedule { start: Some(at(0)), ..Schedule::new(Plan::Every(MINUTE)) }
+}
+
+fn id() -> TimerId {
+    TimerId::from_u128(7)
+}
+
+/// The decision at `now` of a schedule that was made at 0.5 min.
+#[track_caller]
+fn decide(schedule: &Schedule, now: u64, is_under_way: bool) -> Decision {
+    let progress = Progress::new(id(), schedule, at(MINUTE / 2)).unwrap();
+    progress.decide(schedule, Duration::ZERO, at(now), is_under_way).unwrap()
+}
+
+#[track_caller]
+fn assert_decided(decision: &Decision, fire: &[u64], missed: u64, skipped: u64, wake: u64) {
+    let fired: Vec<u64> = decision.fire.iter().map(|instant| instant.as_millis() / MINUTE).collect();
+    assert_eq!((&fired[..], decision.missed, decision.skipped), (fire, missed, skipped), "{decision:?}");
+    assert_eq!(decision.wake, Some(at(wake)));
+}
+
+#[test]
+fn an_instant_on_time_gets_its_occurrence_and_an_early_look_changes_nothing() {
+    let schedule = each_minute();
+    let early = decide(&schedule, MINUTE - 1, false);
+    assert_decided(&early, &[], 0, 0, MINUTE);
+    assert_eq!(early.progress, Progress::new(id(), &schedule, at(MINUTE / 2)).unwrap());
+    let decision = decide(&schedule, MINUTE + 9_000, false);
+    assert_decided(&decision, &[1], 0, 0, 2 * MINUTE);
+    let progress = decision.progress;
+    assert_eq!(progress.last_scheduled, Some(at(MINUTE)));
+    assert_eq!(progress.last_fired, Some(at(MINUTE + 9_000)));
+    assert_eq!(progress.last_occurrence, Some(TimerId::of_occurrence(id(), at(MINUTE))));
+}
+
+#[test]
+fn missed_instants_are_left_out_or_get_one_occurrence_or_all() {
+    let with = |missed| Schedule { missed, overlap: Overlap::Allow, ..each_minute() };
+    let late = 5 * MINUTE + 30_000;
+    assert_decided(&decide(&with(Missed::Skip), late, false), &[], 5, 0, 6 * MINUTE);
+    assert_decided(&decide(&with(Missed::Once), late, false), &[5], 4, 0, 6 * MINUTE);
+    assert_decided(&decide(&with(Missed::All), late, false), &[1, 2, 3, 4, 5], 0, 0, 6 * MINUTE);
+    // An instant on time is fired by each, and stands for those before it.
+    let on_time = 5 * MINUTE + 10_000;
+    assert_decided(&decide(&with(Missed::Skip), on_time, false), &[5], 4, 0, 6 * MINUTE);
+    assert_decided(&decide(&with(Missed::Once), on_time, false), &[5], 4, 0, 6 * MINUTE);
+    assert_decided(&decide(&with(Missed::All), on_time, false), &[1, 2, 3, 4, 5], 0, 0, 6 * MINUTE);
+}
+
+#[test]
+fn the_grace_says_what_is_late() {
+    let schedule = Schedule { missed: Missed::Skip, grace: Duration::from_millis(100), ..each_minute() };
+    assert_decided(&decide(&schedule, MINUTE + 100, false), &[1], 0, 0, 2 * MINUTE);
+    assert_decided(&decide(&schedule, MINUTE + 101, false), &[], 1, 0, 2 * MINUTE);
+    let endless = Schedule { grace: Duration::MAX, ..schedule };
+    assert_decided(&decide(&endless, 3 * MINUTE, false), &[1], 0, 2, 4 * MINUTE);
+}
+
+#[test]
+fn an_overlap_is_skipped_allowed_or_queued() {
+    let with = |overlap| Schedule { overlap, missed: Missed::All, ..each_minute() };
+    assert_decided(&decide(&with(Overlap::Skip), MINUTE, true), &[], 0, 1, 2 * MINUTE);
+    assert_decided(&decide(&with(Overlap::Allow), MINUTE, true), &[1], 0, 0, 2 * MINUTE);
+    // Of three instants the first waits, and the others are skipped.
+    let queued = decide(&with(Overlap::QueueOne), 3 * MINUTE, true);
+    assert_decided(&queued, &[], 0, 2, 3 * MINUTE + 1_000);
+    assert_eq!(queued.progress.queued, Some(at(MINUTE)));
+    let decide_on = |progress: &Progress, now, is_under_way| {
+        progress.decide(&with(Overlap::QueueOne), Duration::ZERO, at(now), is_under_way).unwrap()
+    };
+    let still = decide_on(&queued.progress, 3 * MINUTE + 1_000, true);
+    assert_eq!(still.progress, queued.progress);
+    let free = decide_on(&still.progress, 3 * MINUTE + 2_000, false);
+    assert_decided(&free, &[1], 0, 0, 4 * MINUTE);
+    assert_eq!(free.progress.last_scheduled, Some(at(3 * MINUTE)));
+    // The queued one goes first, and the instant that comes then waits for it.
+    let both = decide_on(&queued.progress, 4 * MINUTE, false);
+    assert_decided(&both, &[1], 0, 0, 4 * MINUTE + 1_000);
+    assert_eq!(both.progress.queued, Some(at(4 * MINUTE)));
+}
+
+#[test]
+fn of_instants_that_come_at_once_only_the_first_is_not_an_overlap() {
+    let schedule = Schedule { missed: Missed::All, ..each_minute() };
+    assert_decided(&decide(&schedule, 4 * MINUTE, false), &[1], 0, 3, 5 * MINUTE);
+}
+
+#[test]
+fn a_catch_up_goes_on_at_once_after_so_many() {
+    let schedule = Schedule { missed: Missed::All, overlap: Overlap::Allow, ..each_minute() };
+    let now = 250 * MINUTE;
+    let mut progress = Progress::new(id(), &schedule, at(1)).unwrap();
+    for (fired, wake) in [(100, 101 * MINUTE), (100, 201 * MINUTE), (50, 251 * MINUTE)] {
+        let decision = progress.decide(&schedule, Duration::ZERO, at(now), true).unwrap();
+        assert_eq!((decision.fire.len(), decision.wake), (fired, Some(at(wake))));
+        progress = decision.progress;
+    }
+    assert_eq!(progress.fired, 250);
+}
+
+#[test]
+fn occurrences_are_due_by_the_offset_later() {
+    let (schedule, offset) = (each_minute(), Duration::from_secs(20));
+    let progress = Progress::new(id(), &schedule, at(1)).unwrap();
+    let early = progress.decide(&schedule, offset, at(MINUTE + 19_999), false).unwrap();
+    assert_decided(&early, &[], 0, 0, MINUTE + 20_000);
+    let on_time = progress.decide(&schedule, offset, at(MINUTE + 20_000), false).unwrap();
+    assert_decided(&on_time, &[1], 0, 0, 2 * MINUTE + 20_000);
+    // The grace begins when the occurrence is due.
+    let late =
+        progress.decide(&Schedule { missed: Missed::Skip, ..schedule }, offset, at(MINUTE + 30_000), false);
+    assert_decided(&late.unwrap(), &[1], 0, 0, 2 * MINUTE + 20_000);
+}
+
+#[test]
+fn a_schedule_begins_and_ends_when_it_shall() {
+    let schedule = Schedule { start: Some(at(3 * MINUTE)), end: Some(at(4 * MINUTE)), ..each_minute() };
+    let progress = Progress::new(id(), &schedule, at(0)).unwrap();
+    assert_eq!(progress.next, Some(at(3 * MINUTE)));
+    let first = progress.decide(&schedule, Duration::ZERO, at(3 * MINUTE), false).unwrap();
+    assert_decided(&first, &[3], 0, 0, 4 * MINUTE);
+    let last = first.progress.decide(&schedule, Duration::ZERO, at(9 * MINUTE), false).unwrap();
+    assert_eq!((last.fire.len(), last.missed, last.wake), (1, 0, None));
+    let cron = Plan::Cron { expression: "0 * * * *".into(), zone: "UTC".into(), skip_gaps: false };
+    let hourly =
+        Schedule { plan: cron, start: Some(at(60 * MINUTE)), end: Some(at(120 * MINUTE)), ..schedule };
+    assert_eq!(Progress::new(id(), &hourly, at(0)).unwrap().next, Some(at(60 * MINUTE)));
+    let shown = hourly.preview(at(0), at(0), 10).unwrap();
+    let instants: Vec<_> = shown.iter().map(|one| one.instant.unwrap().as_millis() / MINUTE).collect();
+    assert_eq!(instants, [60, 120]);
+}
+
+#[test]
+fn a_decade_of_seconds_that_were_missed_is_not_walked_for_ever() {
+    let cron = Plan::Cron { expression: "* * * * * *".into(), zone: "UTC".into(), skip_gaps: false };
+    let sparse = Plan::Cron { expression: "7 0 12 1 * *".into(), zone: "UTC".into(), skip_gaps: false };
+    let decade = 10 * 365 * 86_400_000 + 500;
+    for (plan, missed, last) in [
+        (cron, MOST_COUNTED - 1, decade - 10_500),
+        (Plan::Every(1), MOST_COUNTED - 1, decade - 10_001),
+        (sparse, 119, decade - 10_001),
+    ] {
+        let schedule = Schedule { end: Some(at(decade - 10_001)), ..Schedule::new(plan) };
+        let progress = Progress::new(id(), &schedule, at(0)).unwrap();
+        let decision = progress.decide(&schedule, Duration::ZERO, at(decade), false).unwrap();
+        assert_eq!(decision.fire.len(), 1, "{:?}", schedule.plan);
+        assert_eq!(decision.missed, missed);
+        assert!(decision.fire[0] <= at(last) && decision.wake.is_none(), "{decision:?}");
+        assert!(decision.fire[0] > at(last - 32 * 86_400_000), "{decision:?}");
+    }
+}
+
+#[test]
+fn a_change_of_the_rule_neither_repeats_nor_forgets() {
+    let before = each_minute();
+    let progress = Progress::new(id(), &before, at(1)).unwrap();
+    let progress = progress.decide(&before, Duration::ZERO, at(MINUTE), false).unwrap().progress;
+    // The same instants: one that came in the meantime is still to be decided on.
+    let other_overlap = Schedule { overlap: Overlap::Allow, ..before.clone() };
+    let same = progress.changed(&before, &other_overlap, at(3 * MINUTE)).unwrap();
+    assert_eq!((same.next, same.fired), (Some(at(2 * MINUTE)), 1));
+    // Other instants: from now on.
+    let faster = Schedule { plan: Plan::Every(MINUTE / 2), ..before.clone() };
+    let changed = progress.changed(&before, &faster, at(3 * MINUTE)).unwrap();
+    assert_eq!((changed.next, changed.fired), (Some(at(7 * MINUTE / 2)), 1));
+}
+
+#[test]
+fn a_pause_leaves_its_instants_out_and_a_fault_does_not() {
+    let schedule = each_minute();
+    let progress = Progress::new(id(), &schedule, at(1)).unwrap();
+    let paused = Progress { paused: true, ..progress.clone() };
+    assert_eq!(paused.resumed(&schedule, at(5 * MINUTE)).unwrap().next, Some(at(6 * MINUTE)));
+    let faulty = Progress { fault: Some("x".into()), ..progress };
+    let resumed = faulty.resumed(&schedule, at(5 * MINUTE)).unwrap();
+    assert_eq!((resumed.next, resumed.fault), (Some(at(MINUTE)), None));
+}
+
+#[test]
+fn a_backfill_finds_the_instants_before_the_creation() {
+    let schedule = Schedule::new(Plan::Every(MINUTE));
+    let progress = Progress::new(id(), &schedule, at(10 * MINUTE + 7)).unwrap();
+    let instants = progress.instants(&schedule, at(7 * MINUTE), at(10 * MINUTE), 9).unwrap();
+    assert_eq!(instants, [at(7 * MINUTE + 7), at(8 * MINUTE + 7), at(9 * MINUTE + 7)]);
+    assert_eq!(progress.instants(&schedule, at(7 * MINUTE), at(10 * MINUTE), 2).unwrap().len(), 2);
+}

@@ -1,0 +1,453 @@
+//! Schedules in stores, on a manual clock.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tourbillon::ManualClock;
+use tourbillon_durable::plan::Plan;
+use tourbillon_durable::policy::{Backoff, Policy};
+use tourbillon_durable::schedule::{
+    Missed, Overlap, Schedule, ScheduleEvent, ScheduleFault, ScheduleKey, ScheduleView, Schedules, Template,
+};
+use tourbillon_durable::store::{MemoryStore, RedbStore, TimerStore};
+use tourbillon_durable::timer::{Payload, TimerId};
+use tourbillon_durable::{Durable, UtcMillis, Verdict};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// 2026-03-28T12:00:00Z.
+const NOON: u64 = 1_774_699_200_000;
+const MINUTE: u64 = 60_000;
+
+/// Minutes after the start at which occurrences were scheduled and delivered, with their ids.
+type Seen = Arc<Mutex<Vec<(u64, u64, TimerId)>>>;
+
+struct World {
+    clock: ManualClock,
+    store: Arc<dyn TimerStore>,
+    schedules: Schedules,
+    events: Arc<Mutex<Vec<String>>>,
+    seen: Seen,
+    /// The answer of the handler; none for success.
+    verdict: Arc<Mutex<Option<Verdict>>>,
+    durable: Option<Durable>,
+}
+
+fn clock() -> ManualClock {
+    let clock = ManualClock::new();
+    clock.set(UtcMillis::from_millis(NOON).to_timestamp());
+    clock
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = clock();
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        Self::on(clock, store, Seen::default())
+    }
+
+    fn on(clock: ManualClock, store: Arc<dyn TimerStore>, seen: Seen) -> Self {
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&events);
+        let schedules = Schedules::observed(Arc::clone(&store), move |at, event| {
+            assert_eq!((&*at.namespace, &*at.key), ("shop", "report"));
+            if !matches!(event, ScheduleEvent::Fired { .. }) {
+                kept.lock().unwrap().push(format!("{event:?}"));
+            }
+        });
+        let verdict = Arc::new(Mutex::new(None));
+        let (of, answer, now) = (Arc::clone(&seen), Arc::clone(&verdict), clock.clone());
+        let builder = Durable::builder_on(Arc::clone(&store)).clock(clock.clone()).bytes_handler(
+            "mail",
+            move |body, delivery| {
+                assert_eq!((&*body, &*delivery.namespace), (&b"hello"[..], "shop"));
+                assert!(delivery.labels.iter().any(|label| **label == *"schedule:report"));
+                let now = UtcMillis::from_timestamp(tourbillon::Clock::true_now(&now));
+                let minute = |at: UtcMillis| at.as_millis().saturating_sub(NOON) / MINUTE;
+                of.lock().unwrap().push((minute(delivery.scheduled), minute(now), delivery.id));
+                let verdict = answer.lock().unwrap().clone().unwrap_or(Verdict::Done);
+                async move { verdict }
+            },
+        );
+        let durable = Some(schedules.add_to(builder).start().unwrap());
+        Self { clock, store, schedules, events, seen, verdict, durable }
+    }
+
+    fn settle(&self) {
+        assert!(self.durable.as_ref().unwrap().handle().await_idle(PATIENCE));
+    }
+
+    fn advance(&self, minutes: u64) {
+        self.clock.advance(Duration::from_millis(minutes * MINUTE));
+        self.settle();
+    }
+
+    fn put(&self, schedule: Schedule) -> ScheduleView {
+        self.schedules.put(&at(), schedule, template()).unwrap().1
+    }
+
+    fn view(&self) -> ScheduleView {
+        self.schedules.get(&at()).unwrap()
+    }
+
+    /// The minutes for which occurrences were delivered.
+    fn minutes(&self) -> Vec<u64> {
+        self.seen.lock().unwrap().iter().map(|(scheduled, ..)| *scheduled).collect()
+    }
+
+    fn events(&self) -> Vec<String> {
+        self.events.lock().unwrap().clone()
+    }
+
+    /// Ends the runtime and the store.
+    fn stop(mut self) {
+        drop(self.durable.take().unwrap().shutdown(PATIENCE));
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(pollster::block_on(self.store.check()).unwrap(), []);
+        }
+    }
+}
+
+fn at() -> ScheduleKey {
+    ScheduleKey::new("shop", "report")
+}
+
+fn template() -> Template {
+    let policy = Policy { backoff: Backoff::Fixed(Duration::from_secs(90)), ..Policy::default() };
+    Template { kind: "mail".into(), payload: Payload((*b"hello").into()), labels: vec!["x".into()], policy }
+}
+
+fn each_minute() -> Schedule {
+    Schedule::new(Plan::Every(MINUTE))
+}
+
+fn cron(expression: &str, zone: &str) -> Schedule {
+    Schedule::new(Plan::Cron { expression: expression.into(), zone: zone.into(), skip_gaps: false })
+}
+
+#[test]
+fn occurrences_come_at_their_instants_and_the_view_says_so() {
+    let world = World::new();
+    let made = world.put(each_minute());
+    assert_eq!(made.due, Some(UtcMillis::from_millis(NOON + MINUTE)));
+    world.advance(1);
+    world.advance(1);
+    assert_eq!(world.minutes(), [1, 2]);
+    let view = world.view();
+    assert_eq!((view.progress.fired, view.progress.missed, view.progress.skipped), (2, 0, 0));
+    assert_eq!(view.progress.last_scheduled, Some(UtcMillis::from_millis(NOON + 2 * MINUTE)));
+    assert_eq!(view.progress.last_fired, view.progress.last_scheduled);
+    assert_eq!((view.due, view.overdue), (Some(UtcMillis::from_millis(NOON + 3 * MINUTE)), Duration::ZERO));
+    assert!(world.schedules.remove(&at()).unwrap());
+    assert!(!world.schedules.remove(&at()).unwrap());
+    world.advance(5);
+    assert_eq!(world.minutes(), [1, 2]);
+    assert!(matches!(world.schedules.get(&at()), Err(ScheduleFault::NotFound)));
+}
+
+/// A service that was down from minute 2 to minute 5.5.
+fn after_a_downtime(folder: &Path, schedule: Schedule) -> World {
+    let (clock, seen) = (clock(), Seen::default());
+    let open =
+        || Arc::new(RedbStore::builder().clock(clock.clone()).open(folder.join("timers.redb")).unwrap());
+    let world = World::on(clock.clone(), open(), Arc::clone(&seen));
+    world.put(schedule);
+    world.advance(1);
+    world.advance(1);
+    assert_eq!(world.minutes(), [1, 2]);
+    world.stop();
+    clock.advance(Duration::from_millis(3 * MINUTE + MINUTE / 2));
+    let world = World::on(clock.clone(), open(), seen);
+    world.settle();
+    world
+}
+
+#[test]
+fn t06_a_restart_over_instants_with_missed_skip_leaves_them_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = after_a_downtime(folder.path(), Schedule { missed: Missed::Skip, ..each_minute() });
+    assert_eq!(world.minutes(), [1, 2]);
+    assert_eq!((world.view().progress.missed, world.events()), (3, vec!["Missed(3)".to_owned()]));
+    // An instant on time.
+    world.clock.advance(Duration::from_secs(30));
+    world.settle();
+    assert_eq!(world.minutes(), [1, 2, 6]);
+}
+
+#[test]
+fn t06_a_restart_over_instants_with_missed_once_fires_the_last_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = after_a_downtime(folder.path(), each_minute());
+    assert_eq!(world.minutes(), [1, 2, 5]);
+    assert_eq!((world.view().progress.missed, world.events()), (2, vec!["Missed(2)".to_owned()]));
+    world.advance(1);
+    assert_eq!(world.minutes(), [1, 2, 5, 6]);
+}
+
+#[test]
+fn t06_a_restart_over_instants_with_missed_all_fires_each_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let schedule = Schedule { missed: Missed::All, overlap: Overlap::Allow, ..each_minute() };
+    let world = after_a_downtime(folder.path(), schedule);
+    let mut minutes = world.minutes();
+    minutes.sort_unstable();
+    assert_eq!(minutes, [1, 2, 3, 4, 5]);
+    assert_eq!((world.view().progress.missed, world.events()), (0, vec![]));
+    world.advance(1);
+    assert_eq!(world.minutes().len(), 6);
+}
+
+#[test]
+fn t06_the_last_instant_survives_a_restart_before_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (clock, seen) = (clock(), Seen::default());
+    for _ in 0..3 {
+        let path = folder.path().join("timers.redb");
+        let store = Arc::new(RedbStore::builder().clock(clock.clone()).open(path).unwrap());
+        let world = World::on(clock.clone(), store, Arc::clone(&seen));
+        if world.schedules.get(&at()).is_err() {
+            world.put(each_minute());
+        }
+        world.advance(1);
+        world.stop();
+    }
+    let minutes: Vec<_> = seen.lock().unwrap().iter().map(|(minute, ..)| *minute).collect();
+    assert_eq!(minutes, [1, 2, 3]);
+}
+
+#[test]
+fn an_overlap_is_skipped_and_reported_and_the_plan_goes_on() {
+    let world = World::new();
+    world.put(each_minute());
+    // The occurrence of minute 1 fails, and is tried again at minute 2.5 and 4.
+    *world.verdict.lock().unwrap() = Some(Verdict::Retry { error: "no".into(), after: None });
+    world.advance(1);
+    world.advance(1);
+    assert_eq!(world.minutes(), [1]);
+    assert_eq!((world.view().progress.skipped, world.events()), (1, vec!["Skipped(1)".to_owned()]));
+    *world.verdict.lock().unwrap() = None;
+    world.clock.advance(Duration::from_secs(30));
+    world.settle();
+    assert_eq!(world.minutes(), [1, 1]);
+    world.clock.advance(Duration::from_secs(30));
+    world.settle();
+    assert_eq!(world.minutes(), [1, 1, 3]);
+}
+
+#[test]
+fn overlaps_are_allowed_where_the_schedule_says_so() {
+    let world = World::new();
+    world.put(Schedule { overlap: Overlap::Allow, ..each_minute() });
+    *world.verdict.lock().unwrap() = Some(Verdict::Dead("no".into()));
+    world.advance(1);
+    *world.verdict.lock().unwrap() = Some(Verdict::Retry { error: "no".into(), after: Some(Duration::MAX) });
+    world.advance(1);
+    world.advance(1);
+    assert_eq!(world.minutes(), [1, 2, 3]);
+    assert_eq!(world.view().progress.skipped, 0);
+}
+
+#[test]
+fn one_overlap_waits_for_the_end_of_the_occurrence_and_further_ones_are_skipped() {
+    let world = World::new();
+    world.put(Schedule { overlap: Overlap::QueueOne, ..each_minute() });
+    let retry = Verdict::Retry { error: "no".into(), after: Some(Duration::from_secs(150)) };
+    *world.verdict.lock().unwrap() = Some(retry);
+    world.advance(1);
+    *world.verdict.lock().unwrap() = None;
+    world.advance(1);
+    world.advance(1);
+    assert_eq!(world.minutes(), [1]);
+    let view = world.view();
+    assert_eq!(view.progress.queued, Some(UtcMillis::from_millis(NOON + 2 * MINUTE)));
+    assert_eq!((view.progress.skipped, world.events()), (1, vec!["Skipped(1)".to_owned()]));
+    // The occurrence of minute 1 ends at 3.5.
+    world.clock.advance(Duration::from_secs(30));
+    world.settle();
+    world.clock.advance(Duration::from_secs(1));
+    world.settle();
+    assert_eq!(world.minutes(), [1, 1, 2]);
+    world.clock.advance(Duration::from_secs(29));
+    world.settle();
+    assert_eq!(world.minutes(), [1, 1, 2, 4]);
+}
+
+#[test]
+fn a_dead_occurrence_holds_nothing_up() {
+    let world = World::new();
+    world.put(each_minute());
+    *world.verdict.lock().unwrap() = Some(Verdict::Dead("no".into()));
+    world.advance(1);
+    world.advance(1);
+    assert_eq!((world.minutes(), world.view().progress.skipped), (vec![1, 2], 0));
+}
+
+#[test]
+fn a_paused_schedule_makes_nothing_and_goes_on_with_the_next_instant() {
+    let world = World::new();
+    world.put(each_minute());
+    let paused = world.schedules.pause(&at()).unwrap();
+    assert_eq!((paused.progress.paused, paused.due), (true, None));
+    world.advance(3);
+    assert!(world.minutes().is_empty());
+    let resumed = world.schedules.resume(&at()).unwrap();
+    assert_eq!(resumed.due, Some(UtcMillis::from_millis(NOON + 4 * MINUTE)));
+    world.advance(1);
+    assert_eq!((world.minutes(), world.view().progress.missed), (vec![4], 0));
+    // A change of a paused schedule does not resume it.
+    world.schedules.pause(&at()).unwrap();
+    assert!(world.put(Schedule::new(Plan::Every(MINUTE / 2))).progress.paused);
+    world.advance(3);
+    assert_eq!(world.minutes(), [4]);
+}
+
+#[test]
+fn a_trigger_makes_an_occurrence_and_leaves_the_plan_as_it_is() {
+    let world = World::new();
+    world.put(each_minute());
+    world.schedules.pause(&at()).unwrap();
+    let id = world.schedules.trigger(&at()).unwrap();
+    world.settle();
+    assert_eq!(world.seen.lock().unwrap().last(), Some(&(0, 0, id)));
+    world.schedules.resume(&at()).unwrap();
+    world.schedules.trigger(&at()).unwrap();
+    world.settle();
+    world.advance(1);
+    assert_eq!(world.minutes(), [0, 0, 1]);
+    assert_eq!((world.view().progress.asked, world.view().progress.fired), (2, 1));
+}
+
+#[test]
+fn a_backfill_makes_the_occurrences_of_a_range_once() {
+    let world = World::new();
+    world.put(each_minute());
+    world.advance(1);
+    let from = UtcMillis::from_millis(NOON - 5 * MINUTE - 1);
+    let until = UtcMillis::from_millis(NOON + 60 * MINUTE);
+    assert_eq!(world.schedules.count(&at(), from, until, 100).unwrap(), 66);
+    let step = world.schedules.backfill(&at(), from, until, 4).unwrap();
+    assert_eq!((step.stored, step.repeated), (4, 0));
+    assert_eq!(step.reached, Some(UtcMillis::from_millis(NOON - 2 * MINUTE)));
+    let rest = world.schedules.backfill(&at(), step.reached.unwrap(), until, 100).unwrap();
+    // Of minutes -1, 0 and 1 the last one had its occurrence, and later ones have not come.
+    assert_eq!((rest.stored, rest.repeated, rest.reached), (2, 1, None));
+    let again = world.schedules.backfill(&at(), from, until, 100).unwrap();
+    assert_eq!((again.stored, again.repeated), (0, 7));
+    world.settle();
+    let ids: std::collections::BTreeSet<_> = world.seen.lock().unwrap().iter().map(|(.., id)| *id).collect();
+    assert_eq!((world.minutes().len(), ids.len()), (7, 7));
+    assert_eq!(world.view().progress.asked, 6);
+}
+
+#[test]
+fn a_zone_that_is_refused_parks_its_schedule_and_nothing_else() {
+    let world = World::new();
+    let other = ScheduleKey::new("shop", "other");
+    // As a library without the zone sees what an earlier one has stored.
+    world.put(cron("* * * * *", "Europe/Zurich"));
+    let address = pollster::block_on(world.store.list(
+        tourbillon_durable::store::Filter { kind: Some(Schedules::KIND.into()), ..Default::default() },
+        None,
+        9,
+    ));
+    let mut timer = address.unwrap().timers.remove(0);
+    let text = String::from_utf8(timer.payload.0.to_vec()).unwrap().replace("Zurich", "Atlantis");
+    timer.payload = Payload(text.into_bytes().into());
+    timer.id = TimerId::fresh();
+    let op =
+        tourbillon_durable::store::Op::Place(Box::new(timer), tourbillon_durable::store::IfPresent::Replace);
+    pollster::block_on(world.store.apply(vec![op], Default::default())).unwrap();
+    world.advance(2);
+    let view = world.view();
+    let fault = view.progress.fault.clone().unwrap();
+    assert!(fault.contains("Europe/Atlantis"), "{fault}");
+    assert_eq!((view.due, world.minutes()), (None, vec![]));
+    assert_eq!(world.events().len(), 1);
+    assert!(matches!(world.schedules.resume(&at()), Err(ScheduleFault::Plan(_))));
+    assert!(matches!(
+        world.schedules.put(&other, cron("* * * * *", "Europe/Atlantis"), template()),
+        Err(ScheduleFault::Plan(_))
+    ));
+    // A rule that can be followed puts it back.
+    assert_eq!(world.put(cron("* * * * *", "Europe/Zurich")).progress.fault, None);
+    world.advance(1);
+    assert_eq!(world.minutes(), [3]);
+}
+
+#[test]
+fn a_schedule_that_has_ended_stays_to_be_seen() {
+    let world = World::new();
+    let end = Some(UtcMillis::from_millis(NOON + 2 * MINUTE));
+    world.put(Schedule { end, ..each_minute() });
+    world.advance(1);
+    world.advance(1);
+    world.advance(5);
+    assert_eq!((world.minutes(), world.events()), (vec![1, 2], vec!["Ended".to_owned()]));
+    let view = world.view();
+    assert_eq!((view.due, view.overdue, view.progress.fired), (None, Duration::ZERO, 2));
+    let start = Some(UtcMillis::from_millis(NOON + 20 * MINUTE));
+    let wrong = Schedule { start, end, ..each_minute() };
+    assert!(matches!(world.schedules.put(&at(), wrong, template()), Err(ScheduleFault::EndBeforeStart)));
+}
+
+#[test]
+fn the_jitter_follows_from_the_key() {
+    let window = Duration::from_secs(600);
+    let jitters: std::collections::BTreeSet<_> =
+        (0..100).map(|n| ScheduleKey::new("shop", n.to_string()).jitter(window)).collect();
+    assert!(jitters.len() > 95 && jitters.iter().all(|jitter| *jitter < window), "{jitters:?}");
+    assert!(jitters.iter().any(|jitter| *jitter < window / 4));
+    assert!(jitters.iter().any(|jitter| *jitter > window * 3 / 4));
+    let world = World::new();
+    let jittered = world.put(Schedule { jitter: window, ..Schedule::new(Plan::Every(60 * MINUTE)) });
+    let jitter = at().jitter(window);
+    assert_eq!(jittered.due, Some(UtcMillis::from_millis(NOON + 60 * MINUTE) + jitter));
+    world.clock.advance(Duration::from_millis(60 * MINUTE) + jitter - Duration::from_millis(2));
+    world.settle();
+    assert!(world.minutes().is_empty());
+    world.clock.advance(Duration::from_millis(3));
+    world.settle();
+    assert_eq!(world.minutes(), [60]);
+}
+
+#[test]
+fn a_clock_change_moves_a_nightly_schedule_once() {
+    let world = World::new();
+    // 2:30 in Zurich: at 1:00 UTC on the 29th of March 2026, when clocks skip it, and at 0:30 UTC on the 30th.
+    world.put(cron("30 2 * * *", "Europe/Zurich"));
+    world.advance(13 * 60);
+    world.advance(23 * 60 + 29);
+    assert_eq!(world.minutes(), [13 * 60]);
+    world.advance(1);
+    assert_eq!(world.minutes(), [13 * 60, 36 * 60 + 30]);
+}
+
+#[test]
+fn lists_are_of_one_namespace_and_paged() {
+    let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::new(clock()));
+    let schedules = Schedules::new(store);
+    for n in 0..7 {
+        for namespace in ["a", "ab"] {
+            schedules.put(&ScheduleKey::new(namespace, format!("k{n}")), each_minute(), template()).unwrap();
+        }
+    }
+    let (mut keys, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = schedules.list("a", "k", cursor, 3).unwrap();
+        assert!(page.schedules.len() <= 3);
+        keys.extend(page.schedules.into_iter().map(|view| (view.at.namespace, view.at.key)));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    let expected: Vec<_> = (0..7).map(|n| ("a".into(), format!("k{n}").into())).collect();
+    assert_eq!(keys, expected);
+    for wrong in [String::new(), "k".repeat(129), "a\u{1f}b".to_owned()] {
+        assert!(matches!(schedules.get(&ScheduleKey::new("a", wrong)), Err(ScheduleFault::Key)));
+    }
+}

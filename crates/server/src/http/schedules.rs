@@ -1,0 +1,299 @@
+//! Schedules, which make timers again and again.
+
+use super::answer::{Answer, Refused};
+use super::auth::Right;
+use super::extract::{Body, Path, Query};
+use super::operations::{Accepted, accepted};
+use crate::service::Service;
+use axum::Json;
+use axum::extract::State;
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
+use http::StatusCode;
+use serde::Deserialize;
+use tourbillon_api::{
+    Backfill, NewSchedule, Operation, Page, Preview, Problem, ProblemKind, Removed, Role, SchedulePatch,
+    ScheduleView, Triggered,
+};
+use tourbillon_durable::store::Cursor;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> OpenApiRouter<Service> {
+    OpenApiRouter::new()
+        .routes(routes!(list_schedules))
+        .routes(routes!(put_schedule, get_schedule, patch_schedule, delete_schedule))
+        .routes(routes!(pause_schedule))
+        .routes(routes!(resume_schedule))
+        .routes(routes!(trigger_schedule))
+        .routes(routes!(backfill_schedule))
+        .routes(routes!(preview_schedule))
+}
+
+const MOST_OF_A_PAGE: u32 = 200;
+
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// The beginning of the key.
+    key_prefix: Option<String>,
+    /// The cursor of the page before.
+    cursor: Option<String>,
+    /// The greatest number of schedules: 50 by default, at most 200.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<u32>,
+}
+
+/// Lists schedules, a page at a time, in the order of their keys.
+///
+/// The list is at its end when `next` is missing.
+#[utoipa::path(
+    get, path = "/v1/namespaces/{namespace}/schedules", tag = "schedules",
+    params(("namespace" = String, Path, description = "The namespace."), ListQuery),
+    responses((status = 200, description = "A page.", body = Page<ScheduleView>))
+)]
+async fn list_schedules(
+    State(service): State<Service>,
+    right: Right,
+    Path(namespace): Path<String>,
+    Query(query): Query<ListQuery>,
+) -> Answer<Json<Page<ScheduleView>>> {
+    right.require(Role::Reader, Some(&namespace))?;
+    let limit = query.limit.unwrap_or(50);
+    if !(1..=MOST_OF_A_PAGE).contains(&limit) {
+        let detail = format!("a page has 1 to {MOST_OF_A_PAGE} schedules");
+        return Err(Refused(Problem::new(ProblemKind::BadRequest, detail)));
+    }
+    let prefix = query.key_prefix.unwrap_or_default();
+    // A cursor holds for the list that it is of.
+    let list = format!("{namespace}/{prefix}/");
+    let cursor = match &query.cursor {
+        None => None,
+        Some(text) => {
+            let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok();
+            let place = bytes.as_deref().and_then(|bytes| bytes.strip_prefix(list.as_bytes()));
+            let none = || Problem::new(ProblemKind::BadRequest, "the cursor is of another list, or of none");
+            Some(Cursor::from_bytes(place.ok_or_else(|| Refused(none()))?))
+        }
+    };
+    let sees_payloads = right.sees_payloads(&namespace);
+    let (items, next) = service.list_schedules(&namespace, &prefix, cursor, limit, sees_payloads).await?;
+    let next = next.map(|next| BASE64_URL_SAFE_NO_PAD.encode([list.as_bytes(), next.as_bytes()].concat()));
+    Ok(Json(Page { items, next }))
+}
+
+/// Makes a schedule, or changes it as a whole.
+///
+/// The numbers of a schedule that is changed stay, and so does a pause. If its instants are the same as before, those that
+/// have come and were not decided on yet stay, too; otherwise it goes on with the first one from now on.
+#[utoipa::path(
+    put, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
+    request_body(content = NewSchedule, examples(
+        ("cron" = (summary = "Each working day at nine", value = json!({
+            "cron": "0 9 * * MON-FRI", "zone": "Europe/Zurich",
+            "callback": { "url": "https://shop.example/reports", "json": { "kind": "daily" } }
+        }))),
+        ("monthly" = (summary = "At the end of each month", value = json!({
+            "monthly": { "day": 31, "time": "18:00" }, "zone": "Europe/Zurich", "missed": "once",
+            "overlap": "queue-one", "jitter_ms": 600_000, "pull": { "queue": "invoices" }
+        }))),
+        ("every" = (summary = "Each minute", value = json!({
+            "every_ms": 60_000, "missed": "skip", "pull": { "queue": "probes" }
+        }))),
+    )),
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 128),
+    ),
+    responses(
+        (status = 201, description = "The schedule is stored.", body = ScheduleView),
+        (status = 200, description = "The schedule was changed.", body = ScheduleView),
+        (status = 422, description = "The zone is not known, or the destination is blocked.", body = Problem),
+        (status = 429, description = "A limit of the namespace is reached.", body = Problem),
+    )
+)]
+async fn put_schedule(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, key)): Path<(String, String)>,
+    Body(new): Body<NewSchedule>,
+) -> Answer<(StatusCode, Json<ScheduleView>)> {
+    right.require(Role::Writer, Some(&namespace))?;
+    let sees_payloads = right.sees_payloads(&namespace);
+    let (is_new, view) = service.put_schedule(&namespace, &key, &new, sees_payloads).await?;
+    Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
+}
+
+/// Shows a schedule with its next ten instants. Readers see neither headers nor bodies.
+#[utoipa::path(
+    get, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 128),
+    ),
+    responses((status = 200, description = "The schedule.", body = ScheduleView))
+)]
+async fn get_schedule(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, key)): Path<(String, String)>,
+) -> Answer<Json<ScheduleView>> {
+    right.require(Role::Reader, Some(&namespace))?;
+    let sees_payloads = right.sees_payloads(&namespace);
+    Ok(Json(service.see_schedule(&namespace, &key, sees_payloads, |all, at| all.get(at)).await?))
+}
+
+/// Changes the fields of a schedule that are given.
+#[utoipa::path(
+    patch, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
+    request_body(content = SchedulePatch, example = json!({ "overlap": "allow", "zone": "America/New_York" })),
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 128),
+    ),
+    responses(
+        (status = 200, description = "The schedule was changed.", body = ScheduleView),
+        (status = 422, description = "The zone is not known, or the destination is blocked.", body = Problem),
+        (status = 429, description = "A limit of the namespace is reached.", body = Problem),
+    )
+)]
+async fn patch_schedule(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, key)): Path<(String, String)>,
+    Body(patch): Body<SchedulePatch>,
+) -> Answer<Json<ScheduleView>> {
+    right.require(Role::Writer, Some(&namespace))?;
+    let sees_payloads = right.sees_payloads(&namespace);
+    Ok(Json(service.patch_schedule(&namespace, &key, patch, sees_payloads).await?))
+}
+
+/// Removes a schedule.
+///
+/// Its occurrences stay: they are cancelled by their label, `schedule:` with the key. The answer has the status 200 whether or
+/// not there is such a schedule.
+#[utoipa::path(
+    delete, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 128),
+    ),
+    responses((status = 200, description = "What happened.", body = Removed, example = json!({ "removed": true })))
+)]
+async fn delete_schedule(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, key)): Path<(String, String)>,
+) -> Answer<Json<Removed>> {
+    right.require(Role::Writer, Some(&namespace))?;
+    Ok(Json(service.remove_schedule(&namespace, &key).await?))
+}
+
+/// Pauses a schedule: its instants pass by. Occurrences that are stored go on.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/schedules/{key}/pause", tag = "schedules",
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 128),
+    ),
+    responses((status = 200, description = "The schedule is paused.", body = ScheduleView))
+)]
+async fn pause_schedule(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, key)): Path<(String, String)>,
+) -> Answer<Json<ScheduleView>> {
+    right.require(Role::Writer, Some(&namespace))?;
+    let sees_payloads = right.sees_payloads(&namespace);
+    Ok(Json(service.see_schedule(&namespace, &key, sees_payloads, |all, at| all.pause(at)).await?))
+}
+
+/// Ends the pause of a schedule, or tries a plan again that could not be followed.
+///
+/// After a pause the schedule goes on with the first instant from now on. The instants of the time in which the plan could
+/// not be followed are missed.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/schedules/{key}/resume", tag = "schedules",
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 128),
+    ),
+    responses(
+        (status = 200, description = "The schedule is active.", body = ScheduleView),
+        (status = 422, description = "The zone is not known.", body = Problem),
+    )
+)]
+async fn resume_schedule(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, key)): Path<(String, String)>,
+) -> Answer<Json<ScheduleView>> {
+    right.require(Role::Writer, Some(&namespace))?;
+    let sees_payloads = right.sees_payloads(&namespace);
+    Ok(Json(service.see_schedule(&namespace, &key, sees_payloads, |all, at| all.resume(at)).await?))
+}
+
+/// Makes an occurrence of a schedule now, whether or not the schedule is paused or another occurrence is under way.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/schedules/{key}/trigger", tag = "schedules",
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 128),
+    ),
+    responses((status = 200, description = "The occurrence is stored and due.", body = Triggered))
+)]
+async fn trigger_schedule(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, key)): Path<(String, String)>,
+) -> Answer<Json<Triggered>> {
+    right.require(Role::Writer, Some(&namespace))?;
+    Ok(Json(service.trigger_schedule(&namespace, &key).await?))
+}
+
+/// Makes the occurrences of a range of instants in the past at once.
+///
+/// Their ids follow from their instants: an instant whose occurrence is stored, or has ended within an hour, gets no second
+/// one and is counted in `refused`. The operation goes on after a restart of the service.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/schedules/{key}/backfill", tag = "schedules",
+    request_body(content = Backfill, example = json!({ "from": "2026-11-01T00:00:00.000Z" })),
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 128),
+    ),
+    responses(
+        (status = 202, description = "The operation has begun. The header `Location` has its path.", body = Operation),
+        (status = 422, description = "The zone is not known.", body = Problem),
+        (status = 429, description = "Too many operations run.", body = Problem),
+    )
+)]
+async fn backfill_schedule(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, key)): Path<(String, String)>,
+    Body(backfill): Body<Backfill>,
+) -> Answer<Accepted> {
+    right.require(Role::Writer, Some(&namespace))?;
+    Ok(accepted(&namespace, service.backfill(&namespace, &key, &backfill).await?))
+}
+
+/// Shows the next ten instants of a schedule that is not made. What its instants do is not looked at.
+#[utoipa::path(
+    post, path = "/v1/namespaces/{namespace}/schedules/preview", tag = "schedules",
+    request_body(content = NewSchedule, example = json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich" })),
+    params(("namespace" = String, Path, description = "The namespace.")),
+    responses(
+        (status = 200, description = "The instants.", body = Preview),
+        (status = 422, description = "The zone is not known.", body = Problem),
+    )
+)]
+async fn preview_schedule(
+    State(service): State<Service>,
+    right: Right,
+    Path(namespace): Path<String>,
+    Body(new): Body<NewSchedule>,
+) -> Answer<Json<Preview>> {
+    right.require(Role::Reader, Some(&namespace))?;
+    Ok(Json(service.preview_schedule(&namespace, &new)?))
+}

@@ -1,0 +1,223 @@
+//! Schedules: the wire and the namespaces. What becomes of instants is tested on the store with a manual clock.
+
+use crate::inside::Inside;
+use crate::rig::{Receiver, Rig};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const SCHEDULES: &str = "/v1/namespaces/default/schedules";
+
+fn path(rest: &str) -> String {
+    format!("{SCHEDULES}/{rest}")
+}
+
+/// Asks until the answer is as wanted, for at most twenty seconds.
+async fn until(rig: &Rig, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    let begun = std::time::Instant::now();
+    loop {
+        let (_, json) = rig.send("GET", path, Value::Null).await;
+        if is_wanted(&json) {
+            return json;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{path} shows {json}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_calls_its_receiver_again_and_again_until_it_is_removed() {
+    let (rig, mut receiver) = (Rig::start().await, Receiver::start().await);
+    let schedule = json!({
+        "every_ms": 200, "labels": ["x"], "overlap": "allow",
+        "callback": { "url": receiver.url("/hook"), "json": { "n": 7 } }
+    });
+    let (status, made) = rig.send("PUT", &path("a%20b"), schedule).await;
+    assert_eq!(status, StatusCode::CREATED, "{made}");
+    assert_eq!((&made["key"], &made["state"]), (&json!("a b"), &json!("active")));
+    assert_eq!(made["upcoming"].as_array().unwrap().len(), 10);
+    assert_eq!(made["schedule"]["callback"]["body"], "{\"n\":7}");
+    assert_eq!(made["schedule"]["missed"], "once");
+    let mut ids = BTreeSet::new();
+    for _ in 0..3 {
+        let received = receiver.next().await;
+        assert_eq!((received.path.as_str(), &received.body[..]), ("/hook", &b"{\"n\":7}"[..]));
+        ids.insert(received.headers["webhook-id"].to_str().unwrap().to_owned());
+    }
+    assert_eq!(ids.len(), 3);
+    let seen = until(&rig, &path("a%20b"), |view| view["fired"].as_u64() >= Some(3)).await;
+    assert!(seen["last_fired"].is_string() && seen["last_scheduled"].is_string(), "{seen}");
+    // Neither a schedule nor its decisions are timers of the namespace.
+    let (_, stats) = rig.send("GET", "/v1/stats", Value::Null).await;
+    assert!(stats["pending"].as_u64().unwrap() <= 1, "{stats}");
+    let (status, removed) = rig.send("DELETE", &path("a%20b"), Value::Null).await;
+    assert_eq!((status, removed), (StatusCode::OK, json!({ "removed": true })));
+    assert_eq!(rig.send("GET", &path("a%20b"), Value::Null).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(rig.send("DELETE", &path("a%20b"), Value::Null).await.1, json!({ "removed": false }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_preview_shows_local_times_and_clock_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let new = json!({ "cron": "30 2 29 3 *", "zone": "Europe/Zurich", "start": "2030-01-01T00:00:00.000Z" });
+    let shown = inside.send("POST", &path("preview"), new).await.json();
+    let upcoming = shown["upcoming"].as_array().unwrap();
+    assert_eq!(upcoming.len(), 10, "{shown}");
+    // In 2037 the 29th of March is the day on which clocks skip 2:30.
+    let moved: Vec<_> = upcoming.iter().filter(|one| !one["clock_change"].is_null()).collect();
+    assert_eq!(moved.len(), 1, "{shown}");
+    assert_eq!(moved[0]["local"], "2037-03-29T03:00:00+02:00");
+    assert_eq!(
+        (&moved[0]["clock_change"], &moved[0]["at"]),
+        (&json!("moved"), &json!("2037-03-29T01:00:00.000Z"))
+    );
+    let monthly = json!({ "monthly": { "day": 31, "time": "18:00" }, "start": "2027-01-15T00:00:00.000Z" });
+    let shown = inside.send("POST", &path("preview"), monthly).await.json();
+    assert_eq!(shown["upcoming"][1]["planned"], "2027-02-28T18:00:00", "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn schedules_that_cannot_be_kept_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let pull = json!({ "queue": "q" });
+    for (body, status, kind) in [
+        (json!({ "cron": "0 9 * * *", "zone": "Europe/Atlantis", "pull": pull }), 422, "zone-unknown"),
+        (json!({ "cron": "0 99 * * *", "pull": pull }), 400, "bad-request"),
+        (json!({ "cron": "0 9 * * *", "every_ms": 1_000, "pull": pull }), 400, "bad-request"),
+        (json!({ "pull": pull }), 400, "bad-request"),
+        (json!({ "every_ms": 1_000 }), 400, "bad-request"),
+        (json!({ "every_ms": 0, "pull": pull }), 400, "bad-request"),
+        (json!({ "every_ms": 1_000, "zone": "UTC", "pull": pull }), 400, "bad-request"),
+        (json!({ "monthly": { "day": 32 }, "pull": pull }), 400, "bad-request"),
+        (json!({ "monthly": { "day": 3, "time": "25:00" }, "pull": pull }), 400, "bad-request"),
+        (json!({ "every_ms": 1_000, "pull": pull, "policy": { "jitter_ms": 5 } }), 400, "bad-request"),
+        (json!({ "every_ms": 1_000, "pull": pull, "labels": ["x".repeat(65)] }), 413, "too-large"),
+        (json!({ "every_ms": 1_000, "pull": pull, "oops": 1 }), 400, "bad-request"),
+        (
+            json!({ "every_ms": 1_000, "pull": pull, "start": "2030-01-01T00:00:00Z", "end": "2029-01-01T00:00:00Z" }),
+            400,
+            "bad-request",
+        ),
+        (json!({ "every_ms": 1_000, "callback": { "url": "http://10.0.0.1/" } }), 422, "blocked-destination"),
+    ] {
+        let answer = inside.send("PUT", &path("a"), body.clone()).await;
+        assert_eq!(answer.problem(), (status, kind.to_owned()), "{body}");
+    }
+    let good = json!({ "every_ms": 60_000, "pull": pull });
+    assert_eq!(inside.send("PUT", &path(&"k".repeat(129)), good.clone()).await.problem().0, 400);
+    assert_eq!(inside.send("PUT", "/v1/namespaces/none/schedules/a", good).await.problem().0, 404);
+    for verb in ["pause", "resume", "trigger"] {
+        assert_eq!(inside.send("POST", &path(&format!("a/{verb}")), Value::Null).await.problem().0, 404);
+    }
+    assert_eq!(inside.send("PATCH", &path("a"), json!({ "overlap": "allow" })).await.problem().0, 404);
+    assert_eq!(inside.send("GET", &format!("{SCHEDULES}?cursor=AAAA"), Value::Null).await.problem().0, 400);
+    assert_eq!(inside.send("GET", &format!("{SCHEDULES}?limit=0"), Value::Null).await.problem().0, 400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_is_changed_paused_resumed_and_triggered() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let new = json!({
+        "cron": "0 9 * * *", "zone": "Europe/Zurich",
+        "pull": { "queue": "q", "body": "hello" }, "policy": { "attempts": 3, "timeout_ms": 5_000 }
+    });
+    let made = inside.send("PUT", &path("a"), new.clone()).await;
+    assert_eq!(made.status, StatusCode::CREATED);
+    assert_eq!(inside.send("PUT", &path("a"), new).await.status, StatusCode::OK);
+    let patched =
+        inside.send("PATCH", &path("a"), json!({ "overlap": "queue-one", "cron": "0 10 * * *" })).await;
+    let rule = patched.json()["schedule"].clone();
+    assert_eq!((&rule["cron"], &rule["overlap"]), (&json!("0 10 * * *"), &json!("queue-one")), "{rule}");
+    assert_eq!((&rule["pull"]["body"], &rule["zone"]), (&json!("hello"), &json!("Europe/Zurich")));
+    assert_eq!((&rule["policy"]["attempts"], &rule["policy"]["timeout_ms"]), (&json!(3), &json!(5_000)));
+    let paused = inside.send("POST", &path("a/pause"), Value::Null).await.json();
+    assert_eq!((&paused["state"], &paused["next"]), (&json!("paused"), &Value::Null));
+    let triggered = inside.send("POST", &path("a/trigger"), Value::Null).await.json();
+    let claims = json!({ "max": 9, "wait_ms": 20_000 });
+    let claims = inside.send("POST", "/v1/namespaces/default/queues/q/claims", claims).await.json();
+    assert_eq!(claims["claims"][0]["id"], triggered["id"], "{claims}");
+    let resumed = inside.send("POST", &path("a/resume"), Value::Null).await.json();
+    assert_eq!((&resumed["state"], &resumed["asked"]), (&json!("active"), &json!(1)));
+    assert!(resumed["next"].is_string());
+    let every = inside.send("PATCH", &path("a"), json!({ "every_ms": 3_600_000 })).await.json();
+    assert_eq!(
+        (&every["schedule"]["cron"], &every["schedule"]["zone"]),
+        (&Value::Null, &Value::Null),
+        "{every}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_are_paged_and_a_namespace_with_schedules_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    inside.send("PUT", "/v1/namespaces/other", json!({})).await;
+    let new = json!({ "every_ms": 3_600_000, "pull": { "queue": "q" } });
+    for n in 0..5 {
+        inside.send("PUT", &format!("/v1/namespaces/other/schedules/k{n}"), new.clone()).await;
+    }
+    inside.send("PUT", &path("k9"), new).await;
+    let (mut keys, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let list = format!("/v1/namespaces/other/schedules?key_prefix=k&limit=2{cursor}");
+        let page = inside.send("GET", &list, Value::Null).await.json();
+        keys.extend(
+            page["items"].as_array().unwrap().iter().map(|view| view["key"].as_str().unwrap().to_owned()),
+        );
+        let Some(next) = page["next"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!(keys, ["k0", "k1", "k2", "k3", "k4"]);
+    assert_eq!(inside.send("DELETE", "/v1/namespaces/other", Value::Null).await.problem().0, 409);
+    for key in keys {
+        inside.send("DELETE", &format!("/v1/namespaces/other/schedules/{key}"), Value::Null).await;
+    }
+    assert_eq!(
+        inside.send("DELETE", "/v1/namespaces/other", Value::Null).await.status,
+        StatusCode::NO_CONTENT
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backfill_is_an_operation_and_its_repetition_makes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let new = json!({ "cron": "0 0 * * *", "pull": { "queue": "q" } });
+    inside.send("PUT", &path("a"), new).await;
+    let range = json!({ "from": "2025-01-01T00:00:00Z", "until": "2025-09-01T00:00:00Z" });
+    let ended = async || {
+        let begun = inside.send("POST", &path("a/backfill"), range.clone()).await;
+        assert_eq!(begun.status, StatusCode::ACCEPTED, "{:?}", begun.json());
+        let at = begun.header("location").to_owned();
+        inside.until(&at, |operation| operation["state"] != "running").await
+    };
+    let first = ended().await;
+    assert_eq!((&first["state"], &first["changed"]), (&json!("done"), &json!(244)), "{first}");
+    let again = ended().await;
+    assert_eq!((&again["changed"], &again["refused"]), (&json!(0), &json!(244)), "{again}");
+    let listed = "/v1/namespaces/default/timers?label=schedule:a&limit=200";
+    let page = inside.send("GET", listed, Value::Null).await.json();
+    assert_eq!(page["items"].as_array().unwrap().len(), 200);
+    assert!(page["next"].is_string());
+    let wide = json!({ "from": "2015-01-01T00:00:00Z", "until": "2025-01-01T00:00:00Z" });
+    assert_eq!(inside.send("POST", &path("a/backfill"), wide).await.problem().0, 400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t06_a_schedule_survives_a_restart_and_reports_what_it_missed() {
+    let rig = Rig::start().await;
+    let new = json!({
+        "every_ms": 100, "missed": "skip", "grace_ms": 1, "overlap": "allow", "pull": { "queue": "q" }
+    });
+    assert_eq!(rig.send("PUT", &path("a"), new).await.0, StatusCode::CREATED);
+    // On a busy machine each instant may be late by more than the grace.
+    let decided = |view: &Value| view["last_scheduled"].is_string();
+    until(&rig, &path("a"), decided).await;
+    let rig = rig.restart_after(|_| std::thread::sleep(Duration::from_millis(500))).await;
+    let seen = until(&rig, &path("a"), |view| view["missed"].as_u64() >= Some(3)).await;
+    assert_eq!(seen["state"], "active", "{seen}");
+}

@@ -10,6 +10,7 @@ mod http;
 mod listen;
 mod service;
 mod settings;
+mod share;
 mod work;
 
 pub use command::main;

@@ -43,7 +43,8 @@ impl Default for HostLimits {
 const NO_PLACE: Duration = Duration::from_millis(250);
 /// The number of the last outcomes of which a half must not be failures.
 const WINDOW: u32 = 20;
-/// Hosts that are remembered. Beyond this number those without a running callback are forgotten.
+/// Hosts that are remembered. Beyond this number those are forgotten that have no running callback and no pause, and if there
+/// are still as many, those that have a pause.
 const MOST_HOSTS: usize = 10_000;
 
 /// All hosts.
@@ -104,7 +105,11 @@ impl Hosts {
     pub(crate) fn admit(&self, host: &str, now: Instant) -> Result<Permit, Duration> {
         let mut states = self.lock();
         if states.len() >= MOST_HOSTS && !states.contains_key(host) {
-            states.retain(|_, host| host.running > 0 || host.open.is_some());
+            let rests = |host: &Host| host.open.is_some_and(|open| open.until > now);
+            states.retain(|_, host| host.running > 0 || rests(host));
+            if states.len() >= MOST_HOSTS {
+                states.retain(|_, host| host.running > 0);
+            }
         }
         let state = states.entry(host.into()).or_default();
         if state.running >= self.limits.concurrency {
@@ -241,6 +246,19 @@ mod tests {
         hosts.admit("a:443", later + Duration::from_secs(20)).unwrap().settle(true);
         assert!(hosts.admit("a:443", Instant::now()).is_ok());
         assert_eq!(hosts.report(Instant::now())[0].failures, 0);
+    }
+
+    #[test]
+    fn the_memory_for_hosts_that_fail_is_bounded() {
+        let hosts = Hosts::new(HostLimits { failures: 1, ..HostLimits::default() });
+        let now = Instant::now();
+        let runs = hosts.admit("runs:443", now).unwrap();
+        for number in 0..3 * MOST_HOSTS {
+            hosts.admit(&format!("{number}:443"), now).unwrap().settle(false);
+            assert!(hosts.lock().len() <= MOST_HOSTS, "{number}");
+        }
+        assert!(hosts.lock().contains_key("runs:443"), "a host keeps the count of its callbacks");
+        drop(runs);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod listing;
 mod page;
 mod service;
 mod settings;
+mod share;
 mod work;
 
 pub use command::main;

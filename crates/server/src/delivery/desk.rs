@@ -11,15 +11,15 @@
 //!       └── none waits ──► parked ┴───────┘ the receiver has gone before it got the claim; the service stops
 //! ```
 //!
-//! A namespace has a share of the open claims and of the receivers that wait, as of the places for callbacks: see
-//! [`places`](super::places).
+//! A namespace has a share ([`free_for`]) of the open claims and of the receivers that wait.
 //!
 //! No wake-up is lost between a timer that is about to be parked and a receiver that has just come: see
 //! [`Board`](super::board).
 
 use super::board::Board;
-use super::places::{Wanted, free_for};
+use super::places::Wanted;
 use super::reason::Reason;
+use crate::share::free_for;
 use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

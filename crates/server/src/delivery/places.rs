@@ -26,16 +26,15 @@
 //! - A host is *quick* if it answered its last delivery within two seconds, and no delivery has waited for it for longer
 //!   since. The hosts that are not, slow or not known yet, share three quarters of the places, and each of them has a quarter
 //!   of a host's places. So the hosts that are quick always have a quarter of the places, however many others hang.
-//! - A namespace takes a place if it has fewer than three times as many as are free, among all places and among those of
-//!   the hosts that are not quick. So one namespace alone has at most three quarters, a second one has three quarters of the
-//!   rest, and namespaces that press for long have the same share each. This rule is that of *dynamic thresholds* for the
-//!   shared memory of switches (Choudhury and Hahne, 1998). It parks the backlog of a namespace under the reason of that
-//!   namespace, where no other one waits behind it.
+//! - A namespace has a share ([`free_for`]) of all places, and one of those for hosts that are not quick. Namespaces that
+//!   press for long come to have as many each. The backlog of a namespace is parked under the reason of that namespace, where
+//!   no other one waits behind it.
 
 use super::board::Board;
 use super::reason::Reason;
+use crate::share::free_for;
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -54,19 +53,11 @@ pub(crate) const MOST_WAITING: usize = 1_024;
 const QUICK: Duration = Duration::from_secs(2);
 /// The time for which a quick host is remembered at which nothing happens, and the number of lanes up to which it is.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// A namespace takes a place if it has fewer than so many times the places that are free.
-const SHARE: usize = 3;
 /// The number of namespaces without a place that are looked at when a place is free.
 const LOOKS: usize = 4;
 
 /// A lane that a delivery runs in, and the lane's limit. The limit of a share is that of all shares of its kind.
 pub(crate) type LaneAt = (Reason, usize);
-
-/// The number of places that a namespace may take which has so many, if so many are free.
-pub(crate) fn free_for(has: usize, free: usize) -> usize {
-    // One after the other, each of which leaves fewer free ones.
-    (SHARE * free).saturating_sub(has).div_ceil(SHARE + 1)
-}
 
 /// The places that hosts may have together that are slow or not known.
 pub(crate) fn slow_places(all: usize) -> usize {
@@ -454,12 +445,19 @@ impl Places {
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut state = self.lock();
-        let remembers = state.lanes.len() <= REMEMBERED.1;
-        state.lanes.retain(|reason, lane| {
+        let State { lanes, waiters, .. } = &mut *state;
+        let remembers = lanes.len() <= REMEMBERED.1;
+        // A delivery that waits in one lane counts in its other lanes once it runs.
+        let needed: HashSet<&Reason> = waiters.values().flat_map(|waiter| &waiter.lanes).collect();
+        lanes.retain(|reason, lane| {
             let is_known = lane.pace == Some(Pace::Quick)
                 && now.saturating_duration_since(lane.moved) < REMEMBERED.0
                 && remembers;
-            is_known || lane.is_starved || !lane.is_idle(now) || self.board.count(reason) > 0
+            is_known
+                || needed.contains(reason)
+                || lane.is_starved
+                || !lane.is_idle(now)
+                || self.board.count(reason) > 0
         });
     }
 
@@ -634,6 +632,24 @@ mod tests {
         first.note(true, Some(true));
         drop(first);
         let _both = (enter(&places, &[(&a, 4)]).await.unwrap(), enter(&places, &[(&a, 4)]).await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_that_a_waiting_delivery_needs_is_not_forgotten() {
+        let places = places();
+        let (a, ns) = (host("a"), Reason::Concurrency("n".into()));
+        let first = enter(&places, &[(&ns, 1)]).await.unwrap();
+        let second = tokio::spawn({
+            let (places, a, ns) = (Arc::clone(&places), a.clone(), ns.clone());
+            async move { enter(&places, &[(&a, 1), (&ns, 1)]).await }
+        });
+        tokio::task::yield_now().await;
+        places.sweep();
+        drop(first);
+        let second = second.await.unwrap().unwrap();
+        assert_eq!(places.lock().lanes.get(&a).map(|lane| lane.running), Some(1));
+        drop(second);
+        assert!(places.lock().lanes.values().all(|lane| lane.running == 0));
     }
 
     #[tokio::test(start_paused = true)]

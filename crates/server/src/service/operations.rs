@@ -6,6 +6,7 @@
 //! cancelled since, and are not counted.
 
 use super::files;
+use crate::share::free_for;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use tourbillon_durable::store::{Cursor, Filter};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Change, UtcMillis};
 
-/// The greatest number of operations at a time.
+/// The greatest number of operations at a time, of which each namespace has a share.
 const MOST_RUNNING: usize = 16;
 /// The greatest number of operations that have ended and are shown.
 const MOST_ENDED: usize = 1_000;
@@ -163,12 +164,15 @@ impl Operations {
         Task(self.tasks.clone())
     }
 
-    /// Adds an operation, unless there are too many.
+    /// Adds an operation, unless there are too many, or the namespace has more than its share.
     pub(super) fn add(&self, id: &str, unfinished: &Unfinished) -> Result<(), Problem> {
         let mut records = self.lock();
         Self::forget(&mut records);
-        if records.values().filter(|record| record.ended.is_none()).count() >= MOST_RUNNING {
-            let detail = format!("at most {MOST_RUNNING} operations run at a time");
+        let running = records.values().filter(|record| record.ended.is_none());
+        let here = running.clone().filter(|record| record.namespace == unfinished.namespace).count();
+        if free_for(here, MOST_RUNNING.saturating_sub(running.count())) == 0 {
+            let detail =
+                format!("at most {MOST_RUNNING} operations run at a time, and a namespace has its share");
             return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
         }
         let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());

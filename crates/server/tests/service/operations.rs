@@ -110,13 +110,17 @@ async fn the_number_of_operations_is_bounded_and_a_store_that_is_read_only_ends_
     make(&inside, 10, "a", "x").await;
     store.fail(Fails::Changes(StoreErrorKind::Full, 0));
     let mut ids = Vec::new();
-    for _ in 0..16 {
+    // A namespace has three quarters of sixteen.
+    for _ in 0..12 {
         let begun = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
         assert_eq!(begun.status, StatusCode::ACCEPTED);
         ids.push(begun.json()["id"].clone());
     }
     let refused = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
     assert_eq!(refused.problem(), (429, "limit-reached".to_owned()));
+    assert_eq!(inside.send("PUT", "/v1/namespaces/n", json!({})).await.status, StatusCode::CREATED);
+    let begun = inside.send("POST", "/v1/namespaces/n/cancellations", json!({ "label": "x" })).await;
+    assert_eq!(begun.status, StatusCode::ACCEPTED, "another namespace has its own");
     store.fail(Fails::Changes(StoreErrorKind::ReadOnly, 0));
     for id in ids {
         let operation = ended(&inside, &id).await;

@@ -8,6 +8,7 @@ mod convert;
 mod delivery;
 mod http;
 mod listen;
+mod record;
 mod service;
 mod settings;
 mod work;

@@ -2,60 +2,47 @@
 
 use super::board::Board;
 use super::reason::Reason;
+use crate::record::{Answered, Flights};
 use crate::service::{Events, event};
 use core::time::Duration;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind};
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Ending, Event, Verdict};
 
-/// The greatest number of statuses that are remembered for the events of ends.
-const MOST_STATUSES: usize = 10_000;
-
 #[derive(Debug)]
 pub(crate) struct Watch {
     events: Events,
     board: Arc<Board>,
-    /// The statuses of answers to callbacks whose ends are not stored yet.
-    statuses: Mutex<HashMap<TimerId, u16>>,
+    flights: Arc<Flights>,
 }
 
 impl Watch {
-    pub(crate) fn new(events: Events, board: Arc<Board>) -> Self {
-        Self { events, board, statuses: Mutex::default() }
+    pub(crate) fn new(events: Events, board: Arc<Board>, flights: Arc<Flights>) -> Self {
+        Self { events, board, flights }
     }
 
     /// Shows that a delivery has begun, after the gates.
     pub(crate) fn started(&self, delivery: &Delivery) {
+        let late = self.flights.started(delivery);
         self.events.show(|| api::Event {
             id: Some(delivery.id.to_string()),
             key: delivery.key.as_deref().map(str::to_owned),
             attempt: Some(delivery.attempt),
-            late_ms: Some(millis(delivery.lateness)),
+            late_ms: Some(millis(late)),
             ..event(EventKind::Started, &delivery.namespace)
         });
     }
 
-    /// Notes the status of an answer, for the event of the delivery's end.
-    pub(crate) fn answered(&self, id: TimerId, status: u16) {
-        if self.events.readers() == 0 {
-            return;
-        }
-        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
-        if statuses.len() < MOST_STATUSES {
-            statuses.insert(id, status);
-        }
-    }
-
-    fn status(&self, id: TimerId) -> Option<String> {
-        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
-        statuses.remove(&id).map(|status| status.to_string())
+    /// Notes the answer to a callback, or that there was none.
+    pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
+        self.flights.answered(id, answered);
     }
 
     /// Takes an event of the runtime. Does not block.
     pub(crate) fn observe(&self, event_of: &Event) {
+        let status = self.flights.observe(event_of);
         match event_of {
             Event::Ended { of, ending, took, phase, .. } => {
                 if let (Phase::Parked, Ending::Answered(Verdict::Park(reason))) = (phase, ending)
@@ -63,7 +50,7 @@ impl Watch {
                 {
                     self.board.parked(reason);
                 }
-                let status = self.status(of.id);
+                let status = status.map(|status| status.to_string());
                 let Some((kind, detail)) = shown(ending, *phase, status) else { return };
                 self.events.show(|| api::Event {
                     id: Some(of.id.to_string()),
@@ -74,7 +61,6 @@ impl Watch {
                     ..event(kind, &of.namespace)
                 });
             }
-            Event::LeaseLost { of, .. } | Event::EndLost { of, .. } => drop(self.status(of.id)),
             _ => {}
         }
     }

@@ -28,6 +28,8 @@ pub(crate) struct Counters {
     pub(crate) cancelled: Counter,
     /// Requests that were answered, by the first digit of the status.
     pub(crate) answers: [Counter; 5],
+    /// Errors of the history's file.
+    pub(crate) history_errors: Counter,
     /// Requests whose handler panicked.
     pub(crate) panics: Counter,
 }

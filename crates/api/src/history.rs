@@ -57,7 +57,7 @@ pub struct SecondLateness {
     pub count: u64,
     /// The greatest lateness.
     pub max_ms: u64,
-    /// A lateness that 99 of a hundred deliveries do not exceed, rounded up to at most twice its value.
+    /// A lateness that 99 of a hundred deliveries do not exceed, rounded up by at most a quarter.
     pub p99_ms: u64,
 }
 
@@ -69,18 +69,22 @@ pub struct Horizon {
     pub now: Moment,
     /// The buckets, the nearest first. The first has the timers that are due.
     pub buckets: Vec<HorizonBucket>,
+    /// The number of timers that are in none of the buckets: they belong to those with `at_least`.
+    #[serde(default)]
+    pub unplaced: u64,
 }
 
 /// The pending timers that are due after the bucket before and not later than so long from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HorizonBucket {
-    /// The end of the bucket, from now on: 0 for timers that are due. The last bucket has no end.
+    /// The end of the bucket, from now on: 0 for timers that are due. From six hours on, the bucket ends with an hour of
+    /// UTC. The last bucket has no end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_ms: Option<u64>,
     /// The number of timers.
     pub count: u64,
-    /// Whether there may be more of them: the service counts only so many of the nearest ones.
+    /// Whether there may be more of them: the service looks at so many of the nearest timers only.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub at_least: bool,
 }

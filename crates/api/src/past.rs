@@ -16,10 +16,12 @@ pub struct Past {
     pub key: Option<String>,
     /// The phase: `done` or `withdrawn` if the timer is not stored any more.
     pub phase: Phase,
-    /// The moment at which the service accepted the timer.
-    pub created: Moment,
-    /// The moment for which the timer was made.
-    pub scheduled: Moment,
+    /// The moment at which the service accepted the timer. Not known of one that was replaced before any attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created: Option<Moment>,
+    /// The moment for which the timer was made. Not known of one that was replaced before any attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduled: Option<Moment>,
     /// The moment from which the next delivery is due, if one will be made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Moment>,
@@ -27,7 +29,11 @@ pub struct Past {
     pub deliveries: u32,
     /// The attempts that the service remembers, the oldest first: at most the last 16, since the start of the service.
     pub attempts: Vec<PastAttempt>,
-    /// The number of times the timer was put aside since its first attempt or, if there was none, since its last change.
+    /// The moments at which the service found that a delivery had no end, since the process had died that made it. The
+    /// receiver may have had that delivery, and gets the timer again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interrupted: Vec<Moment>,
+    /// The number of times the timer was put aside since its first remembered attempt.
     #[serde(default)]
     pub parks: u32,
     /// The reason for which the timer was put aside the last time, or is now.
@@ -69,6 +75,9 @@ pub struct PastAttempt {
     /// The error, cut to 200 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The beginning of the receiver's answer, if the namespace keeps answers and the token may see payloads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
     /// The reason why the receiver may get the timer once more although it may have had this attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub may_repeat: Option<RepeatCause>,

@@ -66,6 +66,8 @@ struct Host {
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
+    /// The moment of the failure that opened the breaker first.
+    since: Instant,
     until: Instant,
     pause: Duration,
     is_probed: bool,
@@ -81,8 +83,11 @@ pub struct HostReport {
     pub running: usize,
     /// The failures since the last success.
     pub failures: u32,
-    /// The time for which the host gets no callbacks.
+    /// The time for which the host gets no callbacks, if its breaker is not closed. Once it is zero, one callback finds
+    /// out whether the host works.
     pub open_for: Option<Duration>,
+    /// The time since the breaker opened, if it is not closed.
+    pub open_since: Option<Duration>,
 }
 
 /// The right to send one callback to a host.
@@ -155,7 +160,8 @@ impl Hosts {
                     None => fails.then_some(self.limits.first_pause),
                 };
                 if let Some(pause) = pause {
-                    state.open = Some(Open { until: now + pause, pause, is_probed: false });
+                    let since = state.open.map_or(now, |open| open.since);
+                    state.open = Some(Open { since, until: now + pause, pause, is_probed: false });
                 }
             }
         }
@@ -168,6 +174,7 @@ impl Hosts {
             running: state.running,
             failures: state.in_a_row,
             open_for: state.open.map(|open| open.until.saturating_duration_since(now)),
+            open_since: state.open.map(|open| now.saturating_duration_since(open.since)),
         };
         states.iter().map(|(host, state)| report((host, state))).collect()
     }

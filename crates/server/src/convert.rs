@@ -296,7 +296,7 @@ pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
 }
 
 /// The reason why a timer is dead.
-fn shown_reason(reason: DeathReason, last_error: Option<&str>) -> &'static str {
+pub(crate) fn shown_reason(reason: DeathReason, last_error: Option<&str>) -> &'static str {
     match reason {
         DeathReason::Attempts => "attempts",
         DeathReason::Deliveries => "deliveries",

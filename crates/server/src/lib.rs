@@ -10,6 +10,7 @@ mod http;
 mod listen;
 mod listing;
 mod page;
+mod record;
 mod service;
 mod settings;
 mod share;

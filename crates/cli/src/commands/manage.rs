@@ -66,6 +66,12 @@ pub(crate) struct Set {
     /// Do not hold deliveries back any more
     #[arg(long)]
     resume: bool,
+    /// Keep the beginnings of receivers' answers with timers
+    #[arg(long, conflicts_with = "drop_answers")]
+    keep_answers: bool,
+    /// Keep no more than the status of an answer
+    #[arg(long)]
+    drop_answers: bool,
     /// Begin with no limits, instead of those that the namespace has
     #[arg(long)]
     replace: bool,
@@ -90,6 +96,7 @@ fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
             set.allow_host.clone()
         },
         paused: set.pause || limits.paused && !set.resume,
+        keep_answers: set.keep_answers || limits.keep_answers && !set.drop_answers,
     }
 }
 

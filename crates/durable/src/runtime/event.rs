@@ -65,6 +65,8 @@ pub struct Attempt {
     pub key: Option<Box<str>>,
     /// The kind.
     pub kind: Box<str>,
+    /// The moment at which the timer was accepted.
+    pub created: UtcMillis,
     /// The moment for which the timer was made.
     pub scheduled: UtcMillis,
     /// The moment from which this delivery was due.
@@ -85,6 +87,7 @@ impl Attempt {
             namespace: timer.namespace.clone(),
             key: timer.key.clone(),
             kind: timer.kind.clone(),
+            created: timer.created,
             scheduled: timer.scheduled,
             due: timer.due,
             attempt: timer.failures.saturating_add(1),

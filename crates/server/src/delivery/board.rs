@@ -8,7 +8,7 @@
 //! number of zero is believed only after an unpark has found nothing, and parks that were noted meanwhile are added.
 
 use super::reason::Reason;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -72,6 +72,12 @@ impl Board {
     /// The number of timers that are parked for this reason, or fewer if some are being unparked.
     pub(crate) fn count(&self, reason: &Reason) -> u64 {
         self.lock().parked.get(reason).map_or(0, |parked| parked.count)
+    }
+
+    /// The numbers of parked timers by the reason, as far as is known.
+    pub(crate) fn counts(&self) -> BTreeMap<Reason, u64> {
+        let state = self.lock();
+        state.parked.iter().map(|(reason, parked)| (reason.clone(), parked.count)).collect()
     }
 
     /// The number of all timers that the service has parked.

@@ -3,13 +3,15 @@
 use super::gates::Gates;
 use super::reason::Reason;
 use super::watch::Watch;
-use crate::service::{Namespace, allows_host};
+use crate::record::{Answered, Endpoints, Flights, GONE, Sent};
+use crate::service::{Namespace, Trace, allows_host};
 use crate::work::{BLOCKED, StoredCallback, read};
 use core::fmt::Write as _;
 use core::time::Duration;
 use std::sync::Arc;
+use std::time::Instant;
 use tourbillon_api::Moment;
-use tourbillon_callback::{Attempt, Callback, Caller, Failure, Outcome, Refusal, Rules, Secret};
+use tourbillon_callback::{Answer, Attempt, Callback, Caller, Failure, Outcome, Refusal, Rules, Secret};
 use tourbillon_durable::{Delivery, Verdict};
 
 /// The number of bytes of an answer that are kept with an error.
@@ -21,12 +23,19 @@ pub(crate) struct Callbacks {
     caller: Caller,
     gates: Arc<Gates>,
     watch: Arc<Watch>,
+    flights: Arc<Flights>,
+    endpoints: Arc<Endpoints>,
     rules: Rules,
 }
 
 impl Callbacks {
-    pub(crate) fn new(caller: Caller, gates: Arc<Gates>, watch: Arc<Watch>, rules: Rules) -> Self {
-        Self { caller, gates, watch, rules }
+    pub(crate) fn new(
+        caller: Caller,
+        gates: Arc<Gates>,
+        (watch, flights, endpoints): (Arc<Watch>, Arc<Flights>, Arc<Endpoints>),
+        rules: Rules,
+    ) -> Self {
+        Self { caller, gates, watch, flights, endpoints, rules }
     }
 
     /// Makes one attempt.
@@ -49,27 +58,28 @@ impl Callbacks {
         let secrets = secrets(&namespace);
         let id = delivery.id.to_string();
         let scheduled = Moment::from_millis(delivery.scheduled.as_millis()).to_string();
+        let trace = span(delivery);
         let attempt = Attempt {
             id: &id,
             number: delivery.attempt,
             scheduled_for: &scheduled,
-            trace: delivery.trace.as_deref(),
+            trace: trace.as_deref(),
             secrets: &secrets,
             timeout,
         };
+        let begun = Instant::now();
         let outcome = self.caller.send(&callback, attempt).await;
+        let keeps_answers = namespace.limits.keep_answers;
+        self.note(delivery, &host, &outcome, begun.elapsed(), keeps_answers);
         if let Some((works, has_answered)) = shows(&outcome) {
             place.note(works, has_answered);
         }
         match outcome {
-            Outcome::Delivered(answer) => {
-                self.watch.answered(delivery.id, answer.status.as_u16());
-                Verdict::Done
-            }
+            Outcome::Delivered(_) => Verdict::Done,
             Outcome::Failed { failure, retry_after } => {
-                Verdict::Retry { error: shown(&failure).into(), after: retry_after }
+                Verdict::Retry { error: shown(&failure, keeps_answers).into(), after: retry_after }
             }
-            Outcome::Gone(_) => Verdict::Dead("the receiver answered 410: it wants no more callbacks".into()),
+            Outcome::Gone(_) => Verdict::Dead(format!("{GONE}: it wants no more callbacks").into()),
             Outcome::Blocked(blocked) => Verdict::Dead(format!("{BLOCKED}: {blocked}").into()),
             Outcome::Parked { for_ } => {
                 self.gates.shut(&lane, for_);
@@ -77,6 +87,34 @@ impl Callbacks {
             }
             other => Verdict::Retry { error: format!("{other:?}").into(), after: None },
         }
+    }
+
+    /// Notes what became of a callback, for those who look at the service.
+    fn note(&self, delivery: &Delivery, host: &str, outcome: &Outcome, took: Duration, keeps_answers: bool) {
+        let (answer, error) = match outcome {
+            Outcome::Delivered(answer) => (Some(answer), None),
+            Outcome::Gone(answer) => (Some(answer), Some("the receiver answered 410".to_owned())),
+            Outcome::Failed { failure, .. } => match failure {
+                Failure::Status(answer) => (Some(answer), Some(failure.to_string())),
+                _ => (None, Some(failure.to_string())),
+            },
+            Outcome::Blocked(blocked) => (None, Some(blocked.to_string())),
+            // Nothing was sent.
+            _ => return,
+        };
+        self.flights.tally().callbacks.of(class(outcome)).note(took);
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let sent = Sent { at: self.flights.now(), took_ms, error: error.as_deref() };
+        self.endpoints.note(host, sent);
+        let head = answer.filter(|answer| keeps_answers && !answer.head.is_empty()).map(head);
+        self.watch.answered(
+            delivery.id,
+            Answered {
+                status: answer.map(|answer| answer.status.as_u16()),
+                head: head.as_deref(),
+                is_missing: matches!(outcome, Outcome::Failed { .. }) && answer.is_none(),
+            },
+        );
     }
 
     fn callback(&self, work: &[u8]) -> Result<(Callback, Duration), Box<str>> {
@@ -88,6 +126,31 @@ impl Callbacks {
             other => other.to_string(),
         })?;
         Ok((callback, Duration::from_millis(timeout_ms.into())))
+    }
+}
+
+/// The trace context of a delivery: a new span of the trace in which the timer was made.
+pub(super) fn span(delivery: &Delivery) -> Option<String> {
+    let trace = Trace::parse(delivery.trace.as_deref()?)?;
+    Some(trace.child()?.to_string())
+}
+
+/// The word of an outcome's class.
+fn class(outcome: &Outcome) -> &'static str {
+    let of_status = |answer: &Answer| match answer.status.as_u16() / 100 {
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        5 => "5xx",
+        _ => "other",
+    };
+    match outcome {
+        Outcome::Delivered(answer) | Outcome::Gone(answer) => of_status(answer),
+        Outcome::Failed { failure: Failure::Status(answer), .. } => of_status(answer),
+        Outcome::Failed { failure: Failure::Timeout, .. } => "timeout",
+        Outcome::Failed { failure: Failure::Connection(_), .. } => "connection",
+        Outcome::Blocked(_) => "blocked",
+        _ => "other",
     }
 }
 
@@ -105,15 +168,21 @@ fn shows(outcome: &Outcome) -> Option<(bool, Option<bool>)> {
     }
 }
 
-/// A failure, with the beginning of the answer as one line of text.
-fn shown(failure: &Failure) -> String {
+/// The beginning of an answer, as one line of text.
+fn head(answer: &Answer) -> String {
+    let head = String::from_utf8_lossy(&answer.head[..answer.head.len().min(HEAD)]);
+    let head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    head.trim_end().to_owned()
+}
+
+/// A failure, with the beginning of the answer if answers are kept.
+fn shown(failure: &Failure, keeps_answers: bool) -> String {
     let mut text = failure.to_string();
     if let Failure::Status(answer) = failure
+        && keeps_answers
         && !answer.head.is_empty()
     {
-        let head = String::from_utf8_lossy(&answer.head[..answer.head.len().min(HEAD)]);
-        let head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let _a_string_takes_it = write!(text, ": {}", head.trim_end());
+        let _a_string_takes_it = write!(text, ": {}", head(answer));
     }
     text
 }

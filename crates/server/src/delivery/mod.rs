@@ -24,11 +24,14 @@ mod watch;
 
 pub(crate) use desk::Desk;
 pub(crate) use places::MOST_WAITING;
+pub(crate) use reason::Reason;
 
+use crate::record::{Endpoints, Flights};
 use crate::service::{Counters, Events, Namespaces};
 use crate::settings::Settings;
 use crate::work::{CALLBACK, PULL};
 use core::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_callback::Caller;
 use tourbillon_durable::Builder;
@@ -53,20 +56,26 @@ impl Deliveries {
         namespaces: &Arc<Namespaces>,
         events: &Events,
         counters: &Arc<Counters>,
+        (flights, endpoints): (&Arc<Flights>, &Arc<Endpoints>),
     ) -> Self {
         let board = Arc::new(board::Board::default());
         let most = (settings.concurrency, settings.caller.hosts.concurrency);
         let gates = Arc::new(gates::Gates::new(Arc::clone(namespaces), Arc::clone(&board), most));
         let desk = Arc::new(Desk::new(Arc::clone(&board), settings.open_claims));
         let doubts = Arc::new(doubt::Doubts::default());
-        let watch = Arc::new(watch::Watch::new(
-            events.clone(),
-            Arc::clone(&board),
-            Arc::clone(&doubts),
-            Arc::clone(counters),
-        ));
-        let callbacks =
-            callback::Callbacks::new(caller.clone(), Arc::clone(&gates), Arc::clone(&watch), settings.rules);
+        let watch = Arc::new(watch::Watch {
+            events: events.clone(),
+            board: Arc::clone(&board),
+            doubts: Arc::clone(&doubts),
+            counters: Arc::clone(counters),
+            flights: Arc::clone(flights),
+        });
+        let callbacks = callback::Callbacks::new(
+            caller.clone(),
+            Arc::clone(&gates),
+            (Arc::clone(&watch), Arc::clone(flights), Arc::clone(endpoints)),
+            settings.rules,
+        );
         let pulls = pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), Arc::clone(&watch));
         let usher = Arc::new(usher::Usher::new(Arc::clone(&board), gates, Arc::clone(&desk)));
         let (callbacks, pulls, events) = (Arc::new(callbacks), Arc::new(pulls), events.clone());
@@ -100,6 +109,11 @@ impl Deliveries {
     /// Looks at all parked timers again, after a change of a namespace.
     pub(crate) fn look_everywhere(&self) {
         self.board.look_everywhere();
+    }
+
+    /// The number of parked timers by the reason, as far as is known.
+    pub(crate) fn parked(&self) -> BTreeMap<Reason, u64> {
+        self.board.counts()
     }
 
     /// The desk at which receivers fetch timers.

@@ -1,5 +1,6 @@
 //! A timer that is due and that a receiver fetches.
 
+use super::callback::span;
 use super::desk::{Desk, OpenClaim, Order};
 use super::gates::Gates;
 use super::reason::Reason;
@@ -91,7 +92,7 @@ fn claim(delivery: &Delivery, body: Vec<u8>, timeout: Duration) -> Option<Claim>
         scheduled: Moment::from_millis(delivery.scheduled.as_millis()),
         attempt: delivery.attempt,
         until: moment_in(timeout),
-        trace: delivery.trace.as_deref().map(str::to_owned),
+        trace: span(delivery),
         body,
         body_base64,
     })

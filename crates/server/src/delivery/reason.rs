@@ -39,6 +39,19 @@ impl Reason {
         Self::Host(format!("{}~{:016x}", &host[..end], hasher.finish()).into())
     }
 
+    /// The word of the reason's kind.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Paused(_) => "paused",
+            Self::Share(_) => "share",
+            Self::Slow(_) => "slow",
+            Self::Concurrency(_) => "concurrency",
+            Self::Rate(_) => "rate",
+            Self::Host(_) => "host",
+            Self::Queue(..) => "queue",
+        }
+    }
+
     /// The reason that is stored as this text, if the service parks timers for it.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = text.split_once(':')?;

@@ -3,68 +3,46 @@
 use super::board::Board;
 use super::doubt::Doubts;
 use super::reason::Reason;
+use crate::record::{Answered, Flights};
 use crate::service::{Counters, Events, event};
 use core::time::Duration;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Ending, Event, Verdict};
 
-/// The greatest number of statuses that are remembered for the events of ends.
-const MOST_STATUSES: usize = 10_000;
-
 #[derive(Debug)]
 pub(crate) struct Watch {
-    events: Events,
-    board: Arc<Board>,
-    doubts: Arc<Doubts>,
-    counters: Arc<Counters>,
-    /// The statuses of answers to callbacks whose ends are not stored yet.
-    statuses: Mutex<HashMap<TimerId, u16>>,
+    pub(super) events: Events,
+    pub(super) board: Arc<Board>,
+    pub(super) doubts: Arc<Doubts>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) flights: Arc<Flights>,
 }
 
 impl Watch {
-    pub(crate) fn new(
-        events: Events,
-        board: Arc<Board>,
-        doubts: Arc<Doubts>,
-        counters: Arc<Counters>,
-    ) -> Self {
-        Self { events, board, doubts, counters, statuses: Mutex::default() }
-    }
-
     /// Shows that a delivery has begun, after the gates.
     pub(crate) fn started(&self, delivery: &Delivery) {
+        let late = self.flights.started(delivery);
         self.events.show(|| api::Event {
             id: Some(delivery.id.to_string()),
             key: delivery.key.as_deref().map(str::to_owned),
             attempt: Some(delivery.attempt),
-            late_ms: Some(millis(delivery.lateness)),
+            late_ms: Some(millis(late)),
             ..event(EventKind::Started, &delivery.namespace)
         });
     }
 
-    /// Notes the status of an answer, for the event of the delivery's end.
-    pub(crate) fn answered(&self, id: TimerId, status: u16) {
-        if self.events.readers() == 0 {
-            return;
-        }
-        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
-        if statuses.len() < MOST_STATUSES {
-            statuses.insert(id, status);
-        }
-    }
-
-    fn status(&self, id: TimerId) -> Option<String> {
-        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
-        statuses.remove(&id).map(|status| status.to_string())
+    /// Notes the answer to a callback, or that there was none.
+    pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
+        self.flights.answered(id, answered);
     }
 
     /// Takes an event of the runtime. Does not block.
     pub(crate) fn observe(&self, event_of: &Event) {
+        let status = self.flights.observe(event_of);
         match event_of {
             // A decision of a schedule, which has its own events.
             Event::Ended { of, ending, .. } if *of.kind == *Schedules::KIND => {
@@ -78,7 +56,7 @@ impl Watch {
                 {
                     self.board.parked(reason);
                 }
-                let status = self.status(of.id);
+                let status = status.map(|status| status.to_string());
                 let Some((kind, detail)) = shown(ending, *phase, status) else { return };
                 self.events.show(|| api::Event {
                     id: Some(of.id.to_string()),
@@ -89,10 +67,7 @@ impl Watch {
                     ..event(kind, &of.namespace)
                 });
             }
-            Event::LeaseLost { of, .. } | Event::EndLost { of, .. } => {
-                drop(self.status(of.id));
-                self.doubts.add(of.id);
-            }
+            Event::LeaseLost { of, .. } | Event::EndLost { of, .. } => self.doubts.add(of.id),
             Event::Expired { id, phase: Phase::Dead, .. } => self.doubts.add(*id),
             _ => {}
         }

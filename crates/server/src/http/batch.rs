@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, Refused};
 use super::auth::Right;
-use super::extract::{Body, Path, text};
+use super::extract::{Body, Path, trace};
 use crate::service::Service;
 use axum::Json;
 use axum::extract::{DefaultBodyLimit, State};
@@ -34,7 +34,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     ] })),
     params(
         ("namespace" = String, Path, description = "The namespace."),
-        ("traceparent" = Option<String>, Header, description = "The trace context that deliveries carry.", max_length = 255),
+        ("traceparent" = Option<String>, Header, description = "The W3C trace context of the caller. Each delivery carries the same trace with a span of its own. A value that is not valid is ignored."),
     ),
     responses((status = 200, description = "A result for each change.", body = BatchAnswer, example = json!({ "results": [
         { "placed": { "id": "01935560-1c40-7a5e-8b6c-2f9a3d1e4b70", "key": "order 17", "outcome": "created" } },
@@ -57,6 +57,5 @@ async fn batch(
             Problem::new(ProblemKind::TooLarge, detail.clone()).with_field("/changes", detail),
         ));
     }
-    let trace = text(&headers, "traceparent")?;
-    Ok(Json(BatchAnswer { results: service.batch(&namespace, trace, &batch.changes).await? }))
+    Ok(Json(BatchAnswer { results: service.batch(&namespace, trace(&headers), &batch.changes).await? }))
 }

@@ -2,6 +2,7 @@
 
 use super::answer::Refused;
 use super::json;
+use crate::service::Trace;
 use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -84,5 +85,14 @@ pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h 
         (Some(_), Some(_)) => {
             Err(Refused(Problem::new(ProblemKind::BadRequest, format!("the header {name} is there twice"))))
         }
+    }
+}
+
+/// The trace context of a request. One that is not valid is ignored.
+pub(super) fn trace(headers: &HeaderMap) -> Option<Trace> {
+    let mut values = headers.get_all("traceparent").iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => Trace::parse(value.to_str().ok()?),
+        _ => None,
     }
 }

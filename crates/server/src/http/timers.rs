@@ -2,7 +2,7 @@
 
 use super::answer::Answer;
 use super::auth::Right;
-use super::extract::{Body, Path, text};
+use super::extract::{Body, Path, text, trace};
 use crate::convert::shown;
 use crate::service::{Named, Naming, Service, Verb};
 use axum::Json;
@@ -23,7 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 
 fn naming<'a>(headers: &'a HeaderMap, key: Option<&'a str>) -> Answer<Naming<'a>> {
     let idempotency_key = text(headers, "idempotency-key")?;
-    Ok(Naming { key, idempotency_key, trace: text(headers, "traceparent")? })
+    Ok(Naming { key, idempotency_key, trace: trace(headers) })
 }
 
 async fn place(
@@ -59,7 +59,7 @@ async fn place(
         ("namespace" = String, Path, description = "The namespace."),
         ("key" = String, Path, description = "The key.", max_length = 255),
         ("Idempotency-Key" = Option<String>, Header, description = "A text that only repetitions of this request have.", min_length = 1, max_length = 255),
-        ("traceparent" = Option<String>, Header, description = "The trace context that deliveries carry.", max_length = 255),
+        ("traceparent" = Option<String>, Header, description = "The W3C trace context of the caller. Each delivery carries the same trace with a span of its own. A value that is not valid is ignored."),
     ),
     responses(
         (status = 201, description = "The timer is stored.", body = Placed),
@@ -96,7 +96,7 @@ async fn put_timer(
     params(
         ("namespace" = String, Path, description = "The namespace."),
         ("Idempotency-Key" = Option<String>, Header, description = "A text that only repetitions of this request have.", min_length = 1, max_length = 255),
-        ("traceparent" = Option<String>, Header, description = "The trace context that deliveries carry.", max_length = 255),
+        ("traceparent" = Option<String>, Header, description = "The W3C trace context of the caller. Each delivery carries the same trace with a span of its own. A value that is not valid is ignored."),
     ),
     responses(
         (status = 201, description = "The timer is stored.", body = Placed, example = json!({

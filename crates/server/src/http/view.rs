@@ -82,7 +82,11 @@ async fn past(
     Path((namespace, text)): Path<(String, String)>,
 ) -> Answer<Json<Past>> {
     right.require(Role::Reader, Some(&namespace))?;
-    Ok(Json(service.past(&namespace, id(&text)?).await?))
+    let mut past = service.past(&namespace, id(&text)?).await?;
+    if !right.sees_payloads(&namespace) {
+        past.attempts.iter_mut().for_each(|attempt| attempt.answer = None);
+    }
+    Ok(Json(past))
 }
 
 /// Shows the hosts that callbacks go to, at most 1,000: those of the latest callbacks.

@@ -67,6 +67,7 @@ fn limits(limits: &NamespaceLimits) -> Vec<String> {
         max_body_bytes,
         max_delay_ms,
         allowed_hosts,
+        keep_answers,
         paused: _,
     } = limits;
     let mut list = Vec::new();
@@ -77,6 +78,9 @@ fn limits(limits: &NamespaceLimits) -> Vec<String> {
     list.extend(max_delay_ms.map(|most| format!("due within {}", span(most))));
     if !allowed_hosts.is_empty() {
         list.push(format!("only {}", allowed_hosts.join(", ")));
+    }
+    if *keep_answers {
+        list.push("answers are kept".to_owned());
     }
     list
 }

@@ -277,11 +277,14 @@ mod tests {
     #[test]
     fn charts_have_a_mark_for_each_value_and_none_for_nothing() {
         let now = Moment::from_millis(1_000_000_000);
-        let empty = Horizon { now, buckets: Vec::new() };
+        let empty = Horizon { now, buckets: Vec::new(), unplaced: 0 };
         assert!(horizon(&empty).is_none());
         let bucket = |within_ms, count| HorizonBucket { within_ms, count, at_least: false };
-        let some =
-            Horizon { now, buckets: vec![bucket(Some(0), 1), bucket(Some(1_000), 0), bucket(None, 7)] };
+        let some = Horizon {
+            now,
+            buckets: vec![bucket(Some(0), 1), bucket(Some(1_000), 0), bucket(None, 7)],
+            unplaced: 0,
+        };
         let text = horizon(&some).unwrap().render().unwrap();
         assert!(text.contains("7 due in more than 1 s") && text.contains("1 overdue"), "{text}");
 

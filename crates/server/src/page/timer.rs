@@ -122,7 +122,9 @@ fn parked_words(reason: &str) -> String {
     match kind {
         "paused" if of.is_empty() => "It was paused. Resume it to let it go on.".to_owned(),
         "paused" => format!("The namespace {of} is paused. It goes on once the namespace is resumed."),
-        "busy" => "All places for deliveries are taken. It goes on by itself.".to_owned(),
+        "share" => "The namespace's share of the service's places is taken. It goes on by itself.".to_owned(),
+        "slow" => "The places for hosts that are slow, or not known yet, are taken. It goes on by itself."
+            .to_owned(),
         "concurrency" => {
             format!("The namespace {of} has as many deliveries under way as it may. It goes on by itself.")
         }
@@ -237,9 +239,12 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     let mut steps = Vec::new();
     let known = past
         .map(|past| (past.created, past.scheduled))
-        .or(timer.map(|timer| (timer.created, timer.scheduled)));
-    if let Some((created, scheduled)) = known {
+        .or(timer.map(|timer| (Some(timer.created), Some(timer.scheduled))));
+    let (created, scheduled) = known.unwrap_or_default();
+    if let Some(created) = created {
         steps.push(Step::new("past", "Created", Some(created), now));
+    }
+    if let Some(scheduled) = scheduled {
         let class = if scheduled <= now { "past" } else { "ahead" };
         steps.push(Step::new(class, "Scheduled for", Some(scheduled), now));
     }

@@ -1,8 +1,6 @@
 //! Whether the loop that delivers timers is alive.
 
-use super::{Service, capacity};
 use core::time::Duration;
-use std::sync::PoisonError;
 use std::time::Instant;
 use tourbillon_durable::Health;
 
@@ -21,19 +19,24 @@ impl Polls {
         Self { claims: 0, grew: Instant::now() }
     }
 
+    /// The time since the number of claims was last seen to grow.
+    pub(super) fn silence(&mut self, claims: u64, now: Instant) -> Duration {
+        if self.claims != claims {
+            *self = Self { claims, grew: now };
+        }
+        now.saturating_duration_since(self.grew)
+    }
+
     /// Fails with the reason if the loop does not poll although it should. `capacity` is the number of handlers beyond which
     /// the loop claims nothing.
-    fn judge(
+    pub(super) fn judge(
         &mut self,
         health: &Health,
         (claims, running): (u64, usize),
         capacity: usize,
         now: Instant,
     ) -> Result<(), Box<str>> {
-        if self.claims != claims {
-            *self = Self { claims, grew: now };
-        }
-        let silent = now.saturating_duration_since(self.grew);
+        let silent = self.silence(claims, now);
         match health {
             Health::StoreHangs(time) => {
                 Err(format!("the loop has waited for the store for {} s", time.as_secs()).into())
@@ -44,20 +47,6 @@ impl Polls {
             }
             _ => Ok(()),
         }
-    }
-}
-
-impl Service {
-    /// Whether the loop that delivers timers polls the store. If it does not, only a new start of the process helps. A
-    /// store that fails is no reason: see the path `/readyz`.
-    ///
-    /// # Errors
-    ///
-    /// Fails with the reason for a person.
-    pub fn alive(&self) -> Result<(), Box<str>> {
-        let (health, stats) = (self.timers().health(), self.timers().stats());
-        let mut polls = self.0.polls.lock().unwrap_or_else(PoisonError::into_inner);
-        polls.judge(&health, (stats.claims, stats.running), capacity(self.settings()), Instant::now())
     }
 }
 

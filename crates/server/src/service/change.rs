@@ -1,9 +1,9 @@
 //! Changes of stored timers, one at a time or many in one transaction.
 
-use super::Service;
 use super::events::event;
 use super::idempotency::Entered;
 use super::place::{Naming, Ready, by_key};
+use super::{Service, Trace};
 use crate::convert::{due, rejected, unavailable};
 use core::time::Duration;
 use std::collections::HashMap;
@@ -74,6 +74,9 @@ impl Service {
             _ => return Cancelled { result: CancelResult::NotFound },
         };
         self.counters().cancelled.add(1);
+        if let durable::Cancelled::Cancelled(timer) = cancelled {
+            self.flights().cancelled(timer);
+        }
         self.events().show(|| {
             let mut shown = event(EventKind::Cancelled, namespace);
             match named {
@@ -144,7 +147,7 @@ impl Service {
     pub(crate) async fn batch(
         &self,
         namespace: &str,
-        trace: Option<&str>,
+        trace: Option<Trace>,
         changes: &[api::Change],
     ) -> Result<Vec<BatchResult>, Problem> {
         // The namespace is not removed while timers are being stored in it.
@@ -179,7 +182,7 @@ impl Service {
     async fn ask<'c>(
         &self,
         namespace: &str,
-        trace: Option<&str>,
+        trace: Option<Trace>,
         change: &'c api::Change,
         pointer: &str,
         ahead: u64,

@@ -30,6 +30,8 @@ pub(crate) struct Counters {
     pub(crate) decisions: Counter,
     /// Requests that were answered, by the first digit of the status.
     pub(crate) answers: [Counter; 5],
+    /// Errors of the history's file.
+    pub(crate) history_errors: Counter,
     /// Requests whose handler panicked.
     pub(crate) panics: Counter,
 }

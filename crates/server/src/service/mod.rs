@@ -8,19 +8,22 @@ mod events;
 mod files;
 mod idempotency;
 mod limits;
+mod metrics;
 mod namespaces;
 mod operations;
 mod place;
 mod report;
+mod sampling;
 mod schedules;
 mod stop;
 mod tenancy;
 mod tokens;
+mod trace;
 mod view;
 mod walk;
 
 pub(crate) use change::{Named, Verb, id};
-pub(crate) use counters::Counters;
+pub(crate) use counters::{Counter, Counters};
 pub(crate) use events::{Events, event};
 pub(crate) use idempotency::Idempotency;
 pub(crate) use namespaces::{Namespace, Namespaces, allows_host};
@@ -29,8 +32,10 @@ pub(crate) use place::Naming;
 pub(crate) use stop::Stop;
 pub use tokens::Principal;
 pub(crate) use tokens::{NewToken, TokenFault, TokenFile, TokenHash, Tokens, hash, role_name};
+pub(crate) use trace::Trace;
 
 use crate::delivery::{Deliveries, MOST_WAITING};
+use crate::record::{Endpoints, Flights, History, Tally, Timed, Times};
 use crate::settings::Settings;
 use crate::work;
 use core::fmt;
@@ -60,6 +65,11 @@ struct Inner {
     census: census::Census,
     counters: Arc<Counters>,
     schedules: Schedules,
+    flights: Arc<Flights>,
+    endpoints: Arc<Endpoints>,
+    times: Arc<Times>,
+    history: History,
+    sampled: Mutex<sampling::Totals>,
     idempotency: Idempotency,
     operations: Operations,
     stop: Stop,
@@ -147,6 +157,11 @@ impl Service {
         let path = settings.data.join("operations.json");
         let operations = Operations::open(&path).map_err(of(&path))?;
         let events = Events::new();
+        let times = Arc::<Times>::default();
+        let store: Arc<dyn TimerStore> = Arc::new(Timed::new(store, Arc::clone(&times)));
+        let flights = Arc::new(Flights::new(Arc::clone(&store), Arc::<Tally>::default()));
+        let endpoints = Arc::<Endpoints>::default();
+        let (history, history_error) = History::open(&settings.data.join("history.ring"));
         let mut limits = Limits::default();
         limits.payload = settings.rules.url + settings.rules.headers + settings.rules.body + work::OVERHEAD;
         limits.delay = settings.max_delay;
@@ -159,7 +174,8 @@ impl Service {
             .limits(limits)
             .catch_up_rate(settings.catch_up_rate);
         let counters = Arc::new(Counters::default());
-        let deliveries = Deliveries::new(&settings, &caller, &namespaces, &events, &counters);
+        let records = (&flights, &endpoints);
+        let deliveries = Deliveries::new(&settings, &caller, &namespaces, &events, &counters, records);
         let durable = schedules.add_to(deliveries.add_to(builder)).start().map_err(OpenError::Start)?;
         let timers = durable.handle().clone();
         deliveries.begin(timers.timer_store());
@@ -175,13 +191,22 @@ impl Service {
             census: census::Census::default(),
             counters,
             schedules,
+            flights,
+            endpoints,
+            times,
+            history,
+            sampled: Mutex::default(),
             idempotency: Idempotency::default(),
             operations,
             stop: Stop::new(),
             polls: Mutex::new(alive::Polls::new()),
             begun: Instant::now(),
         }));
+        if history_error.is_some() {
+            service.counters().history_errors.add(1);
+        }
         service.resume_operations();
+        service.begin_sampling();
         Ok(service)
     }
 
@@ -199,7 +224,9 @@ impl Service {
         self.0.deliveries.close();
         let _have_ended = self.operations().await_end(patience);
         let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
-        durable.map(|durable| durable.shutdown(patience.saturating_sub(begun.elapsed())))
+        let stats = durable.map(|durable| durable.shutdown(patience.saturating_sub(begun.elapsed())));
+        self.end_sampling();
+        stats
     }
 
     /// Reads the file of the tokens again, if it has changed or `always`. Returns whether it was read. If it cannot be
@@ -249,6 +276,10 @@ impl Service {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
+    }
+
+    pub(crate) fn flights(&self) -> &Flights {
+        &self.0.flights
     }
 
     pub(crate) fn idempotency(&self) -> &Idempotency {

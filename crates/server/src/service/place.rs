@@ -2,7 +2,7 @@
 
 use super::events::event;
 use super::idempotency::{Entered, fingerprint, mismatch};
-use super::{Namespace, Service};
+use super::{Namespace, Service, Trace};
 use crate::convert::{Order, order, phase, rejected, unavailable};
 use crate::work;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) fn by_key(namespace: &str, key: &str) -> Address {
 pub(crate) struct Naming<'a> {
     pub(crate) key: Option<&'a str>,
     pub(crate) idempotency_key: Option<&'a str>,
-    pub(crate) trace: Option<&'a str>,
+    pub(crate) trace: Option<Trace>,
 }
 
 /// A creation that the store may be asked for.
@@ -88,7 +88,7 @@ impl Service {
             spec = spec.id(id_of(namespace, key));
         }
         if let Some(trace) = naming.trace {
-            spec = spec.trace(trace);
+            spec = spec.trace(trace.to_string());
         }
         Ok(Ready { order: (kind, spec), entered, namespace: of })
     }
@@ -138,6 +138,9 @@ impl Service {
         self.counters().created.add(1);
         if let Some(old) = &placed.replaced {
             self.counters().replaced.add(1);
+            if let Ok(id) = old.id.parse() {
+                self.flights().replaced(namespace, placed.key.as_deref(), id, &placed.id);
+            }
             self.events().show(|| api::Event {
                 id: Some(old.id.clone()),
                 key: placed.key.clone(),

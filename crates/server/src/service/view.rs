@@ -1,38 +1,186 @@
 //! What people look at: the past, the present and the near future of the service.
 
 use super::Service;
-use crate::convert::moment;
+use crate::convert::{moment, phase, shown_reason, unavailable};
+use crate::delivery::Reason;
+use crate::record::{Entry, MOST_HOSTS, Met};
+use core::time::Duration;
+use std::collections::HashMap;
 use tourbillon_api::{
-    Endpoint, History, Horizon, LatenessBySecond, Moment, Past, Problem, ProblemKind, SecondLateness,
+    self as api, Breaker, EndKind, Endpoint, History, Horizon, HorizonBucket, LatenessBySecond, Moment, Past,
+    PastAttempt, PastEnd, Problem, ProblemKind,
 };
-use tourbillon_durable::timer::TimerId;
+use tourbillon_callback::HostReport;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::State;
+use tourbillon_durable::store::Span;
+use tourbillon_durable::timer::{Timer, TimerId};
 
 impl Service {
     /// The service's numbers from a moment on, in at most so many intervals.
     pub(crate) fn history(&self, since: Option<Moment>, points: usize) -> History {
-        let now = moment(self.timers().timer_store().now());
-        let _ = points;
-        History { since: since.unwrap_or(now), until: now, interval_ms: 10_000, points: Vec::new() }
+        self.0.history.show(moment(self.timers().timer_store().now()), since, points)
     }
 
     /// How late deliveries were in the last hour, by the second for which they were due.
     pub(crate) fn lateness_by_second(&self) -> LatenessBySecond {
-        LatenessBySecond { seconds: vec![SecondLateness::default(); 60] }
+        LatenessBySecond { seconds: self.flights().seconds() }
     }
 
     /// The past of a timer that is stored or remembered.
     pub(crate) async fn past(&self, namespace: &str, id: TimerId) -> Result<Past, Problem> {
-        let _timer = self.stored(namespace, id.into()).await?;
-        Err(Problem::new(ProblemKind::NotFound, "there is no such timer"))
+        let found = self.stored(namespace, id.into()).await;
+        let (entry, under_way) = self.flights().past(namespace, id);
+        let not_found = match found {
+            Ok(timer) => return Ok(stored(&timer, entry, under_way)),
+            Err(problem) if problem.kind == ProblemKind::NotFound => problem,
+            Err(problem) => return Err(problem),
+        };
+        // A namespace that is gone has no past, and another one's is not shown.
+        self.namespace(namespace)?;
+        let entry = entry.filter(|entry| *entry.known.namespace == *namespace).ok_or(not_found)?;
+        Ok(ended(id, entry, under_way))
     }
 
-    /// The hosts of callbacks.
+    /// The hosts of callbacks, in the order of their names: those of the latest callbacks.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
-        Vec::new()
+        let now = self.timers().timer_store().now();
+        let mut met = self.0.endpoints.all();
+        let reports: HashMap<_, _> =
+            self.caller().hosts().into_iter().map(|report| (report.host.clone(), report)).collect();
+        let parked = self.deliveries().parked();
+        for (host, report) in &reports {
+            if met.len() < MOST_HOSTS && (report.running > 0 || report.open_for.is_some()) {
+                met.entry(host.clone()).or_default();
+            }
+        }
+        let of = |(host, met): (Box<str>, Met)| {
+            let parked = parked.get(&Reason::host(&host)).copied().unwrap_or(0);
+            let report = reports.get(&host);
+            endpoint(host, met, report, parked, now)
+        };
+        let mut endpoints: Vec<_> = met.into_iter().map(of).collect();
+        endpoints.sort_unstable_by(|a, b| a.host.cmp(&b.host));
+        endpoints
     }
 
     /// The number of pending timers by the time until they are due.
     pub(crate) async fn horizon(&self) -> Result<Horizon, Problem> {
-        Ok(Horizon { now: moment(self.timers().timer_store().now()), buckets: Vec::new() })
+        let horizon = self.timers().horizon().await.map_err(|error| unavailable(&error))?;
+        let bucket = |span: &Span| HorizonBucket {
+            within_ms: span.within.map(millis),
+            count: span.count,
+            at_least: !span.is_exact,
+        };
+        Ok(Horizon {
+            now: moment(horizon.now),
+            buckets: horizon.spans.iter().map(bucket).collect(),
+            unplaced: horizon.unplaced,
+        })
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn endpoint(
+    host: Box<str>,
+    mut met: Met,
+    report: Option<&HostReport>,
+    parked: u64,
+    now: UtcMillis,
+) -> Endpoint {
+    let recent = met.recent(now);
+    let open_for = report.and_then(|report| report.open_for);
+    let since = report.and_then(|report| report.open_since);
+    Endpoint {
+        host: host.into(),
+        breaker: match open_for {
+            None => Breaker::Closed,
+            Some(Duration::ZERO) => Breaker::HalfOpen,
+            Some(_) => Breaker::Open,
+        },
+        since: since.map(|since| Moment::from_millis(now.as_millis().saturating_sub(millis(since)))),
+        open_for_ms: open_for.map(millis),
+        running: report.map_or(0, |report| report.running as u64),
+        failures_in_a_row: report.map_or(0, |report| report.failures),
+        parked,
+        deliveries: met.deliveries,
+        errors: met.errors,
+        recent: recent.count,
+        recent_errors: recent.errors,
+        p50_ms: recent.p50_ms,
+        p99_ms: recent.p99_ms,
+        last: (met.deliveries > 0).then(|| moment(met.last)),
+        last_error: met.last_error.map(Into::into),
+    }
+}
+
+/// The remembered attempts, and that under way.
+fn attempts(entry: &mut Entry, under_way: Option<PastAttempt>) -> Vec<PastAttempt> {
+    core::mem::take(&mut entry.attempts).into_iter().chain(under_way).collect()
+}
+
+fn moments(moments: &[UtcMillis]) -> Vec<Moment> {
+    moments.iter().copied().map(moment).collect()
+}
+
+/// The past of a stored timer.
+fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -> Past {
+    let mut entry = entry.unwrap_or_default();
+    let end = match &timer.state {
+        State::Dead(death) => {
+            let error = timer.last_error.as_deref();
+            let detail = error.unwrap_or_else(|| shown_reason(death.reason, error)).to_owned();
+            Some(PastEnd { at: moment(death.at), how: EndKind::Dead, detail: Some(detail) })
+        }
+        _ => None,
+    };
+    let parked_for = match &timer.state {
+        State::Parked(reason) => Some(reason.as_ref().to_owned()),
+        _ => entry.parked_for.take().map(Into::into),
+    };
+    Past {
+        id: timer.id.to_string(),
+        namespace: timer.namespace.to_string(),
+        key: timer.key.as_deref().map(str::to_owned),
+        phase: phase(timer.state.phase()),
+        created: Some(moment(timer.created)),
+        scheduled: Some(moment(timer.scheduled)),
+        due: matches!(timer.state, State::Pending | State::Parked(_)).then(|| moment(timer.due)),
+        deliveries: timer.deliveries,
+        interrupted: moments(&entry.interrupted),
+        attempts: attempts(&mut entry, under_way),
+        parks: entry.parks,
+        parked_for,
+        end,
+    }
+}
+
+/// The past of a timer that is not stored any more.
+fn ended(id: TimerId, mut entry: Entry, under_way: Option<PastAttempt>) -> Past {
+    let end = entry.end.take();
+    let is_withdrawn = matches!(end, Some((_, EndKind::Cancelled | EndKind::Replaced, _)));
+    let end = end.map(|(at, how, detail)| PastEnd { at: moment(at), how, detail: detail.map(Into::into) });
+    let known = core::mem::take(&mut entry.known);
+    Past {
+        id: id.to_string(),
+        namespace: known.namespace.into(),
+        key: known.key.map(Into::into),
+        phase: match &under_way {
+            Some(_) => api::Phase::Leased,
+            None if is_withdrawn => api::Phase::Withdrawn,
+            None => api::Phase::Done,
+        },
+        created: known.created.map(moment),
+        scheduled: known.scheduled.map(moment),
+        due: None,
+        deliveries: known.deliveries,
+        interrupted: moments(&entry.interrupted),
+        attempts: attempts(&mut entry, under_way),
+        parks: entry.parks,
+        parked_for: entry.parked_for.take().map(Into::into),
+        end,
     }
 }

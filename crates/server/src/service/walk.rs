@@ -126,6 +126,7 @@ impl Service {
                 match effect {
                     Ok(Effect::Cancelled(Cancelled::Cancelled(timer))) => {
                         unfinished.changed += 1;
+                        self.flights().cancelled(&timer);
                         self.show_cancelled(&unfinished.namespace, id, timer.key.as_deref());
                     }
                     Ok(Effect::Cancelled(Cancelled::InFlight)) => {

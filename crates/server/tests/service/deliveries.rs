@@ -32,6 +32,7 @@ async fn deliver(rig: &Rig, key: &str, url: &str, policy: Value) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f29_answers_and_silences_come_to_what_the_table_says() {
     let rig = Rig::start().await;
+    rig.send("PUT", "/v1/namespaces/default", json!({ "keep_answers": true })).await;
     let inner = Rough::start(Manner::answer("200 OK", "")).await;
     let policy = json!({ "timeout_ms": 400 });
     for (key, manner, phase, error) in [

@@ -566,7 +566,7 @@ async fn requests_of_the_document_have_answers_of_the_document() {
         generator.see(&json);
     }
     let page = inside.send("GET", "/metrics", Value::Null).await;
-    assert!(String::from_utf8(page.bytes).unwrap().contains("\ntourbillond_http_panics_total 0\n"));
+    assert!(String::from_utf8(page.bytes).unwrap().contains("\ntourbillon_http_panics_total 0\n"));
     assert_eq!(store.check().await.unwrap(), [], "the store after TOURBILLON_SEED={seed}");
     eprintln!("{count} requests, TOURBILLON_SEED={seed}: {tally:?}");
     eprintln!("{fulfilled:#?}");

@@ -185,15 +185,15 @@ async fn numbers_come_from_the_service_its_deliveries_and_its_engine() {
     assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
     let page = String::from_utf8(answer.bytes).unwrap();
     for line in [
-        "tourbillond_timers{phase=\"pending\"} 2",
-        "tourbillond_created_total 3",
-        "tourbillond_cancelled_total 1",
-        "tourbillond_http_answers_total{class=\"2xx\"} 4",
-        "tourbillond_http_answers_total{class=\"4xx\"} 1",
-        "tourbillond_http_panics_total 0",
-        "tourbillond_alive 1",
+        "tourbillon_timers{state=\"pending\"} 2",
+        "tourbillon_created_total 3",
+        "tourbillon_cancelled_total 1",
+        "tourbillon_http_answers_total{class=\"2xx\"} 4",
+        "tourbillon_http_answers_total{class=\"4xx\"} 1",
+        "tourbillon_http_panics_total 0",
+        "tourbillon_alive 1",
         "tourbillon_durable_deliveries_total 0",
-        "# TYPE tourbillon_fired_total counter",
+        "# TYPE tourbillon_engine_fired_total counter",
     ] {
         assert!(page.lines().any(|of| of == line), "{line} is missing in\n{page}");
     }

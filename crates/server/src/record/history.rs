@@ -1,0 +1,357 @@
+//! The numbers of the last 72 hours, one sample for each ten seconds, in memory and in a file.
+//!
+//! # The file
+//! A head of 64 bytes, then 25,920 records of 48 bytes: 1.2 MB, whatever happens. A sample's record has its place by the
+//! sample's moment and carries that moment and a checksum, so there is neither an order to keep nor an end to find. A
+//! record that is torn, of another time, or not written yet is a gap, and nothing but that.
+//!
+//! The file is written once a minute and at the end of the service, and is not forced to the disk: a killed process loses
+//! at most a minute of history, a loss of power what the system had not written. A file that is not one of these is set
+//! aside, and a file that cannot be written leaves the history in memory.
+
+use core::time::Duration;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tourbillon_api::{self as api, HistoryPoint, Moment};
+
+/// The time between two samples.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
+const STEP: u64 = 10_000;
+/// The number of samples: 72 hours.
+const SAMPLES: usize = 25_920;
+const HEAD: usize = 64;
+const RECORD: usize = 48;
+/// The first bytes of the file, with the version of its form.
+const MARK: &[u8; 16] = b"tourbillon hist1";
+/// The number of samples that are written at once.
+const WRITTEN: usize = 6;
+
+/// The numbers of ten seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) created: u32,
+    pub(crate) delivered: u32,
+    pub(crate) failed: u32,
+    pub(crate) cancelled: u32,
+    pub(crate) dead: u32,
+    /// The greatest age of a due timer at the end.
+    pub(crate) overdue_ms: u64,
+    /// The pending timers at the end.
+    pub(crate) pending: u64,
+}
+
+/// A sample, and the number of its ten seconds since 1970. There is none in ten seconds of the number 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Slot {
+    number: u64,
+    sample: Sample,
+}
+
+impl Slot {
+    fn bytes(&self) -> [u8; RECORD] {
+        let Sample { created, delivered, failed, cancelled, dead, overdue_ms, pending } = self.sample;
+        let mut bytes = [0; RECORD];
+        let mut at = 0;
+        let mut write = |part: &[u8]| {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        };
+        write(&self.number.to_le_bytes());
+        for number in [created, delivered, failed, cancelled, dead] {
+            write(&number.to_le_bytes());
+        }
+        write(&overdue_ms.to_le_bytes());
+        write(&pending.to_le_bytes());
+        let checksum = crc32fast::hash(&bytes[..RECORD - 4]);
+        bytes[RECORD - 4..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// The slot of a record, unless the record is damaged.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (data, rest) = bytes.split_at_checked(RECORD - 4)?;
+        if rest.first_chunk() != Some(&crc32fast::hash(data).to_le_bytes()) {
+            return None;
+        }
+        let long = |at: usize| Some(u64::from_le_bytes(*data.get(at..)?.first_chunk()?));
+        let short = |at: usize| Some(u32::from_le_bytes(*data.get(at..)?.first_chunk()?));
+        let sample = Sample {
+            created: short(8)?,
+            delivered: short(12)?,
+            failed: short(16)?,
+            cancelled: short(20)?,
+            dead: short(24)?,
+            overdue_ms: long(28)?,
+            pending: long(36)?,
+        };
+        Some(Self { number: long(0)?, sample })
+    }
+}
+
+fn place(number: u64) -> usize {
+    usize::try_from(number % SAMPLES as u64).unwrap_or(0)
+}
+
+/// The history of a service.
+#[derive(Debug)]
+pub(crate) struct History {
+    inner: Mutex<Inner>,
+    /// Locked while the file is written, which the other lock is not.
+    file: Mutex<Option<File>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    slots: Vec<Slot>,
+    unwritten: Vec<Slot>,
+}
+
+impl History {
+    /// Opens the file, or makes it. A file that cannot be used is no reason not to start: its error is returned beside
+    /// the history.
+    pub(crate) fn open(path: &Path) -> (Self, Option<io::Error>) {
+        let mut slots = vec![Slot::default(); SAMPLES];
+        let (file, error) = match open(path, &mut slots) {
+            Ok(file) => (Some(file), None),
+            Err(error) => (None, Some(error)),
+        };
+        let inner = Mutex::new(Inner { slots, unwritten: Vec::new() });
+        (Self { inner, file: Mutex::new(file) }, error)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the sample of the ten seconds that have ended at this moment, or before it. Returns whether the file is to
+    /// be written.
+    pub(crate) fn note(&self, now: Moment, sample: Sample) -> bool {
+        let number = (now.as_millis() / STEP).saturating_sub(1);
+        let mut inner = self.lock();
+        let slot = Slot { number, sample };
+        inner.slots[place(number)] = slot;
+        inner.unwritten.push(slot);
+        inner.unwritten.len() >= WRITTEN
+    }
+
+    /// Writes what is not written. Blocks. After an error the samples stay in memory only.
+    pub(crate) fn write(&self) -> io::Result<()> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let unwritten = core::mem::take(&mut self.lock().unwritten);
+        let Some(file) = &mut *file else { return Ok(()) };
+        for slot in unwritten {
+            file.seek(SeekFrom::Start((HEAD + place(slot.number) * RECORD) as u64))?;
+            file.write_all(&slot.bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The samples from a moment on, but not more than 72 hours, in at most so many intervals.
+    pub(crate) fn show(&self, now: Moment, since: Option<Moment>, points: usize) -> api::History {
+        let last = now.as_millis() / STEP;
+        let first = last.saturating_sub(SAMPLES as u64);
+        let first = since.map_or(first, |since| (since.as_millis() / STEP).clamp(first, last));
+        let points = u64::try_from(points).unwrap_or(u64::MAX).max(1);
+        // An interval that has a beginning of its own, whatever the moment of the question.
+        let steps = (last - first).div_ceil(points).max(1);
+        let mut steps = steps;
+        while (last.div_ceil(steps) - first / steps) > points {
+            steps += 1;
+        }
+        let inner = self.lock();
+        let mut shown: Vec<HistoryPoint> = Vec::new();
+        for number in first..last {
+            let Slot { sample, .. } = match inner.slots.get(place(number)) {
+                Some(slot) if slot.number == number => slot,
+                _ => continue,
+            };
+            let at = Moment::from_millis(number / steps * steps * STEP);
+            if shown.last().is_none_or(|point| point.at != at) {
+                shown.push(HistoryPoint {
+                    at,
+                    covered_ms: 0,
+                    created: 0,
+                    delivered: 0,
+                    failed: 0,
+                    cancelled: 0,
+                    dead: 0,
+                    overdue_ms: 0,
+                    pending: 0,
+                });
+            }
+            let Some(point) = shown.last_mut() else { continue };
+            point.covered_ms += STEP;
+            point.created += u64::from(sample.created);
+            point.delivered += u64::from(sample.delivered);
+            point.failed += u64::from(sample.failed);
+            point.cancelled += u64::from(sample.cancelled);
+            point.dead += u64::from(sample.dead);
+            point.overdue_ms = point.overdue_ms.max(sample.overdue_ms);
+            point.pending = sample.pending;
+        }
+        api::History {
+            since: Moment::from_millis(first / steps * steps * STEP),
+            until: Moment::from_millis(last.div_ceil(steps) * steps * STEP),
+            interval_ms: steps * STEP,
+            points: shown,
+        }
+    }
+}
+
+fn open(path: &Path, slots: &mut [Slot]) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    let mut bytes = Vec::new();
+    (&file).take((HEAD + SAMPLES * RECORD) as u64).read_to_end(&mut bytes)?;
+    if !bytes.is_empty() && !bytes.starts_with(MARK) {
+        drop(file);
+        std::fs::rename(path, path.with_extension("unknown"))?;
+        file = options.open(path)?;
+        bytes.clear();
+    }
+    if bytes.is_empty() {
+        let mut head = [0; HEAD];
+        head[..MARK.len()].copy_from_slice(MARK);
+        file.write_all(&head)?;
+    }
+    for (place_of, record) in bytes.get(HEAD..).unwrap_or_default().chunks_exact(RECORD).enumerate() {
+        if let Some(slot) = Slot::read(record)
+            && place(slot.number) == place_of
+            && let Some(kept) = slots.get_mut(place_of)
+        {
+            *kept = slot;
+        }
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: u64 = 1_800_000_000_000;
+
+    fn at(steps: u64) -> Moment {
+        Moment::from_millis(BEGIN + steps * STEP)
+    }
+
+    fn sample(created: u32, overdue_ms: u64) -> Sample {
+        Sample {
+            created,
+            delivered: 1,
+            failed: 2,
+            cancelled: 3,
+            dead: 4,
+            overdue_ms,
+            pending: u64::from(created),
+        }
+    }
+
+    fn numbers(history: &History, now: u64, points: usize) -> Vec<(u64, u64)> {
+        let shown = history.show(at(now), None, points);
+        assert!(shown.points.len() <= points, "{} of {points}", shown.points.len());
+        shown.points.iter().map(|point| ((point.at.as_millis() - BEGIN) / STEP, point.created)).collect()
+    }
+
+    #[test]
+    fn a_history_survives_a_restart_with_a_gap_for_the_time_without_the_service() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.ring");
+        let (history, error) = History::open(&path);
+        assert!(error.is_none());
+        assert_eq!(numbers(&history, 0, 1_000), []);
+        for step in 1..=7 {
+            let is_due = history.note(at(step), sample(u32::try_from(step).unwrap(), 0));
+            assert_eq!(is_due, step >= 6);
+        }
+        history.write().unwrap();
+        let (history, error) = History::open(&path);
+        assert!(error.is_none());
+        let before: Vec<_> = (1..=7).map(|step| (step - 1, step)).collect();
+        assert_eq!(numbers(&history, 10, 1_000_000), before);
+        // Written at the end of an hour without the service.
+        history.note(at(360), sample(9, 0));
+        history.write().unwrap();
+        let (history, _) = History::open(&path);
+        assert_eq!(numbers(&history, 360, 1_000_000), [&before[..], &[(359, 9)]].concat());
+        // 72 hours later they are gone, and their places are others'.
+        assert_eq!(numbers(&history, SAMPLES as u64 + 7, 1_000_000), [(359, 9)]);
+        history.note(at(SAMPLES as u64 + 360), sample(1, 0));
+        assert_eq!(numbers(&history, SAMPLES as u64 + 360, 1_000_000), [(SAMPLES as u64 + 359, 1)]);
+        assert!(std::fs::metadata(&path).unwrap().len() <= (HEAD + SAMPLES * RECORD) as u64);
+    }
+
+    #[test]
+    fn intervals_add_what_was_done_and_keep_the_worst_age_and_the_last_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let (history, _) = History::open(&folder.path().join("history.ring"));
+        for step in 0..SAMPLES as u64 {
+            history.note(at(step + 1), sample(1, if step == 100 { 77 } else { 5 }));
+        }
+        for points in [1, 2, 7, 100, 360, 1_000] {
+            let shown = history.show(at(SAMPLES as u64), None, points);
+            assert!(shown.points.len() <= points);
+            assert_eq!(shown.points.iter().map(|point| point.created).sum::<u64>(), SAMPLES as u64);
+            assert_eq!(shown.points.iter().map(|point| point.covered_ms).sum::<u64>(), 72 * 3_600_000);
+            assert_eq!(shown.points.iter().map(|point| point.overdue_ms).max(), Some(77));
+            assert!(shown.points.iter().all(|point| point.at.as_millis() % shown.interval_ms == 0));
+        }
+        let shown = history.show(at(SAMPLES as u64), Some(at(SAMPLES as u64 - 6)), 6);
+        assert_eq!((shown.points.len(), shown.interval_ms), (6, STEP));
+        let wrong = [Some(Moment::from_millis(0)), Some(Moment::from_millis(u64::MAX))];
+        for since in wrong {
+            assert!(history.show(at(SAMPLES as u64), since, 10).points.len() <= 10);
+        }
+    }
+
+    #[test]
+    fn a_torn_or_damaged_record_is_a_gap_and_a_foreign_file_is_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history.ring");
+        let (history, _) = History::open(&path);
+        for step in 1..=5 {
+            history.note(at(step), sample(u32::try_from(step).unwrap(), 0));
+        }
+        history.write().unwrap();
+        drop(history);
+        let whole = std::fs::read(&path).unwrap();
+        let record = |step: u64| HEAD + place(BEGIN / STEP + step) * RECORD;
+        for cut in [HEAD, record(4) + 1, record(4) + RECORD - 5, whole.len() - RECORD] {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let (history, error) = History::open(&path);
+            assert!(error.is_none());
+            let left: Vec<_> =
+                (1..5).filter(|step| record(step - 1) + RECORD <= cut).map(|s| (s - 1, s)).collect();
+            assert_eq!(numbers(&history, 5, 1_000_000), left, "cut at {cut}");
+        }
+        for bit in 0..RECORD * 8 {
+            let mut bytes = whole.clone();
+            bytes[record(2) + bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, &bytes).unwrap();
+            let (history, _) = History::open(&path);
+            assert_eq!(numbers(&history, 5, 1_000_000), [(0, 1), (1, 2), (3, 4), (4, 5)], "bit {bit}");
+        }
+        std::fs::write(&path, b"something else").unwrap();
+        let (history, error) = History::open(&path);
+        assert!(error.is_none() && numbers(&history, 5, 9).is_empty());
+        history.note(at(5), sample(5, 0));
+        history.write().unwrap();
+        assert_eq!(numbers(&History::open(&path).0, 5, 1_000_000), [(4, 5)]);
+        assert_eq!(std::fs::read(path.with_extension("unknown")).unwrap(), b"something else");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_leaves_the_history_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let (history, error) = History::open(folder.path());
+        assert!(error.is_some());
+        history.note(at(1), sample(1, 0));
+        history.write().unwrap();
+        assert_eq!(numbers(&history, 1, 1_000_000), [(0, 1)]);
+    }
+}

@@ -1,0 +1,231 @@
+//! The pasts of single timers: of the last ones that were attempted, and of the last ones that were withdrawn without an
+//! attempt. A flood of the latter does not make the service forget the former.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use tourbillon_api::{EndKind, PastAttempt};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::timer::TimerId;
+
+/// The greatest number of timers of each sort.
+const MOST_TIMERS: usize = 16_384;
+/// The greatest number of attempts of all timers, and of one.
+const MOST_ATTEMPTS: usize = 49_152;
+const MOST_OF_A_TIMER: usize = 16;
+/// The greatest number of interruptions of one timer.
+const MOST_INTERRUPTIONS: usize = 4;
+
+/// What is known of a timer when something happens to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) namespace: Box<str>,
+    pub(crate) key: Option<Box<str>>,
+    pub(crate) created: Option<UtcMillis>,
+    pub(crate) scheduled: Option<UtcMillis>,
+    pub(crate) deliveries: u32,
+}
+
+impl Known {
+    /// What is known by either, and the newer of both.
+    fn update(&mut self, newer: Self) {
+        self.namespace = newer.namespace;
+        self.key = newer.key.or(self.key.take());
+        self.created = newer.created.or(self.created);
+        self.scheduled = newer.scheduled.or(self.scheduled);
+        self.deliveries = newer.deliveries.max(self.deliveries);
+    }
+}
+
+/// The past of a timer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) known: Known,
+    pub(crate) attempts: VecDeque<PastAttempt>,
+    pub(crate) parks: u32,
+    pub(crate) parked_for: Option<Box<str>>,
+    /// The moments at which a delivery was found whose process had died.
+    pub(crate) interrupted: Vec<UtcMillis>,
+    pub(crate) end: Option<(UtcMillis, EndKind, Option<Box<str>>)>,
+    touched: u64,
+}
+
+/// Pasts, of which the one is forgotten to which nothing has happened for the longest time.
+#[derive(Debug, Default)]
+struct Ring {
+    entries: HashMap<TimerId, Entry>,
+    order: BTreeMap<u64, TimerId>,
+    attempts: usize,
+}
+
+impl Ring {
+    /// The entry of a timer, as the latest one.
+    fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
+        let entry = self.entries.entry(id).or_default();
+        self.order.remove(&entry.touched);
+        entry.touched = number;
+        self.order.insert(number, id);
+        entry
+    }
+
+    fn remove(&mut self, id: TimerId) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        self.order.remove(&entry.touched);
+        self.attempts -= entry.attempts.len();
+        Some(entry)
+    }
+
+    /// Forgets what is too much.
+    fn trim(&mut self) {
+        while self.entries.len() > MOST_TIMERS || self.attempts > MOST_ATTEMPTS {
+            let Some((_, oldest)) = self.order.first_key_value() else { return };
+            let oldest = *oldest;
+            self.remove(oldest);
+        }
+    }
+}
+
+/// The pasts.
+#[derive(Debug, Default)]
+pub(super) struct Pasts {
+    attempted: Ring,
+    withdrawn: Ring,
+    /// The number of the next touch, from 1 on.
+    touches: u64,
+}
+
+impl Pasts {
+    fn change(&mut self, id: TimerId, is_attempt: bool, known: Option<Known>, act: impl FnOnce(&mut Entry)) {
+        self.touches += 1;
+        let is_attempted = is_attempt || self.attempted.entries.contains_key(&id);
+        let ring = if is_attempted { &mut self.attempted } else { &mut self.withdrawn };
+        let entry = ring.touch(id, self.touches);
+        if let Some(known) = known {
+            entry.known.update(known);
+        }
+        let before = entry.attempts.len();
+        act(entry);
+        let after = entry.attempts.len();
+        ring.attempts = ring.attempts + after - before;
+        ring.trim();
+    }
+
+    /// Adds an attempt that has ended.
+    pub(super) fn attempted(&mut self, id: TimerId, known: Known, attempt: PastAttempt) {
+        self.change(id, true, Some(known), |entry| {
+            if entry.attempts.len() >= MOST_OF_A_TIMER {
+                entry.attempts.pop_front();
+            }
+            entry.attempts.push_back(attempt);
+            entry.end = None;
+        });
+    }
+
+    /// Notes that a timer was put aside. That of a timer without attempts is in the store only.
+    pub(super) fn parked(&mut self, id: TimerId, reason: &str) {
+        if let Some(entry) = self.attempted.entries.get_mut(&id) {
+            entry.parks = entry.parks.saturating_add(1);
+            entry.parked_for = Some(reason.into());
+        }
+    }
+
+    /// Notes that the process died that delivered a timer.
+    pub(super) fn interrupted(&mut self, id: TimerId, at: UtcMillis) {
+        self.change(id, true, None, |entry| {
+            if entry.interrupted.len() < MOST_INTERRUPTIONS {
+                entry.interrupted.push(at);
+            }
+        });
+    }
+
+    /// Notes the end of a timer.
+    pub(super) fn ended(
+        &mut self,
+        id: TimerId,
+        known: Known,
+        at: UtcMillis,
+        how: EndKind,
+        detail: Option<&str>,
+    ) {
+        self.change(id, false, Some(known), |entry| entry.end = Some((at, how, detail.map(Into::into))));
+    }
+
+    pub(super) fn get(&self, id: TimerId) -> Option<&Entry> {
+        self.attempted.entries.get(&id).or_else(|| self.withdrawn.entries.get(&id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tourbillon_api::Moment;
+
+    fn id(number: usize) -> TimerId {
+        TimerId::from_u128(number as u128 + 1)
+    }
+
+    fn known() -> Known {
+        Known { namespace: "n".into(), ..Known::default() }
+    }
+
+    fn attempt(number: u32) -> PastAttempt {
+        let at = Moment::from_millis(1);
+        PastAttempt {
+            attempt: number,
+            delivery: number,
+            due: at,
+            claimed: at,
+            started: at,
+            ended: Some(at),
+            late_ms: 0,
+            took_ms: Some(0),
+            outcome: None,
+            status: None,
+            error: None,
+            answer: None,
+            may_repeat: None,
+        }
+    }
+
+    #[test]
+    fn attempts_and_timers_are_bounded_and_the_oldest_are_forgotten() {
+        let mut pasts = Pasts::default();
+        for number in 1..=20 {
+            pasts.attempted(id(0), known(), attempt(number));
+        }
+        let entry = pasts.get(id(0)).unwrap();
+        assert_eq!(
+            entry.attempts.iter().map(|of| of.attempt).collect::<Vec<_>>(),
+            (5..=20).collect::<Vec<_>>()
+        );
+        for timer in 1..MOST_TIMERS {
+            pasts.attempted(id(timer), known(), attempt(1));
+        }
+        pasts.attempted(id(1), known(), attempt(2));
+        pasts.attempted(id(MOST_TIMERS), known(), attempt(1));
+        assert!(pasts.get(id(0)).is_none() && pasts.get(id(1)).is_some());
+        assert_eq!(pasts.attempted.entries.len(), MOST_TIMERS);
+        assert_eq!(pasts.attempted.order.len(), MOST_TIMERS);
+        for timer in 0..MOST_TIMERS {
+            for number in 0..4 {
+                pasts.attempted(id(timer), known(), attempt(number));
+            }
+        }
+        let count: usize = pasts.attempted.entries.values().map(|entry| entry.attempts.len()).sum();
+        assert!(count <= MOST_ATTEMPTS && count == pasts.attempted.attempts, "{count}");
+        assert!(count + MOST_OF_A_TIMER > MOST_ATTEMPTS, "no more are forgotten than need be: {count}");
+    }
+
+    #[test]
+    fn a_flood_of_withdrawn_timers_leaves_the_attempted_ones() {
+        let mut pasts = Pasts::default();
+        pasts.attempted(id(0), known(), attempt(1));
+        let at = UtcMillis::from_millis(7);
+        for timer in 1..=MOST_TIMERS + 1 {
+            pasts.ended(id(timer), known(), at, EndKind::Cancelled, None);
+        }
+        assert!(pasts.get(id(0)).is_some() && pasts.get(id(1)).is_none() && pasts.get(id(2)).is_some());
+        pasts.ended(id(0), known(), at, EndKind::Replaced, Some("by another"));
+        let entry = pasts.get(id(0)).unwrap();
+        assert_eq!(entry.attempts.len(), 1);
+        assert_eq!(entry.end, Some((at, EndKind::Replaced, Some("by another".into()))));
+    }
+}

@@ -1,0 +1,139 @@
+//! A store whose operations are timed.
+
+use super::tally::Histogram;
+use core::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Token;
+use tourbillon_durable::store::{
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
+    Outcome, Page, Reaped, TimerStore,
+};
+use tourbillon_durable::timer::{Address, Timer, TimerId};
+
+/// The times of a store's operations, from the call to the answer.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    apply: Histogram,
+    claim: Histogram,
+    renew: Histogram,
+    reap: Histogram,
+    upcoming: Histogram,
+    get: Histogram,
+    list: Histogram,
+    counts: Histogram,
+    horizon: Histogram,
+}
+
+impl Times {
+    /// The times with the names of the operations.
+    pub(crate) fn all(&self) -> [(&'static str, &Histogram); 9] {
+        [
+            ("apply", &self.apply),
+            ("claim", &self.claim),
+            ("renew", &self.renew),
+            ("reap", &self.reap),
+            ("upcoming", &self.upcoming),
+            ("get", &self.get),
+            ("list", &self.list),
+            ("counts", &self.counts),
+            ("horizon", &self.horizon),
+        ]
+    }
+}
+
+/// A store that notes how long its operations take.
+pub(crate) struct Timed {
+    store: Arc<dyn TimerStore>,
+    times: Arc<Times>,
+}
+
+impl Timed {
+    pub(crate) fn new(store: Arc<dyn TimerStore>, times: Arc<Times>) -> Self {
+        Self { store, times }
+    }
+}
+
+impl fmt::Debug for Timed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timed").finish_non_exhaustive()
+    }
+}
+
+/// The answer, whose time is noted once it is there. An answer that is not waited for is not noted.
+fn timed<'a, T: Send + 'a>(answer: Answer<'a, T>, time: &'a Histogram) -> Answer<'a, T> {
+    let begun = Instant::now();
+    Box::pin(async move {
+        let answer = answer.await;
+        time.note(begun.elapsed());
+        answer
+    })
+}
+
+impl TimerStore for Timed {
+    fn now(&self) -> UtcMillis {
+        self.store.now()
+    }
+
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+        timed(self.store.apply(ops, durability), &self.times.apply)
+    }
+
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+        timed(self.store.claim(by, claim, limit), &self.times.claim)
+    }
+
+    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+        self.store.recover(by, claim)
+    }
+
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+        timed(self.store.renew(by, leases), &self.times.renew)
+    }
+
+    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+        timed(self.store.reap(limit), &self.times.reap)
+    }
+
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+        timed(self.store.upcoming(from, until, limit), &self.times.upcoming)
+    }
+
+    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+        timed(self.store.get(at), &self.times.get)
+    }
+
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+        timed(self.store.list(filter, cursor, limit), &self.times.list)
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        timed(self.store.counts(), &self.times.counts)
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        timed(self.store.horizon(), &self.times.horizon)
+    }
+
+    fn check(&self) -> Answer<'_, Vec<Fault>> {
+        self.store.check()
+    }
+
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+        self.store.export(each)
+    }
+
+    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+        self.store.import(timers)
+    }
+
+    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.store.subscribe(wake);
+    }
+}

@@ -1,0 +1,174 @@
+//! The page in Prometheus' text format. Its series are named in `operations/alerts.yml` and `operations/dashboard.json`.
+//!
+//! Each series has as many values whatever happens, so that an alarm sees a number that grows from zero, and none has a
+//! label that callers choose: a host or a namespace is in the answers of the HTTP interface.
+
+use super::Service;
+use crate::record::{BOUNDS, Histogram};
+use core::fmt::{self, Write as _};
+use std::collections::BTreeMap;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::Counts;
+
+/// The words of the reasons for which the service parks timers.
+const PARKED_FOR: [&str; 6] = ["paused", "busy", "concurrency", "rate", "host", "queue"];
+
+impl Service {
+    /// The numbers of the service, of its deliveries and of its engine in Prometheus' text format. Series that need the
+    /// store are left out while it fails.
+    pub(crate) async fn metrics(&self) -> String {
+        let mut page = Page(String::with_capacity(32 << 10));
+        page.family("build_info", "gauge", "The version of the service.");
+        page.value("build_info", &[("version", env!("CARGO_PKG_VERSION"))], &1);
+        page.single("up_seconds", "gauge", "Time since the start.", &self.up().as_secs_f64());
+        page.single("alive", "gauge", "1 if the loop polls.", &u8::from(self.alive().is_ok()));
+        let help = "Time for which timers are due, or the store fails, and the loop has not polled.";
+        page.single("poll_age_seconds", "gauge", help, &self.poll_age().as_secs_f64());
+        let now = self.timers().timer_store().now();
+        if let Ok(counts) = self.counts().await {
+            page.counts(&counts);
+            self.write_parked(&mut page, counts.of(Phase::Parked));
+        }
+        if let Ok(overdue) = self.overdue(now).await {
+            let help = "Time for which the oldest pending timer is due.";
+            page.single("overdue_seconds", "gauge", help, &overdue.as_secs_f64());
+        }
+        let last_fire = self.flights().last_fire().map_or(self.up(), |last| now - last);
+        let help = "Time since the last delivery started, or since the start of the service.";
+        page.single("last_fire_seconds", "gauge", help, &last_fire.as_secs_f64());
+        self.write_deliveries(&mut page);
+        self.write_requests(&mut page);
+        self.write_hosts(&mut page);
+        page.family(
+            "store_seconds",
+            "histogram",
+            "Time of the store's operations, from the call to the answer.",
+        );
+        for (op, times) in self.0.times.all() {
+            page.histogram("store_seconds", ("op", op), times);
+        }
+        page.0.push_str(&self.timers().stats().prometheus());
+        // The engine of the connections' and requests' timeouts, under names of its own.
+        let engine = tourbillon::future::global().stats();
+        page.0.push_str(&engine.prometheus().to_string().replace("tourbillon_", "tourbillon_engine_"));
+        page.0
+    }
+
+    fn write_parked(&self, page: &mut Page, all: u64) {
+        let mut parked = BTreeMap::new();
+        for (reason, count) in self.deliveries().parked() {
+            *parked.entry(reason.word()).or_insert(0) += count;
+        }
+        page.family(
+            "parked",
+            "gauge",
+            "Parked timers by the reason, as far as the service knows it since its start.",
+        );
+        let known: u64 = parked.values().sum();
+        for why in PARKED_FOR {
+            page.value("parked", &[("why", why)], &parked.get(why).copied().unwrap_or(0));
+        }
+        page.value("parked", &[("why", "other")], &all.saturating_sub(known));
+    }
+
+    fn write_deliveries(&self, page: &mut Page) {
+        let (tally, stats) = (self.flights().tally(), self.timers().stats());
+        let help = "Time from the due moment to the start of the delivery, or to the stored end of one that succeeded.";
+        page.family("lateness_seconds", "histogram", help);
+        page.histogram("lateness_seconds", ("to", "start"), &tally.to_start);
+        page.histogram("lateness_seconds", ("to", "ack"), &tally.to_ack);
+        page.family("fired_total", "counter", "Deliveries that have ended, by the outcome.");
+        for (outcome, count) in tally.fired.iter() {
+            page.value("fired_total", &[("outcome", outcome)], &count.get());
+        }
+        page.family("skipped_total", "counter", "Deliveries and instants of series that were left out.");
+        page.value("skipped_total", &[("reason", "late")], &stats.skipped);
+        page.value("skipped_total", &[("reason", "instants")], &stats.instants_skipped);
+        let help = "Deliveries that a receiver may have had and gets again, by the cause.";
+        page.family("duplicates_total", "counter", help);
+        for (cause, count) in tally.duplicates.iter() {
+            page.value("duplicates_total", &[("cause", cause)], &count.get());
+        }
+        page.family("dead_total", "counter", "Timers whose deliveries were given up, by the reason.");
+        for (reason, count) in tally.dead.iter() {
+            page.value("dead_total", &[("reason", reason)], &count.get());
+        }
+        let help = "Deliveries whose lease was lost, or whose answer came after their time.";
+        page.single("lease_lost_total", "counter", help, &stats.leases_lost);
+        page.family("callback_seconds", "histogram", "Time of callbacks, by the class of the answer.");
+        for (class, times) in tally.callbacks.iter() {
+            page.histogram("callback_seconds", ("class", class), times);
+        }
+    }
+
+    fn write_requests(&self, page: &mut Page) {
+        let counters = self.counters();
+        page.single("created_total", "counter", "Timers that were made.", &counters.created.get());
+        page.single("replaced_total", "counter", "Timers that were replaced.", &counters.replaced.get());
+        page.single("cancelled_total", "counter", "Timers that were cancelled.", &counters.cancelled.get());
+        page.family("http_answers_total", "counter", "Answers, by the first digit of the status.");
+        for (class, count) in (1..).zip(&counters.answers) {
+            page.value("http_answers_total", &[("class", &format!("{class}xx"))], &count.get());
+        }
+        let help = "Requests whose handler panicked.";
+        page.single("http_panics_total", "counter", help, &counters.panics.get());
+        page.single("event_readers", "gauge", "Readers of events.", &self.events().readers());
+        page.single("operations", "gauge", "Operations that run.", &self.operations().running());
+        let help = "Idempotency keys whose requests are remembered.";
+        page.single("idempotency_keys", "gauge", help, &self.idempotency().len());
+        let help = "Errors of the history's file. The history goes on in memory.";
+        page.single("history_errors_total", "counter", help, &counters.history_errors.get());
+    }
+
+    fn write_hosts(&self, page: &mut Page) {
+        let hosts = self.caller().hosts();
+        page.single("callback_hosts", "gauge", "Hosts of callbacks that are known.", &hosts.len());
+        let open = hosts.iter().filter(|host| host.open_for.is_some()).count();
+        page.single("breaker_open", "gauge", "Hosts that get no callbacks for a time.", &open);
+    }
+}
+
+/// A page in Prometheus' text format. All names begin with `tourbillon_`.
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _infallible =
+            write!(self.0, "# HELP tourbillon_{name} {help}\n# TYPE tourbillon_{name} {kind}\n");
+    }
+
+    /// `labels` have values without quotes, backslashes and line feeds.
+    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: &dyn fmt::Display) {
+        let labels: Vec<_> = labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _infallible = writeln!(self.0, "tourbillon_{name}{labels} {value}");
+    }
+
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: &dyn fmt::Display) {
+        self.family(name, kind, help);
+        self.value(name, &[], value);
+    }
+
+    fn histogram(&mut self, name: &str, label: (&str, &str), times: &Histogram) {
+        let (counts, sum) = times.read();
+        let bounds = BOUNDS.iter().map(|(text, _)| *text).chain(["+Inf"]);
+        for (bound, count) in bounds.zip(counts) {
+            self.value(&format!("{name}_bucket"), &[label, ("le", bound)], &count);
+        }
+        self.value(&format!("{name}_sum"), &[label], &sum);
+        self.value(&format!("{name}_count"), &[label], &counts[BOUNDS.len()]);
+    }
+
+    fn counts(&mut self, counts: &Counts) {
+        self.family("timers", "gauge", "Stored timers.");
+        for (word, phase) in [
+            ("pending", Phase::Pending),
+            ("leased", Phase::Leased),
+            ("parked", Phase::Parked),
+            ("dead", Phase::Dead),
+        ] {
+            self.value("timers", &[("state", word)], &counts.of(phase));
+        }
+        self.single("quarantined", "gauge", "Records that cannot be read.", &counts.quarantined);
+    }
+}

@@ -1,0 +1,270 @@
+//! What people look at: the pasts of timers, the hosts, the history, what is to come.
+
+use crate::inside::Inside;
+use crate::operating::{number, scrape};
+use crate::receivers::{Manner, Rough, eventually};
+use crate::rig::{Receiver, Rig};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tourbillon::ManualClock;
+use tourbillon_api::Moment;
+use tourbillon_durable::store::{Claimant, Limit, MemoryStore, TimerStore as _};
+
+const TIMERS: &str = "/v1/namespaces/default/timers";
+
+fn past(id: &Value) -> String {
+    format!("/v1/namespaces/default/ids/{}/past", id.as_str().unwrap())
+}
+
+/// The past of a timer once it has an end.
+async fn ended(rig: &Rig, id: &Value) -> Value {
+    eventually("the end", async || {
+        let (_, past) = rig.send("GET", &past(id), Value::Null).await;
+        past["end"].is_object().then_some(past)
+    })
+    .await
+}
+
+fn at(value: &Value) -> u64 {
+    let moment: Moment = value.as_str().unwrap_or_else(|| panic!("{value} is no moment")).parse().unwrap();
+    moment.as_millis()
+}
+
+/// A timeline after its timer's end: scheduled, due, claimed, started, ended, and why the receiver got it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_that_has_ended_has_its_attempts_and_the_cause_of_a_duplicate() {
+    let rig = Rig::start().await;
+    let receiver = Rough::start(Manner::Reset).await;
+    let policy = json!({ "backoff": { "kind": "fixed", "pause_ms": 200 }, "attempts": 9 });
+    let timer = json!({ "callback": { "url": receiver.url() }, "policy": policy });
+    let (_, placed) = rig.send("PUT", &format!("{TIMERS}/k"), timer).await;
+    let id = &placed["id"];
+    receiver.await_requests(1).await;
+    receiver.behave(Manner::answer("500 Bad", ""));
+    receiver.await_requests(2).await;
+    receiver.behave(Manner::answer("200 OK", ""));
+    let past = ended(&rig, id).await;
+    assert_eq!(
+        (&past["phase"], &past["end"]["how"], &past["key"]),
+        (&json!("done"), &json!("delivered"), &json!("k"))
+    );
+    let attempts = past["attempts"].as_array().unwrap();
+    assert!(attempts.len() >= 3, "{past}");
+    assert_eq!(past["deliveries"], attempts.len() as u64);
+    let mut before = at(&past["created"]);
+    assert!(at(&past["scheduled"]) >= before && past.get("due").is_none(), "{past}");
+    for (number, attempt) in (1..).zip(attempts) {
+        assert_eq!((&attempt["attempt"], &attempt["delivery"]), (&json!(number), &json!(number)), "{past}");
+        for moment in ["due", "claimed", "started", "ended"] {
+            assert!(at(&attempt[moment]) >= before, "{moment}: {past}");
+            before = at(&attempt[moment]);
+        }
+        assert_eq!(attempt["late_ms"], at(&attempt["started"]) - at(&attempt["due"]), "{past}");
+        let is_last = number == attempts.len();
+        assert_eq!(attempt["outcome"], if is_last { "delivered" } else { "failed" }, "{past}");
+        assert_eq!(attempt.get("answer"), None, "answers are not kept unless the namespace wants it: {past}");
+    }
+    let (first, last) = (&attempts[0], &attempts[attempts.len() - 1]);
+    assert_eq!((&first["may_repeat"], &first["status"]), (&json!("no-answer"), &Value::Null), "{past}");
+    assert!(first["error"].as_str().unwrap().contains("the connection failed"), "{past}");
+    assert_eq!(
+        (&last["status"], &last["may_repeat"], &last["error"]),
+        (&json!(200), &Value::Null, &Value::Null)
+    );
+    let failed = attempts.iter().find(|attempt| attempt["status"] == 500).unwrap();
+    assert_eq!(failed["error"], "the receiver answered 500 Internal Server Error", "{past}");
+    assert_eq!(failed["may_repeat"], Value::Null, "an answer is no reason for a duplicate");
+    assert!(at(&past["end"]["at"]) >= at(&last["started"]));
+    let (status, _) = rig.send("GET", &past_of("other", id), Value::Null).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    rig.send("PUT", "/v1/namespaces/other", json!({})).await;
+    let (status, _) = rig.send("GET", &past_of("other", id), Value::Null).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "another namespace's past is not shown");
+}
+
+fn past_of(namespace: &str, id: &Value) -> String {
+    format!("/v1/namespaces/{namespace}/ids/{}/past", id.as_str().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_end_is_named_and_answers_are_kept_only_where_they_are_wanted() {
+    let rig = Rig::start().await;
+    let receiver = Rough::start(Manner::answer("410 Gone", "")).await;
+    let far = json!({ "delay_ms": 600_000, "callback": { "url": receiver.url() }, "if_present": "replace" });
+    let put = async |key: &str| rig.send("PUT", &format!("{TIMERS}/{key}"), far.clone()).await.1;
+
+    let cancelled = put("a").await["id"].clone();
+    let (_, living) = rig.send("GET", &past(&cancelled), Value::Null).await;
+    assert_eq!(
+        (&living["phase"], &living["attempts"], &living["end"]),
+        (&json!("pending"), &json!([]), &Value::Null)
+    );
+    assert_eq!(living["due"], living["scheduled"]);
+    rig.send("DELETE", &format!("{TIMERS}/a"), Value::Null).await;
+    let past_of_it = ended(&rig, &cancelled).await;
+    assert_eq!((&past_of_it["phase"], &past_of_it["end"]["how"]), (&json!("withdrawn"), &json!("cancelled")));
+    assert_eq!(
+        (&past_of_it["created"], &past_of_it["scheduled"]),
+        (&living["created"], &living["scheduled"])
+    );
+
+    let replaced = put("b").await["id"].clone();
+    let by = put("b").await["id"].clone();
+    let past_of_it = ended(&rig, &replaced).await;
+    assert_eq!((&past_of_it["end"]["how"], &past_of_it["end"]["detail"]), (&json!("replaced"), &by));
+
+    let due = json!({ "callback": { "url": receiver.url() } });
+    let dead = rig.send("POST", TIMERS, due.clone()).await.1["id"].clone();
+    let past_of_it = ended(&rig, &dead).await;
+    assert_eq!((&past_of_it["phase"], &past_of_it["end"]["how"]), (&json!("dead"), &json!("dead")));
+    assert!(past_of_it["end"]["detail"].as_str().unwrap().contains("410"), "{past_of_it}");
+    let attempts = eventually("the attempt", async || {
+        let (_, past) = rig.send("GET", &past(&dead), Value::Null).await;
+        past["attempts"].as_array().filter(|attempts| attempts.len() == 1).cloned()
+    })
+    .await;
+    assert_eq!((&attempts[0]["outcome"], &attempts[0]["status"]), (&json!("dead"), &json!(410)));
+
+    // Replayed, with a receiver that works: the end is another one.
+    receiver.behave(Manner::answer("200 OK", ""));
+    rig.send("PUT", "/v1/namespaces/default", json!({ "keep_answers": true })).await;
+    let replay = format!("/v1/namespaces/default/ids/{}/replay", dead.as_str().unwrap());
+    assert_eq!(rig.send("POST", &replay, Value::Null).await.0, StatusCode::OK);
+    let past_of_it = eventually("the end", async || {
+        let (_, past) = rig.send("GET", &past(&dead), Value::Null).await;
+        (past["end"]["how"] == "delivered").then_some(past)
+    })
+    .await;
+    assert_eq!(past_of_it["attempts"][1]["answer"], "not today", "{past_of_it}");
+
+    let unknown = json!("01935560-1c40-7a5e-8b6c-2f9a3d1e4b70");
+    assert_eq!(rig.send("GET", &past(&unknown), Value::Null).await.0, StatusCode::NOT_FOUND);
+}
+
+/// A holder dies with a lease; the service ends the lease, and the past says why the receiver may get the timer twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_whose_process_died_is_shown_as_the_cause() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_secs(1_800_000_000));
+    let store = Arc::new(MemoryStore::new(clock.clone()));
+    let inside = Inside::on(&folder, store.clone());
+    let timer = json!({ "delay_ms": 1_000, "pull": { "queue": "q" } });
+    let id = inside.send("POST", TIMERS, timer).await.json()["id"].clone();
+    inside.stop().await;
+    clock.advance(Duration::from_secs(2));
+    let other = Claimant { incarnation: 7, lease: Duration::from_secs(30) };
+    let claimed = store.claim(other, 1, Limit { timers: 1, bytes: 1_000 }).await.unwrap();
+    assert_eq!(claimed.leased.len(), 1);
+    clock.advance(Duration::from_secs(31));
+    let inside = Inside::on(&folder, store);
+    let past = inside.until(&past(&id), |past| past["interrupted"].as_array().is_some()).await;
+    assert_eq!(past["interrupted"].as_array().unwrap().len(), 1, "{past}");
+    let scrape = scrape(&inside).await;
+    let duplicates = number(&scrape, "tourbillon_duplicates_total", Some(("cause", "process-died")));
+    assert_eq!(duplicates.to_bits(), f64::to_bits(1.0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_have_their_numbers_and_a_breaker_with_its_moment() {
+    let rig = Rig::start_with(|settings| settings.caller.hosts.failures = 2).await;
+    let (good, bad) =
+        (Rough::start(Manner::answer("200 OK", "")).await, Rough::start(Manner::answer("500 Bad", "")).await);
+    let policy = json!({ "backoff": { "kind": "fixed", "pause_ms": 5 }, "attempts": 9 });
+    for url in [good.url(), good.url(), bad.url()] {
+        rig.send("POST", TIMERS, json!({ "callback": { "url": url }, "policy": policy })).await;
+    }
+    let find = |all: &Value, address: &str| {
+        all.as_array().unwrap().iter().find(|of| of["host"] == address).cloned().unwrap_or_default()
+    };
+    let (good, bad) = (good.address.to_string(), bad.address.to_string());
+    let all = eventually("the breaker opens", async || {
+        let (_, all) = rig.send("GET", "/v1/endpoints", Value::Null).await;
+        let is_parked = find(&all, &bad)["parked"] == 1;
+        (is_parked && find(&all, &good)["deliveries"] == 2).then_some(all)
+    })
+    .await;
+    let (good, bad) = (find(&all, &good), find(&all, &bad));
+    assert_eq!(
+        (&good["breaker"], &good["errors"], &good["recent"]),
+        (&json!("closed"), &json!(0), &json!(2))
+    );
+    assert!(good["p50_ms"].as_u64() <= good["p99_ms"].as_u64() && good.get("since").is_none(), "{good}");
+    assert_eq!(
+        (&bad["breaker"], &bad["failures_in_a_row"], &bad["errors"]),
+        (&json!("open"), &json!(2), &json!(2))
+    );
+    assert_eq!(bad["last_error"], "the receiver answered 500 Internal Server Error");
+    assert!(at(&bad["since"]) <= at(&bad["last"]) + 20_000 && bad["open_for_ms"].as_u64() > Some(0), "{bad}");
+
+    // The same deliveries by the second for which they were due.
+    let (_, lateness) = rig.send("GET", "/v1/lateness", Value::Null).await;
+    let seconds = lateness["seconds"].as_array().unwrap();
+    let count: u64 = seconds.iter().map(|cell| cell["count"].as_u64().unwrap()).sum();
+    assert_eq!((seconds.len(), count), (60, 4), "{lateness}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trace_goes_from_the_creation_to_each_delivery_with_spans_of_their_own() {
+    let rig = Rig::start().await;
+    let mut receiver = Receiver::start().await;
+    let inside = tourbillon_server::router(rig.service.clone());
+    let inside = std::mem::ManuallyDrop::new(Inside { service: rig.service.clone(), router: inside });
+    let policy = json!({ "backoff": { "kind": "fixed", "pause_ms": 5 } });
+    let timer = json!({ "callback": { "url": receiver.url("/t") }, "policy": policy });
+    let context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    receiver.statuses.lock().unwrap().push(StatusCode::INTERNAL_SERVER_ERROR);
+    inside.with("POST", TIMERS, &[("traceparent", context)], timer.clone()).await;
+    let mut spans = vec!["b7ad6b7169203331".to_owned()];
+    for _ in 0..2 {
+        let received = receiver.next().await;
+        let sent = received.headers["traceparent"].to_str().unwrap().to_owned();
+        let parts: Vec<_> = sent.split('-').collect();
+        assert_eq!(
+            (parts[0], parts[1], parts[3]),
+            ("00", "0af7651916cd43dd8448eb211c80319c", "01"),
+            "{sent}"
+        );
+        assert!(!spans.contains(&parts[2].to_owned()), "{sent}");
+        spans.push(parts[2].to_owned());
+    }
+    for wrong in ["nonsense", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", "\u{e9}"] {
+        let answer = inside.with("POST", TIMERS, &[("traceparent", wrong)], timer.clone()).await;
+        assert_eq!(answer.status, 201, "a context that is not valid is ignored: {wrong}");
+        assert!(!receiver.next().await.headers.contains_key("traceparent"), "{wrong}");
+    }
+    let twice = [("traceparent", context), ("traceparent", context)];
+    inside.with("POST", TIMERS, &twice, timer).await;
+    assert!(!receiver.next().await.headers.contains_key("traceparent"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_to_come_is_counted_by_the_time_until_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    for delay in [30_000, 40_000, 1_800_000, 40_000_000_000_u64] {
+        let timer = json!({ "delay_ms": delay, "pull": { "queue": "q" } });
+        assert_eq!(inside.send("POST", TIMERS, timer).await.status, 201);
+    }
+    let horizon = inside.send("GET", "/v1/horizon", Value::Null).await.json();
+    let buckets = horizon["buckets"].as_array().unwrap();
+    let of =
+        |within: u64| buckets.iter().find(|bucket| bucket["within_ms"] == within).unwrap()["count"].clone();
+    assert_eq!((of(0), of(60_000), of(3_600_000)), (json!(0), json!(2), json!(1)), "{horizon}");
+    assert_eq!(buckets.last().unwrap().get("within_ms"), None);
+    let all: u64 = buckets.iter().map(|bucket| bucket["count"].as_u64().unwrap()).sum();
+    assert_eq!(all, 4, "{horizon}");
+
+    let history = inside.send("GET", "/v1/history?points=10", Value::Null).await.json();
+    assert!(history["points"].as_array().unwrap().len() <= 10, "{history}");
+    for wrong in ["points=0", "points=1001", "points=-1", "points=many", "since=yesterday", "until=now"] {
+        let answer = inside.send("GET", &format!("/v1/history?{wrong}"), Value::Null).await;
+        assert_eq!(answer.problem(), (400, "bad-request".to_owned()), "{wrong}");
+    }
+    for extreme in ["1970-01-01T00:00:00Z", "9999-12-30T22:00:00Z"] {
+        let answer = inside.send("GET", &format!("/v1/history?points=1&since={extreme}"), Value::Null).await;
+        assert_eq!(answer.status, 200, "{extreme}");
+    }
+}

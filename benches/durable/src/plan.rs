@@ -59,7 +59,9 @@ pub(crate) const OURS_BY_DEFAULT: &str = "tourbillon-durable, redb, default ends
 pub(crate) const SERVICE: &str = "tourbillond";
 const BEANSTALKD: &str = "beanstalkd, -f 0";
 const GRAPHILE: &str = "graphile-worker, PostgreSQL";
+const GRAPHILE_100: &str = "graphile-worker, PostgreSQL, poll 100";
 const PG_BOSS: &str = "pg-boss, PostgreSQL";
+const PG_BOSS_500: &str = "pg-boss, PostgreSQL, poll 500";
 const NATS: &str = "NATS JetStream, sync always";
 
 pub(crate) const CONTESTANTS: [Contestant; 14] = [
@@ -136,7 +138,7 @@ pub(crate) const CONTESTANTS: [Contestant; 14] = [
         cases: &["create", "late_1000", "late_5000", "herd", "stock"],
     },
     Contestant {
-        name: "graphile-worker, PostgreSQL, poll 100",
+        name: GRAPHILE_100,
         survives: Survives::PowerLoss,
         configuration: "the same with `pollInterval: 100`",
         peer: Some("graphile"),
@@ -152,7 +154,7 @@ pub(crate) const CONTESTANTS: [Contestant; 14] = [
         cases: &["create", "late_1000", "late_5000", "herd", "stock"],
     },
     Contestant {
-        name: "pg-boss, PostgreSQL, poll 500",
+        name: PG_BOSS_500,
         survives: Survives::PowerLoss,
         configuration: "the same with `pollingIntervalSeconds: 0.5`, the least it takes",
         peer: Some("pgboss"),
@@ -190,7 +192,7 @@ pub(crate) const CASES: [Case; 6] = [
         name: "late_1000",
         workload: "late",
         rounds: 3,
-        once: &[],
+        once: &[GRAPHILE_100, PG_BOSS_500],
         full: || json!({ "rate": 1_000, "seconds": 5, "lead": 3 }),
         quick: || json!({ "rate": 200, "seconds": 2, "lead": 3 }),
     },
@@ -198,7 +200,7 @@ pub(crate) const CASES: [Case; 6] = [
         name: "late_5000",
         workload: "late",
         rounds: 3,
-        once: &[],
+        once: &[GRAPHILE, PG_BOSS],
         full: || json!({ "rate": 5_000, "seconds": 4, "lead": 6 }),
         quick: || json!({ "rate": 500, "seconds": 2, "lead": 3 }),
     },
@@ -217,7 +219,7 @@ pub(crate) const CASES: [Case; 6] = [
         once: &[BEANSTALKD, GRAPHILE, PG_BOSS, NATS],
         full: || {
             json!({
-                "timers": 1_000_000, "quiet": 5, "idle": 10, "churn": 10_000, "replaces": 3_000, "overdue": 50_000,
+                "timers": 1_000_000, "quiet": 4, "idle": 6, "churn": 10_000, "replaces": 1_500, "overdue": 50_000,
                 "lead": 12,
             })
         },
@@ -234,7 +236,7 @@ pub(crate) const CASES: [Case; 6] = [
         once: &[],
         full: || {
             json!({
-                "waiting": 40_000, "herd": 40_000, "rate": 1_000, "seconds": 6, "lead": 6, "timers": 1_000_000, "quiet": 3,
+                "waiting": 40_000, "herd": 40_000, "rate": 1_000, "seconds": 5, "lead": 4, "timers": 1_000_000, "quiet": 3,
             })
         },
         quick: || {

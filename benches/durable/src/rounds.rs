@@ -215,8 +215,9 @@ fn while_idle(pids: &[u32], time: Duration) -> BTreeMap<&'static str, f64> {
     let (cpu, wakes) = (sum(process::cpu_seconds), sum(process::wakes));
     thread::sleep(time);
     BTreeMap::from([
-        ("idle_cpu_ms", (sum(process::cpu_seconds) - cpu) * 1e3),
-        ("idle_wakes", sum(process::wakes) - wakes),
+        // A process that ended meanwhile takes its figures with it.
+        ("idle_cpu_ms", ((sum(process::cpu_seconds) - cpu) * 1e3).max(0.0)),
+        ("idle_wakes", (sum(process::wakes) - wakes).max(0.0)),
     ])
 }
 

@@ -166,7 +166,7 @@ pub(super) const SECTIONS: [Section; 8] = [
         id: "D8",
         title: "The service",
         work: "The service is a process with an HTTP listener, and its load and its receiver are another process on the same \
-               cores. The library, with the same settings, does the same work in one process without a network: its calls of \
+               cores. The library, with the same durability, does the same work in one process without a network: its calls of \
                handlers stand for callbacks. A timer has the key and the payload of D1; in the service it has the URL of the \
                receiver besides. Each part has a new file. CPU is that of the service, then that of the load and the \
                receiver; for the library it is that of the whole program.",

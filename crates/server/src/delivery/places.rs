@@ -745,7 +745,8 @@ mod tests {
         assert_eq!(waits.await.unwrap(), Ok(()), "the place of another namespace wakes it");
         // Both press, and deliveries of both end: they come to have as many.
         for _ in 0..40 {
-            (held.pop(), others.pop());
+            held.pop();
+            others.pop();
             for number in 0..20 {
                 let to = host(&number.to_string());
                 held.extend(press(&places, "a", &to, 64).await.0);
@@ -778,7 +779,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_room_to_wait_is_bounded_over_all_lanes() {
         let places = places();
-        let mut all = Vec::new();
+        let (mut all, mut waiting) = (Vec::new(), Vec::new());
         for number in 0..MOST_WAITING {
             let lane = Reason::Concurrency(number.to_string().into());
             all.push(enter(&places, &[(&lane, 1)]).await.unwrap());
@@ -787,7 +788,7 @@ mod tests {
                 async move { enter(&places, &[(&lane, 1)]).await.map(drop) }
             });
             assert!(tokio::time::timeout(Duration::ZERO, waits.as_mut()).await.is_err());
-            core::mem::forget(waits);
+            waiting.push(waits);
         }
         let lane = Reason::Concurrency("last".into());
         let _place = enter(&places, &[(&lane, 1)]).await.unwrap();

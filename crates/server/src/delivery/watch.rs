@@ -42,14 +42,15 @@ impl Watch {
 
     /// Takes an event of the runtime. Does not block.
     pub(crate) fn observe(&self, event_of: &Event) {
+        if is_of_schedule(event_of) {
+            // A decision of a schedule, which has its own events.
+            if let Event::Ended { ending: Ending::Answered(Verdict::Done), .. } = event_of {
+                self.counters.decisions.add(1);
+            }
+            return;
+        }
         let status = self.flights.observe(event_of);
         match event_of {
-            // A decision of a schedule, which has its own events.
-            Event::Ended { of, ending, .. } if *of.kind == *Schedules::KIND => {
-                if *ending == Ending::Answered(Verdict::Done) {
-                    self.counters.decisions.add(1);
-                }
-            }
             Event::Ended { of, ending, took, phase, .. } => {
                 if let (Phase::Parked, Ending::Answered(Verdict::Park(reason))) = (phase, ending)
                     && let Some(reason) = Reason::parse(reason)
@@ -71,6 +72,17 @@ impl Watch {
             Event::Expired { id, phase: Phase::Dead, .. } => self.doubts.add(*id),
             _ => {}
         }
+    }
+}
+
+/// Whether the event is about the timer by which a schedule decides, and about no delivery.
+fn is_of_schedule(event: &Event) -> bool {
+    match event {
+        Event::Began { of, .. }
+        | Event::Ended { of, .. }
+        | Event::LeaseLost { of, .. }
+        | Event::EndLost { of, .. } => *of.kind == *Schedules::KIND,
+        _ => false,
     }
 }
 

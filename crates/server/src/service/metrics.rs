@@ -6,6 +6,7 @@
 use super::Service;
 use crate::record::{BOUNDS, Histogram};
 use core::fmt::{self, Write as _};
+use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::Counts;
@@ -22,14 +23,16 @@ impl Service {
         page.value("build_info", &[("version", env!("CARGO_PKG_VERSION"))], &1);
         page.single("up_seconds", "gauge", "Time since the start.", &self.up().as_secs_f64());
         page.single("alive", "gauge", "1 if the loop polls.", &u8::from(self.alive().is_ok()));
-        let help = "Time for which timers are due, or the store fails, and the loop has not polled.";
-        page.single("poll_age_seconds", "gauge", help, &self.poll_age().as_secs_f64());
         let now = self.timers().timer_store().now();
+        let overdue = self.overdue(now).await;
+        let poll_age = self.poll_age(*overdue.as_ref().unwrap_or(&Duration::ZERO));
+        let help = "Time for which timers are due, or the store fails, and the loop has not polled.";
+        page.single("poll_age_seconds", "gauge", help, &poll_age.as_secs_f64());
         if let Ok(counts) = self.counts().await {
             page.counts(&counts);
             self.write_parked(&mut page, counts.of(Phase::Parked));
         }
-        if let Ok(overdue) = self.overdue(now).await {
+        if let Ok(overdue) = overdue {
             let help = "Time for which the oldest pending timer is due.";
             page.single("overdue_seconds", "gauge", help, &overdue.as_secs_f64());
         }

@@ -31,14 +31,14 @@ impl Service {
         self.polls().judge(&health, running, capacity(self.settings()), Instant::now())
     }
 
-    /// The time for which timers are due, or the store fails, and the loop has not polled.
-    pub(super) fn poll_age(&self) -> Duration {
+    /// The time for which the loop has not polled although the oldest due timer waits for so long, or the store fails.
+    pub(super) fn poll_age(&self, overdue: Duration) -> Duration {
         let silent = self.polls().silence(self.timers().stats().claims, Instant::now());
         match self.timers().health() {
             Health::StoreHangs(time) => time,
             Health::StoreFails { since, .. } => since,
-            Health::Overdue(time) => time.min(silent),
-            _ => Duration::ZERO,
+            // What the loop knows of due timers is as old as its last claim.
+            _ => overdue.min(silent),
         }
     }
 

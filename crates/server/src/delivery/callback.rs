@@ -89,7 +89,7 @@ impl Callbacks {
         }
     }
 
-    /// Notes what became of a callback, for those who look at the service.
+    /// Notes what became of a callback, for people that look at the service.
     fn note(&self, delivery: &Delivery, host: &str, outcome: &Outcome, took: Duration, keeps_answers: bool) {
         let (answer, error) = match outcome {
             Outcome::Delivered(answer) => (Some(answer), None),

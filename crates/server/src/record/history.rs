@@ -42,6 +42,18 @@ pub(crate) struct Sample {
     pub(crate) pending: u64,
 }
 
+/// What had been done when the last sample was taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) created: u64,
+    pub(crate) delivered: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) dead: u64,
+    /// What the last sample had, for one that the store gives no answer for.
+    pub(crate) pending: u64,
+}
+
 /// A sample, and the number of its ten seconds since 1970. There is none in ten seconds of the number 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {

@@ -21,7 +21,7 @@ mod timed;
 
 pub(crate) use endpoints::{Endpoints, MOST_HOSTS, Met, Sent};
 pub(crate) use flights::{Answered, Flights, GONE};
-pub(crate) use history::{History, INTERVAL, Sample};
+pub(crate) use history::{History, INTERVAL, Sample, Totals};
 pub(crate) use pasts::Entry;
 pub(crate) use tally::{BOUNDS, Histogram, Tally};
 pub(crate) use timed::{Timed, Times};

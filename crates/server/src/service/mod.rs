@@ -35,7 +35,7 @@ pub(crate) use tokens::{NewToken, TokenFault, TokenFile, TokenHash, Tokens, hash
 pub(crate) use trace::Trace;
 
 use crate::delivery::{Deliveries, MOST_WAITING};
-use crate::record::{Endpoints, Flights, History, Tally, Timed, Times};
+use crate::record::{Endpoints, Flights, History, Tally, Timed, Times, Totals};
 use crate::settings::Settings;
 use crate::work;
 use core::fmt;
@@ -69,7 +69,7 @@ struct Inner {
     endpoints: Arc<Endpoints>,
     times: Arc<Times>,
     history: History,
-    sampled: Mutex<sampling::Totals>,
+    sampled: Mutex<Totals>,
     idempotency: Idempotency,
     operations: Operations,
     stop: Stop,

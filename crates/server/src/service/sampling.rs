@@ -2,22 +2,10 @@
 
 use super::Service;
 use crate::convert::moment;
-use crate::record::{INTERVAL, Sample};
+use crate::record::{INTERVAL, Sample, Totals};
 use core::time::Duration;
 use std::sync::{Arc, PoisonError};
 use tourbillon_durable::state::Phase;
-
-/// What had been done when the last sample was taken.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Totals {
-    created: u64,
-    delivered: u64,
-    failed: u64,
-    cancelled: u64,
-    dead: u64,
-    /// What the last sample had, for one that the store gives no answer for.
-    pending: u64,
-}
 
 fn short(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)

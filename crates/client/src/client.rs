@@ -14,7 +14,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tourbillon_api::{NamespaceView, Readiness, ServiceStats};
+use tourbillon_api::{
+    Endpoint, History, Horizon, LatenessBySecond, Moment, NamespaceView, Readiness, ServiceStats,
+};
 
 /// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times; a
 /// change on a connection that is being closed would have an unknown outcome.
@@ -211,6 +213,44 @@ impl Client {
     /// See [`Error`].
     pub async fn stats(&self) -> Result<ServiceStats, Error> {
         self.0.send(&Call::read(join(&["v1", "stats"]))).await
+    }
+
+    /// The service's numbers since a moment, or of the last 72 hours, in at most so many intervals: 360 if none are given.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn history(&self, since: Option<Moment>, points: Option<u32>) -> Result<History, Error> {
+        let (since, points) = (since.map(|since| since.to_string()), points.map(|points| points.to_string()));
+        let query = query(&[("since", since.as_deref()), ("points", points.as_deref())]);
+        self.0.send(&Call::read(join(&["v1", "history"]) + &query)).await
+    }
+
+    /// How late the deliveries of the last hour were, by the second of the minute for which they were due.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn lateness(&self) -> Result<LatenessBySecond, Error> {
+        self.0.send(&Call::read(join(&["v1", "lateness"]))).await
+    }
+
+    /// The numbers of pending timers by the time until they are due.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn horizon(&self) -> Result<Horizon, Error> {
+        self.0.send(&Call::read(join(&["v1", "horizon"]))).await
+    }
+
+    /// The hosts that the latest callbacks went to.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn endpoints(&self) -> Result<Vec<Endpoint>, Error> {
+        self.0.send(&Call::read(join(&["v1", "endpoints"]))).await
     }
 
     /// Events of a namespace, or of all, as they happen. The connection begins with the first call of

@@ -13,7 +13,7 @@ use http::Method;
 use std::sync::Arc;
 use tourbillon_api::{
     Batch, BatchAnswer, CancelMany, Changed, Nack, NamespaceLimits, NamespaceView, NewSchedule, NewSecret,
-    NewTimer, Operation, OperationState, Preview, Renewed, ReplayMany,
+    NewTimer, Operation, OperationState, Past, Preview, Renewed, ReplayMany,
 };
 
 /// The timers of one namespace. It can be cloned cheaply.
@@ -64,6 +64,15 @@ impl Namespace {
     /// another timer has its key by now.
     pub async fn replay(&self, id: &str) -> Result<Changed, Error> {
         self.id(id).verb("replay").await
+    }
+
+    /// The past of the timer with this id, which is stored or has ended not long ago: its attempts and its end.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]. Fails with the problem `not-found` if the service knows nothing of such a timer.
+    pub async fn past(&self, id: &str) -> Result<Past, Error> {
+        self.transport.send(&Call::read(self.below(&["ids", id, "past"]))).await
     }
 
     /// A list of timers, all of the namespace unless it is narrowed.

@@ -31,6 +31,10 @@ async fn each_request_of_the_description_has_a_call() {
         client.metrics();
         client.openapi();
         client.stats();
+        client.history(None, None);
+        client.lateness();
+        client.horizon();
+        client.endpoints();
         client.namespaces();
         client.events(None).next();
         namespace.view();
@@ -49,6 +53,7 @@ async fn each_request_of_the_description_has_a_call() {
         namespace.nack("{claim}", &Nack::default());
         namespace.renew("{claim}");
         namespace.replay("{id}");
+        namespace.past("{id}");
         key.get();
         key.cancel();
         key.move_to(Moment::from_millis(0));

@@ -577,6 +577,7 @@ async fn requests_of_the_document_have_answers_of_the_document() {
         for (path, method, _) in &operations {
             let place = format!("{method} {path}");
             let needs_luck = path.ends_with("/resume")
+                || path.ends_with("/pause")
                 // There must be such a schedule.
                 || path.contains("/schedules/{key}")
                 || path.ends_with("/replay")

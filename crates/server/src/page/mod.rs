@@ -16,6 +16,7 @@ mod live;
 mod many;
 mod overview;
 mod posted;
+mod schedules;
 mod session;
 mod sign;
 mod text;
@@ -45,6 +46,9 @@ pub(crate) fn routes() -> Router<Service> {
         .route("/ui/dead", get(dead::show_dead))
         .route("/ui/many/{verb}", post(many::begin))
         .route("/ui/operations/{namespace}/{id}", get(many::show_operation))
+        .route("/ui/schedules", get(schedules::show_schedules))
+        .route("/ui/schedules/{namespace}/{key}", get(schedules::show_schedule))
+        .route("/ui/schedules/{namespace}/{key}/{verb}", post(schedules::change))
         .route("/ui/endpoints", get(endpoints::show_endpoints))
         .route("/ui/access", get(access::show_access))
         .route("/ui/access/namespaces/{verb}", post(access::change_namespace))

@@ -6,11 +6,13 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// The parameters of each page.
-const PARAMETERS: [(&str, &[&str]); 9] = [
+const PARAMETERS: [(&str, &[&str]); 11] = [
     ("/ui/", &["done"]),
     ("/ui/timers", &["namespace", "q", "label", "phase", "cursor", "done"]),
     ("/ui/dead", &["namespace", "q", "label", "phase", "cursor", "done"]),
     ("/ui/timers/default/{id}", &["done"]),
+    ("/ui/schedules", &["namespace", "q", "cursor", "done"]),
+    ("/ui/schedules/default/k", &["done"]),
     ("/ui/operations/default/x", &["done"]),
     ("/ui/endpoints", &["done"]),
     ("/ui/access", &["done"]),
@@ -69,6 +71,7 @@ async fn t16_no_parameter_breaks_a_page_or_comes_back_unescaped() {
     let store = Arc::new(Counting::default());
     let rig = Rig::on(Arc::clone(&store) as _).await;
     let id = rig.put("k", 204, json!({ "delay_ms": 3_600_000 })).await;
+    rig.schedule("k", json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich" })).await;
     let mut refused = 0;
     for (path, parameters) in PARAMETERS {
         let path = path.replace("{id}", &id);
@@ -135,6 +138,9 @@ async fn t16_what_callers_have_stored_is_escaped_on_every_page() {
             rig.api("PUT", &format!("/v1/namespaces/default/timers/{}", percent(&key)), "", timer).await;
         paths.push(format!("/ui/timers/default/{}", placed["id"].as_str().unwrap()));
     }
+    let key = format!("plan{bad}");
+    rig.schedule(&key, json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich" })).await;
+    paths.push(format!("/ui/schedules/default/{}", percent(&key)));
     rig.until("/ui/dead", "1 in the namespace").await;
     paths.push(format!("/ui/timers?label={}", percent(bad)));
     paths.push(format!("/ui/timers?q=living{}", percent(bad)));

@@ -8,4 +8,5 @@ mod fuzz;
 mod lists;
 mod pages;
 mod rig;
+mod schedules;
 mod sign;

@@ -222,6 +222,12 @@ impl Rig {
         placed["id"].as_str().unwrap().to_owned()
     }
 
+    /// Stores a schedule of the namespace `default` with this key, whose occurrences the receiver accepts.
+    pub(crate) async fn schedule(&self, key: &str, mut schedule: Value) {
+        schedule["callback"] = json!({ "url": format!("http://{}/204", self.receiver) });
+        self.api("PUT", &format!("/v1/namespaces/default/schedules/{}", percent(key)), "", schedule).await;
+    }
+
     /// Waits until a page has this text.
     pub(crate) async fn until(&self, path: &str, text: &str) -> Page {
         let begun = Instant::now();

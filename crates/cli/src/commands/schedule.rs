@@ -62,13 +62,12 @@ pub(crate) struct Key {
 
 /// When a schedule comes.
 #[derive(Debug, Args)]
-#[group(id = "plan", multiple = false, args = ["cron", "day", "every"])]
 pub(crate) struct Rule {
     /// A cron expression: `0 9 * * MON-FRI`
     #[arg(long, value_name = "EXPRESSION", help_heading = "When")]
     cron: Option<String>,
     /// A day of each month, the last one if the month is shorter
-    #[arg(long, value_name = "DAY", help_heading = "When")]
+    #[arg(long, value_name = "DAY", conflicts_with = "cron", help_heading = "When")]
     day: Option<i8>,
     /// The time of the day of --day: `09:00`. Midnight by default
     #[arg(long, value_name = "TIME", requires = "day", help_heading = "When")]
@@ -77,7 +76,7 @@ pub(crate) struct Rule {
     #[arg(long, requires = "day", help_heading = "When")]
     skip_short: bool,
     /// A fixed period
-    #[arg(long, value_name = "DURATION", value_parser = parse::millis, help_heading = "When")]
+    #[arg(long, value_name = "DURATION", value_parser = parse::millis, conflicts_with_all = ["cron", "day"], help_heading = "When")]
     every: Option<u64>,
     /// The time zone: `Europe/Zurich`. UTC by default
     #[arg(long, value_name = "ZONE", help_heading = "When")]

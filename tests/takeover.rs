@@ -27,7 +27,7 @@ fn act(fired: Fired<'_, Act>) {
         Act::Block(gate) => drop(gate.recv()),
         Act::ReportAndBlock(sender, gate) => {
             drop(sender.send(thread::current().name().unwrap_or_default().to_owned()));
-            drop(gate.recv());
+            let _message_or_end = gate.recv();
         }
         Act::Report(sender) => drop(sender.send(thread::current().id())),
         Act::Release(gate) => {

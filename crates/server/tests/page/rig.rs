@@ -17,7 +17,7 @@ use tourbillon_durable::store::TimerStore;
 use tourbillon_server::{Limits, Listeners, Server, Service, Settings, router};
 
 /// The time for what should happen at once, on a machine that is busy.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// An answer of the page.
 #[derive(Debug)]

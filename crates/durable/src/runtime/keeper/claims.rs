@@ -1,0 +1,222 @@
+//! Claims, and the beginning of deliveries.
+
+use super::ends::ended_unstored;
+use super::pause::Pause;
+use super::{Keeper, REAP};
+use crate::delivery::{Delivery, Settlement};
+use crate::executor::{Executor, Threads, block_on};
+use crate::handler::Verdict;
+use crate::policy::{Guarantee, Misfire};
+use crate::runtime::alarm::Alarms;
+use crate::runtime::catch_up::CatchUp;
+use crate::runtime::event::Ending;
+use crate::runtime::under_way::{Observed, UnderWay};
+use crate::state::{State as TimerState, Token};
+use crate::store::{Durability, Leased, Limit, Op, Outcome, StoreErrorKind};
+use crate::supervise::supervise;
+use crate::timer::Timer;
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// The greatest number of timers that one claim takes.
+const CLAIM: u32 = 512;
+/// The payload bytes after which a claim takes no further timer.
+const CLAIM_BYTES: u64 = 4 << 20;
+/// The longest time for which the alarm is set.
+const LONGEST_ALARM: Duration = Duration::from_secs(365 * 86_400);
+
+impl Keeper {
+    /// Puts timers back whose handlers were missing when they were due, and are there now.
+    pub(super) fn put_back_known_kinds(&self, pause: &mut Pause) {
+        for kind in self.handlers.keys() {
+            loop {
+                let op = Op::Unpark(reason_for_unknown(kind), REAP);
+                match block_on(self.store.apply(vec![op], Durability::Volatile)) {
+                    Ok(outcomes) if matches!(outcomes[..], [Outcome::Unparked(REAP..)]) => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        if !self.bear(&error, pause) || error.kind() == StoreErrorKind::Closed {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn claim(
+        self: &Arc<Self>,
+        room: usize,
+        claim: u64,
+        alarms: &Alarms,
+        threads: &Threads,
+        catch_up: &mut CatchUp,
+        pause: &mut Pause,
+    ) {
+        let wanted = u32::try_from(room).unwrap_or(u32::MAX).min(CLAIM);
+        let now = self.store.now();
+        let next_due = {
+            let state = self.lock();
+            // A store without pending timers has none that is late.
+            state.has_claimed.then(|| state.next_due.unwrap_or(now))
+        };
+        let permitted = match catch_up.permits(next_due, now, wanted) {
+            Ok(permitted) => permitted,
+            Err(rest) => {
+                alarms.look_in(rest);
+                return;
+            }
+        };
+        let limit = Limit { timers: permitted, bytes: CLAIM_BYTES };
+        let claimed = match block_on(self.store.claim(self.claimant, claim, limit)) {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                // The claim may have had its effect: the timers are asked for, or their leases end.
+                if error.kind() == StoreErrorKind::Unknown
+                    && let Ok(leased) = block_on(self.store.recover(self.claimant, claim))
+                {
+                    let now = self.store.now();
+                    leased.into_iter().for_each(|leased| self.begin(leased, now, alarms, threads));
+                }
+                let _goes_on = self.bear(&error, pause);
+                self.set_renewal(alarms);
+                self.look();
+                return;
+            }
+        };
+        pause.reset();
+        self.reporter.claimed(&claimed);
+        catch_up.note(u32::try_from(claimed.leased.len()).unwrap_or(u32::MAX));
+        {
+            let mut state = self.lock();
+            state.has_claimed = true;
+            state.next_due = claimed.next_due;
+            state.look |= claimed.next_due.is_some_and(|due| due <= claimed.now);
+        }
+        if let Some(due) = claimed.next_due.filter(|due| *due > claimed.now) {
+            alarms.look_in((due - claimed.now).min(LONGEST_ALARM));
+        }
+        for leased in claimed.leased {
+            self.begin(leased, claimed.now, alarms, threads);
+        }
+    }
+
+    /// Begins a delivery, or ends it at once if it must not be made.
+    fn begin(self: &Arc<Self>, leased: Leased, now: UtcMillis, alarms: &Alarms, threads: &Threads) {
+        let Leased { timer, token } = leased;
+        let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
+        let unclaimed = || Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer.clone() };
+        let unstored = (!is_stored).then(|| Box::new(unclaimed()));
+        let observed = self.reporter.is_observed().then(|| Observed::new(&timer));
+        // Not under the lock: it calls the function for incidents.
+        let obstacle = self.obstacle(&timer, token, now);
+        let mut state = self.lock();
+        let number = state.next_number;
+        state.next_number += 1;
+        let settlement = Arc::new(Settlement::default());
+        let under_way = UnderWay {
+            id: timer.id,
+            token,
+            settlement: Arc::clone(&settlement),
+            unstored,
+            number,
+            timeout: None,
+            due: timer.due,
+            until: match timer.state {
+                TimerState::Leased(lease) => lease.until,
+                _ => UtcMillis::MAX,
+            },
+            key: timer.key.clone(),
+            begun: None,
+            is_snoozed: false,
+            observed,
+        };
+        match obstacle {
+            None => {}
+            Some(Obstacle::End(op)) => {
+                state.ends.push((under_way, op));
+                self.changed.notify_all();
+                return;
+            }
+            Some(Obstacle::Nothing) => {
+                drop(state);
+                if let Some(Observed { of, .. }) = under_way.observed {
+                    self.reporter.emit(&ended_unstored(of, now, Ending::Skipped, None));
+                }
+                return;
+            }
+        }
+        let Some(handler) = self.handlers.get(&*timer.kind) else { return };
+        // The stop came during the claim.
+        if state.stop.is_some() {
+            let op = match &under_way.unstored {
+                Some(timer) => Op::Return(timer.clone()),
+                None => Op::Release(under_way.id, token),
+            };
+            state.ends.push((under_way, op));
+            return;
+        }
+        let delivery = Delivery::new(&timer, now, Arc::clone(&settlement));
+        state.under_way.insert(number, under_way);
+        drop(state);
+        self.set_renewal(alarms);
+        let timeout = alarms.timeout_in(number, timer.policy.timeout);
+        {
+            // A handler that is seen to run has its timeout.
+            let mut state = self.lock();
+            state.occupied += 1;
+            if let Some(under_way) = state.under_way.get_mut(&number) {
+                under_way.timeout = timeout;
+            }
+        }
+        self.reporter.delivered();
+        let work = supervise(
+            Arc::<Self>::clone(self),
+            Arc::clone(handler),
+            number,
+            timer.payload.0,
+            (delivery, settlement),
+        );
+        match &self.settings.executor {
+            Some(executor) if !handler.blocks() => executor.spawn(work),
+            _ => threads.spawn(work),
+        }
+    }
+
+    /// The reason why a delivery must not be made, if there is one.
+    fn obstacle(&self, timer: &Timer, token: Token, now: UtcMillis) -> Option<Obstacle> {
+        let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
+        if !self.has_handler(&timer.kind) {
+            self.reporter.unknown_kind(timer);
+            let reason = reason_for_unknown(&timer.kind);
+            return Some(Obstacle::End(if is_stored {
+                Op::Park(timer.id, token, reason)
+            } else {
+                let deliveries = timer.deliveries.saturating_sub(1);
+                Op::Return(Box::new(Timer { state: TimerState::Parked(reason), deliveries, ..timer.clone() }))
+            }));
+        }
+        let lateness = now - timer.due;
+        match timer.policy.misfire {
+            Misfire::Within(grace) if timer.failures == 0 && lateness > grace => {
+                self.reporter.skipped(timer, lateness);
+                Some(if is_stored { Obstacle::End(Op::Skip(timer.id, token)) } else { Obstacle::Nothing })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The reason for which timers of a kind without a handler are parked.
+fn reason_for_unknown(kind: &str) -> Box<str> {
+    format!("{}{kind}", Verdict::NO_HANDLER).into()
+}
+
+/// What is done instead of a delivery.
+enum Obstacle {
+    /// The operation is applied.
+    End(Op),
+    /// Nothing: the store has forgotten the timer.
+    Nothing,
+}

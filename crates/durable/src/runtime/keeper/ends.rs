@@ -1,0 +1,188 @@
+//! The ends of deliveries, from the settlement to the store.
+
+use super::pause::Pause;
+use super::{Keeper, State};
+use crate::executor::block_on;
+use crate::handler::Verdict;
+use crate::runtime::event::{Attempt, Ending, Event};
+use crate::runtime::under_way::{Observed, UnderWay};
+use crate::state::{Event as TimerEvent, Failure, Lease, Next, Phase, State as TimerState, Token, step};
+use crate::store::{Durability, Op, Outcome, StoreErrorKind};
+use crate::timer::Timer;
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use std::sync::Arc;
+use tourbillon::Timestamp;
+
+impl Keeper {
+    /// Waits until the ends that the store has answered survive the end of the process, which may follow at once.
+    pub(super) fn secure_ends(&self) {
+        if self.settings.end_durability < Durability::PowerLoss
+            && let Err(error) = block_on(self.store.apply(Vec::new(), Durability::PowerLoss))
+        {
+            self.reporter.store_failed(&error);
+        }
+    }
+
+    /// Settles a delivery with a verdict. Returns its timeout. Does nothing if the delivery is settled.
+    pub(super) fn settle(&self, number: u64, verdict: Verdict) -> Option<tourbillon::TimerId> {
+        let (now, at) = (self.clock.now(), self.store.now());
+        let mut state = self.lock();
+        let under_way = state.under_way.remove(&number)?;
+        let (timeout, settlement) = (under_way.timeout, Arc::clone(&under_way.settlement));
+        if settlement.settle() {
+            self.end(&mut state, under_way, verdict, now, at);
+        }
+        drop(state);
+        settlement.wake();
+        timeout
+    }
+
+    /// Settles a delivery that the store has settled already. Does nothing if the delivery is settled.
+    pub(super) fn settle_lost(&self, number: u64) {
+        let at = self.store.now();
+        let mut state = self.lock();
+        let Some(under_way) = state.under_way.remove(&number) else { return };
+        if under_way.settlement.settle()
+            && let Some(Observed { of, .. }) = under_way.observed
+        {
+            state.events.push(Event::LeaseLost { of, at });
+        }
+        self.changed.notify_all();
+        drop(state);
+        under_way.settlement.wake();
+    }
+
+    /// Notes the end of a delivery that the caller has settled. `now` and `at` are the same moment, by the runtime's clock
+    /// and by the store's.
+    fn end(&self, state: &mut State, under_way: UnderWay, verdict: Verdict, now: Timestamp, at: UtcMillis) {
+        let mut under_way = under_way;
+        let verdict = verdict.admitted();
+        let took = under_way.begun.map(|begun| now - begun);
+        if let Some(took) = took {
+            self.reporter.took(took);
+        }
+        if let Some(observed) = &mut under_way.observed {
+            (observed.answer, observed.took) = (Some(verdict.clone()), took);
+        }
+        self.changed.notify_all();
+        if let Some(timer) = &under_way.unstored {
+            let returned = match &verdict {
+                Verdict::Park(reason) => {
+                    Some(Timer { state: TimerState::Parked(reason.clone()), ..(**timer).clone() })
+                }
+                Verdict::Snooze(moment) => snoozed(timer, under_way.token, *moment, at),
+                _ => None,
+            };
+            if let Some(returned) = returned {
+                under_way.is_snoozed = matches!(verdict, Verdict::Snooze(_));
+                state.ends.push((under_way, Op::Return(Box::new(returned))));
+                return;
+            }
+            self.reporter.ended_at_most_once(&verdict);
+            if let Some(Observed { of, .. }) = under_way.observed {
+                state.events.push(ended_unstored(of, at, Ending::Answered(verdict), took));
+            }
+            return;
+        }
+        let UnderWay { id, token, .. } = under_way;
+        let op = match verdict {
+            Verdict::Done => Op::Ack(id, token),
+            Verdict::Retry { error, after } => {
+                Op::Fail(id, token, Failure { error: shorten(error), retry_after: after, is_final: false })
+            }
+            Verdict::Dead(error) => {
+                Op::Fail(id, token, Failure { error: shorten(error), retry_after: None, is_final: true })
+            }
+            Verdict::Snooze(moment) => Op::Snooze(id, token, moment),
+            Verdict::Park(reason) => Op::Park(id, token, reason),
+        };
+        state.ends.push((under_way, op));
+    }
+
+    /// Reports ends to the store, and tries again until the store answers.
+    pub(super) fn report(&self, ends: Vec<(UnderWay, Op)>, pause: &mut Pause) {
+        loop {
+            let ops = ends.iter().map(|(_, op)| op.clone()).collect();
+            let error = match block_on(self.store.apply(ops, self.settings.end_durability)) {
+                Ok(outcomes) => {
+                    pause.reset();
+                    self.reporter.store_answered();
+                    for ((under_way, op), outcome) in ends.iter().zip(outcomes) {
+                        self.reporter.ended(under_way, op, &outcome);
+                        if let Some(observed) = &under_way.observed {
+                            self.emit_end(observed, op, &outcome);
+                        }
+                    }
+                    return;
+                }
+                Err(error) => error,
+            };
+            let goes_on = self.bear(&error, pause);
+            if error.is_transient() && (goes_on || !pause.is_long()) {
+                if !goes_on {
+                    // A stop waits a while for a store that may come back.
+                    std::thread::sleep(pause.0);
+                }
+            } else if ends.len() > 1 && error.kind() != StoreErrorKind::Closed {
+                // One of them may be at fault.
+                ends.into_iter().for_each(|end| self.report(vec![end], pause));
+                return;
+            } else {
+                // The leases end by themselves, and the timers are delivered again.
+                self.reporter.ends_lost(ends.len());
+                for observed in ends.into_iter().filter_map(|(under_way, _)| under_way.observed) {
+                    self.reporter.emit(&Event::EndLost { of: observed.of, at: self.store.now() });
+                }
+                return;
+            }
+        }
+    }
+
+    /// Emits the end of a delivery as the store has it.
+    fn emit_end(&self, observed: &Observed, op: &Op, outcome: &Outcome) {
+        let (of, at) = (Arc::clone(&observed.of), self.store.now());
+        let (phase, next) = match (op, outcome) {
+            (Op::Return(timer), _) => (timer.state.phase(), None),
+            (_, Outcome::Ended { phase, next, .. }) => (*phase, *next),
+            _ => return self.reporter.emit(&Event::LeaseLost { of, at }),
+        };
+        let due = next.or((phase == Phase::Pending).then_some(of.id)).and_then(|id| {
+            let timer = block_on(self.store.get(id.into())).ok().flatten();
+            timer.map(|timer| timer.due)
+        });
+        let (ending, took) = (observed.ending(op), observed.took);
+        self.reporter.emit(&Event::Ended { of, at, ending, took, phase, next, due });
+    }
+}
+
+/// A timer that the store has forgotten, as it is once its handler has snoozed it.
+fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Option<Timer> {
+    let lease = Lease { token, until: UtcMillis::MAX, withdrawn: None };
+    let deliveries = timer.deliveries.saturating_add(1);
+    let leased = Timer { state: TimerState::Leased(lease), deliveries, ..timer.clone() };
+    match step(&leased, TimerEvent::Snooze(token, moment), now) {
+        Ok(Next::Stays(snoozed)) => Some(snoozed),
+        Ok(Next::Ends(_)) | Err(_) => None,
+    }
+}
+
+/// The event of an end of which the store knows nothing.
+pub(super) fn ended_unstored(
+    of: Arc<Attempt>,
+    at: UtcMillis,
+    ending: Ending,
+    took: Option<Duration>,
+) -> Event {
+    Event::Ended { of, at, ending, took, phase: Phase::Done, next: None, due: None }
+}
+
+/// An error's first bytes: a record must not grow with what a handler writes.
+fn shorten(error: Box<str>) -> Box<str> {
+    const MOST: usize = 500;
+    if error.len() <= MOST {
+        return error;
+    }
+    let end = (0..=MOST).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
+    error[..end].into()
+}

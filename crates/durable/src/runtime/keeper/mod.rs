@@ -1,0 +1,359 @@
+//! The loop of a runtime: it claims what is due, hands it to handlers, and reports the ends of deliveries to the store.
+//!
+//! One thread does all of it, and sleeps until one of these is wanted:
+//!
+//! | signal | from | the loop |
+//! |---|---|---|
+//! | look   | the alarm at the next due moment; the store, if a timer may be due earlier; room for a delivery | claims |
+//! | events | a handler that is called, if there is an observer | emits them |
+//! | ended  | a delivery that is settled | reports all ends that are there in one batch |
+//! | renew  | a timer at each third of a lease, while deliveries are under way | renews, and reaps |
+//! | stop   | `shutdown` | gives back what is under way, and ends |
+//!
+//! # Why no timers are loaded ahead
+//! The store's index by due moment is the queue, and every claim returns the moment at which the next timer is due. So
+//! the engine's wheel has one timer for all stored ones: the alarm. A timer that is created, moved or cancelled changes
+//! the index in the transaction that answers its caller, and there is no copy of the index that could be out of date.
+//!
+//! # Invariants
+//! R1. A delivery is settled once: by its answer, its timeout, its loss, or the stop.
+//! R2. While a claimable timer is in the store and there is room for a delivery, the loop looks, or an alarm is set for
+//!     the timer's due moment or an earlier one.
+//! R3. No error of the store ends the loop. It tries again after a pause.
+//! R4. While leases are in the store, as far as is known, a renewal is set: it renews those of deliveries under way, and
+//!     ends those whose holder is gone.
+//! R5. No waker, handler, executor or observer is called under the lock: each may wait for a thread that wants the lock.
+//! R6. Events are emitted by the loop's thread alone, a delivery's in their order. What happens on other threads is noted
+//!     under the lock and emitted before any end that is noted later.
+
+mod claims;
+mod ends;
+mod handlers;
+mod leases;
+mod pause;
+
+use self::pause::Pause;
+use super::alarm::{Alarms, Signal};
+use super::catch_up::CatchUp;
+use super::event::Event;
+use super::report::Reporter;
+use super::settings::Settings;
+use super::under_way::UnderWay;
+use crate::delivery::Settlement;
+use crate::executor::Threads;
+use crate::handler::{Handler, Verdict};
+use crate::store::{Claimant, Op, StoreError, StoreErrorKind, TimerStore};
+use crate::utc::UtcMillis;
+use core::time::Duration;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+use tourbillon::Clock;
+
+/// The greatest number of ends that are reported in one batch.
+const BATCH: usize = 4_096;
+/// The greatest number of leases that are reaped at once.
+const REAP: u32 = 1_000;
+
+/// The part of a runtime that its threads share.
+pub(crate) struct Keeper {
+    pub(crate) store: Arc<dyn TimerStore>,
+    pub(crate) settings: Settings,
+    pub(crate) reporter: Reporter,
+    clock: Arc<dyn Clock>,
+    handlers: HashMap<&'static str, Arc<dyn Handler>>,
+    claimant: Claimant,
+    alarms: OnceLock<Alarms>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// A claim is wanted.
+    look: bool,
+    /// A renewal is wanted.
+    renew: bool,
+    /// The alarm of the next renewal is set (R4).
+    is_renewal_set: bool,
+    stop: Option<Stop>,
+    has_ended: bool,
+    /// Ends that the store does not know of.
+    ends: Vec<(UnderWay, Op)>,
+    /// Events that happened on other threads than the loop's, for an observer.
+    events: Vec<Event>,
+    /// The loop is at the observer.
+    is_emitting: bool,
+    under_way: HashMap<u64, UnderWay>,
+    /// The number of handlers that have not returned; some of their deliveries may be settled by now.
+    occupied: usize,
+    /// The number of the next delivery, and of the next claim.
+    next_number: u64,
+    next_claim: u64,
+    /// What the last claim said of the first pending timer.
+    next_due: Option<UtcMillis>,
+    has_claimed: bool,
+    /// Since when the loop is at the store.
+    busy_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stop {
+    /// The moment at which deliveries that are still under way are given back.
+    until: Instant,
+}
+
+impl State {
+    fn is_idle(&self, now: UtcMillis) -> bool {
+        let nothing_due = self.next_due.is_none_or(|due| due > now);
+        self.has_claimed
+            && !self.look
+            && self.busy_since.is_none()
+            && self.ends.is_empty()
+            && self.events.is_empty()
+            && !self.is_emitting
+            && self.occupied == 0
+            && self.under_way.is_empty()
+            && nothing_due
+    }
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        store: Arc<dyn TimerStore>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        handlers: HashMap<&'static str, Arc<dyn Handler>>,
+        incarnation: u64,
+    ) -> Self {
+        let claimant = Claimant { incarnation, lease: settings.lease };
+        // Leases of a process that died are ended first.
+        let state = State { look: true, renew: true, ..State::default() };
+        Self {
+            store,
+            clock,
+            reporter: Reporter::new(settings.on_incident.clone(), settings.observe.clone()),
+            settings,
+            handlers,
+            claimant,
+            alarms: OnceLock::new(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Gives the keeper the engine's timers, once, before the loop begins.
+    pub(crate) fn set_alarms(&self, alarms: Alarms) {
+        let _only_once = self.alarms.set(alarms);
+    }
+
+    pub(crate) fn has_handler(&self, kind: &str) -> bool {
+        self.handlers.contains_key(kind)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the loop look for timers that are due.
+    pub(crate) fn look(&self) {
+        self.lock().look = true;
+        self.changed.notify_all();
+    }
+
+    /// Handles the engine's signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        match signal {
+            Signal::Look => self.look(),
+            Signal::Renew => {
+                let mut state = self.lock();
+                (state.renew, state.is_renewal_set) = (true, false);
+                self.changed.notify_all();
+            }
+            Signal::Timeout(number) => {
+                let error = "the handler did not answer in time".into();
+                let _fired = self.settle(number, Verdict::Retry { error, after: None });
+            }
+        }
+    }
+
+    /// Stops the loop. Waits for deliveries under way for at most `patience`, and for the loop's end.
+    pub(crate) fn stop(&self, patience: Duration) {
+        let mut state = self.lock();
+        let until = Instant::now() + patience.min(Duration::from_secs(86_400 * 365));
+        if state.stop.is_none_or(|stop| until < stop.until) {
+            state.stop = Some(Stop { until });
+        }
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.lock().stop.is_some()
+    }
+
+    pub(crate) fn await_end(&self) {
+        let mut state = self.lock();
+        while !state.has_ended {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until no timer is due, no handler runs, and the store knows of all ends; at most for `patience`.
+    pub(crate) fn await_idle(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        loop {
+            if state.is_idle(self.store.now()) {
+                return true;
+            }
+            let Some(rest) = until.checked_duration_since(Instant::now()) else { return false };
+            // Time may pass on a clock that signals nothing to this thread.
+            let step = rest.min(Duration::from_millis(5));
+            state = self.changed.wait_timeout(state, step).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Runs until the runtime is stopped.
+    pub(crate) fn serve(self: &Arc<Self>, threads: &Threads) {
+        let Some(alarms) = self.alarms.get() else { return };
+        let mut pause = Pause::new(self.settings.lease);
+        let mut catch_up = CatchUp::new(self.settings.catch_up_rate);
+        self.put_back_known_kinds(&mut pause);
+        while let Some(wanted) = self.await_work() {
+            let serve = || match wanted {
+                Wanted::Events(events) => events.iter().for_each(|event| self.reporter.emit(event)),
+                Wanted::Ends(ends) => {
+                    self.report(ends, &mut pause);
+                    // An end that was lost leaves a lease.
+                    self.set_renewal(alarms);
+                }
+                Wanted::Renewal => self.renew(alarms, &mut pause),
+                Wanted::Claim { room, claim } => {
+                    self.claim(room, claim, alarms, threads, &mut catch_up, &mut pause);
+                }
+            };
+            // A store or an executor of the caller's may panic. What was under way then is delivered again.
+            if catch_unwind(AssertUnwindSafe(serve)).is_err() {
+                let error = StoreError::new(StoreErrorKind::Unknown, "the store or the executor panicked");
+                let _goes_on = self.bear(&error, &mut pause);
+                self.look();
+            }
+            {
+                let mut state = self.lock();
+                (state.busy_since, state.is_emitting) = (None, false);
+            }
+            self.changed.notify_all();
+        }
+        let _after_a_panic_leases_end = catch_unwind(AssertUnwindSafe(|| self.secure_ends()));
+        self.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until something is wanted. Returns `None` when the runtime is stopped and the store knows of all ends.
+    fn await_work(&self) -> Option<Wanted> {
+        let mut state = self.lock();
+        loop {
+            // A delivery's events come before its end, which is emitted when the store has it.
+            if !state.events.is_empty() {
+                state.is_emitting = true;
+                return Some(Wanted::Events(core::mem::take(&mut state.events)));
+            }
+            if !state.ends.is_empty() {
+                state.busy_since = Some(Instant::now());
+                let taken = state.ends.len().min(BATCH);
+                return Some(Wanted::Ends(state.ends.drain(..taken).collect()));
+            }
+            if let Some(Stop { until }) = state.stop {
+                if state.under_way.is_empty() {
+                    return None;
+                }
+                match until.checked_duration_since(Instant::now()) {
+                    Some(rest) if !rest.is_zero() && !state.renew => {
+                        state =
+                            self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+                        continue;
+                    }
+                    Some(rest) if !rest.is_zero() => {}
+                    _ => {
+                        let settled = give_all_back(&mut state);
+                        drop(state);
+                        settled.iter().for_each(|settlement| settlement.wake());
+                        state = self.lock();
+                        continue;
+                    }
+                }
+            }
+            if state.renew {
+                state.renew = false;
+                state.busy_since = Some(Instant::now());
+                return Some(Wanted::Renewal);
+            }
+            let room = self.settings.concurrency.saturating_sub(state.occupied);
+            if state.look && room > 0 {
+                state.look = false;
+                state.busy_since = Some(Instant::now());
+                state.next_claim += 1;
+                return Some(Wanted::Claim { room, claim: state.next_claim });
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Reports an error of the store and waits. Returns false, and does not wait, if the runtime is stopped.
+    fn bear(&self, error: &StoreError, pause: &mut Pause) -> bool {
+        self.reporter.store_failed(error);
+        let until = Instant::now() + pause.next();
+        let mut state = self.lock();
+        // Signals other than the stop do not end the pause: under load there are always some.
+        while state.stop.is_none() {
+            let Some(rest) = until.checked_duration_since(Instant::now()) else { return true };
+            state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        false
+    }
+
+    /// The number of handlers that run, and the moment of the first pending timer, as far as is known.
+    pub(crate) fn progress(&self) -> Progress {
+        let state = self.lock();
+        Progress {
+            running: state.occupied,
+            overrun: state.occupied.saturating_sub(state.under_way.len()),
+            next_due: state.next_due,
+            stuck_for: state.busy_since.map(|since| since.elapsed()),
+        }
+    }
+}
+
+/// Gives back the timers of all deliveries that are under way. Returns the settlements that are to be woken.
+fn give_all_back(state: &mut State) -> Vec<Arc<Settlement>> {
+    let mut settled = Vec::new();
+    for (_, under_way) in core::mem::take(&mut state.under_way) {
+        if under_way.unstored.is_none() && under_way.settlement.settle() {
+            settled.push(Arc::clone(&under_way.settlement));
+            let op = Op::Release(under_way.id, under_way.token);
+            state.ends.push((under_way, op));
+        }
+    }
+    settled
+}
+
+/// What a runtime is at.
+pub(crate) struct Progress {
+    /// The number of handlers that have not returned.
+    pub(crate) running: usize,
+    /// Of these, the number whose deliveries are settled.
+    pub(crate) overrun: usize,
+    /// The moment of the first pending timer, as far as the last claim knew.
+    pub(crate) next_due: Option<UtcMillis>,
+    /// The time for which the loop has waited for the store.
+    pub(crate) stuck_for: Option<Duration>,
+}
+
+/// What the loop is to do next.
+enum Wanted {
+    Events(Vec<Event>),
+    Ends(Vec<(UnderWay, Op)>),
+    Renewal,
+    Claim { room: usize, claim: u64 },
+}

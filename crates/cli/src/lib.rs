@@ -9,7 +9,7 @@ mod output;
 mod parse;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use commands::{list, manage, place, pull, schedule, single, watch};
+use commands::{endpoints, list, manage, place, pull, schedule, single, watch};
 use config::{Config, Flags};
 use exit::{Code, Failure};
 use output::Output;
@@ -72,6 +72,8 @@ enum Command {
     /// Namespaces
     #[command(subcommand)]
     Ns(manage::Ns),
+    /// List the hosts to which callbacks go, with their breakers and times
+    Endpoints,
     /// Fetch timers of a queue that are due
     Claim(pull::Claim),
     /// End the delivery of fetched timers: they are done
@@ -146,6 +148,7 @@ async fn obey(command: Command, config: &Config, output: Output) -> Result<(), F
         Command::Dead(dead) => list::dead(dead, &timers, output).await,
         Command::Schedule(what) => schedule::schedule(what, &timers, output).await,
         Command::Ns(ns) => manage::ns(ns, &client, output).await,
+        Command::Endpoints => endpoints::endpoints(&client, output).await,
         Command::Claim(claim) => pull::claim(claim, &timers, output).await,
         Command::Ack(ack) => pull::ack(ack, &timers).await,
         Command::Nack(nack) => pull::nack(nack, &timers).await,

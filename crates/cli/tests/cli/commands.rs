@@ -107,6 +107,11 @@ async fn each_command_sends_its_request() {
         "pending": 1, "leased": 0, "parked": 0, "dead": 0
     });
     let secret = json!({ "secret": "whsec_x", "former_until": "2026-11-23T16:00:00.000Z" });
+    let endpoints = json!([{
+        "host": "shop.example:443", "breaker": "open", "since": "2026-11-22T16:00:00.000Z", "open_for_ms": 5_000,
+        "running": 1, "failures_in_a_row": 3, "parked": 2, "deliveries": 30, "errors": 4,
+        "recent": 8, "recent_errors": 2, "p50_ms": 40, "p99_ms": 1_200, "last_error": "status 500"
+    }]);
     let base = "/v1/namespaces/default";
     for (arguments, answer, requests, body, out) in [
         (
@@ -220,6 +225,20 @@ async fn each_command_sends_its_request() {
             vec!["GET /v1/namespaces".to_owned()],
             json!(null),
             "NAME  PENDING",
+        ),
+        (
+            &["endpoints"],
+            &endpoints,
+            vec!["GET /v1/endpoints".to_owned()],
+            json!(null),
+            "shop.example:443  open for 5s  1        2       30    4       25 %           40ms  1s200ms  status 500",
+        ),
+        (
+            &["endpoints", "--json"],
+            &endpoints,
+            vec!["GET /v1/endpoints".to_owned()],
+            json!(null),
+            r#""host":"shop.example:443","breaker":"open""#,
         ),
     ] {
         let fake = Fake::start(200, answer.clone()).await;

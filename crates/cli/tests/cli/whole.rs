@@ -95,3 +95,21 @@ async fn a_measurement_agrees_with_the_service_and_leaves_nothing() {
     let stats = rig.run(&["stats", "--json"]).await.json();
     assert_eq!((&stats["pending"], &stats["dead"]), (&json!(0), &json!(0)), "{stats}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_refuses_callbacks_is_among_the_endpoints() {
+    let rig = Rig::start().await;
+    assert_eq!(rig.run(&["endpoints", "--json"]).await.ok(), "");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    rig.run(&["put", "--in", "0s", "--callback", &format!("http://{closed}/hook")]).await.ok();
+    let endpoint = loop {
+        if let [endpoint] = rig.run(&["endpoints", "--json"]).await.lines().as_slice()
+            && endpoint["errors"] != 0
+        {
+            break endpoint.clone();
+        }
+    };
+    assert_eq!(endpoint["host"], closed.to_string());
+    assert!(endpoint["last_error"].is_string(), "{endpoint}");
+    assert!(rig.run(&["endpoints"]).await.ok().contains(&format!("{closed}")));
+}

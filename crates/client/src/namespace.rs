@@ -99,7 +99,7 @@ impl Namespace {
     ///
     /// See [`Error`].
     pub async fn preview(&self, schedule: &NewSchedule) -> Result<Preview, Error> {
-        let call = Call::change(Method::POST, self.below(&["schedules", "preview"])).json(schedule)?;
+        let call = Call::change(Method::POST, self.below(&["previews"])).json(schedule)?;
         self.transport.send(&Call { effect: Effect::Read, ..call }).await
     }
 

@@ -280,7 +280,7 @@ async fn backfill_schedule(
 
 /// Shows the next ten instants of a schedule that is not made. What its instants do is not looked at.
 #[utoipa::path(
-    post, path = "/v1/namespaces/{namespace}/schedules/preview", tag = "schedules",
+    post, path = "/v1/namespaces/{namespace}/previews", tag = "schedules",
     request_body(content = NewSchedule, example = json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich" })),
     params(("namespace" = String, Path, description = "The namespace.")),
     responses(

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+const PREVIEWS: &str = "/v1/namespaces/default/previews";
 const SCHEDULES: &str = "/v1/namespaces/default/schedules";
 
 fn path(rest: &str) -> String {
@@ -62,7 +63,7 @@ async fn a_preview_shows_local_times_and_clock_changes() {
     let folder = tempfile::tempdir().unwrap();
     let inside = Inside::start(&folder);
     let new = json!({ "cron": "30 2 29 3 *", "zone": "Europe/Zurich", "start": "2030-01-01T00:00:00.000Z" });
-    let shown = inside.send("POST", &path("preview"), new).await.json();
+    let shown = inside.send("POST", PREVIEWS, new).await.json();
     let upcoming = shown["upcoming"].as_array().unwrap();
     assert_eq!(upcoming.len(), 10, "{shown}");
     // In 2037 the 29th of March is the day on which clocks skip 2:30.
@@ -74,8 +75,22 @@ async fn a_preview_shows_local_times_and_clock_changes() {
         (&json!("moved"), &json!("2037-03-29T01:00:00.000Z"))
     );
     let monthly = json!({ "monthly": { "day": 31, "time": "18:00" }, "start": "2027-01-15T00:00:00.000Z" });
-    let shown = inside.send("POST", &path("preview"), monthly).await.json();
+    let shown = inside.send("POST", PREVIEWS, monthly).await.json();
     assert_eq!(shown["upcoming"][1]["planned"], "2027-02-28T18:00:00", "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_has_any_key_that_a_timer_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let new = json!({ "every_ms": 60_000, "pull": { "queue": "q" } });
+    for key in ["preview", "previews", "pause", "a%2Fb", "%C3%A9"] {
+        assert_eq!(inside.send("PUT", &path(key), new.clone()).await.status, StatusCode::CREATED, "{key}");
+        assert_eq!(inside.send("GET", &path(key), Value::Null).await.status, StatusCode::OK, "{key}");
+        let paused = inside.send("POST", &path(&format!("{key}/pause")), Value::Null).await;
+        assert_eq!(paused.status, StatusCode::OK, "{key}");
+        assert_eq!(inside.send("DELETE", &path(key), Value::Null).await.json()["removed"], true, "{key}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

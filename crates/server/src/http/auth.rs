@@ -5,9 +5,8 @@
 
 use super::answer::Refused;
 use crate::service::{Principal, Service, TokenFault, role_name};
-use axum::extract::{FromRequestParts, Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::extract::{FromRequestParts, Request};
+use axum::response::Response;
 use core::net::IpAddr;
 use http::header::{AUTHORIZATION, FORWARDED, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
@@ -70,30 +69,32 @@ fn token(headers: &HeaderMap) -> Result<&str, &'static str> {
     Ok(token.trim_start_matches(' '))
 }
 
-/// Refuses requests that a page in a browser could have made. A refusal with the status 401 gets the header that names
-/// the kind of token. Each request passes here before anything else.
-pub(super) async fn admit(State(service): State<Service>, request: Request, next: Next) -> Response {
+/// Refuses requests that a page in a browser could have made. Each request passes here before anything else.
+pub(super) fn admit(service: &Service, request: &Request) -> Result<(), Problem> {
     let (uri, headers) = (request.uri(), request.headers());
     if service.tokens().is_open()
         && let Some(refusal) = is_from_elsewhere(uri, headers)
     {
-        return Refused(Problem::new(ProblemKind::Forbidden, refusal)).into_response();
+        return Err(Problem::new(ProblemKind::Forbidden, refusal));
     }
     if is_from_another_site(request.method(), uri, headers) {
         let detail = "a page of another site must not change anything here";
-        return Refused(Problem::new(ProblemKind::Forbidden, detail)).into_response();
+        return Err(Problem::new(ProblemKind::Forbidden, detail));
     }
-    let has_token = headers.contains_key(AUTHORIZATION);
-    let mut response = next.run(request).await;
-    if response.status() == StatusCode::UNAUTHORIZED {
-        let challenge = if has_token {
-            r#"Bearer realm="tourbillon", error="invalid_token""#
-        } else {
-            r#"Bearer realm="tourbillon""#
-        };
-        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    Ok(())
+}
+
+/// Adds the header that names the kind of token to a refusal with the status 401.
+pub(super) fn challenge(response: &mut Response, has_token: bool) {
+    if response.status() != StatusCode::UNAUTHORIZED {
+        return;
     }
-    response
+    let challenge = if has_token {
+        r#"Bearer realm="tourbillon", error="invalid_token""#
+    } else {
+        r#"Bearer realm="tourbillon""#
+    };
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
 }
 
 /// The name and port by which the client calls the service.

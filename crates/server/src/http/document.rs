@@ -2,7 +2,7 @@
 
 use http::Method;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::OnceLock;
 use tourbillon_api::{Problem, ProblemKind};
 use utoipa::PartialSchema as _;
 use utoipa::openapi::content::ContentBuilder;
@@ -92,14 +92,17 @@ fn complete_operation(operation: &mut Operation, path: &str) {
     }
 }
 
-/// The document, as it is served.
-#[derive(Clone)]
-pub(super) struct Text(pub(super) Arc<str>);
+/// The document, as it is served: the same text for all services of a process.
+static TEXT: OnceLock<String> = OnceLock::new();
 
-impl Text {
-    pub(super) fn new(document: &OpenApi) -> Self {
-        Self((document.to_pretty_json().unwrap_or_default() + "\n").into())
-    }
+/// Makes the text of the document, which [`text`] returns from then on.
+pub(super) fn publish(document: &OpenApi) {
+    TEXT.get_or_init(|| document.to_pretty_json().unwrap_or_default() + "\n");
+}
+
+/// The text of the document, empty before it was made.
+pub(super) fn text() -> &'static str {
+    TEXT.get().map_or("", String::as_str)
 }
 
 /// The names of the query parameters that a request may have, by its path's pattern and its method.

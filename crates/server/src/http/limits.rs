@@ -2,14 +2,15 @@
 //! panic.
 
 use super::answer::Refused;
+use super::auth::{admit, challenge};
 use super::document::Queries;
 use crate::service::Service;
-use axum::extract::{MatchedPath, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Query, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use core::panic::AssertUnwindSafe;
 use futures_util::FutureExt as _;
-use http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method};
 use percent_encoding::percent_decode_str;
 use std::sync::Arc;
@@ -20,23 +21,30 @@ const LONGEST_URI: usize = 8 << 10;
 /// The greatest length of all headers' names and values, in bytes.
 const LONGEST_HEADERS: usize = 8 << 10;
 
-/// The service, and the parameters of its paths.
-#[derive(Clone)]
+/// The service, the parameters of its paths, and the greatest body of a request whose path has no limit of its own, in
+/// bytes.
 pub(super) struct Limits {
     pub(super) service: Service,
-    pub(super) queries: Arc<Queries>,
+    pub(super) queries: Queries,
+    pub(super) longest_body: usize,
 }
 
 /// Fulfils a request within the limits, and counts its answer.
-pub(super) async fn keep(State(limits): State<Limits>, request: Request, next: Next) -> Response {
+///
+/// This is the one layer of all routes: the router copies a route with its layers several times for each request.
+pub(super) async fn keep(State(limits): State<Arc<Limits>>, mut request: Request, next: Next) -> Response {
     let counters = limits.service.counters();
-    let mut response = match check(&limits.queries, &request) {
+    let has_token = request.headers().contains_key(AUTHORIZATION);
+    DefaultBodyLimit::max(limits.longest_body).apply(&mut request);
+    let admitted = check(&limits.queries, &request).and_then(|()| admit(&limits.service, &request));
+    let mut response = match admitted {
         Err(problem) => Refused(problem).into_response(),
         Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|_| {
             counters.panics.add(1);
             Refused(Problem::new(ProblemKind::Internal, "")).into_response()
         }),
     };
+    challenge(&mut response, has_token);
     counters.answered(response.status().as_u16());
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

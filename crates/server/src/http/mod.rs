@@ -23,9 +23,8 @@ mod view;
 
 use crate::service::Service;
 use crate::settings::Settings;
-use axum::extract::DefaultBodyLimit;
+use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::{Extension, Router};
 use limits::Limits;
 use std::sync::Arc;
 use tourbillon_api::{Problem, ProblemKind};
@@ -60,17 +59,19 @@ fn longest_body(settings: &Settings) -> usize {
 /// The HTTP interface of a service.
 pub fn router(service: Service) -> Router {
     let (router, document) = routes();
-    let limits = Limits { service: service.clone(), queries: Arc::new(document::queries(&document)) };
+    document::publish(&document);
+    let limits = Limits {
+        queries: document::queries(&document),
+        longest_body: longest_body(service.settings()),
+        service: service.clone(),
+    };
     router
         .merge(crate::page::routes())
         .fallback(async || answer::Refused(Problem::new(ProblemKind::NotFound, "there is no such path")))
         .method_not_allowed_fallback(async || {
             answer::Refused(Problem::new(ProblemKind::MethodNotAllowed, ""))
         })
-        .layer(Extension(document::Text::new(&document)))
-        .layer(DefaultBodyLimit::max(longest_body(service.settings())))
-        .layer(from_fn_with_state(service.clone(), auth::admit))
-        .layer(from_fn_with_state(limits, limits::keep))
+        .layer(from_fn_with_state(Arc::new(limits), limits::keep))
         .with_state(service)
 }
 

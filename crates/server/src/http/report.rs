@@ -5,8 +5,8 @@ use super::auth::Right;
 use super::document;
 use crate::convert::unavailable;
 use crate::service::Service;
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use http::HeaderName;
 use http::header::CONTENT_TYPE;
 use tourbillon::Prometheus;
@@ -72,8 +72,8 @@ async fn metrics(State(service): State<Service>, right: Right) -> Answer<Text<St
     get, path = "/openapi.json", tag = "service",
     responses((status = 200, description = "The document.", body = Object))
 )]
-async fn openapi(_right: Right, Extension(document::Text(text)): Extension<document::Text>) -> Text<String> {
-    ([(CONTENT_TYPE, "application/json")], text.as_ref().to_owned())
+async fn openapi(_right: Right) -> Text<&'static str> {
+    ([(CONTENT_TYPE, "application/json")], document::text())
 }
 
 /// Shows the numbers of the service. They come from counters.

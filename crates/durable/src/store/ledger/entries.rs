@@ -34,17 +34,20 @@ pub(super) fn id_at_end(key: &[u8]) -> Option<TimerId> {
 
 /// A text that is followed by other parts of a key: with its length, so that no text is the beginning of another one.
 pub(super) fn part(text: &str) -> Vec<u8> {
-    let mut part = vec![u8::try_from(text.len()).unwrap_or(u8::MAX)];
-    part.extend_from_slice(text.as_bytes());
-    part
+    part_before(text, &[])
+}
+
+fn part_before(text: &str, rest: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
+    [&[length], text.as_bytes(), rest].concat()
 }
 
 pub(super) fn key_key(namespace: &str, key: &str) -> Vec<u8> {
-    [&part(namespace), key.as_bytes()].concat()
+    part_before(namespace, key.as_bytes())
 }
 
 pub(super) fn label_key(namespace: &str, label: &str) -> Vec<u8> {
-    [part(namespace), part(label)].concat()
+    part_before(namespace, &part(label))
 }
 
 pub(super) fn count_key(namespace: &str, phase: Phase) -> Vec<u8> {

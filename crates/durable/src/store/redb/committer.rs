@@ -3,6 +3,7 @@
 use super::backend::{Places, Shared};
 use super::error::converted;
 use super::journal::{self, Journal};
+use super::queue::{Receiver, Waited};
 use super::request::{Pending, Request};
 use super::stats::StoreStats;
 use super::tables::{Reading, Writing};
@@ -18,7 +19,6 @@ use redb::{Database, ReadableDatabase, StorageBackend, WriteTransaction};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 use tourbillon::Clock;
@@ -394,25 +394,22 @@ impl Committer {
         Ok(has_changed)
     }
 
-    /// Serves requests until all senders are gone. Returns the error that kept the last changes from being durable.
-    pub(super) fn run(mut self, requests: &Receiver<Request>) -> Result<(), StoreError> {
+    /// Serves requests until the sender is gone. Returns the error that kept the last changes from being durable.
+    pub(super) fn run(mut self, requests: &Receiver) -> Result<(), StoreError> {
         loop {
-            let first = match self.wakes_at() {
-                None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(at) => requests.recv_timeout(at.saturating_duration_since(Instant::now())),
-            };
+            let waited = requests.wait(1, self.wakes_at());
             // Neither a panic of redb's nor one of a caller's waker ends the thread.
-            let turn = catch_unwind(AssertUnwindSafe(|| match first {
-                Ok(first) => {
-                    let gathered = self.gather(first, requests);
-                    self.serve(gathered);
+            let turn = catch_unwind(AssertUnwindSafe(|| match waited {
+                Waited::Enough => {
+                    self.gather(requests);
+                    self.serve(requests.take(MOST_OPERATIONS));
                     None
                 }
-                Err(RecvTimeoutError::Timeout) => {
+                Waited::Timeout => {
                     self.tend();
                     None
                 }
-                Err(RecvTimeoutError::Disconnected) => Some(self.finish()),
+                Waited::Closed => Some(self.finish()),
             }));
             match turn {
                 Ok(None) => {}
@@ -428,27 +425,10 @@ impl Committer {
         Some(self.outage.as_ref().map_or(at, |outage| outage.again.max(at)))
     }
 
-    /// The requests that wait. If fewer wait than the last batch had, its callers get a moment to come back: they would
+    /// Waits until as many requests are there as the last batch had. Its callers get a moment to come back: they would
     /// otherwise wait for two syncs in turn.
-    fn gather(&self, first: Request, requests: &Receiver<Request>) -> VecDeque<Request> {
-        let mut operations = first.operations();
-        let mut gathered = VecDeque::from([first]);
-        let until = Instant::now() + GATHERING;
-        while operations < MOST_OPERATIONS {
-            let next = match requests.try_recv() {
-                Ok(next) => next,
-                Err(_) if gathered.len() < self.last_batch => {
-                    match requests.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                        Ok(next) => next,
-                        Err(_) => break,
-                    }
-                }
-                Err(_) => break,
-            };
-            operations += next.operations();
-            gathered.push_back(next);
-        }
-        gathered
+    fn gather(&self, requests: &Receiver) {
+        requests.wait(self.last_batch, Some(Instant::now() + GATHERING));
     }
 
     fn serve(&mut self, mut requests: VecDeque<Request>) {

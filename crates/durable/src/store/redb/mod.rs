@@ -57,6 +57,7 @@ mod backend;
 mod committer;
 mod error;
 mod journal;
+mod queue;
 mod request;
 mod stats;
 mod tables;
@@ -67,6 +68,7 @@ pub use stats::StoreStats;
 use self::backend::Places;
 use self::committer::{Committer, Common, Opener};
 use self::error::{closed, lost};
+use self::queue::{Sender, queue};
 use self::request::{Reply, Request};
 use super::error::StoreError;
 #[expect(unused_imports, reason = "for links")]
@@ -87,7 +89,6 @@ use futures_channel::oneshot;
 use redb::StorageBackend;
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use tourbillon::Clock;
@@ -106,7 +107,7 @@ pub struct RedbStore {
     common: Arc<Common>,
     places: Places,
     /// `None` once the store is being closed.
-    requests: Option<Sender<Request>>,
+    requests: Option<Sender>,
     committer: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
@@ -173,7 +174,7 @@ impl RedbBuilder {
     fn start(self, places: Places) -> Result<RedbStore, StoreError> {
         let (common, committer) =
             Committer::open(Opener { places: places.clone(), cache: self.cache }, self.clock)?;
-        let (requests, receiver) = channel();
+        let (requests, receiver) = queue();
         let committer = thread::Builder::new()
             .name("tourbillon-commit".to_owned())
             .spawn(move || committer.run(&receiver))?;
@@ -256,7 +257,7 @@ impl RedbStore {
 
     fn ask<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Answer<'_, T> {
         let (reply, answer) = oneshot::channel();
-        let is_sent = self.requests.as_ref().is_some_and(|requests| requests.send(request(reply)).is_ok());
+        let is_sent = self.requests.as_ref().is_some_and(|requests| requests.send(request(reply)));
         Box::pin(
             async move { if is_sent { answer.await.unwrap_or_else(|_| Err(lost())) } else { Err(closed()) } },
         )

@@ -1,5 +1,6 @@
 //! The commands.
 
+pub(crate) mod backup;
 pub(crate) mod list;
 pub(crate) mod manage;
 pub(crate) mod place;

@@ -1,5 +1,6 @@
 //! The client and its settings.
 
+use crate::backup::Backup;
 use crate::connect::Connector;
 use crate::error::{BuildError, Error};
 use crate::events::Events;
@@ -8,7 +9,7 @@ use crate::path::{join, query};
 use crate::transport::{Call, Transport};
 use core::fmt;
 use core::time::Duration;
-use http::{HeaderValue, StatusCode, Uri};
+use http::{HeaderValue, Method, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -251,6 +252,18 @@ impl Client {
     /// See [`Error`].
     pub async fn endpoints(&self) -> Result<Vec<Endpoint>, Error> {
         self.0.send(&Call::read(join(&["v1", "endpoints"]))).await
+    }
+
+    /// Begins a copy of all timers, schedules and namespaces, as they are at one moment, and returns it to be read piece by
+    /// piece. The service goes on meanwhile. For administrators: the copy has bodies and signing secrets.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn backup(&self) -> Result<Backup, Error> {
+        let call = Call { method: Method::POST, ..Call::read(join(&["v1", "backup"])) };
+        let response = self.0.begin(&call).await?;
+        Ok(Backup::new(response.into_body(), self.0.timeout))
     }
 
     /// Events of a namespace, or of all, as they happen. The connection begins with the first call of

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod backup;
 mod client;
 mod connect;
 mod error;
@@ -15,6 +16,7 @@ mod schedule;
 mod timer;
 mod transport;
 
+pub use backup::Backup;
 pub use client::{Builder, Client};
 pub use error::{BuildError, Error};
 pub use events::{Events, Seen};

@@ -180,11 +180,16 @@ impl Transport {
         Err(refused(status, &body, call.effect))
     }
 
-    /// Sends a request whose answer has no end. Returns after the answer's head.
+    /// Sends a request for events, whose answer has no end. Returns after the answer's head.
     pub(crate) async fn open(&self, path: &str) -> Result<Response<Incoming>, Error> {
         let mut call = Call::read(path.to_owned());
         call.headers.push((ACCEPT, HeaderValue::from_static("text/event-stream")));
-        let head = tokio::time::timeout(self.timeout, self.head(&call)).await.unwrap_or(Err(Broken::Late));
+        self.begin(&call).await
+    }
+
+    /// Sends a request that changes nothing, once. Returns after the answer's head.
+    pub(crate) async fn begin(&self, call: &Call) -> Result<Response<Incoming>, Error> {
+        let head = tokio::time::timeout(self.timeout, self.head(call)).await.unwrap_or(Err(Broken::Late));
         let response = head.map_err(|broken| failed_exchange(broken, Effect::Read).error)?;
         let status = response.status();
         if status.is_success() {

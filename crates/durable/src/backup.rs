@@ -1,18 +1,20 @@
 //! Copies of all timers of a store, which any store reads: the way to keep them, and to move them to another store.
 //!
 //! # Format
-//! Lines of JSON. The first one is `{"tourbillon":"backup","version":1,"at":…}`, with the moment of the copy. Then comes
-//! one line for each timer, with payloads in base 64. The last one is `{"timers":…}`, their number: a file without it is
-//! not complete.
+//! Lines of JSON. The first one is `{"tourbillon":"backup","version":1,"at":…}`, with the moment of the copy and, if there
+//! is one, the program's own value in `attached`. Then comes one line for each timer, with payloads in base 64. The last
+//! one is `{"timers":…,"crc32":…}`, their number and the checksum of all bytes before it: a file without it is not
+//! complete.
 //!
 //! # After a restore
 //! Timers that fired after the copy was made fire again, under the same ids, and timers that were cancelled after it are
-//! there again. Timers that became due in the meantime are due at once, unless the [`Restore`] says otherwise.
+//! there again. Timers that became due in the meantime are due at once, unless the [`Restore`] says otherwise. The ids that
+//! a store remembers after the ends of their timers are not in a backup.
 
 use crate::executor::block_on;
 use crate::state::State;
 use crate::store::{StoreError, StoreErrorKind, TimerStore};
-use crate::timer::Timer;
+use crate::timer::{Timer, TimerId};
 use crate::utc::UtcMillis;
 use core::fmt;
 use core::time::Duration;
@@ -29,12 +31,33 @@ struct Head {
     tourbillon: Box<str>,
     version: u32,
     at: UtcMillis,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attached: Option<serde_json::Value>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tail {
     timers: u64,
+    crc32: u32,
+}
+
+/// Passes bytes on and has their checksum.
+struct Summed<W> {
+    to: W,
+    sum: crc32fast::Hasher,
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.sum.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
 }
 
 /// A backup or a restore that failed.
@@ -56,6 +79,8 @@ pub enum BackupError {
     NewerVersion(u32),
     /// The file ends before the backup does.
     Incomplete,
+    /// The checksum is wrong: the file is not as it was written.
+    Checksum,
     /// The store has timers. A restore changes an empty store only.
     NotEmpty,
 }
@@ -70,6 +95,7 @@ impl fmt::Display for BackupError {
                 write!(f, "the backup is of version {version}, which is not known here")
             }
             Self::Incomplete => f.write_str("the file ends before the backup does"),
+            Self::Checksum => f.write_str("the checksum is wrong: the file is not as it was written"),
             Self::NotEmpty => f.write_str("the store has timers"),
         }
     }
@@ -108,8 +134,32 @@ fn write_line(to: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
 /// # Errors
 ///
 /// Fails if the store cannot be read, or the file cannot be written.
-pub fn write(store: &dyn TimerStore, mut to: impl Write + Send) -> Result<u64, BackupError> {
-    write_line(&mut to, &Head { tourbillon: "backup".into(), version: VERSION, at: store.now() })?;
+pub fn write(store: &dyn TimerStore, to: impl Write + Send) -> Result<u64, BackupError> {
+    write_all(store, None, to)
+}
+
+/// As [`write`], with a value of the program's own, which [`read`] returns.
+///
+/// # Errors
+///
+/// As [`write`], and if the value cannot be written as JSON.
+pub fn write_with(
+    store: &dyn TimerStore,
+    attached: &impl Serialize,
+    to: impl Write + Send,
+) -> Result<u64, BackupError> {
+    let attached = serde_json::to_value(attached).map_err(io::Error::from)?;
+    write_all(store, Some(attached), to)
+}
+
+fn write_all(
+    store: &dyn TimerStore,
+    attached: Option<serde_json::Value>,
+    to: impl Write + Send,
+) -> Result<u64, BackupError> {
+    let mut to = Summed { to, sum: crc32fast::Hasher::new() };
+    let head = Head { tourbillon: "backup".into(), version: VERSION, at: store.now(), attached };
+    write_line(&mut to, &head)?;
     let (mut timers, mut failed) = (0, None);
     let each = |timer: &Timer| match write_line(&mut to, timer) {
         Ok(()) => {
@@ -125,19 +175,63 @@ pub fn write(store: &dyn TimerStore, mut to: impl Write + Send) -> Result<u64, B
     if let Some(error) = failed {
         return Err(error.into());
     }
-    write_line(&mut to, &Tail { timers })?;
+    let crc32 = to.sum.clone().finalize();
+    write_line(&mut to, &Tail { timers, crc32 })?;
     to.flush()?;
     Ok(timers)
+}
+
+/// What a backup says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Contents {
+    /// The moment of the copy.
+    pub at: UtcMillis,
+    /// The number of timers.
+    pub timers: u64,
+    /// The program's own value, in JSON.
+    pub attached: Option<Box<str>>,
+}
+
+/// Reads a backup to its end and verifies it. Changes nothing.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, or is no complete backup.
+pub fn read(from: impl BufRead) -> Result<Contents, BackupError> {
+    each_timer(from, |_| Ok(()))
 }
 
 /// How a backup is restored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restore {
-    /// Timers that are due before this moment become due then.
+    /// Timers that are due before this moment become due then. The moments of dead timers stay as they are.
     pub due_floor: Option<UtcMillis>,
-    /// Timers that the floor moves become due at this rate, in timers a second, the first ones first in the order of the
-    /// file. `None` for all at the floor.
+    /// Timers that are due at the floor or before become due at this rate from the floor on, in timers a second, the
+    /// longest due first. `None` for all at the floor. A restore keeps 24 bytes in memory for each such timer.
     pub rate: Option<u32>,
+}
+
+/// The new due moments of a restore.
+struct Delay {
+    floor: UtcMillis,
+    rate: u32,
+    /// The timers that are due at the floor or before, in the order in which they become due. Not used without a rate.
+    order: Vec<(UtcMillis, TimerId)>,
+}
+
+impl Delay {
+    fn concerns(&self, timer: &Timer) -> bool {
+        !matches!(timer.state, State::Dead(_)) && timer.due <= self.floor
+    }
+
+    fn apply(&self, timer: &mut Timer) {
+        if self.concerns(timer) {
+            let place = self.order.binary_search(&(timer.due, timer.id)).unwrap_or(0);
+            let pause = (place as u64).saturating_mul(1_000) / u64::from(self.rate.max(1));
+            timer.due = self.floor + Duration::from_millis(pause);
+        }
+    }
 }
 
 impl Restore {
@@ -155,13 +249,26 @@ impl Restore {
         store: &dyn TimerStore,
         mut read: impl FnMut() -> io::Result<R>,
     ) -> Result<u64, BackupError> {
-        if !block_on(store.counts())?.by_namespace.is_empty() {
+        let counts = block_on(store.counts())?;
+        if !counts.by_namespace.is_empty() || counts.quarantined > 0 {
             return Err(BackupError::NotEmpty);
         }
-        each_timer(read()?, |_| Ok(()))?;
-        let (mut waiting, mut moved) = (Vec::with_capacity(AT_ONCE), 0);
-        let timers = each_timer(read()?, |mut timer| {
-            self.delay(&mut timer, &mut moved);
+        let rate = self.rate.unwrap_or_default();
+        let mut delay = self.due_floor.map(|floor| Delay { floor, rate, order: Vec::new() });
+        each_timer(read()?, |timer| {
+            if let Some(delay) = delay.as_mut().filter(|delay| delay.rate > 0 && delay.concerns(&timer)) {
+                delay.order.push((timer.due, timer.id));
+            }
+            Ok(())
+        })?;
+        if let Some(delay) = &mut delay {
+            delay.order.sort_unstable();
+        }
+        let mut waiting = Vec::with_capacity(AT_ONCE);
+        let contents = each_timer(read()?, |mut timer| {
+            if let Some(delay) = &delay {
+                delay.apply(&mut timer);
+            }
             waiting.push(timer);
             if waiting.len() == AT_ONCE {
                 block_on(store.import(core::mem::take(&mut waiting)))?;
@@ -169,47 +276,50 @@ impl Restore {
             Ok(())
         })?;
         block_on(store.import(waiting))?;
-        Ok(timers)
-    }
-
-    fn delay(&self, timer: &mut Timer, moved: &mut u64) {
-        let is_waiting = matches!(timer.state, State::Pending | State::Leased(_));
-        if let Some(floor) = self.due_floor.filter(|floor| is_waiting && timer.due < *floor) {
-            let pause = self.rate.map_or(0, |rate| *moved * 1_000 / u64::from(rate.max(1)));
-            timer.due = floor + Duration::from_millis(pause);
-            *moved += 1;
-        }
+        Ok(contents.timers)
     }
 }
 
-/// Calls `each` for the timers of a backup. Returns their number.
+/// Calls `each` for the timers of a backup, before it is known whether the backup is complete.
 fn each_timer(
     from: impl BufRead,
     mut each: impl FnMut(Timer) -> Result<(), BackupError>,
-) -> Result<u64, BackupError> {
-    let (mut timers, mut tail, mut number) = (0, None, 0);
+) -> Result<Contents, BackupError> {
+    let (mut timers, mut head, mut tail, mut number) = (0, None, None, 0);
+    let mut sum = crc32fast::Hasher::new();
     for line in from.lines() {
         let line = line?;
         number += 1;
         let fault = |fault: &dyn fmt::Display| BackupError::Line { number, fault: fault.to_string().into() };
         if number == 1 {
-            let head: Head = serde_json::from_str(&line).map_err(|error| fault(&error))?;
-            if *head.tourbillon != *"backup" {
+            let found: Head = serde_json::from_str(&line).map_err(|error| fault(&error))?;
+            if *found.tourbillon != *"backup" {
                 return Err(fault(&"this is no backup"));
             }
-            if head.version > VERSION {
-                return Err(BackupError::NewerVersion(head.version));
+            if found.version > VERSION {
+                return Err(BackupError::NewerVersion(found.version));
             }
+            head = Some(found);
         } else if tail.is_some() {
             return Err(fault(&"there are lines after the last one"));
         } else if let Ok(last) = serde_json::from_str::<Tail>(&line) {
+            if last.crc32 != sum.clone().finalize() {
+                return Err(BackupError::Checksum);
+            }
             tail = Some(last.timers);
         } else {
             each(serde_json::from_str(&line).map_err(|error| fault(&error))?)?;
             timers += 1;
         }
+        sum.update(line.as_bytes());
+        sum.update(b"\n");
     }
-    if tail == Some(timers) { Ok(timers) } else { Err(BackupError::Incomplete) }
+    match head {
+        Some(Head { at, attached, .. }) if tail == Some(timers) => {
+            Ok(Contents { at, timers, attached: attached.map(|attached| attached.to_string().into()) })
+        }
+        _ => Err(BackupError::Incomplete),
+    }
 }
 
 impl From<BackupError> for StoreError {

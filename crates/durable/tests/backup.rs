@@ -3,8 +3,8 @@
 use pollster::block_on;
 use std::time::Duration;
 use tourbillon::ManualClock;
-use tourbillon_durable::backup::{BackupError, Restore, write};
-use tourbillon_durable::store::{Claimant, Filter, Limit, MemoryStore, TimerStore};
+use tourbillon_durable::backup::{BackupError, Restore, read, write, write_with};
+use tourbillon_durable::store::{Claimant, Filter, Limit, MemoryStore, RedbStore, TimerStore};
 use tourbillon_durable::{Durable, Kind, Spec, UtcMillis};
 
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -76,7 +76,41 @@ fn a_floor_and_a_rate_keep_a_restore_from_firing_a_storm() {
         .map(|(due, _)| *due)
         .collect();
     assert_eq!(dues.len(), 2_499, "one is paused");
-    assert_eq!((dues[0], dues[100] - dues[0]), (floor, Duration::from_secs(1)));
+    let expected =
+        (0..2_500_u64).filter(|place| *place != 7).map(|place| floor + Duration::from_millis(10 * place));
+    assert_eq!(dues, expected.collect::<Vec<_>>());
+    // The keys have the order of the due moments, which is not the one of the file.
+    let all = all(&other);
+    let mut in_order: Vec<_> = all.iter().map(|timer| (timer.due, timer.scheduled)).collect();
+    in_order.sort();
+    assert!(in_order.is_sorted_by_key(|(_, scheduled)| *scheduled));
+    assert!(all.iter().all(|timer| timer.due >= floor), "the paused one as well");
+}
+
+#[test]
+fn a_backup_has_a_value_of_the_programs_own() {
+    let (clock, store, plain) = filled();
+    let mut backup = Vec::new();
+    write_with(&store, &["a", "b"], &mut backup).unwrap();
+    let contents = read(&backup[..]).unwrap();
+    assert_eq!((contents.timers, contents.attached.as_deref()), (2_500, Some(r#"["a","b"]"#)));
+    assert_eq!(contents.at, UtcMillis::from_timestamp(tourbillon::Clock::now(&clock)));
+    assert_eq!(read(&plain[..]).unwrap().attached, None);
+}
+
+#[cfg(unix)]
+#[test]
+fn the_files_of_a_store_are_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let store = RedbStore::open(folder.path().join("timers.redb")).unwrap();
+    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(files.len(), 2);
+    for file in files {
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", file.path());
+    }
+    drop(store);
 }
 
 #[test]
@@ -95,6 +129,8 @@ fn a_damaged_backup_changes_nothing() {
         without(5),
         without(lines.len() - 1),
         text.replacen("\"kind\":\"job\"", "\"kind\":7", 1),
+        // A digit that was changed on the way: each line is one of a backup.
+        text.replacen("\"due\":17", "\"due\":16", 1),
         format!("{text}\n{{}}"),
         String::new(),
         newer,

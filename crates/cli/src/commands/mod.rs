@@ -1,5 +1,6 @@
 //! The commands.
 
+pub(crate) mod backup;
 pub(crate) mod endpoints;
 pub(crate) mod list;
 pub(crate) mod manage;

@@ -1,5 +1,6 @@
 //! The program itself, as a user starts it, with a service in this process.
 
+mod backup;
 mod commands;
 mod forgetful;
 mod rig;

@@ -1,7 +1,7 @@
 //! The program at a terminal, and with Ctrl-C.
 
 use crate::forgetful::forgetful;
-use crate::rig::{Fake, program};
+use crate::rig::{Fake, Rig, program};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::json;
@@ -12,10 +12,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::process::Child;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 fn interrupt(child: &Child) {
     let pid = Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
+}
+
+/// A terminal: our side, of which all texts come over the channel, and the program's side.
+fn terminal() -> (UnboundedReceiver<String>, File) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    let theirs = File::options().read(true).write(true).open(name).unwrap();
+    let (seen, seen_so_far) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        let (mut ours, mut bytes) = (File::from(ours), [0; 4_096]);
+        // The end of the other side is an error here.
+        while let Ok(count @ 1..) = ours.read(&mut bytes) {
+            seen.send(String::from_utf8_lossy(&bytes[..count]).into_owned()).unwrap();
+        }
+    });
+    (seen_so_far, theirs)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_shows_its_progress_on_a_terminal_and_takes_it_away() {
+    let (rig, folder) = (Rig::start().await, tempfile::tempdir().unwrap());
+    let (mut seen_so_far, theirs) = terminal();
+    let mut backup = program(&["backup", folder.path().join("copy").to_str().unwrap(), "--url", &rig.url]);
+    let mut child = backup.stdout(Stdio::null()).stderr(Stdio::from(theirs)).spawn().unwrap();
+    // The command keeps the terminal open.
+    drop(backup);
+    assert!(child.wait().await.unwrap().success());
+    let mut text = String::new();
+    while let Some(more) = seen_so_far.recv().await {
+        text += &more;
+    }
+    assert!(text.starts_with("\r0 MB copied") && text.ends_with("\r\u{1b}[K"), "{text:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,23 +63,11 @@ async fn the_table_is_live_on_a_terminal_which_is_restored_in_the_end() {
         }),
     )
     .await;
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
-    let theirs = File::options().read(true).write(true).open(name).unwrap();
+    let (mut seen_so_far, theirs) = terminal();
     let mut top = program(&["top", "--interval", "100ms", "--url", &fake.url]);
     let mut child = top.stdout(Stdio::from(theirs)).spawn().unwrap();
     // The command keeps the terminal open.
     drop(top);
-    let (seen, mut seen_so_far) = tokio::sync::mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        let (mut ours, mut bytes) = (File::from(ours), [0; 4_096]);
-        // The end of the other side is an error here.
-        while let Ok(count @ 1..) = ours.read(&mut bytes) {
-            seen.send(String::from_utf8_lossy(&bytes[..count]).into_owned()).unwrap();
-        }
-    });
     let mut text = String::new();
     while text.matches("pending    17").count() < 3 {
         text += &seen_so_far.recv().await.unwrap();

@@ -31,6 +31,7 @@ async fn each_request_of_the_description_has_a_call() {
         client.metrics();
         client.openapi();
         client.stats();
+        client.backup();
         client.history(None, None);
         client.lateness();
         client.horizon();

@@ -2,6 +2,7 @@
 
 use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
+use crate::service::is_half_restored;
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
 use serde_json::json;
@@ -18,6 +19,9 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     let path = config.data.join("timers.redb");
     if !path.exists() {
         return Err(format!("{}: there is no store", path.display()).into());
+    }
+    if is_half_restored(&config.data) {
+        return Err(format!("{}: a restore into this folder has not ended", config.data.display()).into());
     }
     let of = |error| -> Failure { format!("{}: {error}", path.display()).into() };
     let store = RedbStore::builder().cache(config.cache.0).open(&path).map_err(of)?;

@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod restore;
 mod serve;
 mod terminal;
 mod token;
@@ -59,6 +60,7 @@ fn command() -> Command {
         .subcommand(Command::new("config").about("Prints each setting with its origin").arg(json.clone()))
         .subcommand(token::command(&json))
         .subcommand(check::command(&json))
+        .subcommand(restore::command(&json))
         .subcommand(demo::command())
         .subcommand(Command::new("openapi").about("Prints the OpenAPI document of the HTTP interface"))
 }
@@ -104,6 +106,7 @@ fn run(matches: &ArgMatches) -> Outcome {
         }
         Some(("token", matches)) => token::run(&loaded.config, matches),
         Some(("check", matches)) => check::run(&loaded.config, matches),
+        Some(("restore", matches)) => restore::run(&loaded.config, matches),
         Some(("demo", matches)) => demo::run(matches),
         _ => serve::run(&loaded.config),
     }

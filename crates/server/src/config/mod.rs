@@ -12,8 +12,7 @@ pub(crate) use file::FileFault;
 pub(crate) use show::{json, lines};
 use table::PREFIX;
 pub(crate) use table::{Config, SETTINGS, Setting};
-pub(crate) use value::Form;
-use value::Value as _;
+pub(crate) use value::{Form, Value};
 
 use crate::settings::Settings;
 use core::fmt;

@@ -5,6 +5,7 @@
 
 mod answer;
 mod auth;
+mod backup;
 mod batch;
 mod claims;
 mod document;
@@ -45,6 +46,7 @@ fn routes() -> (Router<Service>, OpenApi) {
         .merge(namespaces::routes())
         .merge(claims::routes())
         .merge(schedules::routes())
+        .merge(backup::routes())
         .split_for_parts();
     (router, document::complete(document))
 }

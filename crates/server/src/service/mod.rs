@@ -1,6 +1,7 @@
 //! The service: the stored timers, the namespaces that they belong to, and all that the HTTP interface asks for.
 
 mod alive;
+mod backup;
 mod census;
 mod change;
 mod counters;
@@ -22,6 +23,7 @@ mod trace;
 mod view;
 mod walk;
 
+pub(crate) use backup::{Backup, is_half_restored, restore};
 pub(crate) use change::{Named, Verb, id};
 pub(crate) use counters::{Counter, Counters};
 pub(crate) use events::{Events, event};
@@ -44,6 +46,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tokio::sync::Semaphore;
 use tourbillon_callback::{Caller, CertificateError};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{RedbStore, StoreError, TimerStore};
@@ -72,6 +75,7 @@ struct Inner {
     sampled: Mutex<Totals>,
     idempotency: Idempotency,
     operations: Operations,
+    backups: Arc<Semaphore>,
     stop: Stop,
     polls: Mutex<alive::Polls>,
     begun: Instant,
@@ -88,6 +92,8 @@ pub enum OpenError {
         /// The error.
         error: io::Error,
     },
+    /// A restore into this folder has begun and not ended. The timers beside are not all of the backup.
+    HalfRestored(PathBuf),
     /// The store cannot be opened.
     Store(StoreError),
     /// A certificate cannot be read.
@@ -100,6 +106,10 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::HalfRestored(path) => {
+                let path = path.display();
+                write!(f, "{path}: a restore into this folder has not ended: run `tourbillond restore` again")
+            }
             Self::Store(error) => write!(f, "the store cannot be opened: {error}"),
             Self::Certificate(error) => error.fmt(f),
             Self::Start(error) => error.fmt(f),
@@ -134,8 +144,16 @@ impl Service {
     /// Panics outside of a tokio runtime.
     pub fn open(settings: Settings) -> Result<Self, OpenError> {
         std::fs::create_dir_all(&settings.data).map_err(of(&settings.data))?;
+        let check = || match is_half_restored(&settings.data) {
+            true => Err(OpenError::HalfRestored(settings.data.clone())),
+            false => Ok(()),
+        };
+        check()?;
         let store = RedbStore::builder().cache(settings.cache).open(settings.data.join("timers.redb"));
-        Self::open_on(settings, Arc::new(store.map_err(OpenError::Store)?))
+        let store = store.map_err(OpenError::Store)?;
+        // A restore has the store open for as long as it lasts, so none begins from here on.
+        check()?;
+        Self::open_on(settings, Arc::new(store))
     }
 
     /// As [`open`](Self::open), with the timers in this store. The other files are in the folder.
@@ -198,6 +216,7 @@ impl Service {
             sampled: Mutex::default(),
             idempotency: Idempotency::default(),
             operations,
+            backups: Arc::new(Semaphore::new(backup::MOST_BACKUPS)),
             stop: Stop::new(),
             polls: Mutex::new(alive::Polls::new()),
             begun: Instant::now(),

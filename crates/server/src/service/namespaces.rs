@@ -32,7 +32,7 @@ pub(crate) struct SigningSecret {
     pub(crate) until: Option<Moment>,
 }
 
-pub(super) type Map = BTreeMap<Box<str>, Arc<Namespace>>;
+pub(crate) type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 
 /// The greatest number of allowed hosts.
 const MOST_HOSTS: usize = 100;

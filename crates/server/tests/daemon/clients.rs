@@ -64,6 +64,17 @@ impl Http {
         Some(Answer { status: parts.status, headers: parts.headers, json })
     }
 
+    /// The status and the bytes of an answer that need not be JSON. `None` if it does not come whole.
+    pub(crate) async fn bytes(&self, method: &str, path: &str) -> Option<(StatusCode, Vec<u8>)> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let response = self.client.request(request.body(Full::default()).unwrap()).await.ok()?;
+        let status = response.status();
+        Some((status, response.into_body().collect().await.ok()?.to_bytes().to_vec()))
+    }
+
     pub(crate) async fn send(&self, method: &str, path: &str, body: &Value) -> Answer {
         self.try_send(method, path, &[], body).await.expect("an answer")
     }

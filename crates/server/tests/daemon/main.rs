@@ -1,6 +1,7 @@
 //! The program as a process of its own: started, called, signalled, killed.
 #![cfg(unix)]
 
+mod backup;
 mod clients;
 mod configuration;
 mod demo;

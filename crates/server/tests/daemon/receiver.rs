@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 
 /// A callback, as the receiver's log has it.
@@ -13,6 +13,8 @@ pub(crate) struct Received {
     pub(crate) id: String,
     pub(crate) path: String,
     pub(crate) attempt: String,
+    /// The moment at which it arrived.
+    pub(crate) at: SystemTime,
     /// Whether the receiver came to its answer. The sender may have left before.
     pub(crate) answered: bool,
 }
@@ -59,6 +61,7 @@ async fn receive(State(receiver): State<Receiver>, request: Request) -> StatusCo
             id: header("webhook-id"),
             path: request.uri().path().to_owned(),
             attempt: header("tourbillon-attempt"),
+            at: SystemTime::now(),
             answered: false,
         };
         let mut log = receiver.log.lock().unwrap();

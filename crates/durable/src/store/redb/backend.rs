@@ -107,9 +107,14 @@ fn beside(path: &Path) -> PathBuf {
     beside.into()
 }
 
+/// Opens a file of the store, or makes it. Only its owner may read a new file, since payloads may have secrets.
 fn open(path: &Path) -> io::Result<File> {
     let was_there = path.exists();
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path)?;
     // The name of a new file is on the disk when its folder is.
     if cfg!(unix)
         && !was_there

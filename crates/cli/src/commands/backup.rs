@@ -1,0 +1,113 @@
+//! The command that copies a service into a file.
+
+use crate::exit::{Code, Failure};
+use crate::output::{Output, plain};
+use clap::Args;
+use serde_json::json;
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
+use tourbillon_client::Client;
+
+/// Copies all timers, schedules and namespaces as they are at one moment. For a token with the role admin. The file has
+/// bodies and signing secrets, and only its owner may read it.
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// The file, or `-` for the standard output. A file of this name is replaced once the copy is complete
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// The time between two lines of progress on a terminal.
+const PAUSE: Duration = Duration::from_millis(250);
+
+fn of(path: &Path) -> impl Fn(io::Error) -> Failure + use<> {
+    let path = path.to_owned();
+    move |error| Failure::new(Code::NotFulfilled, format!("{}: {error}", path.display()))
+}
+
+/// The number of bytes on a terminal, which is taken away in the end.
+struct Progress {
+    is_shown: bool,
+    bytes: u64,
+    last: Option<Instant>,
+}
+
+impl Progress {
+    fn add(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        if self.is_shown && self.last.is_none_or(|last| last.elapsed() >= PAUSE) {
+            self.last = Some(Instant::now());
+            let mega = self.bytes / 1_000_000;
+            let _best_effort = write!(io::stderr(), "\r{mega} MB copied");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.last.is_some() {
+            let _best_effort = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// Writes the service's copy. Returns the number of timers once the copy is complete.
+async fn copy(
+    client: &Client,
+    to: &mut (impl Write + Send),
+    progress: &mut Progress,
+    failure: impl Fn(io::Error) -> Failure,
+) -> Result<u64, Failure> {
+    let mut copy = client.backup().await?;
+    while let Some(piece) = copy.next().await? {
+        to.write_all(&piece).map_err(&failure)?;
+        progress.add(piece.len());
+    }
+    to.flush().map_err(&failure)?;
+    // A copy that has ended has its number.
+    Ok(copy.timers().unwrap_or_default())
+}
+
+async fn to_file(path: &Path, client: &Client, progress: &mut Progress) -> Result<u64, Failure> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    // Removed when it is dropped, and readable by its owner only.
+    let mut file = NamedTempFile::new_in(folder).map_err(of(folder))?;
+    let timers = copy(client, &mut file, progress, of(path)).await?;
+    file.as_file().sync_all().map_err(of(path))?;
+    file.persist(path).map_err(|error| of(path)(error.error))?;
+    if cfg!(unix) {
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(of(folder))?;
+    }
+    Ok(timers)
+}
+
+/// Copies the service into a file. The file has its name once it is complete and on the disk.
+pub(crate) async fn backup(to: Backup, client: &Client, output: Output) -> Result<(), Failure> {
+    let path = &to.file;
+    let is_shown = !output.is_json && io::stderr().is_terminal();
+    let mut progress = Progress { is_shown, bytes: 0, last: None };
+    let copying = async {
+        if path.as_os_str() == "-" {
+            // Also a reader that leaves is a failure: it has no complete copy.
+            let failed = |error| Failure::new(Code::NotFulfilled, format!("the output failed: {error}"));
+            return copy(client, &mut io::stdout(), &mut progress, failed).await.map(|_| None);
+        }
+        to_file(path, client, &mut progress).await.map(Some)
+    };
+    let copied = tokio::select! {
+        copied = copying => copied?,
+        _interrupted = tokio::signal::ctrl_c() => {
+            return Err(Failure::new(Code::NotFulfilled, "interrupted"));
+        }
+    };
+    drop(progress);
+    let Some(timers) = copied else { return Ok(()) };
+    let done = json!({ "file": path.display().to_string(), "timers": timers });
+    Ok(output.value(&done, |_| plain(&format!("{}: {timers} timers", path.display())))?)
+}

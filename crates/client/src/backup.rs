@@ -1,0 +1,162 @@
+//! Backups, which are read and verified while they come.
+
+use crate::error::{Error, with_causes};
+use bytes::Bytes;
+use core::fmt;
+use core::time::Duration;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde::Deserialize;
+
+/// The longest last line of a backup, in bytes.
+const LONGEST_END: usize = 200;
+
+/// The last line of a backup.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    timers: u64,
+    crc32: u32,
+}
+
+/// The part of a backup that has come, as far as its end must agree with it.
+#[derive(Default)]
+struct Seen {
+    /// The lines that are complete.
+    lines: u64,
+    /// The checksum of all bytes, and that of the bytes before the last line that has begun.
+    sum: crc32fast::Hasher,
+    sum_before: crc32fast::Hasher,
+    /// The beginning of that line.
+    last: Vec<u8>,
+}
+
+impl Seen {
+    fn add(&mut self, piece: &[u8]) {
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            if self.last.ends_with(b"\n") || self.lines == 0 && self.last.is_empty() {
+                self.sum_before = self.sum.clone();
+                self.last.clear();
+            }
+            self.sum.update(part);
+            let room = LONGEST_END.saturating_sub(self.last.len());
+            self.last.extend_from_slice(&part[..part.len().min(room)]);
+            if part.ends_with(b"\n") {
+                self.lines += 1;
+                // Also of a line that is longer than what is kept of it.
+                if !self.last.ends_with(b"\n") {
+                    self.last.push(b'\n');
+                }
+            }
+        }
+    }
+
+    /// The number of timers, if the backup is complete.
+    fn end(&self) -> Option<u64> {
+        let line = self.last.strip_suffix(b"\n")?;
+        let end: End = serde_json::from_slice(line).ok()?;
+        // The first and the last line are no timers.
+        let agrees = end.crc32 == self.sum_before.clone().finalize() && self.lines == end.timers + 2;
+        agrees.then_some(end.timers)
+    }
+}
+
+/// A copy of all timers, schedules and namespaces of a service, piece by piece.
+pub struct Backup {
+    body: Incoming,
+    patience: Duration,
+    seen: Seen,
+    timers: Option<u64>,
+}
+
+impl Backup {
+    pub(crate) fn new(body: Incoming, patience: Duration) -> Self {
+        Self { body, patience, seen: Seen::default(), timers: None }
+    }
+
+    /// The next piece, or none after the last one. Then all pieces together are a complete backup, and
+    /// [`timers`](Self::timers) is their number.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Error::Connection`] if the backup ends before its end, or its number or checksum is wrong, and with
+    /// [`Error::Timeout`] if nothing comes within the client's timeout. The pieces are no backup then.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            let frame = tokio::time::timeout(self.patience, self.body.frame()).await;
+            match frame.map_err(|_| Error::Timeout)? {
+                None => {
+                    let no_end = || Error::Connection("the backup was cut or changed on its way".into());
+                    self.timers = Some(self.seen.end().ok_or_else(no_end)?);
+                    return Ok(None);
+                }
+                Some(Err(error)) => return Err(Error::Connection(with_causes(&error).into())),
+                Some(Ok(frame)) => {
+                    if let Ok(piece) = frame.into_data() {
+                        self.seen.add(&piece);
+                        return Ok(Some(piece));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The number of timers, once the backup has come to its end.
+    #[must_use]
+    pub fn timers(&self) -> Option<u64> {
+        self.timers
+    }
+}
+
+impl fmt::Debug for Backup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backup").field("timers", &self.timers).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A backup with lines of these lengths.
+    fn backup(lengths: &[usize]) -> Vec<u8> {
+        let mut bytes = b"{\"tourbillon\":\"backup\"}\n".to_vec();
+        for length in lengths {
+            bytes.extend(std::iter::repeat_n(b'x', *length));
+            bytes.push(b'\n');
+        }
+        let crc32 = crc32fast::hash(&bytes);
+        bytes.extend(format!("{{\"timers\":{},\"crc32\":{crc32}}}\n", lengths.len()).into_bytes());
+        bytes
+    }
+
+    fn end(bytes: &[u8], piece: usize) -> Option<u64> {
+        let mut seen = Seen::default();
+        bytes.chunks(piece).for_each(|piece| seen.add(piece));
+        seen.end()
+    }
+
+    #[test]
+    fn a_complete_backup_is_known_however_it_is_cut_into_pieces() {
+        for lengths in [&[][..], &[0], &[1, 199, 200, 201, 5_000, 3]] {
+            let bytes = backup(lengths);
+            for piece in [1, 2, 3, 7, 64, 199, 200, 201, bytes.len()] {
+                assert_eq!(end(&bytes, piece), Some(lengths.len() as u64), "{lengths:?}, {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_backup_that_is_cut_or_changed_is_refused() {
+        let bytes = backup(&[3, 300, 7]);
+        for length in 0..bytes.len() {
+            assert_eq!(end(&bytes[..length], 64), None, "cut to {length} bytes");
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert_eq!(end(&changed, 64), None, "byte {at} is changed");
+        }
+        assert_eq!(end(&[&bytes[..], b"x"].concat(), 64), None);
+    }
+}

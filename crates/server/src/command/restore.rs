@@ -1,0 +1,114 @@
+//! `tourbillond restore`: stores the timers of a backup in the empty store of a service that does not run.
+
+use super::terminal::{Outcome, log, print};
+use crate::config::{Config, Value as _};
+use crate::service;
+use clap::{Arg, ArgMatches, Command};
+use core::time::Duration;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tourbillon_api::Moment;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::backup::Restore;
+
+pub(super) fn command(json: &Arg) -> Command {
+    Command::new("restore")
+        .about("Stores the timers of a backup in the empty store of a service that does not run")
+        .long_about(
+            "Stores the timers, schedules and namespaces of a backup, as `tourbillon backup` writes it, in the data folder \
+             of a service that does not run and has no timers. The backup is verified before anything is stored. Timers \
+             that were delivered after the backup was made are delivered again, with the same ids.",
+        )
+        .arg(
+            Arg::new("file")
+                .value_name("FILE")
+                .required(true)
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("The backup"),
+        )
+        .arg(
+            Arg::new("due_floor")
+                .long("due-floor")
+                .value_name("MOMENT")
+                .value_parser(floor)
+                .help("Timers that are due earlier become due then: `now+5m`, or a moment after RFC 3339"),
+        )
+        .arg(
+            Arg::new("rate")
+                .long("rate")
+                .value_name("NUMBER")
+                .requires("due_floor")
+                .value_parser(clap::value_parser!(u32).range(1..))
+                .help("Timers due at the floor or before become due from then on, so many a second"),
+        )
+        .arg(json)
+}
+
+/// A moment, or a time from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Floor {
+    At(UtcMillis),
+    In(Duration),
+}
+
+fn floor(text: &str) -> Result<Floor, String> {
+    let fault = || format!("{text:?} is neither a moment after RFC 3339 nor like `now+5m`");
+    match text.strip_prefix("now") {
+        Some("") => Ok(Floor::In(Duration::ZERO)),
+        Some(rest) => Duration::parse(rest.strip_prefix('+').ok_or_else(fault)?).map(Floor::In),
+        None => {
+            let moment: Moment = text.parse().map_err(|_| fault())?;
+            Ok(Floor::At(UtcMillis::from_millis(moment.as_millis())))
+        }
+    }
+}
+
+pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
+    let file = matches.get_one::<PathBuf>("file").ok_or("a backup is needed")?;
+    let rate = matches.get_one::<u32>("rate").copied();
+    let floor = matches.get_one::<Floor>("due_floor").copied();
+    let how = |now| {
+        let due_floor = floor.map(|floor| match floor {
+            Floor::At(moment) => moment,
+            Floor::In(span) => now + span,
+        });
+        Restore { due_floor, rate }
+    };
+    let restored = service::restore(&config.data, config.cache.0, file, how)?;
+    for name in &restored.kept {
+        log(format_args!("the namespace {name:?} stays as it is in the folder, with its limits and secrets"));
+    }
+    for name in &restored.bare {
+        log(format_args!("the namespace {name:?} is not in the backup: it has no limits and no secrets"));
+    }
+    let at = Moment::from_millis(restored.at.as_millis());
+    if matches.get_flag("json") {
+        let json = json!({
+            "at": at, "timers": restored.timers, "namespaces_kept": restored.kept, "namespaces_bare": restored.bare,
+        });
+        print(format_args!("{json:#}\n"))?;
+    } else {
+        print(format_args!(
+            "{}: {} timers restored, as they were at {at}\n",
+            config.data.display(),
+            restored.timers
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_floor_is_a_moment_or_a_time_from_now_on() {
+        assert_eq!(floor("now+5m"), Ok(Floor::In(Duration::from_secs(300))));
+        assert_eq!(floor("now"), Ok(Floor::In(Duration::ZERO)));
+        assert_eq!(floor("1970-01-01T00:00:01Z"), Ok(Floor::At(UtcMillis::from_millis(1_000))));
+        for wrong in ["", "now-5m", "now5m", "now+", "5m", "tomorrow"] {
+            assert!(floor(wrong).is_err(), "{wrong}");
+        }
+    }
+}

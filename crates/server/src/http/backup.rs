@@ -1,0 +1,99 @@
+//! Backups of a service that runs.
+
+use super::answer::{Answer, Refused};
+use super::auth::Right;
+use crate::service::{Backup, Service, Stop};
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use futures_util::stream;
+use http::HeaderName;
+use http::header::CONTENT_TYPE;
+use std::io::{self, BufWriter};
+use tokio::sync::mpsc;
+use tourbillon_api::{Problem, ProblemKind, Role};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> OpenApiRouter<Service> {
+    OpenApiRouter::new().routes(routes!(back_up))
+}
+
+/// The size of a piece, in bytes, and the number of pieces that wait for the reader.
+const PIECE: usize = 64 << 10;
+const WAITING: usize = 4;
+
+/// Sends the bytes that are written to the reader of an answer. Fails once the reader has gone.
+struct ToReader(mpsc::Sender<io::Result<Bytes>>);
+
+impl io::Write for ToReader {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
+        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes a backup piece by piece, on the calling thread. After an error the connection is cut, so that the reader does
+/// not take the copy for complete.
+fn write(backup: &Backup, sender: mpsc::Sender<io::Result<Bytes>>) {
+    let to = BufWriter::with_capacity(PIECE, ToReader(sender.clone()));
+    if let Err(error) = backup.write(to) {
+        let _reader_may_have_gone = sender.blocking_send(Err(io::Error::other(error.to_string())));
+    }
+}
+
+/// The pieces as they come, until the service stops.
+struct Pieces {
+    receiver: mpsc::Receiver<io::Result<Bytes>>,
+    stop: Stop,
+    has_ended: bool,
+}
+
+impl Pieces {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        if self.has_ended {
+            return None;
+        }
+        let piece = tokio::select! {
+            biased;
+            () = self.stop.begun() => Some(Err(io::Error::other("the service is stopping"))),
+            piece = self.receiver.recv() => piece,
+        };
+        self.has_ended = !matches!(piece, Some(Ok(_)));
+        piece
+    }
+}
+
+/// Copies all timers, schedules and namespaces as they are at one moment, while the service goes on.
+///
+/// The copy has lines of JSON. Its last line has the number of timers and the CRC-32 of all bytes before that line: a copy
+/// without it is not complete. `tourbillond restore` verifies a copy and stores it. The copy has the bodies of callbacks and
+/// the signing secrets of the namespaces, so it is for administrators. Tokens, operations that have not ended, and the
+/// history are not in it.
+#[utoipa::path(
+    post, path = "/v1/backup", tag = "service",
+    responses(
+        (status = 200, description = "The copy.", body = String, content_type = "application/x-ndjson"),
+        (status = 429, description = "As many backups are under way as there may be.", body = Problem),
+    )
+)]
+async fn back_up(
+    State(service): State<Service>,
+    right: Right,
+) -> Answer<([(HeaderName, &'static str); 1], Body)> {
+    right.require(Role::Admin, None)?;
+    let Some(backup) = service.begin_backup() else {
+        let problem =
+            Problem::new(ProblemKind::LimitReached, "as many backups are under way as there may be");
+        return Err(Refused(problem.with_retry_after_ms(10_000)));
+    };
+    let (sender, receiver) = mpsc::channel(WAITING);
+    drop(tokio::task::spawn_blocking(move || write(&backup, sender)));
+    let pieces = Pieces { receiver, stop: service.stop().clone(), has_ended: false };
+    let pieces = stream::unfold(pieces, async |mut pieces| Some((pieces.next().await?, pieces)));
+    Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(pieces)))
+}

@@ -4,6 +4,8 @@ mod actions;
 mod browser;
 mod counting;
 mod driver;
+#[path = "../common/forwarding.rs"]
+mod forwarding;
 mod fuzz;
 mod lists;
 mod pages;

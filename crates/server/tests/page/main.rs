@@ -8,6 +8,7 @@ mod driver;
 mod forwarding;
 mod fuzz;
 mod lists;
+mod looks;
 mod pages;
 mod rig;
 mod schedules;

@@ -233,9 +233,9 @@ async fn a_dead_letter_is_found_and_replayed_by_tab_and_enter_alone() {
     assert!(browser.reports().await.is_empty());
 }
 
-/// Makes a day of a few seconds: clocks and pauses of the page are a hundred times as fast, the stream speaks at once, and each
+/// Makes minutes of seconds: clocks and pauses of the page are a hundred times as fast, the stream speaks at once, and each
 /// answer differs from the one before. Counts the refreshments.
-const A_DAY: &str = r#"
+const HURRY: &str = r#"
     const begun = Date.now(), now = Date.now, later = setTimeout, ask = fetch;
     Date.now = () => begun + (now() - begun) * 100;
     window.setTimeout = (call, pause) => later(call, pause / 100);
@@ -252,10 +252,10 @@ const A_DAY: &str = r#"
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_that_is_open_for_a_day_does_not_grow() {
+async fn a_page_that_is_refreshed_600_times_and_survives_a_restart_does_not_grow() {
     let Some(browser) = Browser::start().await else { return };
     let rig = filled().await;
-    browser.before_each_page(A_DAY).await;
+    browser.before_each_page(HURRY).await;
     browser.go(&rig.url("/ui/timers?q=order")).await;
     browser.until("window.refreshed > 50").await;
     let before = browser.nodes().await;

@@ -38,11 +38,15 @@
   if (!path || !button || !window.EventSource) return;
 
   const FLOOR = 2000;
+  // The stream says something at least each ten seconds. A connection that is silent for longer has ended without a word:
+  // the machine slept, or something between the browser and the service has forgotten it.
+  const SILENCE = 30000;
   let source = null;
   let retry = null;
   let wait = FLOOR;
   let last = 0;
   let later = null;
+  let silence = null;
   let underWay = false;
   let isWanted = sessionStorage.getItem("live") !== "no";
 
@@ -60,8 +64,10 @@
     }
     underWay = true;
     last = Date.now();
+    const ending = new AbortController();
+    const limit = setTimeout(() => ending.abort(), SILENCE);
     try {
-      const answer = await fetch(location.href, { credentials: "same-origin", headers: { accept: "text/html" } });
+      const answer = await fetch(location.href, { credentials: "same-origin", headers: { accept: "text/html" }, signal: ending.signal });
       if (answer.redirected && new URL(answer.url).pathname === "/ui/sign-in") { signedOut(); return; }
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (!answer.ok) { say(page.querySelector("main p")?.textContent ?? `The service answers ${answer.status}.`); return; }
@@ -82,6 +88,7 @@
     } catch {
       say("The service cannot be reached. The page goes on by itself when it is back.");
     } finally {
+      clearTimeout(limit);
       underWay = false;
     }
   };
@@ -101,23 +108,33 @@
     source = null;
     clearTimeout(retry);
     clearTimeout(later);
+    clearTimeout(silence);
     later = null;
+  };
+
+  // The browser's own repetition ends with the first answer that is no stream: this one does not.
+  const again = () => {
+    source?.close();
+    source = null;
+    clearTimeout(silence);
+    refresh();
+    clearTimeout(retry);
+    retry = setTimeout(start, wait);
+    wait = Math.min(wait * 2, 30000);
+  };
+
+  const alive = () => {
+    clearTimeout(silence);
+    silence = setTimeout(again, SILENCE);
   };
 
   const start = () => {
     stop();
     if (!isWanted || document.hidden) return;
     source = new EventSource(path);
-    source.addEventListener("tick", () => { wait = FLOOR; refresh(); });
-    source.onerror = () => {
-      // The browser's own repetition ends with the first answer that is no stream: this one does not.
-      source?.close();
-      source = null;
-      refresh();
-      clearTimeout(retry);
-      retry = setTimeout(start, wait);
-      wait = Math.min(wait * 2, 30000);
-    };
+    source.addEventListener("tick", () => { wait = FLOOR; alive(); refresh(); });
+    source.onerror = again;
+    alive();
   };
 
   const show = () => {

@@ -1,18 +1,30 @@
 //! Charts: drawings that are made on the service. Colours and sizes of text are classes, since a page may have no styles of
 //! its own. Each mark has its numbers as a title, and each chart a table or a text of the same numbers.
 
-use super::text::{number, plain, span};
+use super::text::{number, per_hour, plain, rate, short, span};
 use askama::Template;
+use core::fmt;
 use tourbillon_api::{History, HistoryPoint, Horizon, LatenessBySecond};
 
-/// The width of a drawing, in its own units.
-const WIDTH: u64 = 720;
+/// The width of a drawing. Places and widths are hundredths of a percent, and heights are pixels: a drawing is as wide as the
+/// window permits, and its texts keep their size.
+const WIDTH: u64 = 10_000;
+
+/// A part of a drawing's width.
+#[derive(Clone, Copy, Debug)]
+struct Part(u64);
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:02}%", self.0 / 100, self.0 % 100)
+    }
+}
 
 /// A rectangle of a drawing.
 struct Rect {
-    x: u64,
+    x: Part,
     y: u64,
-    width: u64,
+    width: Part,
     height: u64,
     class: String,
     title: String,
@@ -20,9 +32,17 @@ struct Rect {
 
 /// A text of a drawing.
 struct Label {
-    x: u64,
+    x: Part,
+    /// The line that the text stands on.
+    y: u64,
     text: String,
     class: &'static str,
+}
+
+/// A line across a drawing, with the number that it stands for.
+struct Line {
+    y: u64,
+    text: String,
 }
 
 /// A chart of rectangles.
@@ -30,14 +50,17 @@ struct Label {
 #[template(path = "chart.svg", escape = "html")]
 pub(super) struct Chart {
     name: &'static str,
-    width: u64,
     height: u64,
     rects: Vec<Rect>,
+    lines: Vec<Line>,
     labels: Vec<Label>,
-    /// The place of the labels.
-    baseline: u64,
-    top: Option<String>,
 }
+
+/// The place above the bars for numbers.
+const ABOVE: u64 = 16;
+/// The place below the bars for labels, and the distance of the line that the labels stand on.
+const BELOW: u64 = 18;
+const BASE: u64 = 14;
 
 /// A number between 0 and `height`: the share of `value` in `most`. A value that is not zero can be seen.
 fn scaled(value: u64, most: u64, height: u64) -> u64 {
@@ -63,52 +86,61 @@ fn scaled_by_log(value: u64, most: u64, height: u64) -> u64 {
     (value * height / most).clamp(2, height)
 }
 
+/// The lines of a logarithmic axis: at zero and at powers of ten, at most five.
+fn lines_by_log(most: u64, height: u64) -> Vec<Line> {
+    let powers: Vec<u64> = core::iter::successors(Some(1_u64), |power| power.checked_mul(10))
+        .take_while(|p| *p <= most)
+        .collect();
+    let step = powers.len().div_ceil(4).max(1);
+    // The line at zero has no number: that of one is too near.
+    let zero = Line { y: ABOVE + height, text: String::new() };
+    // From the greatest power downwards, so that the greatest has its line.
+    let powers = powers.iter().rev().step_by(step);
+    let lines = powers
+        .map(|power| Line { y: ABOVE + height - scaled_by_log(*power, most, height), text: short(*power) });
+    core::iter::once(zero).chain(lines).collect()
+}
+
 /// The pending timers by the time until they are due: each bucket ends later than the one before by about the same factor.
+/// The ends of the buckets are the marks of the axis.
 pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
-    const HEIGHT: u64 = 120;
+    const HEIGHT: u64 = 140;
     let buckets = &horizon.buckets;
-    let most = buckets.iter().map(|bucket| bucket.count).max()?;
-    let count = u64::try_from(buckets.len()).ok()?;
-    let step = WIDTH / count.max(1);
+    let most = buckets.iter().map(|bucket| bucket.count).max().filter(|most| *most > 0)?;
+    let step = WIDTH / u64::try_from(buckets.len()).ok()?;
     let (mut rects, mut labels, mut before) = (Vec::new(), Vec::new(), 0);
     for (at, bucket) in (0..).zip(buckets) {
-        let range = match bucket.within_ms {
-            Some(0) => "overdue".to_owned(),
-            Some(within) => format!("due in {} to {}", span(before), span(within)),
-            None => format!("due in more than {}", span(before)),
-        };
+        let (left, middle, right) = (at * step, at * step + step / 2, at * step + step);
         let or_more = if bucket.at_least { " or more" } else { "" };
+        let (range, x, mark) = match bucket.within_ms {
+            Some(0) => ("overdue".to_owned(), middle, "due".to_owned()),
+            Some(within) => (format!("due in {} to {}", span(before), span(within)), right, coarse(within)),
+            None => (format!("due in more than {}", span(before)), middle, "later".to_owned()),
+        };
+        // A narrow window has no room for each of them.
+        let class = if at > 0 && at % 2 == 0 { "tick middle wide" } else { "tick middle" };
+        labels.push(Label { x: Part(x), y: ABOVE + HEIGHT + BASE, text: mark, class });
         let height = scaled_by_log(bucket.count, most, HEIGHT);
-        let class = if bucket.within_ms == Some(0) { "bar bad" } else { "bar" };
+        let y = ABOVE + HEIGHT - height;
+        let plus = if bucket.at_least { "+" } else { "" };
+        let text = format!("{}{plus}", short(bucket.count));
+        labels.push(Label { x: Part(middle), y: y - 4, text, class: "count middle" });
         rects.push(Rect {
-            x: at * step + 2,
-            y: 16 + HEIGHT - height,
-            width: step.saturating_sub(4),
+            x: Part(left + step / 16),
+            y,
+            width: Part(step - step / 8),
             height,
-            class: class.to_owned(),
+            class: if bucket.within_ms == Some(0) { "bar bad" } else { "bar" }.to_owned(),
             title: format!("{}{or_more} {range}", number(bucket.count)),
         });
-        let text = match bucket.within_ms {
-            Some(0) => "due".to_owned(),
-            Some(within) => coarse(within),
-            None => "later".to_owned(),
-        };
-        labels.push(Label { x: at * step + step / 2, text, class: "tick middle" });
         before = bucket.within_ms.unwrap_or(before);
     }
-    // Labels that would touch each other are left out, but for the ends.
-    let keep = labels.len().div_ceil(14).max(1);
-    let last = labels.len().saturating_sub(1);
-    let labels = labels.into_iter().enumerate();
-    let labels = labels.filter(|(at, _)| at % keep == 0 || *at == last).map(|(_, label)| label).collect();
     Some(Chart {
         name: "Pending timers by the time until they are due",
-        width: WIDTH,
-        height: HEIGHT + 36,
+        height: ABOVE + HEIGHT + BELOW,
         rects,
+        lines: lines_by_log(most, HEIGHT),
         labels,
-        baseline: HEIGHT + 30,
-        top: Some(format!("{} at most in one bar", number(most))),
     })
 }
 
@@ -130,13 +162,12 @@ fn heat(millis: u64) -> u32 {
 
 /// The lateness by second of the minute, none if there was no delivery.
 pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
-    if lateness.seconds.iter().all(|second| second.count == 0) {
-        return None;
-    }
-    let most = lateness.seconds.iter().map(|second| second.count).max().unwrap_or(0);
+    const HEIGHT: u64 = 40;
+    const STRIP: u64 = 26;
+    let most = lateness.seconds.iter().map(|second| second.count).max().filter(|most| *most > 0)?;
+    let step = WIDTH / u64::try_from(lateness.seconds.len()).ok()?;
     let mut rects = Vec::new();
     for (at, second) in (0..).zip(&lateness.seconds) {
-        let x = at * 12;
         let title = if second.count == 0 {
             format!(":{at:02}, no delivery")
         } else {
@@ -148,27 +179,36 @@ pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
             )
         };
         let class = if second.count == 0 { "h0".to_owned() } else { format!("h{}", heat(second.p99_ms)) };
-        let height = scaled(second.count, most, 28);
-        rects.push(Rect {
-            x,
-            y: 30 - height,
-            width: 11,
-            height,
-            class: "bar faint".to_owned(),
-            title: title.clone(),
-        });
-        rects.push(Rect { x, y: 32, width: 11, height: 26, class, title });
+        let height = scaled(second.count, most, HEIGHT);
+        let (x, width) = (Part(at * step), Part(step - step / 12));
+        let y = ABOVE + HEIGHT - height;
+        rects.push(Rect { x, y, width, height, class: "bar faint".to_owned(), title: title.clone() });
+        rects.push(Rect { x, y: ABOVE + HEIGHT + 3, width, height: STRIP, class, title });
     }
-    let label = |at: u64| Label { x: at * 12 + 5, text: format!(":{at:02}"), class: "tick middle" };
+    let label = |at: u64| Label {
+        x: Part(at * step + step / 2),
+        y: ABOVE + HEIGHT + 3 + STRIP + BASE,
+        text: format!(":{at:02}"),
+        class: "tick middle",
+    };
     Some(Chart {
         name: "Lateness by second of the minute, over the last hour",
-        width: WIDTH,
-        height: 76,
+        height: ABOVE + HEIGHT + STRIP + BELOW + 3,
         rects,
+        lines: vec![Line { y: ABOVE, text: short(most) }, Line { y: ABOVE + HEIGHT, text: "0".to_owned() }],
         labels: [0, 10, 20, 30, 40, 50, 59].into_iter().map(label).collect(),
-        baseline: 72,
-        top: None,
     })
+}
+
+/// What the values of a series are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Numbers of events, which are shown as rates and added up in the caption.
+    Events,
+    /// Lengths of time, in milliseconds.
+    Times,
+    /// Numbers of what there is.
+    Numbers,
 }
 
 /// A series of the history.
@@ -176,37 +216,16 @@ pub(super) struct Series {
     pub(super) name: &'static str,
     pub(super) class: &'static str,
     pub(super) value: fn(&HistoryPoint) -> u64,
-    /// Whether the values are lengths of time.
-    pub(super) is_time: bool,
-    /// Whether the values of all points are added up in the caption; otherwise the greatest is shown.
-    pub(super) is_sum: bool,
+    pub(super) kind: Kind,
 }
 
 pub(super) const SERIES: [Series; 6] = [
-    Series { name: "Created", class: "bar", value: |point| point.created, is_time: false, is_sum: true },
-    Series {
-        name: "Delivered",
-        class: "bar good",
-        value: |point| point.delivered,
-        is_time: false,
-        is_sum: true,
-    },
-    Series {
-        name: "Failed attempts",
-        class: "bar warn",
-        value: |point| point.failed,
-        is_time: false,
-        is_sum: true,
-    },
-    Series { name: "Died", class: "bar bad", value: |point| point.dead, is_time: false, is_sum: true },
-    Series {
-        name: "Oldest overdue",
-        class: "bar warn",
-        value: |point| point.overdue_ms,
-        is_time: true,
-        is_sum: false,
-    },
-    Series { name: "Pending", class: "bar", value: |point| point.pending, is_time: false, is_sum: false },
+    Series { name: "Created", class: "bar", value: |point| point.created, kind: Kind::Events },
+    Series { name: "Delivered", class: "bar good", value: |point| point.delivered, kind: Kind::Events },
+    Series { name: "Failed attempts", class: "bar warn", value: |point| point.failed, kind: Kind::Events },
+    Series { name: "Died", class: "bar bad", value: |point| point.dead, kind: Kind::Events },
+    Series { name: "Oldest overdue", class: "bar warn", value: |point| point.overdue_ms, kind: Kind::Times },
+    Series { name: "Pending", class: "bar", value: |point| point.pending, kind: Kind::Numbers },
 ];
 
 /// A small chart of one series.
@@ -216,43 +235,81 @@ pub(super) struct Small {
     pub(super) chart: Chart,
 }
 
-/// The history, one chart a series. Gaps stay empty.
-pub(super) fn history(history: &History) -> Vec<Small> {
-    const HEIGHT: u64 = 44;
+/// The labels of the time from so long ago until now.
+fn ago(hours: u64, y: u64) -> Vec<Label> {
+    let text = |quarters: u64| {
+        let minutes = hours * 15 * quarters;
+        if minutes.is_multiple_of(60) { format!("{} h", minutes / 60) } else { format!("{minutes} min") }
+    };
+    let label = |x: u64, text: String, class| Label { x: Part(x), y, text, class };
+    vec![
+        label(0, format!("{} ago", text(4)), "tick"),
+        label(WIDTH / 2, text(2), "tick middle"),
+        label(WIDTH, "now".to_owned(), "tick end"),
+    ]
+}
+
+/// The history of so many hours, one chart a series. Gaps stay empty.
+pub(super) fn history(history: &History, hours: u64) -> Vec<Small> {
+    const HEIGHT: u64 = 56;
     let (since, until) = (history.since.as_millis(), history.until.as_millis());
     let length = until.saturating_sub(since).max(1);
     let small = |series: &Series| {
-        let values: Vec<u64> = history.points.iter().map(series.value).collect();
-        let most = values.iter().copied().max().unwrap_or(0);
-        let shown = |value| if series.is_time { span(value) } else { number(value) };
+        // Events are compared by their rates, since the service may have run for a part of an interval only.
+        let height_of = |point: &HistoryPoint| match series.kind {
+            Kind::Events => per_hour((series.value)(point), point.covered_ms),
+            Kind::Times | Kind::Numbers => (series.value)(point),
+        };
+        let most = history.points.iter().map(height_of).max().unwrap_or(0);
+        let shown = |value: u64| match series.kind {
+            Kind::Events => rate(value),
+            Kind::Times => span(value),
+            Kind::Numbers => number(value),
+        };
         let x_of = |at: u64| scaled(at.saturating_sub(since), length, WIDTH).min(WIDTH - 1);
-        let rects =
-            history.points.iter().zip(&values).filter(|(_, value)| **value > 0).map(|(point, value)| {
-                let at = point.at.as_millis();
-                let (x, end) = (x_of(at), x_of(at.saturating_add(history.interval_ms)));
-                let height = scaled(*value, most, HEIGHT);
-                Rect {
-                    x,
-                    y: HEIGHT - height,
-                    width: end.saturating_sub(x).max(1),
-                    height,
-                    class: series.class.to_owned(),
-                    title: format!("{} UTC: {}", plain(point.at), shown(*value)),
-                }
-            });
-        let sum = || values.iter().fold(0_u64, |sum, value| sum.saturating_add(*value));
-        let caption = if series.is_sum { shown(sum()) } else { format!("at most {}", shown(most)) };
+        let points = history.points.iter().filter(|point| (series.value)(point) > 0);
+        let rects = points.map(|point| {
+            let at = point.at.as_millis();
+            let (x, end) = (x_of(at), x_of(at.saturating_add(history.interval_ms)));
+            let height = scaled(height_of(point), most, HEIGHT);
+            let value = shown(height_of(point));
+            let value = match series.kind {
+                Kind::Events => format!("{}, {value}", number((series.value)(point))),
+                Kind::Times | Kind::Numbers => value,
+            };
+            Rect {
+                x: Part(x),
+                y: ABOVE + HEIGHT - height,
+                width: Part(end.saturating_sub(x).max(1)),
+                height,
+                class: series.class.to_owned(),
+                title: format!("{} UTC: {value}", plain(point.at)),
+            }
+        });
+        let sum = history.points.iter().fold(0_u64, |sum, point| sum.saturating_add((series.value)(point)));
+        let caption = match series.kind {
+            _ if most == 0 => "none".to_owned(),
+            Kind::Events => format!("{}, at most {}", number(sum), shown(most)),
+            Kind::Times | Kind::Numbers => format!("at most {}", shown(most)),
+        };
+        let zero = Line { y: ABOVE + HEIGHT, text: "0".to_owned() };
+        let top = Line {
+            y: ABOVE,
+            text: match series.kind {
+                Kind::Events => rate(most),
+                Kind::Times => coarse(most),
+                Kind::Numbers => short(most),
+            },
+        };
         Small {
             name: series.name,
             caption,
             chart: Chart {
                 name: series.name,
-                width: WIDTH,
-                height: HEIGHT + 1,
+                height: ABOVE + HEIGHT + BELOW,
                 rects: rects.collect(),
-                labels: Vec::new(),
-                baseline: HEIGHT,
-                top: None,
+                lines: if most == 0 { vec![zero] } else { vec![top, zero] },
+                labels: ago(hours, ABOVE + HEIGHT + BASE),
             },
         }
     };
@@ -277,9 +334,10 @@ mod tests {
     #[test]
     fn charts_have_a_mark_for_each_value_and_none_for_nothing() {
         let now = Moment::from_millis(1_000_000_000);
-        let empty = Horizon { now, buckets: Vec::new(), unplaced: 0 };
-        assert!(horizon(&empty).is_none());
         let bucket = |within_ms, count| HorizonBucket { within_ms, count, at_least: false };
+        for buckets in [Vec::new(), vec![bucket(Some(0), 0), bucket(None, 0)]] {
+            assert!(horizon(&Horizon { now, buckets, unplaced: 0 }).is_none());
+        }
         let some = Horizon {
             now,
             buckets: vec![bucket(Some(0), 1), bucket(Some(1_000), 0), bucket(None, 7)],

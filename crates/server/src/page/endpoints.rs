@@ -1,7 +1,7 @@
 //! The hosts that callbacks go to.
 
 use super::fault::Fault;
-use super::text::{number, span};
+use super::text::{ago_or_in, number, span};
 use super::timers::now;
 use super::view::{Frame, When, show};
 use super::visitor::Visitor;
@@ -18,7 +18,8 @@ struct Row {
     host: String,
     breaker: &'static str,
     class: &'static str,
-    since: Option<When>,
+    /// How long ago this state of the breaker began.
+    since: Option<String>,
     open_for: Option<String>,
     running: String,
     in_a_row: u32,
@@ -67,7 +68,7 @@ pub(super) async fn show_endpoints(
         Row {
             breaker,
             class,
-            since: endpoint.since.map(|at| When::new(at, now)),
+            since: endpoint.since.map(|at| ago_or_in(at.as_millis(), now.as_millis())),
             open_for: endpoint.open_for_ms.map(span),
             running: number(endpoint.running),
             in_a_row: endpoint.failures_in_a_row,

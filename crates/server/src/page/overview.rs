@@ -2,19 +2,24 @@
 
 use super::chart::{self, Chart, Small};
 use super::fault::Fault;
-use super::text::{number, span};
+use super::text::{number, per_hour, rate, span};
 use super::timers::now;
 use super::view::{Frame, When, show};
 use super::visitor::Visitor;
 use crate::convert::unavailable;
 use crate::service::Service;
 use askama::Template;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::response::Response;
+use serde::Deserialize;
 use tourbillon_api::{HistoryPoint, Moment};
 
-/// The number of intervals of the history's charts: one for each 12 minutes.
-const POINTS: usize = 360;
+/// The number of intervals of the history's charts, and one more since the first begins before them.
+const POINTS: usize = 121;
+/// The lengths of the history that is shown, in hours.
+const RANGES: [u64; 4] = [1, 6, 24, 72];
+const HOUR: u64 = 3_600_000;
 /// The time over which rates are shown, in milliseconds.
 const LATELY: u64 = 60_000;
 
@@ -46,7 +51,18 @@ struct Whole {
     horizon: Option<Chart>,
     lateness: Option<Chart>,
     history: Vec<Small>,
+    /// The length of the history that is shown, in hours.
+    hours: u64,
+    /// The other lengths.
+    ranges: [u64; 4],
     begun: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    /// The length of the history, in hours.
+    hours: String,
 }
 
 #[derive(Template)]
@@ -61,20 +77,30 @@ struct OverviewPage<'a> {
 /// The number of namespaces on the page.
 const MOST: usize = 100;
 
-/// A rate over the last minute, in events a second with one decimal.
-fn rate(points: &[HistoryPoint], value: fn(&HistoryPoint) -> u64) -> String {
+/// The rate over the last minute.
+fn rate_of(points: &[HistoryPoint], value: fn(&HistoryPoint) -> u64) -> String {
     let covered: u64 = points.iter().map(|point| point.covered_ms).sum();
     let count: u64 = points.iter().map(value).sum();
-    match count.saturating_mul(10_000).checked_div(covered) {
-        Some(tenths) => format!("{}.{}/s", number(tenths / 10), tenths % 10),
-        None => "–".to_owned(),
-    }
+    if covered == 0 { "–".to_owned() } else { rate(per_hour(count, covered)) }
 }
 
-async fn whole(service: &Service, now: Moment) -> Result<Whole, Fault> {
+/// The length of the history that was asked for. By default it is the shortest one that has all that is known.
+fn range(service: &Service, asked: &str, now: Moment) -> Result<u64, Fault> {
+    if !asked.is_empty() {
+        let hours = RANGES.into_iter().find(|hours| hours.to_string() == asked);
+        return hours.ok_or_else(|| Fault::bad("The history is shown for 1, 6, 24 or 72 hours."));
+    }
+    let all = service.history(None, POINTS);
+    let age = all.points.first().map_or(0, |point| now.as_millis().saturating_sub(point.at.as_millis()));
+    Ok(RANGES.into_iter().find(|hours| hours * HOUR >= age).unwrap_or(RANGES[3]))
+}
+
+async fn whole(service: &Service, asked: &str, now: Moment) -> Result<Whole, Fault> {
+    let hours = range(service, asked, now)?;
+    let since = |millis: u64| Some(Moment::from_millis(now.as_millis().saturating_sub(millis)));
     let stats = service.stats().await.map_err(|error| unavailable(&error))?;
-    let lately = service.history(Some(Moment::from_millis(now.as_millis().saturating_sub(LATELY))), 6);
-    let past = service.history(None, POINTS);
+    let lately = service.history(since(LATELY), 6);
+    let past = service.history(since(hours * HOUR), POINTS);
     let readiness = service.readiness().await;
     let overdue_class = match stats.overdue_ms {
         0..5_000 => "",
@@ -82,11 +108,10 @@ async fn whole(service: &Service, now: Moment) -> Result<Whole, Fault> {
         _ => "bad",
     };
     let (created, delivered, failed) = (
-        rate(&lately.points, |point| point.created),
-        rate(&lately.points, |point| point.delivered),
-        rate(&lately.points, |point| point.failed),
+        rate_of(&lately.points, |point| point.created),
+        rate_of(&lately.points, |point| point.delivered),
+        rate_of(&lately.points, |point| point.failed),
     );
-    let since = "since the start";
     let figures = vec![
         Figure {
             name: "Oldest overdue",
@@ -120,21 +145,21 @@ async fn whole(service: &Service, now: Moment) -> Result<Whole, Fault> {
         Figure {
             name: "Created",
             value: created,
-            note: format!("{} {since}", number(stats.created)),
+            note: format!("{} since the start", number(stats.created)),
             class: "",
             address: None,
         },
         Figure {
             name: "Delivered",
             value: delivered,
-            note: format!("{} {since}", number(stats.delivered)),
+            note: format!("{} since the start", number(stats.delivered)),
             class: "",
             address: None,
         },
         Figure {
             name: "Failed",
             value: failed,
-            note: format!("{} {since}", number(stats.failed)),
+            note: format!("{} since the start", number(stats.failed)),
             class: "",
             address: None,
         },
@@ -147,7 +172,9 @@ async fn whole(service: &Service, now: Moment) -> Result<Whole, Fault> {
         horizon: chart::horizon(&service.horizon().await?),
         lateness: chart::lateness(&service.lateness_by_second()),
         begun: !past.points.is_empty(),
-        history: chart::history(&past),
+        history: chart::history(&past, hours),
+        hours,
+        ranges: RANGES,
         version: stats.version,
     })
 }
@@ -156,11 +183,13 @@ async fn whole(service: &Service, now: Moment) -> Result<Whole, Fault> {
 pub(super) async fn show_overview(
     State(service): State<Service>,
     visitor: Visitor,
+    asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, Fault> {
-    page(&service, &visitor).await.map_err(|fault| fault.of(&visitor))
+    let asked = asked.map(|Query(asked)| asked).unwrap_or_default();
+    page(&service, &visitor, &asked.hours).await.map_err(|fault| fault.of(&visitor))
 }
 
-async fn page(service: &Service, visitor: &Visitor) -> Result<Response, Fault> {
+async fn page(service: &Service, visitor: &Visitor, hours: &str) -> Result<Response, Fault> {
     let views = service.show_namespaces(|name| visitor.reads(name)).await?;
     let total = |view: &tourbillon_api::NamespaceView| view.pending + view.leased + view.parked + view.dead;
     let is_empty = views.iter().all(|view| total(view) == 0);
@@ -172,7 +201,7 @@ async fn page(service: &Service, visitor: &Visitor) -> Result<Response, Fault> {
         dead: number(view.dead),
         name: view.name,
     };
-    let whole = if visitor.reads_all() { Some(whole(service, now(service)).await?) } else { None };
+    let whole = if visitor.reads_all() { Some(whole(service, hours, now(service)).await?) } else { None };
     let namespaces = views.into_iter().take(MOST).map(row).collect();
     Ok(show(&OverviewPage { frame: Frame::new(visitor, "overview"), whole, namespaces, is_empty }))
 }

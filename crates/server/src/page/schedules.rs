@@ -3,6 +3,7 @@
 use super::fault::Fault;
 use super::posted::Posted;
 use super::text::{number, span};
+use super::timer::policy;
 use super::timers::{now, offered};
 use super::view::{Frame, When, show};
 use super::visitor::Visitor;
@@ -183,11 +184,22 @@ struct Instant {
     change: Option<&'static str>,
 }
 
+/// A local time as it is shown, with its distance from UTC if it has one.
+fn local(text: &str) -> String {
+    let text = text.replacen('T', " ", 1);
+    match text.rsplit_once(['+', '-']) {
+        Some((time, _)) if time.contains(':') => {
+            format!("{time} {}", text.get(time.len()..).unwrap_or_default())
+        }
+        _ => text,
+    }
+}
+
 fn instant(occasion: Occasion, now: Moment) -> Instant {
     Instant {
         at: occasion.at.map(|at| When::new(at, now)),
-        local: occasion.local.unwrap_or_default(),
-        planned: occasion.planned,
+        local: occasion.local.as_deref().map(local).unwrap_or_default(),
+        planned: local(&occasion.planned),
         change: occasion.clock_change.map(|change| match change {
             ClockChange::Moved => "clocks skip this time: it comes right after",
             ClockChange::Skipped => "clocks skip this time: it is left out",
@@ -279,6 +291,7 @@ fn rows(view: &ScheduleView) -> Vec<(&'static str, String)> {
             .map(|callback| format!("{} {}", callback.method.as_deref().unwrap_or("POST"), callback.url)),
     );
     row("Queue", schedule.pull.as_ref().map(|pull| pull.queue.clone()));
+    row("Labels", Some(schedule.labels.join(", ")).filter(|labels| !labels.is_empty()));
     row(
         "Occurrences",
         Some(format!(
@@ -289,6 +302,7 @@ fn rows(view: &ScheduleView) -> Vec<(&'static str, String)> {
             number(view.asked)
         )),
     );
+    rows.extend(policy(&schedule.policy));
     rows
 }
 
@@ -383,4 +397,19 @@ async fn changed(
         _ => return Err(Fault::no_page()),
     }
     Ok(Redirect::to(&format!("{}?done={verb}", address(namespace, key))).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn local_times_are_shown_with_their_distance_from_utc() {
+        for (text, shown) in [
+            ("2031-03-30T02:30:00", "2031-03-30 02:30:00"),
+            ("2031-03-30T03:00:00+02:00", "2031-03-30 03:00:00 +02:00"),
+            ("2031-03-09T01:15:00.500-05:00", "2031-03-09 01:15:00.500 -05:00"),
+            ("", ""),
+        ] {
+            assert_eq!(super::local(text), shown);
+        }
+    }
 }

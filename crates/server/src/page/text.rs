@@ -51,6 +51,45 @@ pub(super) fn number(number: u64) -> String {
     text
 }
 
+/// A number in at most four characters, for the axis of a chart. The number is rounded down.
+pub(super) fn short(number: u64) -> String {
+    const UNITS: [(u64, &str); 6] = [
+        (1_000_000_000_000_000_000, "E"),
+        (1_000_000_000_000_000, "P"),
+        (1_000_000_000_000, "T"),
+        (1_000_000_000, "G"),
+        (1_000_000, "M"),
+        (1_000, "k"),
+    ];
+    let Some((unit, letter)) = UNITS.into_iter().find(|(unit, _)| number >= *unit) else {
+        return number.to_string();
+    };
+    let (whole, tenth) = (number / unit, number % unit / (unit / 10));
+    if whole >= 10 || tenth == 0 { format!("{whole}{letter}") } else { format!("{whole}.{tenth}{letter}") }
+}
+
+/// A rate in tenths of an event an hour: so many events in so many milliseconds.
+pub(super) fn per_hour(count: u64, millis: u64) -> u64 {
+    let tenths = u128::from(count) * 36_000_000 / u128::from(millis.max(1));
+    u64::try_from(tenths).unwrap_or(u64::MAX)
+}
+
+/// Such a rate in words, by the second if there is an event in each, otherwise by the minute or the hour.
+pub(super) fn rate(tenths_per_hour: u64) -> String {
+    let (tenths, unit) = match tenths_per_hour {
+        0 => return "0/s".to_owned(),
+        1..600 => (tenths_per_hour, "h"),
+        600..36_000 => (tenths_per_hour / 60, "min"),
+        _ => (tenths_per_hour / 3_600, "s"),
+    };
+    let (whole, tenth) = (tenths / 10, tenths % 10);
+    if whole >= 100 || tenth == 0 {
+        format!("{}/{unit}", number(whole))
+    } else {
+        format!("{whole}.{tenth}/{unit}")
+    }
+}
+
 /// The beginning of a text, of at most so many characters.
 pub(super) fn beginning(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
@@ -92,6 +131,26 @@ mod tests {
             [(0, "0"), (999, "999"), (1_000, "1,000"), (u64::MAX, "18,446,744,073,709,551,615")]
         {
             assert_eq!(number(value), text);
+        }
+        for (value, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1k"),
+            (1_999, "1.9k"),
+            (99_999, "99k"),
+            (1_000_000, "1M"),
+            (u64::MAX, "18E"),
+        ] {
+            assert_eq!(short(value), text);
+        }
+        for (count, millis, text) in [
+            (0, 10_000, "0/s"),
+            (1, 10_000, "6/min"),
+            (15, 10_000, "1.5/s"),
+            (12_345, 10_000, "1,234/s"),
+            (1, 36 * 60_000, "1.6/h"),
+        ] {
+            assert_eq!(rate(per_hour(count, millis)), text);
         }
         assert_eq!(beginning("äöü", 3), "äöü");
         assert_eq!(beginning("äöüß", 3), "äö…");

@@ -299,7 +299,8 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     steps
 }
 
-fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
+/// What is done if a delivery fails, in words.
+pub(super) fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let mut row = |name, text: Option<String>| rows.extend(text.map(|text| (name, text)));
     row("Attempts", policy.attempts.map(|attempts| number(attempts.into())));

@@ -1,10 +1,11 @@
-//! The page in a real browser. The pictures are in `target/tmp/page`.
+//! The page in a real browser. Where the pictures are: see `looks`.
 
 use crate::driver::Browser;
-use crate::rig::Rig;
+use crate::rig::{Between, Rig};
 use serde_json::{Value, json};
 
 const SLASH: &str = "/";
+const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
 /// A service with timers in all phases.
@@ -40,64 +41,12 @@ async fn page_of(rig: &Rig, key: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_page_loads_in_both_themes_and_in_a_narrow_window_and_the_browser_reports_nothing() {
-    let Some(browser) = Browser::start().await else { return };
-    let rig = filled().await;
-    let dead = {
-        let text = rig.get("/ui/dead").await.text;
-        let (_, rest) = text.split_once(r#"<td class="key"><a href=""#).unwrap();
-        rig.url(rest.split('"').next().unwrap())
-    };
-    let pages = [
-        ("overview", rig.url("/ui/")),
-        ("timers", rig.url("/ui/timers?phase=pending")),
-        ("timers-label", rig.url("/ui/timers?label=customer+4")),
-        ("timers-none", rig.url("/ui/timers?q=nothing")),
-        ("timer-pending", page_of(&rig, "order 003").await),
-        ("timer-failed", page_of(&rig, "invoice 77").await),
-        ("timer-parked", page_of(&rig, "nightly").await),
-        ("timer-dead", dead),
-        ("dead", rig.url("/ui/dead")),
-        ("endpoints", rig.url("/ui/endpoints")),
-        ("access", rig.url("/ui/access")),
-        ("fault", rig.url("/ui/nowhere")),
-    ];
-    for (scheme, width) in [("light", 1280), ("dark", 1280), ("light", 380)] {
-        browser.scheme(scheme).await;
-        browser.width(width).await;
-        for (name, url) in &pages {
-            browser.go(url).await;
-            browser.until("document.querySelector('main h1')").await;
-            browser.picture(&format!("{name}-{scheme}-{width}")).await;
-            // Nothing is wider than the window, but for what scrolls by itself.
-            let wide = browser.value("document.documentElement.scrollWidth - innerWidth").await;
-            assert!(wide.as_i64().unwrap() <= 0, "{name} at {width}: {wide} too wide");
-            let mut reports = browser.reports().await;
-            // The answer to the page that is not there is one.
-            reports.retain(|report| !(*name == "fault" && report.contains("404")));
-            assert!(reports.is_empty(), "{name}, {scheme}: {reports:?}");
-        }
-    }
-    // The ground is light in the one theme and dark in the other.
-    let mut grounds = Vec::new();
-    for scheme in ["light", "dark"] {
-        browser.scheme(scheme).await;
-        grounds.push(browser.value("getComputedStyle(document.documentElement).backgroundColor").await);
-    }
-    assert_ne!(grounds[0], grounds[1]);
-    // A violation would be reported: the browser is asked for one.
-    browser.value("document.body.setAttribute('style', 'color: red')").await;
-    let reports = browser.reports().await;
-    assert!(reports.iter().any(|report| report.contains("Content Security Policy")), "{reports:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_keyboard_searches_and_pages_are_turned() {
     let Some(browser) = Browser::start().await else { return };
     let rig = filled().await;
     browser.go(&rig.url("/ui/")).await;
     // The first stop of the keyboard leads past the navigation.
-    browser.press("\u{e004}").await;
+    browser.press(TAB).await;
     assert_eq!(browser.value("document.activeElement.className").await, "skip");
     browser.press(SLASH).await;
     browser.until("location.pathname === '/ui/timers'").await;
@@ -236,4 +185,124 @@ async fn without_scripts_pages_are_read_and_forms_work() {
     rig.until("/ui/timers?q=order+007", "No timer meets these conditions").await;
     browser.go(&rig.url("/ui/")).await;
     browser.picture("overview-without-scripts").await;
+}
+
+/// Presses Tab until the focus is at what the selector finds, as a user without a mouse does, and sees each stop.
+async fn tab_to(browser: &Browser, selector: &str) {
+    for _ in 0..100 {
+        browser.press(TAB).await;
+        let outline = browser.value("getComputedStyle(document.activeElement).outlineStyle").await;
+        assert_ne!(outline, "none", "a stop before {selector} cannot be seen");
+        if browser.value(&format!("document.activeElement.matches({})", json!(selector))).await == true {
+            return;
+        }
+    }
+    panic!("no stop at {selector} on {}", browser.address().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_is_found_and_replayed_by_tab_and_enter_alone() {
+    let Some(browser) = Browser::start().await else { return };
+    let rig = filled().await;
+    browser.go(&rig.url("/ui/")).await;
+    tab_to(&browser, "nav a[href='/ui/dead']").await;
+    browser.press(ENTER).await;
+    browser.until("location.pathname === '/ui/dead' && document.readyState === 'complete'").await;
+    // To the timer, which says why it is dead, and from there.
+    tab_to(&browser, "td.key a").await;
+    let key = browser.value("document.activeElement.innerText").await;
+    browser.press(ENTER).await;
+    browser.until("location.pathname.startsWith('/ui/timers/') && document.readyState === 'complete'").await;
+    browser.until_text(key.as_str().unwrap()).await;
+    browser.until_text("Its only attempt failed").await;
+    tab_to(&browser, "form[action$='/replay'] button").await;
+    browser.press(ENTER).await;
+    browser.until_text("The timer is delivered again.").await;
+    // Dropping it needs a word, by the keyboard too.
+    rig.until("/ui/dead", "2 in the namespace").await;
+    browser.go(&rig.url("/ui/dead")).await;
+    tab_to(&browser, "td.key a").await;
+    browser.press(ENTER).await;
+    browser.until("location.pathname.startsWith('/ui/timers/') && document.readyState === 'complete'").await;
+    tab_to(&browser, "details.danger summary").await;
+    browser.press(ENTER).await;
+    tab_to(&browser, "#confirm").await;
+    browser.press(&format!("cancel{ENTER}")).await;
+    browser.until("location.pathname === '/ui/dead' || document.body.innerText.includes('cancelled')").await;
+    rig.until("/ui/dead", "1 in the namespace").await;
+    assert!(browser.reports().await.is_empty());
+}
+
+/// Makes minutes of seconds: clocks and pauses of the page are a hundred times as fast, the stream speaks at once, and each
+/// answer differs from the one before. Counts the refreshments.
+const HURRY: &str = r#"
+    const begun = Date.now(), now = Date.now, later = setTimeout, ask = fetch;
+    Date.now = () => begun + (now() - begun) * 100;
+    window.setTimeout = (call, pause) => later(call, pause / 100);
+    window.EventSource = class extends EventTarget {
+        constructor() { super(); this.timer = setInterval(() => this.dispatchEvent(new Event("tick")), 5); }
+        close() { clearInterval(this.timer); }
+    };
+    window.refreshed = 0;
+    window.fetch = async (...what) => {
+        const answer = await ask(...what), text = await answer.text();
+        window.refreshed += 1;
+        return { ok: answer.ok, text: async () => text.replaceAll("</table>", `<caption>${window.refreshed}</caption></table>`) };
+    };
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_is_refreshed_600_times_and_survives_a_restart_does_not_grow() {
+    let Some(browser) = Browser::start().await else { return };
+    let rig = filled().await;
+    browser.before_each_page(HURRY).await;
+    browser.go(&rig.url("/ui/timers?q=order")).await;
+    browser.until("window.refreshed > 50").await;
+    let before = browser.nodes().await;
+    browser.until("window.refreshed > 500").await;
+    browser.until("Number(document.querySelector('caption').innerText) > 500").await;
+    let after = browser.nodes().await;
+    assert!(
+        after.0 < before.0 * 2 && after.1 < before.1 * 2,
+        "nodes and listeners: {before:?}, then {after:?}"
+    );
+    // A restart in the middle of it.
+    let (_rig, seen) = rig
+        .restart(async || {
+            browser.until_text("The service cannot be reached").await;
+            browser.value("window.refreshed").await.as_u64().unwrap()
+        })
+        .await;
+    browser
+        .until(&format!("window.refreshed > {} && document.querySelector('#alarm').hidden", seen + 100))
+        .await;
+    let after = browser.nodes().await;
+    assert!(
+        after.0 < before.0 * 2 && after.1 < before.1 * 2,
+        "nodes and listeners: {before:?}, then {after:?}"
+    );
+}
+
+/// Makes the pauses of the page a twentieth as long.
+const HASTE: &str = "const later = setTimeout; window.setTimeout = (call, pause) => later(call, pause / 20);";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_has_ended_without_a_word_is_noticed() {
+    let Some(browser) = Browser::start().await else { return };
+    let rig = Rig::start().await;
+    let between = Between::start(rig.address).await;
+    browser.before_each_page(HASTE).await;
+    browser.go(&format!("http://{}/ui/timers", between.address)).await;
+    browser.until_text("No timer is stored").await;
+    rig.put("first", 204, json!({ "delay_ms": 3_600_000 })).await;
+    browser.until_text("first").await;
+    // Nothing comes through any more, neither over the connections that are open nor over new ones, and nothing is closed.
+    between.is_open.send_replace(false);
+    rig.put("second", 204, json!({ "delay_ms": 3_600_000 })).await;
+    browser.until_text("The service cannot be reached").await;
+    assert_eq!(browser.value("document.body.innerText.includes('second')").await, false);
+    // The connections of before stay dead.
+    between.is_open.send_replace(true);
+    browser.until_text("second").await;
+    browser.until("document.querySelector('#alarm').hidden").await;
 }

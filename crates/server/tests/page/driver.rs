@@ -205,14 +205,31 @@ impl Browser {
         self.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": !permitted })).await;
     }
 
-    /// A picture of the whole page, as a file below `target`.
+    /// Runs a script in each page that is opened from now on, before the page's own.
+    pub(crate) async fn before_each_page(&self, script: &str) {
+        let script = format!("{{ {script} }}");
+        self.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script })).await;
+    }
+
+    /// The numbers of nodes and of listeners in the browser, without those that nothing leads to any more.
+    pub(crate) async fn nodes(&self) -> (u64, u64) {
+        self.devtools("HeapProfiler.collectGarbage", json!({})).await;
+        let counters = self.devtools("Memory.getDOMCounters", json!({})).await;
+        (counters["nodes"].as_u64().unwrap(), counters["jsEventListeners"].as_u64().unwrap())
+    }
+
+    /// A picture of the whole page, as a file of the folder `TOURBILLON_PICTURES`, or below `target`.
     pub(crate) async fn picture(&self, name: &str) {
-        let picture = self
-            .devtools("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": true }))
-            .await;
+        let size = "[innerWidth, document.documentElement.scrollHeight]";
+        let size = self.value(size).await;
+        let height = size[1].as_u64().unwrap().min(4_000);
+        let clip = json!({ "x": 0, "y": 0, "width": size[0], "height": height, "scale": 1 });
+        let parameters = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+        let picture = self.devtools("Page.captureScreenshot", parameters).await;
         let bytes = BASE64_STANDARD.decode(picture["data"].as_str().unwrap()).unwrap();
         assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 5_000, "{name}: {} bytes", bytes.len());
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
+        let folder = std::env::var_os("TOURBILLON_PICTURES")
+            .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page"), PathBuf::from);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
     }

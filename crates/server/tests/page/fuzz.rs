@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The parameters of each page.
 const PARAMETERS: [(&str, &[&str]); 11] = [
-    ("/ui/", &["done"]),
+    ("/ui/", &["hours", "done"]),
     ("/ui/timers", &["namespace", "q", "label", "phase", "cursor", "done"]),
     ("/ui/dead", &["namespace", "q", "label", "phase", "cursor", "done"]),
     ("/ui/timers/default/{id}", &["done"]),
@@ -59,6 +59,10 @@ fn odd() -> Vec<String> {
         "*",
         "a,b",
         "00000000-0000-0000-0000-000000000000",
+        "72",
+        "073",
+        "1e9",
+        "schedule:k",
     ]
     .map(str::to_owned)
     .into();
@@ -84,9 +88,9 @@ async fn t16_no_parameter_breaks_a_page_or_comes_back_unescaped() {
                     format!("{value}={value}"),
                     format!("{parameter}={value}&{parameter}={value}"),
                 ] {
-                    store.work();
+                    store.guard.work();
                     let page = rig.get(&format!("{path}?{query}")).await;
-                    let [lists, listed, whole, _] = store.work();
+                    let [lists, listed, whole, _] = store.guard.work();
                     assert!(!page.status.is_server_error(), "{path}?{query}: {}: {}", page.status, page.text);
                     assert!(
                         lists <= 10 && listed <= 500 && whole == 0,
@@ -117,6 +121,33 @@ async fn t16_no_parameter_breaks_a_page_or_comes_back_unescaped() {
         }
     }
     assert!(refused > 100, "the texts were read: {refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t16_no_part_of_a_path_breaks_a_page_or_comes_back_unescaped() {
+    let store = Arc::new(Counting::default());
+    let rig = Rig::on(Arc::clone(&store) as _).await;
+    rig.schedule("k", json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich" })).await;
+    for path in [
+        "/ui/timers/{}/00000000-0000-4000-8000-000000000000",
+        "/ui/timers/default/{}",
+        "/ui/schedules/{}/k",
+        "/ui/schedules/default/{}",
+        "/ui/operations/{}/x",
+        "/ui/operations/default/{}",
+        "/ui/{}",
+    ] {
+        for text in MARKED.map(str::to_owned).into_iter().chain(odd()).filter(|text| !text.is_empty()) {
+            let path = path.replace("{}", &percent(&text));
+            store.guard.work();
+            let page = rig.get(&path).await;
+            let [lists, listed, whole, _] = store.guard.work();
+            let is_refused = page.status.is_client_error() || path == "/ui/dead";
+            assert!(is_refused, "{path}: {}: {}", page.status, page.text);
+            assert!(lists <= 10 && listed <= 500 && whole == 0, "{path}: {lists} lists of {listed}");
+            assert!(!page.text.contains("zqx>") && !page.text.contains("zqx<"), "{path}: {}", page.text);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -162,6 +193,7 @@ async fn t16_what_callers_have_stored_is_escaped_on_every_page() {
 async fn t16_odd_forms_are_refused() {
     let rig = Rig::start().await;
     let mark = rig.get("/ui/access").await.mark();
+    rig.schedule("k", json!({ "cron": "@daily" })).await;
     for path in [
         "/ui/many/cancel",
         "/ui/many/replay",
@@ -170,6 +202,9 @@ async fn t16_odd_forms_are_refused() {
         "/ui/access/namespaces/remove",
         "/ui/access/tokens/revoke",
         "/ui/timers/default/x/cancel",
+        "/ui/schedules/default/k/delete",
+        "/ui/schedules/default/k/other",
+        "/ui/schedules/default/none/trigger",
         "/ui/sign-in",
     ] {
         for name in ["name", "label", "key_prefix", "namespace", "id", "confirm", "token", "to"] {

@@ -4,8 +4,11 @@ mod actions;
 mod browser;
 mod counting;
 mod driver;
+#[path = "../common/forwarding.rs"]
+mod forwarding;
 mod fuzz;
 mod lists;
+mod looks;
 mod pages;
 mod rig;
 mod schedules;

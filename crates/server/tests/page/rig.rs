@@ -12,7 +12,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_server::{Limits, Listeners, Server, Service, Settings, router};
 
@@ -239,6 +240,39 @@ impl Rig {
             assert!(begun.elapsed() < SOON, "{path} has no {text:?}: {}", page.text);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+}
+
+/// A way to a service that can stop to forward, without a word to either side.
+pub(crate) struct Between {
+    pub(crate) address: SocketAddr,
+    /// Whether connections that begin now are forwarded. One that was open when this became false is dead for good.
+    pub(crate) is_open: watch::Sender<bool>,
+}
+
+impl Between {
+    pub(crate) async fn start(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (is_open, state) = watch::channel(true);
+        tokio::spawn(async move {
+            while let Ok((mut from, _)) = listener.accept().await {
+                let mut state = state.clone();
+                tokio::spawn(async move {
+                    let is_open = *state.borrow_and_update();
+                    if is_open && let Ok(mut to) = TcpStream::connect(to).await {
+                        tokio::select! {
+                            _ = tokio::io::copy_bidirectional(&mut from, &mut to) => return,
+                            _ = state.wait_for(|is_open| !is_open) => {}
+                        }
+                    }
+                    // The connection stays, and has no other end.
+                    core::future::pending::<()>().await;
+                    drop(from);
+                });
+            }
+        });
+        Self { address, is_open }
     }
 }
 

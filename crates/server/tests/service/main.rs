@@ -5,6 +5,8 @@ mod bad_input;
 mod deliveries;
 mod document;
 mod faulty;
+#[path = "../common/forwarding.rs"]
+mod forwarding;
 mod fuzz;
 mod idempotency;
 mod inside;

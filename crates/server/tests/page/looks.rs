@@ -1,0 +1,332 @@
+//! A service with much of everything, and pictures of its pages.
+//!
+//! The pictures are for people: `TOURBILLON_PICTURES` names their folder, which is `target/tmp/page` otherwise. What a test
+//! can see by itself is that nothing is wider than the window, and that the browser reports nothing.
+
+use crate::driver::Browser;
+use crate::rig::{Rig, percent};
+use axum::http::{StatusCode, Uri};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+use tokio::net::TcpListener;
+
+/// The namespaces: the last one is paused.
+const NAMESPACES: [&str; 5] = [
+    "default",
+    "billing",
+    "shop",
+    "a-name.that-is-as-long_as-the-names-of-namespaces-may-be-0123456",
+    "quiet",
+];
+
+/// Keys that are hard to show: from right to left, with marks above and below each letter, wide, long, with markup.
+fn odd_keys() -> Vec<String> {
+    let marks: String = (0..40).map(|mark| char::from_u32(0x300 + mark).unwrap()).collect();
+    [
+        "طلب/٤٢ تجديد الاشتراك",
+        "הזמנה 17",
+        "\u{202e}turned round",
+        "<b>no markup</b> & \"quotes\"",
+        "👩‍👩‍👧‍👦🏳️‍🌈 family",
+        "﷽﷽﷽﷽﷽﷽﷽﷽",
+        "注文番号一二三四五六七八九十注文番号一二三四五六七八九十",
+    ]
+    .map(str::to_owned)
+    .into_iter()
+    .chain([format!("Z{marks}algo"), "long-".to_owned() + &"x".repeat(250)])
+    .collect()
+}
+
+/// A receiver on all addresses of this machine. It answers with the status that the path ends with; below `/slow`, late.
+async fn receiver() -> u16 {
+    let answer = async |uri: Uri| {
+        if uri.path().starts_with("/slow") {
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+        }
+        let status = uri.path().rsplit('/').next().and_then(|status| status.parse().ok());
+        status.unwrap_or(StatusCode::NO_CONTENT)
+    };
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+    port
+}
+
+/// Writes a history of 71 hours: days and nights, an hour without the service, and one with failures.
+fn write_history(folder: &Path) {
+    const STEP: u64 = 10_000;
+    const SAMPLES: u64 = 25_920;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
+    let last = u64::try_from(now).unwrap() / STEP;
+    let mut bytes = vec![0; 64 + 48 * usize::try_from(SAMPLES).unwrap()];
+    bytes[..16].copy_from_slice(b"tourbillon hist1");
+    for number in last - 71 * 360..last {
+        let ago = last - number;
+        if (20 * 360..21 * 360).contains(&ago) {
+            continue;
+        }
+        let hour = number / 360 % 24;
+        let busy = 1 + 20 * hour.min(24 - hour) + number * 7 % 23;
+        let is_bad = (30 * 360..31 * 360).contains(&ago);
+        let (failed, dead) = if is_bad { (busy / 2, busy / 20) } else { (busy / 90, 0) };
+        let overdue = if is_bad { 40_000 + number % 7 * 1_000 } else { number % 5 * 20 };
+        let mut record = number.to_le_bytes().to_vec();
+        for count in [busy, busy - failed, failed, busy / 50, dead] {
+            record.extend(u32::try_from(count).unwrap().to_le_bytes());
+        }
+        record.extend(overdue.to_le_bytes());
+        record.extend((20_000 + busy * 40).to_le_bytes());
+        record.extend(crc32fast::hash(&record).to_le_bytes());
+        let at = 64 + 48 * usize::try_from(number % SAMPLES).unwrap();
+        bytes[at..at + 48].copy_from_slice(&record);
+    }
+    std::fs::write(folder.join("history.ring"), bytes).unwrap();
+}
+
+/// A service with so many timers in several namespaces, and with all else that its pages show.
+pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
+    let rig = Rig::start_with(|settings| {
+        if has_past {
+            write_history(&settings.data);
+        }
+    })
+    .await;
+    let port = receiver().await;
+    // An address at which nobody listens any more.
+    let nobody = TcpListener::bind("127.0.0.5:0").await.unwrap().local_addr().unwrap();
+    let url = |host: u8, path: &str| format!("http://127.0.0.{host}:{port}{path}");
+    for (namespace, limits) in [
+        ("billing", json!({ "rate_per_second": 50, "max_body_bytes": 65_536, "keep_answers": true })),
+        ("shop", json!({ "max_timers": 1_000_000, "allowed_hosts": ["127.0.0.1", "*.example.com"] })),
+        (NAMESPACES[3], json!({ "concurrency": 4, "max_delay_ms": 5 * 366 * 86_400_000_u64 })),
+        ("quiet", json!({ "paused": true })),
+    ] {
+        rig.api("PUT", &format!("/v1/namespaces/{namespace}"), "", limits).await;
+    }
+    let put = async |namespace: &str, changes: Vec<Value>| {
+        for part in changes.chunks(1_000) {
+            let path = format!("/v1/namespaces/{namespace}/batch");
+            rig.api("POST", &path, "", json!({ "changes": part })).await;
+        }
+    };
+    let change = |key: String, delay: u64, labels: Value, url: String, policy: Value| {
+        json!({ "op": "put", "key": key, "timer": { "delay_ms": delay, "labels": labels, "policy": policy, "callback": {
+            "url": url, "headers": { "x-trace": "0af7651916cd43dd" }, "json": { "key": key, "amount": "12.50" },
+        } } })
+    };
+    // From seconds to three years, each doubling about as many.
+    for (at, namespace) in NAMESPACES.into_iter().enumerate() {
+        let share = count / (1 << at) / 2;
+        let changes = (0..share as u64).map(|number| {
+            let delay = (1_000 + number * 37 % 1_000) << (number % 27);
+            let labels = if number % 3 == 0 {
+                json!([format!("customer {}", number % 50), "invoice"])
+            } else {
+                json!([])
+            };
+            change(format!("order {number:06}"), delay, labels, url(1, "/hooks/orders/204"), json!({}))
+        });
+        put(namespace, changes.collect()).await;
+    }
+    let far = 30_000_000;
+    let mut changes: Vec<Value> = odd_keys()
+        .into_iter()
+        .map(|key| change(key, far, json!(["سمة"]), url(1, "/204"), json!({})))
+        .collect();
+    let long = format!("/{}?{}", "a-part-of-a-path/".repeat(40), "parameter=value&".repeat(40));
+    let labels: Vec<String> = (0..8).map(|label| format!("label-{label}-{}", "y".repeat(56))).collect();
+    changes.push(change(
+        "a long address and long labels".to_owned(),
+        far,
+        json!(labels),
+        url(1, &long),
+        json!({}),
+    ));
+    // Failing, dead, slow, a host that does not answer, an address that is not there.
+    let once = json!({ "attempts": 1 });
+    let patient = json!({ "attempts": 5, "backoff": { "kind": "fixed", "pause_ms": 3_600_000 } });
+    for number in 0..60 {
+        changes.push(change(
+            format!("refund {number:03}"),
+            0,
+            json!(["refund"]),
+            url(2, "/v2/refunds/500"),
+            once.clone(),
+        ));
+        changes.push(change(format!("reminder {number:03}"), 0, json!([]), url(3, "/503"), patient.clone()));
+        changes.push(change(
+            format!("slow {number:03}"),
+            number * 40,
+            json!([]),
+            url(4, "/slow/200"),
+            json!({}),
+        ));
+        changes.push(change(
+            format!("gone {number:03}"),
+            0,
+            json!([]),
+            format!("http://{nobody}/{number}"),
+            patient.clone(),
+        ));
+    }
+    changes.extend(
+        odd_keys()
+            .into_iter()
+            .map(|key| change(format!("dead {key}"), 0, json!(["سمة"]), url(6, "/422"), once.clone())),
+    );
+    changes.push(change("paused by hand".to_owned(), far, json!([]), url(1, "/204"), json!({})));
+    put("default", changes).await;
+    let pulls = (0..20).map(|number| {
+        json!({ "op": "put", "key": format!("mail {number}"), "timer": { "delay_ms": 0, "pull": { "queue": "emails", "body": "hello" } } })
+    });
+    put("default", pulls.collect()).await;
+    rig.api("POST", "/v1/namespaces/default/timers/paused%20by%20hand/pause", "", Value::Null).await;
+    for (key, schedule) in schedules(&url(4, "/slow/200")) {
+        let mut schedule = schedule;
+        if schedule.get("callback").is_none() && schedule.get("pull").is_none() {
+            schedule["callback"] = json!({ "url": url(1, "/reports/204") });
+        }
+        rig.api("PUT", &format!("/v1/namespaces/default/schedules/{}", percent(&key)), "", schedule).await;
+    }
+    rig.api("POST", "/v1/namespaces/default/schedules/paused%20for%20the%20holidays/pause", "", Value::Null)
+        .await;
+    rig
+}
+
+/// Schedules: clock changes of three zones, months, periods, limits, and counts of what was skipped.
+fn schedules(slow: &str) -> Vec<(String, Value)> {
+    let key = str::to_owned;
+    vec![
+        (
+            key("daily report"),
+            json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich", "start": "2031-03-26T00:00:00Z", "jitter_ms": 60_000 }),
+        ),
+        (
+            key("autumn"),
+            json!({ "cron": "30 1,2 * * *", "zone": "Europe/Zurich", "start": "2031-10-24T00:00:00Z" }),
+        ),
+        (
+            key("left out"),
+            json!({ "cron": "15 2 * * *", "zone": "America/New_York", "gap": "skip", "start": "2031-03-06T00:00:00Z" }),
+        ),
+        (
+            key("half an hour"),
+            json!({ "cron": "10 2 * * *", "zone": "Australia/Lord_Howe", "start": "2031-10-03T00:00:00Z" }),
+        ),
+        (
+            key("month's end"),
+            json!({ "monthly": { "day": 31, "time": "09:00" }, "zone": "Asia/Kathmandu", "missed": "all" }),
+        ),
+        (key("leap day"), json!({ "cron": "0 0 29 2 *", "zone": "Pacific/Auckland" })),
+        (key("each second, slow receiver"), json!({ "every_ms": 1_000, "callback": { "url": slow } })),
+        (key("paused for the holidays"), json!({ "cron": "*/15 8-18 * * MON-FRI", "zone": "Europe/Zurich" })),
+        (
+            key("ends soon"),
+            json!({ "cron": "0 12 1 1 *", "end": "2031-01-02T00:00:00Z", "pull": { "queue": "new-year" } }),
+        ),
+        (key("تقرير يومي"), json!({ "cron": "0 9 * * *", "zone": "Africa/Cairo" })),
+        ("plan-".to_owned() + &"x".repeat(123), json!({ "every_ms": 86_400_000_u64 * 7 })),
+    ]
+}
+
+/// The pages of a seeded service.
+async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
+    // The first timer of a list: by then it may be pending, parked or dead.
+    let first = async |path: &str| {
+        let page = rig.until(path, r#"<td class="key"><a href=""#).await.text;
+        let (_, rest) = page.split_once(r#"<td class="key"><a href=""#).unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    };
+    let timer = async |key: &str| first(&format!("/ui/timers?q={}", percent(key))).await;
+    let schedule = |key: &str| format!("/ui/schedules/default/{}", percent(key));
+    let odd = odd_keys();
+    let long = "a long address and long labels";
+    rig.until("/ui/timers?phase=parked&q=mail", "queue:default/emails").await;
+    rig.until("/ui/timers?q=reminder", "503").await;
+    rig.until(&schedule("each second, slow receiver"), "The last one came").await;
+    let pages = [
+        ("overview", "/ui/".to_owned()),
+        ("overview-1", "/ui/?hours=1".to_owned()),
+        ("timers", "/ui/timers".to_owned()),
+        ("timers-pending", "/ui/timers?phase=pending".to_owned()),
+        ("timers-parked", "/ui/timers?phase=parked".to_owned()),
+        ("timers-odd", format!("/ui/timers?label={}", percent("سمة"))),
+        ("timers-long", format!("/ui/timers?q={}", percent(long))),
+        ("timers-none", "/ui/timers?q=nothing".to_owned()),
+        ("timer-pending", timer("order 000026").await),
+        ("timer-failed", timer("reminder").await),
+        ("timer-dead", first("/ui/dead").await),
+        ("timer-host", first("/ui/timers?phase=parked").await),
+        ("timer-paused", timer("paused by hand").await),
+        ("timer-long", timer(long).await),
+        ("timer-arabic", timer(&odd[0]).await),
+        ("timer-turned", timer(&odd[2]).await),
+        ("timer-long-key", timer(&odd[8]).await),
+        ("schedules", "/ui/schedules".to_owned()),
+        ("schedules-none", "/ui/schedules?namespace=billing".to_owned()),
+        ("schedule-moved", schedule("daily report")),
+        ("schedule-doubled", schedule("autumn")),
+        ("schedule-skipped", schedule("left out")),
+        ("schedule-half", schedule("half an hour")),
+        ("schedule-month", schedule("month's end")),
+        ("schedule-every", schedule("each second, slow receiver")),
+        ("schedule-paused", schedule("paused for the holidays")),
+        ("schedule-arabic", schedule("تقرير يومي")),
+        ("dead", "/ui/dead".to_owned()),
+        ("endpoints", "/ui/endpoints".to_owned()),
+        ("access", "/ui/access".to_owned()),
+        ("fault", "/ui/nowhere".to_owned()),
+    ];
+    pages.map(|(name, path)| (name, rig.url(&path))).into()
+}
+
+/// Looks at each page in both themes and in a narrow window.
+async fn look(browser: &Browser, rig: &Rig) {
+    let pages = pages(rig).await;
+    for (scheme, width) in [("light", 1280), ("dark", 1280), ("light", 380)] {
+        browser.scheme(scheme).await;
+        browser.width(width).await;
+        for (name, url) in &pages {
+            browser.go(url).await;
+            browser.until("document.querySelector('main h1')").await;
+            browser.picture(&format!("{name}-{scheme}-{width}")).await;
+            // Nothing is wider than the window, but for what scrolls by itself.
+            let wide = browser.value("document.documentElement.scrollWidth - innerWidth").await;
+            assert!(wide.as_i64().unwrap() <= 0, "{name} at {width}: {wide} too wide");
+            let mut reports = browser.reports().await;
+            // The answer to the page that is not there is one.
+            reports.retain(|report| !(*name == "fault" && report.contains("404")));
+            assert!(reports.is_empty(), "{name}, {scheme}: {reports:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_page_loads_in_both_themes_and_in_a_narrow_window_and_the_browser_reports_nothing() {
+    let Some(browser) = Browser::start().await else { return };
+    let rig = seeded(400, false).await;
+    look(&browser, &rig).await;
+    // The ground is light in the one theme and dark in the other.
+    let mut grounds = Vec::new();
+    for scheme in ["light", "dark"] {
+        browser.scheme(scheme).await;
+        grounds.push(browser.value("getComputedStyle(document.documentElement).backgroundColor").await);
+    }
+    assert_ne!(grounds[0], grounds[1]);
+    // A violation would be reported: the browser is asked for one.
+    browser.value("document.body.setAttribute('style', 'color: red')").await;
+    let reports = browser.reports().await;
+    assert!(reports.iter().any(|report| report.contains("Content Security Policy")), "{reports:?}");
+}
+
+/// The same with 20,000 timers, a history of three days, and as many seconds of work as `TOURBILLON_SECONDS` says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; its pictures are for people"]
+async fn much_of_everything_by_hand() {
+    let Some(browser) = Browser::start().await else { return };
+    let rig = seeded(20_000, true).await;
+    let seconds = std::env::var("TOURBILLON_SECONDS").ok().map_or(60, |seconds| seconds.parse().unwrap());
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    look(&browser, &rig).await;
+}

@@ -14,6 +14,7 @@ mod namespaces;
 mod operations;
 mod place;
 mod report;
+mod restore;
 mod sampling;
 mod schedules;
 mod stop;
@@ -23,7 +24,7 @@ mod trace;
 mod view;
 mod walk;
 
-pub(crate) use backup::{Backup, is_half_restored, restore};
+pub(crate) use backup::Backup;
 pub(crate) use change::{Named, Verb, id};
 pub(crate) use counters::{Counter, Counters};
 pub(crate) use events::{Events, event};
@@ -31,6 +32,7 @@ pub(crate) use idempotency::Idempotency;
 pub(crate) use namespaces::{Namespace, Namespaces, allows_host};
 pub(crate) use operations::{Operations, Work};
 pub(crate) use place::Naming;
+pub(crate) use restore::{is_half_restored, restore};
 pub(crate) use stop::Stop;
 pub use tokens::Principal;
 pub(crate) use tokens::{NewToken, TokenFault, TokenFile, TokenHash, Tokens, hash, role_name};
@@ -275,6 +277,11 @@ impl Service {
 
     pub(crate) fn namespaces(&self) -> &Namespaces {
         &self.0.namespaces
+    }
+
+    /// Begins a backup, if there is room for one more.
+    pub(crate) fn begin_backup(&self) -> Option<Backup> {
+        Backup::begin(&self.0.backups, self.0.timers.timer_store(), &self.0.namespaces.all())
     }
 
     pub(crate) fn tokens(&self) -> &Tokens {

@@ -174,7 +174,7 @@ async fn t15_every_route_asks_for_its_role() {
             assert_eq!(problem(&elsewhere), FORBIDDEN, "{place}: {}", elsewhere.json);
         }
         let (own, all) = (http.with_token(&reader), http.with_token(&reader_of_all));
-        if method == "GET" || route.ends_with("/preview") {
+        if method == "GET" || route.ends_with("/previews") {
             looks += 1;
             let answer = all.try_send(&method, &path, &[], &body).await;
             // The answer may be a page that is not JSON.

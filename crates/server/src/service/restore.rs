@@ -51,6 +51,8 @@ impl fmt::Display for RestoreError {
 
 impl core::error::Error for RestoreError {}
 
+type Names = Vec<Box<str>>;
+
 /// What was restored.
 #[derive(Debug)]
 pub(crate) struct Restored {
@@ -58,9 +60,9 @@ pub(crate) struct Restored {
     pub(crate) at: UtcMillis,
     pub(crate) timers: u64,
     /// The namespaces that were there and stay as they were.
-    pub(crate) kept: Vec<Box<str>>,
+    pub(crate) kept: Names,
     /// The namespaces that are not in the backup although timers are in them. They have no limits and no secrets.
-    pub(crate) bare: Vec<Box<str>>,
+    pub(crate) bare: Names,
 }
 
 /// Whether a restore into this folder has begun and not ended.
@@ -196,11 +198,7 @@ pub(crate) fn restore(
 
 /// Adds the namespaces of a backup, and those that timers are in. Returns the names of those that were there before, and of
 /// those that only timers name.
-fn add_namespaces(
-    data: &Path,
-    attached: &Attached,
-    used: &Counts,
-) -> Result<(Vec<Box<str>>, Vec<Box<str>>), RestoreError> {
+fn add_namespaces(data: &Path, attached: &Attached, used: &Counts) -> Result<(Names, Names), RestoreError> {
     let path = data.join(NAMESPACES);
     let there: Map = files::read(&path).map_err(of(&path))?.unwrap_or_default();
     let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), Map::new());

@@ -40,7 +40,11 @@ pub struct NoMoment(Box<str>);
 
 impl fmt::Display for NoMoment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not a moment after RFC 3339 from 1970 to 9999: {:?}", self.0)
+        write!(
+            f,
+            "not a moment as RFC 3339 writes it, with an offset, from 1970 to 9999, such as 2027-01-01T09:00:00Z: {:?}",
+            self.0
+        )
     }
 }
 

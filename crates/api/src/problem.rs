@@ -76,7 +76,7 @@ kinds! {
     /// The request cannot be read.
     BadRequest "/problems/bad-request" 400 "The request is not valid"
     /// The request has no token, or one that is not known.
-    Unauthorised "/problems/unauthorised" 401 "A token is needed"
+    Unauthorised "/problems/unauthorised" 401 "A valid token is needed"
     /// The token does not permit the request.
     Forbidden "/problems/forbidden" 403 "The token does not permit this"
     /// There is no such thing.

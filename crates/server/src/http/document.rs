@@ -60,7 +60,7 @@ fn complete_operation(operation: &mut Operation, path: &str) {
     let of_a_namespace = path.contains("{namespace}");
     let common = [
         (true, "400", "The request is not valid."),
-        (!is_open, "401", "A token is needed."),
+        (!is_open, "401", "A valid token is needed."),
         (true, "403", "The token does not permit this, or the request comes from another site."),
         (of_a_namespace, "404", "There is no such namespace, timer, schedule, operation or claim."),
         (true, "408", "The request took too long."),

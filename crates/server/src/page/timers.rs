@@ -244,7 +244,7 @@ impl Conditions {
             Self { phase: Some(Phase::Leased), .. } => "by the end of the lease",
             Self { phase: Some(Phase::Dead), .. } => "by the moment of death",
             Self { phase: Some(Phase::Parked), .. } => "by reason",
-            _ => "by id, which is about the order of creation",
+            _ => "by id",
         }
     }
 }

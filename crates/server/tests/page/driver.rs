@@ -12,7 +12,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -235,9 +235,22 @@ impl Browser {
     }
 }
 
+impl Browser {
+    /// Ends the session, and so the browser. Blocks.
+    fn end_session(&self) -> std::io::Result<()> {
+        let (address, path) = self.session.trim_start_matches("http://").split_once('/').unwrap_or_default();
+        let mut driver = std::net::TcpStream::connect(address)?;
+        driver.set_read_timeout(Some(SOON))?;
+        write!(driver, "DELETE /{path} HTTP/1.1\r\nhost: {address}\r\n\r\n")?;
+        // The answer comes when the browser has ended. The driver keeps the connection open.
+        driver.read_exact(&mut [0])
+    }
+}
+
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The driver ends its browser when it ends in order.
+        // A browser that is busy survives the end of its driver, unless the session has ended.
+        let _best_effort = self.end_session();
         #[cfg(unix)]
         if let Some(id) = rustix::process::Pid::from_raw(self.driver.id().cast_signed()) {
             let _best_effort = rustix::process::kill_process(id, rustix::process::Signal::TERM);

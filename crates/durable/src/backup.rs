@@ -138,11 +138,11 @@ pub fn write(store: &dyn TimerStore, to: impl Write + Send) -> Result<u64, Backu
     write_all(store, None, to)
 }
 
-/// As [`write`], with a value of the program's own, which [`read`] returns.
+/// As [`write()`], with a value of the program's own, which [`read`] returns.
 ///
 /// # Errors
 ///
-/// As [`write`], and if the value cannot be written as JSON.
+/// As [`write()`], and if the value cannot be written as JSON.
 pub fn write_with(
     store: &dyn TimerStore,
     attached: &impl Serialize,

@@ -219,7 +219,7 @@ pub(crate) const CASES: [Case; 6] = [
         once: &[BEANSTALKD, GRAPHILE, PG_BOSS, NATS],
         full: || {
             json!({
-                "timers": 1_000_000, "quiet": 4, "idle": 6, "churn": 10_000, "replaces": 1_500, "overdue": 50_000,
+                "timers": 1_000_000, "quiet": 12, "idle": 6, "churn": 10_000, "replaces": 1_500, "overdue": 50_000,
                 "lead": 12,
             })
         },
@@ -236,7 +236,7 @@ pub(crate) const CASES: [Case; 6] = [
         once: &[],
         full: || {
             json!({
-                "waiting": 40_000, "herd": 40_000, "rate": 1_000, "seconds": 5, "lead": 4, "timers": 1_000_000, "quiet": 3,
+                "waiting": 40_000, "herd": 40_000, "rate": 1_000, "seconds": 5, "lead": 4, "timers": 1_000_000, "quiet": 12,
             })
         },
         quick: || {

@@ -86,8 +86,7 @@ const GOALS: [Goal; 11] = [
         case: "stock",
         key: "idle_wakes",
         bound: Bound::AtMost(0.0),
-        reason: "They took {ours stock idle_cpu_ms} ms of processor time. The checkpoint, 10 s after the last creation, falls \
-                 into this time: it is all that the thread that commits has to do.",
+        reason: "They took {ours stock idle_cpu_ms} ms of processor time.",
     },
     Goal {
         text: "The service: creations over 64 connections, a second",

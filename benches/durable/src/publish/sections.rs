@@ -158,7 +158,8 @@ pub(super) const SECTIONS: [Section; 8] = [
     Section {
         id: "D7",
         title: "Idle",
-        work: "{timers} far timers, a consumer that waits, {idle} s. Processor time, to 10 ms, and voluntary context \
+        work: "{timers} far timers, a consumer that waits, {idle} s, which begin {quiet} s after the last creation: the \
+               checkpoint that ours makes 10 s after its last change is over by then. Processor time, to 10 ms, and voluntary context \
                switches of all threads of server and consumer.",
         tables: &[("stock", "", &[("idle_cpu_ms", "CPU, ms"), ("idle_wakes", "switches")])],
     },

@@ -262,6 +262,23 @@ async fn a_backup_that_was_cut_or_changed_is_refused_and_leaves_nothing() {
     assert_eq!(stored(folder.path(), "restored"), 20);
 }
 
+/// The exit code of a command that must end by itself, and what it said.
+fn ended(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = program(folder, arguments);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > SOON {
+            child.kill().unwrap();
+            panic!("{arguments:?} goes on");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ended = child.wait_with_output().unwrap();
+    (ended.status.code(), text(&ended.stderr))
+}
+
 /// The state that a kill leaves: some of the timers, and the note of the restore.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
@@ -274,9 +291,9 @@ async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
     std::fs::write(path("restored/restoring"), "").unwrap();
 
     for command in ["serve", "check"] {
-        let ended = run(folder.path(), &[command, "--data", "restored", "--listen", "127.0.0.1:0"]);
-        assert_eq!(ended.status.code(), Some(1));
-        assert!(text(&ended.stderr).contains("a restore into this folder has not ended"), "{ended:?}");
+        let (code, said) = ended(folder.path(), &[command, "--data", "restored", "--listen", "127.0.0.1:0"]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("a restore into this folder has not ended"), "{said}");
     }
     // A second one at the same time is refused.
     let held = std::fs::File::open(path("restored/restoring")).unwrap();

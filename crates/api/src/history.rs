@@ -61,7 +61,7 @@ pub struct SecondLateness {
     pub p99_ms: u64,
 }
 
-/// The number of pending timers by the time until they are due.
+/// The number of pending timers by the time until they are due. Schedules are among them, each due at its next instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Horizon {

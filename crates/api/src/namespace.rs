@@ -25,6 +25,9 @@ pub struct NamespaceLimits {
     /// The greatest number of stored timers. It may be exceeded by the requests that are under way at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_timers: Option<u64>,
+    /// The greatest number of schedules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_schedules: Option<u64>,
     /// The greatest number of deliveries a second. Deliveries above it wait, and that is no attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_second: Option<u32>,
@@ -68,6 +71,9 @@ pub struct NamespaceView {
     pub parked: u64,
     /// The number of dead timers.
     pub dead: u64,
+    /// The number of schedules, also of those that are paused or have ended.
+    #[serde(default)]
+    pub schedules: u64,
 }
 
 /// A signing secret, without itself.

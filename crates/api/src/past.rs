@@ -33,6 +33,10 @@ pub struct Past {
     /// receiver may have had that delivery, and gets the timer again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupted: Vec<Moment>,
+    /// The moments at which the timer was replayed, which was dead: the numbers of its attempts and deliveries began again.
+    /// At most the last four.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replayed: Vec<Moment>,
     /// The number of times the timer was put aside since its first remembered attempt.
     #[serde(default)]
     pub parks: u32,
@@ -48,7 +52,7 @@ pub struct Past {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PastAttempt {
-    /// The number of the attempt, from 1 on.
+    /// The number of the attempt, from 1 on, and from 1 on again after a replay.
     pub attempt: u32,
     /// The number of the delivery, from 1 on. Greater than `attempt` if deliveries were begun and had no end.
     pub delivery: u32,

@@ -152,7 +152,8 @@ impl Problem {
     /// A request that cannot be read because of one field.
     #[must_use]
     pub fn field(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(ProblemKind::BadRequest, "a field is not valid").with_field(pointer, detail)
+        let detail = detail.into();
+        Self::new(ProblemKind::BadRequest, detail.clone()).with_field(pointer, detail)
     }
 
     /// Adds the fault of a field.
@@ -178,14 +179,42 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.title)?;
-        if !self.detail.is_empty() {
-            write!(f, ": {}", self.detail)?;
+        // The detail of a problem with one field is often the field's own, and stands there.
+        let is_of_a_field = self.errors.iter().any(|fault| fault.detail == self.detail);
+        let detail = Some(&self.detail).filter(|detail| !detail.is_empty() && !is_of_a_field);
+        let mut before = ": ";
+        if let Some(detail) = detail {
+            write!(f, "{before}{detail}")?;
+            before = "; ";
         }
         for FieldFault { pointer, detail } in &self.errors {
-            write!(f, "; {pointer}: {detail}")?;
+            f.write_str(before)?;
+            if !pointer.is_empty() {
+                write!(f, "{pointer}: ")?;
+            }
+            f.write_str(detail)?;
+            before = "; ";
         }
         Ok(())
     }
 }
 
 impl core::error::Error for Problem {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_says_each_thing_once() {
+        let kind = ProblemKind::BlockedDestination;
+        let text = Problem::new(kind, "port 22").with_field("/callback/url", "port 22").to_string();
+        assert_eq!(text, "The destination is blocked: /callback/url: port 22");
+        let text = Problem::field("/delay_ms", "-1 is no delay").to_string();
+        assert_eq!(text, "The request is not valid: /delay_ms: -1 is no delay");
+        assert_eq!(Problem::field("", "no work").to_string(), "The request is not valid: no work");
+        let two = Problem::new(kind, "twice").with_field("/a", "one").with_field("/b", "two");
+        assert_eq!(two.to_string(), "The destination is blocked: twice; /a: one; /b: two");
+        assert_eq!(Problem::new(kind, "").to_string(), "The destination is blocked");
+    }
+}

@@ -26,6 +26,8 @@ pub enum CalendarError {
     UnknownZone {
         /// The name as it was given.
         zone: String,
+        /// The name that was probably meant, if one resembles it.
+        meant: Option<String>,
         /// The error of the database, if there is one.
         source: Option<jiff::Error>,
     },
@@ -49,7 +51,10 @@ impl fmt::Display for CalendarError {
             }
             Self::NeverFires { expression } => write!(f, "the cron expression {expression:?} never fires"),
             Self::EmptyZone => f.write_str("the name of the time zone is empty"),
-            Self::UnknownZone { zone, .. } => write!(f, "the time zone {zone:?} is unknown"),
+            Self::UnknownZone { zone, meant: None, .. } => write!(f, "the time zone {zone:?} is unknown"),
+            Self::UnknownZone { zone, meant: Some(meant), .. } => {
+                write!(f, "the time zone {zone:?} is unknown; is {meant:?} meant?")
+            }
             Self::OutOfBounds { argument, value, most } => {
                 write!(f, "the {argument} is {value}, but must be from 1 to {most}")
             }

@@ -77,6 +77,7 @@ mod error;
 mod months;
 mod occasion;
 mod policies;
+mod similar;
 mod zone;
 
 pub use error::CalendarError;
@@ -376,7 +377,8 @@ fn named(zone: &str) -> Result<TimeZone, CalendarError> {
     if zone.trim().is_empty() {
         return Err(CalendarError::EmptyZone);
     }
-    let unknown = |source| CalendarError::UnknownZone { zone: zone.to_owned(), source };
+    let unknown =
+        |source| CalendarError::UnknownZone { zone: zone.to_owned(), meant: similar::zone(zone), source };
     let found = TimeZone::get(zone).map_err(|error| unknown(Some(error)))?;
     // `Etc/Unknown` is found, and has no name.
     if found.iana_name().is_some() { Ok(found) } else { Err(unknown(None)) }

@@ -523,6 +523,12 @@ fn refusals_name_what_is_wrong() {
     assert_eq!(text("* * * * *", " "), "the name of the time zone is empty");
     assert_eq!(text("* * * * *", "Mars/Olympus"), r#"the time zone "Mars/Olympus" is unknown"#);
     assert_eq!(text("* * * * *", "Etc/Unknown"), r#"the time zone "Etc/Unknown" is unknown"#);
+    for slip in ["Europe/Zurch", "europe/zuirch", "zurich", "Zürich", "Europe/ Zurich"] {
+        let meant = format!(r#"the time zone {slip:?} is unknown; is "Europe/Zurich" meant?"#);
+        assert_eq!(text("* * * * *", slip), meant);
+    }
+    let long = "x/".repeat(5_000);
+    assert_eq!(text("* * * * *", &long), format!("the time zone {long:?} is unknown"));
     assert_eq!(text("* * *", "UTC"), r#""* * *" is no cron expression: it has 3 fields, not 5, 6 or 7"#);
     assert_eq!(
         text("0 25 * * *", "UTC"),

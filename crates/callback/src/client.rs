@@ -240,7 +240,10 @@ impl Caller {
         let response = match self.client.request(request).await {
             Ok(response) => response,
             Err(error) => {
-                return blocked_in(&error).map_or_else(|| failed(&with_causes(&error)), Outcome::Blocked);
+                // The error's own text names a part of the client; its cause says what happened.
+                let cause =
+                    || core::error::Error::source(&error).map_or_else(|| error.to_string(), with_causes);
+                return blocked_in(&error).map_or_else(|| failed(&cause()), Outcome::Blocked);
             }
         };
         let (parts, mut body) = response.into_parts();

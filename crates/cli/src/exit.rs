@@ -33,6 +33,12 @@ impl Failure {
         Self { code, message: Some(message.into()), problem: None, is_reader_gone: false }
     }
 
+    /// The failure with a remedy.
+    pub(crate) fn and(self, remedy: &str) -> Self {
+        let message = self.message.map(|message| format!("{message}; {remedy}"));
+        Self { message, ..self }
+    }
+
     /// A failure that the output has shown.
     pub(crate) fn shown(code: Code) -> Self {
         Self { code, message: None, problem: None, is_reader_gone: false }

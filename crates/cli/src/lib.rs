@@ -47,6 +47,8 @@ enum Command {
     Put(Box<place::Put>),
     /// Show a timer
     Get(single::Which),
+    /// Show what has become of a timer, also of one that has ended: its attempts and its end
+    History(single::Which),
     /// Cancel a timer, or drop a dead one
     Cancel(single::Which),
     /// Move a timer's due moment
@@ -139,6 +141,7 @@ async fn obey(command: Command, config: &Config, output: Output) -> Result<(), F
     match command {
         Command::Put(put) => place::put(*put, &timers, output).await,
         Command::Get(which) => single::get(which, &timers, output).await,
+        Command::History(which) => single::history(which, &timers, output).await,
         Command::Cancel(which) => single::cancel(which, &timers, output).await,
         Command::Move(to) => single::move_to(to, &timers, output).await,
         Command::Fire(which) => single::fire(which, &timers, output).await,

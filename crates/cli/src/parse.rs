@@ -61,6 +61,15 @@ pub(crate) fn backoff(text: &str) -> Result<Backoff, String> {
     }
 }
 
+/// Reads a day of the month: 1 to 31, or `last`, which is the 31st or the last day of a shorter month.
+pub(crate) fn day(text: &str) -> Result<i8, String> {
+    if text == "last" {
+        return Ok(31);
+    }
+    let day = text.parse().ok().filter(|day| (1..=31).contains(day));
+    day.ok_or_else(|| format!("neither a day from 1 to 31 nor `last`: {text:?}"))
+}
+
 /// Reads a header such as `x-order: 17`.
 pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or_else(|| format!("not `name: value`: {text:?}"))?;
@@ -140,6 +149,14 @@ mod tests {
     fn durations_are_read_as_they_are_written() {
         for value in [0, 1, 999, 1_000, 61_001, 86_400_000, 30 * 86_400_000 + 5, 3_600_000 * 24 * 400] {
             assert_eq!(millis(&short(value)), Ok(value), "{}", short(value));
+        }
+    }
+
+    #[test]
+    fn a_day_of_the_month_may_be_the_last() {
+        assert_eq!((day("1"), day("31"), day("last")), (Ok(1), Ok(31), Ok(31)));
+        for text in ["", "0", "32", "-1", "Last", "1.5"] {
+            assert!(day(text).is_err(), "{text}");
         }
     }
 

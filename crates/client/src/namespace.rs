@@ -72,7 +72,7 @@ impl Namespace {
     ///
     /// See [`Error`]. Fails with the problem `not-found` if the service knows nothing of such a timer.
     pub async fn past(&self, id: &str) -> Result<Past, Error> {
-        self.transport.send(&Call::read(self.below(&["ids", id, "past"]))).await
+        self.id(id).past().await
     }
 
     /// A list of timers, all of the namespace unless it is narrowed.

@@ -6,7 +6,7 @@ use crate::transport::{Call, Transport};
 use core::fmt;
 use core::time::Duration;
 use http::Method;
-use tourbillon_api::{Cancelled, Changed, Delay, Moment, Timer};
+use tourbillon_api::{Cancelled, Changed, Delay, Moment, Past, Timer};
 
 /// A stored timer by its key or id.
 #[derive(Clone)]
@@ -29,6 +29,16 @@ impl<'a> TimerAt<'a> {
     /// See [`Error`]. Fails with the problem `not-found` if no such timer is stored: there was none, or it has ended.
     pub async fn get(&self) -> Result<Timer, Error> {
         self.transport.send(&Call::read(self.path.clone())).await
+    }
+
+    /// The past of the timer, or, by key, of the last timer that had it: its attempts and its end. It may have ended not long
+    /// ago.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]. Fails with the problem `not-found` if the service knows nothing of such a timer.
+    pub async fn past(&self) -> Result<Past, Error> {
+        self.transport.send(&Call::read(format!("{}/past", self.path))).await
     }
 
     /// Cancels the timer, or drops a dead one. That there is none is an answer, no error.

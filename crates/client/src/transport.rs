@@ -218,7 +218,9 @@ impl Transport {
         }
         headers.extend(call.headers.iter().cloned());
         self.client.request(request).await.map_err(|error| {
-            let text = with_causes(&error);
+            // The error's own text names a part of the client; its cause says what happened.
+            let cause = core::error::Error::source(&error).map_or_else(|| error.to_string(), with_causes);
+            let text = format!("{}: {cause}", self.base);
             if error.is_connect() || is_unsent(&error) { Broken::Before(text) } else { Broken::After(text) }
         })
     }

@@ -68,7 +68,9 @@ impl<P> Spec<P> {
         Self { due: Due::After(delay), ..self }
     }
 
-    /// Makes the timer due at a moment.
+    /// Makes the timer due at a moment. A moment that has passed is accepted: the timer is due at once, and
+    /// [`scheduled`](Timer::scheduled) keeps the moment. With [`Misfire::Within`](crate::policy::Misfire::Within) it stays due
+    /// at that moment, so that the policy decides.
     pub fn at(self, moment: UtcMillis) -> Self {
         Self { due: Due::At(moment), ..self }
     }
@@ -265,7 +267,11 @@ impl<P> Spec<P> {
             Due::At(moment) => moment,
         };
         let id = self.id.unwrap_or_else(TimerId::fresh);
-        let due = scheduled + self.policy.jitter_of(id);
+        // A timer that is made late is due now: it is neither late by the store's fault nor before those that wait longer.
+        let due = match self.policy.misfire {
+            Misfire::Fire => (scheduled + self.policy.jitter_of(id)).max(now),
+            Misfire::Within(_) => scheduled + self.policy.jitter_of(id),
+        };
         if due - now > limits.delay || due >= UtcMillis::MAX {
             return Err(Rejection::DueTooFar);
         }

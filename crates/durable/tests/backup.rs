@@ -14,7 +14,8 @@ impl Kind for Job {
     const NAME: &'static str = "job";
 }
 
-/// A store with pending, parked and leased timers, and its backup.
+/// A store with pending, parked and leased timers, and its backup. The order of the file, which is that of the ids, is not
+/// the order of the due moments. The timer that is parked is the eighth by its moment.
 fn filled() -> (ManualClock, MemoryStore, Vec<u8>) {
     let clock = ManualClock::new();
     clock.set(UtcMillis::from_millis(1_700_000_000_000).to_timestamp());
@@ -23,10 +24,11 @@ fn filled() -> (ManualClock, MemoryStore, Vec<u8>) {
     let durable =
         Durable::builder_on(shared).clock(clock.clone()).handler(async |_: Job, _| {}).start().unwrap();
     for number in 0..2_500_u64 {
-        let spec = Spec::new(Job(format!("\"{number}\" \n ü"))).after(Duration::from_secs(100 + number));
+        let rank = number * 7 % 2_500;
+        let spec = Spec::new(Job(format!("\"{number}\" \n ü"))).after(Duration::from_secs(100 + rank));
         durable.handle().schedule_blocking(spec.key(format!("k{number}")).label("l")).unwrap();
     }
-    block_on(durable.handle().pause("k7")).unwrap();
+    block_on(durable.handle().pause("k1")).unwrap();
     drop(durable);
     clock.advance(Duration::from_secs(105));
     let by = Claimant { incarnation: 1, lease: Duration::from_secs(30) };

@@ -412,6 +412,33 @@ fn the_jitter_follows_from_the_key() {
     world.clock.advance(Duration::from_millis(3));
     world.settle();
     assert_eq!(world.minutes(), [60]);
+    // The occurrence is due by the jitter later, and so is not late.
+    let lateness = world.durable.as_ref().unwrap().handle().stats().lateness;
+    assert_eq!(lateness.count, 2, "of the decision and the occurrence");
+    assert!(lateness.max <= Duration::from_millis(1), "{lateness:?}");
+}
+
+#[test]
+fn schedules_of_one_key_in_two_namespaces_have_jitters_of_their_own() {
+    let window = Duration::from_secs(600);
+    let of = |namespace: &str| ScheduleKey::new(namespace, "report").jitter(window);
+    let jitters: std::collections::BTreeSet<_> = (0..100).map(|n| of(&format!("shop{n}"))).collect();
+    assert!(jitters.len() > 95, "{jitters:?}");
+    assert_eq!(of("shop"), of("shop"));
+}
+
+#[test]
+fn the_misfire_and_the_jitter_of_the_template_do_not_count() {
+    let world = World::new();
+    let policy = Policy {
+        jitter: Duration::from_secs(3_000),
+        misfire: tourbillon_durable::policy::Misfire::Within(Duration::ZERO),
+        ..template().policy
+    };
+    world.schedules.put(&at(), each_minute(), Template { policy, ..template() }).unwrap();
+    world.clock.advance(Duration::from_millis(MINUTE + 5_000));
+    world.settle();
+    assert_eq!(world.minutes(), [1], "neither skipped nor put off");
 }
 
 #[test]
@@ -424,6 +451,69 @@ fn a_clock_change_moves_a_nightly_schedule_once() {
     assert_eq!(world.minutes(), [13 * 60]);
     world.advance(1);
     assert_eq!(world.minutes(), [13 * 60, 36 * 60 + 30]);
+}
+
+#[test]
+fn a_namespace_with_a_limit_has_no_more_schedules() {
+    let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::new(clock()));
+    let schedules = Schedules::new(store);
+    let put = |namespace: &str, key: &str, most| {
+        schedules.put_within(&ScheduleKey::new(namespace, key), each_minute(), template(), most)
+    };
+    for key in ["a", "b"] {
+        assert!(put("shop", key, 2).unwrap().0);
+    }
+    assert!(matches!(put("shop", "c", 2), Err(ScheduleFault::Full(2))));
+    assert!(!put("shop", "b", 2).unwrap().0);
+    assert!(put("shop2", "c", 1).unwrap().0);
+    schedules.pause(&ScheduleKey::new("shop", "a")).unwrap();
+    assert_eq!([schedules.number_in("shop").unwrap(), schedules.number_in("sho").unwrap()], [2, 0]);
+    assert!(schedules.remove(&ScheduleKey::new("shop", "a")).unwrap());
+    assert!(put("shop", "c", 2).unwrap().0);
+}
+
+#[test]
+fn a_night_without_the_time_is_left_out_if_the_schedule_says_so() {
+    let world = World::new();
+    let plan = Plan::Cron { expression: "30 2 * * *".into(), zone: "Europe/Zurich".into(), skip_gaps: true };
+    world.put(Schedule::new(plan));
+    world.advance(36 * 60 + 29);
+    assert_eq!((world.minutes(), world.view().progress.missed), (vec![], 0));
+    world.advance(1);
+    assert_eq!(world.minutes(), [36 * 60 + 30], "0:30 UTC on the 30th");
+}
+
+#[test]
+fn a_local_time_that_comes_twice_gets_one_occurrence_at_the_first() {
+    let world = World::new();
+    // 2:30 in Zurich on the 25th of October 2026: at 0:30 UTC, and again at 1:30.
+    let first = UtcMillis::from_millis(1_792_888_200_000);
+    assert_eq!(first.to_string(), "2026-10-25T00:30:00.000Z");
+    let minutes = (first.as_millis() - NOON) / MINUTE;
+    let start = Some(UtcMillis::from_millis(first.as_millis() - 60 * MINUTE));
+    world.put(Schedule { start, ..cron("30 2 * * *", "Europe/Zurich") });
+    world.advance(minutes - 1);
+    assert!(world.minutes().is_empty());
+    world.advance(1);
+    world.advance(60);
+    world.advance(23 * 60);
+    assert_eq!(world.minutes(), [minutes]);
+    world.advance(60);
+    assert_eq!(world.minutes(), [minutes, minutes + 25 * 60]);
+}
+
+#[test]
+fn a_short_month_has_its_last_day_or_none() {
+    let monthly = |last_if_short| {
+        let zone = "UTC".into();
+        Schedule::new(Plan::Monthly { day: 31, second: 0, zone, last_if_short, skip_gaps: false })
+    };
+    let next = |schedule: Schedule| -> Vec<String> {
+        let shown = schedule.preview(UtcMillis::from_millis(NOON), UtcMillis::from_millis(NOON), 3).unwrap();
+        shown.iter().map(|one| one.instant.unwrap().to_string()[..10].to_owned()).collect()
+    };
+    assert_eq!(next(monthly(true)), ["2026-03-31", "2026-04-30", "2026-05-31"]);
+    assert_eq!(next(monthly(false)), ["2026-03-31", "2026-05-31", "2026-07-31"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Between the words of the HTTP interface and those of the store.
 
+use crate::blocked;
 use crate::settings::Settings;
 use crate::work::{
     self, BLOCKED, CALLBACK, LONGEST_CALLBACK, LONGEST_CLAIM, PULL, StoredCallback, StoredPull,
@@ -90,15 +91,16 @@ fn stored_callback(
     }
     let pairs = headers.iter().map(|(name, value)| (&**name, &**value));
     tourbillon_callback::Callback::new(url, method, pairs, body.clone(), &settings.rules)
-        .map_err(|refusal| refused(&refusal, at))?;
+        .map_err(|refusal| refused(&refusal, url, at))?;
     Ok(StoredCallback { url: url.as_str().into(), method: method.into(), headers, body, timeout_ms: 0 })
 }
 
-fn refused(refusal: &Refusal, at: &str) -> Problem {
+fn refused(refusal: &Refusal, url: &str, at: &str) -> Problem {
     let field = match refusal {
-        Refusal::Destination(_) => {
-            return Problem::new(ProblemKind::BlockedDestination, refusal.to_string())
-                .with_field(format!("{at}/url"), refusal.to_string());
+        Refusal::Destination(reason) => {
+            let words = blocked::words(*reason, url);
+            return Problem::new(ProblemKind::BlockedDestination, words.clone())
+                .with_field(format!("{at}/url"), words);
         }
         Refusal::Url(_) => "url",
         Refusal::Method(_) => "method",
@@ -348,7 +350,10 @@ pub(crate) fn shown_body(body: Vec<u8>) -> (Option<String>, Option<String>) {
 pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     let detail = rejection.to_string();
     match rejection {
-        Rejection::KeyExists(_) => Problem::new(ProblemKind::KeyExists, detail),
+        Rejection::KeyExists(_) => {
+            let remedy = "`if_present` may be `keep`, `replace` or `replace-keep-due`";
+            Problem::new(ProblemKind::KeyExists, format!("{detail}: {remedy}"))
+        }
         Rejection::PayloadTooLong(_) | Rejection::TooLong(_) => Problem::new(ProblemKind::TooLarge, detail),
         Rejection::DueTooFar => Problem::new(ProblemKind::DueTooFar, detail),
         Rejection::Store(error) => unavailable(error),

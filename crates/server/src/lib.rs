@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod blocked;
 mod command;
 mod config;
 mod convert;
@@ -14,6 +15,7 @@ mod record;
 mod service;
 mod settings;
 mod share;
+mod similar;
 mod work;
 
 pub use command::main;

@@ -242,6 +242,7 @@ async fn silence_a_reset_and_a_refusal_are_failures() {
     assert!(begin.elapsed() < Duration::from_secs(3));
     let (outcome, receiver) = send_to(Manner::Reset, ATTEMPT.timeout).await;
     assert!(matches!(outcome, Outcome::Failed { failure: Failure::Connection(_), .. }), "{outcome:?}");
+    assert!(!format!("{outcome:?}").contains("client error"), "{outcome:?}");
     assert_eq!(receiver.requests().len(), 1, "not sent again: the receiver may have acted");
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let caller = Caller::new(settings()).unwrap();

@@ -205,15 +205,15 @@ pub(crate) enum Dead {
     },
     /// Deliver dead timers again, as if they were new
     Replay {
-        /// The ids
-        #[arg(required = true, value_name = "ID")]
-        ids: Vec<String>,
+        /// The ids, or the keys that the timers had
+        #[arg(required = true, value_name = "ID or KEY")]
+        names: Vec<String>,
     },
     /// Drop dead timers
     Drop {
-        /// The ids
-        #[arg(required = true, value_name = "ID")]
-        ids: Vec<String>,
+        /// The ids, or the keys that the timers had
+        #[arg(required = true, value_name = "ID or KEY")]
+        names: Vec<String>,
     },
     /// Deliver all dead timers again, as if they were new
     ReplayAll {
@@ -236,15 +236,17 @@ pub(crate) async fn dead(dead: Dead, timers: &Namespace, output: Output) -> Resu
             }
             show(wanted, length, output, true).await
         }
-        Dead::Replay { ids } => {
-            for id in ids {
+        Dead::Replay { names } => {
+            for name in names {
+                let id = id_of_dead(&name, timers).await?;
                 let changed = timers.replay(&id).await?;
                 output.value(&changed, |changed| format!("replayed {}", plain(&changed.id)))?;
             }
             Ok(())
         }
-        Dead::Drop { ids } => {
-            for id in ids {
+        Dead::Drop { names } => {
+            for name in names {
+                let id = id_of_dead(&name, timers).await?;
                 drop_dead(&id, timers, output).await?;
             }
             Ok(())
@@ -252,6 +254,40 @@ pub(crate) async fn dead(dead: Dead, timers: &Namespace, output: Output) -> Resu
         Dead::ReplayAll { label, no_wait } => {
             let operation = timers.replay_many(&ReplayMany { label }).await?;
             finish(operation, no_wait, "replayed", timers, output).await
+        }
+    }
+}
+
+/// Whether a text has the form of an id, which a key seldom has.
+fn is_id(text: &str) -> bool {
+    let is_permitted = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    text.len() == 36 && text.bytes().enumerate().all(is_permitted)
+}
+
+/// The id of the dead timer that is named by its id, or by the key that it had. A dead timer has given its key free, so that
+/// several may have had it.
+async fn id_of_dead(name: &str, timers: &Namespace) -> Result<String, Failure> {
+    if is_id(name) {
+        return Ok(name.to_owned());
+    }
+    let mut pages = timers.list().phase(api::Phase::Dead).key_prefix(name).page_size(200).pages();
+    let mut ids = Vec::new();
+    while let Some(page) = pages.next_page().await? {
+        let are_meant = page.into_iter().filter(|timer| timer.key.as_deref() == Some(name));
+        ids.extend(are_meant.map(|timer| timer.id));
+    }
+    match &ids[..] {
+        [id] => Ok(id.clone()),
+        [] => {
+            let message = format!("no dead timer had the key {name:?}; `dead list` shows ids and keys");
+            Err(Failure::new(Code::NotFound, message))
+        }
+        ids => {
+            let message = format!("{} dead timers had the key {name:?}; name one by its id: ", ids.len());
+            Err(Failure::new(Code::NotFulfilled, message + &ids[..ids.len().min(10)].join(", ")))
         }
     }
 }

@@ -42,6 +42,9 @@ pub(crate) struct Set {
     /// The greatest number of stored timers, or `none`
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u64>)]
     max_timers: Option<Limit<u64>>,
+    /// The greatest number of schedules, or `none`
+    #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u64>)]
+    max_schedules: Option<Limit<u64>>,
     /// The greatest number of deliveries a second, or `none`
     #[arg(long, value_name = "NUMBER", value_parser = parse::limit::<u32>)]
     rate: Option<Limit<u32>>,
@@ -84,6 +87,7 @@ fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     }
     NamespaceLimits {
         max_timers: of(set.max_timers, limits.max_timers),
+        max_schedules: of(set.max_schedules, limits.max_schedules),
         rate_per_second: of(set.rate, limits.rate_per_second),
         concurrency: of(set.concurrency, limits.concurrency),
         max_body_bytes: of(set.max_body, limits.max_body_bytes),
@@ -149,8 +153,10 @@ fn fields(view: &NamespaceView) -> Vec<(&'static str, String)> {
         ("leased", view.leased.to_string()),
         ("parked", view.parked.to_string()),
         ("dead", view.dead.to_string()),
+        ("schedules", view.schedules.to_string()),
         ("paused", if limits.paused { "yes".to_owned() } else { String::new() }),
         ("max timers", or_none(limits.max_timers)),
+        ("max schedules", or_none(limits.max_schedules)),
         ("rate a second", or_none(limits.rate_per_second)),
         ("concurrency", or_none(limits.concurrency)),
         ("max body", or_none(limits.max_body_bytes)),

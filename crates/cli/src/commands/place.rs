@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 use std::io::Read as _;
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{
-    Backoff, Callback, Guarantee, IfPresent, Moment, NewTimer, PlaceOutcome, Placed, Policy, Pull,
+    Backoff, Callback, Guarantee, IfPresent, Moment, NewTimer, PlaceOutcome, Placed, Policy, ProblemKind,
+    Pull,
 };
 
 /// A timer has a callback or a queue. Without a moment it is due at once.
@@ -197,7 +198,11 @@ pub(crate) async fn put(put: Put, timers: &Namespace, output: Output) -> Result<
     if let Some(trace) = &put.trace {
         place = place.trace(trace);
     }
-    let placed = place.await?;
+    let placed = place.await.map_err(|error| {
+        let is_taken = error.problem() == Some(ProblemKind::KeyExists);
+        let failure = Failure::from(error);
+        if is_taken { failure.and("the flag for it is --if-present") } else { failure }
+    })?;
     Ok(output.value(&placed, line)?)
 }
 

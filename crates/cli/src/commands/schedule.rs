@@ -66,8 +66,8 @@ pub(crate) struct Rule {
     /// A cron expression: `0 9 * * MON-FRI`
     #[arg(long, value_name = "EXPRESSION", help_heading = "When")]
     cron: Option<String>,
-    /// A day of each month, the last one if the month is shorter
-    #[arg(long, value_name = "DAY", conflicts_with = "cron", help_heading = "When")]
+    /// A day of each month, the last one if the month is shorter; or `last`
+    #[arg(long, value_name = "DAY", value_parser = parse::day, conflicts_with = "cron", help_heading = "When")]
     day: Option<i8>,
     /// The time of the day of --day: `09:00`. Midnight by default
     #[arg(long, value_name = "TIME", requires = "day", help_heading = "When")]
@@ -294,8 +294,13 @@ fn rule(schedule: &NewSchedule) -> String {
     match (&schedule.cron, &schedule.monthly, schedule.every_ms) {
         (Some(expression), ..) => format!("{expression} in {zone}"),
         (None, Some(Monthly { day, time, if_short }), _) => {
-            let short = if *if_short == Some(api::ShortMonth::Skip) { "" } else { " or the last" };
-            format!("on day {day}{short} at {} in {zone}", time.as_deref().unwrap_or("00:00"))
+            let day = match (day, if_short) {
+                (_, Some(api::ShortMonth::Skip)) => format!("day {day}"),
+                (31, _) => "the last day".to_owned(),
+                (29.., _) => format!("day {day} or the last"),
+                _ => format!("day {day}"),
+            };
+            format!("on {day} at {} in {zone}", time.as_deref().unwrap_or("00:00"))
         }
         (None, None, Some(period)) => format!("every {}", parse::short(period)),
         _ => String::new(),

@@ -1,11 +1,11 @@
 //! Commands about one timer.
 
 use crate::exit::{Code, Failure};
-use crate::output::{Output, or_none, plain, word};
+use crate::output::{Output, or_none, plain, table, word};
 use crate::parse;
 use clap::Args;
 use core::time::Duration;
-use tourbillon_client::api::{CancelResult, Changed, Moment, Policy, Timer};
+use tourbillon_client::api::{CancelResult, Changed, Moment, Past, Policy, Timer};
 use tourbillon_client::{Namespace, TimerAt};
 
 /// A timer by its key or id.
@@ -94,6 +94,65 @@ fn policy(policy: &Policy) -> [(&'static str, String); 7] {
         ("jitter", millis(policy.jitter_ms)),
         ("guarantee", or_none(policy.guarantee.as_ref().map(word))),
     ]
+}
+
+/// Shows what has become of a timer.
+pub(crate) async fn history(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
+    let past = which.at(timers).past().await?;
+    Ok(output.value(&past, |past| {
+        let facts = [
+            ("id", past.id.clone()),
+            ("key", or_none(past.key.as_ref())),
+            ("phase", word(&past.phase)),
+            ("parked for", or_none(past.parked_for.as_ref())),
+        ];
+        let facts = facts.into_iter().filter(|(_, text)| !text.is_empty());
+        let facts = table(None, facts.map(|(name, text)| [name.to_owned(), text]));
+        format!(
+            "{facts}\n\n{}",
+            table(Some(["WHEN", "WHAT", "LATE", "TOOK", "DETAIL"]), happenings(past).into_iter())
+        )
+    })?)
+}
+
+/// What has happened to a timer, in the order in which it did.
+fn happenings(past: &Past) -> Vec<[String; 5]> {
+    let mut all: Vec<(Moment, [String; 4])> = Vec::new();
+    let mut note = |at: Option<Moment>, what: String, [late, took, detail]: [String; 3]| {
+        all.extend(at.map(|at| (at, [what, late, took, detail])));
+    };
+    note(past.created, "created".to_owned(), Default::default());
+    note(past.scheduled, "scheduled".to_owned(), Default::default());
+    for at in &past.replayed {
+        let again = "the numbers of attempts begin again".to_owned();
+        note(Some(*at), "replayed".to_owned(), [String::new(), String::new(), again]);
+    }
+    for at in &past.interrupted {
+        let died = "the process had died that delivered it".to_owned();
+        note(Some(*at), "interrupted".to_owned(), [String::new(), String::new(), died]);
+    }
+    for attempt in &past.attempts {
+        let outcome = attempt.outcome.as_ref().map_or_else(|| "under way".to_owned(), word);
+        let status = attempt.status.map(|status| format!("status {status}"));
+        let repeat = attempt.may_repeat.as_ref().map(|cause| format!("may be repeated: {}", word(cause)));
+        // An error names the status that it comes from.
+        let status = status.filter(|_| attempt.error.is_none());
+        let parts = [status, attempt.error.clone(), attempt.answer.clone(), repeat];
+        let detail = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let took = or_none(attempt.took_ms.map(parse::short));
+        let what = format!("attempt {} {outcome}", attempt.attempt);
+        note(Some(attempt.started), what, [parse::short(attempt.late_ms), took, detail]);
+    }
+    if let Some(end) = &past.end {
+        let detail = or_none(end.detail.as_ref());
+        note(Some(end.at), word(&end.how), [String::new(), String::new(), detail]);
+    } else {
+        note(past.due, "due".to_owned(), Default::default());
+    }
+    all.sort_by_key(|(at, _)| *at);
+    let row =
+        |(at, [what, late, took, detail]): (Moment, [String; 4])| [at.to_string(), what, late, took, detail];
+    all.into_iter().map(row).collect()
 }
 
 /// Cancels a timer. The exit code says whether there was one, and whether its delivery had begun.

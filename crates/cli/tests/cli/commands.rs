@@ -25,6 +25,7 @@ async fn a_timer_is_made_shown_moved_and_cancelled() {
     let again = rig.run(&put).await;
     assert_eq!(again.code, 1, "{again:?}");
     assert!(again.err.starts_with("tourbillon: Another timer has the key"), "{again:?}");
+    assert!(again.err.contains("--if-present"), "{again:?}");
     let replaced = rig.run(&[&put[..], &["--if-present", "replace"]].concat()).await.ok();
     assert!(replaced.starts_with("replaced ") && replaced.contains("which was pending"), "{replaced}");
 
@@ -106,6 +107,18 @@ async fn each_command_sends_its_request() {
         "name": "shop", "limits": { "max_timers": 5, "rate_per_second": 7 },
         "pending": 1, "leased": 0, "parked": 0, "dead": 0
     });
+    let attempt = |second: u32, outcome: &str, status: u16| {
+        let at = format!("2026-11-22T16:00:{second:02}.000Z");
+        json!({
+            "attempt": 1, "delivery": 1, "due": at, "claimed": at, "started": at, "ended": at, "late_ms": 1_000 * second,
+            "took_ms": 12, "outcome": outcome, "status": status
+        })
+    };
+    let past = json!({
+        "id": "7", "namespace": "default", "key": "a/b", "phase": "done", "deliveries": 1,
+        "attempts": [attempt(1, "dead", 500), attempt(9, "delivered", 204)],
+        "replayed": ["2026-11-22T16:00:05.000Z"]
+    });
     let secret = json!({ "secret": "whsec_x", "former_until": "2026-11-23T16:00:00.000Z" });
     let endpoints = json!([{
         "host": "shop.example:443", "breaker": "open", "since": "2026-11-22T16:00:00.000Z", "open_for_ms": 5_000,
@@ -151,11 +164,25 @@ async fn each_command_sends_its_request() {
             "done: 5 replayed",
         ),
         (
-            &["dead", "replay", "7"],
+            &["dead", "replay", "01935560-1c40-7a5e-8b6c-2f9a3d1e4b70"],
             &changed,
-            vec![format!("POST {base}/ids/7/replay")],
+            vec![format!("POST {base}/ids/01935560-1c40-7a5e-8b6c-2f9a3d1e4b70/replay")],
             json!(null),
             "replayed 7",
+        ),
+        (
+            &["history", "a/b"],
+            &past,
+            vec![format!("GET {base}/timers/a%2Fb/past")],
+            json!(null),
+            "2026-11-22T16:00:09.000Z  attempt 1 delivered  9s    12ms  status 204",
+        ),
+        (
+            &["history", "--id", "7", "--json"],
+            &past,
+            vec![format!("GET {base}/ids/7/past")],
+            json!(null),
+            r#""replayed":["2026-11-22T16:00:05.000Z"]"#,
         ),
         (
             &["claim", "mail", "--max", "3", "--wait", "5s"],

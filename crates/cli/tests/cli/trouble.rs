@@ -16,7 +16,9 @@ async fn a_service_that_is_not_there_is_unreachable() {
     for arguments in [&PUT[..], &["get", "k"], &["cancel", "k"], &["tail"], &["top"], &["bench"]] {
         let run = run_at(&url, arguments).await;
         assert_eq!((run.code, &*run.out), (4, ""), "{arguments:?}: {run:?}");
-        assert!(run.err.starts_with("tourbillon: the service cannot be reached: "), "{run:?}");
+        let message = format!("tourbillon: the service cannot be reached: {url}: ");
+        assert!(run.err.starts_with(&message) && run.err.contains("refused"), "{run:?}");
+        assert!(!run.err.contains("client error"), "{run:?}");
     }
 }
 

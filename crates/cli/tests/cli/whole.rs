@@ -40,6 +40,64 @@ async fn a_receiver_fetches_refuses_and_replays_timers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_timer_is_replayed_by_its_key_and_has_a_history() {
+    let rig = Rig::start().await;
+    let die = async |key: &str| {
+        rig.run(&["put", key, "--queue", "mail"]).await.ok();
+        let claim = rig.run(&["claim", "mail", "--wait", "20s", "--json"]).await.json();
+        rig.run(&["nack", claim["claim"].as_str().unwrap(), "--dead", "--error", "no"]).await.ok();
+        claim["id"].as_str().unwrap().to_owned()
+    };
+    let id = die("a b").await;
+    while rig.run(&["dead", "list", "--json"]).await.lines().is_empty() {}
+    let none = rig.run(&["dead", "replay", "a"]).await;
+    assert_eq!((none.code, &*none.out), (3, ""), "{none:?}");
+    assert!(none.err.contains("no dead timer had the key \"a\""), "{none:?}");
+    assert_eq!(rig.run(&["dead", "replay", "a b"]).await.ok(), format!("replayed {id}\n"));
+    let claim = rig.run(&["claim", "mail", "--wait", "20s", "--json"]).await.json();
+    rig.run(&["ack", claim["claim"].as_str().unwrap()]).await.ok();
+    // It has ended, and is found by its key and by its id.
+    let history = loop {
+        let history = rig.run(&["history", "a b"]).await.ok();
+        if history.contains("attempt 1 delivered") {
+            break history;
+        }
+    };
+    let at = |what: &str| history.find(what).unwrap_or_else(|| panic!("{what}: {history}"));
+    let order = ["created", "attempt 1 dead", "replayed", "attempt 1 delivered"].map(at);
+    assert!(order.is_sorted() && history.contains(&id), "{history}");
+    assert_eq!(rig.run(&["history", "--id", &id]).await.ok(), history);
+    assert_eq!(rig.run(&["history", "nobody"]).await.code, 3);
+
+    let first = die("twice").await;
+    let second = die("twice").await;
+    while rig.run(&["dead", "list", "--json"]).await.lines().len() < 2 {}
+    let both = rig.run(&["dead", "drop", "twice"]).await;
+    assert_eq!(both.code, 1, "{both:?}");
+    assert!(both.err.contains(&first) && both.err.contains(&second), "{both:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_is_for_the_last_day_and_a_zone_with_a_slip_is_named() {
+    let rig = Rig::start().await;
+    let put = ["schedule", "put", "m", "--queue", "q", "--time", "09:00", "--day"];
+    let made = rig.run(&[&put[..], &["last", "--json"]].concat()).await.json();
+    assert_eq!(made["schedule"]["monthly"]["day"], 31);
+    let shown = rig.run(&["schedule", "get", "m"]).await.ok();
+    assert!(shown.contains("on the last day at 09:00:00 in UTC"), "{shown}");
+    rig.run(&[&put[..], &["30"]].concat()).await.ok();
+    let shown = rig.run(&["schedule", "get", "m"]).await.ok();
+    assert!(shown.contains("on day 30 or the last at 09:00:00 in UTC"), "{shown}");
+    rig.run(&[&put[..], &["31", "--skip-short"]].concat()).await.ok();
+    assert!(rig.run(&["schedule", "get", "m"]).await.ok().contains("on day 31 at 09:00:00 in UTC"));
+    assert_eq!(rig.run(&[&put[..], &["32"]].concat()).await.code, 2);
+    let slip = rig.run(&[&put[..], &["last", "--zone", "Europe/Zurch"]].concat()).await;
+    assert_eq!(slip.code, 1, "{slip:?}");
+    assert_eq!(slip.err.matches("Europe/Zurch").count(), 1, "each thing is said once: {slip:?}");
+    assert!(slip.err.contains("is \"Europe/Zurich\" meant?"), "{slip:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_is_made_changed_and_removed() {
     let rig = Rig::start().await;
     rig.run(&["ns", "set", "shop", "--max-timers", "5", "--rate", "7"]).await.ok();

@@ -56,6 +56,7 @@ async fn each_request_of_the_description_has_a_call() {
         namespace.replay("{id}");
         namespace.past("{id}");
         key.get();
+        key.past();
         key.cancel();
         key.move_to(Moment::from_millis(0));
         key.fire();

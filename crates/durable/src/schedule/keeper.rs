@@ -9,7 +9,7 @@ use crate::plan::PlanError;
 use crate::policy::{Backoff, Guarantee, Misfire, Policy};
 use crate::runtime::Builder;
 use crate::spec::Kind;
-use crate::state::State;
+use crate::state::{Phase, State};
 use crate::store::{
     Cursor, Durability, Filter, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
 };
@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 /// The names of the jitters.
 const JITTERS: Uuid = Uuid::from_u128(0x2f6a_0c39_5d1e_4b8a_9a57_31c6_e0f4_7d22);
-/// Between the namespace and the key in the key of a schedule's timer.
+/// Between the namespace and the key in the name from which a jitter follows.
 const BETWEEN: char = '\u{1f}';
 const LONGEST_NAMESPACE: usize = 64;
 const LONGEST_KEY: usize = 128;
@@ -67,18 +67,15 @@ impl ScheduleKey {
         Err(ScheduleFault::Key)
     }
 
-    fn stored(&self) -> Box<str> {
-        format!("{}{BETWEEN}{}", self.namespace, self.key).into()
-    }
-
     fn address(&self) -> Address {
-        Address::Key(KeyOf { namespace: Schedules::NAMESPACE.into(), key: self.stored() })
+        Address::Key(KeyOf { namespace: Schedules::namespace_of(&self.namespace), key: self.key.clone() })
     }
 
     /// The time by which the occurrences become due after their instants: the same whenever it is computed.
     #[must_use]
     pub fn jitter(&self, window: Duration) -> Duration {
-        let name = TimerId::from_u128(Uuid::new_v5(&JITTERS, self.stored().as_bytes()).as_u128());
+        let name = format!("{}{BETWEEN}{}", self.namespace, self.key);
+        let name = TimerId::from_u128(Uuid::new_v5(&JITTERS, name.as_bytes()).as_u128());
         Policy { jitter: window, ..Policy::default() }.jitter_of(name)
     }
 }
@@ -162,6 +159,8 @@ pub enum ScheduleFault {
     EndBeforeStart,
     /// The plan cannot be followed.
     Plan(PlanError),
+    /// The namespace has so many schedules, as many as the call permits.
+    Full(u64),
     /// The store failed.
     Store(StoreError),
 }
@@ -173,6 +172,7 @@ impl fmt::Display for ScheduleFault {
             Self::Key => write!(f, "the key of a schedule has 1 to {LONGEST_KEY} bytes"),
             Self::EndBeforeStart => f.write_str("the end of the schedule is before its start"),
             Self::Plan(error) => error.fmt(f),
+            Self::Full(most) => write!(f, "the namespace has {most} schedules, as many as it may have"),
             Self::Store(error) => error.fmt(f),
         }
     }
@@ -255,6 +255,8 @@ pub struct Schedules(Arc<Inner>);
 struct Inner {
     store: Arc<dyn TimerStore>,
     locks: [Mutex<()>; LOCKS],
+    /// Held while a schedule is made that must find room. It comes before the schedule's lock.
+    room: Mutex<()>,
     observe: Option<Box<Observe>>,
 }
 
@@ -265,8 +267,9 @@ impl fmt::Debug for Schedules {
 }
 
 impl Schedules {
-    /// The namespace of the timers that are schedules. Programs keep their own timers out of it.
-    pub const NAMESPACE: &'static str = "/schedules";
+    /// The beginning of the namespaces of the timers that are schedules; the rest is the namespace of their occurrences.
+    /// Programs keep their own timers out of them.
+    pub const NAMESPACES: &'static str = "/schedules/";
     /// The kind of the timers that are schedules.
     pub const KIND: &'static str = "tourbillon/schedule";
 
@@ -287,7 +290,14 @@ impl Schedules {
     }
 
     fn with(store: Arc<dyn TimerStore>, observe: Option<Box<Observe>>) -> Self {
-        Self(Arc::new(Inner { store, locks: [const { Mutex::new(()) }; LOCKS], observe }))
+        let room = Mutex::new(());
+        Self(Arc::new(Inner { store, locks: [const { Mutex::new(()) }; LOCKS], room, observe }))
+    }
+
+    /// The namespace of the timers that are the schedules of this namespace.
+    #[must_use]
+    pub fn namespace_of(namespace: &str) -> Box<str> {
+        format!("{}{namespace}", Self::NAMESPACES).into()
     }
 
     /// Adds the handler of schedules to a runtime on the same store. It runs on the runtime's
@@ -334,8 +344,8 @@ impl Schedules {
         };
         let payload = serde_json::to_vec(stored).unwrap_or_default();
         let timer = Timer {
-            namespace: Self::NAMESPACE.into(),
-            key: Some(at.stored()),
+            namespace: Self::namespace_of(&at.namespace),
+            key: Some(at.key.clone()),
             payload: Payload(payload.into()),
             policy: Policy {
                 attempts: u32::MAX,
@@ -361,17 +371,39 @@ impl Schedules {
         schedule: Schedule,
         template: Template,
     ) -> Result<(bool, ScheduleView), ScheduleFault> {
+        self.put_within(at, schedule, template, u64::MAX)
+    }
+
+    /// As [`put`](Self::put), if the namespace has fewer than `most` schedules or has this one already. Concurrent calls
+    /// with the same `most` do not exceed it together.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put), and [`ScheduleFault::Full`] if there is no room.
+    pub fn put_within(
+        &self,
+        at: &ScheduleKey,
+        schedule: Schedule,
+        template: Template,
+        most: u64,
+    ) -> Result<(bool, ScheduleView), ScheduleFault> {
         at.admit()?;
         if let (Some(start), Some(end)) = (schedule.start, schedule.end)
             && end < start
         {
             return Err(ScheduleFault::EndBeforeStart);
         }
+        let _room = (most < u64::MAX).then(|| self.0.room.lock().unwrap_or_else(PoisonError::into_inner));
         let _lock = self.lock(at);
         let now = self.0.store.now();
         let (is_new, progress) = match self.load(at) {
             Ok((_, before)) => (false, before.progress.changed(&before.schedule, &schedule, now)?),
-            Err(ScheduleFault::NotFound) => (true, Progress::new(TimerId::fresh(), &schedule, now)?),
+            Err(ScheduleFault::NotFound) => {
+                if most < u64::MAX && self.number_in(&at.namespace)? >= most {
+                    return Err(ScheduleFault::Full(most));
+                }
+                (true, Progress::new(TimerId::fresh(), &schedule, now)?)
+            }
             // A record that cannot be read is replaced.
             Err(ScheduleFault::Store(error)) if error.kind() == StoreErrorKind::Corrupt => {
                 (false, Progress::new(TimerId::fresh(), &schedule, now)?)
@@ -380,6 +412,18 @@ impl Schedules {
         };
         let view = self.keep(at, Stored { schedule, template, progress }, now)?;
         Ok((is_new, view))
+    }
+
+    /// The number of schedules of a namespace, by the store's counts.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub fn number_in(&self, namespace: &str) -> Result<u64, StoreError> {
+        let counts = block_on(self.0.store.counts())?;
+        let of = Self::namespace_of(namespace);
+        let count = |phase| counts.by_namespace.get(&(of.clone(), phase)).copied().unwrap_or(0);
+        Ok([Phase::Pending, Phase::Leased, Phase::Parked].map(count).iter().sum())
     }
 
     /// Stores a schedule with the moment of its next decision. The caller has the lock.
@@ -412,15 +456,14 @@ impl Schedules {
         limit: u32,
     ) -> Result<SchedulesPage, StoreError> {
         let filter = Filter {
-            namespace: Some(Self::NAMESPACE.into()),
-            key_prefix: Some(ScheduleKey::new(namespace, key_prefix).stored()),
+            namespace: Some(Self::namespace_of(namespace)),
+            key_prefix: Some(key_prefix.into()),
             ..Filter::default()
         };
         let page = block_on(self.0.store.list(filter, cursor, limit))?;
         let now = self.0.store.now();
         let schedules = page.timers.iter().filter_map(|timer| {
-            let (namespace, key) = timer.key.as_deref()?.split_once(BETWEEN)?;
-            Some(view(ScheduleKey::new(namespace, key), read(timer).ok()?, due(timer), now))
+            Some(view(ScheduleKey::new(namespace, timer.key.clone()?), read(timer).ok()?, due(timer), now))
         });
         Ok(SchedulesPage { schedules: schedules.collect(), next: page.next })
     }
@@ -548,8 +591,8 @@ impl Schedules {
 
     /// Decides on the instants of a schedule that have come.
     fn deliver(&self, delivery: &Delivery) -> Verdict {
-        let at = delivery.key.as_deref().and_then(|key| key.split_once(BETWEEN));
-        let Some((namespace, key)) = at else { return Verdict::Dead("this is no schedule".into()) };
+        let of = delivery.namespace.strip_prefix(Self::NAMESPACES).zip(delivery.key.as_deref());
+        let Some((namespace, key)) = of else { return Verdict::Dead("this is no schedule".into()) };
         let at = ScheduleKey::new(namespace, key);
         let _lock = self.lock(&at);
         match self.load(&at) {

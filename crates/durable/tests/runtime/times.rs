@@ -49,6 +49,32 @@ fn lateness_counts_from_the_due_moment_of_the_delivery() {
 }
 
 #[test]
+fn a_moment_that_has_passed_is_due_at_once_and_not_late() {
+    let seen = Arc::<std::sync::Mutex<Vec<_>>>::default();
+    let kept = Arc::clone(&seen);
+    let world = World::new(move |number, delivery| {
+        kept.lock().unwrap().push((number, delivery.scheduled, delivery.due, delivery.lateness));
+        Verdict::Done
+    });
+    world.clock.advance(secs(100));
+    world.settle();
+    let within = |number, ago: u64| {
+        Spec::new(Note(number))
+            .misfire(tourbillon_durable::policy::Misfire::Within(secs(60)))
+            .at(at(100 - ago))
+    };
+    world.schedule(Spec::new(Note(1)).at(at(10)));
+    world.schedule(within(2, 30));
+    world.schedule(within(3, 90));
+    world.settle();
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort_by_key(|(number, ..)| *number);
+    let zero = Duration::ZERO;
+    assert_eq!(seen, [(1, at(10), at(100), zero), (2, at(70), at(70), secs(30))]);
+    assert_eq!(world.timers().stats().skipped, 1);
+}
+
+#[test]
 fn the_time_of_a_handler_ends_with_its_answer() {
     let clock = Arc::<OnceLock<ManualClock>>::default();
     let inside = Arc::clone(&clock);

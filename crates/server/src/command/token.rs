@@ -53,7 +53,9 @@ pub(super) fn command(json: &Arg) -> Command {
 }
 
 pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
+    // Relative paths do not show that the command ran in the wrong folder.
     let path = config.token_file();
+    let path = std::path::absolute(&path).unwrap_or(path);
     let file = TokenFile::new(&path);
     let of = |error: std::io::Error| -> Failure { format!("{}: {error}", path.display()).into() };
     match matches.subcommand() {
@@ -67,9 +69,15 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
             let namespace = text("namespace").map(Into::into);
             let expires = matches.get_one("expires").copied();
             let name = text("name").unwrap_or("").into();
+            let is_new = !path.exists();
             let (token, stored) = file.add(NewToken { name, role, namespace, expires }).map_err(of)?;
             print(format_args!("{token}\n"))?;
             log(format_args!("the token has the id {} in {}", stored.id(), path.display()));
+            if is_new {
+                log(
+                    "this file is new: only a service with this folder, or this file of tokens, will know it",
+                );
+            }
         }
         Some(("list", matches)) => {
             let tokens = file.read().map_err(of)?;

@@ -2,6 +2,7 @@
 
 use super::table::{SETTINGS, Setting};
 use super::value::Form;
+use crate::similar::similar;
 use core::fmt;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
@@ -30,13 +31,6 @@ impl fmt::Display for FileFault {
             line => write!(f, "{path}:{line}: {}", self.message),
         }
     }
-}
-
-/// The names that resemble a text, the most similar first: for a suggestion.
-pub(super) fn similar<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let scored = names.map(|name| (strsim::damerau_levenshtein(text, name), name));
-    let best = scored.min_by_key(|&(distance, _)| distance)?;
-    (best.0 <= 1 + text.len() / 5).then_some(best.1)
 }
 
 /// Reads the text of a file. Fails with the first fault.

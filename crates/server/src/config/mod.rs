@@ -15,6 +15,7 @@ pub(crate) use table::{Config, SETTINGS, Setting};
 pub(crate) use value::{Form, Value};
 
 use crate::settings::Settings;
+use crate::similar::similar;
 use core::fmt;
 use core::time::Duration;
 use rustls::pki_types::CertificateDer;
@@ -166,7 +167,7 @@ impl Loaded {
         let variables: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
         let ends = variables.iter().filter_map(|variable| variable.strip_prefix(PREFIX));
         let end = name.strip_prefix(PREFIX).unwrap_or(name);
-        if let Some(meant) = file::similar(end, ends) {
+        if let Some(meant) = similar(end, ends) {
             self.warnings.push(format!("the variable {name} is not known; is {PREFIX}{meant} meant?"));
         }
     }

@@ -3,6 +3,7 @@
 use super::gates::Gates;
 use super::reason::Reason;
 use super::watch::Watch;
+use crate::blocked;
 use crate::record::{Answered, Endpoints, Flights, GONE, Sent};
 use crate::service::{Namespace, Trace, allows_host};
 use crate::work::{BLOCKED, StoredCallback, read};
@@ -41,7 +42,7 @@ impl Callbacks {
     /// Makes one attempt.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
-        let (callback, timeout) = match self.callback(work) {
+        let (callback, timeout, url) = match self.callback(work) {
             Ok(callback) => callback,
             Err(reason) => return Verdict::Dead(reason),
         };
@@ -52,7 +53,7 @@ impl Callbacks {
             Err(held_back) => return park(&held_back),
         };
         if !allows_host(&namespace.limits, &host) {
-            return Verdict::Dead(format!("{BLOCKED}: the namespace does not allow the host {host}").into());
+            return Verdict::Dead(format!("{BLOCKED}: {}", blocked::host_words(&host)).into());
         }
         self.watch.started(delivery);
         let secrets = secrets(&namespace);
@@ -80,7 +81,9 @@ impl Callbacks {
                 Verdict::Retry { error: shown(&failure, keeps_answers).into(), after: retry_after }
             }
             Outcome::Gone(_) => Verdict::Dead(format!("{GONE}: it wants no more callbacks").into()),
-            Outcome::Blocked(blocked) => Verdict::Dead(format!("{BLOCKED}: {blocked}").into()),
+            Outcome::Blocked(reason) => {
+                Verdict::Dead(format!("{BLOCKED}: {}", blocked::words(reason, &url)).into())
+            }
             Outcome::Parked { for_ } => {
                 self.gates.shut(&lane, for_);
                 park(&lane)
@@ -117,15 +120,15 @@ impl Callbacks {
         );
     }
 
-    fn callback(&self, work: &[u8]) -> Result<(Callback, Duration), Box<str>> {
+    fn callback(&self, work: &[u8]) -> Result<(Callback, Duration, Box<str>), Box<str>> {
         let StoredCallback { url, method, headers, body, timeout_ms } = read(work)?;
         let headers = headers.iter().map(|(name, value)| (&**name, &**value));
         let callback = Callback::new(&url, &method, headers, body, &self.rules);
         let callback = callback.map_err(|refusal| match refusal {
-            Refusal::Destination(blocked) => format!("{BLOCKED}: {blocked}"),
+            Refusal::Destination(reason) => format!("{BLOCKED}: {}", blocked::words(reason, &url)),
             other => other.to_string(),
         })?;
-        Ok((callback, Duration::from_millis(timeout_ms.into())))
+        Ok((callback, Duration::from_millis(timeout_ms.into()), url))
     }
 }
 

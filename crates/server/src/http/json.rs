@@ -3,6 +3,7 @@
 //! A key that an object has twice, and a number that is not stored as it was written, would change a callback's body. Both
 //! are refused, at any depth.
 
+use super::slip::words;
 use core::fmt;
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -26,8 +27,8 @@ fn parse<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Problem> {
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json)
-        .map_err(|error| Problem::field(pointer(error.path()), error.inner().to_string()))?;
-    json.end().map_err(|error| Problem::field("", error.to_string()))?;
+        .map_err(|error| Problem::field(pointer(error.path()), words(error.inner())))?;
+    json.end().map_err(|error| Problem::field("", words(&error)))?;
     Ok(value)
 }
 

@@ -18,6 +18,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(history))
         .routes(routes!(lateness))
         .routes(routes!(past))
+        .routes(routes!(past_of_key))
         .routes(routes!(endpoints))
         .routes(routes!(horizon))
 }
@@ -82,11 +83,35 @@ async fn past(
     Path((namespace, text)): Path<(String, String)>,
 ) -> Answer<Json<Past>> {
     right.require(Role::Reader, Some(&namespace))?;
-    let mut past = service.past(&namespace, id(&text)?).await?;
-    if !right.sees_payloads(&namespace) {
+    let past = service.past(&namespace, id(&text)?).await?;
+    Ok(Json(permitted(past, &right)))
+}
+
+/// Shows the past of the timer that has the key, or else of the last one that had it and has ended not long ago.
+#[utoipa::path(
+    get, path = "/v1/namespaces/{namespace}/timers/{key}/past", tag = "timers",
+    params(
+        ("namespace" = String, Path, description = "The namespace."),
+        ("key" = String, Path, description = "The key.", max_length = 255),
+    ),
+    responses((status = 200, description = "The past.", body = Past))
+)]
+async fn past_of_key(
+    State(service): State<Service>,
+    right: Right,
+    Path((namespace, key)): Path<(String, String)>,
+) -> Answer<Json<Past>> {
+    right.require(Role::Reader, Some(&namespace))?;
+    let past = service.past_of_key(&namespace, &key).await?;
+    Ok(Json(permitted(past, &right)))
+}
+
+/// A past without the answers of receivers, unless the visitor may see payloads.
+fn permitted(mut past: Past, right: &Right) -> Past {
+    if !right.sees_payloads(&past.namespace) {
         past.attempts.iter_mut().for_each(|attempt| attempt.answer = None);
     }
-    Ok(Json(past))
+    past
 }
 
 /// Shows the hosts that callbacks go to, at most 1,000: those of the latest callbacks.

@@ -7,6 +7,7 @@ use super::timers::now;
 use super::view::{Frame, When, show};
 use super::visitor::Visitor;
 use crate::service::{NewToken, Service, role_name};
+use crate::settings::Settings;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -28,6 +29,7 @@ struct NamespaceRow {
     leased: String,
     parked: String,
     dead: String,
+    schedules: String,
     limits: Vec<String>,
     secrets: usize,
 }
@@ -56,12 +58,15 @@ struct AccessPage<'a> {
     namespaces: Vec<NamespaceRow>,
     tokens: Vec<TokenRow>,
     is_open: bool,
+    /// The flag by which the command line finds the file of tokens.
+    place: String,
     secret: Option<Secret>,
 }
 
 fn limits(limits: &NamespaceLimits) -> Vec<String> {
     let NamespaceLimits {
         max_timers,
+        max_schedules,
         rate_per_second,
         concurrency,
         max_body_bytes,
@@ -72,6 +77,7 @@ fn limits(limits: &NamespaceLimits) -> Vec<String> {
     } = limits;
     let mut list = Vec::new();
     list.extend(max_timers.map(|most| format!("{} timers", number(most))));
+    list.extend(max_schedules.map(|most| format!("{} schedules", number(most))));
     list.extend(rate_per_second.map(|rate| format!("{} deliveries/s", number(rate.into()))));
     list.extend(concurrency.map(|most| format!("{} at a time", number(most.into()))));
     list.extend(max_body_bytes.map(|most| format!("bodies of {} bytes", number(most.into()))));
@@ -92,6 +98,7 @@ fn namespace_row(view: NamespaceView) -> NamespaceRow {
         leased: number(view.leased),
         parked: number(view.parked),
         dead: number(view.dead),
+        schedules: number(view.schedules),
         limits: limits(&view.limits),
         secrets: view.secrets.len(),
         name: view.name,
@@ -120,9 +127,21 @@ async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> R
         namespaces: namespaces.into_iter().map(namespace_row).collect(),
         tokens: tokens.collect(),
         is_open: visitor.is_open,
+        place: token_place(service.settings()),
         secret,
     };
     Ok(show(&page))
+}
+
+/// The flag that leads another program to the service's file of tokens.
+fn token_place(settings: &Settings) -> String {
+    let absolute = |path: &std::path::Path| {
+        std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+    };
+    match &settings.tokens {
+        Some(file) if *file != settings.data.join("tokens.json") => format!("--tokens {}", absolute(file)),
+        _ => format!("--data {}", absolute(&settings.data)),
+    }
 }
 
 fn check(visitor: &Visitor) -> Result<(), Fault> {

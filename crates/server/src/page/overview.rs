@@ -56,6 +56,10 @@ struct Whole {
     /// The other lengths.
     ranges: [u64; 4],
     begun: bool,
+    /// The moment at which the last numbers of the history were taken.
+    taken: Option<When>,
+    /// Whether schedules are stored.
+    has_schedules: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -95,7 +99,7 @@ fn range(service: &Service, asked: &str, now: Moment) -> Result<u64, Fault> {
     Ok(RANGES.into_iter().find(|hours| hours * HOUR >= age).unwrap_or(RANGES[3]))
 }
 
-async fn whole(service: &Service, asked: &str, now: Moment) -> Result<Whole, Fault> {
+async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool) -> Result<Whole, Fault> {
     let hours = range(service, asked, now)?;
     let since = |millis: u64| Some(Moment::from_millis(now.as_millis().saturating_sub(millis)));
     let stats = service.stats().await.map_err(|error| unavailable(&error))?;
@@ -172,6 +176,11 @@ async fn whole(service: &Service, asked: &str, now: Moment) -> Result<Whole, Fau
         horizon: chart::horizon(&service.horizon().await?),
         lateness: chart::lateness(&service.lateness_by_second()),
         begun: !past.points.is_empty(),
+        taken: lately
+            .points
+            .last()
+            .map(|point| When::new(Moment::from_millis(point.at.as_millis() + lately.interval_ms), now)),
+        has_schedules,
         history: chart::history(&past, hours),
         hours,
         ranges: RANGES,
@@ -191,8 +200,11 @@ pub(super) async fn show_overview(
 
 async fn page(service: &Service, visitor: &Visitor, hours: &str) -> Result<Response, Fault> {
     let views = service.show_namespaces(|name| visitor.reads(name)).await?;
-    let total = |view: &tourbillon_api::NamespaceView| view.pending + view.leased + view.parked + view.dead;
+    let total = |view: &tourbillon_api::NamespaceView| {
+        view.pending + view.leased + view.parked + view.dead + view.schedules
+    };
     let is_empty = views.iter().all(|view| total(view) == 0);
+    let has_schedules = views.iter().any(|view| view.schedules > 0);
     let row = |view: tourbillon_api::NamespaceView| NamespaceRow {
         is_paused: view.limits.paused,
         pending: number(view.pending),
@@ -201,7 +213,11 @@ async fn page(service: &Service, visitor: &Visitor, hours: &str) -> Result<Respo
         dead: number(view.dead),
         name: view.name,
     };
-    let whole = if visitor.reads_all() { Some(whole(service, hours, now(service)).await?) } else { None };
+    let whole = if visitor.reads_all() {
+        Some(whole(service, hours, now(service), has_schedules).await?)
+    } else {
+        None
+    };
     let namespaces = views.into_iter().take(MOST).map(row).collect();
     Ok(show(&OverviewPage { frame: Frame::new(visitor, "overview"), whole, namespaces, is_empty }))
 }

@@ -43,6 +43,10 @@ fn plan(schedule: &NewSchedule) -> String {
         NewSchedule { cron: Some(cron), .. } => cron.clone(),
         NewSchedule { monthly: Some(monthly), .. } => {
             let time = monthly.time.as_deref().unwrap_or("00:00");
+            let is_last = monthly.day == 31 && monthly.if_short.unwrap_or_default() == ShortMonth::LastDay;
+            if is_last {
+                return format!("the last day of the month at {time}");
+            }
             let short = match monthly.if_short.unwrap_or_default() {
                 ShortMonth::LastDay => "or the last day",
                 ShortMonth::Skip => "if the month has it",

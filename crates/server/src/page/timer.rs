@@ -202,7 +202,8 @@ fn repeat_words(cause: RepeatCause) -> &'static str {
     }
 }
 
-fn attempt(past: &PastAttempt, now: Moment) -> Step {
+/// An attempt, after so many replays.
+fn attempt(past: &PastAttempt, replays: usize, now: Moment) -> Step {
     let (class, word) = match past.outcome {
         None => ("now", "is under way"),
         Some(AttemptOutcome::Delivered) => ("good", "succeeded"),
@@ -213,8 +214,14 @@ fn attempt(past: &PastAttempt, now: Moment) -> Step {
         Some(_) => ("bad", "was lost"),
     };
     let status = past.status.map(|status| format!(", status {status}")).unwrap_or_default();
-    let mut step =
-        Step::new(class, format!("Attempt {} {word}{status}", past.attempt), Some(past.started), now);
+    // The numbers of attempts begin again with a replay.
+    let after = match replays {
+        0 => String::new(),
+        1 => " after the replay".to_owned(),
+        replays => format!(" after replay {replays}"),
+    };
+    let title = format!("Attempt {}{after} {word}{status}", past.attempt);
+    let mut step = Step::new(class, title, Some(past.started), now);
     let claimed = past.claimed.as_millis().saturating_sub(past.due.as_millis());
     let took = past.took_ms.map(|took| format!(", took {}", span(took))).unwrap_or_default();
     step = step.line(format!(
@@ -236,33 +243,45 @@ fn attempt(past: &PastAttempt, now: Moment) -> Step {
 
 /// The timeline of a timer that is stored, or of whose past something is known.
 fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
-    let mut steps = Vec::new();
+    let mut dated = Vec::new();
     let known = past
         .map(|past| (past.created, past.scheduled))
         .or(timer.map(|timer| (Some(timer.created), Some(timer.scheduled))));
     let (created, scheduled) = known.unwrap_or_default();
     if let Some(created) = created {
-        steps.push(Step::new("past", "Created", Some(created), now));
+        dated.push((created, Step::new("past", "Created", Some(created), now)));
     }
     if let Some(scheduled) = scheduled {
         let class = if scheduled <= now { "past" } else { "ahead" };
-        steps.push(Step::new(class, "Scheduled for", Some(scheduled), now));
+        dated.push((scheduled, Step::new(class, "Scheduled for", Some(scheduled), now)));
     }
-    let attempts = past.map_or(&[][..], |past| &past.attempts);
+    let (attempts, replayed) =
+        past.map_or((&[][..], &[][..]), |past| (&past.attempts[..], &past.replayed[..]));
+    let replays = |until: Moment| replayed.iter().filter(|at| **at <= until).count();
+    // The store counts the deliveries since the last replay.
+    let is_counted = |past: &&PastAttempt| replays(past.started) == replayed.len();
+    let known = u32::try_from(attempts.iter().filter(is_counted).count()).unwrap_or(u32::MAX);
     if let Some(timer) = timer
-        && timer.deliveries > 0
-        && u32::try_from(attempts.len()).is_ok_and(|known| known < timer.deliveries)
+        && timer.deliveries > known
     {
-        let unknown = timer.deliveries - u32::try_from(attempts.len()).unwrap_or(0);
+        let unknown = timer.deliveries - known;
         let step = Step::new("past", format!("{} without details", plural(unknown, "attempt")), None, now);
         let step = step.line("They were before the start of the service, or too many came after them.");
         let error = timer.last_error.as_deref().filter(|_| attempts.is_empty());
-        steps.push(match error {
+        let step = match error {
             Some(error) => step.line(format!("The last error: {error}")),
             None => step,
-        });
+        };
+        // They were before those that are known.
+        dated.push((attempts.first().map_or(now, |past| past.started), step));
     }
-    steps.extend(attempts.iter().map(|past| attempt(past, now)));
+    for at in replayed {
+        let step = Step::new("past", "Replayed", Some(*at), now);
+        dated.push((*at, step.line("It was dead, and is delivered again as if it were new.")));
+    }
+    dated.extend(attempts.iter().map(|past| (past.started, attempt(past, replays(past.started), now))));
+    dated.sort_by_key(|(at, _)| *at);
+    let mut steps: Vec<_> = dated.into_iter().map(|(_, step)| step).collect();
     if let Some(end) = past.and_then(|past| past.end.as_ref()) {
         let (class, title) = match end.how {
             EndKind::Delivered => ("good", "Delivered"),

@@ -189,6 +189,8 @@ pub(super) struct Row {
     pub(super) died: Option<When>,
     pub(super) target: String,
     pub(super) error: String,
+    /// Why it is dead, in few words.
+    pub(super) reason: &'static str,
     /// Its labels, with the addresses of their lists.
     pub(super) labels: Vec<(String, String)>,
     pub(super) is_overdue: bool,
@@ -203,10 +205,24 @@ impl Row {
             died: timer.dead_since.map(|at| When::new(at, now)),
             target: target(&timer),
             error: beginning(timer.last_error.as_deref().unwrap_or(""), 80),
+            reason: death(timer.reason.as_deref().unwrap_or("")),
             labels: labels(&timer, path),
             is_overdue: timer.phase == Phase::Pending && timer.due < now,
             timer,
         }
+    }
+}
+
+/// The reason of a death, in few words.
+fn death(reason: &str) -> &'static str {
+    match reason {
+        "attempts" => "all attempts failed",
+        "deliveries" => "no delivery had an end",
+        "age" => "too old for another attempt",
+        "blocked-destination" => "destination blocked",
+        "refused" => "refused by the receiver",
+        "plan" => "its plan cannot be followed",
+        _ => "",
     }
 }
 

@@ -76,6 +76,17 @@ fn known(of: &Attempt) -> Known {
     }
 }
 
+/// What a stored timer says of itself.
+fn known_of(timer: &Timer) -> Known {
+    Known {
+        namespace: timer.namespace.clone(),
+        key: timer.key.clone(),
+        created: Some(timer.created),
+        scheduled: Some(timer.scheduled),
+        deliveries: timer.deliveries,
+    }
+}
+
 impl Flights {
     pub(crate) fn new(store: Arc<dyn TimerStore>, tally: Arc<Tally>) -> Self {
         Self { store, tally, seconds: Seconds::default(), inner: Mutex::default() }
@@ -135,15 +146,14 @@ impl Flights {
         }
     }
 
+    /// Notes that a dead timer was replayed at this moment.
+    pub(crate) fn replayed(&self, timer: &Timer, at: UtcMillis) {
+        self.lock().pasts.replayed(timer.id, known_of(timer), at);
+    }
+
     /// Notes that a timer was cancelled that no delivery had.
     pub(crate) fn cancelled(&self, timer: &Timer) {
-        let known = Known {
-            namespace: timer.namespace.clone(),
-            key: timer.key.clone(),
-            created: Some(timer.created),
-            scheduled: Some(timer.scheduled),
-            deliveries: timer.deliveries,
-        };
+        let known = known_of(timer);
         let now = self.now();
         self.lock().pasts.ended(timer.id, known, now, EndKind::Cancelled, None);
     }
@@ -279,6 +289,11 @@ impl Flights {
         let inner = self.lock();
         let under_way = inner.flights.get(&id).filter(|flight| *flight.namespace == *namespace);
         (inner.pasts.get(id).cloned(), under_way.map(|flight| flight.shown.clone()))
+    }
+
+    /// The last remembered timer of a namespace that had the key.
+    pub(crate) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
+        self.lock().pasts.last_of(namespace, key)
     }
 
     /// The lateness by second of the minute.

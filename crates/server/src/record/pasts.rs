@@ -11,8 +11,9 @@ const MOST_TIMERS: usize = 16_384;
 /// The greatest number of attempts of all timers, and of one.
 const MOST_ATTEMPTS: usize = 49_152;
 const MOST_OF_A_TIMER: usize = 16;
-/// The greatest number of interruptions of one timer.
+/// The greatest number of interruptions of one timer, and of its replays.
 const MOST_INTERRUPTIONS: usize = 4;
+const MOST_REPLAYS: usize = 4;
 
 /// What is known of a timer when something happens to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub(crate) struct Entry {
     pub(crate) parked_for: Option<Box<str>>,
     /// The moments at which a delivery was found whose process had died.
     pub(crate) interrupted: Vec<UtcMillis>,
+    /// The moments at which it was replayed, the oldest first.
+    pub(crate) replayed: VecDeque<UtcMillis>,
     pub(crate) end: Option<(UtcMillis, EndKind, Option<Box<str>>)>,
     touched: u64,
 }
@@ -53,6 +56,8 @@ pub(crate) struct Entry {
 struct Ring {
     entries: HashMap<TimerId, Entry>,
     order: BTreeMap<u64, TimerId>,
+    /// The last timer of each namespace and key.
+    by_key: HashMap<(Box<str>, Box<str>), TimerId>,
     attempts: usize,
 }
 
@@ -70,7 +75,19 @@ impl Ring {
         let entry = self.entries.remove(&id)?;
         self.order.remove(&entry.touched);
         self.attempts -= entry.attempts.len();
+        if let Some(key) = &entry.known.key {
+            let key = (entry.known.namespace.clone(), key.clone());
+            if self.by_key.get(&key) == Some(&id) {
+                self.by_key.remove(&key);
+            }
+        }
         Some(entry)
+    }
+
+    /// The last timer that had the key, with the number of its touch.
+    fn last_of(&self, key: &(Box<str>, Box<str>)) -> Option<(u64, TimerId)> {
+        let id = *self.by_key.get(key)?;
+        Some((self.entries.get(&id)?.touched, id))
     }
 
     /// Forgets what is too much.
@@ -97,6 +114,9 @@ impl Pasts {
         self.touches += 1;
         let is_attempted = is_attempt || self.attempted.entries.contains_key(&id);
         let ring = if is_attempted { &mut self.attempted } else { &mut self.withdrawn };
+        if let Some(Known { namespace, key: Some(key), .. }) = &known {
+            ring.by_key.insert((namespace.clone(), key.clone()), id);
+        }
         let entry = ring.touch(id, self.touches);
         if let Some(known) = known {
             entry.known.update(known);
@@ -136,6 +156,17 @@ impl Pasts {
         });
     }
 
+    /// Notes that a dead timer was replayed.
+    pub(super) fn replayed(&mut self, id: TimerId, known: Known, at: UtcMillis) {
+        self.change(id, true, Some(known), |entry| {
+            if entry.replayed.len() >= MOST_REPLAYS {
+                entry.replayed.pop_front();
+            }
+            entry.replayed.push_back(at);
+            entry.end = None;
+        });
+    }
+
     /// Notes the end of a timer.
     pub(super) fn ended(
         &mut self,
@@ -150,6 +181,13 @@ impl Pasts {
 
     pub(super) fn get(&self, id: TimerId) -> Option<&Entry> {
         self.attempted.entries.get(&id).or_else(|| self.withdrawn.entries.get(&id))
+    }
+
+    /// The last timer of a namespace that had the key.
+    pub(super) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
+        let key = (namespace.into(), key.into());
+        let last = self.attempted.last_of(&key).into_iter().chain(self.withdrawn.last_of(&key)).max();
+        last.map(|(_, id)| id)
     }
 }
 
@@ -212,6 +250,30 @@ mod tests {
         let count: usize = pasts.attempted.entries.values().map(|entry| entry.attempts.len()).sum();
         assert!(count <= MOST_ATTEMPTS && count == pasts.attempted.attempts, "{count}");
         assert!(count + MOST_OF_A_TIMER > MOST_ATTEMPTS, "no more are forgotten than need be: {count}");
+    }
+
+    #[test]
+    fn the_last_timer_of_a_key_is_found_and_forgotten_with_its_past() {
+        let mut pasts = Pasts::default();
+        let of = |key: &str| Known { key: Some(key.into()), ..known() };
+        let at = UtcMillis::from_millis(7);
+        pasts.attempted(id(0), of("a"), attempt(1));
+        pasts.ended(id(1), of("a"), at, EndKind::Cancelled, None);
+        assert_eq!((pasts.last_of("n", "a"), pasts.last_of("m", "a")), (Some(id(1)), None));
+        pasts.attempted(id(0), of("a"), attempt(2));
+        assert_eq!(pasts.last_of("n", "a"), Some(id(0)));
+        for _ in 0..=MOST_REPLAYS {
+            pasts.replayed(id(0), of("a"), at);
+        }
+        let entry = pasts.get(id(0)).unwrap();
+        assert_eq!((entry.replayed.len(), entry.attempts.len()), (MOST_REPLAYS, 2));
+        for timer in 2..=MOST_TIMERS + 1 {
+            pasts.attempted(id(timer), of("b"), attempt(1));
+            pasts.ended(id(MOST_TIMERS + timer), of("c"), at, EndKind::Cancelled, None);
+        }
+        assert_eq!(pasts.last_of("n", "a"), None);
+        assert_eq!(pasts.last_of("n", "b"), Some(id(MOST_TIMERS + 1)));
+        assert_eq!((pasts.attempted.by_key.len(), pasts.withdrawn.by_key.len()), (1, 1));
     }
 
     #[test]

@@ -132,15 +132,20 @@ impl Service {
         named: Named<'_>,
         verb: Verb,
     ) -> Result<Changed, Problem> {
-        let Timer { id, .. } = self.stored(namespace, named.address(namespace)).await?;
-        let timers = self.timers();
+        let timer = self.stored(namespace, named.address(namespace)).await?;
+        let (id, timers, begun) = (timer.id, self.timers(), self.flights().now());
         let changed = match verb {
             Verb::Fire => timers.fire(id).await,
             Verb::Pause => timers.pause(id).await,
             Verb::Resume => timers.resume(id).await,
             Verb::Replay => timers.replay(id).await,
         };
-        change(id, changed.map_err(|error| unavailable(&error))?)
+        let changed = change(id, changed.map_err(|error| unavailable(&error))?)?;
+        if let Verb::Replay = verb {
+            // Its first delivery may have begun already.
+            self.flights().replayed(&timer, begun);
+        }
+        Ok(changed)
     }
 
     /// Makes changes in one transaction. Each has its answer, in the same order.
@@ -295,7 +300,8 @@ fn named<'c>(key: Option<&'c str>, id: Option<&str>, pointer: &str) -> Result<Na
 fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Result<UtcMillis, Problem> {
     let now = timers.timer_store().now();
     let to = match due(to.due, to.delay_ms, pointer)? {
-        Some(Due::At(moment)) => moment,
+        // A moment that has passed is now.
+        Some(Due::At(moment)) => moment.max(now),
         // The store's time is rounded down to a millisecond, and the timer must not be early.
         Some(Due::After(delay)) => now + Duration::from_millis(1) + delay.min(longest + longest),
         None => return Err(Problem::field(pointer, "one of `due` and `delay_ms`")),

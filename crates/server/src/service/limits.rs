@@ -4,6 +4,7 @@ use super::Service;
 use super::census::Numbers;
 use super::namespaces::allows_host;
 use super::place::{Naming, by_key, id_of};
+use crate::blocked;
 use crate::convert::{due, unavailable};
 use core::time::Duration;
 use std::net::{IpAddr, SocketAddr};
@@ -51,16 +52,16 @@ impl Service {
     }
 
     /// Fails if a callback must not go to the host of this URL, as far as the text shows.
-    fn check_host(&self, limits: &NamespaceLimits, url: &str, pointer: &str) -> Result<(), Problem> {
+    fn check_host(&self, limits: &NamespaceLimits, text: &str, pointer: &str) -> Result<(), Problem> {
         // What is no URL is refused elsewhere.
-        let Ok(url) = Url::parse(url) else { return Ok(()) };
+        let Ok(url) = Url::parse(text) else { return Ok(()) };
         let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else { return Ok(()) };
-        let blocked = |detail: String| {
+        let refused = |detail: String| {
             let at = format!("{pointer}/callback/url");
             Err(Problem::new(ProblemKind::BlockedDestination, detail.clone()).with_field(at, detail))
         };
         if !limits.allowed_hosts.is_empty() && !allows_host(limits, &format!("{host}:{port}")) {
-            return blocked(format!("the namespace does not allow the host {host}"));
+            return refused(blocked::host_words(&host.to_string()));
         }
         let literal = match host {
             Host::Ipv4(address) => IpAddr::V4(address),
@@ -69,7 +70,7 @@ impl Service {
         };
         match self.settings().caller.guard.check(SocketAddr::new(literal, port)) {
             Ok(()) => Ok(()),
-            Err(reason) => blocked(reason.to_string()),
+            Err(reason) => refused(blocked::words(reason, text)),
         }
     }
 

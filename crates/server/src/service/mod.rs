@@ -145,7 +145,7 @@ impl Service {
     ///
     /// Panics outside of a tokio runtime.
     pub fn open(settings: Settings) -> Result<Self, OpenError> {
-        std::fs::create_dir_all(&settings.data).map_err(of(&settings.data))?;
+        files::make_folder(&settings.data).map_err(of(&settings.data))?;
         let check = || match is_half_restored(&settings.data) {
             true => Err(OpenError::HalfRestored(settings.data.clone())),
             false => Ok(()),
@@ -168,7 +168,7 @@ impl Service {
     ///
     /// Panics outside of a tokio runtime.
     pub fn open_on(settings: Settings, store: Arc<dyn TimerStore>) -> Result<Self, OpenError> {
-        std::fs::create_dir_all(&settings.data).map_err(of(&settings.data))?;
+        files::make_folder(&settings.data).map_err(of(&settings.data))?;
         let path = settings.data.join("namespaces.json");
         let namespaces = Arc::new(Namespaces::open(&path).map_err(of(&path))?);
         let path = settings.tokens.clone().unwrap_or_else(|| settings.data.join("tokens.json"));

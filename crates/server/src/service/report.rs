@@ -73,7 +73,7 @@ impl Service {
     /// The numbers of stored timers, schedules apart.
     pub(super) async fn counts(&self) -> Result<Counts, StoreError> {
         let mut counts = self.timers().counts().await?;
-        counts.by_namespace.retain(|(namespace, _), _| **namespace != *Schedules::NAMESPACE);
+        counts.by_namespace.retain(|(namespace, _), _| !namespace.starts_with(Schedules::NAMESPACES));
         Ok(counts)
     }
 

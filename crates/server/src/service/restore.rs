@@ -10,12 +10,14 @@ use super::files;
 use super::namespaces::{Map, Namespaces};
 use crate::convert::is_name;
 use core::fmt;
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::backup::{self, BackupError, Restore};
+use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{Counts, RedbStore, TimerStore};
 
 const STORE: &str = "timers.redb";
@@ -160,7 +162,7 @@ pub(crate) fn restore(
         contents.attached.as_deref().map_or(Ok(Attached { namespaces: Map::new() }), |attached| {
             serde_json::from_str(attached).map_err(|error| of_backup(BackupError::Io(error.into())))
         })?;
-    std::fs::create_dir_all(data).map_err(of(data))?;
+    files::make_folder(data).map_err(of(data))?;
     let left_behind = Mark::left_behind(data)?;
     if left_behind.is_some() {
         remove_store(data)?;
@@ -209,9 +211,11 @@ fn add_namespaces(data: &Path, attached: &Attached, used: &Counts) -> Result<(Na
             added.insert(name.clone(), Arc::clone(namespace));
         }
     }
-    // The namespaces of the service's own have names that are none.
+    // Schedules are timers in a namespace whose name ends with that of their occurrences.
     let used = used.by_namespace.keys().map(|(namespace, _)| &**namespace);
-    for name in used.filter(|name| is_name(name)) {
+    let used: BTreeSet<_> =
+        used.map(|name| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();
+    for name in used.into_iter().filter(|name| is_name(name)) {
         let is_known = there.contains_key(name) || added.contains_key(name);
         if !is_known {
             added.insert(name.into(), Arc::default());

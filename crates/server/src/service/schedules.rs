@@ -34,6 +34,10 @@ fn refused(fault: &ScheduleFault) -> Problem {
         ScheduleFault::NotFound => Problem::new(ProblemKind::NotFound, fault.to_string()),
         ScheduleFault::Plan(error) => plan_problem(error),
         ScheduleFault::EndBeforeStart => Problem::field("/end", fault.to_string()),
+        ScheduleFault::Full(_) => {
+            let detail = format!("{fault}: remove a schedule, or raise `max_schedules` of the namespace");
+            Problem::new(ProblemKind::LimitReached, detail)
+        }
         ScheduleFault::Store(error) => unavailable(error),
         _ => Problem::new(ProblemKind::BadRequest, fault.to_string()),
     }
@@ -231,7 +235,9 @@ impl Service {
         let schedule = rule(new)?;
         let template = self.template(namespace, new).await?;
         let at = ScheduleKey::new(namespace, key);
-        let put = self.on_schedules(move |schedules| schedules.put(&at, schedule, template)).await;
+        let most = of.limits.max_schedules.unwrap_or(u64::MAX);
+        let put =
+            self.on_schedules(move |schedules| schedules.put_within(&at, schedule, template, most)).await;
         drop(of);
         let (is_new, view) = put?;
         Ok((is_new, with_upcoming(&view, self.now(), sees_payloads)))
@@ -318,13 +324,6 @@ impl Service {
         Ok((schedules.iter().map(|view| shown_view(view, sees_payloads)).collect(), next))
     }
 
-    /// Whether a namespace has schedules.
-    pub(super) async fn has_schedules(&self, namespace: &str) -> Result<bool, Problem> {
-        let of = namespace.to_owned();
-        let page = self.on_schedules(move |schedules| Ok(schedules.list(&of, "", None, 1)?)).await?;
-        Ok(!page.schedules.is_empty() || page.next.is_some())
-    }
-
     /// Removes a schedule.
     pub(crate) async fn remove_schedule(&self, namespace: &str, key: &str) -> Result<api::Removed, Problem> {
         self.namespace(namespace)?;
@@ -401,6 +400,39 @@ impl Service {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_word_of_a_policy_is_the_policy_of_its_name() {
+        let of = |fields: serde_json::Value| {
+            let mut new = serde_json::json!({ "cron": "30 2 * * *", "zone": "Europe/Zurich" });
+            new.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            rule(&serde_json::from_value(new).unwrap()).unwrap()
+        };
+        let words = [("skip", Missed::Skip), ("once", Missed::Once), ("all", Missed::All)];
+        for (word, expected) in words {
+            assert_eq!(of(serde_json::json!({ "missed": word })).missed, expected, "{word}");
+        }
+        let words = [("skip", Overlap::Skip), ("allow", Overlap::Allow), ("queue-one", Overlap::QueueOne)];
+        for (word, expected) in words {
+            assert_eq!(of(serde_json::json!({ "overlap": word })).overlap, expected, "{word}");
+        }
+        for (word, expected) in [("skip", true), ("move", false)] {
+            let plan = of(serde_json::json!({ "gap": word })).plan;
+            assert!(matches!(plan, Plan::Cron { skip_gaps, .. } if skip_gaps == expected), "{word}");
+        }
+        for (word, expected) in [("skip", false), ("last-day", true)] {
+            let monthly = serde_json::json!({ "monthly": { "day": 31, "if_short": word }, "cron": null });
+            let plan = of(monthly).plan;
+            assert!(
+                matches!(plan, Plan::Monthly { last_if_short, .. } if last_if_short == expected),
+                "{word}"
+            );
+        }
+        let times = of(serde_json::json!({ "grace_ms": 7, "jitter_ms": 9 }));
+        assert_eq!((times.grace, times.jitter), (Duration::from_millis(7), Duration::from_millis(9)));
+        let default = of(serde_json::json!({}));
+        assert_eq!((default.missed, default.overlap), (Missed::Once, Overlap::Skip));
+    }
 
     #[test]
     fn a_time_of_the_day_has_two_or_three_parts_of_two_digits() {

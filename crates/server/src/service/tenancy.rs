@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_api::{NamespaceLimits, NamespaceView, NewSecret, Problem, ProblemKind, SecretView};
+use tourbillon_durable::schedule::Schedules;
 
 /// The time for which a former secret signs beside the new one.
 const ROTATION: Duration = Duration::from_secs(86_400);
@@ -94,11 +95,10 @@ impl Service {
 
     /// Whether timers or schedules are stored in a namespace.
     async fn has_timers(&self, name: &str) -> Result<bool, Problem> {
-        if self.has_schedules(name).await? {
-            return Ok(true);
-        }
+        let of_schedules = Schedules::namespace_of(name);
+        let is_of = |namespace: &str| *namespace == *name || *namespace == *of_schedules;
         let counts = self.timers().counts().await.map_err(|error| unavailable(&error))?;
-        Ok(counts.by_namespace.iter().any(|((namespace, _), count)| **namespace == *name && *count > 0))
+        Ok(counts.by_namespace.iter().any(|((namespace, _), count)| is_of(namespace) && *count > 0))
     }
 
     /// A namespace with its numbers, or the problem that there is none.
@@ -119,7 +119,10 @@ impl Service {
         let wanted = all.iter().filter(|(name, _)| is_wanted(name));
         Ok(wanted
             .map(|(name, namespace)| {
-                let count = |phase| counts.by_namespace.get(&(name.clone(), phase)).copied().unwrap_or(0);
+                let count_in = |of: &str, phase| counts.by_namespace.get(&(of.into(), phase)).copied();
+                let count = |phase| count_in(name, phase).unwrap_or(0);
+                let of_schedules = Schedules::namespace_of(name);
+                let schedules = [Pending, Leased, Parked].map(|phase| count_in(&of_schedules, phase));
                 NamespaceView {
                     name: name.to_string(),
                     limits: namespace.limits.clone(),
@@ -131,6 +134,7 @@ impl Service {
                     leased: count(Leased),
                     parked: count(Parked),
                     dead: count(Dead),
+                    schedules: schedules.into_iter().flatten().sum(),
                 }
             })
             .collect())

@@ -134,7 +134,7 @@ impl TokenFile {
     /// Changes the file. Other programs that change it at the same time wait.
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Stored>) -> io::Result<T>) -> io::Result<T> {
         if let Some(folder) = self.0.parent() {
-            std::fs::create_dir_all(folder)?;
+            files::make_folder(folder)?;
         }
         let lock = File::create(self.0.with_extension("lock"))?;
         lock.lock()?;

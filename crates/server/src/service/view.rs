@@ -1,6 +1,7 @@
 //! What people look at: the past, the present and the near future of the service.
 
 use super::Service;
+use super::place::by_key;
 use crate::convert::{moment, phase, shown_reason, unavailable};
 use crate::delivery::Reason;
 use crate::record::{Entry, MOST_HOSTS, Met};
@@ -40,6 +41,19 @@ impl Service {
         self.namespace(namespace)?;
         let entry = entry.filter(|entry| *entry.known.namespace == *namespace).ok_or(not_found)?;
         Ok(ended(id, entry, under_way))
+    }
+
+    /// The past of the timer that has the key, or else of the last one that had it and is remembered.
+    pub(crate) async fn past_of_key(&self, namespace: &str, key: &str) -> Result<Past, Problem> {
+        let found = self.stored(namespace, by_key(namespace, key)).await;
+        let id = match found {
+            Ok(timer) => timer.id,
+            Err(problem) if problem.kind == ProblemKind::NotFound => {
+                self.flights().last_of(namespace, key).ok_or(problem)?
+            }
+            Err(problem) => return Err(problem),
+        };
+        self.past(namespace, id).await
     }
 
     /// The hosts of callbacks, in the order of their names: those of the latest callbacks.
@@ -151,6 +165,7 @@ fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -
         due: matches!(timer.state, State::Pending | State::Parked(_)).then(|| moment(timer.due)),
         deliveries: timer.deliveries,
         interrupted: moments(&entry.interrupted),
+        replayed: entry.replayed.iter().copied().map(moment).collect(),
         attempts: attempts(&mut entry, under_way),
         parks: entry.parks,
         parked_for,
@@ -178,6 +193,7 @@ fn ended(id: TimerId, mut entry: Entry, under_way: Option<PastAttempt>) -> Past 
         due: None,
         deliveries: known.deliveries,
         interrupted: moments(&entry.interrupted),
+        replayed: entry.replayed.iter().copied().map(moment).collect(),
         attempts: attempts(&mut entry, under_way),
         parks: entry.parks,
         parked_for: entry.parked_for.take().map(Into::into),

@@ -116,13 +116,14 @@ impl Service {
             return self.backfill_step(unfinished, backfill).await;
         }
         let page = self.timers().list(list.clone(), unfinished.cursor.clone(), AT_ONCE).await?;
-        let timers = page.timers.iter();
-        let (changes, ids): (Vec<_>, Vec<_>) = timers
-            .filter_map(|timer| Some((unfinished.work.change(timer, unfinished.begun)?, timer.id)))
-            .unzip();
+        let all = page.timers.iter();
+        let (changes, timers): (Vec<_>, Vec<_>) =
+            all.filter_map(|timer| Some((unfinished.work.change(timer, unfinished.begun)?, timer))).unzip();
         if !changes.is_empty() {
+            let at = self.flights().now();
             let effects = self.timers().batch(changes, Durability::PowerLoss).await?;
-            for (id, effect) in ids.into_iter().zip(effects) {
+            for (before, effect) in timers.into_iter().zip(effects) {
+                let id = before.id;
                 match effect {
                     Ok(Effect::Cancelled(Cancelled::Cancelled(timer))) => {
                         unfinished.changed += 1;
@@ -134,7 +135,11 @@ impl Service {
                         unfinished.in_flight += 1;
                         self.show_cancelled(&unfinished.namespace, id, None);
                     }
-                    Ok(Effect::Changed(Changed::Changed)) => unfinished.changed += 1,
+                    // Of these changes a replay alone answers so.
+                    Ok(Effect::Changed(Changed::Changed)) => {
+                        unfinished.changed += 1;
+                        self.flights().replayed(before, at);
+                    }
                     Ok(Effect::Changed(Changed::KeyExists(_))) => unfinished.refused += 1,
                     // The timer has ended or was changed in the meantime.
                     _ => {}

@@ -1,14 +1,14 @@
 //! Backups of a service that runs, and their restore: complete, verified, and never a half.
 
 use crate::clients::{Http, Raw, callback, far, timer};
-use crate::process::{Daemon, SOON, folder, program, run, text, token, until};
+use crate::process::{Daemon, SOON, clean, folder, program, run, text, token, until};
 use crate::receiver::Receiver;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -262,6 +262,23 @@ async fn a_backup_that_was_cut_or_changed_is_refused_and_leaves_nothing() {
     assert_eq!(stored(folder.path(), "restored"), 20);
 }
 
+/// The exit code of a command that must end by itself, and what it said.
+fn ended(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = program(folder, arguments);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > SOON {
+            child.kill().unwrap();
+            panic!("{arguments:?} goes on");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ended = child.wait_with_output().unwrap();
+    (ended.status.code(), text(&ended.stderr))
+}
+
 /// The state that a kill leaves: some of the timers, and the note of the restore.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
@@ -274,9 +291,9 @@ async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
     std::fs::write(path("restored/restoring"), "").unwrap();
 
     for command in ["serve", "check"] {
-        let ended = run(folder.path(), &[command, "--data", "restored", "--listen", "127.0.0.1:0"]);
-        assert_eq!(ended.status.code(), Some(1));
-        assert!(text(&ended.stderr).contains("a restore into this folder has not ended"), "{ended:?}");
+        let (code, said) = ended(folder.path(), &[command, "--data", "restored", "--listen", "127.0.0.1:0"]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("a restore into this folder has not ended"), "{said}");
     }
     // A second one at the same time is refused.
     let held = std::fs::File::open(path("restored/restoring")).unwrap();
@@ -295,13 +312,7 @@ async fn a_restore_that_is_killed_leaves_nothing_or_all_or_a_store_that_is_refus
     let folder = folder();
     let (first, timers, _) = lines(&filled(folder.path(), 1).await);
     // Several transactions of a restore.
-    let many = (0..6_000).map(|number| {
-        let mut timer = timers[0].clone();
-        timer["id"] = json!(format!("{:08x}-0000-4000-8000-000000000000", number));
-        timer["key"] = json!(format!("k{number}"));
-        timer
-    });
-    std::fs::write(folder.path().join("backup"), sealed(&first, &many.collect::<Vec<_>>())).unwrap();
+    std::fs::write(folder.path().join("backup"), sealed(&first, &copies(&timers[0], 6_000))).unwrap();
     let data = folder.path().join("restored");
     let mut seen = BTreeMap::<&str, u32>::new();
     for round in 0..6_u64 {
@@ -334,6 +345,60 @@ async fn a_restore_that_is_killed_leaves_nothing_or_all_or_a_store_that_is_refus
     {
         println!("after the kills: {seen:?}");
     }
+}
+
+/// The timer of a backup so many times, each with an id and a key of its own.
+fn copies(timer: &Value, count: u32) -> Vec<Value> {
+    let copy = |number: u32| {
+        let mut timer = timer.clone();
+        timer["id"] = json!(format!("{number:08x}-0000-4000-8000-000000000000"));
+        timer["key"] = json!(format!("k{number}"));
+        timer
+    };
+    (0..count).map(copy).collect()
+}
+
+/// A file system of its own in memory, which is full before the restore is done. Then it is given room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_onto_a_disk_that_is_full_leaves_nothing_and_is_done_once_there_is_room() {
+    const MOUNT: &str = "mkdir restored && mount -t tmpfs -o size=8m tmpfs restored";
+    let can_mount = |folder: &Path| {
+        let mut unshare = Command::new("unshare");
+        let tried = unshare.args(["-rm", "sh", "-c", MOUNT]).current_dir(folder).output();
+        tried.is_ok_and(|tried| tried.status.success())
+    };
+    if !can_mount(folder().path()) {
+        eprintln!("skipped: no file system can be mounted here");
+        return;
+    }
+    let folder = folder();
+    let daemon = Daemon::start(folder.path(), &[]);
+    let http = Http::new(daemon.address);
+    let mut large = far();
+    large["callback"]["body"] = json!("x".repeat(4_000));
+    assert_eq!(http.send("PUT", &timer("k"), &large).await.status, 201);
+    let (first, timers, _) = lines(&back_up(&http).await);
+    stop(daemon);
+    std::fs::write(folder.path().join("backup"), sealed(&first, &copies(&timers[0], 5_000))).unwrap();
+
+    // The mount ends with the shell.
+    let script = format!(
+        r#"{MOUNT} || exit 99
+        "$0" restore backup --data restored; echo "code $?"; ls -A restored
+        mount -o remount,size=256m restored || exit 98
+        "$0" restore backup --data restored; echo "code $?"
+        "$0" check --data restored"#
+    );
+    let arguments = ["-rm", "sh", "-c", &script, env!("CARGO_BIN_EXE_tourbillond")];
+    let ended = clean(Command::new("unshare"), folder.path(), &arguments).output().unwrap();
+    let (out, err) = (text(&ended.stdout), text(&ended.stderr));
+    let (full, rest) = out.split_once("code 1\n").unwrap_or_else(|| panic!("{out}{err}"));
+    assert_eq!(full, "", "{err}");
+    assert!(err.contains("No space left"), "{err}");
+    let (left, rest) = rest.split_once("5000 timers restored").unwrap_or_else(|| panic!("{out}{err}"));
+    // Neither a store nor the note of a restore: at most the lock of the store is left.
+    assert!(!left.contains("timers.redb\n") && !left.contains("restoring"), "{left}");
+    assert!(rest.contains("code 0") && rest.contains("5000 timers, 0 faults"), "{out}{err}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

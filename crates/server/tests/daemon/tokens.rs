@@ -14,6 +14,20 @@ fn problem(answer: &Answer) -> (u16, &str) {
 const FORBIDDEN: (u16, &str) = (403, "/problems/forbidden");
 const UNAUTHORISED: (u16, &str) = (401, "/problems/unauthorised");
 
+#[test]
+fn a_token_that_is_made_in_the_wrong_folder_says_where_it_is() {
+    let folder = folder();
+    let made = || run(folder.path(), &["token", "new", "--role", "admin"]);
+    let file = folder.path().canonicalize().unwrap().join("tourbillon-data/tokens.json");
+    for is_new in [true, false] {
+        let made = made();
+        let said = text(&made.stderr);
+        assert!(made.status.success() && said.contains(file.to_str().unwrap()), "{said}");
+        assert_eq!(said.contains("this file is new"), is_new, "{said}");
+    }
+    assert!(file.exists());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t15_each_token_permits_what_its_role_does_in_its_namespace() {
     let folder = folder();

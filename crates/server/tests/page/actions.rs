@@ -83,6 +83,12 @@ async fn dead_letters_are_replayed_one_by_one_and_all_together() {
     let replayed = rig.post(&format!("{first}/replay"), "", &[], &fields).await;
     assert_eq!(replayed.to(), "/ui/dead?namespace=default&done=replay");
     assert!(rig.get(replayed.to()).await.text.contains("delivered again"));
+    // The timeline of the timer has both attempts, in their order, and says why the number stands twice.
+    let page = rig.until(first, "Attempt 1 after the replay failed for good").await.text;
+    let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}: {page}"));
+    let order =
+        ["<b>Created", "<b>Attempt 1 failed", "<b>Replayed", "<b>Attempt 1 after the replay", "<b>Dead"];
+    assert!(order.map(at).is_sorted(), "{page}");
     rig.until("/ui/dead", "3 in the namespace").await;
     let fields = [("mark", &*mark), ("namespace", "default"), ("confirm", "all")];
     assert_eq!(rig.post("/ui/many/replay", "", &[], &fields).await.status, StatusCode::BAD_REQUEST);

@@ -98,6 +98,43 @@ async fn creations_beyond_a_limit_are_refused() {
     assert_eq!(place(&rig, "d", timer(1_000, "")).await.0, StatusCode::CREATED);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_has_no_more_schedules_than_it_may() {
+    let rig = Rig::start().await;
+    set(&rig, json!({ "max_schedules": 2 })).await;
+    let new = json!({ "every_ms": 60_000, "pull": { "queue": "q" } });
+    let put = async |key: usize, new: &Value| {
+        rig.send("PUT", &format!("/v1/namespaces/n/schedules/{key}"), new.clone()).await
+    };
+    // Requests at the same time do not exceed it together.
+    let all = [0, 1, 2, 3, 4, 5, 6, 7].map(|key| put(key, &new));
+    let answers = futures_util::future::join_all(all).await;
+    let made: Vec<_> = (0..8).filter(|key| answers[*key].0 == StatusCode::CREATED).collect();
+    assert_eq!((made.len(), count(&rig, "schedules").await), (2, 2), "{answers:?}");
+    let refused = answers.iter().find(|answer| answer.0 != StatusCode::CREATED).unwrap();
+    assert_eq!(
+        (refused.0, &refused.1["type"]),
+        (StatusCode::TOO_MANY_REQUESTS, &json!("/problems/limit-reached"))
+    );
+    assert!(refused.1["detail"].as_str().unwrap().contains("`max_schedules`"), "{}", refused.1);
+    // One that is there can be changed, and counts while it is paused.
+    let path = format!("/v1/namespaces/n/schedules/{}", made[0]);
+    assert_eq!(
+        put(made[0], &json!({ "every_ms": 90_000, "pull": { "queue": "q" } })).await.0,
+        StatusCode::OK
+    );
+    assert_eq!(rig.send("PATCH", &path, json!({ "every_ms": 120_000 })).await.0, StatusCode::OK);
+    assert_eq!(rig.send("POST", &format!("{path}/pause"), Value::Null).await.0, StatusCode::OK);
+    assert_eq!(put(8, &new).await.0, StatusCode::TOO_MANY_REQUESTS);
+    // Another namespace has its own.
+    let other = rig.send("PUT", "/v1/namespaces/default/schedules/a", new.clone()).await;
+    assert_eq!((other.0, count(&rig, "schedules").await), (StatusCode::CREATED, 2));
+    assert_eq!(rig.send("DELETE", &path, Value::Null).await.0, StatusCode::OK);
+    assert_eq!(put(8, &new).await.0, StatusCode::CREATED);
+    let (status, problem) = rig.send("DELETE", "/v1/namespaces/n", Value::Null).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{problem}");
+}
+
 /// A store that has parked a timer, and whose answer is lost: the timer is not forgotten until the next start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_park_whose_answer_is_lost_is_found() {

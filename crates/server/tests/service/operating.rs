@@ -46,6 +46,29 @@ fn count(scrape: &Scrape, name: &str, label: (&str, &str)) -> f64 {
     last.count
 }
 
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_the_service_makes_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let (new, there) = (folder.path().join("a/b"), folder.path().join("there"));
+    std::fs::create_dir(&there).unwrap();
+    std::fs::set_permissions(&there, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for (data, expected) in [(&new, 0o700), (&there, 0o755)] {
+        let rig = crate::rig::Rig::start_with(|settings| settings.data.clone_from(data)).await;
+        assert_eq!(rig.send("PUT", "/v1/namespaces/n", json!({})).await.0, 201);
+        drop(rig);
+        assert_eq!(mode(data), expected, "{data:?}");
+        let files = std::fs::read_dir(data).unwrap().map(|file| file.unwrap().path());
+        let files: Vec<_> = files.inspect(|path| assert_eq!(mode(path) & 0o077, 0, "{path:?}")).collect();
+        for name in ["timers.redb", "namespaces.json", "history.ring"] {
+            assert!(files.contains(&data.join(name)), "{name} is not in {files:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_are_those_of_what_has_happened() {
     let folder = tempfile::tempdir().unwrap();

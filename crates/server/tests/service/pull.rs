@@ -1,5 +1,6 @@
 //! Receivers that fetch timers.
 
+use crate::inside::Inside;
 use crate::receivers::{dead, eventually};
 use crate::rig::Rig;
 use axum::http::StatusCode;
@@ -41,6 +42,26 @@ async fn get(rig: &Rig, key: &str) -> Value {
 
 async fn await_parked(rig: &Rig, key: &str) {
     eventually("it is parked", async || (get(rig, key).await["phase"] == "parked").then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_due_moment_that_has_passed_is_now_unless_the_policy_says_that_it_is_too_late() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = Inside::start(&folder);
+    let timers = "/v1/namespaces/default/timers";
+    let new =
+        |policy: Value| json!({ "due": "2020-01-01T00:00:00Z", "pull": { "queue": "q" }, "policy": policy });
+    assert_eq!(inside.send("PUT", &format!("{timers}/a"), new(json!({}))).await.status, 201);
+    let claimed =
+        inside.send("POST", "/v1/namespaces/default/queues/q/claims", json!({ "wait_ms": 20_000 })).await;
+    let claim = claimed.json()["claims"][0].clone();
+    assert_eq!((&claim["key"], &claim["scheduled"]), (&json!("a"), &json!("2020-01-01T00:00:00.000Z")));
+    let timer = inside.send("GET", &format!("{timers}/a"), Value::Null).await.json();
+    assert_eq!((&timer["due"], &timer["scheduled"]), (&timer["created"], &claim["scheduled"]), "{timer}");
+    let within = new(json!({ "misfire_within_ms": 60_000 }));
+    let placed = inside.send("PUT", &format!("{timers}/b"), within).await.json();
+    let past = format!("/v1/namespaces/default/ids/{}/past", placed["id"].as_str().unwrap());
+    inside.until(&past, |past| past["end"]["how"] == "skipped").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

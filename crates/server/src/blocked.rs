@@ -1,0 +1,56 @@
+//! Why a callback must not go where it is sent, and what permits it.
+
+use std::net::SocketAddr;
+use tourbillon_callback::guard::{Blocked, Guard};
+
+/// The reason why a callback to this URL is blocked, with the setting that permits it, if one does.
+pub(crate) fn words(blocked: Blocked, url: &str) -> String {
+    match blocked {
+        Blocked::Scheme if url.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("http:")) => {
+            "`http` is not permitted: use `https`, or set `callbacks.allow_http` of the service".to_owned()
+        }
+        Blocked::Scheme => format!("{blocked}: use `https`"),
+        Blocked::NotGlobal(address) => {
+            let mut guard = Guard::default();
+            guard.allow_private = true;
+            if guard.check(SocketAddr::new(address, 443)).is_ok() {
+                format!("{blocked}: set `callbacks.allow_private` or `callbacks.allowed` of the service")
+            } else {
+                format!("{blocked}: only `callbacks.allowed` of the service permits it")
+            }
+        }
+        Blocked::UserInfo => format!("{blocked}: use the header `authorization`"),
+        Blocked::Port(_) => format!("{blocked}: use 80, 443, or one from 1024 on"),
+        other => other.to_string(),
+    }
+}
+
+/// The reason why a callback of a namespace must not go to this host.
+pub(crate) fn host_words(host: &str) -> String {
+    format!("the namespace does not allow the host {host}: add it to the namespace's `allowed_hosts`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blocked_destination_names_the_setting_that_permits_it() {
+        let not_global = |text: &str| Blocked::NotGlobal(text.parse().unwrap());
+        for (blocked, url, remedy) in [
+            (Blocked::Scheme, "http://example.com/", "`callbacks.allow_http`"),
+            (Blocked::Scheme, "gopher://example.com/", "use `https`"),
+            (not_global("127.0.0.1"), "https://localhost/", "`callbacks.allow_private`"),
+            (not_global("fd00::1"), "https://[fd00::1]/", "`callbacks.allow_private`"),
+            (not_global("169.254.169.254"), "https://169.254.169.254/", "only `callbacks.allowed`"),
+            (Blocked::UserInfo, "https://a@example.com/", "`authorization`"),
+            (Blocked::Port(22), "https://example.com:22/", "1024"),
+        ] {
+            let words = words(blocked, url);
+            assert!(words.contains(remedy), "{words}");
+            // A reason and its beginning are kept with the timer, and shown, up to 200 bytes.
+            assert!(words.len() < 180, "{words}");
+        }
+        assert!(host_words("a.example:443").contains("`allowed_hosts`"));
+    }
+}

@@ -8,6 +8,7 @@
 //!
 //! The functions panic where a server does not do what it should: a test has no use for such an error.
 #![cfg(unix)]
+#![forbid(unsafe_code)]
 #![allow(clippy::missing_panics_doc, reason = "all of them are for tests")]
 
 mod cluster;

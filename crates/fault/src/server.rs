@@ -84,6 +84,8 @@ impl Server {
         command.arg("--logfile").arg(&log).args(["--daemonize", "no"]);
         if !others.iter().any(|word| word == "--sentinel") {
             command.args(["--save", "", "--appendonly", "no"]);
+            // A replica need not wait for others to come.
+            command.args(["--repl-diskless-sync-delay", "0"]);
         }
         command.args(others).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(command.spawn().expect("redis-server starts"));

@@ -51,10 +51,13 @@ impl Keeper {
         Some((state.attempt, state.connection.clone()?))
     }
 
-    /// Replaces the connection that this attempt made, if it is still in use.
-    pub(crate) fn doubt(&self, attempt: u64) {
-        // The task has ended only with its runtime.
-        let _ = self.doubts.send(attempt);
+    /// Takes the connection that this attempt made out of use, if it is in use. The next call waits for another.
+    pub(crate) async fn doubt(&self, attempt: u64) {
+        // The task ends only with its runtime.
+        if self.doubts.send(attempt).is_ok() {
+            let is_over = |state: &State| state.attempt != attempt || state.connection.is_none();
+            drop(self.states.clone().wait_for(is_over).await);
+        }
     }
 }
 

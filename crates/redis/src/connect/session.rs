@@ -146,7 +146,7 @@ impl Caller {
             let error = match sent {
                 Err(_) => {
                     // The peer may be gone without a word.
-                    self.keeper.doubt(attempt);
+                    self.keeper.doubt(attempt).await;
                     return Err(LinkError::late(call.script.name(), self.limit));
                 }
                 Ok(Ok((value, is_safe))) => {
@@ -168,10 +168,10 @@ impl Caller {
                     }
                 }
                 Meaning::Later => {}
-                Meaning::Elsewhere => self.keeper.doubt(attempt),
+                Meaning::Elsewhere => self.keeper.doubt(attempt).await,
                 Meaning::Lost => {
                     if !connection.repairs_itself() || error.is_timeout() {
-                        self.keeper.doubt(attempt);
+                        self.keeper.doubt(attempt).await;
                     }
                     return Err(LinkError::of(call.script.name(), &error));
                 }
@@ -195,7 +195,7 @@ impl Caller {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(LinkError::of(what, &error)),
             Err(_) => {
-                self.keeper.doubt(attempt);
+                self.keeper.doubt(attempt).await;
                 Err(LinkError::late(what, self.limit))
             }
         }

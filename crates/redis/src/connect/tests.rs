@@ -1,7 +1,7 @@
 //! The link against real servers, and a proxy that does harm.
 
 use super::{Connect, Link, LinkError, Session, SyncPolicy, Tls};
-use crate::check::{Grade, check};
+use crate::examine::{Grade, check};
 use crate::script::Script;
 use core::time::Duration;
 use pollster::block_on;
@@ -404,15 +404,15 @@ fn a_user_with_the_listed_rights_alone_can_do_all() {
     let sync = SyncPolicy::Wait { replicas: 1, timeout: LONG };
     let direct = single(&watched.first.url()).user("tourbillon", "secret").sync(sync);
     let session = open(&direct);
-    assert_eq!(count(&session, "{tb:0}a").expect("a reply"), 1);
+    assert_eq!(count(&session, "tb:{0}a").expect("a reply"), 1);
     watched.first.command(&["SCRIPT", "FLUSH"]);
-    assert_eq!(count(&session, "{tb:0}a").expect("a reply"), 2);
+    assert_eq!(count(&session, "tb:{0}a").expect("a reply"), 2);
     let report = block_on(check(&direct)).expect("a report");
     assert!(!report.is_refused(), "{report}");
 
     let url = watched.sentinel.url();
     let by_sentinel = Connect::sentinel([&url], Watched::NAME).expect("URLs").patience(LONG);
-    assert_eq!(count(&open(&by_sentinel.user("tourbillon", "secret")), "{tb:0}a").expect("a reply"), 3);
+    assert_eq!(count(&open(&by_sentinel.user("tourbillon", "secret")), "tb:{0}a").expect("a reply"), 3);
 
     // What was refused to it, but for the driver's name, which servers from 7.2 on take.
     let refused: Vec<Value> = watched.first.query(&["ACL", "LOG"]);
@@ -421,12 +421,12 @@ fn a_user_with_the_listed_rights_alone_can_do_all() {
 
     let error = count(
         &open(&direct.clone().user("tourbillon", "wrong").patience(Duration::from_millis(500))),
-        "{tb:0}a",
+        "tb:{0}a",
     )
     .expect_err("a wrong password");
     assert!(!error.may_have_run() && error.to_string().contains("no connection"), "{error}");
     watched.first.command(&["ACL", "SETUSER", "tourbillon", "-evalsha", "-eval"]);
-    let error = count(&session, "{tb:0}a").expect_err("no right");
+    let error = count(&session, "tb:{0}a").expect_err("no right");
     assert!(!error.may_have_run(), "{error}");
     assert_eq!(error.code(), Some("NOPERM"));
 }

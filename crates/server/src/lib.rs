@@ -14,10 +14,11 @@ mod record;
 mod service;
 mod settings;
 mod share;
+mod telemetry;
 mod work;
 
 pub use command::main;
 pub use http::{openapi, router};
 pub use listen::{Limits, Listeners, Server, Tls, TlsError};
 pub use service::{OpenError, Principal, Service};
-pub use settings::Settings;
+pub use settings::{Settings, TelemetrySettings};

@@ -16,10 +16,11 @@ mod service;
 mod settings;
 mod share;
 mod similar;
+mod telemetry;
 mod work;
 
 pub use command::main;
 pub use http::{openapi, router};
 pub use listen::{Limits, Listeners, Server, Tls, TlsError};
 pub use service::{OpenError, Principal, Service};
-pub use settings::Settings;
+pub use settings::{Settings, TelemetrySettings};

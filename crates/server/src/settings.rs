@@ -1,5 +1,6 @@
 //! What a service is started with, after file, environment and flags were read.
 
+use core::fmt;
 use core::time::Duration;
 use std::path::PathBuf;
 use tourbillon_callback::{CallerSettings, Rules};
@@ -32,6 +33,36 @@ pub struct Settings {
     pub cache: usize,
     /// Whether clients reach the service over TLS, its own or a proxy's: browsers then send the page's cookie over TLS only.
     pub over_tls: bool,
+    /// The spans of creations and deliveries. None are sent by default.
+    pub telemetry: TelemetrySettings,
+}
+
+/// The spans of OpenTelemetry that a service sends to a collector, by OTLP over HTTP with protobuf.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct TelemetrySettings {
+    /// The URL to which spans are posted, such as `http://127.0.0.1:4318/v1/traces`. None are sent by default. It needs the
+    /// crate's feature `otel`; without it, a service with an endpoint is not opened.
+    pub endpoint: Option<String>,
+    /// The attribute `service.name` of all spans. `tourbillond` by default.
+    pub service_name: String,
+    /// Headers of the requests to the collector. They may be secret, and `Debug` does not show their values.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Default for TelemetrySettings {
+    fn default() -> Self {
+        Self { endpoint: None, service_name: "tourbillond".to_owned(), headers: Vec::new() }
+    }
+}
+
+impl fmt::Debug for TelemetrySettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TelemetrySettings")
+            .field("endpoint", &self.endpoint)
+            .field("service_name", &self.service_name)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Settings {
@@ -50,6 +81,7 @@ impl Settings {
             catch_up_rate: Some(10_000),
             cache: 64 << 20,
             over_tls: false,
+            telemetry: TelemetrySettings::default(),
         }
     }
 }

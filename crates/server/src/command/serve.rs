@@ -12,7 +12,7 @@
 //! A second signal ends the process at once. That loses nothing either: leases end with the next start.
 
 use super::terminal::{Failure, Outcome, log};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::listen::{Listeners, Server, Tls};
 use crate::service::{Service, TokenFile};
 use core::fmt::Write as _;
@@ -148,6 +148,12 @@ async fn serve(config: &Config) -> Outcome {
     let mut settings = config.settings()?;
     settings.caller.guard.own.extend(&addresses);
     settings.over_tls = tls.is_some() || config.behind_proxy;
+    if settings.telemetry.endpoint.is_some() {
+        let environment: Vec<_> = std::env::vars_os().collect();
+        let fault =
+            |variable| format!("{variable} is not a list of names and values as api-key=secret,other=value");
+        settings.telemetry.headers = config::headers(&environment).map_err(fault)?;
+    }
     let service = Service::open(settings)?;
     let router = crate::http::router(service.clone());
     let server = Server::start(listeners, &router, tls.as_ref(), config.connection_limits())?;
@@ -238,6 +244,7 @@ fn reload_tokens(service: &Service, always: bool) {
 struct Condition {
     fault: Option<&'static str>,
     is_dead: bool,
+    has_no_collector: bool,
 }
 
 impl Condition {
@@ -251,7 +258,20 @@ impl Condition {
         self.is_dead = alive.is_err();
     }
 
+    /// Logs that the collector takes no spans, or takes them again.
+    fn note_collector(&mut self, fault: Option<&str>) {
+        match fault {
+            Some(error) if !self.has_no_collector => {
+                log(format_args!("the collector takes no spans, and they are dropped: {error}"));
+            }
+            None if self.has_no_collector => log("the collector takes spans again"),
+            _ => {}
+        }
+        self.has_no_collector = fault.is_some();
+    }
+
     fn look(&mut self, service: &Service) {
+        self.note_collector(service.telemetry().fault().as_deref());
         let health = service.timers().health();
         let fault = match &health {
             Health::StoreFails { .. } => Some("the store fails"),

@@ -1,15 +1,18 @@
 //! The configuration: defaults, then the file, then the environment, then flags; the later ones win.
 //!
-//! All come from one table ([`table`]). No setting is a secret: tokens and keys are in files, and the settings are the
+//! All come from one table ([`table`]). Variables that OpenTelemetry names stand between the defaults and the file
+//! ([`standard`]). No setting is a secret: tokens and keys are in files, and the settings are the
 //! paths of these.
 
 mod file;
 mod show;
+mod standard;
 mod table;
 mod value;
 
 pub(crate) use file::FileFault;
 pub(crate) use show::{json, lines};
+pub(crate) use standard::headers;
 use table::PREFIX;
 pub(crate) use table::{Config, SETTINGS, Setting};
 pub(crate) use value::{Form, Value};
@@ -106,6 +109,16 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
         origins: vec![Origin::Default; SETTINGS.len()],
         warnings: Vec::new(),
     };
+    let standard = standard::read(&sources.environment);
+    loaded.warnings.extend(standard.warnings);
+    for (key, name, value) in standard.values {
+        // A variable that is not this program's own is no reason not to start.
+        let setting = SETTINGS.iter().find(|setting| setting.key == key);
+        if let Some(Err(error)) = setting.map(|of| loaded.set(of, &value, Origin::Variable(name.to_owned())))
+        {
+            loaded.warnings.push(format!("{error}; the variable is ignored"));
+        }
+    }
     if let Some((path, text)) = file_of(sources)? {
         for entry in file::entries(&path, &text).map_err(ConfigError::File)? {
             let origin = Origin::File { path: path.clone(), line: entry.line };
@@ -191,6 +204,14 @@ impl Config {
         if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(format!("{key}: at least 1"));
         }
+        if let Some(endpoint) = &self.telemetry_endpoint
+            && !cfg!(feature = "otel")
+        {
+            let endpoint = &endpoint.0;
+            return Err(format!(
+                "telemetry.endpoint: this program was built without the feature `otel`, so no spans can be sent to {endpoint}"
+            ));
+        }
         if self.max_header.0 < SMALLEST_HEADER {
             return Err("limits.header: at least 8KiB".to_owned());
         }
@@ -237,6 +258,8 @@ impl Config {
         settings.max_delay = self.max_delay;
         settings.catch_up_rate = (self.catch_up_rate > 0).then_some(self.catch_up_rate);
         settings.cache = self.cache.0;
+        settings.telemetry.endpoint = self.telemetry_endpoint.as_ref().map(|endpoint| endpoint.0.clone());
+        settings.telemetry.service_name.clone_from(&self.telemetry_service_name);
         settings.rules.allow_http = self.allow_http;
         settings.rules.body = self.max_body.0;
         let caller = &mut settings.caller;

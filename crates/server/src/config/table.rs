@@ -1,6 +1,6 @@
 //! The table of settings. The keys of the file, the variables, the flags and the help come from it.
 
-use super::value::{Form, Size, Value};
+use super::value::{Endpoint, Form, Size, Value};
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::path::PathBuf;
@@ -147,6 +147,12 @@ settings! {
 
     /// The memory for cached pages of the store.
     cache: Size, "store.cache" = "48MiB";
+
+    /// The URL of a collector to which spans of OpenTelemetry are sent, by OTLP over HTTP; `/v1/traces` is its path if it has
+    /// none. The program needs the feature `otel` for it.
+    telemetry_endpoint: Option<Endpoint>, "telemetry.endpoint" = "";
+    /// The name of the service in its spans.
+    telemetry_service_name: String, "telemetry.service_name" = "tourbillond";
 }
 
 #[cfg(test)]

@@ -117,6 +117,56 @@ fn a_misspelt_variable_is_a_warning() {
     assert_eq!(loaded.warnings, ["the variable TOURBILLON_LISTN is not known; is TOURBILLON_LISTEN meant?"]);
 }
 
+/// The variables of OpenTelemetry are for all programs of a machine: the settings of this one win, and their faults are
+/// warnings.
+#[test]
+fn a_setting_wins_over_a_variable_of_opentelemetry() {
+    let folder = tempfile::tempdir().unwrap();
+    let standard = ("OTEL_SERVICE_NAME", "all");
+    let loaded = load_from(folder.path(), &[standard], &[]).unwrap();
+    assert_eq!(loaded.config.telemetry_service_name, "all");
+    assert_eq!(origin_of(&loaded, "telemetry.service_name").to_string(), "OTEL_SERVICE_NAME");
+    fs::write(folder.path().join(FILE), "[telemetry]\nservice_name = \"own\"").unwrap();
+    let loaded = load_from(folder.path(), &[standard], &[]).unwrap();
+    assert_eq!(loaded.config.telemetry_service_name, "own");
+    let own = ("TOURBILLON_TELEMETRY_SERVICE_NAME", "v");
+    assert_eq!(load_from(folder.path(), &[own, standard], &[]).unwrap().config.telemetry_service_name, "v");
+}
+
+#[cfg(feature = "otel")]
+#[test]
+fn the_collector_has_a_setting_and_a_fault_of_the_common_variable_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = |url| [("OTEL_EXPORTER_OTLP_ENDPOINT", url)];
+    let endpoint = |loaded: &Loaded| loaded.config.telemetry_endpoint.as_ref().map(|of| of.0.clone());
+    let loaded = load_from(folder.path(), &all("http://c:4318"), &[]).unwrap();
+    assert_eq!(endpoint(&loaded).as_deref(), Some("http://c:4318/v1/traces"));
+    assert_eq!(origin_of(&loaded, "telemetry.endpoint").to_string(), "OTEL_EXPORTER_OTLP_ENDPOINT");
+    let loaded =
+        load_from(folder.path(), &all("http://c:4318"), &[("telemetry-endpoint", "https://own")]).unwrap();
+    assert_eq!(
+        loaded.config.settings().unwrap().telemetry.endpoint.as_deref(),
+        Some("https://own/v1/traces")
+    );
+    let loaded = load_from(folder.path(), &all("c:4318"), &[]).unwrap();
+    assert!(endpoint(&loaded).is_none() && loaded.warnings.len() == 1, "{:?}", loaded.warnings);
+    let refused = load_from(folder.path(), &[], &[("telemetry-endpoint", "c:4318")]).unwrap_err();
+    assert!(refused.to_string().starts_with("--telemetry-endpoint: "), "{refused}");
+}
+
+#[cfg(not(feature = "otel"))]
+#[test]
+fn a_program_without_the_feature_refuses_a_collector() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = load_from(folder.path(), &[], &[("telemetry-endpoint", "http://c:4318")]).unwrap_err();
+    assert!(refused.to_string().contains("the feature `otel`"), "{refused}");
+    let mut settings = Settings::new(folder.path());
+    settings.telemetry.endpoint = Some("http://c:4318/v1/traces".to_owned());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let refused = runtime.block_on(async { crate::service::Service::open(settings) }).err().unwrap();
+    assert!(refused.to_string().contains("the feature `otel`"), "{refused}");
+}
+
 #[test]
 fn what_config_prints_is_a_file_with_the_same_settings() {
     let folder = tempfile::tempdir().unwrap();

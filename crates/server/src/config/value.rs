@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::path::PathBuf;
 use tourbillon_callback::guard::Range;
+use url::Url;
 
 /// What a value is in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +141,55 @@ impl Value for PathBuf {
     }
 }
 
+/// A text that is not empty.
+impl Value for String {
+    const FORM: Form = Form::Text;
+    const NAME: &'static str = "TEXT";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            Err("a text has at least one character".to_owned())
+        } else {
+            Ok(text.to_owned())
+        }
+    }
+
+    fn show(&self) -> String {
+        self.clone()
+    }
+}
+
+/// The URL to which spans are posted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Endpoint(pub(crate) String);
+
+impl Value for Endpoint {
+    const FORM: Form = Form::Text;
+    const NAME: &'static str = "URL";
+
+    /// A URL without a path gets the one at which collectors take spans.
+    fn parse(text: &str) -> Result<Self, String> {
+        // A URL may have a password: the text is not repeated in the message.
+        let mut url = Url::parse(text)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https"))
+            .ok_or_else(|| "the URL is not one as http://127.0.0.1:4318".to_owned())?;
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(
+                "the URL must not have a password: OTEL_EXPORTER_OTLP_HEADERS has what is secret".to_owned()
+            );
+        }
+        if url.path() == "/" {
+            url.set_path("/v1/traces");
+        }
+        Ok(Self(url.into()))
+    }
+
+    fn show(&self) -> String {
+        self.0.clone()
+    }
+}
+
 /// The empty text stands for none.
 impl<T: Value> Value for Option<T> {
     const FORM: Form = T::FORM;
@@ -222,6 +272,11 @@ mod tests {
         survives::<Option<PathBuf>>("");
         survives::<Option<PathBuf>>("a/b");
         survives::<bool>("true");
+        survives::<String>("a b");
+        survives::<Option<Endpoint>>("");
+        survives::<Option<Endpoint>>("https://collector.example/v1/traces");
+        let Ok(Endpoint(url)) = Endpoint::parse("http://127.0.0.1:4318") else { panic!() };
+        assert_eq!(url, "http://127.0.0.1:4318/v1/traces");
     }
 
     #[test]
@@ -239,5 +294,12 @@ mod tests {
         assert!(Vec::<SocketAddr>::parse("127.0.0.1:7670,localhost:1").is_err());
         let secret = PathBuf::parse("tb_admin_secret").unwrap_err();
         assert!(!secret.contains("tb_admin"), "{secret}");
+        assert!(String::parse("").is_err());
+        for text in
+            ["127.0.0.1:4318", "grpc://collector.example", "http://", "https://u:hunter2@collector.example"]
+        {
+            let fault = Endpoint::parse(text).unwrap_err();
+            assert!(!fault.contains("hunter2"), "{fault}");
+        }
     }
 }

@@ -5,7 +5,8 @@ use super::reason::Reason;
 use super::watch::Watch;
 use crate::blocked;
 use crate::record::{Answered, Endpoints, Flights, GONE, Sent};
-use crate::service::{Namespace, Trace, allows_host};
+use crate::service::{Namespace, allows_host};
+use crate::telemetry::{Span, Telemetry};
 use crate::work::{BLOCKED, StoredCallback, read};
 use core::fmt::Write as _;
 use core::time::Duration;
@@ -27,6 +28,7 @@ pub(crate) struct Callbacks {
     flights: Arc<Flights>,
     endpoints: Arc<Endpoints>,
     rules: Rules,
+    telemetry: Telemetry,
 }
 
 impl Callbacks {
@@ -34,16 +36,16 @@ impl Callbacks {
         caller: Caller,
         gates: Arc<Gates>,
         (watch, flights, endpoints): (Arc<Watch>, Arc<Flights>, Arc<Endpoints>),
-        rules: Rules,
+        (rules, telemetry): (Rules, Telemetry),
     ) -> Self {
-        Self { caller, gates, watch, flights, endpoints, rules }
+        Self { caller, gates, watch, flights, endpoints, rules, telemetry }
     }
 
     /// Makes one attempt.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
-        let (callback, timeout, url) = match self.callback(work) {
-            Ok(callback) => callback,
+        let Order { callback, method, url, timeout } = match self.callback(work) {
+            Ok(order) => order,
             Err(reason) => return Verdict::Dead(reason),
         };
         let host = callback.host();
@@ -59,7 +61,8 @@ impl Callbacks {
         let secrets = secrets(&namespace);
         let id = delivery.id.to_string();
         let scheduled = Moment::from_millis(delivery.scheduled.as_millis()).to_string();
-        let trace = span(delivery);
+        let mut span = self.telemetry.callback(delivery, &method, &url);
+        let trace = span.trace().map(|trace| trace.to_string());
         let attempt = Attempt {
             id: &id,
             number: delivery.attempt,
@@ -71,7 +74,8 @@ impl Callbacks {
         let begun = Instant::now();
         let outcome = self.caller.send(&callback, attempt).await;
         let keeps_answers = namespace.limits.keep_answers;
-        self.note(delivery, &host, &outcome, begun.elapsed(), keeps_answers);
+        self.note(delivery, (&host, &mut span), &outcome, begun.elapsed(), keeps_answers);
+        drop(span);
         if let Some((works, has_answered)) = shows(&outcome) {
             place.note(works, has_answered);
         }
@@ -93,7 +97,14 @@ impl Callbacks {
     }
 
     /// Notes what became of a callback, for people that look at the service.
-    fn note(&self, delivery: &Delivery, host: &str, outcome: &Outcome, took: Duration, keeps_answers: bool) {
+    fn note(
+        &self,
+        delivery: &Delivery,
+        (host, span): (&str, &mut Span),
+        outcome: &Outcome,
+        took: Duration,
+        keeps_answers: bool,
+    ) {
         let (answer, error) = match outcome {
             Outcome::Delivered(answer) => (Some(answer), None),
             Outcome::Gone(answer) => (Some(answer), Some("the receiver answered 410".to_owned())),
@@ -103,12 +114,13 @@ impl Callbacks {
             },
             Outcome::Blocked(blocked) => (None, Some(blocked.to_string())),
             // Nothing was sent.
-            _ => return,
+            _ => return span.discard(),
         };
         self.flights.tally().callbacks.of(class(outcome)).note(took);
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let sent = Sent { at: self.flights.now(), took_ms, error: error.as_deref() };
         self.endpoints.note(host, sent);
+        span.answered(answer.map(|answer| answer.status.as_u16()), class(outcome), error.as_deref());
         let head = answer.filter(|answer| keeps_answers && !answer.head.is_empty()).map(head);
         self.watch.answered(
             delivery.id,
@@ -120,7 +132,7 @@ impl Callbacks {
         );
     }
 
-    fn callback(&self, work: &[u8]) -> Result<(Callback, Duration, Box<str>), Box<str>> {
+    fn callback(&self, work: &[u8]) -> Result<Order, Box<str>> {
         let StoredCallback { url, method, headers, body, timeout_ms } = read(work)?;
         let headers = headers.iter().map(|(name, value)| (&**name, &**value));
         let callback = Callback::new(&url, &method, headers, body, &self.rules);
@@ -128,14 +140,17 @@ impl Callbacks {
             Refusal::Destination(reason) => format!("{BLOCKED}: {}", blocked::words(reason, &url)),
             other => other.to_string(),
         })?;
-        Ok((callback, Duration::from_millis(timeout_ms.into()), url))
+        Ok(Order { callback, method, url, timeout: Duration::from_millis(timeout_ms.into()) })
     }
 }
 
-/// The trace context of a delivery: a new span of the trace in which the timer was made.
-pub(super) fn span(delivery: &Delivery) -> Option<String> {
-    let trace = Trace::parse(delivery.trace.as_deref()?)?;
-    Some(trace.child()?.to_string())
+/// A callback that is due.
+struct Order {
+    callback: Callback,
+    method: Box<str>,
+    url: Box<str>,
+    /// The time for one attempt.
+    timeout: Duration,
 }
 
 /// The word of an outcome's class.

@@ -29,6 +29,7 @@ pub(crate) use reason::Reason;
 use crate::record::{Endpoints, Flights};
 use crate::service::{Counters, Events, Namespaces};
 use crate::settings::Settings;
+use crate::telemetry::Telemetry;
 use crate::work::{CALLBACK, PULL};
 use core::fmt;
 use std::collections::BTreeMap;
@@ -56,7 +57,7 @@ impl Deliveries {
         namespaces: &Arc<Namespaces>,
         events: &Events,
         counters: &Arc<Counters>,
-        (flights, endpoints): (&Arc<Flights>, &Arc<Endpoints>),
+        (flights, endpoints, telemetry): (&Arc<Flights>, &Arc<Endpoints>, &Telemetry),
     ) -> Self {
         let board = Arc::new(board::Board::default());
         let most = (settings.concurrency, settings.caller.hosts.concurrency);
@@ -74,9 +75,10 @@ impl Deliveries {
             caller.clone(),
             Arc::clone(&gates),
             (Arc::clone(&watch), Arc::clone(flights), Arc::clone(endpoints)),
-            settings.rules,
+            (settings.rules, telemetry.clone()),
         );
-        let pulls = pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), Arc::clone(&watch));
+        let pulls =
+            pull::Pulls::new(Arc::clone(&gates), Arc::clone(&desk), Arc::clone(&watch), telemetry.clone());
         let usher = Arc::new(usher::Usher::new(Arc::clone(&board), gates, Arc::clone(&desk)));
         let (callbacks, pulls, events) = (Arc::new(callbacks), Arc::new(pulls), events.clone());
         Self { callbacks, pulls, watch, doubts, events, board, desk, usher }

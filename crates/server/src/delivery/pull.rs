@@ -1,11 +1,11 @@
 //! A timer that is due and that a receiver fetches.
 
-use super::callback::span;
 use super::desk::{Desk, OpenClaim, Order};
 use super::gates::Gates;
 use super::reason::Reason;
 use super::watch::Watch;
 use crate::convert::shown_body;
+use crate::telemetry::{Span, Telemetry};
 use crate::work::{LONGEST_CLAIM, StoredPull, read};
 use core::time::Duration;
 use std::sync::Arc;
@@ -20,11 +20,12 @@ pub(crate) struct Pulls {
     gates: Arc<Gates>,
     desk: Arc<Desk>,
     watch: Arc<Watch>,
+    telemetry: Telemetry,
 }
 
 impl Pulls {
-    pub(crate) fn new(gates: Arc<Gates>, desk: Arc<Desk>, watch: Arc<Watch>) -> Self {
-        Self { gates, desk, watch }
+    pub(crate) fn new(gates: Arc<Gates>, desk: Arc<Desk>, watch: Arc<Watch>, telemetry: Telemetry) -> Self {
+        Self { gates, desk, watch, telemetry }
     }
 
     /// Hands the timer to a receiver that waits, and waits for the end of its claim.
@@ -35,7 +36,7 @@ impl Pulls {
         };
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
         let name = &*delivery.namespace;
-        let reason = Reason::Queue(name.into(), queue);
+        let reason = Reason::Queue(name.into(), queue.clone());
         if let Err(held_back) = self.gates.namespace(name) {
             return park(&held_back);
         }
@@ -47,12 +48,20 @@ impl Pulls {
             Err(held_back) => return park(&held_back),
         };
         let timeout = Duration::from_millis(timeout_ms.into());
-        let Some(claim) = claim(delivery, body, timeout) else {
+        let mut span = self.telemetry.claim(delivery, &queue);
+        let Some(claim) = claim(delivery, &span, body, timeout) else {
+            span.discard();
             return Verdict::Retry { error: "the system gave no random number".into(), after: None };
         };
-        let Some(open) = self.desk.hand_over(&reason, name, &claim) else { return park(&reason) };
+        let Some(open) = self.desk.hand_over(&reason, name, &claim) else {
+            span.discard();
+            return park(&reason);
+        };
         self.watch.started(delivery);
-        attend(open, timeout).await.unwrap_or_else(|| park(&reason))
+        let verdict = attend(open, timeout).await;
+        span.ended(verdict.as_ref());
+        drop(span);
+        verdict.unwrap_or_else(|| park(&reason))
     }
 }
 
@@ -80,7 +89,7 @@ async fn attend(mut open: OpenClaim, timeout: Duration) -> Option<Verdict> {
     }
 }
 
-fn claim(delivery: &Delivery, body: Vec<u8>, timeout: Duration) -> Option<Claim> {
+fn claim(delivery: &Delivery, span: &Span, body: Vec<u8>, timeout: Duration) -> Option<Claim> {
     let mut name = [0; 16];
     getrandom::fill(&mut name).ok()?;
     let (body, body_base64) = shown_body(body);
@@ -92,7 +101,7 @@ fn claim(delivery: &Delivery, body: Vec<u8>, timeout: Duration) -> Option<Claim>
         scheduled: Moment::from_millis(delivery.scheduled.as_millis()),
         attempt: delivery.attempt,
         until: moment_in(timeout),
-        trace: span(delivery),
+        trace: span.trace().map(|trace| trace.to_string()),
         body,
         body_base64,
     })

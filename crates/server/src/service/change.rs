@@ -5,6 +5,7 @@ use super::idempotency::Entered;
 use super::place::{Naming, Ready, by_key};
 use super::{Service, Trace};
 use crate::convert::{due, rejected, unavailable};
+use crate::telemetry::Span;
 use core::time::Duration;
 use std::collections::HashMap;
 use tourbillon_api::{
@@ -195,10 +196,14 @@ impl Service {
         match change {
             api::Change::Put { key, idempotency_key, timer } => {
                 let (key, idempotency_key) = (key.as_deref(), idempotency_key.as_deref());
-                let naming = Naming { key, idempotency_key, trace };
+                let mut span = self.telemetry().creation(trace, namespace, key);
+                let naming = Naming { key, idempotency_key, trace: span.trace() };
                 let ready = self.ready(namespace, naming, timer, &format!("{pointer}/timer"), ahead).await;
-                let Ready { order: (kind, spec), entered, .. } = ready.map_err(BatchResult::Problem)?;
-                Ok((Question::Put { key, entered }, Change::schedule(kind, spec)))
+                let Ready { order: (kind, spec), entered, .. } = ready.map_err(|problem| {
+                    span.refused(&problem);
+                    BatchResult::Problem(problem)
+                })?;
+                Ok((Question::Put { key, entered, span }, Change::schedule(kind, spec)))
             }
             api::Change::Cancel { key, id } => {
                 let named = named(key.as_deref(), id.as_deref(), pointer).map_err(BatchResult::Problem)?;
@@ -238,9 +243,11 @@ impl Service {
         holders: &mut HashMap<&'c str, TimerId>,
     ) -> Result<BatchResult, Problem> {
         match (question, effect) {
-            (Question::Put { key, entered }, Ok(Effect::Placed(placed))) => {
+            (Question::Put { key, entered, mut span }, Ok(Effect::Placed(placed))) => {
                 holders.extend(key.map(|key| (key, placed.id())));
-                self.placed(namespace, key, placed, entered.as_ref()).await.map(BatchResult::Placed)
+                let placed = self.placed(namespace, key, placed, entered.as_ref()).await;
+                span.created(&placed);
+                placed.map(BatchResult::Placed)
             }
             (Question::Cancel(named), Ok(Effect::Cancelled(cancelled))) => {
                 Ok(BatchResult::Cancelled(self.cancelled(namespace, named, &cancelled)))
@@ -258,12 +265,14 @@ impl Service {
                 self.moved(namespace, id, key, changed).map(BatchResult::Changed)
             }
             (question, Err(rejection)) => {
-                if let (Question::Put { key: Some(key), .. }, Rejection::KeyExists(holder)) =
-                    (question, &rejection)
-                {
-                    holders.insert(key, *holder);
+                let problem = rejected(&rejection);
+                if let Question::Put { key, mut span, .. } = question {
+                    span.refused(&problem);
+                    if let (Some(key), Rejection::KeyExists(holder)) = (key, &rejection) {
+                        holders.insert(key, *holder);
+                    }
                 }
-                Err(rejected(&rejection))
+                Err(problem)
             }
             (_, Ok(other)) => Err(Problem::new(ProblemKind::Internal, format!("{other:?}"))),
         }
@@ -276,6 +285,7 @@ enum Question<'c> {
     Put {
         key: Option<&'c str>,
         entered: Option<Entered>,
+        span: Span,
     },
     Cancel(Named<'c>),
     Move {

@@ -42,6 +42,7 @@ impl Service {
         self.write_deliveries(&mut page);
         self.write_requests(&mut page);
         self.write_hosts(&mut page);
+        self.write_spans(&mut page);
         page.family(
             "store_seconds",
             "histogram",
@@ -121,6 +122,15 @@ impl Service {
         page.single("idempotency_keys", "gauge", help, &self.idempotency().len());
         let help = "Errors of the history's file. The history goes on in memory.";
         page.single("history_errors_total", "counter", help, &counters.history_errors.get());
+    }
+
+    fn write_spans(&self, page: &mut Page) {
+        let help =
+            "Spans for the collector: exported, failed on the way to it, or dropped since too many waited.";
+        page.family("spans_total", "counter", help);
+        for (outcome, count) in self.telemetry().counts().all() {
+            page.value("spans_total", &[("outcome", outcome)], &count);
+        }
     }
 
     fn write_hosts(&self, page: &mut Page) {

@@ -41,6 +41,7 @@ pub(crate) use trace::Trace;
 use crate::delivery::{Deliveries, MOST_WAITING};
 use crate::record::{Endpoints, Flights, History, Tally, Timed, Times, Totals};
 use crate::settings::Settings;
+use crate::telemetry::Telemetry;
 use crate::work;
 use core::fmt;
 use core::time::Duration;
@@ -70,6 +71,7 @@ struct Inner {
     census: census::Census,
     counters: Arc<Counters>,
     schedules: Schedules,
+    telemetry: Telemetry,
     flights: Arc<Flights>,
     endpoints: Arc<Endpoints>,
     times: Arc<Times>,
@@ -102,6 +104,8 @@ pub enum OpenError {
     Certificate(CertificateError),
     /// The deliveries cannot be started.
     Start(StartError),
+    /// Spans cannot be sent to the collector that the settings name.
+    Telemetry(Box<str>),
 }
 
 impl fmt::Display for OpenError {
@@ -115,6 +119,7 @@ impl fmt::Display for OpenError {
             Self::Store(error) => write!(f, "the store cannot be opened: {error}"),
             Self::Certificate(error) => error.fmt(f),
             Self::Start(error) => error.fmt(f),
+            Self::Telemetry(error) => write!(f, "telemetry.endpoint: {error}"),
         }
     }
 }
@@ -139,7 +144,8 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// Fails if a file or the store cannot be opened, another process has the store open, or a thread does not start.
+    /// Fails if a file or the store cannot be opened, another process has the store open, a thread does not start, or the
+    /// collector of spans cannot be used.
     ///
     /// # Panics
     ///
@@ -162,7 +168,7 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be opened, or a thread does not start.
+    /// Fails if a file cannot be opened, a thread does not start, or the collector of spans cannot be used.
     ///
     /// # Panics
     ///
@@ -194,7 +200,9 @@ impl Service {
             .limits(limits)
             .catch_up_rate(settings.catch_up_rate);
         let counters = Arc::new(Counters::default());
-        let records = (&flights, &endpoints);
+        let telemetry = Telemetry::start(&settings.telemetry, &settings.caller.certificates);
+        let telemetry = telemetry.map_err(OpenError::Telemetry)?;
+        let records = (&flights, &endpoints, &telemetry);
         let deliveries = Deliveries::new(&settings, &caller, &namespaces, &events, &counters, records);
         let durable = schedules.add_to(deliveries.add_to(builder)).start().map_err(OpenError::Start)?;
         let timers = durable.handle().clone();
@@ -211,6 +219,7 @@ impl Service {
             census: census::Census::default(),
             counters,
             schedules,
+            telemetry,
             flights,
             endpoints,
             times,
@@ -237,8 +246,9 @@ impl Service {
         self.stop().begin();
     }
 
-    /// Stops claiming, waits at most so long for operations and deliveries under way, and gives the rest back. A second call
-    /// returns at once. Blocks the calling thread.
+    /// Stops claiming, waits at most so long for operations and deliveries under way, and gives the rest back. Sends the last
+    /// spans to the collector, if there is one: for what is left of the time, but for at least half a second and at most
+    /// five. A second call returns at once. Blocks the calling thread.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
         let begun = Instant::now();
         self.begin_stop();
@@ -247,6 +257,7 @@ impl Service {
         let durable = self.0.durable.lock().unwrap_or_else(PoisonError::into_inner).take();
         let stats = durable.map(|durable| durable.shutdown(patience.saturating_sub(begun.elapsed())));
         self.end_sampling();
+        self.0.telemetry.close(patience.saturating_sub(begun.elapsed()));
         stats
     }
 
@@ -302,6 +313,10 @@ impl Service {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
+    }
+
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.0.telemetry
     }
 
     pub(crate) fn flights(&self) -> &Flights {

@@ -100,6 +100,18 @@ impl Service {
         naming: Naming<'_>,
         timer: &api::NewTimer,
     ) -> Result<Placed, Problem> {
+        let mut span = self.telemetry().creation(naming.trace, namespace, naming.key);
+        let answer = self.store(namespace, Naming { trace: span.trace(), ..naming }, timer).await;
+        span.created(&answer);
+        answer
+    }
+
+    async fn store(
+        &self,
+        namespace: &str,
+        naming: Naming<'_>,
+        timer: &api::NewTimer,
+    ) -> Result<Placed, Problem> {
         let ready = self.ready(namespace, naming, timer, "", 0).await?;
         let Ready { order: (kind, spec), entered, namespace: _stays } = ready;
         let placed =

@@ -41,6 +41,35 @@ impl Trace {
         Some(Self { id, parent, is_sampled: flags & 1 == 1 })
     }
 
+    /// The context of the first span of a new trace, which is recorded. `None` if the system gives no random number.
+    pub(crate) fn root() -> Option<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).ok()?;
+        Self::of(u128::from_ne_bytes(bytes))
+    }
+
+    /// The context of a new span, without a parent, of the trace with this id, which is recorded. `None` if the system gives
+    /// no random number.
+    pub(crate) fn of(id: u128) -> Option<Self> {
+        Self { id: id.max(1), parent: 0, is_sampled: true }.child()
+    }
+
+    /// The trace.
+    #[cfg(feature = "otel")]
+    pub(crate) const fn id(self) -> u128 {
+        self.id
+    }
+
+    /// The span that the context names: the parent of what is done in it.
+    pub(crate) const fn span(self) -> u64 {
+        self.parent
+    }
+
+    /// Whether the trace is recorded.
+    pub(crate) const fn is_sampled(self) -> bool {
+        self.is_sampled
+    }
+
     /// The context of a new span of the trace. `None` if the system gives no random number.
     pub(crate) fn child(self) -> Option<Self> {
         let mut bytes = [0; 8];

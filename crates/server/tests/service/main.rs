@@ -18,4 +18,6 @@ mod receivers;
 mod report;
 mod rig;
 mod schedules;
+#[cfg(feature = "otel")]
+mod spans;
 mod view;

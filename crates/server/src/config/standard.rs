@@ -1,0 +1,124 @@
+//! The variables of the environment that OpenTelemetry names. They are for all programs of a machine, so a fault of them is a
+//! warning, and a setting of this program's own wins over them.
+
+use percent_encoding::percent_decode_str;
+use std::ffi::OsString;
+
+/// What the variables say.
+#[derive(Debug, Default)]
+pub(super) struct Standard {
+    /// The key of a setting, the variable, and the value.
+    pub(super) values: Vec<(&'static str, &'static str, String)>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// The value of a variable. An empty one is none.
+fn of<'e>(environment: &'e [(OsString, OsString)], name: &str) -> Option<&'e str> {
+    let value = environment.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.to_str());
+    value.filter(|value| !value.is_empty())
+}
+
+/// Reads the variables for settings of the table.
+pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
+    let of = |name| of(environment, name);
+    let mut read = Standard::default();
+    if let Some(name) = of("OTEL_SERVICE_NAME") {
+        read.values.push(("telemetry.service_name", "OTEL_SERVICE_NAME", name.to_owned()));
+    }
+    let traces = of("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+    let all = of("OTEL_EXPORTER_OTLP_ENDPOINT");
+    let (name, endpoint) = match (traces, all) {
+        (Some(url), _) => ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url.to_owned()),
+        (None, Some(url)) => {
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("{}/v1/traces", url.trim_end_matches('/')))
+        }
+        (None, None) => return read,
+    };
+    let is_off = of("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true"))
+        || of("OTEL_TRACES_EXPORTER") == Some("none");
+    if is_off {
+        return read;
+    }
+    if !cfg!(feature = "otel") {
+        let message = "this program was built without the feature `otel`, so it sends no spans";
+        read.warnings.push(format!("{name}: {message}"));
+        return read;
+    }
+    let protocol = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+    if let Some((name, protocol)) = protocol.into_iter().find_map(|name| Some((name, of(name)?)))
+        && protocol != "http/protobuf"
+    {
+        read.warnings.push(format!("{name}: {protocol:?} is not spoken; spans are sent by http/protobuf"));
+    }
+    read.values.push(("telemetry.endpoint", name, endpoint));
+    read
+}
+
+/// The headers for the collector, which may be secret and are thus no setting: names and percent-encoded values, with commas
+/// between. Fails with the name of a variable that cannot be read.
+pub(crate) fn headers(environment: &[(OsString, OsString)]) -> Result<Vec<(String, String)>, &'static str> {
+    let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
+    let Some((variable, text)) = names.into_iter().find_map(|name| Some((name, of(environment, name)?)))
+    else {
+        return Ok(Vec::new());
+    };
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=')?;
+            let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
+            Some((name.trim().to_owned(), value.into_owned()))
+        })
+        .collect::<Option<_>>()
+        .ok_or(variable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(all: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+        all.iter().map(|(name, value)| (name.into(), value.into())).collect()
+    }
+
+    #[test]
+    fn headers_are_pairs_with_encoded_values() {
+        let with = |text| headers(&variables(&[("OTEL_EXPORTER_OTLP_HEADERS", text)]));
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            with("api-key=a%2Cb%20c, x = y=z ,"),
+            Ok(vec![pair("api-key", "a,b c"), pair("x", "y=z")])
+        );
+        assert_eq!(with(""), Ok(Vec::new()));
+        assert_eq!(with("a"), Err("OTEL_EXPORTER_OTLP_HEADERS"));
+        let both =
+            variables(&[("OTEL_EXPORTER_OTLP_HEADERS", "a=1"), ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "b=2")]);
+        assert_eq!(headers(&both), Ok(vec![pair("b", "2")]));
+    }
+
+    #[cfg(feature = "otel")]
+    #[test]
+    fn the_variable_for_traces_wins_and_that_for_all_signals_gets_a_path() {
+        let endpoint = |all: &[(&str, &str)]| {
+            let read = read(&variables(all));
+            let found = read.values.into_iter().find(|(key, ..)| *key == "telemetry.endpoint");
+            (found.map(|(_, _, value)| value), read.warnings.len())
+        };
+        let (all, traces) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+        let base = (all, "http://c:4318/base/");
+        assert_eq!(endpoint(&[base]), (Some("http://c:4318/base/v1/traces".to_owned()), 0));
+        assert_eq!(endpoint(&[base, (traces, "http://t/x")]), (Some("http://t/x".to_owned()), 0));
+        assert_eq!(endpoint(&[base, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]).1, 1);
+        assert_eq!(endpoint(&[base, ("OTEL_SDK_DISABLED", "true")]), (None, 0));
+        assert_eq!(endpoint(&[base, ("OTEL_TRACES_EXPORTER", "none")]), (None, 0));
+        assert_eq!(endpoint(&[(all, "")]), (None, 0));
+    }
+
+    #[cfg(not(feature = "otel"))]
+    #[test]
+    fn a_program_without_the_feature_warns_of_a_collector() {
+        let read = read(&variables(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")]));
+        assert!(read.values.is_empty());
+        assert!(read.warnings.len() == 1 && read.warnings[0].contains("`otel`"), "{:?}", read.warnings);
+    }
+}

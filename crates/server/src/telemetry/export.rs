@@ -1,0 +1,304 @@
+//! The spans that are open, the queue of those that have ended, and the task that sends them.
+//!
+//! No work of the service waits for the collector: a span that ends is put into the queue if there is room, and is dropped
+//! and counted otherwise. A batch that cannot be sent is tried once more, then dropped and counted.
+
+use super::collector::{Collector, Failed};
+use super::counts::Counts;
+use crate::service::Trace;
+use crate::settings::TelemetrySettings;
+use core::fmt;
+use core::time::Duration;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use prost::Message as _;
+use std::sync::mpsc::Receiver as Ended;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{mpsc, watch};
+use url::Url;
+
+/// The greatest number of spans that wait.
+const WAITING: usize = 2_048;
+/// The greatest number of spans in a request.
+const BATCH: usize = 512;
+/// The time after which a batch is sent that is not full.
+const PERIOD: Duration = Duration::from_secs(5);
+/// The longest pause before a batch is tried again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The bits of a span's flags: the context of the parent is known to be remote or not, and it is remote.
+const HAS_IS_REMOTE: u32 = 0x100;
+const IS_REMOTE: u32 = 0x200;
+
+/// The kind of a span.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Producer,
+    Client,
+}
+
+/// The way to a collector. It can be cloned; the clones are the same.
+#[derive(Clone)]
+pub(super) struct Exporter(Arc<Shared>);
+
+struct Shared {
+    queue: mpsc::Sender<Span>,
+    counts: Arc<Counts>,
+    /// The error of the last batch.
+    fault: Mutex<Option<Box<str>>>,
+    stop: watch::Sender<bool>,
+    /// Closed when the task has ended.
+    ended: Mutex<Option<Ended<()>>>,
+}
+
+impl Exporter {
+    pub(super) fn start(
+        endpoint: &str,
+        settings: &TelemetrySettings,
+        certificates: &[Vec<u8>],
+        counts: &Arc<Counts>,
+    ) -> Result<Self, Box<str>> {
+        let collector = Collector::new(endpoint, &settings.headers, certificates)?;
+        let (queue, waiting) = mpsc::channel(WAITING);
+        let (alive, ended) = std::sync::mpsc::channel();
+        let stop = watch::Sender::new(false);
+        let stopping = stop.subscribe();
+        let shared = Arc::new(Shared {
+            queue,
+            counts: Arc::clone(counts),
+            fault: Mutex::default(),
+            stop,
+            ended: Mutex::new(Some(ended)),
+        });
+        let resource = Resource {
+            attributes: vec![
+                text("service.name", &settings.service_name),
+                text("service.version", env!("CARGO_PKG_VERSION")),
+            ],
+            ..Resource::default()
+        };
+        let task = Task {
+            collector,
+            resource,
+            waiting,
+            stopping,
+            shared: Arc::downgrade(&shared),
+            counts: Arc::clone(counts),
+        };
+        drop(tokio::spawn(async move {
+            task.run().await;
+            drop(alive);
+        }));
+        Ok(Self(shared))
+    }
+
+    /// Opens a span with this context.
+    pub(super) fn open(
+        &self,
+        name: &'static str,
+        kind: Kind,
+        own: Trace,
+        parent: Option<u64>,
+        is_parent_remote: bool,
+    ) -> Box<Open> {
+        let remote = if parent.is_some() && is_parent_remote { IS_REMOTE } else { 0 };
+        let kind = match kind {
+            Kind::Producer => SpanKind::Producer,
+            Kind::Client => SpanKind::Client,
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let span = Span {
+            trace_id: own.id().to_be_bytes().to_vec(),
+            span_id: own.span().to_be_bytes().to_vec(),
+            parent_span_id: parent.map_or_else(Vec::new, |parent| parent.to_be_bytes().to_vec()),
+            flags: u32::from(own.is_sampled()) | HAS_IS_REMOTE | remote,
+            name: name.to_owned(),
+            kind: kind.into(),
+            start_time_unix_nano: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
+            status: Some(status(StatusCode::Error, "the work was given up")),
+            ..Span::default()
+        };
+        Box::new(Open { span, begun: Instant::now(), exporter: Some(self.clone()) })
+    }
+
+    pub(super) fn fault(&self) -> Option<Box<str>> {
+        self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sends the spans that wait, for at most so long. Blocks.
+    pub(super) fn close(&self, patience: Duration) {
+        self.0.stop.send_replace(true);
+        let ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ended) = ended {
+            // Nothing is ever sent: the other end is dropped when the task has ended.
+            let _ended_or_late = ended.recv_timeout(patience);
+        }
+    }
+}
+
+impl fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exporter").field("room", &self.0.queue.capacity()).finish_non_exhaustive()
+    }
+}
+
+/// A span that is open. It ends when it is dropped.
+pub(super) struct Open {
+    span: Span,
+    begun: Instant,
+    /// None if the span is dropped without a trace.
+    exporter: Option<Exporter>,
+}
+
+impl Open {
+    pub(super) fn text(&mut self, name: &'static str, value: &str) {
+        self.span.attributes.push(text(name, value));
+    }
+
+    pub(super) fn number(&mut self, name: &'static str, value: u64) {
+        let value = Value::IntValue(i64::try_from(value).unwrap_or(i64::MAX));
+        self.span.attributes.push(attribute(name, value));
+    }
+
+    /// Notes a URL, without what may be secret: its query, its fragment, and a password.
+    pub(super) fn url(&mut self, url: &str) {
+        let Ok(mut url) = Url::parse(url) else { return };
+        url.set_query(None);
+        url.set_fragment(None);
+        let _has_a_host = (url.set_username(""), url.set_password(None));
+        self.text("url.full", url.as_str());
+        self.text("server.address", url.host_str().unwrap_or_default());
+        if let Some(port) = url.port_or_known_default() {
+            self.number("server.port", port.into());
+        }
+    }
+
+    pub(super) fn succeed(&mut self) {
+        // OpenTelemetry leaves it to the application's developers to call a span "ok".
+        self.span.status = None;
+    }
+
+    pub(super) fn fail(&mut self, class: &str, error: &str) {
+        self.text("error.type", class);
+        self.span.status = Some(status(StatusCode::Error, error));
+    }
+
+    pub(super) fn discard(&mut self) {
+        self.exporter = None;
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let Some(Exporter(shared)) = self.exporter.take() else { return };
+        let mut span = core::mem::take(&mut self.span);
+        let took = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        span.end_time_unix_nano = span.start_time_unix_nano.saturating_add(took);
+        if shared.queue.try_send(span).is_err() {
+            shared.counts.dropped.add(1);
+        }
+    }
+}
+
+fn status(code: StatusCode, message: &str) -> Status {
+    Status { message: message.to_owned(), code: code.into() }
+}
+
+fn attribute(name: &str, value: Value) -> KeyValue {
+    KeyValue { key: name.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}
+
+fn text(name: &str, value: &str) -> KeyValue {
+    attribute(name, Value::StringValue(value.to_owned()))
+}
+
+/// The task that sends spans.
+struct Task {
+    collector: Collector,
+    resource: Resource,
+    waiting: mpsc::Receiver<Span>,
+    stopping: watch::Receiver<bool>,
+    shared: std::sync::Weak<Shared>,
+    counts: Arc<Counts>,
+}
+
+impl Task {
+    async fn run(mut self) {
+        loop {
+            let (batch, is_last) = self.batch().await;
+            if !batch.is_empty() {
+                self.export(batch).await;
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// The next batch, and whether none comes after it.
+    async fn batch(&mut self) -> (Vec<Span>, bool) {
+        let mut batch = Vec::new();
+        let mut until = None;
+        while batch.len() < BATCH {
+            let room = BATCH - batch.len();
+            let is_open = !self.waiting.is_closed();
+            let period = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => core::future::pending().await,
+                }
+            };
+            tokio::select! {
+                count = self.waiting.recv_many(&mut batch, room) => match count {
+                    0 => return (batch, true),
+                    _ => until = until.or_else(|| Some(tokio::time::Instant::now() + PERIOD)),
+                },
+                // After this the queue gives what is in it, and then nothing.
+                _stops = self.stopping.wait_for(|stops| *stops), if is_open => self.waiting.close(),
+                () = period => break,
+            }
+        }
+        (batch, false)
+    }
+
+    async fn export(&mut self, spans: Vec<Span>) {
+        let count = spans.len() as u64;
+        let scope = InstrumentationScope {
+            name: env!("CARGO_PKG_NAME").to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..InstrumentationScope::default()
+        };
+        let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() }];
+        let resource = Some(self.resource.clone());
+        let resource_spans = vec![ResourceSpans { resource, scope_spans, ..ResourceSpans::default() }];
+        let body = bytes::Bytes::from(ExportTraceServiceRequest { resource_spans }.encode_to_vec());
+        let mut sent = self.collector.send(body.clone()).await;
+        if let Err(Failed { again_after: Some(pause), .. }) = sent {
+            tokio::select! {
+                () = tokio::time::sleep(pause.min(LONGEST_PAUSE)) => {}
+                _stops = self.stopping.wait_for(|stops| *stops) => {}
+            }
+            sent = self.collector.send(body).await;
+        }
+        let fault = match sent {
+            Ok(refused) => {
+                let refused = refused.min(count);
+                self.counts.exported.add(count - refused);
+                self.counts.failed.add(refused);
+                None
+            }
+            Err(failed) => {
+                self.counts.failed.add(count);
+                Some(failed.error)
+            }
+        };
+        if let Some(shared) = self.shared.upgrade() {
+            *shared.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The spans of creations and deliveries, for a collector of OpenTelemetry.
+//!
+//! ```text
+//!   creation ──► span "create"  ─┐ try_send                          OTLP over HTTP
+//!   attempt  ──► span "deliver" ─┴──────────► queue ──► one task ──────────────────► collector
+//!                                             full: the span is dropped and counted
+//! ```
+//!
+//! The caller's `traceparent` decides whether a trace is recorded. A creation without one begins a trace that is. The context
+//! of the creation's span is stored with the timer, and each attempt is a child of that span. A timer without a stored
+//! context, such as one that a schedule makes, has a trace whose id is the timer's, so its attempts are together.
+//!
+//! Without the feature `otel`, or without a collector, there are no spans, and contexts go from creations to deliveries all
+//! the same. The names of spans and attributes are OpenTelemetry's conventions for messaging and for HTTP clients; those
+//! that begin with `tourbillon.` are the service's own.
+
+#[cfg(feature = "otel")]
+mod collector;
+mod counts;
+#[cfg(feature = "otel")]
+mod export;
+#[cfg(not(feature = "otel"))]
+#[path = "none.rs"]
+mod export;
+
+pub(crate) use counts::Counts;
+
+use crate::service::Trace;
+use crate::settings::TelemetrySettings;
+use core::fmt;
+use core::time::Duration;
+use export::{Exporter, Kind, Open};
+use std::sync::Arc;
+use tourbillon_api::{Placed, Problem};
+use tourbillon_durable::{Delivery, Verdict};
+
+/// The least and the greatest time for the last spans at the end of the service.
+const LAST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+
+/// The spans of a service. It can be cloned; the clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Telemetry {
+    exporter: Option<Exporter>,
+    counts: Arc<Counts>,
+}
+
+impl Telemetry {
+    /// Begins to send spans to the collector, if the settings name one. `certificates` are trusted besides those of the web.
+    /// Must be called on a tokio runtime.
+    pub(crate) fn start(settings: &TelemetrySettings, certificates: &[Vec<u8>]) -> Result<Self, Box<str>> {
+        let counts = Arc::<Counts>::default();
+        let exporter = match &settings.endpoint {
+            Some(endpoint) => Some(Exporter::start(endpoint, settings, certificates, &counts)?),
+            None => None,
+        };
+        Ok(Self { exporter, counts })
+    }
+
+    /// Begins the span of a creation.
+    pub(crate) fn creation(&self, caller: Option<Trace>, namespace: &str, key: Option<&str>) -> Span {
+        let Some((exporter, own)) = self.recording(caller, Trace::root) else {
+            return Span { trace: caller, open: None };
+        };
+        let parent = caller.map(Trace::span);
+        let mut open = exporter.open("create", Kind::Producer, own, parent, true);
+        open.text("messaging.system", "tourbillon");
+        open.text("messaging.operation.name", "create");
+        open.text("messaging.operation.type", "create");
+        open.text("tourbillon.namespace", namespace);
+        if let Some(key) = key {
+            open.text("tourbillon.timer.key", key);
+        }
+        Span { trace: Some(own), open: Some(open) }
+    }
+
+    /// Begins the span of an attempt to send a callback.
+    pub(crate) fn callback(&self, delivery: &Delivery, method: &str, url: &str) -> Span {
+        let mut span = self.delivery(delivery, Kind::Client);
+        if let Some(open) = &mut span.open {
+            open.text("http.request.method", method);
+            open.url(url);
+            if delivery.attempt > 1 {
+                open.number("http.request.resend_count", u64::from(delivery.attempt - 1));
+            }
+        }
+        span
+    }
+
+    /// Begins the span of an attempt that a receiver has fetched from a queue.
+    pub(crate) fn claim(&self, delivery: &Delivery, queue: &str) -> Span {
+        // The receiver's span is of the kind consumer, the other end of a producer.
+        let mut span = self.delivery(delivery, Kind::Producer);
+        if let Some(open) = &mut span.open {
+            open.text("messaging.system", "tourbillon");
+            open.text("messaging.operation.name", "deliver");
+            open.text("messaging.destination.name", queue);
+            open.text("messaging.message.id", &delivery.id.to_string());
+        }
+        span
+    }
+
+    fn delivery(&self, delivery: &Delivery, kind: Kind) -> Span {
+        let stored = delivery.trace.as_deref().and_then(Trace::parse);
+        let Some((exporter, own)) = self.recording(stored, || Trace::of(delivery.id.as_u128())) else {
+            return Span { trace: stored.and_then(Trace::child), open: None };
+        };
+        let mut open = exporter.open("deliver", kind, own, stored.map(Trace::span), false);
+        open.text("tourbillon.namespace", &delivery.namespace);
+        open.text("tourbillon.timer.id", &delivery.id.to_string());
+        if let Some(key) = &delivery.key {
+            open.text("tourbillon.timer.key", key);
+        }
+        open.number("tourbillon.attempt", delivery.attempt.into());
+        open.number(
+            "tourbillon.lateness_ms",
+            u64::try_from(delivery.lateness.as_millis()).unwrap_or(u64::MAX),
+        );
+        Span { trace: Some(own), open: Some(open) }
+    }
+
+    /// The exporter, and the context of a new span, if that is recorded: in the trace of the context before, or in a new one.
+    fn recording(
+        &self,
+        before: Option<Trace>,
+        new: impl FnOnce() -> Option<Trace>,
+    ) -> Option<(&Exporter, Trace)> {
+        let exporter = self.exporter.as_ref()?;
+        let own = match before {
+            Some(before) if !before.is_sampled() => return None,
+            Some(before) => before.child()?,
+            None => new()?,
+        };
+        Some((exporter, own))
+    }
+
+    /// What became of the spans.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// The error of the last request to the collector, if it failed.
+    pub(crate) fn fault(&self) -> Option<Box<str>> {
+        self.exporter.as_ref().and_then(Exporter::fault)
+    }
+
+    /// Sends the spans that wait, and takes no more. Blocks the calling thread: for so long, but at least half a second and
+    /// at most five. A second call returns at once.
+    pub(crate) fn close(&self, patience: Duration) {
+        if let Some(exporter) = &self.exporter {
+            exporter.close(patience.clamp(LAST.0, LAST.1));
+        }
+    }
+}
+
+/// A span, and the context in which its work is done. The span ends when it is dropped; without a note on how the work ended
+/// it says that the work was given up.
+pub(crate) struct Span {
+    trace: Option<Trace>,
+    open: Option<Box<Open>>,
+}
+
+impl Span {
+    /// The context for what is done within the span. A trace that is not recorded has one too.
+    pub(crate) const fn trace(&self) -> Option<Trace> {
+        self.trace
+    }
+
+    /// Notes the answer to a creation.
+    pub(crate) fn created(&mut self, answer: &Result<Placed, Problem>) {
+        match (answer, &mut self.open) {
+            (Ok(placed), Some(open)) => {
+                open.text("messaging.message.id", &placed.id);
+                open.text("tourbillon.timer.id", &placed.id);
+                open.text("tourbillon.outcome", &format!("{:?}", placed.outcome).to_lowercase());
+                open.succeed();
+            }
+            (Err(problem), _) => self.refused(problem),
+            _ => {}
+        }
+    }
+
+    /// Notes that a creation was refused.
+    pub(crate) fn refused(&mut self, problem: &Problem) {
+        if let Some(open) = &mut self.open {
+            let word = problem.kind.path();
+            open.fail(word.strip_prefix("/problems/").unwrap_or(word), &problem.detail);
+        }
+    }
+
+    /// Notes the end of a callback. `class` is the word for what has happened.
+    pub(crate) fn answered(&mut self, status: Option<u16>, class: &str, error: Option<&str>) {
+        let Some(open) = &mut self.open else { return };
+        if let Some(status) = status {
+            open.number("http.response.status_code", status.into());
+        }
+        match (status, error) {
+            (_, None) => open.succeed(),
+            (Some(status), Some(error)) => open.fail(&status.to_string(), error),
+            (None, Some(error)) => open.fail(class, error),
+        }
+    }
+
+    /// Notes the end of a claim. Without a verdict the timer was given back.
+    pub(crate) fn ended(&mut self, verdict: Option<&Verdict>) {
+        let Some(open) = &mut self.open else { return };
+        match verdict {
+            Some(Verdict::Done) => open.succeed(),
+            Some(Verdict::Retry { error, .. }) => open.fail("retry", error),
+            Some(Verdict::Dead(error)) => open.fail("dead", error),
+            _ => open.fail("given-back", "the timer was given back"),
+        }
+    }
+
+    /// Drops the span: nothing was done.
+    pub(crate) fn discard(&mut self) {
+        if let Some(mut open) = self.open.take() {
+            open.discard();
+        }
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Span").field("trace", &self.trace).finish_non_exhaustive()
+    }
+}

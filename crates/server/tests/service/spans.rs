@@ -1,0 +1,348 @@
+//! Spans: a collector on a port of its own gets those of creations and of each attempt, and hinders neither.
+
+use crate::inside::{Inside, settings};
+use crate::operating::{number, scrape};
+use crate::rig::{Received, Receiver};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use http_body_util::BodyExt as _;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode as State_;
+use prost::Message as _;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tourbillon_durable::store::MemoryStore;
+use tourbillon_server::{Service, router};
+
+const TIMERS: &str = "/v1/namespaces/default/timers";
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const CALLER: &str = "b7ad6b7169203331";
+/// The longest time for which a test waits.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the collector got: of each request its path, its headers and what it says of the service; and all spans.
+#[derive(Default)]
+struct Taken {
+    requests: Vec<(String, HeaderMap, Vec<KeyValue>)>,
+    spans: Vec<Span>,
+    /// The statuses of the next answers, each with a pause in seconds; then 200.
+    answers: Vec<(StatusCode, &'static str)>,
+}
+
+#[derive(Clone)]
+struct Collector {
+    address: SocketAddr,
+    taken: Arc<Mutex<Taken>>,
+}
+
+impl Collector {
+    async fn start() -> Self {
+        let taken = Arc::<Mutex<Taken>>::default();
+        let app = axum::Router::new().fallback(take).with_state(Arc::clone(&taken));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { address, taken }
+    }
+
+    /// All spans, when there are as many, in the order of their beginnings.
+    async fn spans(&self, count: usize) -> Vec<Span> {
+        until(|| self.taken.lock().unwrap().spans.len() >= count, "the spans are missing").await;
+        let mut spans = self.taken.lock().unwrap().spans.clone();
+        assert_eq!(spans.len(), count, "{spans:?}");
+        spans.sort_by_key(|span| span.start_time_unix_nano);
+        spans
+    }
+}
+
+async fn take(State(taken): State<Arc<Mutex<Taken>>>, request: Request) -> (StatusCode, HeaderMap) {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let request = ExportTraceServiceRequest::decode(body).unwrap();
+    let mut taken = taken.lock().unwrap();
+    let resource = request.resource_spans[0].resource.clone().unwrap();
+    taken.requests.push((parts.uri.path().to_owned(), parts.headers, resource.attributes));
+    let mut headers = HeaderMap::new();
+    if !taken.answers.is_empty() {
+        let (status, pause) = taken.answers.remove(0);
+        headers.insert("retry-after", pause.parse().unwrap());
+        return (status, headers);
+    }
+    let spans = request.resource_spans.into_iter().flat_map(|of| of.scope_spans).flat_map(|of| of.spans);
+    taken.spans.extend(spans);
+    (StatusCode::OK, headers)
+}
+
+async fn until(is_so: impl Fn() -> bool, what: &str) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A service with a collector at this address.
+fn start(folder: &TempDir, collector: SocketAddr) -> Inside {
+    let mut settings = settings(folder.path());
+    settings.telemetry.endpoint = Some(format!("http://{collector}/v1/traces"));
+    settings.telemetry.service_name = "timers-of-a-test".to_owned();
+    settings.telemetry.headers = vec![("api-key".to_owned(), "secret".to_owned())];
+    assert!(!format!("{settings:?}").contains("secret"));
+    let service = Service::open_on(settings, Arc::new(MemoryStore::default())).unwrap();
+    Inside { router: router(service.clone()), service }
+}
+
+/// Ends the service. Returns the time for it.
+async fn close(inside: &Inside) -> Duration {
+    let (begun, service) = (Instant::now(), inside.service.clone());
+    tokio::task::spawn_blocking(move || service.close(PATIENCE)).await.unwrap();
+    begun.elapsed()
+}
+
+fn text(span: &Span, name: &str) -> String {
+    of(&span.attributes, name).unwrap_or_else(|| panic!("{name} is missing: {span:?}"))
+}
+
+fn of(attributes: &[KeyValue], name: &str) -> Option<String> {
+    let mut found = attributes.iter().filter(|of| of.key == name);
+    let value = found.next()?.value.clone()?.value?;
+    assert!(found.next().is_none(), "{name} is there twice");
+    match value {
+        Any::StringValue(text) => Some(text),
+        Any::IntValue(number) => Some(number.to_string()),
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn is_error(span: &Span) -> bool {
+    span.status.as_ref().is_some_and(|status| status.code == i32::from(State_::Error))
+}
+
+/// The trace, the span and the flags of a `traceparent`.
+fn parts(context: &str) -> [&str; 3] {
+    let parts: Vec<_> = context.split('-').collect();
+    assert_eq!((parts.len(), parts[0]), (4, "00"), "{context}");
+    [parts[1], parts[2], parts[3]]
+}
+
+fn context(received: &Received) -> String {
+    received.headers["traceparent"].to_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_creation_and_each_attempt_are_spans_of_the_callers_trace_and_the_end_sends_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start().await;
+    let inside = start(&folder, collector.address);
+    let mut receiver = Receiver::start().await;
+    receiver.statuses.lock().unwrap().push(StatusCode::INTERNAL_SERVER_ERROR);
+    let timer = json!({
+        "callback": { "url": receiver.url("/t?token=hidden") },
+        "policy": { "backoff": { "kind": "fixed", "pause_ms": 5 } },
+    });
+    let caller = format!("00-{TRACE}-{CALLER}-01");
+    let answer = inside.with("PUT", &format!("{TIMERS}/k"), &[("traceparent", &caller)], timer).await;
+    assert_eq!(answer.status, 201);
+    let (first, second) = (context(&receiver.next().await), context(&receiver.next().await));
+    let took = close(&inside).await;
+    // The end waits for the spans, but for five seconds only.
+    if took < Duration::from_secs(4) {
+        assert_eq!(collector.taken.lock().unwrap().spans.len(), 3, "the end sends what waits");
+    }
+    let spans = collector.spans(3).await;
+    let [create, failed, delivered] = &spans[..] else { unreachable!() };
+    for span in &spans {
+        assert_eq!(hex(&span.trace_id), TRACE);
+        assert!(span.start_time_unix_nano > 0 && span.end_time_unix_nano >= span.start_time_unix_nano);
+        assert_eq!(span.flags & 1, 1, "{span:?}");
+        assert_eq!(text(span, "tourbillon.timer.id"), answer.json()["id"]);
+        assert_eq!(
+            (text(span, "tourbillon.namespace"), text(span, "tourbillon.timer.key")),
+            ("default".into(), "k".into())
+        );
+    }
+    assert_eq!((&*create.name, create.kind), ("create", SpanKind::Producer.into()));
+    assert_eq!((hex(&create.parent_span_id), is_error(create)), (CALLER.to_owned(), false));
+    assert_eq!(text(create, "tourbillon.outcome"), "created");
+    assert_eq!(text(create, "messaging.operation.name"), "create");
+    for (span, sent, attempt) in [(failed, &first, "1"), (delivered, &second, "2")] {
+        assert_eq!((&*span.name, span.kind), ("deliver", SpanKind::Client.into()));
+        assert_eq!(span.parent_span_id, create.span_id, "an attempt is a child of the creation");
+        // The receiver's span is a child of the attempt's.
+        assert_eq!(parts(sent), [TRACE, &hex(&span.span_id), "01"]);
+        assert_eq!(text(span, "tourbillon.attempt"), attempt);
+        assert_eq!(text(span, "url.full"), receiver.url("/t"), "a query may be secret");
+        assert_eq!(text(span, "server.port"), receiver.address.port().to_string());
+        assert_eq!(text(span, "http.request.method"), "POST");
+        assert!(text(span, "tourbillon.lateness_ms").parse::<u64>().is_ok());
+    }
+    assert!(is_error(failed) && !is_error(delivered));
+    assert_eq!(
+        (text(failed, "error.type"), text(failed, "http.response.status_code")),
+        ("500".into(), "500".into())
+    );
+    assert_eq!(text(delivered, "http.response.status_code"), "204");
+    assert_eq!(text(delivered, "http.request.resend_count"), "1");
+    assert_eq!(
+        (of(&delivered.attributes, "error.type"), of(&failed.attributes, "http.request.resend_count")),
+        (None, None)
+    );
+
+    for (path, headers, resource) in &collector.taken.lock().unwrap().requests {
+        assert_eq!(
+            (&**path, &headers["content-type"]),
+            ("/v1/traces", &"application/x-protobuf".parse().unwrap())
+        );
+        assert_eq!(headers["api-key"], "secret");
+        assert_eq!(of(resource, "service.name").as_deref(), Some("timers-of-a-test"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trace_that_its_caller_does_not_record_is_not_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start().await;
+    let inside = start(&folder, collector.address);
+    let mut receiver = Receiver::start().await;
+    let timer = json!({ "callback": { "url": receiver.url("/t") } });
+    let not_recorded = format!("00-{TRACE}-{CALLER}-00");
+    inside.with("POST", TIMERS, &[("traceparent", &not_recorded)], timer.clone()).await;
+    let sent = context(&receiver.next().await);
+    assert_eq!((parts(&sent)[0], parts(&sent)[2]), (TRACE, "00"), "the trace goes on all the same");
+    let other = "1af7651916cd43dd8448eb211c80319c";
+    inside.with("POST", TIMERS, &[("traceparent", &format!("00-{other}-{CALLER}-01"))], timer).await;
+    receiver.next().await;
+    close(&inside).await;
+    for span in collector.spans(2).await {
+        assert_eq!(hex(&span.trace_id), other);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_creation_without_a_trace_begins_one_and_so_does_each_creation_of_a_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start().await;
+    let inside = start(&folder, collector.address);
+    let pull = |queue: &str| json!({ "pull": { "queue": queue } });
+    inside.send("POST", TIMERS, pull("q")).await;
+    let claims = json!({ "max": 1, "wait_ms": 20_000 });
+    let claims = inside.send("POST", "/v1/namespaces/default/queues/q/claims", claims).await.json();
+    let claim = &claims["claims"][0];
+    let sent = claim["trace"].as_str().unwrap_or_else(|| panic!("{claims}")).to_owned();
+    let name = claim["claim"].as_str().unwrap();
+    let ended = inside.send("POST", &format!("/v1/namespaces/default/claims/{name}/ack"), Value::Null).await;
+    assert!(ended.status.is_success(), "{ended:?}");
+    let late = json!({ "delay_ms": 600_000, "pull": { "queue": "late" } });
+    let refused = json!({ "callback": { "url": "ftp://127.0.0.1/" } });
+    let puts: Vec<_> =
+        [late.clone(), refused, late].iter().map(|timer| json!({ "op": "put", "timer": timer })).collect();
+    let caller = format!("00-{TRACE}-{CALLER}-01");
+    let changes = json!({ "changes": puts });
+    let headers = [("traceparent", &*caller)];
+    let batch = inside.with("POST", "/v1/namespaces/default/batch", &headers, changes).await;
+    assert_eq!(batch.status, 200);
+    close(&inside).await;
+
+    let spans = collector.spans(5).await;
+    let (of_batch, rest): (Vec<_>, Vec<_>) = spans.iter().partition(|span| hex(&span.trace_id) == TRACE);
+    let [create, deliver] = rest[..] else { panic!("{rest:?}") };
+    assert_eq!((&*create.name, create.parent_span_id.len()), ("create", 0), "{create:?}");
+    assert_eq!((&*deliver.name, &deliver.parent_span_id), ("deliver", &create.span_id));
+    assert_eq!(parts(&sent), [&hex(&create.trace_id), &hex(&deliver.span_id), "01"]);
+    assert_eq!(
+        (text(deliver, "messaging.destination.name"), deliver.kind),
+        ("q".into(), SpanKind::Producer.into())
+    );
+    assert!(!is_error(deliver), "{deliver:?}");
+    assert_eq!(of_batch.len(), 3);
+    for span in &of_batch {
+        assert_eq!((&*span.name, hex(&span.parent_span_id)), ("create", CALLER.to_owned()));
+    }
+    let errors: Vec<_> = of_batch.iter().map(|span| is_error(span)).collect();
+    assert_eq!(errors.iter().filter(|is_error| **is_error).count(), 1, "one was refused: {of_batch:?}");
+}
+
+/// Spans that have the outcome, after the page of numbers.
+async fn count(inside: &Inside, outcome: &str) -> f64 {
+    number(&scrape(inside).await, "tourbillon_spans_total", Some(("outcome", outcome)))
+}
+
+async fn until_some(inside: &Inside, outcome: &str) {
+    let begun = Instant::now();
+    while count(inside, outcome).await < 1.0 {
+        assert!(begun.elapsed() < PATIENCE, "no span has {outcome}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_that_hangs_delays_no_delivery_and_what_is_too_much_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    // Connections are made, but nobody reads.
+    let hangs = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let inside = start(&folder, hangs.local_addr().unwrap());
+    let mut receiver = Receiver::start().await;
+    let late = json!({ "op": "put", "timer": { "delay_ms": 6_000_000, "pull": { "queue": "late" } } });
+    let batch = json!({ "changes": vec![late; 1_000] });
+    let begun = Instant::now();
+    while count(&inside, "dropped").await < 1.0 {
+        assert!(begun.elapsed() < PATIENCE, "no span is dropped");
+        let answer = inside.send("POST", "/v1/namespaces/default/batch", batch.clone()).await;
+        assert_eq!(answer.status, 200);
+    }
+    let timer = json!({ "callback": { "url": receiver.url("/t") } });
+    for _ in 0..3 {
+        assert_eq!(inside.send("POST", TIMERS, timer.clone()).await.status, 201);
+        receiver.next().await;
+    }
+    assert_eq!(count(&inside, "exported").await.to_bits(), 0_f64.to_bits());
+    // The end does not wait for the collector either.
+    tokio::time::timeout(PATIENCE, close(&inside)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_collector_delays_no_delivery_and_its_spans_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let inside = start(&folder, dead);
+    let mut receiver = Receiver::start().await;
+    let timer = json!({ "callback": { "url": receiver.url("/t") } });
+    assert_eq!(inside.send("POST", TIMERS, timer.clone()).await.status, 201);
+    receiver.next().await;
+    until_some(&inside, "failed").await;
+    assert_eq!(inside.send("POST", TIMERS, timer).await.status, 201);
+    receiver.next().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_the_collector_has_no_time_for_is_sent_once_more_and_one_that_it_refuses_is_not() {
+    for (answers, exported, requests) in [
+        (vec![(StatusCode::SERVICE_UNAVAILABLE, "0")], true, 2),
+        (vec![(StatusCode::TOO_MANY_REQUESTS, "0"), (StatusCode::SERVICE_UNAVAILABLE, "0")], false, 2),
+        (vec![(StatusCode::BAD_REQUEST, "0")], false, 1),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let collector = Collector::start().await;
+        collector.taken.lock().unwrap().answers = answers;
+        let inside = start(&folder, collector.address);
+        let late = json!({ "delay_ms": 600_000, "pull": { "queue": "late" } });
+        assert_eq!(inside.send("POST", TIMERS, late).await.status, 201);
+        // The page of numbers is there after the end, too.
+        close(&inside).await;
+        until_some(&inside, if exported { "exported" } else { "failed" }).await;
+        let taken = collector.taken.lock().unwrap();
+        assert_eq!((taken.requests.len(), taken.spans.len()), (requests, usize::from(exported)));
+    }
+}

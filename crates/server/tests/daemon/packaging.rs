@@ -1,11 +1,18 @@
 //! The files with which the service is installed.
 
-use crate::process::{folder, is_installed, of_crate, text};
+use crate::process::{folder, is_installed, of_crate, program, text};
+use std::collections::BTreeSet;
+use std::env;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn unit() -> String {
     fs::read_to_string(of_crate("packaging/tourbillond.service")).unwrap()
+}
+
+fn container_file() -> String {
+    fs::read_to_string(of_crate("packaging/Containerfile")).unwrap()
 }
 
 #[test]
@@ -42,7 +49,13 @@ fn the_unit_waits_longer_for_the_end_than_the_service_takes() {
     };
     assert_eq!(value("Type="), "notify");
     assert!(value("ExecStart=").contains(" serve "));
-    assert_eq!(value("ExecReload="), "/bin/kill -HUP $MAINPID");
+    // `/bin/kill` is in a package of its own, without which a reload would fail.
+    assert_eq!(value("ExecReload="), r#"/bin/sh -c 'kill -HUP "$MAINPID"'"#);
+    assert_eq!(
+        value("StartLimitIntervalSec="),
+        "0",
+        "an outage of some seconds must not end the service for good"
+    );
     let stop: u64 = value("TimeoutStopSec=").trim_end_matches('s').parse().unwrap();
     assert!(stop > 10 + 2, "`drain` and what comes after it");
     assert!(value("WatchdogSec=").ends_with('s'));
@@ -50,12 +63,142 @@ fn the_unit_waits_longer_for_the_end_than_the_service_takes() {
 
 #[test]
 fn the_image_is_built_from_source_and_runs_without_privileges() {
-    let file = fs::read_to_string(of_crate("packaging/Containerfile")).unwrap();
+    let file = container_file();
     let (build, run) = file.split_once("\nFROM docker.io/library/debian").unwrap();
+    // Podman's own format drops the health check.
+    assert!(build.contains("podman build --format docker "));
     assert!(build.contains("cargo build --locked --release -p tourbillon-server"));
     for line in
         ["\nUSER 10001", "\nVOLUME /data", "\nHEALTHCHECK ", "\nENTRYPOINT [\"tourbillond\"]", "/healthz"]
     {
         assert!(run.contains(line), "{line}");
+    }
+}
+
+#[test]
+fn the_variables_of_the_image_are_settings_and_its_ports_agree() {
+    let file = container_file();
+    let after = |key: &str| file.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    let variables: Vec<_> =
+        after("ENV ").split_whitespace().map(|variable| variable.split_once('=').unwrap()).collect();
+    let folder = folder();
+    let shown = program(folder.path(), &["config"]).envs(variables.iter().copied()).output().unwrap();
+    assert!(shown.status.success(), "{}", text(&shown.stderr));
+    let shown = text(&shown.stdout);
+    for (name, _) in &variables {
+        let set = shown.lines().any(|line| line.ends_with(&format!("# {name}")));
+        assert!(set, "{name} is no setting: {shown}");
+    }
+    let listen = variables.iter().find(|(name, _)| *name == "TOURBILLON_LISTEN").unwrap().1;
+    let (_, port) = listen.rsplit_once(':').unwrap();
+    assert_eq!(after("EXPOSE "), port);
+    assert_eq!(file.matches(&format!("127.0.0.1:{port}/healthz")).count(), 2, "by HTTP and by HTTPS");
+}
+
+/// The patterns of the paths that the image is built without.
+fn exclusions() -> Vec<String> {
+    let file = fs::read_to_string(of_crate("packaging/Containerfile.dockerignore")).unwrap();
+    file.lines().map(str::to_owned).collect()
+}
+
+/// Whether the image is built without this path of the repository. A pattern is a path from the root on, or, after `**/`,
+/// a path in any folder.
+fn is_excluded(path: &Path) -> bool {
+    exclusions().iter().any(|pattern| match pattern.strip_prefix("**/") {
+        Some(anywhere) => path.ancestors().any(|folder| folder.ends_with(anywhere)),
+        None => path.starts_with(pattern),
+    })
+}
+
+/// The files of the repository from which the program is built: all that git has, where there is git; the manifests of the
+/// workspace; and the first file of each target, without which cargo refuses the manifest.
+fn files_of_the_build(root: &Path) -> BTreeSet<PathBuf> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let metadata = ["metadata", "--no-deps", "--locked", "--offline", "--format-version=1"];
+    let metadata = Command::new(cargo).args(metadata).current_dir(root).output().unwrap();
+    assert!(metadata.status.success(), "{}", text(&metadata.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).unwrap();
+    let path = |value: &serde_json::Value| {
+        let path = Path::new(value.as_str().unwrap());
+        path.strip_prefix(root).unwrap().to_owned()
+    };
+    let mut files = BTreeSet::from(["Cargo.toml", "Cargo.lock"].map(PathBuf::from));
+    for package in metadata["packages"].as_array().unwrap() {
+        files.insert(path(&package["manifest_path"]));
+        files.extend(package["targets"].as_array().unwrap().iter().map(|target| path(&target["src_path"])));
+    }
+    if is_installed("git") {
+        // Outside a repository, in an archive of the sources, it lists nothing.
+        let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().unwrap();
+        files.extend(text(&listed.stdout).split_terminator('\0').map(PathBuf::from));
+    }
+    files
+}
+
+#[test]
+fn the_image_is_built_with_all_that_cargo_reads_and_without_what_it_makes() {
+    let patterns = exclusions();
+    let plain =
+        |pattern: &String| !pattern.trim_start_matches("**/").contains(['*', '?', '[', '!', '#', '\\']);
+    assert!(patterns.iter().all(plain), "`is_excluded` reads no such patterns: {patterns:?}");
+    let root = of_crate("../..").canonicalize().unwrap();
+    let files = files_of_the_build(&root);
+    for known in ["Cargo.lock", "crates/server/src/main.rs", "crates/server/src/page/style.css", "src/lib.rs"]
+    {
+        assert!(files.contains(Path::new(known)), "{known}: {files:?}");
+    }
+    let missing: Vec<_> = files.iter().filter(|file| is_excluded(file)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(is_excluded(Path::new(".git/HEAD")));
+    for made in fs::read_to_string(root.join(".gitignore")).unwrap().lines() {
+        assert!(is_excluded(Path::new(made.trim_start_matches('/'))), "{made}");
+    }
+}
+
+/// The system calls of an entry of `SystemCallFilter=`, which is the name of a call or of a group.
+fn calls(entry: &str) -> BTreeSet<String> {
+    if !entry.starts_with('@') {
+        return BTreeSet::from([entry.to_owned()]);
+    }
+    let listed =
+        Command::new("systemd-analyze").args(["syscall-filter", "--no-pager", entry]).output().unwrap();
+    assert!(listed.status.success(), "{}", text(&listed.stderr));
+    let listed = text(&listed.stdout);
+    let lines =
+        listed.lines().skip(1).map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.flat_map(calls).collect()
+}
+
+/// The calls that the service goes on without: a filter that refuses them is noticed by nothing but this test.
+const CALLS: &[(&str, &str)] = &[
+    ("membarrier", "without it each timer costs a fence"),
+    ("prctl", "sleeps that end on time"),
+    ("prlimit64", "more open files than the soft limit"),
+    ("sched_getattr", "short slices, as below"),
+    ("sched_setaffinity", "the threads of shards stay on their cores"),
+    ("sched_setattr", "short slices, with which timers are punctual on a busy machine"),
+];
+
+#[test]
+fn the_unit_refuses_no_system_call_whose_refusal_the_service_only_counts() {
+    if !is_installed("systemd-analyze") {
+        return;
+    }
+    let mut permitted = BTreeSet::new();
+    for line in unit().lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")) {
+        let refused = line.strip_prefix('~');
+        for entry in refused.unwrap_or(line).split_whitespace() {
+            for call in calls(entry) {
+                if refused.is_some() {
+                    permitted.remove(&call)
+                } else {
+                    permitted.insert(call)
+                };
+            }
+        }
+    }
+    assert!(permitted.contains("openat") && !permitted.contains("reboot"), "{permitted:?}");
+    for (call, reason) in CALLS {
+        assert!(permitted.contains(*call), "{call}: {reason}");
     }
 }

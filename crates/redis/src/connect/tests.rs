@@ -132,6 +132,19 @@ fn a_cut_connection_leaves_open_whether_the_script_ran_and_is_replaced() {
 }
 
 #[test]
+fn the_end_of_a_connection_is_noticed_without_a_call() {
+    let Some(server) = Server::start(&[]) else { return };
+    let proxy = Proxy::start(server.address());
+    let session = open(&single(&proxy.url()));
+    for round in 1..=3 {
+        assert_eq!(count(&session, "a").expect("a reply, though the connection ended"), round);
+        let before = proxy.accepted();
+        proxy.cut();
+        eventually("another connection is made", || proxy.accepted() > before);
+    }
+}
+
+#[test]
 fn without_a_connection_a_call_waits_and_surely_has_not_run() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());

@@ -4,6 +4,7 @@ use crate::ports::free_port;
 use crate::server::{Server, is_installed};
 use crate::wait::eventually;
 use redis::Value;
+use std::time::Duration;
 
 /// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -58,7 +59,7 @@ impl Cluster {
                 let words = [
                     ["--cluster-enabled", "yes"],
                     ["--cluster-port", &bus],
-                    ["--cluster-node-timeout", "4000"],
+                    ["--cluster-node-timeout", "2000"],
                     // A replica that was away for long may take over as well.
                     ["--cluster-replica-validity-factor", "0"],
                 ];
@@ -68,6 +69,7 @@ impl Cluster {
         let nodes: Vec<_> = (0..2 * PRIMARIES).map(node).collect();
         let cluster = Self { nodes };
         cluster.join();
+        cluster.node_timeout(Duration::from_secs(60));
         Some(cluster)
     }
 
@@ -112,6 +114,15 @@ impl Cluster {
             eventually("each replica follows", || {
                 replica.info("master_link_status").as_deref() == Some("up")
             });
+        }
+    }
+
+    /// Lets the nodes take another for dead after this time without an answer. At the start it is a minute, so that a
+    /// machine that is busy changes no roles.
+    pub fn node_timeout(&self, time: Duration) {
+        let milliseconds = time.as_millis().to_string();
+        for node in &self.nodes {
+            node.command(&["CONFIG", "SET", "cluster-node-timeout", &milliseconds]);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::server::{Server, is_installed};
 use crate::wait::eventually;
 use std::fs;
+use std::time::Duration;
 
 /// A primary and its replica, and one Sentinel that decides by itself.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl Watched {
             let port = first.port();
             let text = format!(
                 "sentinel monitor {name} 127.0.0.1 {port} 1\n\
-                 sentinel down-after-milliseconds {name} 2000\n\
+                 sentinel down-after-milliseconds {name} 60000\n\
                  sentinel failover-timeout {name} 6000\n"
             );
             fs::write(&file, text).expect("a file in a temporary folder");
@@ -47,5 +48,12 @@ impl Watched {
             answer.is_ok_and(|replicas| replicas.len() == 1)
         });
         Some(Self { first, second, sentinel })
+    }
+
+    /// Lets the Sentinel take a server for dead after this time without an answer. At the start it is a minute, so that a
+    /// machine that is busy changes no roles.
+    pub fn down_after(&self, time: Duration) {
+        let milliseconds = time.as_millis().to_string();
+        self.sentinel.command(&["SENTINEL", "SET", Self::NAME, "down-after-milliseconds", &milliseconds]);
     }
 }

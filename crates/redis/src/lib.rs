@@ -1,4 +1,24 @@
 #![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod bulk;
+mod check;
+mod claims;
+mod commit;
 mod connect;
+
+mod layout;
+mod lists;
 mod script;
+mod scripts;
+mod shared;
+mod store;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod time;
+mod transact;
+mod values;
+
+pub use store::{POLL, RedisBuilder, RedisStore, SHARDS};

@@ -12,6 +12,7 @@ use std::sync::PoisonError;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Lease, Refusal, State, Token};
+use tourbillon_durable::store::draft::Draft;
 use tourbillon_durable::store::{
     Claimant, Claimed, Leased, LeftOut, Limit, Op, Outcome, Reaped, StoreError, StoreErrorKind,
 };
@@ -47,6 +48,7 @@ impl Core {
         let token = Token { incarnation: by.incarnation, claim };
         let mut claimed = Claimed::default();
         let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
+        let mut found = Vec::new();
         loop {
             let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let keys = self.keys_of_claim(&slices);
@@ -71,18 +73,23 @@ impl Core {
                 let member = bytes(records.next()?)?.unwrap_or_default();
                 left -= 1;
                 match self.leased(shard, member, lease).await? {
-                    Some(found) => {
-                        taken += found.timer.payload.0.len() as u64;
-                        self.take(found, token, &mut claimed).await?;
+                    Some(its) => {
+                        taken += its.timer.payload.0.len() as u64;
+                        found.push(its);
                     }
                     None => claimed.quarantined += 1,
                 }
             }
             let is_full = left == 0 || taken > 0 && taken >= limit.bytes;
             if is_full || !is_more || idle >= IDLE_TURNS {
-                return Ok(claimed);
+                break;
             }
         }
+        // After the last script: the occurrences that follow are left to the next claim.
+        for its in found {
+            self.take(its, token, &mut claimed).await?;
+        }
+        Ok(claimed)
     }
 
     /// The keys of a claim in all shards, if these are their first slices.
@@ -123,9 +130,14 @@ impl Core {
             return Ok(());
         }
         let id = timer.id;
-        let end = |draft: tourbillon_durable::store::draft::Draft| draft.apply(Op::Ack(id, token));
+        let end = |draft: Draft| {
+            let (outcome, changes) = draft.apply(Op::Ack(id, token))?;
+            let after = changes.timers.iter().filter_map(|change| change.after.as_ref());
+            let due = after.filter(|timer| timer.state == State::Pending).map(|timer| timer.due).min();
+            Ok(((outcome, due), changes))
+        };
         // An error leaves the lease. The answer to the claim is lost then, and no delivery begins.
-        let outcome = self.transact(Start::Read(Box::new(found)), end).await.map_err(|error| {
+        let (outcome, due) = self.transact(Start::Read(Box::new(found)), end).await.map_err(|error| {
             let message = format!("a timer that is delivered at most once was not forgotten: {error}");
             StoreError::new(StoreErrorKind::Unknown, message)
         })?;
@@ -133,6 +145,7 @@ impl Core {
             // Somebody else has withdrawn the timer, or its lease is over already.
             Outcome::Refused(Refusal::Stale) => {}
             outcome => {
+                claimed.next_due = claimed.next_due.into_iter().chain(due).min();
                 claimed.left_out.extend(LeftOut::of(&timer, &outcome));
                 claimed.leased.push(Leased { timer: Timer { state: State::Pending, ..timer }, token });
             }

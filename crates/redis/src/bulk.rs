@@ -1,9 +1,9 @@
 //! Operations on many timers: each timer on its own, in the order of an index.
 
 use crate::commit::{Commit, Known};
-use crate::shared::Core;
 use crate::layout::Part;
 use crate::lists::Index;
+use crate::shared::Core;
 use crate::stored::{label_entry, part};
 use crate::transact::Start;
 use crate::values::number;

@@ -1,9 +1,9 @@
 //! The check of the structure: each shard as it is at one moment.
 
 use crate::commit::{count_field, text};
-use crate::shared::Core;
 use crate::layout::{HOMES, Part, Shard, hour_of};
 use crate::lists::pairs;
+use crate::shared::Core;
 use crate::stored::{Entry, Found, entries, id_bytes, id_of};
 use crate::values::{Values, bytes, number};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,8 +1,8 @@
 //! Claims and leases.
 
 use crate::commit::text;
-use crate::shared::Core;
 use crate::layout::{Part, Shard};
+use crate::shared::Core;
 use crate::stored::{Found, damaged, id_bytes, mark_of, token_bytes};
 use crate::transact::{Start, millis, read};
 use crate::values::{Values, bytes, filled, maybe_number, number};
@@ -52,7 +52,8 @@ impl Core {
         loop {
             let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let keys = self.keys_of_claim(&slices);
-            let mut arguments = vec![token_bytes(token), text(millis(by.lease)), text(left.min(AT_ONCE).into())];
+            let mut arguments =
+                vec![token_bytes(token), text(millis(by.lease)), text(left.min(AT_ONCE).into())];
             arguments.extend([text(limit.bytes), text(taken)]);
             arguments.append(&mut slices);
             let mut answered = self.run(|scripts| &scripts.claim, keys, arguments).await?;
@@ -101,7 +102,8 @@ impl Core {
         let keys = self.layout.shards().flat_map(|shard| {
             let place = 2 * usize::from(shard);
             let (first, second) = (Part::Slice(hour_of(place)), Part::Slice(hour_of(place + 1)));
-            let parts = [Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts, first, second];
+            let parts =
+                [Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts, first, second];
             self.layout.keys(shard, parts)
         });
         keys.collect()
@@ -116,7 +118,8 @@ impl Core {
         if found.is_none() {
             let parts = [Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Aside];
             let arguments = [member, token_bytes(lease.token)];
-            let _aside = self.run(|scripts| &scripts.aside, self.layout.keys(shard, parts), arguments).await?;
+            let _aside =
+                self.run(|scripts| &scripts.aside, self.layout.keys(shard, parts), arguments).await?;
         }
         Ok(found)
     }
@@ -216,7 +219,8 @@ impl Core {
 
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let keys = self.all([Part::Records, Part::Tokens, Part::Leases]);
-        let mut answered = self.run(|scripts| &scripts.over, keys, [text(limit.min(AT_ONCE * 100).into())]).await?;
+        let mut answered =
+            self.run(|scripts| &scripts.over, keys, [text(limit.min(AT_ONCE * 100).into())]).await?;
         let mut shards = Values::of(answered.rest.next()?)?;
         let (mut over, mut next): (Vec<(u64, Found)>, Option<u64>) = (Vec::new(), None);
         for shard in self.layout.shards() {

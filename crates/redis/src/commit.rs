@@ -35,12 +35,7 @@ pub(crate) struct Commit<'a> {
 
 impl<'a> Commit<'a> {
     /// The commit of these changes. `over` is a lease whose end must have come.
-    pub(crate) fn new(
-        layout: &'a Layout,
-        known: &Known,
-        changes: &Changes,
-        over: Option<TimerId>,
-    ) -> Self {
+    pub(crate) fn new(layout: &'a Layout, known: &Known, changes: &Changes, over: Option<TimerId>) -> Self {
         let mut commit = Self {
             layout,
             keys: Vec::new(),
@@ -147,7 +142,8 @@ impl<'a> Commit<'a> {
         let is = change.after.as_ref().map_or_else(Vec::new, entries);
         for entry in was.iter().filter(|entry| !is.contains(entry)) {
             // A field that is set again need not be removed before.
-            let is_set_again = matches!(entry, Entry::Token(_)) && is.iter().any(|is| matches!(is, Entry::Token(_)));
+            let is_set_again =
+                matches!(entry, Entry::Token(_)) && is.iter().any(|is| matches!(is, Entry::Token(_)));
             if !is_set_again {
                 self.remove(shard, id, entry);
             }
@@ -243,7 +239,8 @@ fn phase_byte(phase: Phase) -> u8 {
 /// The namespace and the phase of a field of the counts.
 pub(crate) fn counted_of(field: &[u8]) -> Option<(Box<str>, Phase)> {
     let (byte, namespace) = field.split_last()?;
-    let phase = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead].into_iter().nth(usize::from(*byte))?;
+    let phase =
+        [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead].into_iter().nth(usize::from(*byte))?;
     Some((core::str::from_utf8(namespace).ok()?.into(), phase))
 }
 

@@ -7,7 +7,7 @@ mod check;
 mod claims;
 mod commit;
 mod connect;
-
+mod examine;
 mod layout;
 mod lists;
 mod script;
@@ -21,4 +21,6 @@ mod time;
 mod transact;
 mod values;
 
+pub use connect::{Connect, ConnectError, SyncPolicy, Tls};
+pub use examine::{Grade, Line, Report, check};
 pub use store::{POLL, RedisBuilder, RedisStore, SHARDS};

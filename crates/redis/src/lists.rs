@@ -1,8 +1,8 @@
 //! What a reader finds: lists, upcoming timers, numbers, copies.
 
 use crate::commit::{counted_of, text};
-use crate::shared::Core;
 use crate::layout::{Part, Shard, hour_of, start_of};
+use crate::shared::Core;
 use crate::stored::{Found, id_at_end, id_bytes, id_of, key_beginning, label_entry, moment_bytes};
 use crate::values::{Values, bytes, number};
 use core::time::Duration;
@@ -75,7 +75,8 @@ impl Core {
             }
             Index::Pending => {
                 let from = after.map_or(0, moment_of);
-                self.pending_after(from, after.map(|place| place.get(6..).unwrap_or_default().to_vec()), each).await
+                self.pending_after(from, after.map(|place| place.get(6..).unwrap_or_default().to_vec()), each)
+                    .await
             }
         }
     }
@@ -317,7 +318,8 @@ impl Core {
     ) -> Result<Vec<(u64, Vec<u64>)>, StoreError> {
         let mut counts = Vec::new();
         for slices in slices.chunks(SLICES_AT_ONCE) {
-            let keys = slices.iter().map(|(hour, shard)| self.layout.key(*shard, Part::Slice(*hour))).collect();
+            let keys =
+                slices.iter().map(|(hour, shard)| self.layout.key(*shard, Part::Slice(*hour))).collect();
             let arguments = ends.iter().map(|end| text(end.as_millis()));
             let mut answered = self.run(|scripts| &scripts.tally, keys, arguments).await?;
             let mut lists = Values::of(answered.rest.next()?)?;
@@ -345,7 +347,8 @@ impl Core {
             let id = member.get(..16).unwrap_or_default();
             let mark = marks.remove(id);
             let until = ends.get(id).and_then(|end| core::str::from_utf8(end).ok()?.parse().ok());
-            timers.extend(Found::read(shard, member, mark, until.unwrap_or_default()).map(|found| found.timer));
+            timers
+                .extend(Found::read(shard, member, mark, until.unwrap_or_default()).map(|found| found.timer));
         }
         Ok(timers)
     }

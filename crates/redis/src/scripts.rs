@@ -36,8 +36,8 @@ macro_rules! scripts {
 }
 
 scripts!(
-    aside, claim, commit, counts, dump, find_id, find_key, members, open, over, records, recover, renew, scores,
-    tally, whole
+    aside, claim, commit, counts, dump, find_id, find_key, members, open, over, records, recover, renew,
+    scores, tally, whole
 );
 
 #[cfg(test)]
@@ -118,7 +118,8 @@ mod tests {
                 Err(fault) => panic!("{}: {fault}", script.name()),
             }
             assert!(script.source().contains("-- KEYS:"), "{} has no table of its keys", script.name());
-            let says = ["Run twice, ", "Changes nothing."].iter().any(|words| script.source().contains(words));
+            let says =
+                ["Run twice, ", "Changes nothing."].iter().any(|words| script.source().contains(words));
             assert!(says, "{} does not say what a second run does", script.name());
         }
         commands.sort_unstable();
@@ -145,6 +146,9 @@ mod tests {
         ] {
             assert!(verify(bad).is_err(), "{bad}");
         }
-        assert_eq!(verify("redis.call('GET', KEYS[n + 1]) -- redis.call('GET', x)"), Ok(vec!["GET".to_owned()]));
+        assert_eq!(
+            verify("redis.call('GET', KEYS[n + 1]) -- redis.call('GET', x)"),
+            Ok(vec!["GET".to_owned()])
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! The store.
 
-use crate::connect::Link;
-use crate::shared::{Core, run};
+use crate::connect::{Connect, Link, Session};
 use crate::layout::{Layout, MOST_SHARDS};
+use crate::shared::{Core, run};
 use crate::time::Time;
 use crate::transact::Start;
 use crate::values::{bytes, number};
@@ -104,12 +104,31 @@ impl RedisBuilder {
         self
     }
 
+    /// Opens the deployment on these servers. The future needs no runtime around it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Limit`] if the name or the number of shards is none, if the deployment has another number
+    /// of shards or another kind of clock, or if the servers are a cluster, on which this store does not run yet; with
+    /// [`StoreErrorKind::NewerSchema`] if a later version has created the deployment; and if the server cannot be reached.
+    pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
+        if connect.is_cluster() {
+            let message =
+                "a deployment on Redis Cluster is not possible yet: scripts name keys of several shards";
+            return Err(StoreError::new(StoreErrorKind::Limit, message));
+        }
+        let session =
+            Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
+        self.open_on(Arc::new(session)).await
+    }
+
     /// Opens the deployment on a connection. Waits for the server's answer.
     pub(crate) async fn open_on(self, link: Arc<dyn Link>) -> Result<RedisStore, StoreError> {
         let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
         let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(is_fit) {
-            let message = format!("{:?} is no name of a deployment: 1 to 64 of A-Z, a-z, 0-9, -, _ and .", self.name);
+            let message =
+                format!("{:?} is no name of a deployment: 1 to 64 of A-Z, a-z, 0-9, -, _ and .", self.name);
             return Err(limit(message));
         }
         let shards = self.shards.unwrap_or(SHARDS);
@@ -133,7 +152,9 @@ impl RedisBuilder {
             return Err(StoreError::new(StoreErrorKind::Corrupt, message));
         }
         if self.shards.is_some() && stored != u64::from(shards) {
-            return Err(limit(format!("the deployment was created with {stored} shards, and not with {shards}")));
+            return Err(limit(format!(
+                "the deployment was created with {stored} shards, and not with {shards}"
+            )));
         }
         let clock = bytes(rest.next()?)?.unwrap_or_default();
         if clock != kind.as_bytes() {
@@ -217,7 +238,9 @@ impl Core {
         };
         let fits = match *kind {
             None => true,
-            Some(kind) => kind == its && its != "alone" && names.iter().flatten().all(|name| !touched.contains(name)),
+            Some(kind) => {
+                kind == its && its != "alone" && names.iter().flatten().all(|name| !touched.contains(name))
+            }
         };
         if fits {
             *kind = Some(its);

@@ -74,8 +74,7 @@ fn lease_of(mark: &[u8], until: UtcMillis) -> Option<Lease> {
         [2] => Some(Withdrawal::Replaced),
         _ => return None,
     };
-    let token =
-        Token { incarnation: u64::from_be_bytes(*incarnation), claim: u64::from_be_bytes(*claim) };
+    let token = Token { incarnation: u64::from_be_bytes(*incarnation), claim: u64::from_be_bytes(*claim) };
     Some(Lease { token, until, withdrawn })
 }
 

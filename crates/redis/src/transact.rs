@@ -1,8 +1,8 @@
 //! Operations: read what one names, compute its effect here, and commit that if nothing has changed meanwhile.
 
 use crate::commit::{Commit, Doubt, Known, is_leased};
-use crate::shared::Core;
 use crate::layout::{Layout, Part, Shard};
+use crate::shared::Core;
 use crate::stored::{Found, damaged, id_bytes, id_of, key_entry};
 use crate::values::{Values, bytes, maybe_number, number};
 use core::time::Duration;
@@ -72,7 +72,8 @@ impl Core {
                     known.add(self.find_id(id).await?);
                     continue;
                 }
-                let has_guesses = !(changes.absent.is_empty() && changes.free.is_empty() && changes.forgotten.is_empty());
+                let has_guesses =
+                    !(changes.absent.is_empty() && changes.free.is_empty() && changes.forgotten.is_empty());
                 if !is_new || !has_guesses {
                     return Ok(result);
                 }

@@ -288,8 +288,7 @@ mod tests {
         let (old, new) = (timer(1), timer(2));
         let mut draft = Draft::new(NOW);
         draft.know(&old);
-        let (outcome, changes) =
-            draft.apply(Op::Place(Box::new(new.clone()), IfPresent::Replace)).unwrap();
+        let (outcome, changes) = draft.apply(Op::Place(Box::new(new.clone()), IfPresent::Replace)).unwrap();
         assert_eq!(outcome, Outcome::Replaced { new: new.id, old: old.id, was: Phase::Pending });
         assert_eq!((changes.timers.len(), &changes.absent[..], changes.free), (2, &[new.id][..], vec![]));
         let mut draft = Draft::new(NOW);

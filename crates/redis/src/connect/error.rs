@@ -1,48 +1,126 @@
 //! The errors of a link, and what each says about the script.
 
 use core::fmt;
-use redis::RedisError;
+use core::time::Duration;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
 /// An error of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkError {
+    message: Box<str>,
+    code: Option<Box<str>>,
     may_have_run: bool,
-    source: RedisError,
+}
+
+/// What an error of the driver means for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// The server does not have the script's text. It has not run.
+    NotLoaded,
+    /// The server cannot run it now. It has not run.
+    Later,
+    /// The connection is to a server that is not, or no longer, the right one. It has not run.
+    Elsewhere,
+    /// Another node of the cluster has the keys for now. It has not run.
+    Ask,
+    /// The server refuses it, or the script has answered with an error of its own.
+    Refused,
+    /// The script ended in the middle.
+    Broken,
+    /// The reply is lost.
+    Lost,
+}
+
+/// Errors of the server before it starts a script, or at the first write of one: a script that has written goes on.
+const LATER: [&str; 6] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "MOVED"];
+const ELSEWHERE: [&str; 3] = ["READONLY", "MASTERDOWN", "NOAUTH"];
+const BEFORE_A_WRITE: [&str; 2] = ["OOM", "MISCONF"];
+
+/// What the server puts at the end of an error that was raised inside a script.
+const RAISED: &str = ", on @user_script:";
+
+impl Meaning {
+    pub(crate) fn of(error: &RedisError) -> Self {
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::NoScript) => return Self::NotLoaded,
+            ErrorKind::Server(ServerErrorKind::Ask) => return Self::Ask,
+            ErrorKind::ClusterConnectionNotFound => return Self::Elsewhere,
+            _ => {}
+        }
+        let Some(code) = error.code() else { return Self::Lost };
+        if LATER.contains(&code) {
+            Self::Later
+        } else if ELSEWHERE.contains(&code) {
+            Self::Elsewhere
+        } else if !BEFORE_A_WRITE.contains(&code)
+            && error.detail().is_some_and(|detail| detail.contains(RAISED))
+        {
+            Self::Broken
+        } else {
+            Self::Refused
+        }
+    }
 }
 
 impl LinkError {
-    /// The error of a call whose script surely had no effect.
-    pub(crate) fn not_run(source: RedisError) -> Self {
-        Self { may_have_run: false, source }
+    /// The server's error, or the driver's, with what it means.
+    pub(crate) fn of(script: &str, error: &RedisError) -> Self {
+        let may_have_run = matches!(Meaning::of(error), Meaning::Broken | Meaning::Lost);
+        let message = match Meaning::of(error) {
+            Meaning::Lost => format!("the reply to the script {script} was lost: {error}"),
+            Meaning::Broken => format!("the script {script} ended in the middle: {error}"),
+            _ => format!("script {script}: {error}"),
+        };
+        Self { message: message.into(), code: error.code().map(Into::into), may_have_run }
     }
 
-    /// The error of a call whose script may have had its effect.
-    pub(crate) fn may_have_run_with(source: RedisError) -> Self {
-        Self { may_have_run: true, source }
+    /// No reply within the time limit.
+    pub(crate) fn late(script: &str, limit: Duration) -> Self {
+        Self::unknown(format!("no reply to the script {script} within {limit:?}"))
     }
 
-    /// Whether the script may have had its effect: the reply was lost, or came too late.
+    /// The script ran, but the change is not as safe as the policy asks.
+    pub(crate) fn not_safe(script: &str, why: &str) -> Self {
+        Self::unknown(format!("the script {script} ran, but {why}"))
+    }
+
+    /// An error that leaves open whether the script ran.
+    pub(crate) fn unknown(message: impl Into<Box<str>>) -> Self {
+        Self { message: message.into(), code: None, may_have_run: true }
+    }
+
+    /// No connection, or no server that could run the script.
+    pub(crate) fn gave_up(script: &str, patience: Duration, last: &str) -> Self {
+        let message = format!("the script {script} could not be sent within {patience:?}: {last}");
+        Self { message: message.into(), code: None, may_have_run: false }
+    }
+
+    /// Whether the script may have had its effect: the reply was lost, came too late, or the script ended in the middle.
     pub(crate) fn may_have_run(&self) -> bool {
         self.may_have_run
     }
 
     /// The first word of the server's error, such as `FENCED` of `redis.error_reply("FENCED ...")`.
     pub(crate) fn code(&self) -> Option<&str> {
-        self.source.code()
+        self.code.as_deref()
     }
 }
 
 impl From<LinkError> for StoreError {
     fn from(error: LinkError) -> Self {
-        let kind = if error.may_have_run { StoreErrorKind::Unknown } else { StoreErrorKind::Io };
+        let kind = match error.code() {
+            _ if error.may_have_run => StoreErrorKind::Unknown,
+            Some("OOM") => StoreErrorKind::Full,
+            _ => StoreErrorKind::Io,
+        };
         Self::caused_by(kind, error)
     }
 }
 
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.source)
+        f.write_str(&self.message)
     }
 }
 

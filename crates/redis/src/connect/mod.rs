@@ -1,11 +1,19 @@
 //! Connections to Redis: one server, Sentinel or a cluster, behind the trait [`Link`].
 
+mod dial;
 mod error;
+mod keeper;
+mod session;
+mod settings;
+#[cfg(test)]
+mod tests;
 
 use crate::script::Script;
 use core::pin::Pin;
 
 pub(crate) use error::LinkError;
+pub(crate) use session::Session;
+pub use settings::{Connect, ConnectError, SyncPolicy, Tls};
 
 /// What a call of [`Link`] gives later. The future needs no tokio runtime around it.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + Send + 'a>>;

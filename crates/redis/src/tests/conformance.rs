@@ -10,13 +10,12 @@ use tourbillon_durable::store::{MemoryStore, TimerStore};
 
 /// Makes stores on deployments of their own.
 fn maker(port: u16, shards: u16) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
-    let link = Arc::new(plain::Plain::to(port));
+    let link = plain::Plain::to(port);
     let number = AtomicU32::new(0);
     move |clock| {
         let name = format!("suite-{shards}-{}", number.fetch_add(1, Ordering::Relaxed));
-        let link = Arc::clone(&link);
         let builder = RedisStore::builder(name).shards(shards).poll(None).on_clock(clock);
-        Arc::new(pollster::block_on(builder.open_on(link)).unwrap())
+        Arc::new(pollster::block_on(builder.open_on(link.session())).unwrap())
     }
 }
 

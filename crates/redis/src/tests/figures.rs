@@ -13,8 +13,11 @@ const TIMERS: u64 = 200_000;
 const WAITING: usize = 200;
 
 fn used(link: &plain::Plain) -> f64 {
-    let Value::BulkString(text) = link.ask(&["INFO", "memory"]) else { panic!("no information") };
-    let text = String::from_utf8(text).unwrap();
+    let text = match link.ask(&["INFO", "memory"]) {
+        Value::VerbatimString { text, .. } => text,
+        Value::BulkString(text) => String::from_utf8(text).unwrap(),
+        other => panic!("{other:?}"),
+    };
     let line = text.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
     line.trim().parse().unwrap()
 }
@@ -54,12 +57,16 @@ fn figures() {
         let took = begin.elapsed().as_secs_f64();
         let bytes = (used(&link) - before) / TIMERS as f64;
         let keyed = if is_keyed { "with a key of 16 bytes" } else { "without a key" };
-        println!("{keyed}: {:.0} creations a second with {WAITING} waiting, {bytes:.0} bytes each", TIMERS as f64 / took);
+        println!(
+            "{keyed}: {:.0} creations a second with {WAITING} waiting, {bytes:.0} bytes each",
+            TIMERS as f64 / took
+        );
     }
     let _empty = link.ask(&["FLUSHALL"]);
     let store = plain::open(RedisStore::builder("figures").poll(None), server.port()).unwrap();
     let due = store.now();
-    let place = |_| Op::Place(Box::new(Timer { due, scheduled: due, ..timer(&store, 0, false) }), IfPresent::Reject);
+    let place =
+        |_| Op::Place(Box::new(Timer { due, scheduled: due, ..timer(&store, 0, false) }), IfPresent::Reject);
     for _ in 0..20 {
         pollster::block_on(store.apply((0..1_000).map(place).collect(), Durability::Volatile)).unwrap();
     }
@@ -76,5 +83,8 @@ fn figures() {
         let acks = leased.into_iter().map(|leased| Op::Ack(leased.timer.id, leased.token)).collect();
         pollster::block_on(store.apply(acks, Durability::Volatile)).unwrap();
     }
-    println!("{:.0} due at one instant are claimed and ended a second", ended as f64 / begin.elapsed().as_secs_f64());
+    println!(
+        "{:.0} due at one instant are claimed and ended a second",
+        ended as f64 / begin.elapsed().as_secs_f64()
+    );
 }

@@ -43,18 +43,24 @@ fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_the_end() {
     let store = plain::open(RedisStore::builder("d").shards(4).poll(None), server.port()).unwrap();
     for number in 0..40 {
         let timer = timer(number, store.now());
-        assert_eq!(apply(&store, Op::Place(Box::new(timer.clone()), IfPresent::Reject)), Outcome::Created(timer.id));
+        assert_eq!(
+            apply(&store, Op::Place(Box::new(timer.clone()), IfPresent::Reject)),
+            Outcome::Created(timer.id)
+        );
     }
     std::thread::sleep(Duration::from_millis(2));
     let claimed = pollster::block_on(store.claim(BY, 1, ALL)).unwrap();
     assert_eq!(claimed.leased.len(), 40);
     for (nth, Leased { timer, token }) in claimed.leased.into_iter().enumerate() {
         let failure = Failure { is_final: true, ..Failure::default() };
-        let _ended = apply(&store, match nth % 3 {
-            0 => Op::Park(timer.id, token, "secret reason".into()),
-            1 => Op::Fail(timer.id, token, failure),
-            _ => Op::Release(timer.id, token),
-        });
+        let _ended = apply(
+            &store,
+            match nth % 3 {
+                0 => Op::Park(timer.id, token, "secret reason".into()),
+                1 => Op::Fail(timer.id, token, failure),
+                _ => Op::Release(timer.id, token),
+            },
+        );
     }
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
     for name in names(&link) {
@@ -112,8 +118,12 @@ fn operations_of_many_threads_on_the_same_timers_are_one_after_the_other() {
                     let mode = if round % 2 == 0 { IfPresent::Replace } else { IfPresent::Keep };
                     let _outcome = apply(store, Op::Place(Box::new(new), mode));
                     if round % 5 == 4 {
-                        let at = tourbillon_durable::timer::KeyOf { namespace: "secretive".into(), key: "shared".into() };
-                        let _outcome = apply(store, Op::Cancel(tourbillon_durable::timer::Address::Key(at), None));
+                        let at = tourbillon_durable::timer::KeyOf {
+                            namespace: "secretive".into(),
+                            key: "shared".into(),
+                        };
+                        let _outcome =
+                            apply(store, Op::Cancel(tourbillon_durable::timer::Address::Key(at), None));
                     }
                 }
             });

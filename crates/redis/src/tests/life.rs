@@ -102,7 +102,8 @@ fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
     until("a timer has no end", || {
         pollster::block_on(second.handle().counts()).unwrap().by_namespace.is_empty()
     });
-    let mut all: Vec<u64> = one.lock().unwrap().iter().chain(&*other.lock().unwrap()).map(|seen| seen.0).collect();
+    let mut all: Vec<u64> =
+        one.lock().unwrap().iter().chain(&*other.lock().unwrap()).map(|seen| seen.0).collect();
     all.sort_unstable();
     assert_eq!(all, (0..100).map(|number| 2 * number).collect::<Vec<_>>());
     drop(first);
@@ -110,7 +111,11 @@ fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
     let lonely = plain::open(RedisStore::builder("life"), server.port()).unwrap();
     let timer = tourbillon_durable::timer::Timer {
         payload: tourbillon_durable::timer::Payload(b"8".to_vec().into()),
-        ..tourbillon_durable::timer::Timer::new(tourbillon_durable::timer::TimerId::fresh(), "note", lonely.now())
+        ..tourbillon_durable::timer::Timer::new(
+            tourbillon_durable::timer::TimerId::fresh(),
+            "note",
+            lonely.now(),
+        )
     };
     let place = tourbillon_durable::store::Op::Place(Box::new(timer), Default::default());
     pollster::block_on(lonely.apply(vec![place], Default::default())).unwrap();
@@ -168,12 +173,18 @@ fn a_deployment_stays_as_it_was_created() {
     assert!(format!("{found:?}").contains("shards: 16"), "{found:?}");
     let kind = |builder| open(builder).map(drop).unwrap_err().kind();
     assert_eq!(kind(RedisStore::builder("a").shards(8)), StoreErrorKind::Limit);
-    assert_eq!(kind(RedisStore::builder("a").on_clock(tourbillon::ManualClock::new())), StoreErrorKind::Limit);
+    assert_eq!(
+        kind(RedisStore::builder("a").on_clock(tourbillon::ManualClock::new())),
+        StoreErrorKind::Limit
+    );
     assert_eq!(kind(RedisStore::builder("b").shards(3)), StoreErrorKind::Limit);
     assert_eq!(kind(RedisStore::builder("b").shards(2_048)), StoreErrorKind::Limit);
     for name in ["", "a b", "a}", "{a", "ä", &"n".repeat(65)] {
         assert_eq!(kind(RedisStore::builder(name)), StoreErrorKind::Limit, "{name:?}");
     }
+    let cluster = crate::Connect::cluster([format!("redis://127.0.0.1:{}", server.port())]).unwrap();
+    let refused = pollster::block_on(RedisStore::builder("a").open(&cluster)).unwrap_err();
+    assert!(refused.to_string().contains("not possible yet"), "{refused}");
     let link = plain::Plain::to(server.port());
     let _changed = link.ask(&["HSET", "tb:{a}:deployment", "version", "2"]);
     assert_eq!(kind(RedisStore::builder("a")), StoreErrorKind::NewerSchema);

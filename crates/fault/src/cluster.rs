@@ -1,0 +1,183 @@
+//! A cluster of three primaries with a replica each.
+
+use crate::ports::free_port;
+use crate::server::{Server, is_installed};
+use crate::wait::eventually;
+use redis::Value;
+
+/// The number of slots of a cluster.
+const SLOTS: u16 = 16_384;
+
+/// The number of primaries.
+const PRIMARIES: u16 = 3;
+
+/// Six nodes: the first three are primaries at the start, and the node three places later is the replica of each.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The nodes.
+    pub nodes: Vec<Server>,
+}
+
+/// Slots of one primary.
+struct Range {
+    first: i64,
+    last: i64,
+    /// The ports of the nodes, the primary's first.
+    ports: Vec<i64>,
+}
+
+/// The answer to `CLUSTER SLOTS`.
+fn ranges(node: &Server) -> Vec<Range> {
+    let fields = |value| match value {
+        Value::Array(fields) => fields,
+        other => panic!("CLUSTER SLOTS: {other:?}"),
+    };
+    let number = |value: &Value| match value {
+        Value::Int(number) => *number,
+        other => panic!("CLUSTER SLOTS: {other:?}"),
+    };
+    let range = |value| {
+        let range = fields(value);
+        let [first, last, nodes @ ..] = &range[..] else { panic!("CLUSTER SLOTS: {range:?}") };
+        let ports = nodes.iter().map(|node| number(&fields(node.clone())[1])).collect();
+        Range { first: number(first), last: number(last), ports }
+    };
+    fields(node.query(&["CLUSTER", "SLOTS"])).into_iter().map(range).collect()
+}
+
+impl Cluster {
+    /// Starts the nodes, and waits until each sees the whole cluster; `None` if no server is installed.
+    #[must_use]
+    pub fn start(arguments: &[&str]) -> Option<Self> {
+        if !is_installed() {
+            return None;
+        }
+        let node = |_| {
+            Server::launch(|_| {
+                let bus = free_port().to_string();
+                let words = [
+                    ["--cluster-enabled", "yes"],
+                    ["--cluster-port", &bus],
+                    ["--cluster-node-timeout", "4000"],
+                    // A replica that was away for long may take over as well.
+                    ["--cluster-replica-validity-factor", "0"],
+                ];
+                words.concat().into_iter().chain(arguments.iter().copied()).map(str::to_owned).collect()
+            })
+        };
+        let nodes: Vec<_> = (0..2 * PRIMARIES).map(node).collect();
+        let cluster = Self { nodes };
+        cluster.join();
+        Some(cluster)
+    }
+
+    fn join(&self) {
+        let [head, others @ ..] = &self.nodes[..] else { return };
+        for (epoch, node) in self.nodes.iter().enumerate() {
+            node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(epoch + 1).to_string()]);
+        }
+        for index in 0..PRIMARIES {
+            let (from, to) = (index * (SLOTS / PRIMARIES + 1), (index + 1) * (SLOTS / PRIMARIES + 1) - 1);
+            let to = to.min(SLOTS - 1);
+            let node = &self.nodes[usize::from(index)];
+            node.command(&["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
+        }
+        for node in others {
+            let bus: Vec<String> = node.query(&["CONFIG", "GET", "cluster-port"]);
+            head.command(&["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string(), &bus[1]]);
+        }
+        for node in &self.nodes {
+            eventually("each node knows six", || {
+                let info: String = node.query(&["CLUSTER", "INFO"]);
+                info.contains("cluster_known_nodes:6") && self.ids_known_to(node)
+            });
+        }
+        let (primaries, replicas) = self.nodes.split_at(usize::from(PRIMARIES));
+        for (primary, replica) in primaries.iter().zip(replicas) {
+            let id: String = primary.query(&["CLUSTER", "MYID"]);
+            eventually("a replica accepts its primary", || {
+                replica.try_query::<String>(&["CLUSTER", "REPLICATE", &id]).is_ok()
+            });
+        }
+        for node in &self.nodes {
+            eventually("each node sees the whole cluster", || {
+                let info: String = node.query(&["CLUSTER", "INFO"]);
+                let ranges = ranges(node);
+                info.contains("cluster_state:ok")
+                    && ranges.len() == usize::from(PRIMARIES)
+                    && ranges.iter().all(|range| range.ports.len() == 2)
+            });
+        }
+        for replica in replicas {
+            eventually("each replica follows", || {
+                replica.info("master_link_status").as_deref() == Some("up")
+            });
+        }
+    }
+
+    /// Whether the node knows the ids of all others, and not only their addresses.
+    fn ids_known_to(&self, node: &Server) -> bool {
+        let known: String = node.query(&["CLUSTER", "NODES"]);
+        self.nodes.iter().all(|other| {
+            let id: String = other.query(&["CLUSTER", "MYID"]);
+            known.contains(&id)
+        })
+    }
+
+    /// URLs of all nodes.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::url).collect()
+    }
+
+    /// The slot of a key.
+    #[must_use]
+    pub fn slot(&self, key: &str) -> u16 {
+        self.nodes[0].query(&["CLUSTER", "KEYSLOT", key])
+    }
+
+    /// The place in [`nodes`](Self::nodes) of the primary that has the slot, as the node at the place `witness` sees it.
+    #[must_use]
+    pub fn owner(&self, witness: usize, slot: u16) -> Option<usize> {
+        let slot = i64::from(slot);
+        let range = ranges(&self.nodes[witness])
+            .into_iter()
+            .find(|range| (range.first..=range.last).contains(&slot))?;
+        self.nodes.iter().position(|node| Some(&i64::from(node.port())) == range.ports.first())
+    }
+
+    /// Begins to move a slot: the source answers with redirections for keys that it no longer has.
+    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        let (source, target) = (&self.nodes[from], &self.nodes[to]);
+        let ids = [source, target].map(|node| node.query::<String>(&["CLUSTER", "MYID"]));
+        let slot = slot.to_string();
+        target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[0]]);
+        source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[1]]);
+    }
+
+    /// Moves these keys of a slot that is being moved.
+    pub fn move_keys(&self, keys: &[&str], from: usize, to: usize) {
+        let port = self.nodes[to].port().to_string();
+        for key in keys {
+            self.nodes[from].command(&["MIGRATE", "127.0.0.1", &port, key, "0", "20000"]);
+        }
+    }
+
+    /// Moves what the slot still has, and ends the move.
+    pub fn finish_move(&self, slot: u16, from: usize, to: usize) {
+        let slot = slot.to_string();
+        loop {
+            let keys: Vec<String> = self.nodes[from].query(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
+            if keys.is_empty() {
+                break;
+            }
+            let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+            self.move_keys(&keys, from, to);
+        }
+        let id: String = self.nodes[to].query(&["CLUSTER", "MYID"]);
+        // The target first, as the cluster's specification asks.
+        for node in [to, from] {
+            self.nodes[node].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Redis servers for tests, and faults between them and their clients.
+//!
+//! [`Server`] is one `redis-server`, [`Watched`] a primary with a replica and a Sentinel, [`Cluster`] six nodes. All run
+//! on free ports of the loopback interface, in temporary folders, and end when their value is dropped, in a test that
+//! panics, too. [`Proxy`] stands between a client and a server, and delays, cuts, silences, or loses replies.
+//!
+//! Each `start` returns `None`, and writes a line to standard error, where no `redis-server` is installed.
+//!
+//! The functions panic where a server does not do what it should: a test has no use for such an error.
+#![cfg(unix)]
+#![forbid(unsafe_code)]
+#![allow(clippy::missing_panics_doc, reason = "all of them are for tests")]
+
+mod cluster;
+mod ports;
+mod proxy;
+mod server;
+mod wait;
+mod watched;
+
+pub use cluster::Cluster;
+pub use ports::free_port;
+pub use proxy::{Fate, Proxy};
+pub use server::Server;
+pub use wait::{eventually, eventually_some};
+pub use watched::Watched;

@@ -1,0 +1,233 @@
+//! A TCP proxy that does harm.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// What happens to the bytes of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fate {
+    /// They pass.
+    #[default]
+    Pass,
+    /// Requests pass, replies are lost.
+    LoseReplies,
+    /// All are lost, and neither side sees an end: the connection is half open.
+    Silence,
+    /// A new connection is closed at once.
+    Refuse,
+}
+
+/// Bytes in replies, and the bytes that stand there instead: as many.
+type Rewriting = (Vec<u8>, Vec<u8>);
+
+#[derive(Debug, Default)]
+struct State {
+    is_closed: bool,
+    /// What happens to connections that are made from now on.
+    coming: Fate,
+    delay: Duration,
+    rewriting: Option<Rewriting>,
+    links: Vec<Arc<Link>>,
+    accepted: usize,
+    lost_replies: usize,
+}
+
+#[derive(Debug)]
+struct Link {
+    fate: Mutex<Fate>,
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Link {
+    fn fate(&self) -> MutexGuard<'_, Fate> {
+        self.fate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) {
+        for stream in [&self.client, &self.server] {
+            drop(stream.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared(Mutex<State>);
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A proxy before a server. Its connections end when it is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// A proxy for the server at `target`.
+    #[must_use]
+    pub fn start(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let shared = Arc::<Shared>::default();
+        let accepting = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || accept(&listener, target, &shared))
+        };
+        Self { address, shared, accepting: Some(accepting) }
+    }
+
+    /// The address at which clients connect.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address as a URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// Holds each piece of data for `delay`, in both directions.
+    pub fn delay(&self, delay: Duration) {
+        self.shared.state().delay = delay;
+    }
+
+    /// Replaces bytes in replies by as many others.
+    pub fn rewrite(&self, from: &str, to: &str) {
+        assert_eq!(from.len(), to.len(), "the length of a reply stays");
+        self.shared.state().rewriting = Some((from.into(), to.into()));
+    }
+
+    /// Ends the connections of now.
+    pub fn cut(&self) {
+        for link in self.shared.state().links.drain(..) {
+            link.close();
+        }
+    }
+
+    /// Gives the connections of now this fate. It is not taken back: bytes that are lost stay lost.
+    pub fn doom(&self, fate: Fate) {
+        for link in &self.shared.state().links {
+            *link.fate() = fate;
+        }
+    }
+
+    /// Gives the connections that are made from now on this fate.
+    pub fn greet(&self, fate: Fate) {
+        self.shared.state().coming = fate;
+    }
+
+    /// The number of connections that have been accepted.
+    #[must_use]
+    pub fn accepted(&self) -> usize {
+        self.shared.state().accepted
+    }
+
+    /// The number of pieces of replies that were lost.
+    #[must_use]
+    pub fn lost_replies(&self) -> usize {
+        self.shared.state().lost_replies
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.state().is_closed = true;
+        self.cut();
+        // Wakes the thread that accepts.
+        drop(TcpStream::connect(self.address));
+        if let Some(accepting) = self.accepting.take() {
+            drop(accepting.join());
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, target: SocketAddr, shared: &Arc<Shared>) {
+    for client in listener.incoming() {
+        let mut state = shared.state();
+        if state.is_closed {
+            break;
+        }
+        let Ok(client) = client else { continue };
+        state.accepted += 1;
+        let fate = state.coming;
+        drop(state);
+        if fate == Fate::Refuse {
+            continue;
+        }
+        let Ok(server) = TcpStream::connect_timeout(&target, Duration::from_secs(30)) else { continue };
+        drop(client.set_nodelay(true));
+        drop(server.set_nodelay(true));
+        let link = Arc::new(Link { fate: Mutex::new(fate), client, server });
+        let mut state = shared.state();
+        if state.is_closed {
+            link.close();
+            break;
+        }
+        state.links.push(Arc::clone(&link));
+        drop(state);
+        for is_reply in [false, true] {
+            let (link, shared) = (Arc::clone(&link), Arc::clone(shared));
+            // Ends with the connection.
+            drop(thread::spawn(move || pump(&link, is_reply, &shared)));
+        }
+    }
+}
+
+/// Passes the data of one direction on.
+fn pump(link: &Arc<Link>, is_reply: bool, shared: &Shared) {
+    let (mut from, mut to) =
+        if is_reply { (&link.server, &link.client) } else { (&link.client, &link.server) };
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => break,
+        };
+        let (delay, rewriting) = {
+            let state = shared.state();
+            (state.delay, state.rewriting.clone())
+        };
+        if !delay.is_zero() {
+            thread::sleep(delay);
+        }
+        let piece = &mut buffer[..count];
+        if let Some((old, new)) = rewriting.filter(|_| is_reply) {
+            rewrite(piece, &old, &new);
+        }
+        let fate = *link.fate();
+        match fate {
+            Fate::LoseReplies | Fate::Silence if is_reply => shared.state().lost_replies += 1,
+            Fate::Silence => {}
+            _ if to.write_all(piece).is_err() => break,
+            _ => {}
+        }
+    }
+    // The other side of a half-open connection sees no end.
+    if *link.fate() != Fate::Silence {
+        link.close();
+        shared.state().links.retain(|other| !Arc::ptr_eq(other, link));
+    }
+}
+
+fn rewrite(piece: &mut [u8], old: &[u8], new: &[u8]) {
+    for at in 0..piece.len() {
+        if let Some(place) = piece.get_mut(at..at + old.len())
+            && place == old
+        {
+            place.copy_from_slice(new);
+        }
+    }
+}

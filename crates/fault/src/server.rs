@@ -1,0 +1,218 @@
+//! One `redis-server`.
+
+use crate::ports::free_port;
+use crate::wait::{eventually, eventually_some};
+use redis::{Client, Connection, FromRedisValue, RedisResult};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// How often a server is started on another port if it ends at once: another process may have taken the first.
+const STARTS: usize = 5;
+
+/// How long a command may take.
+const COMMAND: Duration = Duration::from_secs(30);
+
+/// A `redis-server` of this test, which ends when the value is dropped.
+///
+/// Without arguments that say otherwise it neither writes snapshots nor an append-only file.
+#[derive(Debug)]
+pub struct Server {
+    folder: TempDir,
+    port: u16,
+    arguments: Vec<String>,
+    child: Option<Child>,
+}
+
+/// Whether there is a `redis-server`. A line on standard error says so if there is none, past the test's captured output.
+pub(crate) fn is_installed() -> bool {
+    let found = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !found {
+        drop(writeln!(
+            io::stderr(),
+            "skipped a test: there is no redis-server (apt-get install redis-server)"
+        ));
+    }
+    found
+}
+
+impl Server {
+    /// Starts a server with these arguments, such as `["--appendonly", "yes"]`; `None` if none is installed.
+    #[must_use]
+    pub fn start(arguments: &[&str]) -> Option<Self> {
+        is_installed().then(|| Self::launch(|_| arguments.iter().map(|&word| word.to_owned()).collect()))
+    }
+
+    /// Starts a server with the arguments that `arguments` gives for the server's folder.
+    #[must_use]
+    pub fn start_in(arguments: impl Fn(&Path) -> Vec<String>) -> Option<Self> {
+        is_installed().then(|| Self::launch(arguments))
+    }
+
+    /// Starts a server; one must be installed.
+    pub(crate) fn launch(arguments: impl Fn(&Path) -> Vec<String>) -> Self {
+        for _ in 0..STARTS {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let arguments = arguments(folder.path());
+            let mut server = Self { folder, port: free_port(), arguments, child: None };
+            if server.run() {
+                return server;
+            }
+        }
+        panic!("the redis-server ended at once, {STARTS} times");
+    }
+
+    /// Starts the process, and waits until it answers. Whether it did: otherwise it has ended.
+    fn run(&mut self) -> bool {
+        let log = self.folder.path().join("log");
+        let mut command = Command::new("redis-server");
+        // A configuration, such as Sentinel's, comes first.
+        let (first, others) = match self.arguments.split_first() {
+            Some((first, others)) if !first.starts_with("--") => (Some(first), others),
+            _ => (None, &self.arguments[..]),
+        };
+        command.args(first);
+        command
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .arg("--dir")
+            .arg(self.folder.path());
+        command.arg("--logfile").arg(&log).args(["--daemonize", "no"]);
+        if !others.iter().any(|word| word == "--sentinel") {
+            command.args(["--save", "", "--appendonly", "no"]);
+            // A replica need not wait for others to come.
+            command.args(["--repl-diskless-sync-delay", "0"]);
+        }
+        command.args(others).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.child = Some(command.spawn().expect("redis-server starts"));
+        let has_started = eventually_some("redis-server answers", || {
+            if self.try_query::<String>(&["PING"]).is_ok_and(|answer| answer == "PONG") {
+                return Some(true);
+            }
+            let child = self.child.as_mut()?;
+            child.try_wait().expect("the state of a child").map(|_| false)
+        });
+        if !has_started {
+            self.child = None;
+            drop(writeln!(
+                io::stderr(),
+                "redis-server ended: {}",
+                fs::read_to_string(&log).unwrap_or_default()
+            ));
+        }
+        has_started
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// The address as a URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The folder in which the server runs.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A connection as the default user.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection.
+    pub fn connect(&self) -> RedisResult<Connection> {
+        let connection = Client::open(self.url())?.get_connection_with_timeout(COMMAND)?;
+        connection.set_read_timeout(Some(COMMAND))?;
+        connection.set_write_timeout(Some(COMMAND))?;
+        Ok(connection)
+    }
+
+    /// The answer to a command, over a connection of its own.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection, and the server's.
+    pub fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        command.query(&mut self.connect()?)
+    }
+
+    /// The answer to a command, over a connection of its own.
+    #[must_use]
+    pub fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.try_query(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// Runs a command whose answer does not matter, unless it is an error.
+    pub fn command(&self, words: &[&str]) {
+        drop(self.query::<redis::Value>(words));
+    }
+
+    /// The value of a field of `INFO`.
+    #[must_use]
+    pub fn info(&self, field: &str) -> Option<String> {
+        let info: String = self.try_query(&["INFO"]).ok()?;
+        let value = |line: &str| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned);
+        info.lines().find_map(value)
+    }
+
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("the server runs");
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("the id of a process");
+        kill_process(pid, signal).expect("a signal to a child");
+    }
+
+    /// Stops the process as SIGSTOP does: its connections stay, and nothing is answered.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a stopped process go on.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills the process with SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("a child can be killed");
+            child.wait().expect("a child ends");
+        }
+    }
+
+    /// Starts the process again, on its port and in its folder, after [`kill`](Self::kill).
+    pub fn restart(&mut self) {
+        self.kill();
+        // What is left of the port's connections may hold it for a moment.
+        eventually("the server starts again", || self.run());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Ends a stopped process as well.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The task that keeps a connection: it makes another for each that has ended, for as long as it takes.
+
+use super::dial::{Connection, Dial, OnEnd};
+use core::time::Duration;
+use redis::RedisError;
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+
+/// The pauses between attempts.
+const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// How long a connection must have lasted for the pauses to start with the shortest again.
+const LASTING: Duration = Duration::from_secs(5);
+
+/// What there is now.
+#[derive(Clone, Default)]
+pub(crate) struct State {
+    /// The number of the attempt that made the connection, or that is under way.
+    pub(crate) attempt: u64,
+    pub(crate) connection: Option<Connection>,
+    /// Why the last attempt failed.
+    pub(crate) trouble: Option<RedisError>,
+}
+
+/// The handle of the task.
+#[derive(Clone)]
+pub(crate) struct Keeper {
+    states: watch::Receiver<State>,
+    doubts: mpsc::UnboundedSender<u64>,
+}
+
+impl Keeper {
+    /// Starts the task on the runtime of the caller. It ends with the runtime.
+    pub(crate) fn start(dial: Arc<Dial>) -> Self {
+        let (state, states) = watch::channel(State::default());
+        let (doubts, doubted) = mpsc::unbounded_channel();
+        drop(tokio::spawn(keep(dial, state, doubted, doubts.clone())));
+        Self { states, doubts }
+    }
+
+    /// What there is now.
+    pub(crate) fn state(&self) -> State {
+        self.states.borrow().clone()
+    }
+
+    /// The connection, once there is one, with the number of its attempt.
+    pub(crate) async fn connection(&mut self) -> Option<(u64, Connection)> {
+        let state = self.states.wait_for(|state| state.connection.is_some()).await.ok()?;
+        Some((state.attempt, state.connection.clone()?))
+    }
+
+    /// Takes the connection that this attempt made out of use, if it is in use. The next call waits for another.
+    pub(crate) async fn doubt(&self, attempt: u64) {
+        // The task ends only with its runtime.
+        if self.doubts.send(attempt).is_ok() {
+            let is_over = |state: &State| state.attempt != attempt || state.connection.is_none();
+            drop(self.states.clone().wait_for(is_over).await);
+        }
+    }
+}
+
+async fn keep(
+    dial: Arc<Dial>,
+    states: watch::Sender<State>,
+    mut doubted: mpsc::UnboundedReceiver<u64>,
+    doubts: mpsc::UnboundedSender<u64>,
+) {
+    let mut pause = SHORTEST;
+    for attempt in 1.. {
+        states.send_modify(|state| state.attempt = attempt);
+        let on_end: OnEnd = {
+            let doubts = doubts.clone();
+            Arc::new(move || _ = doubts.send(attempt))
+        };
+        let made = {
+            let dial = Arc::clone(&dial);
+            // In a task of its own: a panic of the driver is an attempt that failed.
+            tokio::spawn(async move { dial.connect(on_end).await }).await
+        };
+        match made {
+            Ok(Ok(connection)) => {
+                let start = Instant::now();
+                states.send_modify(|state| {
+                    state.connection = Some(connection);
+                    state.trouble = None;
+                });
+                loop {
+                    match doubted.recv().await {
+                        None => return,
+                        Some(number) if number == attempt => break,
+                        // About a connection that has been replaced.
+                        Some(_) => {}
+                    }
+                }
+                // Calls under way have clones of it.
+                states.send_modify(|state| state.connection = None);
+                if start.elapsed() >= LASTING {
+                    pause = SHORTEST;
+                }
+            }
+            Ok(Err(error)) => states.send_modify(|state| state.trouble = Some(error)),
+            Err(_) => {}
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST);
+    }
+}

@@ -1,0 +1,299 @@
+//! Calls: one script each, with its limits of time.
+
+use super::dial::{Connection, Dial, Place};
+use super::error::{LinkError, Meaning};
+use super::keeper::Keeper;
+use super::settings::{Connect, ConnectError, SyncPolicy};
+use super::{Answer, Link};
+use crate::script::Script;
+use core::fmt;
+use core::time::Duration;
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use std::sync::Arc;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// The pauses between attempts of a call that has not run.
+const SHORTEST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// Calls to the servers of a [`Connect`], on a runtime of its own. Callers need none.
+pub(crate) struct Session {
+    caller: Arc<Caller>,
+    /// `None` only while the value is dropped.
+    runtime: Option<Runtime>,
+}
+
+struct Caller {
+    keeper: Keeper,
+    servers: String,
+    patience: Duration,
+    /// The limit of one reply.
+    limit: Duration,
+    sync: SyncPolicy,
+}
+
+/// How a script is named to the server.
+#[derive(Clone, Copy)]
+enum By {
+    Name,
+    Text,
+}
+
+/// One call of a script.
+struct Call {
+    script: &'static Script,
+    keys: Vec<Vec<u8>>,
+    arguments: Vec<Vec<u8>>,
+}
+
+impl Session {
+    /// Starts to connect, and does not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// If the settings cannot work, or no thread can be started.
+    pub(crate) fn open(connect: &Connect) -> Result<Self, ConnectError> {
+        let dial = Arc::new(Dial::new(connect.clone())?);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("tourbillon-redis")
+            .enable_all()
+            .build()
+            .map_err(|error| ConnectError::new(format!("no thread for connections: {error}")))?;
+        let servers = dial.servers().to_string();
+        let keeper = {
+            let _inside = runtime.enter();
+            Keeper::start(dial)
+        };
+        let caller = Caller {
+            keeper,
+            servers,
+            patience: connect.patience,
+            limit: connect.response_timeout + connect.sync.timeout(),
+            sync: connect.sync,
+        };
+        Ok(Self { caller: Arc::new(caller), runtime: Some(runtime) })
+    }
+
+    /// Runs a future on the session's runtime, whatever polls the result.
+    fn spawn<T, F>(&self, work: impl FnOnce(Arc<Caller>) -> F) -> Answer<'static, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, LinkError>> + Send + 'static,
+    {
+        let Some(runtime) = &self.runtime else {
+            return Box::pin(async { Err(LinkError::unknown("the connection is closed")) });
+        };
+        let task = runtime.spawn(work(Arc::clone(&self.caller)));
+        // A task ends early only with its runtime.
+        Box::pin(async {
+            task.await.unwrap_or_else(|error| Err(LinkError::unknown(format!("a call ended: {error}"))))
+        })
+    }
+
+    /// The replies of any primary to commands that are no scripts. Errors of the server are values.
+    pub(crate) fn ask(&self, commands: Pipeline) -> Answer<'static, Vec<Value>> {
+        self.spawn(async move |caller: Arc<Caller>| {
+            caller.ask(async |connection| connection.send(&commands, 0, Place::Key(None)).await).await
+        })
+    }
+
+    /// The reply of the server, or of each primary of a cluster, with its address.
+    pub(crate) fn ask_each(&self, command: Cmd) -> Answer<'static, Vec<(String, Value)>> {
+        self.spawn(async move |caller: Arc<Caller>| {
+            caller.ask(async |connection| connection.ask_each(command, &caller.servers).await).await
+        })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Waits for nothing, so that the value may be dropped anywhere.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("servers", &self.caller.servers).finish_non_exhaustive()
+    }
+}
+
+impl Link for Session {
+    fn run<'a>(
+        &'a self,
+        script: &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: Vec<Vec<u8>>,
+    ) -> Answer<'a, Value> {
+        self.spawn(|caller| async move { caller.run(&Call { script, keys, arguments }).await })
+    }
+}
+
+impl Caller {
+    /// Runs a script. What has surely not run is sent again until it has, or until the patience ends; what may have run is
+    /// the caller's.
+    async fn run(&self, call: &Call) -> Result<Value, LinkError> {
+        let end = Instant::now() + self.patience;
+        let (mut by, mut node, mut pause) = (By::Name, None::<String>, SHORTEST);
+        loop {
+            let (attempt, mut connection) = self.connection(call.script.name(), end).await?;
+            let sent =
+                timeout(self.limit, self.send(call, by, node.take().as_deref(), &mut connection)).await;
+            let error = match sent {
+                Err(_) => {
+                    // The peer may be gone without a word.
+                    self.keeper.doubt(attempt).await;
+                    return Err(LinkError::late(call.script.name(), self.limit));
+                }
+                Ok(Ok((value, is_safe))) => {
+                    is_safe.map_err(|why| LinkError::not_safe(call.script.name(), &why))?;
+                    return Ok(value);
+                }
+                Ok(Err(error)) => error,
+            };
+            match Meaning::of(&error) {
+                Meaning::NotLoaded if matches!(by, By::Name) => {
+                    by = By::Text;
+                    continue;
+                }
+                Meaning::Ask => {
+                    node = error.redirect_node().map(|(address, _)| address.to_owned());
+                    // At once: only the next attempt may go there.
+                    if node.is_some() && Instant::now() < end {
+                        continue;
+                    }
+                }
+                Meaning::Later => {}
+                Meaning::Elsewhere => self.keeper.doubt(attempt).await,
+                Meaning::Lost => {
+                    if !connection.repairs_itself() || error.is_timeout() {
+                        self.keeper.doubt(attempt).await;
+                    }
+                    return Err(LinkError::of(call.script.name(), &error));
+                }
+                Meaning::NotLoaded | Meaning::Refused | Meaning::Broken => {
+                    return Err(LinkError::of(call.script.name(), &error));
+                }
+            }
+            if Instant::now() + pause >= end {
+                return Err(LinkError::gave_up(call.script.name(), self.patience, &error.to_string()));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+
+    /// Asks by `how`, and replaces a connection that does not answer.
+    async fn ask<T>(&self, how: impl AsyncFnOnce(&mut Connection) -> RedisResult<T>) -> Result<T, LinkError> {
+        let what = "(a question)";
+        let (attempt, mut connection) = self.connection(what, Instant::now() + self.patience).await?;
+        match timeout(self.limit, how(&mut connection)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(LinkError::of(what, &error)),
+            Err(_) => {
+                self.keeper.doubt(attempt).await;
+                Err(LinkError::late(what, self.limit))
+            }
+        }
+    }
+
+    async fn connection(&self, script: &str, end: Instant) -> Result<(u64, Connection), LinkError> {
+        let mut keeper = self.keeper.clone();
+        if let Ok(Some(found)) = timeout_at(end, keeper.connection()).await {
+            return Ok(found);
+        }
+        let trouble = self.keeper.state().trouble;
+        let why = trouble.map_or_else(|| "still connecting".to_owned(), |error| error.to_string());
+        Err(LinkError::gave_up(script, self.patience, &format!("no connection to {}: {why}", self.servers)))
+    }
+
+    /// The script's answer, and whether the change is as safe as the policy asks.
+    async fn send(
+        &self,
+        call: &Call,
+        by: By,
+        node: Option<&str>,
+        connection: &mut Connection,
+    ) -> RedisResult<(Value, Result<(), String>)> {
+        let mut commands = redis::pipe();
+        if node.is_some() {
+            commands.cmd("ASKING");
+        }
+        let skipped = commands.len();
+        commands.add_command(call.command(by));
+        if let Some(wait) = wait(self.sync) {
+            commands.add_command(wait);
+        }
+        let place = node.map_or(Place::Key(call.keys.first().map(Vec::as_slice)), Place::Address);
+        let mut replies = connection.send(&commands, skipped, place).await?.into_iter();
+        let value = replies.next().ok_or_else(no_reply)?.extract_error()?;
+        let is_safe = match self.sync {
+            SyncPolicy::None => Ok(()),
+            policy => safe(policy, replies.next().ok_or_else(no_reply)?),
+        };
+        Ok((value, is_safe))
+    }
+}
+
+impl Call {
+    fn command(&self, by: By) -> Cmd {
+        let (name, text) = match by {
+            By::Name => ("EVALSHA", self.script.sha1()),
+            By::Text => ("EVAL", self.script.source()),
+        };
+        let mut command = redis::cmd(name);
+        command.arg(text).arg(self.keys.len());
+        for word in self.keys.iter().chain(&self.arguments) {
+            command.arg(word.as_slice());
+        }
+        command
+    }
+}
+
+/// The command that waits for what the policy asks.
+fn wait(policy: SyncPolicy) -> Option<Cmd> {
+    // For the server, 0 is no limit.
+    let milliseconds = |timeout: Duration| timeout.as_millis().max(1).min(i32::MAX as u128) as u64;
+    match policy {
+        SyncPolicy::None => None,
+        SyncPolicy::Wait { replicas, timeout } => {
+            let mut command = redis::cmd("WAIT");
+            command.arg(replicas).arg(milliseconds(timeout));
+            Some(command)
+        }
+        SyncPolicy::WaitAof { replicas, timeout } => {
+            let mut command = redis::cmd("WAITAOF");
+            command.arg(1).arg(replicas).arg(milliseconds(timeout));
+            Some(command)
+        }
+    }
+}
+
+/// Whether the answer to [`wait`]'s command is what the policy asks; why not.
+fn safe(policy: SyncPolicy, answer: Value) -> Result<(), String> {
+    let answer = answer.extract_error().map_err(|error| error.to_string())?;
+    match (policy, &answer) {
+        (SyncPolicy::Wait { replicas, .. }, Value::Int(received)) if *received >= i64::from(replicas) => {
+            Ok(())
+        }
+        (SyncPolicy::Wait { replicas, timeout }, Value::Int(received)) => {
+            Err(format!("{received} of {replicas} replicas had received it within {timeout:?}"))
+        }
+        (SyncPolicy::WaitAof { replicas, timeout }, Value::Array(counts)) => match counts[..] {
+            [Value::Int(local), Value::Int(remote)] if local >= 1 && remote >= i64::from(replicas) => Ok(()),
+            [Value::Int(local), Value::Int(remote)] => Err(format!(
+                "it was in the files of {local} of 1 primary and {remote} of {replicas} replicas within {timeout:?}"
+            )),
+            _ => Err(format!("the server answered {answer:?}")),
+        },
+        _ => Err(format!("the server answered {answer:?}")),
+    }
+}
+
+fn no_reply() -> RedisError {
+    std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "a reply is missing").into()
+}

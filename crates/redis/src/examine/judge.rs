@@ -1,0 +1,288 @@
+//! What the facts about a server mean.
+
+use super::report::{Grade, Report};
+use crate::connect::SyncPolicy;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+/// The oldest version that works.
+const OLDEST: (u32, u32) = (7, 0);
+
+/// The first version with `WAITAOF`.
+const WITH_WAITAOF: (u32, u32) = (7, 2);
+
+/// How far a server's clock may be from this machine's.
+const CLOCK: Duration = Duration::from_secs(1);
+
+/// Facts about one server.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    /// The fields of `INFO`.
+    pub(crate) info: BTreeMap<String, String>,
+    /// Settings, where the user may read them.
+    pub(crate) settings: BTreeMap<String, String>,
+    /// How much later the server's clock is than this machine's, in microseconds, and how uncertain that is.
+    pub(crate) clock: Option<(i64, Duration)>,
+}
+
+impl Facts {
+    /// The fields of an answer to `INFO`.
+    pub(crate) fn read(&mut self, info: &str) {
+        let fields = info.lines().filter_map(|line| line.trim_end().split_once(':'));
+        self.info.extend(fields.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    fn info(&self, field: &str) -> &str {
+        self.info.get(field).map_or("", String::as_str)
+    }
+
+    fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    fn version(&self) -> Option<(u32, u32)> {
+        let mut parts = self.info("redis_version").split('.').map(|part| part.parse().ok());
+        Some((parts.next()??, parts.next()??))
+    }
+
+    /// Adds a line for each check of this server.
+    pub(crate) fn judge(&self, server: &str, sync: SyncPolicy, is_cluster: bool, report: &mut Report) {
+        let mut add = |grade, text: String| report.add(server, grade, text);
+        self.judge_version(sync, &mut add);
+        self.judge_role(sync, is_cluster, &mut add);
+        self.judge_memory(&mut add);
+        self.judge_persistence(&mut add);
+        self.judge_clock(&mut add);
+    }
+
+    fn judge_version(&self, sync: SyncPolicy, add: &mut impl FnMut(Grade, String)) {
+        let text = self.info("redis_version");
+        match self.version() {
+            Some(version) if version < OLDEST => {
+                let (major, minor) = OLDEST;
+                add(Grade::Refusal, format!("version {text}: at least {major}.{minor} is needed"));
+            }
+            Some(version) if version < WITH_WAITAOF && matches!(sync, SyncPolicy::WaitAof { .. }) => {
+                add(Grade::Refusal, format!("version {text}: SyncPolicy::WaitAof needs at least 7.2"));
+            }
+            Some(_) => add(Grade::Ok, format!("version {text}")),
+            None => add(Grade::Refusal, format!("version {text:?}: not a version of Redis")),
+        }
+    }
+
+    fn judge_role(&self, sync: SyncPolicy, is_cluster: bool, add: &mut impl FnMut(Grade, String)) {
+        if (self.info("cluster_enabled") == "1") != is_cluster {
+            let text = if is_cluster {
+                "belongs to no cluster: connect to it as a single server"
+            } else {
+                "belongs to a cluster: connect to it as a cluster"
+            };
+            add(Grade::Refusal, text.to_owned());
+        }
+        if self.info("role") == "slave" {
+            add(Grade::Refusal, "is a replica: connect to the primary".to_owned());
+        }
+        let replicas = self.info("connected_slaves").parse().unwrap_or(0_u32);
+        if let SyncPolicy::Wait { replicas: needed, .. } | SyncPolicy::WaitAof { replicas: needed, .. } = sync
+            && replicas < needed
+        {
+            let text = format!(
+                "replicas: {replicas} are connected, and the policy waits for {needed}: each change would fail"
+            );
+            add(Grade::Refusal, text);
+        } else if replicas > 0 && self.setting("min-replicas-to-write") == Some("0") {
+            let text = "min-replicas-to-write 0: a primary that is cut off goes on, and what it accepts is lost when a replica takes over";
+            add(Grade::Warning, text.to_owned());
+        }
+    }
+
+    fn judge_memory(&self, add: &mut impl FnMut(Grade, String)) {
+        match self.info("maxmemory_policy") {
+            "noeviction" => add(Grade::Ok, "maxmemory-policy noeviction".to_owned()),
+            policy => {
+                let text =
+                    format!("maxmemory-policy {policy}: timers would be evicted; set it to noeviction");
+                add(Grade::Refusal, text);
+            }
+        }
+    }
+
+    fn judge_persistence(&self, add: &mut impl FnMut(Grade, String)) {
+        let snapshots = match self.setting("save") {
+            Some("") => "no snapshots",
+            Some(_) => "snapshots",
+            None => "snapshots not known",
+        };
+        match (self.info("aof_enabled"), self.setting("appendfsync")) {
+            ("1", Some("always")) => {
+                add(Grade::Ok, "append-only file, synchronised with each change".to_owned())
+            }
+            ("1", Some("everysec")) => {
+                add(
+                    Grade::Ok,
+                    "append-only file, synchronised each second: a power cut may lose the last second"
+                        .to_owned(),
+                );
+            }
+            ("1", Some(rhythm)) => {
+                let text = format!(
+                    "append-only file, appendfsync {rhythm}: a power cut may lose what the system had not written"
+                );
+                add(Grade::Warning, text);
+            }
+            ("1", None) => {
+                add(Grade::Ok, "append-only file; the user may not read how it is synchronised".to_owned())
+            }
+            _ => {
+                let text = format!(
+                    "no append-only file, {snapshots}: a crash loses what came after the last snapshot"
+                );
+                add(Grade::Warning, text);
+            }
+        }
+        for (field, what) in
+            [("aof_last_write_status", "append-only file"), ("rdb_last_bgsave_status", "snapshot")]
+        {
+            if self.info(field) == "err" {
+                add(
+                    Grade::Warning,
+                    format!("the last write of the {what} failed: the server may refuse changes"),
+                );
+            }
+        }
+    }
+
+    fn judge_clock(&self, add: &mut impl FnMut(Grade, String)) {
+        let Some((offset, uncertainty)) = self.clock else {
+            add(Grade::Warning, "clock: not known".to_owned());
+            return;
+        };
+        let sign = if offset < 0 { "behind" } else { "ahead of" };
+        let size = Duration::from_micros(offset.unsigned_abs());
+        let text = format!("clock {size:.1?} {sign} this machine's, give or take {uncertainty:.1?}");
+        if size.saturating_sub(uncertainty) < CLOCK {
+            add(Grade::Ok, text);
+        } else {
+            add(Grade::Refusal, format!("{text}: less than {CLOCK:?} is needed"));
+        }
+    }
+}
+
+/// Adds a line about how evenly the shards lie on the primaries of a cluster: the number of shards of each.
+pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report) {
+    let total: usize = spread.values().sum();
+    let (Some(most), Some(least)) = (spread.values().max(), spread.values().min()) else { return };
+    let share = total as f64 / spread.len() as f64;
+    let text = format!("shards: {least} to {most} on each of {} primaries", spread.len());
+    if *most as f64 <= 1.5 * share + 1.0 {
+        report.add("", Grade::Ok, text);
+    } else {
+        report.add("", Grade::Warning, format!("{text}: one has far more than its share; move slots"));
+    }
+}
+
+/// Adds a line about the version of what is stored: the version found, if there is any, and the one that this crate writes.
+pub(crate) fn judge_layout(found: Option<u32>, own: u32, report: &mut Report) {
+    match found {
+        None => report.add("", Grade::Ok, format!("layout: nothing is stored yet; version {own} will be")),
+        Some(found) if found == own => report.add("", Grade::Ok, format!("layout version {found}")),
+        Some(found) => {
+            let text = format!("layout version {found}: this program reads and writes only version {own}");
+            report.add("", Grade::Refusal, text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grades(facts: &Facts, sync: SyncPolicy) -> Vec<(Grade, String)> {
+        let mut report = Report::default();
+        facts.judge("", sync, false, &mut report);
+        report.lines().iter().map(|line| (line.grade(), line.text().to_owned())).collect()
+    }
+
+    fn good() -> Facts {
+        let mut facts = Facts { clock: Some((-3_000, Duration::from_millis(1))), ..Facts::default() };
+        facts.read("redis_version:7.0.15\r\nrole:master\r\ncluster_enabled:0\r\nconnected_slaves:0\r\n");
+        facts.read("maxmemory_policy:noeviction\r\naof_enabled:1\r\n");
+        facts.settings.insert("appendfsync".into(), "always".into());
+        facts
+    }
+
+    #[test]
+    fn a_good_server_has_only_ok_lines() {
+        let grades = grades(&good(), SyncPolicy::None);
+        assert_eq!(grades.len(), 4, "{grades:?}");
+        assert!(grades.iter().all(|(grade, _)| *grade == Grade::Ok), "{grades:?}");
+    }
+
+    #[test]
+    fn each_fault_has_its_line() {
+        let none = SyncPolicy::None;
+        let waits = SyncPolicy::Wait { replicas: 1, timeout: Duration::from_secs(1) };
+        let files = SyncPolicy::WaitAof { replicas: 0, timeout: Duration::from_secs(1) };
+        let cases = [
+            ("redis_version", "6.2.14", none, Grade::Refusal, "at least 7.0"),
+            ("redis_version", "", none, Grade::Refusal, "not a version"),
+            ("redis_version", "7.0.15", files, Grade::Refusal, "at least 7.2"),
+            ("role", "slave", none, Grade::Refusal, "is a replica"),
+            ("cluster_enabled", "1", none, Grade::Refusal, "as a cluster"),
+            ("connected_slaves", "0", waits, Grade::Refusal, "waits for 1"),
+            ("maxmemory_policy", "allkeys-lru", none, Grade::Refusal, "evicted"),
+            ("aof_enabled", "0", none, Grade::Warning, "no append-only file"),
+            ("aof_last_write_status", "err", none, Grade::Warning, "append-only file failed"),
+        ];
+        for (field, value, sync, grade, part) in cases {
+            let mut facts = good();
+            facts.info.insert(field.to_owned(), value.to_owned());
+            let grades = grades(&facts, sync);
+            assert!(
+                grades.iter().any(|(g, text)| *g == grade && text.contains(part)),
+                "{field} {value}: {grades:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_clock_is_refused_only_when_it_is_surely_off() {
+        for (offset, uncertainty, grade) in [
+            (900_000, 1, Grade::Ok),
+            (-900_000, 1, Grade::Ok),
+            (1_100_000, 1, Grade::Refusal),
+            (-1_100_000, 1, Grade::Refusal),
+            (1_100_000, 200, Grade::Ok),
+        ] {
+            let facts = Facts { clock: Some((offset, Duration::from_millis(uncertainty))), ..good() };
+            let grades = grades(&facts, SyncPolicy::None);
+            let (found, text) = grades.last().expect("the clock's line is the last");
+            assert_eq!((*found, text.starts_with("clock")), (grade, true), "{offset}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_primary_with_too_many_shards_is_seen() {
+        for (counts, grade) in
+            [([22, 21, 21], Grade::Ok), ([44, 10, 10], Grade::Warning), ([64, 0, 0], Grade::Warning)]
+        {
+            let spread =
+                counts.iter().enumerate().map(|(index, count)| (index.to_string(), *count)).collect();
+            let mut report = Report::default();
+            judge_spread(&spread, &mut report);
+            assert_eq!(report.lines()[0].grade(), grade, "{report}");
+        }
+    }
+
+    #[test]
+    fn another_layout_is_refused() {
+        for (found, grade) in
+            [(None, Grade::Ok), (Some(2), Grade::Ok), (Some(1), Grade::Refusal), (Some(3), Grade::Refusal)]
+        {
+            let mut report = Report::default();
+            judge_layout(found, 2, &mut report);
+            assert_eq!(report.lines()[0].grade(), grade, "{report}");
+            assert_eq!(report.is_refused(), grade == Grade::Refusal);
+        }
+    }
+}

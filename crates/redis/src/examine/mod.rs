@@ -1,0 +1,152 @@
+//! Checks of the servers before a store is opened on them.
+
+mod judge;
+mod report;
+
+use crate::connect::{Connect, ConnectError, LinkError, Session};
+use core::time::Duration;
+use judge::{Facts, judge_layout, judge_spread};
+use redis::{Pipeline, Value, from_redis_value};
+use std::collections::BTreeMap;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+pub use report::{Grade, Line, Report};
+
+/// How often the clock is read: the fastest answer counts.
+const READINGS: usize = 5;
+
+/// What a store adds to the checks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    /// The version of the layout that is stored, if there is any, and the version that the store writes.
+    pub(crate) layout: Option<(Option<u32>, u32)>,
+    /// The hash tags of the shards, without braces.
+    pub(crate) tags: Vec<Vec<u8>>,
+}
+
+/// Checks the servers: version, kind, what they do when memory is full, persistence, and clock. In a cluster, each primary.
+///
+/// A connection that fails is a refusal in the report. The future needs no runtime around it.
+///
+/// ```no_run
+/// use tourbillon_redis::{Connect, check};
+///
+/// # async fn run() -> Result<(), tourbillon_redis::ConnectError> {
+/// let report = check(&Connect::single("redis://127.0.0.1:6379")?).await?;
+/// print!("{report}");
+/// assert!(!report.is_refused());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// If the settings cannot work.
+pub async fn check(connect: &Connect) -> Result<Report, ConnectError> {
+    Ok(examine(&Session::open(connect)?, connect, &Plan::default()).await)
+}
+
+/// Checks the servers of `session` for a store.
+pub(crate) async fn examine(session: &Session, connect: &Connect, plan: &Plan) -> Report {
+    let mut report = Report::default();
+    if let Err(error) = look(session, connect, plan, &mut report).await {
+        report.add("", Grade::Refusal, format!("the servers do not answer: {error}"));
+    }
+    if let Some((found, own)) = plan.layout {
+        judge_layout(found, own, &mut report);
+    }
+    report
+}
+
+async fn look(
+    session: &Session,
+    connect: &Connect,
+    plan: &Plan,
+    report: &mut Report,
+) -> Result<(), LinkError> {
+    let mut servers: BTreeMap<String, Facts> = BTreeMap::new();
+    for (server, info) in session.ask_each(redis::cmd("INFO")).await? {
+        let facts = servers.entry(server).or_default();
+        facts.read(&text(info));
+    }
+    let mut settings = redis::cmd("CONFIG");
+    settings.arg("GET").arg(&["appendfsync", "save", "min-replicas-to-write"]);
+    // A user need not have the right to it.
+    if let Ok(answers) = session.ask_each(settings).await {
+        for (server, answer) in answers {
+            let found: BTreeMap<String, String> = from_redis_value(answer).unwrap_or_default();
+            servers.entry(server).or_default().settings.extend(found);
+        }
+    }
+    for _ in 0..READINGS {
+        let (before, start) = (SystemTime::now(), Instant::now());
+        let answers = session.ask_each(redis::cmd("TIME")).await?;
+        let uncertainty = start.elapsed() / 2;
+        let Ok(middle) = (before + uncertainty).duration_since(UNIX_EPOCH) else { continue };
+        for (server, answer) in answers {
+            let Ok((seconds, micros)) = from_redis_value::<(u64, u64)>(answer) else { continue };
+            let clock = Duration::from_secs(seconds) + Duration::from_micros(micros);
+            let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+            let offset = micros(clock).saturating_sub(micros(middle));
+            let facts = servers.entry(server).or_default();
+            if facts.clock.is_none_or(|(_, other)| uncertainty < other) {
+                facts.clock = Some((offset, uncertainty));
+            }
+        }
+    }
+    for (server, facts) in &servers {
+        facts.judge(server, connect.sync, connect.is_cluster(), report);
+    }
+    if connect.is_cluster() && !plan.tags.is_empty() {
+        judge_spread(&spread(session, plan).await?, report);
+    }
+    Ok(())
+}
+
+/// The number of shards of each primary.
+async fn spread(session: &Session, plan: &Plan) -> Result<BTreeMap<String, usize>, LinkError> {
+    let mut questions = Pipeline::new();
+    questions.cmd("CLUSTER").arg("SLOTS");
+    for tag in &plan.tags {
+        questions.cmd("CLUSTER").arg("KEYSLOT").arg(tag.as_slice());
+    }
+    let mut answers = session.ask(questions).await?.into_iter();
+    let mut ranges = Vec::new();
+    for range in answers.next().map(fields).unwrap_or_default() {
+        // First slot, last slot, and nodes, each with its address first; the first is the primary.
+        let mut range = fields(range).into_iter();
+        let (Some(Value::Int(first)), Some(Value::Int(last)), Some(primary)) =
+            (range.next(), range.next(), range.next())
+        else {
+            continue;
+        };
+        let mut primary = fields(primary).into_iter();
+        let address = format!(
+            "{}:{}",
+            primary.next().map(text).unwrap_or_default(),
+            primary.next().map(text).unwrap_or_default()
+        );
+        ranges.push((first..=last, address));
+    }
+    let mut spread: BTreeMap<String, usize> =
+        ranges.iter().map(|(_, address)| (address.clone(), 0)).collect();
+    for slot in answers {
+        let Value::Int(slot) = slot else { continue };
+        let owner = ranges.iter().find(|(range, _)| range.contains(&slot));
+        if let Some(count) = owner.and_then(|(_, address)| spread.get_mut(address)) {
+            *count += 1;
+        }
+    }
+    Ok(spread)
+}
+
+fn fields(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(fields) => fields,
+        _ => Vec::new(),
+    }
+}
+
+fn text(value: Value) -> String {
+    from_redis_value(value).unwrap_or_default()
+}

@@ -3,7 +3,7 @@
 //! A store on a server cannot hold the server's data while it decides what an operation means. It reads the few timers
 //! that the operation names, lets a [`Draft`] compute the effect, and sends the [`Changes`] to the server, where they
 //! are made only if nothing of what the draft was given has changed meanwhile. If something has, the store reads it
-//! again and begins anew. So the operations of such a store mean what they mean in every other store: the same code
+//! again and starts again. So the operations of such a store mean what they mean in every other store: the same code
 //! decides.
 //!
 //! A draft takes what it was not given for absent. The changes list these guesses, and the server verifies them.

@@ -95,7 +95,7 @@ fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
     let (one, other) = (Seen::default(), Seen::default());
     let first = runtime(server.port(), &one);
     let second = runtime(server.port(), &other);
-    // The second one does not hear of these: it finds them by its own looks, or leaves them to the first.
+    // The second runtime does not get these from a call: it finds them by its looks, or leaves them to the first.
     for number in 0..100 {
         first.handle().schedule_blocking(spec(2 * number, AT_ONCE)).unwrap();
     }

@@ -233,8 +233,8 @@ impl Tables for &mut Drafted {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
         let from = (Bound::Included(from), Bound::Unbounded);
-        let entries = self.entries[table as usize].range::<[u8], _>(from);
-        let _stopped = entries.map(|(key, value)| (key, value)).all(|(key, value)| each(key, value));
+        let mut entries = self.entries[table as usize].range::<[u8], _>(from);
+        let _stopped = entries.all(|(key, value)| each(key, value));
         Ok(())
     }
 

@@ -1,5 +1,5 @@
 //! Figures, not tests: creations a second and bytes of a pending timer. Run with
-//! `cargo test --release -p tourbillon-redis figures -- --ignored --nocapture`.
+//! `cargo test -p tourbillon-redis --lib figures -- --ignored --nocapture`.
 
 use super::{plain, server};
 use crate::RedisStore;

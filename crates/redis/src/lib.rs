@@ -1,10 +1,26 @@
 #![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg_attr(not(test), allow(dead_code, reason = "the store calls it"))]
+mod bulk;
+mod check;
+mod claims;
+mod commit;
 mod connect;
 mod examine;
-#[cfg_attr(not(test), allow(dead_code, reason = "the store calls it"))]
+mod layout;
+mod lists;
 mod script;
+mod scripts;
+mod shared;
+mod store;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod time;
+mod transact;
+mod values;
 
 pub use connect::{Connect, ConnectError, SyncPolicy, Tls};
 pub use examine::{Grade, Line, Report, check};
+pub use store::{POLL, RedisBuilder, RedisStore, SHARDS};

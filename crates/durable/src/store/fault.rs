@@ -15,6 +15,14 @@ pub struct Fault {
     pub fault: Box<str>,
 }
 
+impl Fault {
+    /// A fault in a table, or in what a store has in its place.
+    #[must_use]
+    pub fn new(table: &'static str, timer: Option<TimerId>, fault: impl Into<Box<str>>) -> Self {
+        Self { table, timer, fault: fault.into() }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.timer {

@@ -3,10 +3,10 @@
 use crate::record;
 use crate::state::{Phase, State};
 use crate::store::tables::Table;
-use crate::timer::{Timer, TimerId};
+use crate::timer::{KeyOf, Timer, TimerId};
 use crate::utc::UtcMillis;
 
-pub(super) type Entry = (Table, Vec<u8>, Vec<u8>);
+pub(crate) type Entry = (Table, Vec<u8>, Vec<u8>);
 
 pub(super) fn id_bytes(id: TimerId) -> [u8; 16] {
     id.as_u128().to_be_bytes()
@@ -18,7 +18,7 @@ pub(super) fn moment_bytes(moment: UtcMillis) -> [u8; 6] {
     [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]
 }
 
-pub(super) fn moment_of(bytes: &[u8]) -> UtcMillis {
+pub(crate) fn moment_of(bytes: &[u8]) -> UtcMillis {
     let mut all = [0; 8];
     for (to, from) in all[2..].iter_mut().zip(bytes) {
         *to = *from;
@@ -46,6 +46,14 @@ pub(super) fn key_key(namespace: &str, key: &str) -> Vec<u8> {
     part_before(namespace, key.as_bytes())
 }
 
+/// The key of an entry that [`key_key`] has made.
+pub(crate) fn key_of(key: &[u8]) -> Option<KeyOf> {
+    let (length, rest) = key.split_first()?;
+    let (namespace, key) = rest.split_at_checked(usize::from(*length))?;
+    let text = |bytes| core::str::from_utf8(bytes).ok().map(Into::into);
+    Some(KeyOf { namespace: text(namespace)?, key: text(key)? })
+}
+
 pub(super) fn label_key(namespace: &str, label: &str) -> Vec<u8> {
     part_before(namespace, &part(label))
 }
@@ -59,7 +67,7 @@ pub(super) fn hour_key(hour: u32) -> [u8; 4] {
 }
 
 /// All entries of a timer (L1).
-pub(super) fn entries(timer: &Timer) -> Vec<Entry> {
+pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     let id = id_bytes(timer.id);
     let mut entries = vec![(Table::Timers, id.to_vec(), record::encode(timer))];
     let (table, before) = match &timer.state {

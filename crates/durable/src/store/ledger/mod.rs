@@ -27,5 +27,7 @@ mod placing;
 mod remembered;
 
 pub use changes::PAUSED;
+pub(crate) use entries::{entries, key_of, moment_of};
 pub(crate) use horizon::LOOKS;
+pub(crate) use limits::admit;
 pub(crate) use timers::Ledger;

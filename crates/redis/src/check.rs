@@ -1,0 +1,212 @@
+//! The check of the structure: each shard as it is at one moment.
+
+use crate::commit::{count_field, text};
+use crate::layout::{HOMES, Part, Shard, hour_of};
+use crate::lists::pairs;
+use crate::shared::Core;
+use crate::stored::{Entry, Found, entries, id_bytes, id_of};
+use crate::values::{Values, bytes, number};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// Reads of a shard whose slices change all the time.
+const TURNS: usize = 20;
+/// Faults after which a check stops.
+const MOST_FAULTS: usize = 1_000;
+
+/// A sorted set: members with scores.
+type Scored = Vec<(Vec<u8>, u64)>;
+
+/// The content of a shard.
+struct Whole {
+    records: Scored,
+    tokens: HashMap<Vec<u8>, Vec<u8>>,
+    leases: Scored,
+    keys: Scored,
+    labels: Scored,
+    parked: Scored,
+    dead: Scored,
+    counts: HashMap<Vec<u8>, Vec<u8>>,
+    directory: Scored,
+    slices: Vec<(u64, Scored)>,
+    homes: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Core {
+    pub(crate) async fn check(&self) -> Result<Vec<Fault>, StoreError> {
+        let mut faults = Vec::new();
+        let (mut homes, mut wanted) = (BTreeMap::new(), BTreeMap::new());
+        for shard in self.layout.shards() {
+            let whole = self.whole(shard).await?;
+            let timers = faults_of(shard, &whole, &mut faults);
+            for timer in timers.iter().filter(|timer| self.layout.shard_of_id(timer.id) != shard) {
+                wanted.insert(timer.id, shard);
+            }
+            for (id, home) in whole.homes {
+                let home = core::str::from_utf8(&home).ok().and_then(|home| home.parse::<Shard>().ok());
+                if let (Some(id), Some(home)) = (id_of(&id), home) {
+                    homes.insert(id, home);
+                }
+            }
+            if faults.len() >= MOST_FAULTS {
+                return Ok(faults);
+            }
+        }
+        let ids: BTreeSet<&TimerId> = homes.keys().chain(wanted.keys()).collect();
+        for id in ids.into_iter().filter(|id| homes.get(id) != wanted.get(id)) {
+            let fault = format!("its shard is {:?}, noted as {:?}", wanted.get(id), homes.get(id));
+            faults.push(Fault::new("homes", Some(*id), fault));
+        }
+        Ok(faults)
+    }
+
+    /// The content of a shard at one moment.
+    async fn whole(&self, shard: Shard) -> Result<Whole, StoreError> {
+        let mut hours: Vec<u64> = Vec::new();
+        for _ in 0..TURNS {
+            let parts = [
+                Part::Records,
+                Part::Tokens,
+                Part::Leases,
+                Part::Keys,
+                Part::Labels,
+                Part::Parked,
+                Part::Dead,
+                Part::Counts,
+                Part::Slices,
+            ];
+            let slices = hours.iter().map(|hour| Part::Slice(*hour));
+            let homes = (0..HOMES).filter_map(|bucket| u8::try_from(bucket).ok()).map(Part::Homes);
+            let keys = parts.into_iter().chain(slices).chain(homes).map(|part| self.layout.key(shard, part));
+            let count = text(hours.len() as u64);
+            let mut rest = self.run(|scripts| &scripts.whole, keys.collect(), [count]).await?.rest;
+            let records = scored(&mut rest)?;
+            let tokens = pairs(&mut rest)?;
+            let (leases, keys, labels) = (scored(&mut rest)?, scored(&mut rest)?, scored(&mut rest)?);
+            let (parked, dead) = (scored(&mut rest)?, scored(&mut rest)?);
+            let counts = pairs(&mut rest)?;
+            let directory = scored(&mut rest)?;
+            let open = directory.iter().filter_map(|(hour, _)| core::str::from_utf8(hour).ok()?.parse().ok());
+            let open: Vec<u64> = open.collect();
+            if open != hours {
+                hours = open;
+                continue;
+            }
+            let slices: Result<Vec<_>, StoreError> =
+                hours.iter().map(|hour| Ok((*hour, scored(&mut rest)?))).collect();
+            let slices = slices?;
+            let mut homes = HashMap::new();
+            while !rest.is_empty() {
+                homes.extend(pairs(&mut rest)?);
+            }
+            return Ok(Whole {
+                records,
+                tokens,
+                leases,
+                keys,
+                labels,
+                parked,
+                dead,
+                counts,
+                directory,
+                slices,
+                homes,
+            });
+        }
+        let message = format!("the slices of shard {shard} change too often for a check");
+        Err(StoreError::new(StoreErrorKind::Io, message))
+    }
+}
+
+fn scored(values: &mut Values) -> Result<Scored, StoreError> {
+    let mut list = Values::of(values.next()?)?;
+    let mut scored = Vec::new();
+    while !list.is_empty() {
+        let member = bytes(list.next()?)?.unwrap_or_default();
+        scored.push((member, number(&list.next()?)?));
+    }
+    Ok(scored)
+}
+
+/// Adds the faults of a shard. Returns its timers.
+fn faults_of(shard: Shard, whole: &Whole, faults: &mut Vec<Fault>) -> Vec<Timer> {
+    let ends: HashMap<&[u8], u64> = whole.leases.iter().map(|(id, until)| (&id[..], *until)).collect();
+    let (mut timers, mut wanted, mut counts) = (Vec::new(), BTreeSet::new(), HashMap::<Vec<u8>, u64>::new());
+    for (member, _) in &whole.records {
+        let id = member.get(..16).unwrap_or_default();
+        let (mark, until) = (whole.tokens.get(id).cloned(), ends.get(id).copied().unwrap_or_default());
+        match Found::read(shard, member.clone(), mark, until) {
+            Some(found) => timers.push(found.timer),
+            None => faults.push(Fault::new("records", id_of(member), "the record cannot be read")),
+        }
+    }
+    for timer in &timers {
+        *counts.entry(count_field(timer)).or_default() += 1;
+        wanted.extend(entries(timer).into_iter().map(|entry| located(timer.id, entry)));
+    }
+    let mut found = BTreeSet::new();
+    let mut add = |table: &'static str, members: &Scored, entry: &dyn Fn(&[u8], u64) -> Entry| {
+        for (member, score) in members {
+            let bytes = entry(member, *score);
+            found.insert((table, member.clone(), bytes));
+        }
+    };
+    add("records", &whole.records, &|member, _| Entry::Record(member.to_vec()));
+    add("leases", &whole.leases, &|_, until| Entry::Lease(until));
+    add("keys", &whole.keys, &|member, _| Entry::Key(member.to_vec()));
+    add("labels", &whole.labels, &|member, _| Entry::Label(member.to_vec()));
+    add("parked", &whole.parked, &|member, _| Entry::Parked(member.to_vec()));
+    add("dead", &whole.dead, &|_, at| Entry::Dead(at));
+    for (hour, slice) in &whole.slices {
+        add("slices", slice, &|_, due| Entry::Pending(due));
+        let first = slice.first().map(|(_, due)| *due);
+        let noted = whole.directory.iter().find(|(of, _)| *of == text(*hour)).map(|(_, due)| *due);
+        let is_wrong = slice.iter().any(|(_, due)| hour_of(*due) != *hour);
+        if first != noted || is_wrong {
+            let fault = format!("slice {hour} of shard {shard} begins with {first:?}, noted as {noted:?}");
+            faults.push(Fault::new("slices", None, fault));
+        }
+    }
+    for (id, mark) in &whole.tokens {
+        found.insert(("tokens", id.clone(), Entry::Token(mark.clone())));
+    }
+    for (table, member, _) in wanted.difference(&found) {
+        faults.push(Fault::new(table, timer_of(table, member), "the entry is missing"));
+    }
+    for (table, member, _) in found.difference(&wanted) {
+        faults.push(Fault::new(table, timer_of(table, member), "the entry is not its timer's"));
+    }
+    let stored: HashMap<Vec<u8>, u64> = whole
+        .counts
+        .iter()
+        .filter_map(|(field, count)| Some((field.clone(), core::str::from_utf8(count).ok()?.parse().ok()?)))
+        .collect();
+    if stored != counts {
+        let fault = format!("shard {shard} has {stored:?}, counted as {counts:?}");
+        faults.push(Fault::new("counts", None, fault));
+    }
+    timers
+}
+
+/// An entry with the names of its table and its member.
+fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
+    let id = id_bytes(id).to_vec();
+    match &entry {
+        Entry::Record(member) => ("records", member.clone(), entry),
+        Entry::Key(member) => ("keys", member.clone(), entry),
+        Entry::Label(member) => ("labels", member.clone(), entry),
+        Entry::Parked(member) => ("parked", member.clone(), entry),
+        Entry::Token(_) => ("tokens", id, entry),
+        Entry::Lease(_) => ("leases", id, entry),
+        Entry::Dead(_) => ("dead", id, entry),
+        Entry::Pending(_) => ("slices", id, entry),
+    }
+}
+
+fn timer_of(table: &str, member: &[u8]) -> Option<TimerId> {
+    match table {
+        "keys" | "labels" | "parked" => crate::stored::id_at_end(member),
+        _ => id_of(member),
+    }
+}

@@ -1,0 +1,258 @@
+//! Claims and leases.
+
+use crate::commit::text;
+use crate::layout::{Part, Shard};
+use crate::shared::Core;
+use crate::stored::{Found, damaged, id_bytes, mark_of, token_bytes};
+use crate::transact::{Start, millis, read};
+use crate::values::{Values, bytes, filled, maybe_number, number};
+use futures_util::future::try_join_all;
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::Guarantee;
+use tourbillon_durable::state::{Lease, Refusal, State, Token};
+use tourbillon_durable::store::draft::Draft;
+use tourbillon_durable::store::{
+    Claimant, Claimed, Leased, LeftOut, Limit, Op, Outcome, Reaped, StoreError, StoreErrorKind,
+};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// Timers that one script leases at most, so that no script takes long.
+const AT_ONCE: u32 = 1_000;
+/// Scripts without a timer after which a claim ends, although there is one that is due.
+const IDLE_TURNS: u32 = 8;
+
+/// A claim that is at the server. It ends when it is dropped, as the caller's future may be.
+struct UnderWay<'a> {
+    core: &'a Core,
+    number: u64,
+    answer: Option<Option<UtcMillis>>,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.core.end_claim(self.number, self.answer);
+    }
+}
+
+impl Core {
+    pub(crate) async fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Result<Claimed, StoreError> {
+        let mut under_way = UnderWay { core: self, number: self.begin_claim(), answer: None };
+        let result = self.take_due(by, claim, limit).await;
+        under_way.answer = result.as_ref().ok().map(|claimed| claimed.next_due);
+        result
+    }
+
+    async fn take_due(&self, by: Claimant, claim: u64, limit: Limit) -> Result<Claimed, StoreError> {
+        let token = Token { incarnation: by.incarnation, claim };
+        let mut claimed = Claimed::default();
+        let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
+        let mut found = Vec::new();
+        loop {
+            let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let keys = self.keys_of_claim(&slices);
+            let mut arguments =
+                vec![token_bytes(token), text(millis(by.lease)), text(left.min(AT_ONCE).into())];
+            arguments.extend([text(limit.bytes), text(taken)]);
+            arguments.append(&mut slices);
+            let mut answered = self.run(|scripts| &scripts.claim, keys, arguments).await?;
+            claimed.now = answered.now;
+            let is_more = number(&answered.rest.next()?)? == 1;
+            let mut records = Values::of(answered.rest.next()?)?;
+            let mut slices = Values::of(answered.rest.next()?)?;
+            claimed.next_due = maybe_number(answered.rest.next()?)?.map(UtcMillis::from_millis);
+            let mut known = Vec::new();
+            while !slices.is_empty() {
+                known.push(bytes(slices.next()?)?.unwrap_or_default());
+            }
+            *self.slices.lock().unwrap_or_else(PoisonError::into_inner) = known;
+            let lease = Lease { token, until: answered.now + by.lease, withdrawn: None };
+            idle = if records.is_empty() { idle + 1 } else { 0 };
+            while !records.is_empty() {
+                let shard = number(&records.next()?)?;
+                let member = bytes(records.next()?)?.unwrap_or_default();
+                left -= 1;
+                match self.leased(shard, member, lease).await? {
+                    Some(its) => {
+                        taken += its.timer.payload.0.len() as u64;
+                        found.push(its);
+                    }
+                    None => claimed.quarantined += 1,
+                }
+            }
+            let is_full = left == 0 || taken > 0 && taken >= limit.bytes;
+            if is_full || !is_more || idle >= IDLE_TURNS {
+                break;
+            }
+        }
+        // After the last script: the occurrences that follow are left to the next claim.
+        for its in found {
+            self.take(its, token, &mut claimed).await?;
+        }
+        Ok(claimed)
+    }
+
+    /// The keys of a claim in all shards, if these are their first slices.
+    fn keys_of_claim(&self, slices: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let hour_of = |place: usize| {
+            let hour = slices.get(place).and_then(|hour| core::str::from_utf8(hour).ok());
+            hour.and_then(|hour| hour.parse().ok()).unwrap_or_default()
+        };
+        let keys = self.layout.shards().flat_map(|shard| {
+            let place = 2 * usize::from(shard);
+            let (first, second) = (Part::Slice(hour_of(place)), Part::Slice(hour_of(place + 1)));
+            let parts =
+                [Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts, first, second];
+            self.layout.keys(shard, parts)
+        });
+        keys.collect()
+    }
+
+    /// A timer that a claim has leased. `None` if its record cannot be read: then it is set aside.
+    async fn leased(&self, place: u64, member: Vec<u8>, lease: Lease) -> Result<Option<Found>, StoreError> {
+        let shard = place.checked_sub(1).and_then(|shard| Shard::try_from(shard).ok());
+        let shard = shard.ok_or_else(|| damaged("a claim answered a shard that there is not"))?;
+        let until = lease.until.as_millis();
+        let found = Found::read(shard, member.clone(), mark_of(&State::Leased(lease)), until);
+        if found.is_none() {
+            let parts = [Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Aside];
+            let arguments = [member, token_bytes(lease.token)];
+            let _aside =
+                self.run(|scripts| &scripts.aside, self.layout.keys(shard, parts), arguments).await?;
+        }
+        Ok(found)
+    }
+
+    /// Adds a timer to a claim's answer. A timer that is delivered at most once is forgotten before.
+    async fn take(&self, found: Found, token: Token, claimed: &mut Claimed) -> Result<(), StoreError> {
+        let timer = found.timer.clone();
+        if timer.policy.guarantee == Guarantee::AtLeastOnce {
+            self.hold(&found);
+            claimed.leased.push(Leased { timer, token });
+            return Ok(());
+        }
+        let id = timer.id;
+        let end = |draft: Draft| {
+            let (outcome, changes) = draft.apply(Op::Ack(id, token))?;
+            let after = changes.timers.iter().filter_map(|change| change.after.as_ref());
+            let due = after.filter(|timer| timer.state == State::Pending).map(|timer| timer.due).min();
+            Ok(((outcome, due), changes))
+        };
+        // An error leaves the lease. The answer to the claim is lost then, and no delivery begins.
+        let (outcome, due) = self.transact(Start::Read(Box::new(found)), end).await.map_err(|error| {
+            let message = format!("a timer that is delivered at most once was not forgotten: {error}");
+            StoreError::new(StoreErrorKind::Unknown, message)
+        })?;
+        match outcome {
+            // Somebody else has withdrawn the timer, or its lease is over already.
+            Outcome::Refused(Refusal::Stale) => {}
+            outcome => {
+                claimed.next_due = claimed.next_due.into_iter().chain(due).min();
+                claimed.left_out.extend(LeftOut::of(&timer, &outcome));
+                claimed.leased.push(Leased { timer: Timer { state: State::Pending, ..timer }, token });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn recover(&self, by: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
+        let token = Token { incarnation: by.incarnation, claim };
+        let keys = self.all([Part::Records, Part::Tokens, Part::Leases]);
+        let mut answered = self.run(|scripts| &scripts.recover, keys, [token_bytes(token)]).await?;
+        let mut values = Values::of(answered.rest.next()?)?;
+        let mut leased = Vec::new();
+        while !values.is_empty() {
+            let place = number(&values.next()?)?;
+            let shard = Shard::try_from(place.saturating_sub(1)).unwrap_or_default();
+            let Some(found) = read(shard, &mut values)? else { continue };
+            // A timer that is delivered at most once comes back when its lease is over, not by a second answer.
+            if found.timer.policy.guarantee == Guarantee::AtLeastOnce {
+                self.hold(&found);
+                leased.push(Leased { timer: found.timer, token });
+            }
+        }
+        leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));
+        Ok(leased)
+    }
+
+    pub(crate) async fn renew(
+        &self,
+        by: Claimant,
+        leases: Vec<(TimerId, Token)>,
+    ) -> Result<Vec<TimerId>, StoreError> {
+        let mut shards: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
+        let mut lost = vec![false; leases.len()];
+        for (place, (id, _)) in leases.iter().enumerate() {
+            let shard = match self.shard_of_held(*id) {
+                Some(shard) => Some(shard),
+                None => self.find_id(*id).await?.map(|found| found.shard),
+            };
+            match shard {
+                Some(shard) => shards.entry(shard).or_default().push(place),
+                None => lost[place] = true,
+            }
+        }
+        let renewals = shards.into_iter().map(|(shard, places)| {
+            let leases = &leases;
+            async move {
+                let its = places.iter().filter_map(|place| leases.get(*place));
+                let its = its.flat_map(|(id, token)| [id_bytes(*id).to_vec(), token_bytes(*token)]);
+                let arguments: Vec<Vec<u8>> = core::iter::once(text(millis(by.lease))).chain(its).collect();
+                let keys = self.layout.keys(shard, [Part::Tokens, Part::Leases]);
+                let mut answered = self.run(|scripts| &scripts.renew, keys, arguments).await?;
+                let mut values = Values::of(answered.rest.next()?)?;
+                let mut lost = Vec::new();
+                while !values.is_empty() {
+                    let place = usize::try_from(number(&values.next()?)?).unwrap_or(usize::MAX);
+                    lost.extend(places.get(place).copied());
+                }
+                Ok::<_, StoreError>(lost)
+            }
+        });
+        for place in try_join_all(renewals).await?.into_iter().flatten() {
+            lost[place] = true;
+        }
+        let lost = leases.iter().zip(lost).filter(|(_, is_lost)| *is_lost);
+        Ok(lost.map(|((id, _), _)| *id).inspect(|id| self.let_go(*id)).collect())
+    }
+
+    pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
+        let keys = self.all([Part::Records, Part::Tokens, Part::Leases]);
+        let mut answered =
+            self.run(|scripts| &scripts.over, keys, [text(limit.min(AT_ONCE * 100).into())]).await?;
+        let mut shards = Values::of(answered.rest.next()?)?;
+        let (mut over, mut next): (Vec<(u64, Found)>, Option<u64>) = (Vec::new(), None);
+        for shard in self.layout.shards() {
+            let mut values = Values::of(shards.next()?)?;
+            while !values.is_empty() {
+                let id = bytes(values.next()?)?.unwrap_or_default();
+                let until = number(&values.next()?)?;
+                if UtcMillis::from_millis(until) > answered.now {
+                    next = Some(next.map_or(until, |next| next.min(until)));
+                    break;
+                }
+                let (member, mark) = (filled(values.next()?)?, filled(values.next()?)?);
+                let found = member.and_then(|member| Found::read(shard, member, mark, until));
+                match found {
+                    Some(found) if found.token.is_some() => over.push((until, found)),
+                    _ => return Err(damaged(&format!("a lease of {id:02x?} in shard {shard} has no timer"))),
+                }
+            }
+        }
+        over.sort_by_key(|(until, found)| (*until, found.id()));
+        let rest = over.split_off(over.len().min(limit as usize));
+        next = rest.first().map(|(until, _)| *until).into_iter().chain(next).min();
+        let mut reaped = Reaped { next: next.map(UtcMillis::from_millis), ..Reaped::default() };
+        for (_, found) in over {
+            let id = found.id();
+            let its = self.transact(Start::Over(Box::new(found)), |draft| draft.reap()).await?;
+            self.let_go(id);
+            reaped.returned.extend(its.returned);
+            reaped.dead.extend(its.dead);
+            reaped.withdrawn += its.withdrawn;
+            reaped.left_out.extend(its.left_out);
+        }
+        Ok(reaped)
+    }
+}

@@ -1,0 +1,249 @@
+//! A commit: the changes of an operation and what they follow from, as the arguments of the script `commit`.
+
+use crate::layout::{Layout, Part, Shard, hour_of};
+use crate::stored::{Entry, Found, entries, id_bytes, key_entry, mark_of};
+use std::collections::{BTreeMap, HashMap};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::draft::{Change, Changes};
+use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
+
+/// What was read before a commit.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) timers: BTreeMap<TimerId, Found>,
+    pub(crate) remembered: BTreeMap<TimerId, UtcMillis>,
+}
+
+/// What has changed since it was read, or was not as guessed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Doubt {
+    Timer(TimerId),
+    Key(KeyOf),
+    Remembered(TimerId),
+}
+
+pub(crate) struct Commit<'a> {
+    layout: &'a Layout,
+    keys: Vec<Vec<u8>>,
+    places: HashMap<Vec<u8>, usize>,
+    checks: Vec<Vec<u8>>,
+    doubts: Vec<Doubt>,
+    changes: Vec<Vec<u8>>,
+    counts: BTreeMap<(Shard, Vec<u8>), i64>,
+}
+
+impl<'a> Commit<'a> {
+    /// The commit of these changes. `over` is a lease whose end must have come.
+    pub(crate) fn new(layout: &'a Layout, known: &Known, changes: &Changes, over: Option<TimerId>) -> Self {
+        let mut commit = Self {
+            layout,
+            keys: Vec::new(),
+            places: HashMap::new(),
+            checks: Vec::new(),
+            doubts: Vec::new(),
+            changes: Vec::new(),
+            counts: BTreeMap::new(),
+        };
+        commit.check(known, changes, over);
+        for change in &changes.timers {
+            commit.change(known, change);
+        }
+        for id in &changes.forget {
+            let recent = commit.place(layout.shard_of_id(*id), Part::Recent);
+            commit.changes.extend([b"r".to_vec(), recent, id_bytes(*id).to_vec()]);
+        }
+        for (id, until) in &changes.remember {
+            let recent = commit.place(layout.shard_of_id(*id), Part::Recent);
+            commit.changes.extend([b"e".to_vec(), recent, id_bytes(*id).to_vec(), text(until.as_millis())]);
+        }
+        for ((shard, field), number) in core::mem::take(&mut commit.counts) {
+            if number != 0 {
+                let counts = commit.place(shard, Part::Counts);
+                commit.changes.extend([b"c".to_vec(), counts, field, number.to_string().into_bytes()]);
+            }
+        }
+        commit
+    }
+
+    /// The keys and the arguments of the script, and the doubts by the checks' places.
+    pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>, Vec<Doubt>) {
+        let mut arguments = vec![text(self.doubts.len() as u64)];
+        arguments.extend(self.checks);
+        arguments.extend(self.changes);
+        (self.keys, arguments, self.doubts)
+    }
+
+    /// The place of a key, as an argument.
+    fn place(&mut self, shard: Shard, part: Part) -> Vec<u8> {
+        let key = self.layout.key(shard, part);
+        let next = self.keys.len() + 1;
+        let place = *self.places.entry(key).or_insert_with_key(|key| {
+            self.keys.push(key.clone());
+            next
+        });
+        text(place as u64)
+    }
+
+    fn expect(&mut self, doubt: Doubt, kind: &str, at: (Shard, Part), what: Vec<u8>) {
+        let place = self.place(at.0, at.1);
+        self.checks.extend([kind.as_bytes().to_vec(), place, what]);
+        self.doubts.push(doubt);
+    }
+
+    fn check(&mut self, known: &Known, changes: &Changes, over: Option<TimerId>) {
+        for found in known.timers.values() {
+            let (id, shard) = (found.id(), found.shard);
+            self.expect(Doubt::Timer(id), "member", (shard, Part::Records), found.member.clone());
+            let (bytes, tokens) = (id_bytes(id).to_vec(), (shard, Part::Tokens));
+            match &found.token {
+                Some(mark) => {
+                    self.expect(Doubt::Timer(id), "field", tokens, bytes);
+                    self.checks.push(mark.clone());
+                }
+                None => self.expect(Doubt::Timer(id), "no-field", tokens, bytes),
+            }
+        }
+        if let Some(found) = over.and_then(|id| known.timers.get(&id)) {
+            let bytes = id_bytes(found.id()).to_vec();
+            self.expect(Doubt::Timer(found.id()), "over", (found.shard, Part::Leases), bytes);
+        }
+        for id in &changes.absent {
+            let (shard, bytes) = (self.layout.shard_of_id(*id), id_bytes(*id).to_vec());
+            self.expect(Doubt::Timer(*id), "free", (shard, Part::Records), bytes.clone());
+            self.expect(Doubt::Timer(*id), "no-field", (shard, Layout::homes_of(*id)), bytes);
+        }
+        for id in &changes.forgotten {
+            let shard = self.layout.shard_of_id(*id);
+            self.expect(Doubt::Remembered(*id), "forgotten", (shard, Part::Recent), id_bytes(*id).to_vec());
+        }
+        for of in &changes.free {
+            let shard = self.layout.shard_of_key(&of.namespace, &of.key);
+            let entry = key_entry(&of.namespace, &of.key);
+            self.expect(Doubt::Key(of.clone()), "free", (shard, Part::Keys), entry);
+        }
+    }
+
+    fn change(&mut self, known: &Known, change: &Change) {
+        let Some(id) = change.before.as_ref().or(change.after.as_ref()).map(|timer| timer.id) else { return };
+        let found = known.timers.get(&id);
+        let shard = match (found, &change.after) {
+            (Some(found), _) => found.shard,
+            (None, Some(after)) => self.layout.home_of(after),
+            (None, None) => return,
+        };
+        // The record as it is stored, should this version write it in another way.
+        let was = found.map_or_else(Vec::new, |found| {
+            let mut was = entries(&found.timer);
+            was.retain(|entry| !matches!(entry, Entry::Record(_)));
+            was.push(Entry::Record(found.member.clone()));
+            was
+        });
+        let is = change.after.as_ref().map_or_else(Vec::new, entries);
+        for entry in was.iter().filter(|entry| !is.contains(entry)) {
+            // A field that is set again need not be removed before.
+            let is_set_again =
+                matches!(entry, Entry::Token(_)) && is.iter().any(|is| matches!(is, Entry::Token(_)));
+            if !is_set_again {
+                self.remove(shard, id, entry);
+            }
+        }
+        for entry in is.iter().filter(|entry| !was.contains(entry)) {
+            self.add(shard, id, entry);
+        }
+        let own = self.layout.shard_of_id(id);
+        if own != shard && change.before.is_some() != change.after.is_some() {
+            let homes = self.place(own, Layout::homes_of(id));
+            let bytes = id_bytes(id).to_vec();
+            match &change.after {
+                Some(_) => self.changes.extend([b"s".to_vec(), homes, bytes, text(u64::from(shard))]),
+                None => self.changes.extend([b"d".to_vec(), homes, bytes]),
+            }
+        }
+        for (timer, by) in [(&change.before, -1), (&change.after, 1)] {
+            if let Some(timer) = timer {
+                *self.counts.entry((shard, count_field(timer))).or_default() += by;
+            }
+        }
+    }
+
+    fn remove(&mut self, shard: Shard, id: TimerId, entry: &Entry) {
+        let id = id_bytes(id).to_vec();
+        let (part, member) = match entry {
+            Entry::Record(member) => (Part::Records, member.clone()),
+            Entry::Lease(_) => (Part::Leases, id),
+            Entry::Parked(member) => (Part::Parked, member.clone()),
+            Entry::Dead(_) => (Part::Dead, id),
+            Entry::Key(member) => (Part::Keys, member.clone()),
+            Entry::Label(member) => (Part::Labels, member.clone()),
+            Entry::Token(_) => {
+                let tokens = self.place(shard, Part::Tokens);
+                return self.changes.extend([b"d".to_vec(), tokens, id]);
+            }
+            Entry::Pending(due) => {
+                let hour = hour_of(*due);
+                let slices = self.place(shard, Part::Slices);
+                let slice = self.place(shard, Part::Slice(hour));
+                return self.changes.extend([b"p".to_vec(), slices, slice, text(hour), id]);
+            }
+        };
+        let place = self.place(shard, part);
+        self.changes.extend([b"r".to_vec(), place, member]);
+    }
+
+    fn add(&mut self, shard: Shard, id: TimerId, entry: &Entry) {
+        let id = id_bytes(id).to_vec();
+        let (part, score, member) = match entry {
+            Entry::Record(member) => (Part::Records, 0, member.clone()),
+            Entry::Lease(until) => (Part::Leases, *until, id),
+            Entry::Parked(member) => (Part::Parked, 0, member.clone()),
+            Entry::Dead(at) => (Part::Dead, *at, id),
+            Entry::Key(member) => (Part::Keys, 0, member.clone()),
+            Entry::Label(member) => (Part::Labels, 0, member.clone()),
+            Entry::Token(mark) => {
+                let tokens = self.place(shard, Part::Tokens);
+                return self.changes.extend([b"s".to_vec(), tokens, id, mark.clone()]);
+            }
+            Entry::Pending(due) => {
+                let hour = hour_of(*due);
+                let slices = self.place(shard, Part::Slices);
+                let slice = self.place(shard, Part::Slice(hour));
+                return self.changes.extend([b"q".to_vec(), slices, slice, text(hour), text(*due), id]);
+            }
+        };
+        let place = self.place(shard, part);
+        self.changes.extend([b"z".to_vec(), place, text(score), member]);
+    }
+}
+
+/// Whether the stored form of a timer has a token.
+pub(crate) fn is_leased(timer: &Timer) -> bool {
+    mark_of(&timer.state).is_some()
+}
+
+/// The field of the counts that counts a timer: its namespace, and a byte for its phase.
+pub(crate) fn count_field(timer: &Timer) -> Vec<u8> {
+    [timer.namespace.as_bytes(), &[phase_byte(timer.state.phase())]].concat()
+}
+
+fn phase_byte(phase: Phase) -> u8 {
+    match phase {
+        Phase::Pending => 0,
+        Phase::Leased => 1,
+        Phase::Parked => 2,
+        Phase::Dead => 3,
+        Phase::Done | Phase::Withdrawn => u8::MAX,
+    }
+}
+
+/// The namespace and the phase of a field of the counts.
+pub(crate) fn counted_of(field: &[u8]) -> Option<(Box<str>, Phase)> {
+    let (byte, namespace) = field.split_last()?;
+    let phase =
+        [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead].into_iter().nth(usize::from(*byte))?;
+    Some((core::str::from_utf8(namespace).ok()?.into(), phase))
+}
+
+pub(crate) fn text(number: u64) -> Vec<u8> {
+    number.to_string().into_bytes()
+}

@@ -1,0 +1,397 @@
+//! What a reader finds: lists, upcoming timers, numbers, copies.
+
+use crate::commit::{counted_of, text};
+use crate::layout::{Part, Shard, hour_of, start_of};
+use crate::shared::Core;
+use crate::stored::{Found, id_at_end, id_bytes, id_of, key_beginning, label_entry, moment_bytes};
+use crate::values::{Values, bytes, number};
+use core::time::Duration;
+use futures_util::future::try_join_all;
+use std::collections::{BTreeMap, HashMap};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Page, StoreError};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// Entries that a list looks at for one page, for each timer that was asked for.
+const LOOKS: usize = 10;
+/// Slices whose timers are counted in one script.
+const SLICES_AT_ONCE: usize = 5_000;
+/// Slices that a horizon looks at.
+const MOST_SLICES: usize = 50_000;
+/// The span of an hour, the last one that ends at the moment itself and not with an hour.
+const AN_HOUR: usize = 3;
+
+/// A way through all timers of a kind.
+#[derive(Clone, Debug)]
+pub(crate) enum Index {
+    /// By id.
+    Records,
+    /// By member, of those that begin so.
+    Members(Part, Vec<u8>),
+    /// By moment and id.
+    Moments(Part),
+    /// Pending timers by due moment and id.
+    Pending,
+}
+
+/// An entry of an index: its place in the order, its shard and its timer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub(crate) place: Vec<u8>,
+    pub(crate) shard: Shard,
+    pub(crate) id: TimerId,
+}
+
+fn moment_of(place: &[u8]) -> u64 {
+    place.iter().take(6).fold(0, |moment, byte| moment << 8 | u64::from(*byte))
+}
+
+impl Core {
+    /// Some entries after a place, in order, at least one if there is one; and whether there are no others.
+    pub(crate) async fn entries_after(
+        &self,
+        index: &Index,
+        after: Option<&[u8]>,
+        wanted: usize,
+    ) -> Result<(Vec<Entry>, bool), StoreError> {
+        let shards = self.layout.shards().len();
+        let each = (2 * wanted / shards + 3).min(wanted.max(1));
+        match index {
+            Index::Records => {
+                // No record begins with 255 after its id: that is the length of its payload.
+                let from = after.map(|id| [b"(", id, &[u8::MAX]].concat());
+                self.members_after(Part::Records, from, &[], each).await
+            }
+            Index::Members(part, beginning) => {
+                let from = after.map(|member| [b"(", member].concat());
+                self.members_after(*part, from, beginning, each).await
+            }
+            Index::Moments(part) => {
+                let from = after.map_or(0, moment_of);
+                let after = after.map(|place| place.get(6..).unwrap_or_default().to_vec());
+                let parts = self.layout.shards().map(|shard| (shard, *part)).collect();
+                self.scores_after(parts, from, None, after, each).await
+            }
+            Index::Pending => {
+                let from = after.map_or(0, moment_of);
+                self.pending_after(from, after.map(|place| place.get(6..).unwrap_or_default().to_vec()), each)
+                    .await
+            }
+        }
+    }
+
+    async fn members_after(
+        &self,
+        part: Part,
+        from: Option<Vec<u8>>,
+        beginning: &[u8],
+        each: usize,
+    ) -> Result<(Vec<Entry>, bool), StoreError> {
+        let keys = self.layout.shards().map(|shard| self.layout.key(shard, part)).collect();
+        let first = if beginning.is_empty() { b"-".to_vec() } else { [b"[", beginning].concat() };
+        let arguments = [from.unwrap_or(first), beginning.to_vec(), text(each as u64)];
+        let mut answered = self.run(|scripts| &scripts.members, keys, arguments).await?;
+        let mut lists = Values::of(answered.rest.next()?)?;
+        let mut found = Vec::new();
+        for shard in self.layout.shards() {
+            let (mut members, mut its) = (Values::of(lists.next()?)?, Vec::new());
+            while !members.is_empty() {
+                let member = bytes(members.next()?)?.unwrap_or_default();
+                let (place, id) = match part {
+                    Part::Records => (member.get(..16).unwrap_or_default().to_vec(), id_of(&member)),
+                    _ => (member.clone(), id_at_end(&member)),
+                };
+                its.extend(id.map(|id| Entry { place, shard, id }));
+            }
+            found.push(its);
+        }
+        Ok(merged(found, each))
+    }
+
+    /// Entries of sorted sets by score and member, from a score on.
+    async fn scores_after(
+        &self,
+        parts: Vec<(Shard, Part)>,
+        from: u64,
+        until: Option<u64>,
+        after: Option<Vec<u8>>,
+        each: usize,
+    ) -> Result<(Vec<Entry>, bool), StoreError> {
+        let found = self.scores(&parts, from, until, after, each).await?;
+        let entries = found.into_iter().zip(&parts).map(|(its, (shard, _))| {
+            let entry = |(member, score): (Vec<u8>, u64)| {
+                let place = [&moment_bytes(score)[..], &member].concat();
+                id_of(&member).map(|id| Entry { place, shard: *shard, id })
+            };
+            its.into_iter().filter_map(entry).collect()
+        });
+        Ok(merged(entries.collect(), each))
+    }
+
+    /// Members with their scores, of each set.
+    async fn scores(
+        &self,
+        parts: &[(Shard, Part)],
+        from: u64,
+        until: Option<u64>,
+        after: Option<Vec<u8>>,
+        each: usize,
+    ) -> Result<Vec<Vec<(Vec<u8>, u64)>>, StoreError> {
+        let keys = parts.iter().map(|(shard, part)| self.layout.key(*shard, *part)).collect();
+        let until = until.map_or_else(|| b"+inf".to_vec(), text);
+        let arguments = [text(from), until, after.unwrap_or_default(), text(each as u64)];
+        let mut answered = self.run(|scripts| &scripts.scores, keys, arguments).await?;
+        let mut lists = Values::of(answered.rest.next()?)?;
+        let mut found = Vec::new();
+        for _ in parts {
+            let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
+            while !values.is_empty() {
+                let member = bytes(values.next()?)?.unwrap_or_default();
+                its.push((member, number(&values.next()?)?));
+            }
+            found.push(its);
+        }
+        Ok(found)
+    }
+
+    /// Pending timers from a moment on, in order, up to the end of an hour.
+    async fn pending_after(
+        &self,
+        from: u64,
+        mut after: Option<Vec<u8>>,
+        each: usize,
+    ) -> Result<(Vec<Entry>, bool), StoreError> {
+        let mut from = from;
+        loop {
+            let slices: Vec<(Shard, Part)> =
+                self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
+            // A slice's score is its first due moment, which may be before `from`.
+            let hours = self.scores(&slices, start_of(hour_of(from)), None, None, 1).await?;
+            let hours = hours.into_iter().flatten().map(|(_, due)| hour_of(due));
+            let Some(hour) = hours.min() else { return Ok((Vec::new(), true)) };
+            let parts = self.layout.shards().map(|shard| (shard, Part::Slice(hour))).collect();
+            let start = from.max(start_of(hour));
+            let (entries, is_end) = self.scores_after(parts, start, None, after.take(), each).await?;
+            if !(entries.is_empty() && is_end) {
+                return Ok((entries, false));
+            }
+            from = start_of(hour + 1);
+        }
+    }
+
+    pub(crate) async fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Result<Vec<(UtcMillis, TimerId)>, StoreError> {
+        let (mut upcoming, limit) = (Vec::new(), limit as usize);
+        let (mut start, mut after) = (from.as_millis(), None);
+        loop {
+            let wanted = limit.saturating_sub(upcoming.len()).min(10_000);
+            if wanted == 0 || start >= until.as_millis() {
+                return Ok(upcoming);
+            }
+            let (entries, is_end) = self.pending_after(start, after.take(), wanted).await?;
+            for entry in &entries {
+                let due = UtcMillis::from_millis(moment_of(&entry.place));
+                if due >= until || upcoming.len() == limit {
+                    return Ok(upcoming);
+                }
+                upcoming.push((due, entry.id));
+            }
+            match entries.last() {
+                Some(last) if !is_end => {
+                    (start, after) = (moment_of(&last.place), Some(id_bytes(last.id).to_vec()));
+                }
+                _ => return Ok(upcoming),
+            }
+        }
+    }
+
+    /// The timers of entries, in their order. Timers that have gone meanwhile, or cannot be read, are left out.
+    pub(crate) async fn timers_of(&self, entries: &[Entry]) -> Result<Vec<Option<Found>>, StoreError> {
+        let mut shards: BTreeMap<Shard, Vec<TimerId>> = BTreeMap::new();
+        for entry in entries {
+            shards.entry(entry.shard).or_default().push(entry.id);
+        }
+        let reads = shards.iter().map(|(shard, ids)| self.records(*shard, ids));
+        let found = try_join_all(reads).await?.into_iter().flatten().filter_map(|found| found.ok().flatten());
+        let mut by_id: HashMap<TimerId, Found> = found.map(|found| (found.id(), found)).collect();
+        Ok(entries.iter().map(|entry| by_id.remove(&entry.id)).collect())
+    }
+
+    pub(crate) async fn list(
+        &self,
+        filter: &Filter,
+        cursor: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Page, StoreError> {
+        let namespace = filter.namespace.as_deref().unwrap_or("");
+        let index = match filter {
+            Filter { label: Some(label), .. } => Index::Members(Part::Labels, label_entry(namespace, label)),
+            Filter { key_prefix: Some(prefix), phase, .. } if *phase != Some(Phase::Dead) => {
+                Index::Members(Part::Keys, key_beginning(namespace, prefix))
+            }
+            Filter { phase: Some(Phase::Pending), .. } => Index::Pending,
+            Filter { phase: Some(Phase::Leased), .. } => Index::Moments(Part::Leases),
+            Filter { phase: Some(Phase::Parked), .. } => Index::Members(Part::Parked, Vec::new()),
+            Filter { phase: Some(Phase::Dead), .. } => Index::Moments(Part::Dead),
+            _ => Index::Records,
+        };
+        let limit = (limit as usize).max(1);
+        let (mut page, mut looked) = (Page::default(), 0);
+        let mut last = cursor.map(|cursor| cursor.as_bytes().to_vec());
+        loop {
+            let wanted = (limit - page.timers.len() + 1).min(1_000);
+            let (entries, is_end) = self.entries_after(&index, last.as_deref(), wanted).await?;
+            for (entry, found) in entries.iter().zip(self.timers_of(&entries).await?) {
+                if page.timers.len() == limit || looked == limit.saturating_mul(LOOKS) {
+                    page.next = last.as_deref().map(Cursor::from_bytes);
+                    return Ok(page);
+                }
+                looked += 1;
+                page.timers.extend(found.map(|found| found.timer).filter(|timer| filter.admits(timer)));
+                last = Some(entry.place.clone());
+            }
+            if is_end {
+                return Ok(page);
+            }
+        }
+    }
+
+    pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
+        let keys = self.all([Part::Counts, Part::Aside]);
+        let mut answered = self.run(|scripts| &scripts.counts, keys, []).await?;
+        let mut values = Values::of(answered.rest.next()?)?;
+        let mut counts = Counts { quarantined: number(&answered.rest.next()?)?, ..Counts::default() };
+        while !values.is_empty() {
+            let field = bytes(values.next()?)?.unwrap_or_default();
+            let count = number(&values.next()?)?;
+            if let Some(of) = counted_of(&field) {
+                *counts.by_namespace.entry(of).or_default() += count;
+            }
+        }
+        Ok(counts)
+    }
+
+    pub(crate) async fn horizon(&self) -> Result<Horizon, StoreError> {
+        let mut horizon = Horizon::empty(self.time.now());
+        let parts: Vec<(Shard, Part)> = self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
+        let mut slices: Vec<(u64, Shard)> = Vec::new();
+        for (found, (shard, _)) in self.scores(&parts, 0, None, None, MOST_SLICES).await?.iter().zip(&parts) {
+            slices.extend(found.iter().map(|(_, due)| (hour_of(*due), *shard)));
+        }
+        slices.sort_unstable();
+        let cut = slices.get(MOST_SLICES).map(|(hour, _)| *hour);
+        slices.truncate(MOST_SLICES);
+        let near = horizon.spans[AN_HOUR].until.as_millis();
+        let first = hour_of(horizon.now.as_millis());
+        let (close, far): (Vec<_>, Vec<_>) =
+            slices.into_iter().partition(|(hour, _)| (first..=hour_of(near)).contains(hour));
+        let ends: Vec<UtcMillis> = horizon.spans[..=AN_HOUR].iter().map(|span| span.until).collect();
+        for (_, counts) in self.tally(&close, &ends).await? {
+            // What is in the last hour and after the last of these ends.
+            let rest = UtcMillis::from_millis(near) + Duration::from_millis(1);
+            for (end, count) in ends.iter().copied().chain([rest]).zip(counts) {
+                horizon.add(end, count);
+            }
+        }
+        for (hour, counts) in self.tally(&far, &[]).await? {
+            horizon.add(UtcMillis::from_millis(start_of(hour)), counts.iter().sum());
+        }
+        if let Some(cut) = cut {
+            let cut = UtcMillis::from_millis(start_of(cut));
+            horizon.spans.iter_mut().filter(|span| span.until >= cut).for_each(|span| span.is_exact = false);
+            let pending = self.counts().await?.of(Phase::Pending);
+            horizon.unplaced = pending.saturating_sub(horizon.placed());
+        }
+        Ok(horizon)
+    }
+
+    /// The numbers of timers of slices, up to each of these ends and after the last.
+    async fn tally(
+        &self,
+        slices: &[(u64, Shard)],
+        ends: &[UtcMillis],
+    ) -> Result<Vec<(u64, Vec<u64>)>, StoreError> {
+        let mut counts = Vec::new();
+        for slices in slices.chunks(SLICES_AT_ONCE) {
+            let keys =
+                slices.iter().map(|(hour, shard)| self.layout.key(*shard, Part::Slice(*hour))).collect();
+            let arguments = ends.iter().map(|end| text(end.as_millis()));
+            let mut answered = self.run(|scripts| &scripts.tally, keys, arguments).await?;
+            let mut lists = Values::of(answered.rest.next()?)?;
+            for (hour, _) in slices {
+                let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
+                while !values.is_empty() {
+                    its.push(number(&values.next()?)?);
+                }
+                counts.push((*hour, its));
+            }
+        }
+        Ok(counts)
+    }
+
+    /// All timers of a shard at one moment, but for records that cannot be read.
+    pub(crate) async fn dump(&self, shard: Shard) -> Result<Vec<Timer>, StoreError> {
+        let keys = self.layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases]);
+        let mut answered = self.run(|scripts| &scripts.dump, keys, []).await?;
+        let mut records = Values::of(answered.rest.next()?)?;
+        let mut marks = pairs(&mut answered.rest)?;
+        let ends = pairs(&mut answered.rest)?;
+        let mut timers = Vec::new();
+        while !records.is_empty() {
+            let member = bytes(records.next()?)?.unwrap_or_default();
+            let id = member.get(..16).unwrap_or_default();
+            let mark = marks.remove(id);
+            let until = ends.get(id).and_then(|end| core::str::from_utf8(end).ok()?.parse().ok());
+            timers
+                .extend(Found::read(shard, member, mark, until.unwrap_or_default()).map(|found| found.timer));
+        }
+        Ok(timers)
+    }
+}
+
+/// A list of first, second, first, second.
+pub(crate) fn pairs(values: &mut Values) -> Result<HashMap<Vec<u8>, Vec<u8>>, StoreError> {
+    let mut list = Values::of(values.next()?)?;
+    let mut pairs = HashMap::new();
+    while !list.is_empty() {
+        let first = bytes(list.next()?)?.unwrap_or_default();
+        pairs.insert(first, bytes(list.next()?)?.unwrap_or_default());
+    }
+    Ok(pairs)
+}
+
+/// The entries of all shards in one order, up to where a list of `each` entries ends: that shard may have others after it.
+fn merged(found: Vec<Vec<Entry>>, each: usize) -> (Vec<Entry>, bool) {
+    let cut = found.iter().filter(|its| its.len() >= each).filter_map(|its| its.last()).min().cloned();
+    let mut all: Vec<Entry> = found.into_iter().flatten().collect();
+    all.sort_unstable();
+    let is_end = cut.is_none();
+    if let Some(cut) = cut {
+        all.retain(|entry| *entry <= cut);
+    }
+    (all, is_end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(place: u8, shard: Shard) -> Entry {
+        Entry { place: vec![place], shard, id: TimerId::from_u128(u128::from(place)) }
+    }
+
+    #[test]
+    fn shards_are_merged_up_to_where_one_of_them_was_cut() {
+        let (one, other) = (vec![entry(1, 0), entry(5, 0)], vec![entry(2, 1), entry(9, 1)]);
+        let (all, is_end) = merged(vec![one.clone(), other.clone()], 3);
+        assert_eq!((all.len(), is_end), (4, true));
+        let (all, is_end) = merged(vec![one, other], 2);
+        assert_eq!((all, is_end), (vec![entry(1, 0), entry(2, 1), entry(5, 0)], false));
+        assert_eq!(merged(vec![Vec::new()], 1), (Vec::new(), true));
+    }
+}

@@ -1,0 +1,22 @@
+-- Sets a record aside that a claim has leased and that cannot be read, so that it stops no later claim.
+--
+-- KEYS: 1 records, 2 tokens of leases, 3 ends of leases, 4 counts, 5 records that were set aside.
+-- ARGV: 1 the time in a test deployment, 2 the record with its id, 3 the token.
+-- Answers {now, whether the record was set aside}.
+--
+-- Run twice, the script changes nothing at its second run.
+
+local id, record = string.sub(ARGV[2], 1, 16), ARGV[2]
+local held = redis.call('HGET', KEYS[2], id)
+if not held or string.sub(held, 1, 16) ~= ARGV[3] or not redis.call('ZSCORE', KEYS[1], record) then
+  return {now, 0}
+end
+redis.call('ZREM', KEYS[1], record)
+redis.call('HDEL', KEYS[2], id)
+redis.call('ZREM', KEYS[3], id)
+redis.call('HSET', KEYS[5], id, record)
+local namespace = string.sub(record, 23, 22 + string.byte(record, 22))
+if redis.call('HINCRBY', KEYS[4], namespace .. '\1', -1) == 0 then
+  redis.call('HDEL', KEYS[4], namespace .. '\1')
+end
+return {now, 1}

@@ -1,0 +1,19 @@
+-- Members of sorted sets without scores, in order, of any number of shards of one server.
+--
+-- KEYS: the sorted sets.
+-- ARGV: 1 the time in a test deployment, 2 the first member, after ZRANGEBYLEX, 3 the beginning of all members, 4 the
+--       greatest number for each set.
+-- Answers {now, members}: members has a list for each set.
+--
+-- Changes nothing.
+
+local beginning, answer = ARGV[3], {}
+for n = 1, #KEYS do
+  local found, its = redis.call('ZRANGEBYLEX', KEYS[n], ARGV[2], '+', 'LIMIT', 0, tonumber(ARGV[4])), {}
+  for m = 1, #found do
+    if string.sub(found[m], 1, #beginning) ~= beginning then break end
+    its[m] = found[m]
+  end
+  answer[n] = its
+end
+return {now, answer}

@@ -1,0 +1,154 @@
+//! The scripts. Each of them begins with the time by which it decides: the server's, or the caller's in a deployment on a
+//! test clock.
+
+use crate::script::Script;
+
+macro_rules! scripts {
+    ($($name:ident),*) => {
+        /// All scripts on one kind of clock.
+        pub(crate) struct Scripts {
+            $(pub(crate) $name: Script,)*
+        }
+
+        /// The scripts that decide by the server's time.
+        pub(crate) static BY_SERVER: Scripts = Scripts {
+            $($name: Script::new(
+                stringify!($name),
+                concat!(include_str!("lua/now.lua"), include_str!(concat!("lua/", stringify!($name), ".lua"))),
+            ),)*
+        };
+
+        /// The scripts that decide by the caller's time.
+        pub(crate) static BY_CALLER: Scripts = Scripts {
+            $($name: Script::new(
+                concat!(stringify!($name), ", by the caller's time"),
+                concat!(include_str!("lua/now_test.lua"), include_str!(concat!("lua/", stringify!($name), ".lua"))),
+            ),)*
+        };
+
+        #[cfg(test)]
+        impl Scripts {
+            fn all(&self) -> Vec<&Script> {
+                vec![$(&self.$name),*]
+            }
+        }
+    };
+}
+
+scripts!(
+    aside, claim, commit, counts, dump, find_id, find_key, members, open, over, records, recover, renew,
+    scores, tally, whole
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The commands of a script's text, each with its first argument.
+    fn calls(source: &str) -> Result<Vec<(String, String)>, String> {
+        let code: String = source
+            .lines()
+            .map(|line| line.split_once("--").map_or(line, |(code, _)| code))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        if ["pcall", "loadstring", "dofile", "setmetatable", "_G"].iter().any(|way| code.contains(way)) {
+            return Err("a way around redis.call".to_owned());
+        }
+        let mut calls = Vec::new();
+        let mut rest = &code[..];
+        while let Some(at) = rest.find("redis.") {
+            rest = &rest[at + "redis.".len()..];
+            if rest.starts_with("error_reply(") {
+                continue;
+            }
+            let Some(arguments) = rest.strip_prefix("call(") else {
+                return Err(format!("another use of redis: {:.30}", rest));
+            };
+            let mut parts = Vec::new();
+            let (mut depth, mut part) = (0, String::new());
+            for sign in arguments.chars() {
+                match sign {
+                    '(' | '[' | '{' => depth += 1,
+                    ')' if depth == 0 => break,
+                    ')' | ']' | '}' => depth -= 1,
+                    ',' if depth == 0 => {
+                        parts.push(part.trim().to_owned());
+                        part.clear();
+                        continue;
+                    }
+                    _ => {}
+                }
+                part.push(sign);
+            }
+            parts.push(part.trim().to_owned());
+            parts.resize(2, String::new());
+            calls.push((parts[0].clone(), parts[1].clone()));
+        }
+        Ok(calls)
+    }
+
+    /// Returns an error if the script has a key that is not declared.
+    fn verify(source: &str) -> Result<Vec<String>, String> {
+        if source.matches("redis").count() != source.matches("redis.").count() {
+            return Err("redis under another name".to_owned());
+        }
+        if source.contains("KEYS =") || source.contains("KEYS=") {
+            return Err("KEYS is assigned".to_owned());
+        }
+        let mut commands = Vec::new();
+        for (command, key) in calls(source)? {
+            let is_name = |text: &str| text.chars().all(|sign| sign.is_ascii_uppercase());
+            let name = command.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+            let name = name.filter(|name| is_name(name)).ok_or(format!("{command} is no command's name"))?;
+            let is_declared = key.starts_with("KEYS[") && key.find(']') == Some(key.len() - 1);
+            if name != "TIME" && !is_declared {
+                return Err(format!("{name} {key}: the key is not KEYS[...]"));
+            }
+            commands.push(name.to_owned());
+        }
+        Ok(commands)
+    }
+
+    #[test]
+    fn every_key_of_every_script_is_declared() {
+        let mut commands = Vec::new();
+        for script in BY_SERVER.all().into_iter().chain(BY_CALLER.all()) {
+            match verify(script.source()) {
+                Ok(its) => commands.extend(its),
+                Err(fault) => panic!("{}: {fault}", script.name()),
+            }
+            assert!(script.source().contains("-- KEYS:"), "{} has no table of its keys", script.name());
+            let says =
+                ["Run twice, ", "Changes nothing."].iter().any(|words| script.source().contains(words));
+            assert!(says, "{} does not say what a second run does", script.name());
+        }
+        commands.sort_unstable();
+        commands.dedup();
+        let documented = include_str!("../README.md");
+        for command in commands {
+            assert!(documented.contains(&format!("`{command}`")), "{command} is not in the README's list");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_not_declared_is_found() {
+        for bad in [
+            "redis.call('GET', 'tb:{a:1}:records')",
+            "redis.call('GET', KEYS[1] .. 'x')",
+            "local key = 'x'\nredis.call('GET', key)",
+            "redis.call('GET', ARGV[1])",
+            "redis.call(ARGV[1], KEYS[1])",
+            "redis.pcall('GET', KEYS[1])",
+            "local r = redis\nr.call('GET', 'x')",
+            "local call = redis.call\ncall('GET', 'x')",
+            "KEYS = ARGV redis.call('GET', KEYS[1])",
+            "redis.call('GET', KEYS[1]..KEYS[2])",
+        ] {
+            assert!(verify(bad).is_err(), "{bad}");
+        }
+        assert_eq!(
+            verify("redis.call('GET', KEYS[n + 1]) -- redis.call('GET', x)"),
+            Ok(vec!["GET".to_owned()])
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! What all operations of a store share: the connection, the layout, the time, and the timers that this process has claimed.
+
+use crate::connect::Link;
+use crate::layout::{Layout, Part, Shard};
+use crate::script::Script;
+use crate::scripts::{BY_CALLER, BY_SERVER, Scripts};
+use crate::stored::Found;
+use crate::time::Time;
+use crate::values::{Values, number};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::StoreError;
+use tourbillon_durable::timer::TimerId;
+
+/// Claimed timers that are kept for their ends. A process with more of them asks the server for the others.
+const MOST_HELD: usize = 100_000;
+
+pub(crate) struct Core {
+    pub(crate) link: Arc<dyn Link>,
+    pub(crate) layout: Layout,
+    pub(crate) time: Time,
+    /// The first two slices of each shard, as the last claim's answer had them.
+    pub(crate) slices: Mutex<Vec<Vec<u8>>>,
+    first_due: Mutex<FirstDue>,
+    held: Mutex<HashMap<TimerId, Found>>,
+    wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
+}
+
+/// The due moment of the first pending timer, as far as this process knows.
+#[derive(Default)]
+struct FirstDue {
+    /// As the last claim's answer had it. `None` before the first claim.
+    known: Option<UtcMillis>,
+    /// The claims that are at the server, with the first due moment that was committed meanwhile: their answers may not
+    /// know of it.
+    claims: Vec<(u64, UtcMillis)>,
+    next: u64,
+}
+
+/// The answer of a script: the time by which it decided, and the rest.
+pub(crate) struct Answered {
+    pub(crate) now: UtcMillis,
+    pub(crate) rest: Values,
+}
+
+impl Core {
+    pub(crate) fn new(link: Arc<dyn Link>, layout: Layout, time: Time) -> Self {
+        let slices = vec![Vec::new(); 2 * layout.shards().len()];
+        Self {
+            link,
+            layout,
+            time,
+            slices: Mutex::new(slices),
+            first_due: Mutex::default(),
+            held: Mutex::default(),
+            wakers: RwLock::default(),
+        }
+    }
+
+    /// Runs a script.
+    pub(crate) async fn run(
+        &self,
+        which: impl Fn(&'static Scripts) -> &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: impl IntoIterator<Item = Vec<u8>>,
+    ) -> Result<Answered, StoreError> {
+        let (answered, is_step) = run(&*self.link, &self.time, which, keys, arguments).await?;
+        if is_step {
+            self.wake();
+        }
+        Ok(answered)
+    }
+
+    /// Some parts of all shards, for scripts that look at many shards of one server.
+    pub(crate) fn all<const N: usize>(&self, parts: [Part; N]) -> Vec<Vec<u8>> {
+        self.layout.shards().flat_map(|shard| self.layout.keys(shard, parts)).collect()
+    }
+
+    pub(crate) fn add_waker(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.wakers.write().unwrap_or_else(PoisonError::into_inner).push(wake);
+    }
+
+    pub(crate) fn wake(&self) {
+        for wake in &*self.wakers.read().unwrap_or_else(PoisonError::into_inner) {
+            wake();
+        }
+    }
+
+    fn first_due(&self) -> MutexGuard<'_, FirstDue> {
+        self.first_due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a claim is at the server. Returns its number.
+    pub(crate) fn begin_claim(&self) -> u64 {
+        let mut first = self.first_due();
+        first.next += 1;
+        let number = first.next;
+        first.claims.push((number, UtcMillis::MAX));
+        number
+    }
+
+    /// Notes the end of a claim, with the first due moment of its answer if there is an answer. Wakes the subscribers if a
+    /// commit meanwhile has made a timer due earlier.
+    pub(crate) fn end_claim(&self, number: u64, answer: Option<Option<UtcMillis>>) {
+        let is_earlier = {
+            let mut first = self.first_due();
+            let place = first.claims.iter().position(|(of, _)| *of == number);
+            let meanwhile = place.map_or(UtcMillis::MAX, |place| first.claims.swap_remove(place).1);
+            match answer {
+                None => true,
+                Some(answer) => {
+                    let due = answer.unwrap_or(UtcMillis::MAX);
+                    first.known = Some(due);
+                    meanwhile < due
+                }
+            }
+        };
+        if is_earlier {
+            self.wake();
+        }
+    }
+
+    /// Wakes the subscribers if no claim's answer knows of a timer that is due so early.
+    pub(crate) fn wake_for(&self, due: UtcMillis) {
+        let is_earlier = {
+            let mut first = self.first_due();
+            first.claims.iter_mut().for_each(|(_, meanwhile)| *meanwhile = due.min(*meanwhile));
+            first.known.is_none_or(|known| due < known)
+        };
+        if is_earlier {
+            self.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TimerId, Found>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a claimed timer for its end.
+    pub(crate) fn hold(&self, found: &Found) {
+        let mut held = self.lock();
+        if held.len() < MOST_HELD {
+            held.insert(found.id(), found.clone());
+        }
+    }
+
+    /// A claimed timer as it was claimed. It may have changed since.
+    pub(crate) fn held(&self, id: TimerId) -> Option<Found> {
+        self.lock().get(&id).cloned()
+    }
+
+    /// Whether a timer was claimed here that is an occurrence of no series.
+    pub(crate) fn holds_alone(&self, id: TimerId) -> bool {
+        self.lock().get(&id).is_some_and(|found| found.timer.series.is_none())
+    }
+
+    /// The shard of a claimed timer.
+    pub(crate) fn shard_of_held(&self, id: TimerId) -> Option<Shard> {
+        self.lock().get(&id).map(|found| found.shard)
+    }
+
+    pub(crate) fn let_go(&self, id: TimerId) {
+        self.lock().remove(&id);
+    }
+}
+
+/// Runs a script. Returns its answer, and whether the server's clock has been set.
+pub(crate) async fn run(
+    link: &dyn Link,
+    time: &Time,
+    which: impl Fn(&'static Scripts) -> &'static Script,
+    keys: Vec<Vec<u8>>,
+    arguments: impl IntoIterator<Item = Vec<u8>>,
+) -> Result<(Answered, bool), StoreError> {
+    let script = match time {
+        Time::Server(_) => which(&BY_SERVER),
+        Time::Test(_) => which(&BY_CALLER),
+    };
+    let arguments = core::iter::once(time.argument()).chain(arguments).collect();
+    let sent = Instant::now();
+    let answer = link.run(script, keys, arguments).await?;
+    let mut rest = Values::of(answer)?;
+    let now = UtcMillis::from_millis(number(&rest.next()?)?);
+    let is_step = time.learn(sent, now);
+    Ok((Answered { now, rest }, is_step))
+}

@@ -1,0 +1,358 @@
+//! The store.
+
+use crate::connect::{Connect, Link, Session};
+use crate::layout::{Layout, MOST_SHARDS};
+use crate::shared::{Core, run};
+use crate::time::Time;
+use crate::transact::Start;
+use crate::values::{bytes, number};
+use core::fmt;
+use core::time::Duration;
+use futures_util::future::try_join_all;
+use std::collections::HashSet;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Token;
+use tourbillon_durable::store::draft::admit;
+use tourbillon_durable::store::{
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
+    Outcome, Page, Reaped, StoreError, StoreErrorKind, TimerStore,
+};
+use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
+
+/// The version of the layout. Another one is refused.
+const VERSION: u64 = 1;
+
+/// The shards of a deployment that is created without a number of them.
+pub const SHARDS: u16 = 64;
+
+/// The pause between two looks for timers that other processes have placed.
+pub const POLL: Duration = Duration::from_millis(250);
+
+/// How a store is opened.
+#[must_use = "a builder does nothing before it opens a store"]
+pub struct RedisBuilder {
+    name: Box<str>,
+    shards: Option<u16>,
+    poll: Option<Duration>,
+    clock: Option<Arc<dyn tourbillon::Clock>>,
+}
+
+/// A store of timers on a Redis server, for any number of processes.
+///
+/// Processes that open the same deployment share its timers: a timer is claimed by one of them. See the crate's
+/// documentation for what a deployment is, and for what differs from a store in a file.
+pub struct RedisStore {
+    core: Arc<Core>,
+    /// Ends the thread that looks for the timers of other processes.
+    _poll: Option<Sender<()>>,
+}
+
+impl fmt::Debug for RedisBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, shards, poll, clock } = self;
+        f.debug_struct("RedisBuilder")
+            .field("name", name)
+            .field("shards", shards)
+            .field("poll", poll)
+            .field("is_on_test_clock", &clock.is_some())
+            .finish()
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("layout", &self.core.layout).finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    /// Opens the deployment of this name, or creates it. The name has 1 to 64 letters, digits, `-`, `_` and `.` of ASCII.
+    pub fn builder(deployment: impl Into<Box<str>>) -> RedisBuilder {
+        RedisBuilder { name: deployment.into(), shards: None, poll: Some(POLL), clock: None }
+    }
+}
+
+impl RedisBuilder {
+    /// The number of shards of a deployment that is created: a power of two of at most 1,024, [`SHARDS`] by default. It
+    /// stays as it is for good. A deployment that has another number is not opened.
+    pub fn shards(mut self, shards: u16) -> Self {
+        self.shards = Some(shards);
+        self
+    }
+
+    /// The pause between two looks for timers that other processes have placed, [`POLL`] by default: the longest time by
+    /// which such a timer is late. `None` for a deployment that only this process uses.
+    pub fn poll(mut self, poll: Option<Duration>) -> Self {
+        self.poll = poll;
+        self
+    }
+
+    /// A clock of the caller's, which counts from the start of 1970, in place of the server's time. A deployment is
+    /// created on one kind of clock and opened only on the same kind.
+    #[cfg(feature = "test-clock")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "test-clock")))]
+    pub fn test_clock(self, clock: impl tourbillon::Clock + 'static) -> Self {
+        self.on_clock(clock)
+    }
+
+    #[cfg(any(test, feature = "test-clock"))]
+    pub(crate) fn on_clock(mut self, clock: impl tourbillon::Clock + 'static) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// Opens the deployment on these servers. The future needs no runtime around it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Limit`] if the name or the number of shards is none, if the deployment has another number
+    /// of shards or another kind of clock, or if the servers are a cluster, on which this store does not run yet; with
+    /// [`StoreErrorKind::NewerSchema`] if a later version has created the deployment; and if the server cannot be reached.
+    pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
+        if connect.is_cluster() {
+            let message =
+                "a deployment on Redis Cluster is not possible yet: scripts name keys of several shards";
+            return Err(StoreError::new(StoreErrorKind::Limit, message));
+        }
+        let session =
+            Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
+        self.open_on(Arc::new(session)).await
+    }
+
+    /// Opens the deployment on a connection. Waits for the server's answer.
+    pub(crate) async fn open_on(self, link: Arc<dyn Link>) -> Result<RedisStore, StoreError> {
+        let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
+        let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(is_fit) {
+            let message =
+                format!("{:?} is no name of a deployment: 1 to 64 of A-Z, a-z, 0-9, -, _ and .", self.name);
+            return Err(limit(message));
+        }
+        let shards = self.shards.unwrap_or(SHARDS);
+        if !shards.is_power_of_two() || shards > MOST_SHARDS {
+            return Err(limit(format!("{shards} shards are not a power of two of at most {MOST_SHARDS}")));
+        }
+        let kind = if self.clock.is_some() { "test" } else { "server" };
+        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        let keys = vec![Layout::deployment(&self.name)];
+        let arguments = [VERSION.to_string(), shards.to_string(), kind.to_owned()].map(String::into_bytes);
+        let (answered, _) = run(&*link, &time, |scripts| &scripts.open, keys, arguments).await?;
+        let mut rest = answered.rest;
+        let version = number(&rest.next()?)?;
+        if version > VERSION {
+            let message = format!("the layout has version {version}, and {VERSION} is known here");
+            return Err(StoreError::new(StoreErrorKind::NewerSchema, message));
+        }
+        let stored = number(&rest.next()?)?;
+        if version != VERSION || stored == 0 || stored > u64::from(MOST_SHARDS) || !stored.is_power_of_two() {
+            let message = format!("the deployment has {stored} shards in version {version}");
+            return Err(StoreError::new(StoreErrorKind::Corrupt, message));
+        }
+        if self.shards.is_some() && stored != u64::from(shards) {
+            return Err(limit(format!(
+                "the deployment was created with {stored} shards, and not with {shards}"
+            )));
+        }
+        let clock = bytes(rest.next()?)?.unwrap_or_default();
+        if clock != kind.as_bytes() {
+            let clock = String::from_utf8_lossy(&clock);
+            return Err(limit(format!("the deployment is on the clock {clock:?}, and not on {kind:?}")));
+        }
+        let layout = Layout::new(&self.name, u16::try_from(stored).unwrap_or(SHARDS));
+        let core = Arc::new(Core::new(link, layout, time));
+        if let Some(clock) = self.clock {
+            let on_step = Arc::downgrade(&core);
+            clock.subscribe(Box::new(move || on_step.upgrade().inspect(|core| core.wake()).is_some()));
+        }
+        let poll = self.poll.map(|pause| look(Arc::downgrade(&core), pause)).transpose()?;
+        Ok(RedisStore { core, _poll: poll })
+    }
+}
+
+/// Calls the subscribers again and again, so that they claim what other processes have placed. Ends with the sender.
+fn look(core: Weak<Core>, pause: Duration) -> Result<Sender<()>, StoreError> {
+    let (sender, receiver) = channel();
+    let body = move || {
+        while let Err(RecvTimeoutError::Timeout) = receiver.recv_timeout(pause) {
+            let Some(core) = core.upgrade() else { return };
+            core.wake();
+        }
+    };
+    thread::Builder::new().name("tb-redis-poll".to_owned()).spawn(body)?;
+    Ok(sender)
+}
+
+/// What two operations of one batch must not share if they are sent at the same time.
+#[derive(PartialEq, Eq, Hash)]
+enum Touched {
+    Id(TimerId),
+    Key(KeyOf),
+}
+
+/// The timer and the token of the end of a delivery.
+fn end_of(op: &Op) -> Option<(TimerId, Token)> {
+    match op {
+        Op::Ack(id, token)
+        | Op::Skip(id, token)
+        | Op::Fail(id, token, _)
+        | Op::Snooze(id, token, _)
+        | Op::Release(id, token)
+        | Op::Park(id, token, _) => Some((*id, *token)),
+        _ => None,
+    }
+}
+
+impl Core {
+    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
+        ops.iter().try_for_each(admit)?;
+        let count = ops.len();
+        let mut outcomes = Vec::with_capacity(count);
+        let mut ops = ops.into_iter().peekable();
+        while ops.peek().is_some() {
+            let (mut wave, mut touched, mut kind) = (Vec::new(), HashSet::new(), None);
+            while let Some(op) = ops.next_if(|op| self.fits(op, &mut touched, &mut kind)) {
+                wave.push(op);
+            }
+            let results = try_join_all(wave.into_iter().map(|op| self.operate(op))).await;
+            outcomes.extend(results.map_err(|error| partial(error, count))?);
+        }
+        Ok(outcomes)
+    }
+
+    /// Whether an operation may be sent together with those that touch this much. The operations of one wave name different
+    /// timers and keys, so their order makes no difference.
+    fn fits(&self, op: &Op, touched: &mut HashSet<Touched>, kind: &mut Option<&'static str>) -> bool {
+        let (its, names) = match op {
+            Op::Place(timer, _) => {
+                let key = timer.key_of().map(Touched::Key);
+                ("place", [Some(Touched::Id(timer.id)), key])
+            }
+            _ => match end_of(op) {
+                // The end of an occurrence stores the next one, which may meet the others.
+                Some((id, _)) if self.holds_alone(id) => ("end", [Some(Touched::Id(id)), None]),
+                _ => ("alone", [None, None]),
+            },
+        };
+        let fits = match *kind {
+            None => true,
+            Some(kind) => {
+                kind == its && its != "alone" && names.iter().flatten().all(|name| !touched.contains(name))
+            }
+        };
+        if fits {
+            *kind = Some(its);
+            touched.extend(names.into_iter().flatten());
+        }
+        fits
+    }
+
+    async fn operate(&self, op: Op) -> Result<Outcome, StoreError> {
+        let start = match &op {
+            Op::Place(..) | Op::Return(_) => Start::New,
+            Op::CancelLabelled { namespace, label, limit } => {
+                return self.cancel_labelled(namespace, label, *limit).await;
+            }
+            Op::Unpark(reason, limit) => return self.unpark(reason, *limit).await,
+            Op::Replay(id) => Start::At(Address::Id(*id)),
+            Op::Cancel(at, _) | Op::Move(at, _) | Op::Pause(at) | Op::Resume(at) | Op::Fire(at) => {
+                Start::At(at.clone())
+            }
+            op => match end_of(op) {
+                Some((id, _)) => Start::Held(id),
+                None => {
+                    let message = format!("this store does not know the operation {op:?} yet");
+                    return Err(StoreError::new(StoreErrorKind::Limit, message));
+                }
+            },
+        };
+        self.transact(start, |draft| draft.apply(op.clone())).await
+    }
+}
+
+/// The error of a batch of which other operations may have had their effect.
+fn partial(error: StoreError, count: usize) -> StoreError {
+    if count > 1 && error.is_transient() {
+        let message = format!("an operation of {count} failed, and others had their effect perhaps: {error}");
+        return StoreError::new(StoreErrorKind::Unknown, message);
+    }
+    error
+}
+
+impl TimerStore for RedisStore {
+    fn now(&self) -> UtcMillis {
+        self.core.time.now()
+    }
+
+    fn apply(&self, ops: Vec<Op>, _: Durability) -> Answer<'_, Vec<Outcome>> {
+        Box::pin(self.core.apply(ops))
+    }
+
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+        Box::pin(self.core.claim(by, claim, limit))
+    }
+
+    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+        Box::pin(self.core.recover(by, claim))
+    }
+
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+        Box::pin(self.core.renew(by, leases))
+    }
+
+    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+        Box::pin(self.core.reap(limit))
+    }
+
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+        Box::pin(self.core.upcoming(from, until, limit))
+    }
+
+    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+        Box::pin(async move { Ok(self.core.find(&at).await?.map(|found| found.timer)) })
+    }
+
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+        Box::pin(async move { self.core.list(&filter, cursor, limit).await })
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        Box::pin(self.core.counts())
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        Box::pin(self.core.horizon())
+    }
+
+    fn check(&self) -> Answer<'_, Vec<Fault>> {
+        Box::pin(self.core.check())
+    }
+
+    fn export<'a>(&'a self, mut each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+        Box::pin(async move {
+            for shard in self.core.layout.shards() {
+                for timer in self.core.dump(shard).await? {
+                    if !each(&timer) {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+        Box::pin(self.core.import(timers))
+    }
+
+    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.core.add_waker(wake);
+    }
+}

@@ -1,0 +1,39 @@
+//! Connections of the tests.
+
+use crate::connect::{Connect, Session};
+use crate::store::{RedisBuilder, RedisStore};
+use redis::Value;
+use std::sync::Arc;
+use tourbillon_durable::store::StoreError;
+
+fn to(port: u16) -> Connect {
+    Connect::single(&format!("redis://127.0.0.1:{port}")).unwrap()
+}
+
+/// A connection for what a test does beside the store.
+pub(super) struct Plain(Arc<Session>);
+
+impl Plain {
+    pub(super) fn to(port: u16) -> Self {
+        Self(Arc::new(Session::open(&to(port)).unwrap()))
+    }
+
+    /// The connection, for a store.
+    pub(super) fn session(&self) -> Arc<Session> {
+        Arc::clone(&self.0)
+    }
+
+    /// The reply to a command.
+    pub(super) fn ask(&self, words: &[&str]) -> Value {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        let mut pipeline = redis::pipe();
+        pipeline.add_command(command);
+        pollster::block_on(self.0.ask(pipeline)).unwrap().remove(0)
+    }
+}
+
+/// Opens a store on a server.
+pub(super) fn open(builder: RedisBuilder, port: u16) -> Result<RedisStore, StoreError> {
+    pollster::block_on(builder.open(&to(port)))
+}

@@ -1,0 +1,210 @@
+//! Operations: read what one names, compute its effect here, and commit that if nothing has changed meanwhile.
+
+use crate::commit::{Commit, Doubt, Known, is_leased};
+use crate::layout::{Layout, Part, Shard};
+use crate::shared::Core;
+use crate::stored::{Found, damaged, id_bytes, id_of, key_entry};
+use crate::values::{Values, bytes, maybe_number, number};
+use core::time::Duration;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::State;
+use tourbillon_durable::store::draft::{Changes, Draft};
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::{Address, KeyOf, TimerId};
+
+/// Attempts of an operation while others change the same timers.
+const TURNS: usize = 64;
+
+/// From what an operation starts.
+pub(crate) enum Start {
+    /// From nothing: a new timer.
+    New,
+    /// From a stored timer, which is read first.
+    At(Address),
+    /// From a timer that this process has claimed, as it was then if it is still known.
+    Held(TimerId),
+    /// From a timer as it was read.
+    Read(Box<Found>),
+    /// The same, if its lease's end has come by the server's time.
+    Over(Box<Found>),
+}
+
+impl Core {
+    /// Makes the changes that `run` computes. Calls it again, with what has changed, until a commit succeeds.
+    pub(crate) async fn transact<R>(
+        &self,
+        start: Start,
+        run: impl Fn(Draft) -> Result<(R, Changes), StoreError>,
+    ) -> Result<R, StoreError> {
+        let mut known = Known::default();
+        let (mut cached, mut over, mut is_new) = (None, None, false);
+        match start {
+            Start::New => is_new = true,
+            Start::At(at) => known.add(self.find(&at).await?),
+            Start::Held(id) => match self.held(id) {
+                Some(found) => {
+                    cached = Some(id);
+                    known.add(Some(found));
+                }
+                None => known.add(self.find_id(id).await?),
+            },
+            Start::Read(found) => known.add(Some(*found)),
+            Start::Over(found) => {
+                over = Some(found.id());
+                known.add(Some(*found));
+            }
+        }
+        let mut now = self.time.now();
+        for turn in 0..TURNS {
+            let mut draft = Draft::new(now);
+            for found in known.timers.values() {
+                draft.know(&found.timer);
+            }
+            for (id, until) in &known.remembered {
+                draft.know_remembered(*id, *until);
+            }
+            let (result, changes) = run(draft)?;
+            if changes.timers.is_empty() {
+                if let Some(id) = cached.take() {
+                    // What was kept here since the claim decides nothing but a commit that it fits.
+                    self.let_go(id);
+                    known = Known::default();
+                    known.add(self.find_id(id).await?);
+                    continue;
+                }
+                let has_guesses =
+                    !(changes.absent.is_empty() && changes.free.is_empty() && changes.forgotten.is_empty());
+                if !is_new || !has_guesses {
+                    return Ok(result);
+                }
+            }
+            let (keys, arguments, doubts) = Commit::new(&self.layout, &known, &changes, over).into_parts();
+            let mut answered = self.run(|scripts| &scripts.commit, keys, arguments).await?;
+            if number(&answered.rest.next()?)? == 1 {
+                self.after(&changes);
+                return Ok(result);
+            }
+            let place = usize::try_from(number(&answered.rest.next()?)?).unwrap_or_default();
+            let doubt = place.checked_sub(1).and_then(|place| doubts.into_iter().nth(place));
+            let doubt = doubt.ok_or_else(|| damaged("a commit failed at a check that it does not have"))?;
+            now = answered.now;
+            cached = None;
+            self.resolve(&mut known, doubt, &mut answered.rest).await?;
+            if turn > 8 {
+                // Others are quicker with the same timers: the processor is theirs for a moment.
+                std::thread::yield_now();
+            }
+        }
+        let message = format!("others changed the same timers during {TURNS} attempts");
+        Err(StoreError::new(StoreErrorKind::Io, message))
+    }
+
+    /// What follows here from a commit that succeeded.
+    fn after(&self, changes: &Changes) {
+        let mut first = None;
+        for change in &changes.timers {
+            if let Some(timer) = change.before.as_ref().filter(|timer| is_leased(timer)) {
+                self.let_go(timer.id);
+            }
+            if let Some(timer) = change.after.as_ref().filter(|timer| timer.state == State::Pending) {
+                first = Some(first.map_or(timer.due, |first: UtcMillis| first.min(timer.due)));
+            }
+        }
+        if let Some(due) = first {
+            self.wake_for(due);
+        }
+    }
+
+    /// Reads what was not as it was taken for.
+    async fn resolve(&self, known: &mut Known, doubt: Doubt, rest: &mut Values) -> Result<(), StoreError> {
+        match doubt {
+            Doubt::Timer(id) => {
+                known.timers.remove(&id);
+                known.add(self.find_id(id).await?);
+            }
+            Doubt::Key(of) => known.add(self.find_key(&of).await?),
+            Doubt::Remembered(id) => {
+                let until = maybe_number(rest.next()?)?.unwrap_or_default();
+                known.remembered.insert(id, UtcMillis::from_millis(until));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn find(&self, at: &Address) -> Result<Option<Found>, StoreError> {
+        match at {
+            Address::Id(id) => self.find_id(*id).await,
+            Address::Key(of) => self.find_key(of).await,
+        }
+    }
+
+    pub(crate) async fn find_id(&self, id: TimerId) -> Result<Option<Found>, StoreError> {
+        let shard = self.layout.shard_of_id(id);
+        let parts = [Part::Records, Part::Tokens, Part::Leases, Layout::homes_of(id)];
+        let keys = self.layout.keys(shard, parts);
+        let mut answered = self.run(|scripts| &scripts.find_id, keys, [id_bytes(id).to_vec()]).await?;
+        let found = read(shard, &mut answered.rest)?;
+        match maybe_number(answered.rest.next()?)? {
+            Some(home) => {
+                let home = Shard::try_from(home).map_err(|_| damaged("the home of a timer is no shard"))?;
+                self.records(home, &[id]).await?.pop().unwrap_or(Ok(None))
+            }
+            None => Ok(found),
+        }
+    }
+
+    pub(crate) async fn find_key(&self, of: &KeyOf) -> Result<Option<Found>, StoreError> {
+        let shard = self.layout.shard_of_key(&of.namespace, &of.key);
+        let keys = self.layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases, Part::Keys]);
+        let entry = key_entry(&of.namespace, &of.key);
+        let mut answered = self.run(|scripts| &scripts.find_key, keys, [entry]).await?;
+        let found = read(shard, &mut answered.rest)?;
+        match bytes(answered.rest.next()?)? {
+            Some(owner) if found.is_none() => {
+                let owner = id_of(&owner).map(|id| id.to_string()).unwrap_or_default();
+                Err(damaged(&format!("the key {:?} is that of timer {owner}, which is not stored", of.key)))
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// The timers with these ids in a shard. A record that cannot be read is an error of its own.
+    pub(crate) async fn records(
+        &self,
+        shard: Shard,
+        ids: &[TimerId],
+    ) -> Result<Vec<Result<Option<Found>, StoreError>>, StoreError> {
+        let keys = self.layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases]);
+        let arguments = ids.iter().map(|id| id_bytes(*id).to_vec());
+        let mut answered = self.run(|scripts| &scripts.records, keys, arguments).await?;
+        let mut values = Values::of(answered.rest.next()?)?;
+        Ok(ids.iter().map(|_| read(shard, &mut values)).collect())
+    }
+}
+
+/// A timer of three values of an answer: record, token, end of the lease.
+pub(crate) fn read(shard: Shard, values: &mut Values) -> Result<Option<Found>, StoreError> {
+    use crate::values::filled;
+    let (member, mark) = (filled(values.next()?)?, filled(values.next()?)?);
+    let until = maybe_number(values.next()?)?.unwrap_or_default();
+    let Some(member) = member else { return Ok(None) };
+    let id = id_of(&member);
+    let unreadable = || {
+        let id = id.map(|id| id.to_string()).unwrap_or_default();
+        damaged(&format!("the record of timer {id} cannot be read"))
+    };
+    Found::read(shard, member, mark, until).map(Some).ok_or_else(unreadable)
+}
+
+impl Known {
+    fn add(&mut self, found: Option<Found>) {
+        if let Some(found) = found {
+            self.timers.insert(found.id(), found);
+        }
+    }
+}
+
+/// A duration in whole milliseconds, rounded up.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(UtcMillis::MAX.as_millis())
+}

@@ -120,7 +120,7 @@ impl Queries {
 ///
 /// # Panics
 ///
-/// Panics if two paths of the document cannot be told apart. The router of these paths would have panicked before.
+/// Panics if two paths of the document match the same requests. The router of these paths would have panicked before.
 pub(super) fn queries(document: &OpenApi) -> Queries {
     let mut queries = matchit::Router::new();
     for (path, item) in document.paths.paths.clone() {

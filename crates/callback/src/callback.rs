@@ -3,8 +3,9 @@
 use crate::guard::Blocked;
 use bytes::Bytes;
 use core::fmt;
+use core::net::{IpAddr, SocketAddr};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use url::Url;
+use url::{Host, Url};
 
 /// A callback that may be sent, as far as its text shows. Its address is checked when it is dialled.
 #[derive(Clone, Debug)]
@@ -151,6 +152,17 @@ impl Callback {
         Ok(Self { url, method, headers: map, body })
     }
 
+    /// The address and port that the URL names itself, in any notation. `None` if it names a host.
+    #[must_use]
+    pub fn literal(&self) -> Option<SocketAddr> {
+        let address = match self.url.host()? {
+            Host::Ipv4(address) => IpAddr::V4(address),
+            Host::Ipv6(address) => IpAddr::V6(address),
+            Host::Domain(_) => return None,
+        };
+        Some(SocketAddr::new(address, self.url.port_or_known_default()?))
+    }
+
     /// The host and port, by which callbacks are limited together.
     #[must_use]
     pub fn host(&self) -> String {
@@ -202,11 +214,8 @@ mod tests {
             "http://１２７.0.0.1/",
             "http://127.0.0.1./",
         ] {
-            assert_eq!(
-                read(url).unwrap().url.host(),
-                Some(url::Host::Ipv4(core::net::Ipv4Addr::LOCALHOST)),
-                "{url}"
-            );
+            let literal = read(url).unwrap().literal();
+            assert_eq!(literal, Some((core::net::Ipv4Addr::LOCALHOST, 80).into()), "{url}");
         }
     }
 

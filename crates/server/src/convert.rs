@@ -6,9 +6,10 @@ use crate::work::{
     self, BLOCKED, CALLBACK, LONGEST_CALLBACK, LONGEST_CLAIM, PULL, StoredCallback, StoredPull,
 };
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use core::fmt;
 use core::time::Duration;
 use tourbillon_api::{self as api, Moment, Problem, ProblemKind};
-use tourbillon_callback::Refusal;
+use tourbillon_callback::{Callback, Refusal};
 use tourbillon_durable::policy::{Backoff, Guarantee, Misfire, Policy};
 use tourbillon_durable::state::{DeathReason, Phase, State};
 use tourbillon_durable::store::{IfPresent, StoreError, StoreErrorKind};
@@ -18,15 +19,24 @@ use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 /// A timer to be stored: the kind of its work, and all the rest.
 pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
 
-/// The order that a request describes. `fingerprint` is stored with it, and `pointer` is the place of the timer in the
-/// request.
+/// What is stored of a request for a timer's work.
+pub(crate) struct Work {
+    pub(crate) kind: &'static str,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) policy: Policy,
+    /// The callback as it was read, if the work is one.
+    pub(crate) callback: Option<Callback>,
+}
+
+/// The order that a request describes, and its callback. `fingerprint` is stored with it, and `pointer` is the place of the
+/// timer in the request.
 pub(crate) fn order(
     timer: &api::NewTimer,
     settings: &Settings,
     fingerprint: Option<u128>,
     pointer: &str,
-) -> Result<Order, Problem> {
-    let (kind, payload, policy) = work(timer, settings, fingerprint, pointer)?;
+) -> Result<(Order, Option<Callback>), Problem> {
+    let Work { kind, payload, policy, callback } = work(timer, settings, fingerprint, pointer)?;
     let mut spec = Spec::new(payload).policy(policy).if_present(if_present(timer.if_present));
     spec = match due(timer.due, timer.delay_ms, pointer)? {
         Some(Due::After(delay)) => spec.after(delay),
@@ -36,33 +46,45 @@ pub(crate) fn order(
     for label in &timer.labels {
         spec = spec.label(label.as_str());
     }
-    Ok((kind, spec))
+    Ok(((kind, spec), callback))
 }
 
-/// The kind of a timer's work, its stored form, and the policy.
+/// The place of a field in a request, which becomes a text only for a problem.
+#[derive(Clone, Copy)]
+struct At<'a>(&'a str, &'static str);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.0, self.1)
+    }
+}
+
+/// What is stored of a timer's work.
 pub(crate) fn work(
     timer: &api::NewTimer,
     settings: &Settings,
     fingerprint: Option<u128>,
     pointer: &str,
-) -> Result<(&'static str, Vec<u8>, Policy), Problem> {
-    let at = |field: &str| format!("{pointer}/{field}");
-    let time_for = |longest| timeout(&timer.policy, longest, &at("policy"));
-    let (kind, payload, most) = match (&timer.callback, &timer.pull) {
+) -> Result<Work, Problem> {
+    let at = |field: &'static str| At(pointer, field);
+    let time_for = |longest| timeout(&timer.policy, longest, at("policy"));
+    let (kind, payload, most, callback) = match (&timer.callback, &timer.pull) {
         (Some(callback), None) => {
             let timeout_ms = time_for(LONGEST_CALLBACK)?;
-            let work = StoredCallback { timeout_ms, ..stored_callback(callback, settings, &at("callback"))? };
-            (CALLBACK, work::write(&work, fingerprint), Duration::from_millis(timeout_ms.into()))
+            let (stored, callback) = stored_callback(callback, settings, at("callback"))?;
+            let work = StoredCallback { timeout_ms, ..stored };
+            let most = Duration::from_millis(timeout_ms.into());
+            (CALLBACK, work::write(&work, fingerprint), most, Some(callback))
         }
         (None, Some(pull)) => {
             let timeout_ms = time_for(LONGEST_CLAIM)?;
-            let work = StoredPull { timeout_ms, ..stored_pull(pull, settings, &at("pull"))? };
-            (PULL, work::write(&work, fingerprint), LONGEST_CLAIM)
+            let work = StoredPull { timeout_ms, ..stored_pull(pull, settings, at("pull"))? };
+            (PULL, work::write(&work, fingerprint), LONGEST_CLAIM, None)
         }
         _ => return Err(Problem::field(pointer, "a timer has one of `callback` and `pull`")),
     };
-    let policy = policy(&timer.policy, most + BEYOND, &at("policy"))?;
-    Ok((kind, payload, policy))
+    let policy = policy(&timer.policy, most + BEYOND, at("policy"))?;
+    Ok(Work { kind, payload, policy, callback })
 }
 
 /// The due moment of two fields, of which at most one is given.
@@ -78,8 +100,8 @@ pub(crate) fn due(due: Option<Moment>, delay_ms: Option<u64>, pointer: &str) -> 
 fn stored_callback(
     callback: &api::Callback,
     settings: &Settings,
-    at: &str,
-) -> Result<StoredCallback, Problem> {
+    at: At<'_>,
+) -> Result<(StoredCallback, Callback), Problem> {
     let api::Callback { url, method, headers, json, body, body_base64 } = callback;
     let is_json = json.is_some();
     let body = bytes(json.as_ref(), body.as_deref(), body_base64.as_deref(), at)?;
@@ -90,12 +112,14 @@ fn stored_callback(
         headers.push(("content-type".into(), "application/json".into()));
     }
     let pairs = headers.iter().map(|(name, value)| (&**name, &**value));
-    tourbillon_callback::Callback::new(url, method, pairs, body.clone(), &settings.rules)
+    let callback = Callback::new(url, method, pairs, body.clone(), &settings.rules)
         .map_err(|refusal| refused(&refusal, url, at))?;
-    Ok(StoredCallback { url: url.as_str().into(), method: method.into(), headers, body, timeout_ms: 0 })
+    let stored =
+        StoredCallback { url: url.as_str().into(), method: method.into(), headers, body, timeout_ms: 0 };
+    Ok((stored, callback))
 }
 
-fn refused(refusal: &Refusal, url: &str, at: &str) -> Problem {
+fn refused(refusal: &Refusal, url: &str, at: At<'_>) -> Problem {
     let field = match refusal {
         Refusal::Destination(reason) => {
             let words = blocked::words(*reason, url);
@@ -107,14 +131,14 @@ fn refused(refusal: &Refusal, url: &str, at: &str) -> Problem {
         Refusal::Header(_) => "headers",
         Refusal::TooLong(part) => {
             return Problem::new(ProblemKind::TooLarge, refusal.to_string())
-                .with_field(at, format!("too long: {part}"));
+                .with_field(at.to_string(), format!("too long: {part}"));
         }
         _ => "",
     };
     Problem::field(format!("{at}/{field}"), refusal.to_string())
 }
 
-fn stored_pull(pull: &api::Pull, settings: &Settings, at: &str) -> Result<StoredPull, Problem> {
+fn stored_pull(pull: &api::Pull, settings: &Settings, at: At<'_>) -> Result<StoredPull, Problem> {
     let api::Pull { queue, json, body, body_base64 } = pull;
     if !is_name(queue) {
         return Err(Problem::field(
@@ -124,9 +148,8 @@ fn stored_pull(pull: &api::Pull, settings: &Settings, at: &str) -> Result<Stored
     }
     let body = bytes(json.as_ref(), body.as_deref(), body_base64.as_deref(), at)?;
     if body.len() > settings.rules.body {
-        return Err(
-            Problem::new(ProblemKind::TooLarge, "too long: the body").with_field(at, "too long: the body")
-        );
+        return Err(Problem::new(ProblemKind::TooLarge, "too long: the body")
+            .with_field(at.to_string(), "too long: the body"));
     }
     Ok(StoredPull { queue: queue.as_str().into(), body, timeout_ms: 0 })
 }
@@ -141,7 +164,7 @@ fn bytes(
     json: Option<&serde_json::Value>,
     text: Option<&str>,
     base64: Option<&str>,
-    at: &str,
+    at: At<'_>,
 ) -> Result<Vec<u8>, Problem> {
     match (json, text, base64) {
         (None, None, None) => Ok(Vec::new()),
@@ -150,7 +173,7 @@ fn bytes(
         (None, None, Some(base64)) => BASE64_STANDARD
             .decode(base64)
             .map_err(|error| Problem::field(format!("{at}/body_base64"), error.to_string())),
-        _ => Err(Problem::field(at, "at most one of `json`, `body` and `body_base64`")),
+        _ => Err(Problem::field(at.to_string(), "at most one of `json`, `body` and `body_base64`")),
     }
 }
 
@@ -161,7 +184,7 @@ const DEFAULT_TIMEOUT_MS: u64 = 15_000;
 const BEYOND: Duration = Duration::from_secs(15);
 
 /// The time for one attempt, in milliseconds.
-fn timeout(policy: &api::Policy, longest: Duration, at: &str) -> Result<u32, Problem> {
+fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, Problem> {
     let (timeout, most) = (policy.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS), longest.as_millis());
     let is_permitted = timeout > 0 && u128::from(timeout) <= most;
     let refused = || Problem::field(format!("{at}/timeout_ms"), format!("a timeout is 1 to {most} ms"));
@@ -169,7 +192,7 @@ fn timeout(policy: &api::Policy, longest: Duration, at: &str) -> Result<u32, Pro
 }
 
 /// The policy for the store's runtime, which waits for a handler for at most `timeout`.
-fn policy(policy: &api::Policy, timeout: Duration, at: &str) -> Result<Policy, Problem> {
+fn policy(policy: &api::Policy, timeout: Duration, at: At<'_>) -> Result<Policy, Problem> {
     let millis = Duration::from_millis;
     let default = Policy::default();
     let backoff = match &policy.backoff {

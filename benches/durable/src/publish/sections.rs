@@ -169,7 +169,8 @@ pub(super) const SECTIONS: [Section; 8] = [
         work: "The service is a process with an HTTP listener, and its load and its receiver are another process on the same \
                cores. The library, with the same durability, does the same work in one process without a network: its calls of \
                handlers stand for callbacks. A timer has the key and the payload of D1; in the service it has the URL of the \
-               receiver besides. Each part has a new file. CPU is that of the service, then that of the load and the \
+               receiver besides. The lean load sends requests that were made before, on plain sockets from one thread: \
+               service and load share the cores. Each part has a new file. CPU is that of the service, then that of the load and the \
                receiver; for the library it is that of the whole program.",
         tables: &[
             (
@@ -182,6 +183,9 @@ pub(super) const SECTIONS: [Section; 8] = [
                     ("waiting_p99_ms", "p99, ms"),
                     ("waiting_cpu_us", "CPU, µs each"),
                     ("waiting_load_cpu_us", "CPU of the load, µs each"),
+                    ("lean_rate", "with a lean load, creations/s"),
+                    ("lean_cpu_us", "CPU, µs each"),
+                    ("lean_load_cpu_us", "CPU of the lean load, µs each"),
                     ("floor_rate", "the same requests to a server that stores nothing, answers/s"),
                     ("floor_cpu_us", "its CPU, µs each"),
                 ],

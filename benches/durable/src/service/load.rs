@@ -17,7 +17,7 @@ use tourbillon_api::{Batch, BatchResult, Callback, Change, Moment, NewTimer, Pla
 use tourbillon_client::Client;
 
 /// Timer `n`, which calls `url` with the payload that a library's timer has.
-fn timer(n: usize, due: u64, url: &str) -> Result<NewTimer, Failure> {
+pub(super) fn timer(n: usize, due: u64, url: &str) -> Result<NewTimer, Failure> {
     let body = serde_json::to_string(&Payload::new(n, due))?;
     Ok(NewTimer::callback(Callback { body: Some(body), ..Callback::post(url) }).at(Moment::from_millis(due)))
 }

@@ -3,6 +3,7 @@
 //! Each part has a new service, in a new folder.
 
 mod daemon;
+mod lean;
 mod load;
 mod receiver;
 
@@ -64,6 +65,17 @@ async fn create(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
     let pace = load::waiting(subject.program.address, 64, total, far.clone()).await?;
     numbers.pace("waiting", &pace);
     put_cpu(numbers, "waiting", &subject.program, before, total);
+    subject.check(total).await?;
+    drop(subject);
+    let subject = Subject::start(task, "lean")?;
+    // The requests are made before, so the processor time is counted from the first one sent.
+    let (address, due) = (subject.program.address, far.clone());
+    let before = cpu(&subject.program).0;
+    let (pace, load_cpu) =
+        tokio::task::spawn_blocking(move || lean::waiting(address, 64, total, due)).await??;
+    numbers.pace("lean", &pace);
+    numbers.put("lean_cpu_us", per((cpu(&subject.program).0 - before) * 1e6, total));
+    numbers.put("lean_load_cpu_us", per(load_cpu * 1e6, total));
     subject.check(total).await?;
     drop(subject);
     let floor = Program::floor()?;

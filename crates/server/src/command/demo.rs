@@ -133,7 +133,7 @@ async fn show(ends: bool) -> Result<(), Failure> {
     settings.caller.guard.allow_private = true;
     settings.caller.guard.own.extend(&addresses);
     let service = Service::open(settings)?;
-    let server = Server::start(listeners, &crate::http::router(service.clone()), None, Limits::default())?;
+    let server = Server::start(listeners, &crate::http::interface(service.clone()), None, Limits::default())?;
 
     let (sender, mut received) = mpsc::unbounded_channel();
     let receiver = Receiver { received: sender, has_failed: Arc::default() };

@@ -155,8 +155,8 @@ async fn serve(config: &Config) -> Outcome {
         settings.telemetry.headers = config::headers(&environment).map_err(fault)?;
     }
     let service = Service::open(settings)?;
-    let router = crate::http::router(service.clone());
-    let server = Server::start(listeners, &router, tls.as_ref(), config.connection_limits())?;
+    let interface = crate::http::interface(service.clone());
+    let server = Server::start(listeners, &interface, tls.as_ref(), config.connection_limits())?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     for address in &addresses {
         log(format_args!("listening on {scheme}://{address}"));

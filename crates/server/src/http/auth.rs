@@ -19,6 +19,19 @@ use tourbillon_api::{Problem, ProblemKind, Role};
 pub(super) struct Right(Principal);
 
 impl Right {
+    /// The right of a request with these headers.
+    pub(super) fn of(headers: &HeaderMap, service: &Service) -> Result<Self, Refused> {
+        if service.tokens().is_open() {
+            return Ok(Self(Principal::ALL));
+        }
+        let unauthorised = |detail: &str| Refused(Problem::new(ProblemKind::Unauthorised, detail));
+        let token = token(headers).map_err(unauthorised)?;
+        service.tokens().principal(token).map(Self).map_err(|fault| match fault {
+            TokenFault::Unknown => unauthorised("the token is not known"),
+            TokenFault::Expired => unauthorised("the token has expired"),
+        })
+    }
+
     /// Fails unless the request may do what this role permits in this namespace.
     pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<(), Refused> {
         if self.0.permits(role, namespace) {
@@ -42,15 +55,7 @@ impl FromRequestParts<Service> for Right {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Refused> {
-        if service.tokens().is_open() {
-            return Ok(Self(Principal::ALL));
-        }
-        let unauthorised = |detail: &str| Refused(Problem::new(ProblemKind::Unauthorised, detail));
-        let token = token(&parts.headers).map_err(unauthorised)?;
-        service.tokens().principal(token).map(Self).map_err(|fault| match fault {
-            TokenFault::Unknown => unauthorised("the token is not known"),
-            TokenFault::Expired => unauthorised("the token has expired"),
-        })
+        Self::of(&parts.headers, service)
     }
 }
 

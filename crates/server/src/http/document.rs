@@ -105,13 +105,27 @@ pub(super) fn text() -> &'static str {
     TEXT.get().map_or("", String::as_str)
 }
 
-/// The names of the query parameters that a request may have, by its path's pattern and its method.
-pub(super) type Queries = BTreeMap<(String, String), BTreeSet<String>>;
+/// The names of the query parameters that a request may have, by its path and its method.
+pub(super) struct Queries(matchit::Router<BTreeMap<String, BTreeSet<String>>>);
 
+impl Queries {
+    /// The parameters of a request, if the document has its path and its method.
+    pub(super) fn of(&self, path: &str, method: &Method) -> Option<&BTreeSet<String>> {
+        let method = if *method == Method::HEAD { &Method::GET } else { method };
+        self.0.at(path).ok()?.value.get(method.as_str())
+    }
+}
+
+/// The query parameters of a document.
+///
+/// # Panics
+///
+/// Panics if two paths of the document match the same requests. The router of these paths would have panicked before.
 pub(super) fn queries(document: &OpenApi) -> Queries {
-    let mut queries = Queries::new();
+    let mut queries = matchit::Router::new();
     for (path, item) in document.paths.paths.clone() {
         let mut item = item;
+        let mut of_path = BTreeMap::new();
         for (method, operation) in operations(&mut item) {
             let parameters = operation.parameters.iter().flatten();
             let names = parameters.filter_map(|parameter| match parameter {
@@ -120,8 +134,9 @@ pub(super) fn queries(document: &OpenApi) -> Queries {
                 }
                 _ => None,
             });
-            queries.insert((path.clone(), method.to_string()), names.collect());
+            of_path.insert(method.to_string(), names.collect());
         }
+        queries.insert(path, of_path).expect("the router has these paths, too");
     }
-    queries
+    Queries(queries)
 }

@@ -19,7 +19,14 @@ pub(super) struct Body<T>(pub(super) T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Refused;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
+        Self::of(request).await.map(|(body, _headers)| body)
+    }
+}
+
+impl<T: DeserializeOwned> Body<T> {
+    /// The body of a request, and its headers.
+    pub(super) async fn of(request: Request) -> Result<(Self, HeaderMap), Refused> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
         let kind = kind.split(';').next().unwrap_or("").trim();
         if !kind.eq_ignore_ascii_case("application/json") {
@@ -28,7 +35,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
                 format!("the type is {kind:?}"),
             )));
         }
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
+        let (mut parts, body) = request.into_parts();
+        let headers = core::mem::take(&mut parts.headers);
+        // The rest of the head has the limit of the body.
+        let rest = Request::from_parts(parts, body);
+        let bytes = Bytes::from_request(rest, &()).await.map_err(|rejection| {
             let kind = if rejection.status() == http::StatusCode::PAYLOAD_TOO_LARGE {
                 ProblemKind::TooLarge
             } else {
@@ -36,7 +47,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
             };
             Refused(Problem::new(kind, rejection.body_text()))
         })?;
-        json::read(&bytes).map(Self).map_err(Refused)
+        Ok((Self(json::read(&bytes).map_err(Refused)?), headers))
     }
 }
 

@@ -4,52 +4,108 @@
 use super::answer::Refused;
 use super::auth::{admit, challenge};
 use super::document::Queries;
+use super::timers;
 use crate::service::Service;
-use axum::extract::{DefaultBodyLimit, MatchedPath, Query, Request, State};
-use axum::middleware::Next;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Query, Request};
 use axum::response::{IntoResponse as _, Response};
+use core::convert::Infallible;
 use core::panic::AssertUnwindSafe;
+use core::pin::Pin;
+use core::task::{Context, Poll};
 use futures_util::FutureExt as _;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method};
 use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 use tourbillon_api::{Problem, ProblemKind};
+use tower_service::Service as HttpService;
 
 /// The greatest length of a path with its query, in bytes.
 const LONGEST_URI: usize = 8 << 10;
 /// The greatest length of all headers' names and values, in bytes.
 const LONGEST_HEADERS: usize = 8 << 10;
 
-/// The service, the parameters of its paths, and the greatest body of a request whose path has no limit of its own, in
-/// bytes.
-pub(super) struct Limits {
-    pub(super) service: Service,
-    pub(super) queries: Queries,
-    pub(super) longest_body: usize,
+/// The HTTP interface of a service: the limits around all handlers. It can be cloned; the clones are the same.
+#[derive(Clone)]
+pub(crate) struct Interface(Arc<Inner>);
+
+struct Inner {
+    service: Service,
+    /// The parameters of the paths.
+    queries: Queries,
+    /// The greatest body of a request whose path has no limit of its own, in bytes.
+    longest_body: usize,
+    router: Router,
 }
 
-/// Fulfils a request within the limits, and counts its answer.
-///
-/// This is the one layer of all routes: the router copies a route with its layers several times for each request.
-pub(super) async fn keep(State(limits): State<Arc<Limits>>, mut request: Request, next: Next) -> Response {
-    let counters = limits.service.counters();
-    let has_token = request.headers().contains_key(AUTHORIZATION);
-    DefaultBodyLimit::max(limits.longest_body).apply(&mut request);
-    let admitted = check(&limits.queries, &request).and_then(|()| admit(&limits.service, &request));
-    let mut response = match admitted {
-        Err(problem) => Refused(problem).into_response(),
-        Ok(()) => AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|_| {
-            counters.panics.add(1);
-            Refused(Problem::new(ProblemKind::Internal, "")).into_response()
-        }),
+impl Interface {
+    pub(super) fn new(service: Service, queries: Queries, longest_body: usize, router: Router) -> Self {
+        Self(Arc::new(Inner { service, queries, longest_body, router }))
+    }
+}
+
+impl HttpService<Request> for Interface {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move { Ok(inner.answer(request).await) })
+    }
+}
+
+impl Inner {
+    /// Fulfils a request within the limits, and counts its answer.
+    ///
+    /// This stands around the router, since the router copies a route with its layers several times for each request.
+    async fn answer(&self, mut request: Request) -> Response {
+        let counters = self.service.counters();
+        let has_token = request.headers().contains_key(AUTHORIZATION);
+        DefaultBodyLimit::max(self.longest_body).apply(&mut request);
+        let admitted = check(&self.queries, &request).and_then(|()| admit(&self.service, &request));
+        let mut response = match admitted {
+            Err(problem) => Refused(problem).into_response(),
+            Ok(()) => AssertUnwindSafe(self.fulfil(request)).catch_unwind().await.unwrap_or_else(|_| {
+                counters.panics.add(1);
+                Refused(Problem::new(ProblemKind::Internal, "")).into_response()
+            }),
+        };
+        challenge(&mut response, has_token);
+        counters.answered(response.status().as_u16());
+        let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        response
+    }
+
+    async fn fulfil(&self, request: Request) -> Response {
+        let uri = request.uri().clone();
+        match creation(request.method(), uri.path()) {
+            // The router takes longer than the rest of such a request.
+            Some((namespace, key)) => {
+                timers::make(&self.service, namespace, key, request).await.into_response()
+            }
+            None => self.router.clone().call(request).await.unwrap_or_else(|never| match never {}),
+        }
+    }
+}
+
+/// The namespace and the key of a request that makes a timer, if its path has them as they are, without escapes.
+fn creation<'p>(method: &Method, path: &'p str) -> Option<(&'p str, Option<&'p str>)> {
+    let (namespace, rest) = path.strip_prefix("/v1/namespaces/")?.split_once("/timers")?;
+    let is_plain = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
+    let key = match (method, rest) {
+        (&Method::POST, "") => None,
+        (&Method::PUT, rest) => Some(rest.strip_prefix('/').filter(|key| is_plain(key))?),
+        _ => return None,
     };
-    challenge(&mut response, has_token);
-    counters.answered(response.status().as_u16());
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    is_plain(namespace).then_some((namespace, key))
 }
 
 fn check(queries: &Queries, request: &Request) -> Result<(), Problem> {
@@ -62,19 +118,47 @@ fn check(queries: &Queries, request: &Request) -> Result<(), Problem> {
     if headers.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() > LONGEST_HEADERS {
         return Err(too_large("the headers have more than 8 KiB"));
     }
-    let (Some(query), Some(path)) = (uri.query(), request.extensions().get::<MatchedPath>()) else {
-        return Ok(());
-    };
+    let Some(query) = uri.query() else { return Ok(()) };
     let bad = |detail: String| Problem::new(ProblemKind::BadRequest, detail);
     if percent_decode_str(query).decode_utf8().is_err() {
         return Err(bad("the query is no UTF-8".to_owned()));
     }
-    let method = if *request.method() == Method::HEAD { &Method::GET } else { request.method() };
-    let Some(known) = queries.get(&(path.as_str().to_owned(), method.to_string())) else { return Ok(()) };
+    let Some(known) = queries.of(uri.path(), request.method()) else { return Ok(()) };
     let Query(pairs) =
         Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(|rejection| bad(rejection.body_text()))?;
     match pairs.iter().find(|(name, _)| !known.contains(name)) {
         Some((name, _)) => Err(bad(format!("there is no parameter {name:?}"))),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_creations_with_plain_names_go_past_the_router() {
+        let of = |method: Method, path: &'static str| creation(&method, path);
+        assert_eq!(of(Method::PUT, "/v1/namespaces/a/timers/b"), Some(("a", Some("b"))));
+        assert_eq!(of(Method::PUT, "/v1/namespaces/a/timers/timers"), Some(("a", Some("timers"))));
+        assert_eq!(of(Method::POST, "/v1/namespaces/a/timers"), Some(("a", None)));
+        for path in [
+            "",
+            "/v1/namespaces/a/timers",
+            "/v1/namespaces/a/timers/",
+            "/v1/namespaces//timers/b",
+            "/v1/namespaces/a/timersb",
+            "/v1/namespaces/a/timers/b/",
+            "/v1/namespaces/a/timers/b/fire",
+            "/v1/namespaces/a/timers/b%2f",
+            "/v1/namespaces/a%41/timers/b",
+            "/v1/namespaces/a/b/timers/c",
+            "/v2/namespaces/a/timers/b",
+        ] {
+            assert_eq!(of(Method::PUT, path), None, "{path}");
+        }
+        assert_eq!(of(Method::POST, "/v1/namespaces/a/timers/b"), None);
+        assert_eq!(of(Method::POST, "/v1/namespaces/a/timers/"), None);
+        assert_eq!(of(Method::GET, "/v1/namespaces/a/timers/b"), None);
     }
 }

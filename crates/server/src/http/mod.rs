@@ -23,12 +23,11 @@ mod slip;
 mod timers;
 mod view;
 
+pub(crate) use limits::Interface;
+
 use crate::service::Service;
 use crate::settings::Settings;
 use axum::Router;
-use axum::middleware::from_fn_with_state;
-use limits::Limits;
-use std::sync::Arc;
 use tourbillon_api::{Problem, ProblemKind};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -59,23 +58,24 @@ fn longest_body(settings: &Settings) -> usize {
     2 * (rules.body + rules.url + rules.headers) + (16 << 10)
 }
 
-/// The HTTP interface of a service.
-pub fn router(service: Service) -> Router {
+/// The HTTP interface of a service, for a server that needs no router of axum.
+pub(crate) fn interface(service: Service) -> Interface {
     let (router, document) = routes();
     document::publish(&document);
-    let limits = Limits {
-        queries: document::queries(&document),
-        longest_body: longest_body(service.settings()),
-        service: service.clone(),
-    };
-    router
+    let router = router
         .merge(crate::page::routes())
         .fallback(async || answer::Refused(Problem::new(ProblemKind::NotFound, "there is no such path")))
         .method_not_allowed_fallback(async || {
             answer::Refused(Problem::new(ProblemKind::MethodNotAllowed, ""))
         })
-        .layer(from_fn_with_state(Arc::new(limits), limits::keep))
-        .with_state(service)
+        .with_state(service.clone());
+    let longest_body = longest_body(service.settings());
+    Interface::new(service, document::queries(&document), longest_body, router)
+}
+
+/// The HTTP interface of a service.
+pub fn router(service: Service) -> Router {
+    Router::new().fallback_service(interface(service))
 }
 
 /// The answer with this problem, for the layers below the routes.

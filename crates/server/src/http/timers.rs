@@ -6,7 +6,7 @@ use super::extract::{Body, Path, text, trace};
 use crate::convert::shown;
 use crate::service::{Named, Naming, Service, Verb};
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use http::{HeaderMap, StatusCode};
 use tourbillon_api::{Cancelled, Changed, Delay, NewTimer, PlaceOutcome, Placed, Problem, Role, Timer};
 use utoipa_axum::router::OpenApiRouter;
@@ -35,6 +35,19 @@ async fn place(
     let placed = service.place(namespace, naming, timer).await?;
     let status = if placed.outcome == PlaceOutcome::Created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(placed)))
+}
+
+/// Fulfils the creation of a timer without the router, with the same answers as [`put_timer`] and [`post_timer`].
+pub(super) async fn make(
+    service: &Service,
+    namespace: &str,
+    key: Option<&str>,
+    request: Request,
+) -> Answer<(StatusCode, Json<Placed>)> {
+    let right = Right::of(request.headers(), service)?;
+    let (Body(timer), headers) = Body::<NewTimer>::of(request).await?;
+    right.require(Role::Writer, Some(namespace))?;
+    place(service, namespace, naming(&headers, key)?, &timer).await
 }
 
 /// Makes a timer with a key, or replaces the timer that has the key.

@@ -3,7 +3,6 @@
 use super::activity::{Activity, Observed, UnderWay};
 use super::body::{Answering, BodyFault, Fault, Received};
 use super::limits::Limits;
-use axum::Router;
 use axum::body::Body as Answer;
 use core::convert::Infallible;
 use core::pin::{Pin, pin};
@@ -22,7 +21,7 @@ use tourbillon::Handle;
 use tourbillon::future::{Sleep, Wakeup};
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_hyper::TourbillonTimer;
-use tower_service::Service as _;
+use tower_service::Service;
 
 /// The time between two looks at a connection that has no deadline.
 const LOOK: Duration = Duration::from_secs(30);
@@ -31,10 +30,29 @@ const PING: Duration = Duration::from_secs(20);
 /// The greatest number of requests at a time on one connection of HTTP/2.
 const STREAMS: u32 = 256;
 
+/// What answers requests.
+pub(super) trait Answers:
+    Service<Request<Answer>, Response = Response<Answer>, Error = Infallible, Future: Send + 'static>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<S> Answers for S where
+    S: Service<Request<Answer>, Response = Response<Answer>, Error = Infallible, Future: Send + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static
+{
+}
+
 /// Serves the requests of one connection. `stop` changes once when the requests under way are to be the last.
 pub(super) async fn serve<S>(
     stream: S,
-    router: Router,
+    service: impl Answers,
     engine: Handle<Wakeup>,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
@@ -45,12 +63,13 @@ pub(super) async fn serve<S>(
     let service = service_fn(|request: Request<Incoming>| {
         let is_http2 = request.version() == Version::HTTP_2;
         let under_way = UnderWay::begin(&activity, is_http2);
-        answer(request, router.clone(), engine.clone(), limits, under_way)
+        answer(request, service.clone(), engine.clone(), limits, under_way)
     });
     let timer = TourbillonTimer::new(engine.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // The header has its timeout here, so that a connection may be idle for longer than a header may take.
-    builder.http1().timer(timer.clone()).header_read_timeout(None).max_buf_size(limits.header);
+    // One write of the head and the body together takes less than one of two slices: most bodies are short.
+    builder.http1().timer(timer.clone()).header_read_timeout(None).max_buf_size(limits.header).writev(false);
     builder
         .http2()
         .timer(timer)
@@ -111,7 +130,7 @@ impl Future for Patience {
 /// Answers one request.
 async fn answer(
     request: Request<Incoming>,
-    router: Router,
+    mut service: impl Answers,
     engine: Handle<Wakeup>,
     limits: Limits,
     under_way: UnderWay,
@@ -122,8 +141,7 @@ async fn answer(
         refusal(BodyFault::TooLarge, &limits)
     } else {
         let request = request.map(|body| Answer::new(Received::new(body, &engine, &limits, fault.clone())));
-        let mut router = router;
-        let response = router.call(request).await.unwrap_or_else(|never| match never {});
+        let response = service.call(request).await.unwrap_or_else(|never| match never {});
         fault.get().map_or(response, |fault| refusal(fault, &limits))
     };
     let mut response = response.map(|body| Answering { body, under_way });

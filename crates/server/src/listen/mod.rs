@@ -11,9 +11,12 @@ mod tls;
 pub use limits::Limits;
 pub use tls::{Tls, TlsError};
 
-use axum::Router;
+use axum::body::Body;
+use connection::Answers;
+use core::convert::Infallible;
 use core::net::SocketAddr;
 use core::time::Duration;
+use http::{Request, Response};
 use std::io;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
@@ -21,6 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tourbillon::future::Wakeup;
 use tourbillon::{BuildError, Handle, Shards};
+use tower_service::Service;
 
 /// The pause after an error of `accept`: the process may have no file descriptors left, for example.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -65,7 +69,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins to accept connections, in tasks of the calling runtime.
+    /// Begins to accept connections, in tasks of the calling runtime. The service answers the requests: a
+    /// [`Router`](axum::Router), for example.
     ///
     /// # Errors
     ///
@@ -74,18 +79,25 @@ impl Server {
     /// # Panics
     ///
     /// Panics outside of a tokio runtime.
-    pub fn start(
+    pub fn start<S>(
         listeners: Listeners,
-        router: &Router,
+        service: &S,
         tls: Option<&Tls>,
         limits: Limits,
-    ) -> Result<Self, BuildError> {
+    ) -> Result<Self, BuildError>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send + 'static>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
         let engine = Shards::current()?.futures().clone();
         let places = Arc::new(Semaphore::new(limits.connections as usize));
         let (stop, abort) = (watch::Sender::new(false), watch::Sender::new(false));
         for listener in listeners.0 {
             let acceptor = Acceptor {
-                router: router.clone(),
+                service: service.clone(),
                 tls: tls.cloned(),
                 limits,
                 engine: engine.clone(),
@@ -117,8 +129,8 @@ impl Server {
 }
 
 /// What a task that accepts connections needs.
-struct Acceptor {
-    router: Router,
+struct Acceptor<S> {
+    service: S,
     tls: Option<Tls>,
     limits: Limits,
     engine: Handle<Wakeup>,
@@ -127,7 +139,7 @@ struct Acceptor {
     abort: watch::Receiver<bool>,
 }
 
-impl Acceptor {
+impl<S: Answers> Acceptor<S> {
     async fn run(self, listener: TcpListener) {
         let mut stop = self.stop.clone();
         loop {
@@ -150,16 +162,16 @@ impl Acceptor {
     fn serve(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
         // Answers are small and written at once. Without this they are no less right.
         let _small_answers = stream.set_nodelay(true);
-        let (router, engine, limits) = (self.router.clone(), self.engine.clone(), self.limits);
+        let (service, engine, limits) = (self.service.clone(), self.engine.clone(), self.limits);
         let (stop, mut abort) = (self.stop.clone(), self.abort.clone());
         let tls = self.tls.as_ref().map(Tls::config);
         let connection = async move {
             let Some(config) = tls else {
-                return connection::serve(stream, router, engine, limits, stop).await;
+                return connection::serve(stream, service, engine, limits, stop).await;
             };
             let handshake = TlsAcceptor::from(config).accept(stream);
             if let Ok(Ok(stream)) = engine.timeout(limits.header_timeout, handshake).await {
-                connection::serve(stream, router, engine, limits, stop).await;
+                connection::serve(stream, service, engine, limits, stop).await;
             }
         };
         drop(tokio::spawn(async move {

@@ -7,12 +7,11 @@ use super::place::{Naming, by_key, id_of};
 use crate::blocked;
 use crate::convert::{due, unavailable};
 use core::time::Duration;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tourbillon_api::{NamespaceLimits, NewTimer, Problem, ProblemKind};
+use tourbillon_callback::Callback;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, UtcMillis};
-use url::{Host, Url};
 
 /// The time for which counts are believed that are far from a limit.
 const FRESH: Duration = Duration::from_millis(100);
@@ -22,14 +21,15 @@ const FAR: u64 = 20_000;
 const AGAIN_MS: u64 = 1_000;
 
 impl Service {
-    /// Fails if a namespace's limits, or the service's own, do not permit this timer. `pointer` is the place of the timer
-    /// in the request, and `ahead` the number of creations in the same transaction before this one.
+    /// Fails if a namespace's limits, or the service's own, do not permit this timer, which is given with its callback if it
+    /// has one. `pointer` is the place of the timer in the request, and `ahead` the number of creations in the same
+    /// transaction before this one.
     pub(crate) async fn admit(
         &self,
         name: &str,
         limits: &NamespaceLimits,
         naming: Naming<'_>,
-        timer: &NewTimer,
+        (timer, callback): (&NewTimer, Option<&Callback>),
         pointer: &str,
         ahead: u64,
     ) -> Result<(), Problem> {
@@ -39,8 +39,8 @@ impl Service {
             self.timers().timer_store().now().as_millis(),
         )?;
         check_body(limits, timer, pointer)?;
-        if let Some(callback) = &timer.callback {
-            self.check_host(limits, &callback.url, pointer)?;
+        if let (Some(callback), Some(sent)) = (callback, &timer.callback) {
+            self.check_host(limits, (callback, &sent.url), pointer)?;
         }
         self.check_room(name, limits, naming, ahead).await
     }
@@ -51,26 +51,26 @@ impl Service {
         check_delay(&self.namespace(name)?.limits, Some(Due::At(due)), now)
     }
 
-    /// Fails if a callback must not go to the host of this URL, as far as the text shows.
-    fn check_host(&self, limits: &NamespaceLimits, text: &str, pointer: &str) -> Result<(), Problem> {
-        // What is no URL is refused elsewhere.
-        let Ok(url) = Url::parse(text) else { return Ok(()) };
-        let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else { return Ok(()) };
+    /// Fails if a callback must not go to its host, as far as the text of its URL shows.
+    fn check_host(
+        &self,
+        limits: &NamespaceLimits,
+        (callback, url): (&Callback, &str),
+        pointer: &str,
+    ) -> Result<(), Problem> {
         let refused = |detail: String| {
             let at = format!("{pointer}/callback/url");
             Err(Problem::new(ProblemKind::BlockedDestination, detail.clone()).with_field(at, detail))
         };
-        if !limits.allowed_hosts.is_empty() && !allows_host(limits, &format!("{host}:{port}")) {
-            return refused(blocked::host_words(&host.to_string()));
+        if !limits.allowed_hosts.is_empty() {
+            let host = callback.host();
+            if !allows_host(limits, &host) {
+                return refused(blocked::host_words(host.rsplit_once(':').map_or(&*host, |(name, _)| name)));
+            }
         }
-        let literal = match host {
-            Host::Ipv4(address) => IpAddr::V4(address),
-            Host::Ipv6(address) => IpAddr::V6(address),
-            Host::Domain(_) => return Ok(()),
-        };
-        match self.settings().caller.guard.check(SocketAddr::new(literal, port)) {
-            Ok(()) => Ok(()),
-            Err(reason) => refused(blocked::words(reason, text)),
+        match callback.literal().map(|address| self.settings().caller.guard.check(address)) {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(reason)) => refused(blocked::words(reason, url)),
         }
     }
 

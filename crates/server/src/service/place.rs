@@ -76,9 +76,10 @@ impl Service {
             None => None,
         };
         let mark = entered.as_ref().map(Entered::fingerprint);
-        let (kind, mut spec) = order(timer, self.settings(), mark, pointer)?;
+        let ((kind, mut spec), callback) = order(timer, self.settings(), mark, pointer)?;
         if !entered.as_ref().is_some_and(Entered::is_known) {
-            self.admit(namespace, &of.limits, naming, timer, pointer, ahead).await?;
+            let what = (timer, callback.as_ref());
+            self.admit(namespace, &of.limits, naming, what, pointer, ahead).await?;
         }
         spec = spec.namespace(namespace);
         if let Some(key) = naming.key {

@@ -3,7 +3,7 @@
 use super::Service;
 use super::operations::{BackfillWork, Unfinished, Work};
 use super::place::Naming;
-use crate::convert::{moment, shown, unavailable, work};
+use crate::convert::{self, moment, shown, unavailable, work};
 use core::time::Duration;
 use tourbillon_api::{self as api, NewSchedule, NewTimer, Operation, Problem, ProblemKind};
 use tourbillon_durable::UtcMillis;
@@ -260,8 +260,9 @@ impl Service {
             labels: new.labels.clone(),
             ..NewTimer::default()
         };
-        let (kind, payload, policy) = work(&timer, self.settings(), None, "")?;
-        self.admit(namespace, &of.limits, Naming::default(), &timer, "", 0).await?;
+        let convert::Work { kind, payload, policy, callback } = work(&timer, self.settings(), None, "")?;
+        let what = (&timer, callback.as_ref());
+        self.admit(namespace, &of.limits, Naming::default(), what, "", 0).await?;
         let labels = new.labels.iter().map(|label| label.as_str().into()).collect();
         Ok(Template { kind: kind.into(), payload: Payload(payload.into()), labels, policy })
     }

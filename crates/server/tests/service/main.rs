@@ -3,6 +3,7 @@
 mod api;
 mod bad_input;
 mod deliveries;
+mod direct;
 mod document;
 mod faulty;
 #[path = "../common/forwarding.rs"]

@@ -257,7 +257,7 @@ impl Call {
 /// The command that waits for what the policy asks.
 fn wait(policy: SyncPolicy) -> Option<Cmd> {
     // For the server, 0 is no limit.
-    let milliseconds = |timeout: Duration| timeout.as_millis().max(1).min(i32::MAX as u128) as u64;
+    let milliseconds = |timeout: Duration| i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX);
     match policy {
         SyncPolicy::None => None,
         SyncPolicy::Wait { replicas, timeout } => {

@@ -46,13 +46,16 @@ pub struct TelemetrySettings {
     pub endpoint: Option<String>,
     /// The attribute `service.name` of all spans. `tourbillond` by default.
     pub service_name: String,
+    /// The share of the traces without a caller's `traceparent` that is recorded, from 0 to 1. 1 by default. For the others
+    /// the caller's flag decides.
+    pub share: f64,
     /// Headers of the requests to the collector. They may be secret, and `Debug` does not show their values.
     pub headers: Vec<(String, String)>,
 }
 
 impl Default for TelemetrySettings {
     fn default() -> Self {
-        Self { endpoint: None, service_name: "tourbillond".to_owned(), headers: Vec::new() }
+        Self { endpoint: None, service_name: "tourbillond".to_owned(), share: 1.0, headers: Vec::new() }
     }
 }
 
@@ -61,6 +64,7 @@ impl fmt::Debug for TelemetrySettings {
         f.debug_struct("TelemetrySettings")
             .field("endpoint", &self.endpoint)
             .field("service_name", &self.service_name)
+            .field("share", &self.share)
             .finish_non_exhaustive()
     }
 }

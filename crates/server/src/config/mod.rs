@@ -260,6 +260,7 @@ impl Config {
         settings.cache = self.cache.0;
         settings.telemetry.endpoint = self.telemetry_endpoint.as_ref().map(|endpoint| endpoint.0.clone());
         settings.telemetry.service_name.clone_from(&self.telemetry_service_name);
+        settings.telemetry.share = self.telemetry_share.0;
         settings.rules.allow_http = self.allow_http;
         settings.rules.body = self.max_body.0;
         let caller = &mut settings.caller;

@@ -1,6 +1,6 @@
 //! The table of settings. The keys of the file, the variables, the flags and the help come from it.
 
-use super::value::{Endpoint, Form, Size, Value};
+use super::value::{Endpoint, Form, Share, Size, Value};
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::path::PathBuf;
@@ -153,6 +153,9 @@ settings! {
     telemetry_endpoint: Option<Endpoint>, "telemetry.endpoint" = "";
     /// The name of the service in its spans.
     telemetry_service_name: String, "telemetry.service_name" = "tourbillond";
+    /// The share of the traces that begin here which is recorded, from 0 to 1. For a trace that a caller brings, the caller's
+    /// flag decides.
+    telemetry_share: Share, "telemetry.share" = "1";
 }
 
 #[cfg(test)]

@@ -159,6 +159,24 @@ impl Value for String {
     }
 }
 
+/// A share, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Share(pub(crate) f64);
+
+impl Value for Share {
+    const FORM: Form = Form::Text;
+    const NAME: &'static str = "SHARE";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+        share.map(Self).ok_or_else(|| format!("{text:?} is not a number from 0 to 1, as 0.05"))
+    }
+
+    fn show(&self) -> String {
+        self.0.to_string()
+    }
+}
+
 /// The URL to which spans are posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint(pub(crate) String);
@@ -272,6 +290,9 @@ mod tests {
         survives::<Option<PathBuf>>("");
         survives::<Option<PathBuf>>("a/b");
         survives::<bool>("true");
+        for text in ["0", "0.05", "1"] {
+            survives::<Share>(text);
+        }
         survives::<String>("a b");
         survives::<Option<Endpoint>>("");
         survives::<Option<Endpoint>>("https://collector.example/v1/traces");
@@ -290,6 +311,9 @@ mod tests {
             assert!(Size::parse(text).is_err(), "{text:?}");
         }
         assert!(bool::parse("yes").is_err());
+        for text in ["", "-0.1", "1.1", "NaN", "inf", "5%"] {
+            assert!(Share::parse(text).is_err(), "{text:?}");
+        }
         assert!(u32::parse("-1").is_err());
         assert!(Vec::<SocketAddr>::parse("127.0.0.1:7670,localhost:1").is_err());
         let secret = PathBuf::parse("tb_admin_secret").unwrap_err();

@@ -20,6 +20,15 @@ fn hex(text: &str) -> Option<u128> {
     u128::from_str_radix(text, 16).ok().filter(|number| is_hex && *number != 0)
 }
 
+/// A number from 0 to 1, without 1, for each id: its last 53 bits, which are random in ids of traces and of timers.
+fn place_of(id: u128) -> f64 {
+    const BITS: u32 = 53;
+    let last = u64::try_from(id & ((1 << BITS) - 1)).unwrap_or(0);
+    #[expect(clippy::cast_precision_loss, reason = "an f64 has 53 bits")]
+    let (last, all) = (last as f64, (1_u64 << BITS) as f64);
+    last / all
+}
+
 impl Trace {
     /// Reads a header's value. A value that is not valid is none: after the recommendation, such a context is ignored.
     /// A version that is not known is read as far as it is like version 00.
@@ -41,17 +50,18 @@ impl Trace {
         Some(Self { id, parent, is_sampled: flags & 1 == 1 })
     }
 
-    /// The context of the first span of a new trace, which is recorded. `None` if the system gives no random number.
-    pub(crate) fn root() -> Option<Self> {
+    /// The context of the first span of a new trace. Of all traces, this share is recorded, from 0 to 1. `None` if the system
+    /// gives no random number.
+    pub(crate) fn root(share: f64) -> Option<Self> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
-        Self::of(u128::from_ne_bytes(bytes))
+        Self::of(u128::from_ne_bytes(bytes), share)
     }
 
-    /// The context of a new span, without a parent, of the trace with this id, which is recorded. `None` if the system gives
-    /// no random number.
-    pub(crate) fn of(id: u128) -> Option<Self> {
-        Self { id: id.max(1), parent: 0, is_sampled: true }.child()
+    /// The context of a new span, without a parent, of the trace with this id. Whether the trace is one of the recorded share
+    /// follows from its id. `None` if the system gives no random number.
+    pub(crate) fn of(id: u128, share: f64) -> Option<Self> {
+        Self { id: id.max(1), parent: 0, is_sampled: place_of(id) < share }.child()
     }
 
     /// The trace.
@@ -123,6 +133,16 @@ mod tests {
         ] {
             assert_eq!(Trace::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_share_of_the_traces_is_recorded_and_the_id_decides() {
+        let is_sampled = |id, share| Trace::of(id, share).unwrap().is_sampled;
+        for id in [1, 1 << 52, (1 << 53) - 1, u128::MAX] {
+            assert!(is_sampled(id, 1.0) && !is_sampled(id, 0.0), "{id:x}");
+        }
+        assert!(is_sampled((1 << 51) + 5, 0.5) && !is_sampled((1 << 52) + 5, 0.5));
+        assert!(Trace::root(1.0).unwrap().is_sampled && !Trace::root(0.0).unwrap().is_sampled);
     }
 
     #[test]

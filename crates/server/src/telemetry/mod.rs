@@ -6,9 +6,10 @@
 //!                                             full: the span is dropped and counted
 //! ```
 //!
-//! The caller's `traceparent` decides whether a trace is recorded. A creation without one begins a trace that is. The context
-//! of the creation's span is stored with the timer, and each attempt is a child of that span. A timer without a stored
-//! context, such as one that a schedule makes, has a trace whose id is the timer's, so its attempts are together.
+//! The caller's `traceparent` decides whether a trace is recorded. A creation without one begins a trace, and of those a
+//! share is recorded. The context of the creation's span is stored with the timer, and each attempt is a child of that
+//! span. A timer without a stored context, such as one that a schedule makes, has a trace whose id is the timer's, so its
+//! attempts are together.
 //!
 //! Without the feature `otel`, or without a collector, there are no spans, and contexts go from creations to deliveries all
 //! the same. The names of spans and attributes are OpenTelemetry's conventions for messaging and for HTTP clients; those
@@ -41,6 +42,8 @@ const LAST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_s
 #[derive(Clone, Debug)]
 pub(crate) struct Telemetry {
     exporter: Option<Exporter>,
+    /// The share of the traces without a caller that is recorded.
+    share: f64,
     counts: Arc<Counts>,
 }
 
@@ -53,13 +56,14 @@ impl Telemetry {
             Some(endpoint) => Some(Exporter::start(endpoint, settings, certificates, &counts)?),
             None => None,
         };
-        Ok(Self { exporter, counts })
+        Ok(Self { exporter, share: settings.share, counts })
     }
 
     /// Begins the span of a creation.
     pub(crate) fn creation(&self, caller: Option<Trace>, namespace: &str, key: Option<&str>) -> Span {
-        let Some((exporter, own)) = self.recording(caller, Trace::root) else {
-            return Span { trace: caller, open: None };
+        let (exporter, own) = match self.recording(caller, Trace::root) {
+            Ok(recording) => recording,
+            Err(trace) => return Span { trace, open: None },
         };
         let parent = caller.map(Trace::span);
         let mut open = exporter.open("create", Kind::Producer, own, parent, true);
@@ -101,8 +105,9 @@ impl Telemetry {
 
     fn delivery(&self, delivery: &Delivery, kind: Kind) -> Span {
         let stored = delivery.trace.as_deref().and_then(Trace::parse);
-        let Some((exporter, own)) = self.recording(stored, || Trace::of(delivery.id.as_u128())) else {
-            return Span { trace: stored.and_then(Trace::child), open: None };
+        let (exporter, own) = match self.recording(stored, |share| Trace::of(delivery.id.as_u128(), share)) {
+            Ok(recording) => recording,
+            Err(trace) => return Span { trace: trace.and_then(Trace::child), open: None },
         };
         let mut open = exporter.open("deliver", kind, own, stored.map(Trace::span), false);
         open.text("tourbillon.namespace", &delivery.namespace);
@@ -118,19 +123,24 @@ impl Telemetry {
         Span { trace: Some(own), open: Some(open) }
     }
 
-    /// The exporter, and the context of a new span, if that is recorded: in the trace of the context before, or in a new one.
+    /// The exporter, and the context of a new span, in the trace of the context before or in a new one. Fails with the
+    /// context that is carried on if the span is not recorded.
     fn recording(
         &self,
         before: Option<Trace>,
-        new: impl FnOnce() -> Option<Trace>,
-    ) -> Option<(&Exporter, Trace)> {
-        let exporter = self.exporter.as_ref()?;
+        new: impl FnOnce(f64) -> Option<Trace>,
+    ) -> Result<(&Exporter, Trace), Option<Trace>> {
+        let Some(exporter) = &self.exporter else { return Err(before) };
         let own = match before {
-            Some(before) if !before.is_sampled() => return None,
-            Some(before) => before.child()?,
-            None => new()?,
+            Some(before) if !before.is_sampled() => return Err(Some(before)),
+            Some(before) => before.child(),
+            None => new(self.share),
         };
-        Some((exporter, own))
+        match own {
+            Some(own) if own.is_sampled() => Ok((exporter, own)),
+            Some(own) => Err(Some(own)),
+            None => Err(before),
+        }
     }
 
     /// What became of the spans.

@@ -91,7 +91,13 @@ async fn until(is_so: impl Fn() -> bool, what: &str) {
 
 /// A service with a collector at this address.
 fn start(folder: &TempDir, collector: SocketAddr) -> Inside {
+    start_with(folder, collector, 1.0)
+}
+
+/// A service that records this share of the traces that begin there.
+fn start_with(folder: &TempDir, collector: SocketAddr, share: f64) -> Inside {
     let mut settings = settings(folder.path());
+    settings.telemetry.share = share;
     settings.telemetry.endpoint = Some(format!("http://{collector}/v1/traces"));
     settings.telemetry.service_name = "timers-of-a-test".to_owned();
     settings.telemetry.headers = vec![("api-key".to_owned(), "secret".to_owned())];
@@ -227,6 +233,25 @@ async fn a_trace_that_its_caller_does_not_record_is_not_sent() {
     close(&inside).await;
     for span in collector.spans(2).await {
         assert_eq!(hex(&span.trace_id), other);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_of_the_traces_that_begin_here_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start().await;
+    let inside = start_with(&folder, collector.address, 0.0);
+    let mut receiver = Receiver::start().await;
+    let timer = json!({ "callback": { "url": receiver.url("/t") } });
+    inside.send("POST", TIMERS, timer.clone()).await;
+    let sent = context(&receiver.next().await);
+    assert_eq!(parts(&sent)[2], "00", "the receiver does not record it either: {sent}");
+    // The caller's flag is stronger.
+    inside.with("POST", TIMERS, &[("traceparent", &format!("00-{TRACE}-{CALLER}-01"))], timer).await;
+    receiver.next().await;
+    close(&inside).await;
+    for span in collector.spans(2).await {
+        assert_eq!(hex(&span.trace_id), TRACE);
     }
 }
 

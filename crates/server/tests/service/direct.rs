@@ -68,9 +68,9 @@ fn same(answer: &Answered) -> String {
         json.as_object_mut().and_then(|members| members.remove(name));
     }
     // The detail of a key that is taken names the timer that has it.
-    let detail = json["detail"].as_str().filter(|detail| detail.ends_with("has the key"));
-    if detail.is_some() {
-        json["detail"] = "has the key".into();
+    let detail = json["detail"].as_str().and_then(|detail| detail.split_once(" has the key"));
+    if let Some((_timer, rest)) = detail {
+        json["detail"] = format!("has the key{rest}").into();
     }
     format!("{} {headers:?} {json}", answer.status)
 }

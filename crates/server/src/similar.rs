@@ -1,8 +1,11 @@
 //! Names that were probably meant.
 
-/// The name that resembles a text most, if one does: for a suggestion.
+/// The name that resembles a text most, if one does: for a suggestion. A text that is much longer or shorter than all names
+/// costs nothing: the comparison takes time in proportion to both lengths, and a request may have a text of megabytes.
 pub(crate) fn similar<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let scored = names.map(|name| (strsim::damerau_levenshtein(text, name), name));
+    let (length, most) = (text.chars().count(), 1 + text.chars().count() / 5);
+    let near = names.filter(|name| length.abs_diff(name.chars().count()) <= most);
+    let scored = near.map(|name| (strsim::damerau_levenshtein(text, name), name));
     let best = scored.min_by_key(|&(distance, _)| distance)?;
-    (best.0 <= 1 + text.len() / 5).then_some(best.1)
+    (best.0 <= most).then_some(best.1)
 }

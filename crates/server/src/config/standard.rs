@@ -1,5 +1,6 @@
 //! The variables of the environment that OpenTelemetry names. They are for all programs of a machine, so a fault of them is a
-//! warning, and a setting of this program's own wins over them.
+//! warning, and a setting of this program's own wins over them. Headers that cannot be read are an error: without them the
+//! collector would refuse each span.
 
 use percent_encoding::percent_decode_str;
 use std::ffi::OsString;

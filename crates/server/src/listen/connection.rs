@@ -68,8 +68,7 @@ pub(super) async fn serve<S>(
     let timer = TourbillonTimer::new(engine.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // The header has its timeout here, so that a connection may be idle for longer than a header may take.
-    // One write of the head and the body together takes less than one of two slices: most bodies are short.
-    builder.http1().timer(timer.clone()).header_read_timeout(None).max_buf_size(limits.header).writev(false);
+    builder.http1().timer(timer.clone()).header_read_timeout(None).max_buf_size(limits.header);
     builder
         .http2()
         .timer(timer)

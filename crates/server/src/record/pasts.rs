@@ -163,7 +163,10 @@ impl Pasts {
                 entry.replayed.pop_front();
             }
             entry.replayed.push_back(at);
-            entry.end = None;
+            // The delivery that the replay has caused may have ended already.
+            if entry.end.as_ref().is_some_and(|(end, ..)| *end <= at) {
+                entry.end = None;
+            }
         });
     }
 

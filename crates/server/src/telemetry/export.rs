@@ -5,6 +5,7 @@
 
 use super::collector::{Collector, Failed};
 use super::counts::Counts;
+use crate::record::cut;
 use crate::service::Trace;
 use crate::settings::TelemetrySettings;
 use core::fmt;
@@ -25,6 +26,8 @@ use url::Url;
 
 /// The greatest number of spans that wait.
 const WAITING: usize = 2_048;
+/// The greatest length of a text in a span, in bytes: that of a callback's URL. The queue is bounded in memory therefore.
+const LONGEST: usize = 2_048;
 /// The greatest number of spans in a request.
 const BATCH: usize = 512;
 /// The time after which a batch is sent that is not full.
@@ -206,7 +209,7 @@ impl Drop for Open {
 }
 
 fn status(code: StatusCode, message: &str) -> Status {
-    Status { message: message.to_owned(), code: code.into() }
+    Status { message: cut(message, LONGEST), code: code.into() }
 }
 
 fn attribute(name: &str, value: Value) -> KeyValue {
@@ -214,7 +217,7 @@ fn attribute(name: &str, value: Value) -> KeyValue {
 }
 
 fn text(name: &str, value: &str) -> KeyValue {
-    attribute(name, Value::StringValue(value.to_owned()))
+    attribute(name, Value::StringValue(cut(value, LONGEST)))
 }
 
 /// The task that sends spans.
@@ -300,5 +303,20 @@ impl Task {
         if let Some(shared) = self.shared.upgrade() {
             *shared.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_in_a_span_has_a_bounded_length() {
+        let long = "\u{e9}".repeat(10_000);
+        let Some(Value::StringValue(kept)) = text("key", &long).value.and_then(|value| value.value) else {
+            panic!("no text");
+        };
+        assert!(kept.len() <= LONGEST && long.starts_with(&kept) && kept.len() > LONGEST - 4);
+        assert!(status(StatusCode::Error, &long).message.len() <= LONGEST);
     }
 }

@@ -19,6 +19,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
+/// A store that several processes share refuses a later layout as a whole: raise its version together with this one.
 const VERSION: u8 = 2;
 
 /// The fields after the namespace.

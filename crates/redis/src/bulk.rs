@@ -3,10 +3,10 @@
 use crate::commit::{Commit, Known};
 use crate::layout::Part;
 use crate::lists::Index;
+use crate::send::Sent;
 use crate::shared::Core;
 use crate::stored::{label_entry, part};
 use crate::transact::Start;
-use crate::values::number;
 use tourbillon_durable::state::State;
 use tourbillon_durable::store::draft::Draft;
 use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
@@ -81,12 +81,8 @@ impl Core {
         if changes.timers.is_empty() {
             return Ok(());
         }
-        let (keys, arguments, doubts) =
-            Commit::new(&self.layout, &Known::default(), &changes, None).into_parts();
-        let mut answered = self.run(|scripts| &scripts.commit, keys, arguments).await?;
-        if number(&answered.rest.next()?)? != 1 {
-            let place = usize::try_from(number(&answered.rest.next()?)?).unwrap_or_default();
-            let doubt = doubts.get(place.wrapping_sub(1));
+        let commit = Commit::new(&self.layout, &Known::default(), &changes, None);
+        if let Sent::Refused { doubt, .. } = self.send(commit).await? {
             let message = format!("{doubt:?} of a timer to be imported is stored already");
             return Err(StoreError::new(StoreErrorKind::Limit, message));
         }

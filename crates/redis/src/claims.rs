@@ -1,9 +1,9 @@
 //! Claims and leases.
 
 use crate::commit::text;
-use crate::layout::{Part, Shard};
+use crate::layout::{Layout, Part, Shard};
 use crate::shared::Core;
-use crate::stored::{Found, damaged, id_bytes, mark_of, token_bytes};
+use crate::stored::{Found, damaged, id_bytes, id_of, mark_of, token_bytes};
 use crate::transact::{Start, millis, read};
 use crate::values::{Values, bytes, filled, maybe_number, number};
 use futures_util::future::try_join_all;
@@ -20,6 +20,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// Timers that one script leases at most, so that no script takes long.
 const AT_ONCE: u32 = 1_000;
+/// The bytes of a token. In a lease's field a mark follows.
+const TOKEN: usize = 16;
 /// Scripts without a timer after which a claim ends, although there is one that is due.
 const IDLE_TURNS: u32 = 8;
 
@@ -45,6 +47,22 @@ impl Core {
     }
 
     async fn take_due(&self, by: Claimant, claim: u64, limit: Limit) -> Result<Claimed, StoreError> {
+        let mut has_leased = false;
+        let result = self.take_some(by, claim, limit, &mut has_leased).await;
+        // An error of a later script says nothing of the first ones, whose timers are leased.
+        result.map_err(|error| match has_leased {
+            true => StoreError::caused_by(StoreErrorKind::Unknown, error),
+            false => error,
+        })
+    }
+
+    async fn take_some(
+        &self,
+        by: Claimant,
+        claim: u64,
+        limit: Limit,
+        has_leased: &mut bool,
+    ) -> Result<Claimed, StoreError> {
         let token = Token { incarnation: by.incarnation, claim };
         let mut claimed = Claimed::default();
         let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
@@ -56,6 +74,7 @@ impl Core {
                 vec![token_bytes(token), text(millis(by.lease)), text(left.min(AT_ONCE).into())];
             arguments.extend([text(limit.bytes), text(taken)]);
             arguments.append(&mut slices);
+            arguments.push(self.deployment.id.clone());
             let mut answered = self.run(|scripts| &scripts.claim, keys, arguments).await?;
             claimed.now = answered.now;
             let is_more = number(&answered.rest.next()?)? == 1;
@@ -69,6 +88,7 @@ impl Core {
             *self.slices.lock().unwrap_or_else(PoisonError::into_inner) = known;
             let lease = Lease { token, until: answered.now + by.lease, withdrawn: None };
             idle = if records.is_empty() { idle + 1 } else { 0 };
+            *has_leased |= !records.is_empty();
             while !records.is_empty() {
                 let shard = number(&records.next()?)?;
                 let member = bytes(records.next()?)?.unwrap_or_default();
@@ -87,13 +107,22 @@ impl Core {
             }
         }
         // After the last script: the occurrences that follow are left to the next claim.
+        let mut failed = None;
         for its in found {
-            self.take(its, token, &mut claimed).await?;
+            let is_forgotten_first = its.timer.policy.guarantee == Guarantee::AtMostOnce;
+            if failed.is_some() && is_forgotten_first {
+                // Its lease ends by itself.
+                continue;
+            }
+            if let Err(error) = self.take(its, token, &mut claimed).await {
+                failed = Some(error);
+            }
         }
-        Ok(claimed)
+        // What was forgotten must be delivered: nobody else can.
+        failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
-    /// The keys of a claim in all shards, if these are their first slices.
+    /// The keys of a claim in all shards, if these are their first slices, and the deployment's.
     fn keys_of_claim(&self, slices: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let hour_of = |place: usize| {
             let hour = slices.get(place).and_then(|hour| core::str::from_utf8(hour).ok());
@@ -106,7 +135,7 @@ impl Core {
                 [Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts, first, second];
             self.layout.keys(shard, parts)
         });
-        keys.collect()
+        keys.chain([self.deployment.key.clone()]).collect()
     }
 
     /// A timer that a claim has leased. `None` if its record cannot be read: then it is set aside.
@@ -116,12 +145,18 @@ impl Core {
         let until = lease.until.as_millis();
         let found = Found::read(shard, member.clone(), mark_of(&State::Leased(lease)), until);
         if found.is_none() {
-            let parts = [Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Aside];
-            let arguments = [member, token_bytes(lease.token)];
-            let _aside =
-                self.run(|scripts| &scripts.aside, self.layout.keys(shard, parts), arguments).await?;
+            self.set_aside(shard, member, token_bytes(lease.token)).await?;
         }
         Ok(found)
+    }
+
+    /// Sets a record aside that cannot be read, if its timer is leased under this token.
+    async fn set_aside(&self, shard: Shard, member: Vec<u8>, token: Vec<u8>) -> Result<(), StoreError> {
+        let parts = [Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Aside];
+        let mut keys = self.layout.keys(shard, parts);
+        let Some(id) = id_of(&member) else { return Ok(()) };
+        keys.push(self.layout.key(self.layout.shard_of_id(id), Layout::homes_of(id)));
+        self.run(|scripts| &scripts.aside, keys, [member, token]).await.map(drop)
     }
 
     /// Adds a timer to a claim's answer. A timer that is delivered at most once is forgotten before.
@@ -165,7 +200,8 @@ impl Core {
         while !values.is_empty() {
             let place = number(&values.next()?)?;
             let shard = Shard::try_from(place.saturating_sub(1)).unwrap_or_default();
-            let Some(found) = read(shard, &mut values)? else { continue };
+            // A record that cannot be read is set aside when its lease is over.
+            let Ok(Some(found)) = read(shard, &mut values) else { continue };
             // A timer that is delivered at most once comes back when its lease is over, not by a second answer.
             if found.timer.policy.guarantee == Guarantee::AtLeastOnce {
                 self.hold(&found);
@@ -223,22 +259,28 @@ impl Core {
             self.run(|scripts| &scripts.over, keys, [text(limit.min(AT_ONCE * 100).into())]).await?;
         let mut shards = Values::of(answered.rest.next()?)?;
         let (mut over, mut next): (Vec<(u64, Found)>, Option<u64>) = (Vec::new(), None);
+        let mut unreadable = Vec::new();
         for shard in self.layout.shards() {
             let mut values = Values::of(shards.next()?)?;
             while !values.is_empty() {
-                let id = bytes(values.next()?)?.unwrap_or_default();
+                let _id = values.next()?;
                 let until = number(&values.next()?)?;
                 if UtcMillis::from_millis(until) > answered.now {
                     next = Some(next.map_or(until, |next| next.min(until)));
                     break;
                 }
                 let (member, mark) = (filled(values.next()?)?, filled(values.next()?)?);
-                let found = member.and_then(|member| Found::read(shard, member, mark, until));
-                match found {
-                    Some(found) if found.token.is_some() => over.push((until, found)),
-                    _ => return Err(damaged(&format!("a lease of {id:02x?} in shard {shard} has no timer"))),
+                // A lease without a timer is a fault that the check names. It holds nothing up.
+                let (Some(member), Some(mark)) = (member, mark) else { continue };
+                match Found::read(shard, member.clone(), Some(mark.clone()), until) {
+                    Some(found) => over.push((until, found)),
+                    None => unreadable.push((shard, member, mark)),
                 }
             }
+        }
+        for (shard, member, mut token) in unreadable {
+            token.truncate(TOKEN);
+            self.set_aside(shard, member, token).await?;
         }
         over.sort_by_key(|(until, found)| (*until, found.id()));
         let rest = over.split_off(over.len().min(limit as usize));

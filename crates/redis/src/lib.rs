@@ -12,6 +12,7 @@ mod layout;
 mod lists;
 mod script;
 mod scripts;
+mod send;
 mod shared;
 mod store;
 mod stored;

@@ -5,20 +5,29 @@ use crate::layout::{Layout, Part, Shard};
 use crate::script::Script;
 use crate::scripts::{BY_CALLER, BY_SERVER, Scripts};
 use crate::stored::Found;
-use crate::time::Time;
+use crate::time::{Time, moment};
 use crate::values::{Values, number};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::StoreError;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 /// Claimed timers that are kept for their ends. A process with more of them asks the server for the others.
 const MOST_HELD: usize = 100_000;
 
+/// A deployment as it was opened.
+pub(crate) struct Deployment {
+    pub(crate) key: Vec<u8>,
+    /// Chosen when the deployment was created.
+    pub(crate) id: Vec<u8>,
+}
+
 pub(crate) struct Core {
     pub(crate) link: Arc<dyn Link>,
+    pub(crate) deployment: Deployment,
+    /// Set once the server has another deployment, or none, in the place of the one that was opened.
+    lost: OnceLock<Box<str>>,
     pub(crate) layout: Layout,
     pub(crate) time: Time,
     /// The first two slices of each shard, as the last claim's answer had them.
@@ -46,10 +55,12 @@ pub(crate) struct Answered {
 }
 
 impl Core {
-    pub(crate) fn new(link: Arc<dyn Link>, layout: Layout, time: Time) -> Self {
+    pub(crate) fn new(link: Arc<dyn Link>, deployment: Deployment, layout: Layout, time: Time) -> Self {
         let slices = vec![Vec::new(); 2 * layout.shards().len()];
         Self {
             link,
+            deployment,
+            lost: OnceLock::new(),
             layout,
             time,
             slices: Mutex::new(slices),
@@ -59,14 +70,24 @@ impl Core {
         }
     }
 
-    /// Runs a script.
+    /// Runs a script. Fails for good once a claim has found that the deployment is lost: what this process stored then
+    /// would be in the shards of a deployment that there is not.
     pub(crate) async fn run(
         &self,
         which: impl Fn(&'static Scripts) -> &'static Script,
         keys: Vec<Vec<u8>>,
         arguments: impl IntoIterator<Item = Vec<u8>>,
     ) -> Result<Answered, StoreError> {
-        let (answered, is_step) = run(&*self.link, &self.time, which, keys, arguments).await?;
+        if let Some(lost) = self.lost.get() {
+            return Err(StoreError::new(StoreErrorKind::Closed, lost.clone()));
+        }
+        let result = run(&*self.link, &self.time, which, keys, arguments).await;
+        if let Err(error) = &result
+            && error.kind() == StoreErrorKind::Closed
+        {
+            let _was_set = self.lost.set(error.to_string().into());
+        }
+        let (answered, is_step) = result?;
         if is_step {
             self.wake();
         }
@@ -76,6 +97,12 @@ impl Core {
     /// Some parts of all shards, for scripts that look at many shards of one server.
     pub(crate) fn all<const N: usize>(&self, parts: [Part; N]) -> Vec<Vec<u8>> {
         self.layout.shards().flat_map(|shard| self.layout.keys(shard, parts)).collect()
+    }
+
+    /// The shards whose keys one script may name: all of them on one server.
+    #[expect(dead_code, reason = "for clusters")]
+    pub(crate) fn groups(&self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<Shard>> {
+        vec![shards.into_iter().collect()]
     }
 
     pub(crate) fn add_waker(&self, wake: Box<dyn Fn() + Send + Sync>) {
@@ -179,7 +206,7 @@ pub(crate) async fn run(
         Time::Test(_) => which(&BY_CALLER),
     };
     let arguments = core::iter::once(time.argument()).chain(arguments).collect();
-    let sent = Instant::now();
+    let sent = moment();
     let answer = link.run(script, keys, arguments).await?;
     let mut rest = Values::of(answer)?;
     let now = UtcMillis::from_millis(number(&rest.next()?)?);

@@ -2,7 +2,7 @@
 
 use crate::connect::{Connect, Link, Session};
 use crate::layout::{Layout, MOST_SHARDS};
-use crate::shared::{Core, run};
+use crate::shared::{Core, Deployment, run};
 use crate::time::Time;
 use crate::transact::Start;
 use crate::values::{bytes, number};
@@ -138,7 +138,9 @@ impl RedisBuilder {
         let kind = if self.clock.is_some() { "test" } else { "server" };
         let time = self.clock.clone().map_or_else(Time::server, Time::Test);
         let keys = vec![Layout::deployment(&self.name)];
-        let arguments = [VERSION.to_string(), shards.to_string(), kind.to_owned()].map(String::into_bytes);
+        let id = TimerId::fresh().to_string();
+        let arguments =
+            [VERSION.to_string(), shards.to_string(), kind.to_owned(), id].map(String::into_bytes);
         let (answered, _) = run(&*link, &time, |scripts| &scripts.open, keys, arguments).await?;
         let mut rest = answered.rest;
         let version = number(&rest.next()?)?;
@@ -161,8 +163,10 @@ impl RedisBuilder {
             let clock = String::from_utf8_lossy(&clock);
             return Err(limit(format!("the deployment is on the clock {clock:?}, and not on {kind:?}")));
         }
+        let id = bytes(rest.next()?)?.unwrap_or_default();
+        let deployment = Deployment { key: Layout::deployment(&self.name), id };
         let layout = Layout::new(&self.name, u16::try_from(stored).unwrap_or(SHARDS));
-        let core = Arc::new(Core::new(link, layout, time));
+        let core = Arc::new(Core::new(link, deployment, layout, time));
         if let Some(clock) = self.clock {
             let on_step = Arc::downgrade(&core);
             clock.subscribe(Box::new(move || on_step.upgrade().inspect(|core| core.wake()).is_some()));
@@ -253,9 +257,14 @@ impl Core {
         let start = match &op {
             Op::Place(..) | Op::Return(_) => Start::New,
             Op::CancelLabelled { namespace, label, limit } => {
-                return self.cancel_labelled(namespace, label, *limit).await;
+                return self
+                    .cancel_labelled(namespace, label, *limit)
+                    .await
+                    .map_err(|error| partial(error, 2));
             }
-            Op::Unpark(reason, limit) => return self.unpark(reason, *limit).await,
+            Op::Unpark(reason, limit) => {
+                return self.unpark(reason, *limit).await.map_err(|error| partial(error, 2));
+            }
             Op::Replay(id) => Start::At(Address::Id(*id)),
             Op::Cancel(at, _) | Op::Move(at, _) | Op::Pause(at) | Op::Resume(at) | Op::Fire(at) => {
                 Start::At(at.clone())

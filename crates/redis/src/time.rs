@@ -1,8 +1,8 @@
 //! The store's time: the server's, as far as it is known here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use tourbillon::Clock;
+use std::time::Duration;
+use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
 /// The age from which on a measurement gives way to one that took longer.
@@ -16,18 +16,26 @@ pub(crate) enum Time {
     Test(Arc<dyn Clock>),
 }
 
+/// This moment by a clock that goes on while the machine is suspended, where the system has one.
+pub(crate) fn moment() -> Timestamp {
+    #[cfg(target_os = "linux")]
+    return tourbillon::BootClock::new().true_now();
+    #[cfg(not(target_os = "linux"))]
+    return tourbillon::SystemClock::new().true_now();
+}
+
 /// The server's time at a moment of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     /// When the question was sent. The server answered later, so this is the latest that its time can be.
-    sent: Instant,
+    sent: Timestamp,
     server: UtcMillis,
     took: Duration,
 }
 
 impl Time {
     pub(crate) fn server() -> Self {
-        let measured = Measured { sent: Instant::now(), server: UtcMillis::ZERO, took: Duration::MAX };
+        let measured = Measured { sent: moment(), server: UtcMillis::ZERO, took: Duration::MAX };
         Self::Server(Mutex::new(measured))
     }
 
@@ -39,7 +47,7 @@ impl Time {
     /// in a second is not due before a second has passed.
     pub(crate) fn now(&self) -> UtcMillis {
         match self {
-            Self::Server(measured) => Self::lock(measured).at(Instant::now()),
+            Self::Server(measured) => Self::lock(measured).at(moment()),
             Self::Test(clock) => UtcMillis::from_timestamp(clock.true_now()),
         }
     }
@@ -53,15 +61,15 @@ impl Time {
     }
 
     /// Takes the time of an answer to a question that was sent then. Returns whether the server's clock has been set.
-    pub(crate) fn learn(&self, sent: Instant, server: UtcMillis) -> bool {
+    pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);
-        let new = Measured { sent, server, took: sent.elapsed() };
+        let new = Measured { sent, server, took: moment() - sent };
         let is_first = measured.took == Duration::MAX;
         let guess = measured.at(sent);
         let uncertain = measured.took.saturating_add(new.took).saturating_add(Duration::from_millis(50));
         let is_step = !is_first && (guess - server).max(server - guess) > uncertain;
-        let is_better = new.took <= measured.took || sent.saturating_duration_since(measured.sent) > AGE;
+        let is_better = new.took <= measured.took || sent - measured.sent > AGE;
         if is_first || is_step || is_better {
             *measured = new;
         }
@@ -70,15 +78,13 @@ impl Time {
 }
 
 impl Measured {
-    fn at(&self, moment: Instant) -> UtcMillis {
+    fn at(&self, moment: Timestamp) -> UtcMillis {
         // The server rounds its time down to a millisecond; the sum is rounded up.
-        match moment.checked_duration_since(self.sent) {
-            Some(since) => self.server + since + Duration::from_millis(1),
-            None => {
-                let before = u64::try_from((self.sent - moment).as_millis()).unwrap_or(u64::MAX);
-                UtcMillis::from_millis(self.server.as_millis().saturating_sub(before))
-            }
+        if moment < self.sent {
+            let before = u64::try_from((self.sent - moment).as_millis()).unwrap_or(u64::MAX);
+            return UtcMillis::from_millis(self.server.as_millis().saturating_sub(before));
         }
+        self.server + (moment - self.sent) + Duration::from_millis(1)
     }
 }
 
@@ -89,17 +95,17 @@ mod tests {
     #[test]
     fn the_time_is_not_before_the_servers() {
         let time = Time::server();
-        let sent = Instant::now();
+        let sent = moment();
         assert!(!time.learn(sent, UtcMillis::from_millis(5_000)), "the first answer is no step");
         let now = time.now();
         assert!(now > UtcMillis::from_millis(5_000));
-        assert!(now <= UtcMillis::from_millis(5_001) + sent.elapsed() + Duration::from_millis(1));
+        assert!(now <= UtcMillis::from_millis(5_001) + (moment() - sent) + Duration::from_millis(1));
     }
 
     #[test]
     fn a_clock_that_is_set_is_noticed() {
         let time = Time::server();
-        let sent = Instant::now();
+        let sent = moment();
         time.learn(sent, UtcMillis::from_millis(5_000_000));
         assert!(!time.learn(sent, UtcMillis::from_millis(5_000_000)));
         for server in [9_000_000_000, 1_000_000] {

@@ -2,9 +2,10 @@
 
 use crate::commit::{Commit, Doubt, Known, is_leased};
 use crate::layout::{Layout, Part, Shard};
+use crate::send::Sent;
 use crate::shared::Core;
 use crate::stored::{Found, damaged, id_bytes, id_of, key_entry};
-use crate::values::{Values, bytes, maybe_number, number};
+use crate::values::{Values, maybe_number};
 use core::time::Duration;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::State;
@@ -74,22 +75,24 @@ impl Core {
                 }
                 let has_guesses =
                     !(changes.absent.is_empty() && changes.free.is_empty() && changes.forgotten.is_empty());
-                if !is_new || !has_guesses {
+                // What was read first is of one moment. A guess beside what was read later may be of another one.
+                if !has_guesses || !(is_new || turn > 0) {
                     return Ok(result);
                 }
             }
-            let (keys, arguments, doubts) = Commit::new(&self.layout, &known, &changes, over).into_parts();
-            let mut answered = self.run(|scripts| &scripts.commit, keys, arguments).await?;
-            if number(&answered.rest.next()?)? == 1 {
-                self.after(&changes);
-                return Ok(result);
-            }
-            let place = usize::try_from(number(&answered.rest.next()?)?).unwrap_or_default();
-            let doubt = place.checked_sub(1).and_then(|place| doubts.into_iter().nth(place));
-            let doubt = doubt.ok_or_else(|| damaged("a commit failed at a check that it does not have"))?;
-            now = answered.now;
+            let commit = Commit::new(&self.layout, &known, &changes, over);
+            let (doubt, mut found) = match self.send(commit).await? {
+                Sent::Done => {
+                    self.after(&changes);
+                    return Ok(result);
+                }
+                Sent::Refused { now: then, doubt, found } => {
+                    now = then;
+                    (doubt, found)
+                }
+            };
             cached = None;
-            self.resolve(&mut known, doubt, &mut answered.rest).await?;
+            self.resolve(&mut known, doubt, &mut found).await?;
             if turn > 8 {
                 // Others are quicker with the same timers: the processor is theirs for a moment.
                 std::thread::yield_now();
@@ -158,14 +161,7 @@ impl Core {
         let keys = self.layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases, Part::Keys]);
         let entry = key_entry(&of.namespace, &of.key);
         let mut answered = self.run(|scripts| &scripts.find_key, keys, [entry]).await?;
-        let found = read(shard, &mut answered.rest)?;
-        match bytes(answered.rest.next()?)? {
-            Some(owner) if found.is_none() => {
-                let owner = id_of(&owner).map(|id| id.to_string()).unwrap_or_default();
-                Err(damaged(&format!("the key {:?} is that of timer {owner}, which is not stored", of.key)))
-            }
-            _ => Ok(found),
-        }
+        read(shard, &mut answered.rest)
     }
 
     /// The timers with these ids in a shard. A record that cannot be read is an error of its own.

@@ -21,6 +21,7 @@ mod filter;
 mod horizon;
 mod ledger;
 mod memory;
+mod nodes;
 mod redb;
 mod tables;
 
@@ -31,6 +32,7 @@ pub use filter::{Cursor, Filter, Page};
 pub use horizon::{Horizon, Span};
 pub use ledger::PAUSED;
 pub use memory::MemoryStore;
+pub use nodes::{Node, Nodes, Shard};
 
 use crate::state::{Failure, Phase, Refusal, Token};
 use crate::timer::{Address, Timer, TimerId};
@@ -346,4 +348,15 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Calls `wake` whenever a timer may have become due earlier than the last claim's answer said, and once for each
     /// step of the clock. Called from any thread; it must not block.
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>);
+
+    /// Gives back what this process holds for itself in a store that several processes share, so that the others need not
+    /// wait until its time is over. Leases stay as they are. A runtime calls it at its end; a later claim enters again.
+    fn leave(&self) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// The processes that share the store; `None` if it is a store of one process.
+    fn nodes(&self) -> Answer<'_, Option<Nodes>> {
+        Box::pin(async { Ok(None) })
+    }
 }

@@ -113,6 +113,8 @@ impl From<LinkError> for StoreError {
         let kind = match error.code() {
             _ if error.may_have_run => StoreErrorKind::Unknown,
             Some("OOM") => StoreErrorKind::Full,
+            // What the script `claim` answers.
+            Some("OTHER") => StoreErrorKind::Closed,
             _ => StoreErrorKind::Io,
         };
         Self::caused_by(kind, error)

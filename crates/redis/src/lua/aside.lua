@@ -1,6 +1,7 @@
--- Sets a record aside that a claim has leased and that cannot be read, so that it stops no later claim.
+-- Sets a record aside that is leased and that cannot be read, so that it stops no claim and no return of leases.
 --
--- KEYS: 1 records, 2 tokens of leases, 3 ends of leases, 4 counts, 5 records that were set aside.
+-- KEYS: 1 records, 2 tokens of leases, 3 ends of leases, 4 counts, 5 records that were set aside,
+--       6 the shards of timers that are not in the shards of their ids.
 -- ARGV: 1 the time in a test deployment, 2 the record with its id, 3 the token.
 -- Answers {now, whether the record was set aside}.
 --
@@ -15,7 +16,8 @@ redis.call('ZREM', KEYS[1], record)
 redis.call('HDEL', KEYS[2], id)
 redis.call('ZREM', KEYS[3], id)
 redis.call('HSET', KEYS[5], id, record)
-local namespace = string.sub(record, 23, 22 + string.byte(record, 22))
+redis.call('HDEL', KEYS[6], id)
+local namespace = string.sub(record, 23, 22 + (string.byte(record, 22) or 0))
 if redis.call('HINCRBY', KEYS[4], namespace .. '\1', -1) == 0 then
   redis.call('HDEL', KEYS[4], namespace .. '\1')
 end

@@ -1,10 +1,10 @@
 -- Leases timers that are due, the longest due first, in any number of shards of one server.
 --
 -- KEYS: 7 for each shard: 1 directory of slices, 2 records, 3 tokens of leases, 4 ends of leases, 5 counts, 6 and 7 the
---       two slices that the caller takes for the first ones.
+--       two slices that the caller takes for the first ones. The last one is the deployment.
 -- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the greatest number of timers, 5 the
 --       number of payload bytes from which on no further timer is taken, 6 the number that the caller has taken already,
---       then 2 for each shard: the hours of its two slices.
+--       then 2 for each shard: the hours of its two slices, and the deployment's id.
 -- Answers {now, is more due, records with their shards, slices, first due}: records is a list of shard, record, shard,
 --       record; slices are the hours of the first two slices of each shard, and first due is the due moment of the first
 --       timer that is pending.
@@ -14,7 +14,10 @@
 -- finds the first ones by their token.
 
 local token, lease, limit, most, taken = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local shards = #KEYS / 7
+if redis.call('HGET', KEYS[#KEYS], 'id') ~= ARGV[#ARGV] then
+  return redis.error_reply('OTHER the deployment is gone, or was created anew: its server has lost it')
+end
+local shards = (#KEYS - 1) / 7
 local heads, runs, barrier = {}, {}, math.huge
 
 for shard = 1, shards do
@@ -76,7 +79,8 @@ if limit > 0 then
     local id, base = first.id, first.base
     first.gone[#first.gone + 1] = id
     local record = redis.call('ZRANGEBYLEX', KEYS[base + 2], '[' .. id, '+', 'LIMIT', 0, 1)[1]
-    if record and string.sub(record, 1, 16) == id then
+    -- A record that is too short for its head is damage, which the check names.
+    if record and #record >= 22 and string.sub(record, 1, 16) == id then
       number = number + 1
       local a, b, c, d = string.byte(record, 17, 20)
       taken = taken + ((a * 256 + b) * 256 + c) * 256 + d

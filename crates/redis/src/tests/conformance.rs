@@ -1,12 +1,13 @@
 //! The conformance suite on one server.
 
-use super::{plain, server};
+use super::plain;
 use crate::RedisStore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tourbillon::ManualClock;
 use tourbillon_durable::store::conformance::{self, Faults, Life};
 use tourbillon_durable::store::{MemoryStore, TimerStore};
+use tourbillon_fault::Server;
 
 /// Makes stores on deployments of their own.
 fn maker(port: u16, shards: u16) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
@@ -29,7 +30,7 @@ fn failures_of(make: conformance::Make<'_>) -> Vec<&'static str> {
 
 #[test]
 fn the_store_conforms() {
-    let Some(server) = server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else { return };
     for shards in [4, 1] {
         assert_eq!(failures_of(&maker(server.port(), shards)), [""; 0], "{shards} shards");
     }
@@ -37,7 +38,7 @@ fn the_store_conforms() {
 
 #[test]
 fn random_histories_of_the_store() {
-    let Some(server) = server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else { return };
     let make = maker(server.port(), 4);
     let _tally = conformance::histories(&make, 0..20, &Life::default());
     let faults = Some(Faults::default());
@@ -47,7 +48,7 @@ fn random_histories_of_the_store() {
 /// F-11 for the store on Redis.
 #[test]
 fn the_same_operations_have_the_same_outcomes_in_memory_and_on_redis() {
-    let Some(server) = server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else { return };
     let in_memory = |clock: ManualClock| Arc::new(MemoryStore::new(clock)) as Arc<dyn TimerStore>;
     conformance::differential(&in_memory, &maker(server.port(), 2), 0..10, &Life::default());
 }

@@ -1,13 +1,14 @@
 //! Figures, not tests: creations a second and bytes of a pending timer. Run with
 //! `cargo test -p tourbillon-redis --lib figures -- --ignored --nocapture`.
 
-use super::{plain, server};
+use super::plain;
 use crate::RedisStore;
 use redis::Value;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::{Claimant, Durability, IfPresent, Limit, Op, TimerStore};
 use tourbillon_durable::timer::{Payload, Timer, TimerId};
+use tourbillon_fault::Server;
 
 const TIMERS: u64 = 200_000;
 const WAITING: usize = 200;
@@ -34,7 +35,7 @@ fn timer(store: &RedisStore, number: u64, is_keyed: bool) -> Timer {
 #[ignore = "figures, which need a quiet machine"]
 #[expect(clippy::print_stdout, reason = "the figures")]
 fn figures() {
-    let Some(server) = server::start(&["--appendonly", "yes", "--appendfsync", "everysec"]) else { return };
+    let Some(server) = Server::start(&["--appendonly", "yes", "--appendfsync", "everysec"]) else { return };
     let link = plain::Plain::to(server.port());
     for is_keyed in [false, true] {
         let _empty = link.ask(&["FLUSHALL"]);

@@ -1,6 +1,6 @@
 //! What stands in a server: the names of keys, and what is left at the end.
 
-use super::{plain, server};
+use super::plain;
 use crate::RedisStore;
 use redis::Value;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use tourbillon_durable::store::{
     Claimant, Durability, Filter, IfPresent, Leased, Limit, Op, Outcome, StoreErrorKind, TimerStore,
 };
 use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_fault::Server;
 
 const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
@@ -38,7 +39,7 @@ fn timer(number: u128, due: UtcMillis) -> Timer {
 
 #[test]
 fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_the_end() {
-    let Some(server) = server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else { return };
     let link = plain::Plain::to(server.port());
     let store = plain::open(RedisStore::builder("d").shards(4).poll(None), server.port()).unwrap();
     for number in 0..40 {
@@ -73,7 +74,7 @@ fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_the_end() {
 
 #[test]
 fn a_record_that_cannot_be_read_is_set_aside_by_a_claim_and_an_error_elsewhere() {
-    let Some(server) = server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else { return };
     let link = plain::Plain::to(server.port());
     let store = plain::open(RedisStore::builder("d").shards(1).poll(None), server.port()).unwrap();
     for number in 1..=3 {
@@ -104,7 +105,7 @@ fn a_record_that_cannot_be_read_is_set_aside_by_a_claim_and_an_error_elsewhere()
 /// Two holders' views of one timer: what changed since it was read changes the outcome, never the timer twice.
 #[test]
 fn operations_of_many_threads_on_the_same_timers_are_one_after_the_other() {
-    let Some(server) = server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else { return };
     let stores: Vec<RedisStore> = (0..4)
         .map(|_| plain::open(RedisStore::builder("d").shards(2).poll(None), server.port()).unwrap())
         .collect();

@@ -1,6 +1,6 @@
 //! The runtime on a server, from creation to end, and through the death of the server.
 
-use super::{plain, server};
+use super::plain;
 use crate::RedisStore;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -9,6 +9,7 @@ use tourbillon_durable::policy::Backoff;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{StoreErrorKind, TimerStore};
 use tourbillon_durable::{Cancelled, Delivery, Durable, Kind, Spec, UtcMillis, Verdict};
+use tourbillon_fault::Server;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const AT_ONCE: Duration = Duration::ZERO;
@@ -61,7 +62,7 @@ fn spec(number: u64, after: Duration) -> Spec<Note> {
 
 #[test]
 fn timers_are_delivered_retried_and_cancelled() {
-    let Some(server) = server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else { return };
     let seen = Seen::default();
     let durable = runtime(server.port(), &seen);
     let timers = durable.handle();
@@ -91,7 +92,7 @@ fn timers_are_delivered_retried_and_cancelled() {
 
 #[test]
 fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
-    let Some(server) = server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else { return };
     let (one, other) = (Seen::default(), Seen::default());
     let first = runtime(server.port(), &one);
     let second = runtime(server.port(), &other);
@@ -126,7 +127,7 @@ fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
 #[test]
 fn nothing_is_lost_when_the_server_is_killed_and_comes_back() {
     let arguments = ["--appendonly", "yes", "--appendfsync", "always"];
-    let Some(mut server) = server::start(&arguments) else { return };
+    let Some(mut server) = Server::start(&arguments) else { return };
     let seen = Seen::default();
     let durable = runtime(server.port(), &seen);
     let timers = durable.handle();
@@ -148,7 +149,8 @@ fn nothing_is_lost_when_the_server_is_killed_and_comes_back() {
         });
         let key = format!("c{round}");
         until("a cancel has no answer", || timers.cancel_blocking(&*key).is_ok());
-        server.kill_and_start_again();
+        server.kill();
+        server.restart();
     }
     until("a timer has no end", || {
         pollster::block_on(timers.counts()).is_ok_and(|counts| counts.by_namespace.is_empty())
@@ -165,7 +167,7 @@ fn nothing_is_lost_when_the_server_is_killed_and_comes_back() {
 
 #[test]
 fn a_deployment_stays_as_it_was_created() {
-    let Some(server) = server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else { return };
     let open = |builder| plain::open(builder, server.port());
     let created = open(RedisStore::builder("a").shards(16)).unwrap();
     assert!(format!("{created:?}").contains("shards: 16"), "{created:?}");

@@ -1,8 +1,8 @@
 //! Tests on a real server, which each test starts for itself. Without `redis-server` they say that they were skipped.
 
 mod conformance;
+mod faults;
 mod figures;
 mod keys;
 mod life;
 mod plain;
-mod server;

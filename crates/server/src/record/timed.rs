@@ -7,7 +7,7 @@ use std::time::Instant;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op,
     Outcome, Page, Reaped, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
@@ -135,5 +135,13 @@ impl TimerStore for Timed {
 
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.store.subscribe(wake);
+    }
+
+    fn leave(&self) -> Answer<'_, ()> {
+        self.store.leave()
+    }
+
+    fn nodes(&self) -> Answer<'_, Option<Nodes>> {
+        self.store.nodes()
     }
 }

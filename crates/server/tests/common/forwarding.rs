@@ -4,7 +4,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
-    MemoryStore, Op, Outcome, Page, Reaped, TimerStore,
+    MemoryStore, Nodes, Op, Outcome, Page, Reaped, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -106,5 +106,13 @@ impl<G: Guard> TimerStore for Forwarding<G> {
 
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.store.subscribe(wake);
+    }
+
+    fn leave(&self) -> Answer<'_, ()> {
+        self.store.leave()
+    }
+
+    fn nodes(&self) -> Answer<'_, Option<Nodes>> {
+        self.store.nodes()
     }
 }

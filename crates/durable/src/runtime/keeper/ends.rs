@@ -15,11 +15,15 @@ use std::sync::Arc;
 use tourbillon::Timestamp;
 
 impl Keeper {
-    /// Waits until the ends that the store has answered survive the end of the process, which may follow at once.
-    pub(super) fn secure_ends(&self) {
+    /// Waits until the ends that the store has answered survive the end of the process, which may follow at once, and leaves
+    /// the store to the processes that share it.
+    pub(super) fn leave(&self) {
         if self.settings.end_durability < Durability::PowerLoss
             && let Err(error) = block_on(self.store.apply(Vec::new(), Durability::PowerLoss))
         {
+            self.reporter.store_failed(&error);
+        }
+        if let Err(error) = block_on(self.store.leave()) {
             self.reporter.store_failed(&error);
         }
     }

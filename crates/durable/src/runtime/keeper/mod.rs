@@ -245,7 +245,7 @@ impl Keeper {
             }
             self.changed.notify_all();
         }
-        let _after_a_panic_leases_end = catch_unwind(AssertUnwindSafe(|| self.secure_ends()));
+        let _after_a_panic_leases_end = catch_unwind(AssertUnwindSafe(|| self.leave()));
         self.lock().has_ended = true;
         self.changed.notify_all();
     }

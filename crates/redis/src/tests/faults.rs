@@ -1,0 +1,290 @@
+//! Faults between the scripts of one operation, and damage: nothing is lost, doubled, or held up by them.
+
+use super::plain;
+use crate::RedisStore;
+use crate::connect::{Answer, Link, LinkError};
+use crate::script::Script;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tourbillon::ManualClock;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::{Guarantee, Policy};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{
+    Claimant, Claimed, Cursor, Durability, Filter, IfPresent, Limit, Op, Outcome, Reaped, StoreError,
+    StoreErrorKind, TimerStore,
+};
+use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
+use tourbillon_fault::Server;
+
+const LEASE: Duration = Duration::from_secs(60);
+const BY: Claimant = Claimant { incarnation: 5, lease: LEASE };
+const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
+const HOUR: u64 = 3_600_000;
+
+/// What a link does in place of a call, or before it.
+enum Act {
+    /// Nothing reaches the server.
+    Fail,
+    /// Somebody else is quicker.
+    First(Box<dyn FnOnce() + Send>),
+}
+
+/// A link that acts at the nth call of a script from now on.
+struct Acting {
+    link: Arc<dyn Link>,
+    next: Mutex<Option<(&'static str, u32, Act)>>,
+}
+
+impl Acting {
+    fn at(&self, script: &'static str, nth: u32, act: Act) {
+        *self.next.lock().unwrap() = Some((script, nth, act));
+    }
+
+    fn act_of(&self, script: &str) -> Option<Act> {
+        let mut next = self.next.lock().unwrap();
+        let (of, nth, _) = next.as_mut().filter(|(of, ..)| script.starts_with(of))?;
+        *nth -= 1;
+        if *nth > 0 {
+            return None;
+        }
+        let _it_is_now = of;
+        next.take().map(|(_, _, act)| act)
+    }
+}
+
+impl Link for Acting {
+    fn run<'a>(
+        &'a self,
+        script: &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: Vec<Vec<u8>>,
+    ) -> Answer<'a, redis::Value> {
+        match self.act_of(script.name()) {
+            Some(Act::Fail) => {
+                let error = LinkError::gave_up(script.name(), LEASE, "a test");
+                return Box::pin(async move { Err(error) });
+            }
+            Some(Act::First(act)) => act(),
+            None => {}
+        }
+        self.link.run(script, keys, arguments)
+    }
+}
+
+/// A store whose link acts, another one on the same deployment, and their clock.
+struct Two {
+    store: RedisStore,
+    other: Arc<RedisStore>,
+    link: Arc<Acting>,
+    plain: plain::Plain,
+    clock: ManualClock,
+    server: Server,
+}
+
+fn start(shards: u16) -> Option<Two> {
+    let server = Server::start(&[])?;
+    let (plain, clock) = (plain::Plain::to(server.port()), ManualClock::new());
+    clock.advance(Duration::from_secs(86_400));
+    let open = |link: Arc<dyn Link>| {
+        let builder = RedisStore::builder("d").shards(shards).poll(None).on_clock(clock.clone());
+        pollster::block_on(builder.open_on(link)).unwrap()
+    };
+    let link = Arc::new(Acting { link: plain.session(), next: Mutex::new(None) });
+    let (store, other) = (open(Arc::clone(&link) as _), Arc::new(open(plain.session())));
+    Some(Two { store, other, link, plain, clock, server })
+}
+
+fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
+    pollster::block_on(answer).unwrap()
+}
+
+fn kind<T: std::fmt::Debug>(answer: impl Future<Output = Result<T, StoreError>>) -> StoreErrorKind {
+    pollster::block_on(answer).unwrap_err().kind()
+}
+
+fn apply(store: &RedisStore, op: Op) -> Outcome {
+    now(store.apply(vec![op], Durability::PowerLoss)).remove(0)
+}
+
+fn id(number: u128) -> TimerId {
+    TimerId::from_u128(number)
+}
+
+fn timer(number: u128, due: u64) -> Timer {
+    Timer::new(id(number), "kind", UtcMillis::from_millis(due))
+}
+
+fn place(store: &RedisStore, timer: Timer) {
+    let its = timer.id;
+    assert_eq!(apply(store, Op::Place(Box::new(timer), IfPresent::Reject)), Outcome::Created(its));
+}
+
+fn ids(claimed: &Claimed) -> Vec<TimerId> {
+    claimed.leased.iter().map(|leased| leased.timer.id).collect()
+}
+
+/// Runs a script of the test's own on the records of the only shard.
+fn damage(plain: &plain::Plain, script: &str) {
+    let _changed = plain.ask(&["EVAL", script, "1", "tb:{d:0}:records"]);
+}
+
+/// Writes another version into the second record.
+const UNREADABLE: &str = "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
+                          redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
+
+#[test]
+fn a_claim_that_fails_in_the_middle_loses_no_timer_that_is_delivered_at_most_once() {
+    let Some(Two { store, link, clock, server: _server, .. }) = start(1) else { return };
+    for number in 1..=5 {
+        let policy = Policy { guarantee: Guarantee::AtMostOnce, ..Policy::default() };
+        place(&store, Timer { policy, ..timer(number, 5) });
+    }
+    link.at("commit", 3, Act::Fail);
+    // The claim of a store that has just been opened takes two scripts: the first one answers the slices.
+    let claimed = now(store.claim(BY, 1, ALL));
+    assert_eq!(ids(&claimed), [id(1), id(2)], "what was forgotten is delivered");
+    assert_eq!(now(store.counts()).of(Phase::Leased), 3);
+    clock.advance(LEASE);
+    assert_eq!(now(store.reap(10)).returned, [id(3), id(4), id(5)]);
+    assert_eq!(ids(&now(store.claim(BY, 2, ALL))), [id(3), id(4), id(5)]);
+    assert_eq!(now(store.check()), []);
+}
+
+#[test]
+fn an_operation_by_key_finds_the_keys_next_owner() {
+    let Some(Two { store, other, link, server: _server, .. }) = start(4) else { return };
+    let of = |number| Timer { key: Some("k".into()), ..timer(number, 1 << 40) };
+    place(&store, of(1));
+    let replace = move || {
+        let outcome = apply(&other, Op::Place(Box::new(of(2)), IfPresent::Replace));
+        assert!(matches!(outcome, Outcome::Replaced { .. }), "{outcome:?}");
+    };
+    link.at("commit", 1, Act::First(Box::new(replace)));
+    let key = Address::Key(KeyOf { namespace: "".into(), key: "k".into() });
+    let outcome = apply(&store, Op::Cancel(key, None));
+    assert_ne!(outcome, Outcome::NotFound, "the key had an owner all the time");
+    assert_eq!(now(store.counts()).by_namespace.values().sum::<u64>(), 0);
+    assert_eq!(now(store.check()), []);
+}
+
+#[test]
+fn a_leased_record_that_cannot_be_read_stops_no_other_lease() {
+    let Some(Two { store, plain, clock, server: _server, .. }) = start(1) else { return };
+    (1..=3).for_each(|number| place(&store, timer(number, 5)));
+    assert_eq!(now(store.claim(BY, 1, ALL)).leased.len(), 3);
+    damage(&plain, UNREADABLE);
+    let recovered: Vec<_> = now(store.recover(BY, 1)).iter().map(|leased| leased.timer.id).collect();
+    assert_eq!(recovered, [id(1), id(3)]);
+    clock.advance(LEASE);
+    assert_eq!(now(store.reap(10)).returned, [id(1), id(3)]);
+    let counts = now(store.counts());
+    assert_eq!((counts.of(Phase::Pending), counts.of(Phase::Leased), counts.quarantined), (2, 0, 1));
+    assert_eq!(now(store.reap(10)), Reaped::default());
+    assert_eq!(now(store.check()), []);
+}
+
+#[test]
+fn the_key_and_the_id_of_a_record_that_was_set_aside_are_free() {
+    let Some(Two { store, plain, server: _server, .. }) = start(1) else { return };
+    let of = |number: u128| Timer { key: Some(format!("k{number}").into()), ..timer(number, 5) };
+    (1..=3).for_each(|number| place(&store, of(number)));
+    damage(&plain, UNREADABLE);
+    assert_eq!(now(store.claim(BY, 1, ALL)).quarantined, 1);
+    let key = Address::Key(KeyOf { namespace: "".into(), key: "k2".into() });
+    assert_eq!(now(store.get(key.clone())), None);
+    place(&store, of(2));
+    assert_eq!(now(store.get(key)).map(|timer| timer.id), Some(id(2)));
+    assert_eq!(now(store.check()), []);
+}
+
+#[test]
+fn an_id_that_is_noted_in_another_shard_is_free_after_its_record_was_set_aside() {
+    let Some(Two { store, plain, server: _server, .. }) = start(4) else { return };
+    // The timers of one key are in the shard of the key, whatever their ids say.
+    let of = |number: u128| Timer { key: Some("k".into()), ..timer(number, 5) };
+    for number in 1..=8 {
+        place(&store, of(number));
+        for shard in 0..4 {
+            let script = "local m = redis.call('ZRANGE', KEYS[1], 0, 0)[1] if not m then return end \
+                          redis.call('ZREM', KEYS[1], m) \
+                          redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
+            let _changed = plain.ask(&["EVAL", script, "1", &format!("tb:{{d:{shard}}}:records")]);
+        }
+        assert_eq!(now(store.claim(BY, 1, ALL)).quarantined, 1);
+        place(&store, of(number));
+        let outcome = apply(&store, Op::Cancel(id(number).into(), None));
+        assert!(matches!(outcome, Outcome::Cancelled(_)), "{outcome:?}");
+    }
+    assert_eq!(now(store.check()), []);
+}
+
+#[test]
+fn a_claim_of_several_scripts_says_that_its_first_ones_may_have_leased() {
+    let Some(Two { store, link, server: _server, .. }) = start(1) else { return };
+    for number in 0..4 {
+        place(&store, timer(number + 1, 5 + u64::try_from(number).unwrap() * HOUR));
+    }
+    // The first script answers the slices, the second one leases from two of them.
+    link.at("claim", 3, Act::Fail);
+    assert_eq!(kind(store.claim(BY, 1, ALL)), StoreErrorKind::Unknown);
+    assert_eq!(now(store.recover(BY, 1)).len(), 2);
+    assert_eq!(ids(&now(store.claim(BY, 2, ALL))), [id(3), id(4)]);
+}
+
+#[test]
+fn an_operation_on_many_timers_says_that_the_first_ones_may_be_changed() {
+    let Some(Two { store, link, server: _server, .. }) = start(1) else { return };
+    (1..=3).for_each(|number| place(&store, Timer { labels: vec!["l".into()], ..timer(number, 1 << 40) }));
+    link.at("commit", 2, Act::Fail);
+    let all = Op::CancelLabelled { namespace: "".into(), label: "l".into(), limit: 10 };
+    assert_eq!(kind(store.apply(vec![all], Durability::PowerLoss)), StoreErrorKind::Unknown);
+    assert_eq!(now(store.counts()).of(Phase::Pending), 2);
+}
+
+/// A server that comes back without its data, and on which another process has created the deployment again.
+#[test]
+fn a_deployment_that_its_server_has_lost_is_noticed_and_never_mixed_with_a_new_one() {
+    let Some(Two { store, plain, clock, server, .. }) = start(4) else { return };
+    place(&store, timer(1, 5));
+    let _flushed = plain.ask(&["FLUSHALL"]);
+    let builder = RedisStore::builder("d").shards(4).poll(None).on_clock(clock);
+    let new = pollster::block_on(builder.open_on(plain::Plain::to(server.port()).session())).unwrap();
+    assert_eq!(kind(store.claim(BY, 1, ALL)), StoreErrorKind::Closed);
+    let late = Op::Place(Box::new(timer(2, 5)), IfPresent::Reject);
+    assert_eq!(kind(store.apply(vec![late], Durability::PowerLoss)), StoreErrorKind::Closed);
+    place(&new, timer(3, 5));
+    assert_eq!(ids(&now(new.claim(BY, 1, ALL))), [id(3)]);
+}
+
+#[test]
+fn a_record_that_is_cut_short_stops_no_claim() {
+    let Some(Two { store, plain, server: _server, .. }) = start(1) else { return };
+    (1..=3).for_each(|number| place(&store, timer(number, 5)));
+    damage(
+        &plain,
+        "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
+         redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 18))",
+    );
+    assert_eq!(ids(&now(store.claim(BY, 1, ALL))), [id(1), id(3)]);
+}
+
+#[test]
+fn a_list_of_many_timers_of_one_moment_has_each_of_them_once() {
+    let Some(Two { store, server: _server, .. }) = start(4) else { return };
+    let due = 1 << 40;
+    now(store.import((1..=1_000).map(|number| timer(number, due)).collect()));
+    now(store.import((1_001..=2_500).map(|number| timer(number, due + u64::from(number > 2_000))).collect()));
+    let filter = Filter { phase: Some(Phase::Pending), ..Filter::default() };
+    let (mut listed, mut cursor): (Vec<TimerId>, Option<Cursor>) = (Vec::new(), None);
+    loop {
+        let page = now(store.list(filter.clone(), cursor, 70));
+        listed.extend(page.timers.iter().map(|timer| timer.id));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    let all: Vec<TimerId> = (1..=2_500).map(id).collect();
+    assert_eq!(listed, all);
+}

@@ -81,8 +81,10 @@ class Deliveries {
 const workloads = {
   async create(peer) {
     const numbers = {};
+    const ram = peer.ram();
     let from = 0;
     const part = async (name, total, act) => {
+      if (!total) return;
       const cpu = () => cpuSeconds([...peer.pids(), process.pid]);
       const before = cpu();
       const { rate, p50, p99 } = await act();
@@ -95,7 +97,7 @@ const workloads = {
     };
     const one = (index) => peer.create(...timer(from + index, far()));
     await part("one", sizes.one, () => waiting(1, sizes.one, one));
-    await part("waiting", sizes.waiting, () => waiting(64, sizes.waiting, one));
+    await part("waiting", sizes.waiting, () => waiting(sizes.callers ?? 64, sizes.waiting, one));
     await part("batch", sizes.batch, async () => {
       const base = from;
       const batches = sizes.batch / 1000;
@@ -104,6 +106,7 @@ const workloads = {
       );
       return { ...times, rate: times.rate * 1000 };
     });
+    numbers.ram = (peer.ram() - ram) / from;
     return numbers;
   },
 
@@ -114,11 +117,15 @@ const workloads = {
     check(Date.now() < begin, "the window began before all timers were created");
     const deliveries = new Deliveries(0, count);
     await peer.consume(deliveries.note);
+    const cpu = () => cpuSeconds([...peer.pids(), process.pid]);
+    const cpuBefore = cpu();
     await deliveries.end((sizes.lead + sizes.seconds) * 1000 + 60_000);
+    const cpu_us = ((cpu() - cpuBefore) / count) * 1e6;
     await peer.stopConsuming();
     check(deliveries.doubled === 0, `${deliveries.doubled} doubled deliveries`);
     const late = deliveries.late.sort((a, b) => a - b);
     return {
+      cpu_us,
       p50_ms: quantile(late, 0.5),
       p90_ms: quantile(late, 0.9),
       p99_ms: quantile(late, 0.99),
@@ -135,11 +142,14 @@ const workloads = {
     check(Date.now() < due, "the timers were due before all were created");
     const deliveries = new Deliveries(0, sizes.timers);
     await peer.consume(deliveries.note);
+    const cpu = () => cpuSeconds([...peer.pids(), process.pid]);
+    const cpuBefore = cpu();
     await deliveries.end(sizes.lead * 1000 + 120_000);
+    const cpu_us = ((cpu() - cpuBefore) / sizes.timers) * 1e6;
     await peer.stopConsuming();
     check(deliveries.doubled === 0, `${deliveries.doubled} doubled deliveries`);
     const seconds = (deliveries.last - due) / 1000;
-    return { rate: sizes.timers / seconds, last_ms: seconds * 1000, first_ms: deliveries.first - due, peak_mb: (peak(peer) - before) / 1e6 };
+    return { cpu_us, rate: sizes.timers / seconds, last_ms: seconds * 1000, first_ms: deliveries.first - due, peak_mb: (peak(peer) - before) / 1e6 };
   },
 
   async stock(peer) {

@@ -14,8 +14,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Durability, IfPresent, RedbStore};
+use tourbillon_durable::store::{Durability, IfPresent, RedbStore, TimerStore};
 use tourbillon_durable::{Cancelled, Durable, Kind, Spec, Timers, UtcMillis};
+use tourbillon_fault::Server;
+use tourbillon_redis::{Connect, RedisStore};
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
@@ -36,6 +38,8 @@ pub(crate) struct Task {
 pub(crate) struct Sizes {
     one: usize,
     pub(crate) waiting: usize,
+    /// The callers of the part with several callers; 64 if it is 0.
+    callers: usize,
     batch: usize,
     pub(crate) rate: usize,
     pub(crate) seconds: u64,
@@ -57,6 +61,9 @@ pub(crate) struct Config {
     /// Whether the turn is one of the service, and not of the library.
     #[serde(default)]
     service: bool,
+    /// The setting of the Redis server on which the store is; none for a store in a file.
+    #[serde(default)]
+    appendfsync: Option<String>,
 }
 
 fn durability(name: &str) -> Durability {
@@ -195,17 +202,68 @@ impl Deliveries {
 
 /// An open store and a runtime on it.
 struct Subject {
-    store: Arc<RedbStore>,
+    place: Place,
     durable: Durable,
     durability: Durability,
 }
 
+/// Where the timers of a store are.
+enum Place {
+    File(Arc<RedbStore>),
+    Server(Server),
+}
+
+impl Place {
+    /// Opens a new store, or the one that is there.
+    async fn open(task: &Task) -> Result<(Self, Arc<dyn TimerStore>), Failure> {
+        let Some(appendfsync) = &task.config.appendfsync else {
+            let store = Arc::new(RedbStore::open(task.dir.join("timers.redb"))?);
+            return Ok((Self::File(Arc::clone(&store)), store));
+        };
+        // The server's folder is on the disk that is to be measured.
+        let _only_once = tempfile::env::override_temp_dir(&task.dir);
+        let server = Server::start(&["--appendonly", "yes", "--appendfsync", appendfsync]);
+        let server = server.ok_or("there is no redis-server")?;
+        let connect = Connect::single(&server.url())?;
+        let store = RedisStore::builder("bench").open(&connect).await?;
+        Ok((Self::Server(server), Arc::new(store)))
+    }
+
+    /// The processes whose times and memory are counted.
+    fn pids(&self) -> Vec<u32> {
+        let server = match self {
+            Self::File(_) => None,
+            Self::Server(server) => Some(server.pid()),
+        };
+        server.into_iter().chain([std::process::id()]).collect()
+    }
+
+    fn cpu_seconds(&self) -> f64 {
+        self.pids().into_iter().map(process::cpu_seconds).sum()
+    }
+
+    /// The memory for timers: of the server, or of the whole program.
+    fn ram(&self) -> f64 {
+        match self {
+            Self::File(_) => process::ram(),
+            Self::Server(server) => process::ram_of(server.pid()),
+        }
+    }
+
+    fn peak(&self) -> f64 {
+        match self {
+            Self::File(_) => process::peak(),
+            Self::Server(server) => process::peak_of(server.pid()),
+        }
+    }
+}
+
 impl Subject {
-    fn start(task: &Task, deliveries: &Arc<Deliveries>) -> Result<Self, Failure> {
-        let store = Arc::new(RedbStore::open(task.dir.join("timers.redb"))?);
+    async fn start(task: &Task, deliveries: &Arc<Deliveries>) -> Result<Self, Failure> {
+        let (place, store) = Place::open(task).await?;
         let deliveries = Arc::clone(deliveries);
         let runtime = tokio::runtime::Handle::current();
-        let durable = Durable::builder_on(Arc::<RedbStore>::clone(&store))
+        let durable = Durable::builder_on(store)
             .handler(move |payload: Payload, _| {
                 deliveries.note(&payload);
                 core::future::ready(())
@@ -214,7 +272,7 @@ impl Subject {
             .end_durability(durability(&task.config.ends))
             .catch_up_rate(None)
             .start()?;
-        Ok(Self { store, durable, durability: durability(&task.config.durability) })
+        Ok(Self { place, durable, durability: durability(&task.config.durability) })
     }
 
     fn timers(&self) -> Timers {
@@ -340,14 +398,14 @@ pub(crate) fn per(amount: f64, count: usize) -> f64 {
 }
 
 async fn run_create(task: &Task) -> Result<Numbers, Failure> {
-    let subject = Subject::start(task, &Deliveries::new(0, 0))?;
+    let subject = Subject::start(task, &Deliveries::new(0, 0)).await?;
     let (mut numbers, sizes, durability) = (Numbers::default(), &task.sizes, subject.durability);
-    let mut from = 0;
+    let (mut from, ram) = (0, subject.place.ram());
+    let callers = if sizes.callers == 0 { 64 } else { sizes.callers };
     let chance = Arc::new(Mutex::new(Chance(1)));
-    let me = std::process::id();
-    let parts = [("one", sizes.one, 1), ("waiting", sizes.waiting, 64), ("batch", sizes.batch, 0)];
+    let parts = [("one", sizes.one, 1), ("waiting", sizes.waiting, callers), ("batch", sizes.batch, 0)];
     for (name, total, count) in parts.into_iter().filter(|(_, total, _)| *total > 0) {
-        let cpu = process::cpu_seconds(me);
+        let cpu = subject.place.cpu_seconds();
         let timers = subject.timers();
         let chance = Arc::clone(&chance);
         let far = move || chance.lock().unwrap_or_else(PoisonError::into_inner).far();
@@ -369,11 +427,12 @@ async fn run_create(task: &Task) -> Result<Numbers, Failure> {
             pace.rate *= 1_000.0;
         }
         numbers.pace(name, &pace);
-        numbers.put(format!("{name}_cpu_us"), per((process::cpu_seconds(me) - cpu) * 1e6, total));
+        numbers.put(format!("{name}_cpu_us"), per((subject.place.cpu_seconds() - cpu) * 1e6, total));
         from += total;
         let pending = subject.pending().await?;
         check(pending == from, || format!("{name}: {pending} of {from} timers are there"))?;
     }
+    numbers.put("ram", per(subject.place.ram() - ram, from));
     Ok(numbers)
 }
 
@@ -381,7 +440,7 @@ async fn run_late(task: &Task) -> Result<Numbers, Failure> {
     let sizes = &task.sizes;
     let count = sizes.rate * usize::try_from(sizes.seconds)?;
     let deliveries = Deliveries::new(0, count);
-    let subject = Subject::start(task, &deliveries)?;
+    let subject = Subject::start(task, &deliveries).await?;
     #[expect(clippy::cast_precision_loss, reason = "some seconds")]
     let (lead, seconds) = (sizes.lead as f64, sizes.seconds as f64);
     let begin = now() + lead;
@@ -389,10 +448,10 @@ async fn run_late(task: &Task) -> Result<Numbers, Failure> {
     fill(&subject.timers(), (0, count), subject.durability, || millis(begin + seconds * chance.part()))
         .await?;
     check(now() < begin, || "the window began before all timers were created".to_owned())?;
-    let cpu = process::cpu_seconds(std::process::id());
+    let cpu = subject.place.cpu_seconds();
     deliveries.end(Duration::from_secs(sizes.lead + sizes.seconds + 60)).await?;
     let mut numbers = Numbers::default();
-    numbers.put("cpu_us", per((process::cpu_seconds(std::process::id()) - cpu) * 1e6, count));
+    numbers.put("cpu_us", per((subject.place.cpu_seconds() - cpu) * 1e6, count));
     let _stats = subject.durable.shutdown(Duration::from_secs(10));
     let noted = deliveries.take();
     check(noted.doubled == 0, || format!("{} doubled deliveries", noted.doubled))?;
@@ -403,21 +462,21 @@ async fn run_late(task: &Task) -> Result<Numbers, Failure> {
 async fn run_herd(task: &Task) -> Result<Numbers, Failure> {
     let count = task.sizes.timers;
     let deliveries = Deliveries::new(0, count);
-    let before = process::peak();
-    let subject = Subject::start(task, &deliveries)?;
+    let subject = Subject::start(task, &deliveries).await?;
+    let before = subject.place.peak();
     #[expect(clippy::cast_precision_loss, reason = "some seconds")]
     let due = now() + task.sizes.lead as f64;
     fill(&subject.timers(), (0, count), subject.durability, || millis(due)).await?;
     check(now() < due, || "the timers were due before all were created".to_owned())?;
-    let cpu = process::cpu_seconds(std::process::id());
+    let cpu = subject.place.cpu_seconds();
     deliveries.end(Duration::from_secs(task.sizes.lead + 120)).await?;
     let mut numbers = Numbers::default();
-    numbers.put("cpu_us", per((process::cpu_seconds(std::process::id()) - cpu) * 1e6, count));
+    numbers.put("cpu_us", per((subject.place.cpu_seconds() - cpu) * 1e6, count));
     let _stats = subject.durable.shutdown(Duration::from_secs(10));
     let noted = deliveries.take();
     check(noted.doubled == 0, || format!("{} doubled deliveries", noted.doubled))?;
     numbers.herd(&noted, due);
-    numbers.put("peak_mb", (process::peak() - before) / 1e6);
+    numbers.put("peak_mb", (subject.place.peak() - before) / 1e6);
     Ok(numbers)
 }
 
@@ -426,7 +485,7 @@ async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
     let (sizes, total) = (&task.sizes, task.sizes.timers);
     let first = total + 1;
     let deliveries = Deliveries::new(first, sizes.overdue);
-    let subject = Subject::start(task, &deliveries)?;
+    let subject = Subject::start(task, &deliveries).await?;
     let timers = subject.timers();
     let (ram, disk) = (process::ram(), process::disk(&task.dir));
     let mut numbers = Numbers::default();
@@ -512,7 +571,7 @@ async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
 async fn run_recover(task: &Task) -> Result<Numbers, Failure> {
     let (sizes, first) = (&task.sizes, task.sizes.timers + 1);
     let deliveries = Deliveries::new(first, sizes.overdue);
-    let subject = Subject::start(task, &deliveries)?;
+    let subject = Subject::start(task, &deliveries).await?;
     let mut numbers = Numbers::default();
     let probe = first + sizes.overdue;
     create(&subject.timers(), probe, Chance(2).far(), subject.durability).await?;
@@ -527,7 +586,9 @@ async fn run_recover(task: &Task) -> Result<Numbers, Failure> {
     let (pending, wanted) = (subject.pending().await?, first + 1);
     check(pending == wanted, || format!("{pending} timers are pending in place of {wanted}"))?;
     numbers.put("lost", 0.0);
-    let _is_shorter = subject.store.compact().await?;
+    if let Place::File(file) = &subject.place {
+        let _is_shorter = file.compact().await?;
+    }
     numbers.put("compacted_disk", per(process::disk(&task.dir), sizes.timers));
     Ok(numbers)
 }
@@ -556,7 +617,7 @@ async fn run_beside_service(task: &Task) -> Result<Numbers, Failure> {
 }
 
 async fn run_memory(task: &Task) -> Result<Numbers, Failure> {
-    let subject = Subject::start(task, &Deliveries::new(0, 0))?;
+    let subject = Subject::start(task, &Deliveries::new(0, 0)).await?;
     let total = task.sizes.timers;
     let mut chance = Chance(1);
     fill(&subject.timers(), (0, total), Durability::Volatile, || chance.far()).await?;

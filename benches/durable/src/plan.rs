@@ -57,6 +57,8 @@ pub(crate) const OURS: &str = "tourbillon-durable, redb";
 pub(crate) const BULLMQ: &str = "BullMQ, AOF always";
 pub(crate) const OURS_BY_DEFAULT: &str = "tourbillon-durable, redb, default ends";
 pub(crate) const SERVICE: &str = "tourbillond";
+pub(crate) const OURS_ON_REDIS: &str = "tourbillon-redis, AOF everysec";
+pub(crate) const BULLMQ_EVERYSEC: &str = "BullMQ, AOF everysec";
 const BEANSTALKD: &str = "beanstalkd, -f 0";
 const GRAPHILE: &str = "graphile-worker, PostgreSQL";
 const GRAPHILE_100: &str = "graphile-worker, PostgreSQL, poll 100";
@@ -64,7 +66,7 @@ const PG_BOSS: &str = "pg-boss, PostgreSQL";
 const PG_BOSS_500: &str = "pg-boss, PostgreSQL, poll 500";
 const NATS: &str = "NATS JetStream, sync always";
 
-pub(crate) const CONTESTANTS: [Contestant; 14] = [
+pub(crate) const CONTESTANTS: [Contestant; 15] = [
     Contestant {
         name: OURS,
         survives: Survives::PowerLoss,
@@ -106,12 +108,20 @@ pub(crate) const CONTESTANTS: [Contestant; 14] = [
         cases: &["create", "late_1000", "late_5000", "herd", "stock"],
     },
     Contestant {
-        name: "BullMQ, AOF everysec",
+        name: BULLMQ_EVERYSEC,
         survives: Survives::ProcessCrash,
         configuration: "the same with `--appendfsync everysec`",
         peer: Some("bullmq"),
         config: || json!({ "appendfsync": "everysec" }),
-        cases: &["create"],
+        cases: &["create", "redis_create", "redis_late", "redis_herd"],
+    },
+    Contestant {
+        name: OURS_ON_REDIS,
+        survives: Survives::ProcessCrash,
+        configuration: "`RedisStore` with its defaults on a redis-server with the options of the row before, one node, `Durable` as in the first row",
+        peer: None,
+        config: || json!({ "durability": "power", "ends": "power", "appendfsync": "everysec" }),
+        cases: &["redis_create", "redis_late", "redis_herd"],
     },
     Contestant {
         name: BEANSTALKD,
@@ -179,7 +189,7 @@ pub(crate) const CONTESTANTS: [Contestant; 14] = [
     },
 ];
 
-pub(crate) const CASES: [Case; 6] = [
+pub(crate) const CASES: [Case; 9] = [
     Case {
         name: "create",
         workload: "create",
@@ -228,6 +238,30 @@ pub(crate) const CASES: [Case; 6] = [
                 "timers": 5_000, "quiet": 1, "idle": 2, "churn": 500, "replaces": 200, "overdue": 1_000, "lead": 5,
             })
         },
+    },
+    Case {
+        name: "redis_create",
+        workload: "create",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "waiting": 40_000, "callers": 200, "batch": 160_000 }),
+        quick: || json!({ "waiting": 1_000, "callers": 200, "batch": 2_000 }),
+    },
+    Case {
+        name: "redis_late",
+        workload: "late",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "rate": 500, "seconds": 10, "lead": 3 }),
+        quick: || json!({ "rate": 200, "seconds": 2, "lead": 3 }),
+    },
+    Case {
+        name: "redis_herd",
+        workload: "herd",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "timers": 20_000, "lead": 6 }),
+        quick: || json!({ "timers": 2_000, "lead": 4 }),
     },
     Case {
         name: "service",
@@ -283,7 +317,7 @@ mod tests {
         let called = |text: &str| -> Vec<&str> {
             CASES.iter().filter(|case| case.is_called(text)).map(|case| case.name).collect()
         };
-        assert_eq!(called("late"), ["late_1000", "late_5000"]);
+        assert_eq!(called("late"), ["late_1000", "late_5000", "redis_late"]);
         assert_eq!(called("late_5000"), ["late_5000"]);
         assert!(called("lat").is_empty());
     }

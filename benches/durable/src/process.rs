@@ -11,9 +11,19 @@ pub(crate) fn ram() -> f64 {
     kilobytes("/proc/self/smaps_rollup", "Pss:")
 }
 
+/// The memory of another process in bytes.
+pub(crate) fn ram_of(pid: u32) -> f64 {
+    kilobytes(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
+}
+
 /// The greatest memory of this process so far, in bytes.
 pub(crate) fn peak() -> f64 {
     kilobytes("/proc/self/status", "VmHWM:")
+}
+
+/// The greatest memory of another process so far, in bytes.
+pub(crate) fn peak_of(pid: u32) -> f64 {
+    kilobytes(&format!("/proc/{pid}/status"), "VmHWM:")
 }
 
 /// The memory of a process that is resident, in bytes.

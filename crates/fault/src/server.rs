@@ -125,6 +125,12 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// The process's number; 0 while the server is killed.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
+    }
+
     /// The folder in which the server runs.
     #[must_use]
     pub fn folder(&self) -> &Path {

@@ -2,7 +2,7 @@
 
 use super::cell;
 use super::figure::{count, figure};
-use crate::plan::{BULLMQ, OURS, OURS_BY_DEFAULT, SERVICE};
+use crate::plan::{BULLMQ, BULLMQ_EVERYSEC, OURS, OURS_BY_DEFAULT, OURS_ON_REDIS, SERVICE};
 use crate::results::Results;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -10,6 +10,8 @@ use std::fmt::Write as _;
 enum Bound {
     /// At least so many times the figure of this contestant.
     Times(f64, &'static str),
+    /// At most so many times the figure of this contestant.
+    AtMostTimes(f64, &'static str),
     AtLeast(f64),
     AtMost(f64),
 }
@@ -24,7 +26,7 @@ struct Goal {
     reason: &'static str,
 }
 
-const GOALS: [Goal; 11] = [
+const GOALS: [Goal; 15] = [
     Goal {
         text: "Creation with 64 waiting, a second",
         contestant: OURS,
@@ -130,6 +132,41 @@ const GOALS: [Goal; 11] = [
         reason: "The cache of the store (`store.cache`) is the greater part of it. The library with its cache of 128 MiB has \
                  {library service stock_mb} MB.",
     },
+    Goal {
+        text: "On Redis: creation with 200 waiting, a second",
+        contestant: OURS_ON_REDIS,
+        case: "redis_create",
+        key: "waiting_rate",
+        bound: Bound::Times(1.5, BULLMQ_EVERYSEC),
+        reason: "A creation takes {redis redis_create waiting_cpu_us} µs of processor time here and \
+                 {bullmq_everysec redis_create waiting_cpu_us} µs for BullMQ, client and server together.",
+    },
+    Goal {
+        text: "On Redis: a pending timer in the server's memory, bytes",
+        contestant: OURS_ON_REDIS,
+        case: "redis_create",
+        key: "ram",
+        bound: Bound::AtMostTimes(0.5, BULLMQ_EVERYSEC),
+        reason: "BullMQ has {bullmq_everysec redis_create ram} bytes. Here the record with its payload is an entry of a sorted \
+                 set; the slice, the ordered entry of the key and the note of the shard come on top.",
+    },
+    Goal {
+        text: "On Redis: lateness at 500 a second, p99, ms",
+        contestant: OURS_ON_REDIS,
+        case: "redis_late",
+        key: "p99_ms",
+        bound: Bound::AtMost(15.0),
+        reason: "The median is {redis redis_late p50_ms} ms, and the largest {redis redis_late max_ms} ms.",
+    },
+    Goal {
+        text: "On Redis: timers due at one instant, a second",
+        contestant: OURS_ON_REDIS,
+        case: "redis_herd",
+        key: "rate",
+        bound: Bound::Times(3.0, BULLMQ_EVERYSEC),
+        reason: "A timer takes {redis redis_herd cpu_us} µs of processor time here, from its claim to its end, and \
+                 {bullmq_everysec redis_herd cpu_us} µs for BullMQ, client and server together.",
+    },
 ];
 
 /// Whether a goal is met by the medians; `None` if a figure is missing.
@@ -142,6 +179,15 @@ fn verdict(goal: &Goal, results: &Results) -> Option<(bool, String, String)> {
             (
                 ratio >= times,
                 format!("≥ {times} × {other}, {}", figure(others)),
+                format!("{}: {} ×", cell(&ours), figure(ratio)),
+            )
+        }
+        Bound::AtMostTimes(times, other) => {
+            let others = results.samples(goal.case, other, goal.key)?.median();
+            let ratio = ours.median() / others;
+            (
+                ratio <= times,
+                format!("≤ {times} × {other}, {}", figure(others)),
                 format!("{}: {} ×", cell(&ours), figure(ratio)),
             )
         }
@@ -205,6 +251,8 @@ fn named(name: &str) -> Result<&'static str, Box<dyn Error>> {
         "library" => OURS_BY_DEFAULT,
         "service" => SERVICE,
         "bullmq" => BULLMQ,
+        "bullmq_everysec" => BULLMQ_EVERYSEC,
+        "redis" => OURS_ON_REDIS,
         _ => return Err(format!("no contestant is called {name}").into()),
     })
 }
@@ -238,7 +286,7 @@ mod tests {
                 "{}",
                 goal.text
             );
-            if let Bound::Times(_, other) = goal.bound {
+            if let Bound::Times(_, other) | Bound::AtMostTimes(_, other) = goal.bound {
                 assert!(takes_part(other), "{}", goal.text);
             }
             let reason = with_figures(goal.reason, &Results::default()).unwrap();

@@ -11,7 +11,7 @@ pub(super) struct Section {
     pub(super) tables: &'static [(&'static str, &'static str, &'static [Column])],
 }
 
-pub(super) const SECTIONS: [Section; 8] = [
+pub(super) const SECTIONS: [Section; 9] = [
     Section {
         id: "D1",
         title: "Create",
@@ -223,6 +223,49 @@ pub(super) const SECTIONS: [Section; 8] = [
                 "{timers} timers pending: the resident memory of the whole process, {quiet} s after the last creation, and the \
                  disk",
                 &[("stock_mb", "memory, MB"), ("stock_disk", "disk, bytes a timer")],
+            ),
+        ],
+    },
+    Section {
+        id: "D9",
+        title: "On a Redis server",
+        work: "`tourbillon-redis` and BullMQ, each on a redis-server of its own with the same options; payload and key as in \
+               D1, work and checks as in D1, D3 and D4. CPU is that of client and server. Memory is that of the server, less that \
+               before the first timer.",
+        tables: &[
+            (
+                "redis_create",
+                "{waiting} creations with {callers} callers that each wait for their answer, and {batch} more in batches of 1,000",
+                &[
+                    ("waiting_rate", "creations/s"),
+                    ("waiting_p50_ms", "p50, ms"),
+                    ("waiting_p99_ms", "p99, ms"),
+                    ("waiting_cpu_us", "CPU, µs each"),
+                    ("batch_rate", "in batches, creations/s"),
+                    ("ram", "memory of a pending timer, bytes"),
+                ],
+            ),
+            (
+                "redis_late",
+                "Lateness at {rate} a second for {seconds} s",
+                &[
+                    ("p50_ms", "p50, ms"),
+                    ("p99_ms", "p99, ms"),
+                    ("p999_ms", "p99.9, ms"),
+                    ("max_ms", "max, ms"),
+                    ("min_ms", "min, ms"),
+                    ("cpu_us", "CPU, µs each"),
+                ],
+            ),
+            (
+                "redis_herd",
+                "{timers} timers due at one instant",
+                &[
+                    ("rate", "deliveries/s"),
+                    ("first_ms", "first, ms late"),
+                    ("last_ms", "last, ms late"),
+                    ("cpu_us", "CPU, µs each"),
+                ],
             ),
         ],
     },

@@ -193,19 +193,25 @@ impl Core {
 
     pub(crate) async fn recover(&self, by: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         let token = Token { incarnation: by.incarnation, claim };
-        let keys = self.all([Part::Records, Part::Tokens, Part::Leases]);
-        let mut answered = self.run(|scripts| &scripts.recover, keys, [token_bytes(token)]).await?;
-        let mut values = Values::of(answered.rest.next()?)?;
+        let answers = self.each_group(async |shards| {
+            let keys = self.parts(&shards, [Part::Records, Part::Tokens, Part::Leases]);
+            let answered = self.run(|scripts| &scripts.recover, keys, [token_bytes(token)]).await?;
+            Ok((shards, answered))
+        });
         let mut leased = Vec::new();
-        while !values.is_empty() {
-            let place = number(&values.next()?)?;
-            let shard = Shard::try_from(place.saturating_sub(1)).unwrap_or_default();
-            // A record that cannot be read is set aside when its lease is over.
-            let Ok(Some(found)) = read(shard, &mut values) else { continue };
-            // A timer that is delivered at most once comes back when its lease is over, not by a second answer.
-            if found.timer.policy.guarantee == Guarantee::AtLeastOnce {
-                self.hold(&found);
-                leased.push(Leased { timer: found.timer, token });
+        for (shards, mut answered) in answers.await? {
+            let mut values = Values::of(answered.rest.next()?)?;
+            while !values.is_empty() {
+                let place = usize::try_from(number(&values.next()?)?).unwrap_or_default();
+                let shard = place.checked_sub(1).and_then(|place| shards.get(place)).copied();
+                let shard = shard.ok_or_else(|| damaged("a script answered a shard that there is not"))?;
+                // A record that cannot be read is set aside when its lease is over.
+                let Ok(Some(found)) = read(shard, &mut values) else { continue };
+                // A timer that is delivered at most once comes back when its lease is over, not by a second answer.
+                if found.timer.policy.guarantee == Guarantee::AtLeastOnce {
+                    self.hold(&found);
+                    leased.push(Leased { timer: found.timer, token });
+                }
             }
         }
         leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));
@@ -254,18 +260,22 @@ impl Core {
     }
 
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
-        let keys = self.all([Part::Records, Part::Tokens, Part::Leases]);
-        let mut answered =
-            self.run(|scripts| &scripts.over, keys, [text(limit.min(AT_ONCE * 100).into())]).await?;
-        let mut shards = Values::of(answered.rest.next()?)?;
+        let answers = self.each_group(async |shards| {
+            let keys = self.parts(&shards, [Part::Records, Part::Tokens, Part::Leases]);
+            let limit = text(limit.min(AT_ONCE * 100).into());
+            let mut answered = self.run(|scripts| &scripts.over, keys, [limit]).await?;
+            let mut lists = Values::of(answered.rest.next()?)?;
+            let lists = shards.into_iter().map(|shard| Ok((shard, answered.now, lists.next()?)));
+            lists.collect::<Result<Vec<_>, StoreError>>()
+        });
         let (mut over, mut next): (Vec<(u64, Found)>, Option<u64>) = (Vec::new(), None);
         let mut unreadable = Vec::new();
-        for shard in self.layout.shards() {
-            let mut values = Values::of(shards.next()?)?;
+        for (shard, now, values) in answers.await?.into_iter().flatten() {
+            let mut values = Values::of(values)?;
             while !values.is_empty() {
                 let _id = values.next()?;
                 let until = number(&values.next()?)?;
-                if UtcMillis::from_millis(until) > answered.now {
+                if UtcMillis::from_millis(until) > now {
                     next = Some(next.map_or(until, |next| next.min(until)));
                     break;
                 }

@@ -58,8 +58,13 @@ pub(crate) struct Answered {
 }
 
 impl Core {
-    pub(crate) fn new(link: Arc<dyn Link>, deployment: Deployment, layout: Layout, time: Time) -> Self {
-        let is_split = link.is_cluster();
+    pub(crate) fn new(
+        link: Arc<dyn Link>,
+        deployment: Deployment,
+        layout: Layout,
+        is_split: bool,
+        time: Time,
+    ) -> Self {
         let slices = vec![Vec::new(); 2 * layout.shards().len()];
         Self {
             link,

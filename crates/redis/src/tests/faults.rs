@@ -70,6 +70,10 @@ impl Link for Acting {
         }
         self.link.run(script, keys, arguments)
     }
+
+    fn is_cluster(&self) -> bool {
+        self.link.is_cluster()
+    }
 }
 
 /// A store whose link acts, another one on the same deployment, and their clock.

@@ -74,8 +74,8 @@ use core::time::Duration;
 use futures_util::future::{join_all, try_join, try_join_all};
 use std::collections::BTreeMap;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::draft::Changes;
 use tourbillon_durable::store::StoreError;
+use tourbillon_durable::store::draft::Changes;
 use tourbillon_durable::timer::TimerId;
 
 /// The time after which a reservation is over.

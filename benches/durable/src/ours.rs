@@ -52,6 +52,8 @@ pub(crate) struct Sizes {
     churn: usize,
     replaces: usize,
     overdue: usize,
+    /// The nodes that share a server; one if it is 0.
+    nodes: usize,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -200,10 +202,11 @@ impl Deliveries {
     }
 }
 
-/// An open store and a runtime on it.
+/// An open store and a runtime on it, or several ones that share a server.
 struct Subject {
     place: Place,
     durable: Durable,
+    others: Vec<Durable>,
     durability: Durability,
 }
 
@@ -224,9 +227,20 @@ impl Place {
         let _only_once = tempfile::env::override_temp_dir(&task.dir);
         let server = Server::start(&["--appendonly", "yes", "--appendfsync", appendfsync]);
         let server = server.ok_or("there is no redis-server")?;
-        let connect = Connect::single(&server.url())?;
-        let store = RedisStore::builder("bench").open(&connect).await?;
-        Ok((Self::Server(server), Arc::new(store)))
+        let place = Self::Server(server);
+        let store = place.open_again().await?;
+        Ok((place, store))
+    }
+
+    /// Opens the store once more, as another process does.
+    async fn open_again(&self) -> Result<Arc<dyn TimerStore>, Failure> {
+        match self {
+            Self::File(_) => Err("a file has one process".into()),
+            Self::Server(server) => {
+                let connect = Connect::single(&server.url())?;
+                Ok(Arc::new(RedisStore::builder("bench").open(&connect).await?))
+            }
+        }
     }
 
     /// The processes whose times and memory are counted.
@@ -240,6 +254,14 @@ impl Place {
 
     fn cpu_seconds(&self) -> f64 {
         self.pids().into_iter().map(process::cpu_seconds).sum()
+    }
+
+    /// The processor time of the server, if there is one.
+    fn server_cpu_seconds(&self) -> Option<f64> {
+        match self {
+            Self::File(_) => None,
+            Self::Server(server) => Some(process::cpu_seconds(server.pid())),
+        }
     }
 
     /// The memory for timers: of the server, or of the whole program.
@@ -260,19 +282,32 @@ impl Place {
 
 impl Subject {
     async fn start(task: &Task, deliveries: &Arc<Deliveries>) -> Result<Self, Failure> {
+        let start = |store| {
+            let deliveries = Arc::clone(deliveries);
+            let runtime = tokio::runtime::Handle::current();
+            Durable::builder_on(store)
+                .handler(move |payload: Payload, _| {
+                    deliveries.note(&payload);
+                    core::future::ready(())
+                })
+                .executor(move |work| drop(runtime.spawn(work)))
+                .end_durability(durability(&task.config.ends))
+                .catch_up_rate(None)
+                .start()
+        };
         let (place, store) = Place::open(task).await?;
-        let deliveries = Arc::clone(deliveries);
-        let runtime = tokio::runtime::Handle::current();
-        let durable = Durable::builder_on(store)
-            .handler(move |payload: Payload, _| {
-                deliveries.note(&payload);
-                core::future::ready(())
-            })
-            .executor(move |work| drop(runtime.spawn(work)))
-            .end_durability(durability(&task.config.ends))
-            .catch_up_rate(None)
-            .start()?;
-        Ok(Self { place, durable, durability: durability(&task.config.durability) })
+        let durable = start(store)?;
+        let mut others = Vec::new();
+        for _ in 1..task.sizes.nodes {
+            others.push(start(place.open_again().await?)?);
+        }
+        Ok(Self { place, durable, others, durability: durability(&task.config.durability) })
+    }
+
+    fn shutdown(self) {
+        for durable in self.others.into_iter().chain([self.durable]) {
+            let _stats = durable.shutdown(Duration::from_secs(10));
+        }
     }
 
     fn timers(&self) -> Timers {
@@ -448,11 +483,15 @@ async fn run_late(task: &Task) -> Result<Numbers, Failure> {
     fill(&subject.timers(), (0, count), subject.durability, || millis(begin + seconds * chance.part()))
         .await?;
     check(now() < begin, || "the window began before all timers were created".to_owned())?;
-    let cpu = subject.place.cpu_seconds();
+    let (cpu, server_cpu) = (subject.place.cpu_seconds(), subject.place.server_cpu_seconds());
     deliveries.end(Duration::from_secs(sizes.lead + sizes.seconds + 60)).await?;
     let mut numbers = Numbers::default();
     numbers.put("cpu_us", per((subject.place.cpu_seconds() - cpu) * 1e6, count));
-    let _stats = subject.durable.shutdown(Duration::from_secs(10));
+    if let Some(server_cpu) = server_cpu {
+        let spent = subject.place.server_cpu_seconds().unwrap_or_default() - server_cpu;
+        numbers.put("server_cpu_us", per(spent * 1e6, count));
+    }
+    subject.shutdown();
     let noted = deliveries.take();
     check(noted.doubled == 0, || format!("{} doubled deliveries", noted.doubled))?;
     numbers.late("", noted);
@@ -472,7 +511,7 @@ async fn run_herd(task: &Task) -> Result<Numbers, Failure> {
     deliveries.end(Duration::from_secs(task.sizes.lead + 120)).await?;
     let mut numbers = Numbers::default();
     numbers.put("cpu_us", per((subject.place.cpu_seconds() - cpu) * 1e6, count));
-    let _stats = subject.durable.shutdown(Duration::from_secs(10));
+    subject.shutdown();
     let noted = deliveries.take();
     check(noted.doubled == 0, || format!("{} doubled deliveries", noted.doubled))?;
     numbers.herd(&noted, due);

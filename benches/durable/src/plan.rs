@@ -121,7 +121,14 @@ pub(crate) const CONTESTANTS: [Contestant; 15] = [
         configuration: "`RedisStore` with its defaults on a redis-server with the options of the row before, one node, `Durable` as in the first row",
         peer: None,
         config: || json!({ "durability": "power", "ends": "power", "appendfsync": "everysec" }),
-        cases: &["redis_create", "redis_late", "redis_herd"],
+        cases: &[
+            "redis_create",
+            "redis_late",
+            "redis_herd",
+            "redis_nodes_1",
+            "redis_nodes_2",
+            "redis_nodes_4",
+        ],
     },
     Contestant {
         name: BEANSTALKD,
@@ -189,7 +196,7 @@ pub(crate) const CONTESTANTS: [Contestant; 15] = [
     },
 ];
 
-pub(crate) const CASES: [Case; 9] = [
+pub(crate) const CASES: [Case; 12] = [
     Case {
         name: "create",
         workload: "create",
@@ -264,6 +271,30 @@ pub(crate) const CASES: [Case; 9] = [
         quick: || json!({ "timers": 2_000, "lead": 4 }),
     },
     Case {
+        name: "redis_nodes_1",
+        workload: "late",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "rate": 2_000, "seconds": 10, "lead": 15, "nodes": 1 }),
+        quick: || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 1 }),
+    },
+    Case {
+        name: "redis_nodes_2",
+        workload: "late",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "rate": 2_000, "seconds": 10, "lead": 15, "nodes": 2 }),
+        quick: || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 2 }),
+    },
+    Case {
+        name: "redis_nodes_4",
+        workload: "late",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "rate": 2_000, "seconds": 10, "lead": 15, "nodes": 4 }),
+        quick: || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 4 }),
+    },
+    Case {
         name: "service",
         workload: "service",
         rounds: 3,
@@ -317,7 +348,10 @@ mod tests {
         let called = |text: &str| -> Vec<&str> {
             CASES.iter().filter(|case| case.is_called(text)).map(|case| case.name).collect()
         };
-        assert_eq!(called("late"), ["late_1000", "late_5000", "redis_late"]);
+        assert_eq!(
+            called("late"),
+            ["late_1000", "late_5000", "redis_late", "redis_nodes_1", "redis_nodes_2", "redis_nodes_4"]
+        );
         assert_eq!(called("late_5000"), ["late_5000"]);
         assert!(called("lat").is_empty());
     }

@@ -258,6 +258,36 @@ pub(super) const SECTIONS: [Section; 9] = [
                 ],
             ),
             (
+                "redis_nodes_1",
+                "{nodes} node, {rate} timers a second for {seconds} s",
+                &[
+                    ("p50_ms", "p50, ms"),
+                    ("p99_ms", "p99, ms"),
+                    ("cpu_us", "CPU, µs each"),
+                    ("server_cpu_us", "of this the server's, µs"),
+                ],
+            ),
+            (
+                "redis_nodes_2",
+                "{nodes} nodes on the same cores, the same work",
+                &[
+                    ("p50_ms", "p50, ms"),
+                    ("p99_ms", "p99, ms"),
+                    ("cpu_us", "CPU, µs each"),
+                    ("server_cpu_us", "of this the server's, µs"),
+                ],
+            ),
+            (
+                "redis_nodes_4",
+                "{nodes} nodes on the same cores, the same work",
+                &[
+                    ("p50_ms", "p50, ms"),
+                    ("p99_ms", "p99, ms"),
+                    ("cpu_us", "CPU, µs each"),
+                    ("server_cpu_us", "of this the server's, µs"),
+                ],
+            ),
+            (
                 "redis_herd",
                 "{timers} timers due at one instant",
                 &[

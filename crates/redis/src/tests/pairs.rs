@@ -138,7 +138,7 @@ enum Before {
 const BEFORE: [Before; 6] =
     [Before::Nothing, Before::Stored, Before::Leased, Before::Ended, Before::Noted, Before::Void];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum What {
     Place,
     PlaceOtherKey,
@@ -426,4 +426,25 @@ fn a_client_that_stops_between_two_steps_has_done_all_or_nothing() {
 fn a_client_that_stops_has_done_all_or_nothing_whatever_was_there_before() {
     let Some(tried) = try_stops(cases()) else { return };
     assert!(tried > 3_000, "only {tried} ways were tried");
+}
+
+#[test]
+fn many_clients_of_one_id_store_no_timer_twice() {
+    let Some(bench) = Bench::start() else { return };
+    let case = Case { names: names(false), before: Before::Nothing, is_chosen: false };
+    let world = bench.world(&case, true);
+    std::thread::scope(|scope| {
+        for thread in 0..6_usize {
+            let store = &world.other;
+            scope.spawn(move || {
+                for round in 0..60_usize {
+                    // Each thread has another order, and all of them meet.
+                    let what = WHAT[(round * (thread + 1) + thread) % WHAT.len()];
+                    // Others are quicker again and again: then an operation fails, and has had no effect.
+                    let _outcome = apply(store, case.op(what));
+                }
+            });
+        }
+    });
+    let _seen = seen(&case, &world.other);
 }

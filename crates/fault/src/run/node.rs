@@ -8,7 +8,7 @@ use core::fmt;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -34,8 +34,8 @@ pub struct NodeSettings {
     pub shards: u16,
     /// The name of this start in the history.
     pub name: String,
-    /// The receiver.
-    pub receiver: SocketAddr,
+    /// The receiver's socket.
+    pub receiver: PathBuf,
     /// The length of a lease.
     pub lease: Duration,
     /// The number of handlers that run at a time.
@@ -61,7 +61,7 @@ thread_local! {
 }
 
 /// Sends a record over the connection of this thread.
-fn send(to: SocketAddr, record: &Record) {
+fn send(to: &Path, record: &Record) {
     POST.with_borrow_mut(|post| post.get_or_insert_with(|| Post::to(to)).send(record));
 }
 
@@ -99,7 +99,7 @@ pub fn start(
             series,
             is_done,
         };
-        send(settings.receiver, &Record::Delivered(record));
+        send(&settings.receiver, &Record::Delivered(record));
         while settings.hangs {
             thread::sleep(Duration::from_secs(1));
         }
@@ -130,10 +130,10 @@ fn say(line: impl fmt::Display) {
 /// Runs a node until its standard input ends. Writes a line for each change to its standard output: `ready`, `closed` with an
 /// error, and `stopped` with its numbers.
 pub fn serve(settings: &NodeSettings) {
-    let (receiver, name) = (settings.receiver, settings.name.clone());
+    let (receiver, name) = (settings.receiver.clone(), settings.name.clone());
     watch_stalls(move |from, until| {
         let node = Some(name.as_str().into());
-        send(receiver, &Record::Fault(Fault { cause: Cause::Pause, node, from, until }));
+        send(&receiver, &Record::Fault(Fault { cause: Cause::Pause, node, from, until }));
     });
     let has_closed = AtomicBool::new(false);
     let on_closed = move |error: &StoreError| {
@@ -172,7 +172,7 @@ impl NodeSettings {
             format!("deployment={}", self.deployment),
             format!("shards={}", self.shards),
             format!("name={}", self.name),
-            format!("receiver={}", self.receiver),
+            format!("receiver={}", self.receiver.display()),
             format!("lease={}", self.lease.as_millis()),
             format!("workers={}", self.workers),
             format!("hangs={}", self.hangs),
@@ -189,7 +189,7 @@ impl NodeSettings {
             deployment: word("deployment")?.to_owned(),
             shards: word("shards")?.parse().ok()?,
             name: word("name")?.to_owned(),
-            receiver: word("receiver")?.parse().ok()?,
+            receiver: word("receiver")?.into(),
             lease: Duration::from_millis(word("lease")?.parse().ok()?),
             workers: word("workers")?.parse().ok()?,
             hangs: word("hangs")?.parse().ok()?,

@@ -1,11 +1,12 @@
-//! The receiver of deliveries: it writes each to its file before it answers.
+//! The receiver of deliveries: it writes each to its file before it answers. It is reached by a local socket, which no fault of
+//! a network cuts.
 
 use super::moment;
 use crate::history::Record;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// # Errors
 ///
 /// Fails if the file cannot be made.
-pub fn receive(listener: &TcpListener, file: &Path) -> io::Result<()> {
+pub fn receive(listener: &UnixListener, file: &Path) -> io::Result<()> {
     let file = Arc::new(Mutex::new(File::options().create(true).append(true).open(file)?));
     for stream in listener.incoming() {
         let (Ok(stream), file) = (stream, Arc::clone(&file)) else { continue };
@@ -26,8 +27,7 @@ pub fn receive(listener: &TcpListener, file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn serve(stream: &TcpStream, file: &Mutex<File>) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+fn serve(stream: &UnixStream, file: &Mutex<File>) -> io::Result<()> {
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
     while lines.read_line(&mut line)? > 0 {
@@ -46,15 +46,15 @@ fn serve(stream: &TcpStream, file: &Mutex<File>) -> io::Result<()> {
 /// A sender's connection to a receiver.
 #[derive(Debug)]
 pub struct Post {
-    to: SocketAddr,
-    open: Option<BufReader<TcpStream>>,
+    to: PathBuf,
+    open: Option<BufReader<UnixStream>>,
 }
 
 impl Post {
     /// A connection that is made with the first record.
     #[must_use]
-    pub fn to(address: SocketAddr) -> Self {
-        Self { to: address, open: None }
+    pub fn to(socket: impl Into<PathBuf>) -> Self {
+        Self { to: socket.into(), open: None }
     }
 
     /// Sends a record, until the receiver has answered.
@@ -68,11 +68,7 @@ impl Post {
     fn try_send(&mut self, record: &Record) -> io::Result<()> {
         let connection = match &mut self.open {
             Some(open) => open,
-            None => {
-                let stream = TcpStream::connect(self.to)?;
-                stream.set_nodelay(true)?;
-                self.open.insert(BufReader::new(stream))
-            }
+            None => self.open.insert(BufReader::new(UnixStream::connect(&self.to)?)),
         };
         connection.get_mut().write_all(format!("{record}\n").as_bytes())?;
         let mut answer = String::new();

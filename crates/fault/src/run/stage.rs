@@ -9,8 +9,8 @@ use crate::history::{Cause, End, Fault, Findings, Moment, Record, Stored, Terms,
 use rustix::process::{Pid, Signal, kill_process};
 use std::env;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio, exit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,11 +43,8 @@ pub fn be_part() {
     let Ok(words) = env::var(PART) else { return };
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
     match &words[..] {
-        [first, file] if first == "receive" => {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let mut out = io::stdout();
-            drop(writeln!(out, "\nat {}", listener.local_addr().expect("an address")));
-            drop(out.flush());
+        [first, socket, file] if first == "receive" => {
+            let listener = UnixListener::bind(socket).expect("a socket");
             drop(thread::spawn(|| {
                 // Ends with the parent.
                 drop(io::stdin().lock().read_to_end(&mut Vec::new()));
@@ -181,7 +178,7 @@ pub struct Stage {
     shards: u16,
     program: Vec<String>,
     receiver: Part,
-    address: SocketAddr,
+    socket: PathBuf,
     faults: Arc<Mutex<Vec<Fault>>>,
     clients: Option<Clients>,
     started: u32,
@@ -271,8 +268,10 @@ impl Stage {
         let folder = tempfile::Builder::new().prefix("tourbillon-fault-").tempdir().expect("a folder");
         let program: Vec<String> = program.iter().map(|&word| word.to_owned()).collect();
         let file = folder.path().join("deliveries");
-        let receiver = Part::start(&[], &program, &format!("receive {}", file.display()));
-        let address = crate::eventually_some("the receiver listens", || receiver.said("at")?.parse().ok());
+        let socket = folder.path().join("receiver");
+        let words = format!("receive {} {}", socket.display(), file.display());
+        let receiver = Part::start(&[], &program, &words);
+        crate::eventually("the receiver listens", || UnixStream::connect(&socket).is_ok());
         let faults = Arc::<Mutex<Vec<Fault>>>::default();
         let stalls = Arc::downgrade(&faults);
         // What keeps this process from running keeps the others from it, too.
@@ -292,7 +291,7 @@ impl Stage {
             shards,
             program,
             receiver,
-            address,
+            socket,
             faults,
             clients: None,
             started: 0,
@@ -309,7 +308,7 @@ impl Stage {
             deployment: Self::DEPLOYMENT.to_owned(),
             shards: self.shards,
             name: format!("n{}", self.started),
-            receiver: self.address,
+            receiver: self.socket.clone(),
             lease: self.lease,
             workers: self.workers,
             hangs: self.hangs,

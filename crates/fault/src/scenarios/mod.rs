@@ -1,7 +1,9 @@
 //! The scenarios: servers, a load, faults, and what must hold nevertheless.
 
+mod network;
 mod nodes;
 mod servers;
+mod several;
 
 use crate::table;
 use fastrand::Rng;
@@ -52,7 +54,12 @@ const SCENARIOS: &[(&str, u32, Run)] = &[
     ("server stopped", ONE, servers::stopped),
     ("scripts flushed, busy", ONE, servers::scripts),
     ("memory full", ONE, servers::memory),
+    ("data loaded", ONE, servers::loaded),
     ("all data flushed", ONE, servers::flushed),
+    ("connections harmed", ONE, network::harmed),
+    ("network parted", ONE, network::parted),
+    ("failover, wait", ONE, several::failover_with_wait),
+    ("failover, no wait", ONE, several::failover_without),
 ];
 
 impl Given {

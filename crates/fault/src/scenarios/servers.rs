@@ -105,6 +105,19 @@ pub(super) fn memory(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
+/// A server that is killed takes long to read its data again, and answers so meanwhile.
+pub(super) fn loaded(given: &mut Given) -> Outcome {
+    let arguments = ["--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", "200"];
+    let Some((mut server, mut stage)) = begin(given, &arguments) else { return NO_SERVER };
+    given.again(Duration::from_secs(8), |_| {
+        // The fewer changes to read, the shorter it takes.
+        server.command(&["BGREWRITEAOF"]);
+        stage.harm(Cause::Server, |_| server.restart());
+        stage.await_progress(10);
+    });
+    stage.finish(Terms::default()).into()
+}
+
 /// All data is gone: each node says so, and nothing is mixed.
 pub(super) fn flushed(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &[]) else { return NO_SERVER };

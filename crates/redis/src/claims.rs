@@ -65,46 +65,18 @@ impl Core {
     ) -> Result<Claimed, StoreError> {
         let token = Token { incarnation: by.incarnation, claim };
         let mut claimed = Claimed::default();
-        let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
         let mut found = Vec::new();
-        loop {
-            let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let keys = self.keys_of_claim(&slices);
-            let mut arguments =
-                vec![token_bytes(token), text(millis(by.lease)), text(left.min(AT_ONCE).into())];
-            arguments.extend([text(limit.bytes), text(taken)]);
-            arguments.append(&mut slices);
-            arguments.push(self.deployment.id.clone());
-            let mut answered = self.run(|scripts| &scripts.claim, keys, arguments).await?;
-            claimed.now = answered.now;
-            let is_more = number(&answered.rest.next()?)? == 1;
-            let mut records = Values::of(answered.rest.next()?)?;
-            let mut slices = Values::of(answered.rest.next()?)?;
-            claimed.next_due = maybe_number(answered.rest.next()?)?.map(UtcMillis::from_millis);
-            let mut known = Vec::new();
-            while !slices.is_empty() {
-                known.push(bytes(slices.next()?)?.unwrap_or_default());
+        if self.is_split {
+            claimed.now = self.time.now();
+            for (shard, timers) in self.longest_due(claimed.now, limit).await? {
+                let limit = Limit { timers, bytes: u64::MAX };
+                self.take_of(&[shard], by, token, limit, has_leased, &mut claimed, &mut found).await?;
             }
-            *self.slices.lock().unwrap_or_else(PoisonError::into_inner) = known;
-            let lease = Lease { token, until: answered.now + by.lease, withdrawn: None };
-            idle = if records.is_empty() { idle + 1 } else { 0 };
-            *has_leased |= !records.is_empty();
-            while !records.is_empty() {
-                let shard = number(&records.next()?)?;
-                let member = bytes(records.next()?)?.unwrap_or_default();
-                left -= 1;
-                match self.leased(shard, member, lease).await? {
-                    Some(its) => {
-                        taken += its.timer.payload.0.len() as u64;
-                        found.push(its);
-                    }
-                    None => claimed.quarantined += 1,
-                }
-            }
-            let is_full = left == 0 || taken > 0 && taken >= limit.bytes;
-            if is_full || !is_more || idle >= IDLE_TURNS {
-                break;
-            }
+            found.sort_by_key(|found| (found.timer.due, found.id()));
+            claimed.next_due = self.next_due().await?;
+        } else {
+            let all: Vec<Shard> = self.layout.shards().collect();
+            self.take_of(&all, by, token, limit, has_leased, &mut claimed, &mut found).await?;
         }
         // After the last script: the occurrences that follow are left to the next claim.
         let mut failed = None;
@@ -122,25 +94,103 @@ impl Core {
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
-    /// The keys of a claim in all shards, if these are their first slices, and the deployment's.
-    fn keys_of_claim(&self, slices: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    /// Leases timers of some shards whose keys one script may name.
+    #[expect(clippy::too_many_arguments, reason = "a part of one function")]
+    async fn take_of(
+        &self,
+        shards: &[Shard],
+        by: Claimant,
+        token: Token,
+        limit: Limit,
+        has_leased: &mut bool,
+        claimed: &mut Claimed,
+        found: &mut Vec<Found>,
+    ) -> Result<(), StoreError> {
+        let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
+        loop {
+            let mut slices = self.slices_of(shards);
+            let keys = self.keys_of_claim(shards, &slices);
+            let mut arguments =
+                vec![token_bytes(token), text(millis(by.lease)), text(left.min(AT_ONCE).into())];
+            arguments.extend([text(limit.bytes), text(taken)]);
+            arguments.append(&mut slices);
+            if !self.is_split {
+                arguments.push(self.deployment.id.clone());
+            }
+            let mut answered = self.run(|scripts| &scripts.claim, keys, arguments).await?;
+            claimed.now = answered.now;
+            let is_more = number(&answered.rest.next()?)? == 1;
+            let mut records = Values::of(answered.rest.next()?)?;
+            let mut slices = Values::of(answered.rest.next()?)?;
+            claimed.next_due = maybe_number(answered.rest.next()?)?.map(UtcMillis::from_millis);
+            let mut known = Vec::new();
+            while !slices.is_empty() {
+                known.push(bytes(slices.next()?)?.unwrap_or_default());
+            }
+            self.keep_slices(shards, known);
+            let lease = Lease { token, until: answered.now + by.lease, withdrawn: None };
+            idle = if records.is_empty() { idle + 1 } else { 0 };
+            *has_leased |= !records.is_empty();
+            while !records.is_empty() {
+                let place = usize::try_from(number(&records.next()?)?).unwrap_or_default();
+                let shard = place.checked_sub(1).and_then(|place| shards.get(place)).copied();
+                let member = bytes(records.next()?)?.unwrap_or_default();
+                left -= 1;
+                match self.leased(shard, member, lease).await? {
+                    Some(its) => {
+                        taken += its.timer.payload.0.len() as u64;
+                        found.push(its);
+                    }
+                    None => claimed.quarantined += 1,
+                }
+            }
+            let is_full = left == 0 || taken > 0 && taken >= limit.bytes;
+            if is_full || !is_more || idle >= IDLE_TURNS {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first two slices of each of these shards, as far as they are known.
+    fn slices_of(&self, shards: &[Shard]) -> Vec<Vec<u8>> {
+        let slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = shards.iter().flat_map(|shard| [2 * usize::from(*shard), 2 * usize::from(*shard) + 1]);
+        places.map(|place| slices.get(place).cloned().unwrap_or_default()).collect()
+    }
+
+    fn keep_slices(&self, shards: &[Shard], known: Vec<Vec<u8>>) {
+        let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = shards.iter().flat_map(|shard| [2 * usize::from(*shard), 2 * usize::from(*shard) + 1]);
+        for (place, known) in places.zip(known) {
+            if let Some(slice) = slices.get_mut(place) {
+                *slice = known;
+            }
+        }
+    }
+
+    /// The keys of a claim in these shards, if these are their first slices, and the deployment's on one server.
+    fn keys_of_claim(&self, shards: &[Shard], slices: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let hour_of = |place: usize| {
             let hour = slices.get(place).and_then(|hour| core::str::from_utf8(hour).ok());
             hour.and_then(|hour| hour.parse().ok()).unwrap_or_default()
         };
-        let keys = self.layout.shards().flat_map(|shard| {
-            let place = 2 * usize::from(shard);
+        let keys = shards.iter().enumerate().flat_map(|(nth, shard)| {
+            let place = 2 * nth;
             let (first, second) = (Part::Slice(hour_of(place)), Part::Slice(hour_of(place + 1)));
             let parts =
                 [Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts, first, second];
-            self.layout.keys(shard, parts)
+            self.layout.keys(*shard, parts)
         });
-        keys.chain([self.deployment.key.clone()]).collect()
+        keys.chain((!self.is_split).then(|| self.deployment.key.clone())).collect()
     }
 
     /// A timer that a claim has leased. `None` if its record cannot be read: then it is set aside.
-    async fn leased(&self, place: u64, member: Vec<u8>, lease: Lease) -> Result<Option<Found>, StoreError> {
-        let shard = place.checked_sub(1).and_then(|shard| Shard::try_from(shard).ok());
+    async fn leased(
+        &self,
+        shard: Option<Shard>,
+        member: Vec<u8>,
+        lease: Lease,
+    ) -> Result<Option<Found>, StoreError> {
         let shard = shard.ok_or_else(|| damaged("a claim answered a shard that there is not"))?;
         let until = lease.until.as_millis();
         let found = Found::read(shard, member.clone(), mark_of(&State::Leased(lease)), until);
@@ -155,7 +205,9 @@ impl Core {
         let parts = [Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Aside];
         let mut keys = self.layout.keys(shard, parts);
         let Some(id) = id_of(&member) else { return Ok(()) };
-        keys.push(self.layout.key(self.layout.shard_of_id(id), Layout::homes_of(id)));
+        // In a cluster the note stays, and leads nowhere.
+        let noted = if self.is_split { shard } else { self.layout.shard_of_id(id) };
+        keys.push(self.layout.key(noted, Layout::homes_of(id)));
         self.run(|scripts| &scripts.aside, keys, [member, token]).await.map(drop)
     }
 
@@ -193,19 +245,25 @@ impl Core {
 
     pub(crate) async fn recover(&self, by: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         let token = Token { incarnation: by.incarnation, claim };
-        let keys = self.all([Part::Records, Part::Tokens, Part::Leases]);
-        let mut answered = self.run(|scripts| &scripts.recover, keys, [token_bytes(token)]).await?;
-        let mut values = Values::of(answered.rest.next()?)?;
+        let answers = self.each_group(async |shards| {
+            let keys = self.parts(&shards, [Part::Records, Part::Tokens, Part::Leases]);
+            let answered = self.run(|scripts| &scripts.recover, keys, [token_bytes(token)]).await?;
+            Ok((shards, answered))
+        });
         let mut leased = Vec::new();
-        while !values.is_empty() {
-            let place = number(&values.next()?)?;
-            let shard = Shard::try_from(place.saturating_sub(1)).unwrap_or_default();
-            // A record that cannot be read is set aside when its lease is over.
-            let Ok(Some(found)) = read(shard, &mut values) else { continue };
-            // A timer that is delivered at most once comes back when its lease is over, not by a second answer.
-            if found.timer.policy.guarantee == Guarantee::AtLeastOnce {
-                self.hold(&found);
-                leased.push(Leased { timer: found.timer, token });
+        for (shards, mut answered) in answers.await? {
+            let mut values = Values::of(answered.rest.next()?)?;
+            while !values.is_empty() {
+                let place = usize::try_from(number(&values.next()?)?).unwrap_or_default();
+                let shard = place.checked_sub(1).and_then(|place| shards.get(place)).copied();
+                let shard = shard.ok_or_else(|| damaged("a script answered a shard that there is not"))?;
+                // A record that cannot be read is set aside when its lease is over.
+                let Ok(Some(found)) = read(shard, &mut values) else { continue };
+                // A timer that is delivered at most once comes back when its lease is over, not by a second answer.
+                if found.timer.policy.guarantee == Guarantee::AtLeastOnce {
+                    self.hold(&found);
+                    leased.push(Leased { timer: found.timer, token });
+                }
             }
         }
         leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));
@@ -254,18 +312,22 @@ impl Core {
     }
 
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
-        let keys = self.all([Part::Records, Part::Tokens, Part::Leases]);
-        let mut answered =
-            self.run(|scripts| &scripts.over, keys, [text(limit.min(AT_ONCE * 100).into())]).await?;
-        let mut shards = Values::of(answered.rest.next()?)?;
+        let answers = self.each_group(async |shards| {
+            let keys = self.parts(&shards, [Part::Records, Part::Tokens, Part::Leases]);
+            let limit = text(limit.min(AT_ONCE * 100).into());
+            let mut answered = self.run(|scripts| &scripts.over, keys, [limit]).await?;
+            let mut lists = Values::of(answered.rest.next()?)?;
+            let lists = shards.into_iter().map(|shard| Ok((shard, answered.now, lists.next()?)));
+            lists.collect::<Result<Vec<_>, StoreError>>()
+        });
         let (mut over, mut next): (Vec<(u64, Found)>, Option<u64>) = (Vec::new(), None);
         let mut unreadable = Vec::new();
-        for shard in self.layout.shards() {
-            let mut values = Values::of(shards.next()?)?;
+        for (shard, now, values) in answers.await?.into_iter().flatten() {
+            let mut values = Values::of(values)?;
             while !values.is_empty() {
                 let _id = values.next()?;
                 let until = number(&values.next()?)?;
-                if UtcMillis::from_millis(until) > answered.now {
+                if UtcMillis::from_millis(until) > now {
                     next = Some(next.map_or(until, |next| next.min(until)));
                     break;
                 }

@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Page, StoreError};
+use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Limit, Page, StoreError};
 use tourbillon_durable::timer::{Timer, TimerId};
 
 /// Entries that a list looks at for one page, for each timer that was asked for.
@@ -88,25 +88,27 @@ impl Core {
         beginning: &[u8],
         each: usize,
     ) -> Result<(Vec<Entry>, bool), StoreError> {
-        let keys = self.layout.shards().map(|shard| self.layout.key(shard, part)).collect();
         let first = if beginning.is_empty() { b"-".to_vec() } else { [b"[", beginning].concat() };
         let arguments = [from.unwrap_or(first), beginning.to_vec(), text(each as u64)];
-        let mut answered = self.run(|scripts| &scripts.members, keys, arguments).await?;
-        let mut lists = Values::of(answered.rest.next()?)?;
-        let mut found = Vec::new();
-        for shard in self.layout.shards() {
-            let (mut members, mut its) = (Values::of(lists.next()?)?, Vec::new());
-            while !members.is_empty() {
-                let member = bytes(members.next()?)?.unwrap_or_default();
-                let (place, id) = match part {
-                    Part::Records => (member.get(..16).unwrap_or_default().to_vec(), id_of(&member)),
-                    _ => (member.clone(), id_at_end(&member)),
-                };
-                its.extend(id.map(|id| Entry { place, shard, id }));
+        let found = self.each_group(async |shards| {
+            let keys = self.parts(&shards, [part]);
+            let mut answered = self.run(|scripts| &scripts.members, keys, arguments.clone()).await?;
+            let (mut lists, mut found) = (Values::of(answered.rest.next()?)?, Vec::new());
+            for shard in shards {
+                let (mut members, mut its) = (Values::of(lists.next()?)?, Vec::new());
+                while !members.is_empty() {
+                    let member = bytes(members.next()?)?.unwrap_or_default();
+                    let (place, id) = match part {
+                        Part::Records => (member.get(..16).unwrap_or_default().to_vec(), id_of(&member)),
+                        _ => (member.clone(), id_at_end(&member)),
+                    };
+                    its.extend(id.map(|id| Entry { place, shard, id }));
+                }
+                found.push(its);
             }
-            found.push(its);
-        }
-        Ok(merged(found, each))
+            Ok(found)
+        });
+        Ok(merged(found.await?.into_iter().flatten().collect(), each))
     }
 
     /// Entries of sorted sets by score and member, from a score on.
@@ -138,21 +140,27 @@ impl Core {
         after: Option<Vec<u8>>,
         each: usize,
     ) -> Result<Vec<Vec<(Vec<u8>, u64)>>, StoreError> {
-        let keys = parts.iter().map(|(shard, part)| self.layout.key(*shard, *part)).collect();
         let until = until.map_or_else(|| b"+inf".to_vec(), text);
         let arguments = [text(from), until, after.unwrap_or_default(), text(each as u64)];
-        let mut answered = self.run(|scripts| &scripts.scores, keys, arguments).await?;
-        let mut lists = Values::of(answered.rest.next()?)?;
-        let mut found = Vec::new();
-        for _ in parts {
-            let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
-            while !values.is_empty() {
-                let member = bytes(values.next()?)?.unwrap_or_default();
-                its.push((member, number(&values.next()?)?));
+        let groups = self.grouped(parts.iter().map(|(shard, _)| *shard));
+        let answers = groups.into_iter().map(async |places| {
+            let keys = places.iter().filter_map(|place| parts.get(*place));
+            let keys = keys.map(|(shard, part)| self.layout.key(*shard, *part)).collect();
+            let mut answered = self.run(|scripts| &scripts.scores, keys, arguments.clone()).await?;
+            let (mut lists, mut found) = (Values::of(answered.rest.next()?)?, Vec::new());
+            for place in places {
+                let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
+                while !values.is_empty() {
+                    let member = bytes(values.next()?)?.unwrap_or_default();
+                    its.push((member, number(&values.next()?)?));
+                }
+                found.push((place, its));
             }
-            found.push(its);
-        }
-        Ok(found)
+            Ok::<_, StoreError>(found)
+        });
+        let mut found: Vec<_> = try_join_all(answers).await?.into_iter().flatten().collect();
+        found.sort_unstable_by_key(|(place, _)| *place);
+        Ok(found.into_iter().map(|(_, its)| its).collect())
     }
 
     /// Pending timers from a moment on, in order, up to the end of an hour.
@@ -210,6 +218,54 @@ impl Core {
         }
     }
 
+    /// The numbers of timers that a claim takes of each shard: of all that are due at this moment the longest due, up to
+    /// the limit. For a cluster, in which no script compares the shards.
+    pub(crate) async fn longest_due(
+        &self,
+        now: UtcMillis,
+        limit: Limit,
+    ) -> Result<BTreeMap<Shard, u32>, StoreError> {
+        let (mut first, mut number, mut taken) = (BTreeMap::new(), 0, 0);
+        let (mut start, mut after) = (0, None);
+        loop {
+            let wanted = limit.timers.saturating_sub(number).min(1_000) as usize;
+            if wanted == 0 {
+                return Ok(first);
+            }
+            let (mut entries, is_end) = self.pending_after(start, after.take(), wanted).await?;
+            let last = entries.last().cloned();
+            entries.retain(|entry| moment_of(&entry.place) <= now.as_millis());
+            let is_due = entries.last() == last.as_ref();
+            let found = match limit.bytes {
+                u64::MAX => Vec::new(),
+                _ => self.timers_of(&entries).await?,
+            };
+            for (nth, entry) in entries.into_iter().enumerate() {
+                if number == limit.timers || taken > 0 && taken >= limit.bytes {
+                    return Ok(first);
+                }
+                number += 1;
+                let payload =
+                    found.get(nth).and_then(Option::as_ref).map(|found| found.timer.payload.0.len());
+                taken += payload.unwrap_or_default() as u64;
+                *first.entry(entry.shard).or_default() += 1;
+            }
+            match last {
+                Some(last) if !is_end && is_due => {
+                    (start, after) = (moment_of(&last.place), Some(id_bytes(last.id).to_vec()));
+                }
+                _ => return Ok(first),
+            }
+        }
+    }
+
+    /// The due moment of the first pending timer.
+    pub(crate) async fn next_due(&self) -> Result<Option<UtcMillis>, StoreError> {
+        let slices: Vec<(Shard, Part)> = self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
+        let first = self.scores(&slices, 0, None, None, 1).await?;
+        Ok(first.into_iter().flatten().map(|(_, due)| UtcMillis::from_millis(due)).min())
+    }
+
     /// The timers of entries, in their order. Timers that have gone meanwhile, or cannot be read, are left out.
     pub(crate) async fn timers_of(&self, entries: &[Entry]) -> Result<Vec<Option<Found>>, StoreError> {
         let mut shards: BTreeMap<Shard, Vec<TimerId>> = BTreeMap::new();
@@ -262,15 +318,20 @@ impl Core {
     }
 
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
-        let keys = self.all([Part::Counts, Part::Aside]);
-        let mut answered = self.run(|scripts| &scripts.counts, keys, []).await?;
-        let mut values = Values::of(answered.rest.next()?)?;
-        let mut counts = Counts { quarantined: number(&answered.rest.next()?)?, ..Counts::default() };
-        while !values.is_empty() {
-            let field = bytes(values.next()?)?.unwrap_or_default();
-            let count = number(&values.next()?)?;
-            if let Some(of) = counted_of(&field) {
-                *counts.by_namespace.entry(of).or_default() += count;
+        let answers = self.each_group(async |shards| {
+            let keys = self.parts(&shards, [Part::Counts, Part::Aside]);
+            self.run(|scripts| &scripts.counts, keys, []).await
+        });
+        let mut counts = Counts::default();
+        for mut answered in answers.await? {
+            let mut values = Values::of(answered.rest.next()?)?;
+            counts.quarantined += number(&answered.rest.next()?)?;
+            while !values.is_empty() {
+                let field = bytes(values.next()?)?.unwrap_or_default();
+                let count = number(&values.next()?)?;
+                if let Some(of) = counted_of(&field) {
+                    *counts.by_namespace.entry(of).or_default() += count;
+                }
             }
         }
         Ok(counts)
@@ -316,22 +377,27 @@ impl Core {
         slices: &[(u64, Shard)],
         ends: &[UtcMillis],
     ) -> Result<Vec<(u64, Vec<u64>)>, StoreError> {
-        let mut counts = Vec::new();
-        for slices in slices.chunks(SLICES_AT_ONCE) {
-            let keys =
-                slices.iter().map(|(hour, shard)| self.layout.key(*shard, Part::Slice(*hour))).collect();
-            let arguments = ends.iter().map(|end| text(end.as_millis()));
-            let mut answered = self.run(|scripts| &scripts.tally, keys, arguments).await?;
-            let mut lists = Values::of(answered.rest.next()?)?;
-            for (hour, _) in slices {
-                let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
-                while !values.is_empty() {
-                    its.push(number(&values.next()?)?);
+        let groups = self.grouped(slices.iter().map(|(_, shard)| *shard));
+        let answers = groups.into_iter().map(async |places| {
+            let mut counts = Vec::new();
+            for places in places.chunks(SLICES_AT_ONCE) {
+                let slices = || places.iter().filter_map(|place| slices.get(*place));
+                let keys =
+                    slices().map(|(hour, shard)| self.layout.key(*shard, Part::Slice(*hour))).collect();
+                let arguments = ends.iter().map(|end| text(end.as_millis()));
+                let mut answered = self.run(|scripts| &scripts.tally, keys, arguments).await?;
+                let mut lists = Values::of(answered.rest.next()?)?;
+                for (hour, _) in slices() {
+                    let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
+                    while !values.is_empty() {
+                        its.push(number(&values.next()?)?);
+                    }
+                    counts.push((*hour, its));
                 }
-                counts.push((*hour, its));
             }
-        }
-        Ok(counts)
+            Ok::<_, StoreError>(counts)
+        });
+        Ok(try_join_all(answers).await?.into_iter().flatten().collect())
     }
 
     /// All timers of a shard at one moment, but for records that cannot be read.

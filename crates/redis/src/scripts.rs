@@ -36,8 +36,8 @@ macro_rules! scripts {
 }
 
 scripts!(
-    aside, claim, commit, counts, dump, find_id, find_key, members, open, over, records, recover, renew,
-    scores, tally, whole
+    announce, aside, claim, commit, counts, dump, find_id, find_key, members, open, over, records, recover,
+    renew, reserve, scores, tally, tidy, void, whole
 );
 
 #[cfg(test)]

@@ -38,6 +38,9 @@ pub struct RedisBuilder {
     shards: Option<u16>,
     poll: Option<Duration>,
     clock: Option<Arc<dyn tourbillon::Clock>>,
+    /// Whether a script on one server names the keys of one shard only, as in a cluster.
+    #[cfg(test)]
+    is_split: bool,
 }
 
 /// A store of timers on a Redis server, for any number of processes.
@@ -52,13 +55,13 @@ pub struct RedisStore {
 
 impl fmt::Debug for RedisBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, shards, poll, clock } = self;
+        let Self { name, shards, poll, clock, .. } = self;
         f.debug_struct("RedisBuilder")
             .field("name", name)
             .field("shards", shards)
             .field("poll", poll)
             .field("is_on_test_clock", &clock.is_some())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -71,7 +74,14 @@ impl fmt::Debug for RedisStore {
 impl RedisStore {
     /// Opens the deployment of this name, or creates it. The name has 1 to 64 letters, digits, `-`, `_` and `.` of ASCII.
     pub fn builder(deployment: impl Into<Box<str>>) -> RedisBuilder {
-        RedisBuilder { name: deployment.into(), shards: None, poll: Some(POLL), clock: None }
+        RedisBuilder {
+            name: deployment.into(),
+            shards: None,
+            poll: Some(POLL),
+            clock: None,
+            #[cfg(test)]
+            is_split: false,
+        }
     }
 }
 
@@ -104,19 +114,21 @@ impl RedisBuilder {
         self
     }
 
+    /// Uses one server as if it were a cluster.
+    #[cfg(test)]
+    pub(crate) fn split(mut self) -> Self {
+        self.is_split = true;
+        self
+    }
+
     /// Opens the deployment on these servers. The future needs no runtime around it.
     ///
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Limit`] if the name or the number of shards is none, if the deployment has another number
-    /// of shards or another kind of clock, or if the servers are a cluster, on which this store does not run yet; with
-    /// [`StoreErrorKind::NewerSchema`] if a later version has created the deployment; and if the server cannot be reached.
+    /// of shards or another kind of clock; with [`StoreErrorKind::NewerSchema`] if a later version has created the
+    /// deployment; and if the server cannot be reached.
     pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
-        if connect.is_cluster() {
-            let message =
-                "a deployment on Redis Cluster is not possible yet: scripts name keys of several shards";
-            return Err(StoreError::new(StoreErrorKind::Limit, message));
-        }
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
         self.open_on(Arc::new(session)).await
@@ -166,7 +178,10 @@ impl RedisBuilder {
         let id = bytes(rest.next()?)?.unwrap_or_default();
         let deployment = Deployment { key: Layout::deployment(&self.name), id };
         let layout = Layout::new(&self.name, u16::try_from(stored).unwrap_or(SHARDS));
-        let core = Arc::new(Core::new(link, deployment, layout, time));
+        let is_split = link.is_cluster();
+        #[cfg(test)]
+        let is_split = is_split || self.is_split;
+        let core = Arc::new(Core::new(link, deployment, layout, is_split, time));
         if let Some(clock) = self.clock {
             let on_step = Arc::downgrade(&core);
             clock.subscribe(Box::new(move || on_step.upgrade().inspect(|core| core.wake()).is_some()));

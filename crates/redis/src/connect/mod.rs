@@ -31,4 +31,9 @@ pub(crate) trait Link: Send + Sync {
         keys: Vec<Vec<u8>>,
         arguments: Vec<Vec<u8>>,
     ) -> Answer<'a, redis::Value>;
+
+    /// Whether the servers are a cluster, in which a script's keys must be in one slot.
+    fn is_cluster(&self) -> bool {
+        false
+    }
 }

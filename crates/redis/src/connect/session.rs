@@ -31,6 +31,7 @@ struct Caller {
     /// The limit of one reply.
     limit: Duration,
     sync: SyncPolicy,
+    is_cluster: bool,
 }
 
 /// How a script is named to the server.
@@ -72,6 +73,7 @@ impl Session {
             patience: connect.patience,
             limit: connect.response_timeout + connect.sync.timeout(),
             sync: connect.sync,
+            is_cluster: connect.is_cluster(),
         };
         Ok(Self { caller: Arc::new(caller), runtime: Some(runtime) })
     }
@@ -130,6 +132,10 @@ impl Link for Session {
         arguments: Vec<Vec<u8>>,
     ) -> Answer<'a, Value> {
         self.spawn(|caller| async move { caller.run(&Call { script, keys, arguments }).await })
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.caller.is_cluster
     }
 }
 

@@ -1,7 +1,8 @@
 -- Leases timers that are due, the longest due first, in any number of shards of one server.
 --
 -- KEYS: 7 for each shard: 1 directory of slices, 2 records, 3 tokens of leases, 4 ends of leases, 5 counts, 6 and 7 the
---       two slices that the caller takes for the first ones. The last one is the deployment.
+--       two slices that the caller takes for the first ones. The last one is the deployment, but in a cluster, where it is
+--       on another server perhaps.
 -- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the greatest number of timers, 5 the
 --       number of payload bytes from which on no further timer is taken, 6 the number that the caller has taken already,
 --       then 2 for each shard: the hours of its two slices, and the deployment's id.
@@ -14,10 +15,10 @@
 -- finds the first ones by their token.
 
 local token, lease, limit, most, taken = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-if redis.call('HGET', KEYS[#KEYS], 'id') ~= ARGV[#ARGV] then
+if #KEYS % 7 == 1 and redis.call('HGET', KEYS[#KEYS], 'id') ~= ARGV[#ARGV] then
   return redis.error_reply('OTHER the deployment is gone, or was created anew: its server has lost it')
 end
-local shards = (#KEYS - 1) / 7
+local shards = math.floor(#KEYS / 7)
 local heads, runs, barrier = {}, {}, math.huge
 
 for shard = 1, shards do

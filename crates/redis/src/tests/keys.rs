@@ -84,7 +84,7 @@ fn a_record_that_cannot_be_read_is_set_aside_by_a_claim_and_an_error_elsewhere()
     // Another version of the record, in the place of the second one.
     let change = "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
                   redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
-    let _changed = link.ask(&["EVAL", change, "1", "tb:{d:0}:records"]);
+    let _changed = link.ask(&["EVAL", change, "1", &plain::records(0, 1)]);
     let second = TimerId::from_u128(2);
     let error = pollster::block_on(store.get(second.into())).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Corrupt);

@@ -44,6 +44,9 @@ pub struct NodeSettings {
     pub hangs: bool,
 }
 
+/// How long one of sixteen handlers takes after its delivery was received.
+const SLOW: Duration = Duration::from_millis(60);
+
 /// The payload of a timer whose handler fails so often, and which is an occurrence of this series.
 #[must_use]
 pub fn payload(fails: u32, series: Option<Id>) -> Vec<u8> {
@@ -102,6 +105,10 @@ pub fn start(
         send(&settings.receiver, &Record::Delivered(record));
         while settings.hangs {
             thread::sleep(Duration::from_secs(1));
+        }
+        // Some handlers take their time, so that faults meet deliveries under way.
+        if delivery.id.as_u128() % 16 == 0 {
+            thread::sleep(SLOW);
         }
         let verdict = if is_done {
             Verdict::Done

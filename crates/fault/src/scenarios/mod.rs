@@ -1,5 +1,7 @@
 //! The scenarios: servers, a load, faults, and what must hold nevertheless.
 
+mod cluster;
+mod given;
 mod network;
 mod nodes;
 mod servers;
@@ -7,38 +9,13 @@ mod several;
 
 use crate::table;
 use fastrand::Rng;
+use given::{Given, Outcome, works};
 use std::env;
-use std::process::{Command, ExitCode, Stdio};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
-use tourbillon_fault::run::{Load, Row, Stage, Target};
-
-/// The shards of each deployment.
-const SHARDS: u16 = 16;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 /// The shares of the time that scenarios have: most have one.
 const ONE: u32 = 1;
-
-/// What a scenario gets.
-pub(crate) struct Given {
-    pub(crate) seed: u64,
-    pub(crate) rng: Rng,
-    /// How long faults are done.
-    pub(crate) time: Duration,
-}
-
-/// What became of it.
-pub(crate) enum Outcome {
-    Ran(Box<Row>),
-    /// The machine lacks something.
-    Skipped(&'static str),
-}
-
-impl From<Row> for Outcome {
-    fn from(row: Row) -> Self {
-        Self::Ran(Box::new(row))
-    }
-}
 
 type Run = fn(&mut Given) -> Outcome;
 
@@ -60,47 +37,10 @@ const SCENARIOS: &[(&str, u32, Run)] = &[
     ("network parted", ONE, network::parted),
     ("failover, wait", ONE, several::failover_with_wait),
     ("failover, no wait", ONE, several::failover_without),
+    ("cluster, killed", ONE, cluster::killed),
+    ("cluster, failover", ONE, cluster::failed_over),
+    ("cluster, slots moved", ONE, cluster::moved),
 ];
-
-impl Given {
-    /// A stage for this scenario.
-    pub(crate) fn stage(&self, target: Target) -> Stage {
-        Stage::new(target, SHARDS, &[])
-    }
-
-    /// Starts three nodes and clients.
-    pub(crate) fn begin(&self, stage: &mut Stage, load: Load) {
-        stage.start_nodes(3);
-        stage.start_clients(load, self.seed);
-    }
-
-    /// Calls `act` again and again, with pauses of about `pause`, until the time is over.
-    pub(crate) fn again(&mut self, pause: Duration, mut act: impl FnMut(&mut Self)) {
-        let end = Instant::now() + self.time;
-        loop {
-            let pause = pause.mul_f64(0.5 + self.rng.f64());
-            let left = end.saturating_duration_since(Instant::now());
-            if left < pause {
-                thread::sleep(left);
-                return;
-            }
-            thread::sleep(pause);
-            act(self);
-        }
-    }
-
-    /// A time of up to this, and of at least a tenth of it.
-    pub(crate) fn up_to(&mut self, time: Duration) -> Duration {
-        time.mul_f64(0.1 + 0.9 * self.rng.f64())
-    }
-}
-
-/// Whether a program can be run with these words.
-pub(crate) fn works(words: &[&str]) -> bool {
-    let status =
-        Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
-}
 
 struct Arguments {
     time: Duration,

@@ -1,6 +1,6 @@
 //! Faults between nodes and a server.
 
-use super::{Given, Outcome, SHARDS, works};
+use super::given::{Given, Outcome, SHARDS, works};
 use std::process::{self, Command};
 use std::thread;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Faults of nodes, on one server.
 
-use super::{Given, Outcome, works};
+use super::given::{Given, Outcome, works};
 use std::thread;
 use std::time::Duration;
 use tourbillon_fault::Server;

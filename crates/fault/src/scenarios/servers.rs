@@ -1,6 +1,6 @@
 //! Faults of one server.
 
-use super::{Given, Outcome};
+use super::given::{Given, Outcome};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_fault::Server;

@@ -1,6 +1,6 @@
 //! Failovers of a primary that Sentinel watches.
 
-use super::{Given, Outcome};
+use super::given::{Given, Outcome};
 use std::thread;
 use std::time::Duration;
 use tourbillon_fault::history::{Cause, Terms};

@@ -6,14 +6,21 @@
 //!
 //! Each `start` returns `None`, and writes a line to standard error, where no `redis-server` is installed.
 //!
+//! [`history`] has what clients, receivers and faults did in a run, and decides what went wrong. With the feature `runner`,
+//! `run` has the parts of such a run: nodes as processes, clients, and a receiver. The program of this package runs a list of
+//! scenarios: `cargo run -p tourbillon-fault --release --features runner -- --minutes 10`.
+//!
 //! The functions panic where a server does not do what it should: a test has no use for such an error.
 #![cfg(unix)]
 #![forbid(unsafe_code)]
 #![allow(clippy::missing_panics_doc, reason = "all of them are for tests")]
 
 mod cluster;
+pub mod history;
 mod ports;
 mod proxy;
+#[cfg(feature = "runner")]
+pub mod run;
 mod server;
 mod wait;
 mod watched;

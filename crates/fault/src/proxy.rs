@@ -33,6 +33,8 @@ struct State {
     links: Vec<Arc<Link>>,
     accepted: usize,
     lost_replies: usize,
+    /// Pieces of replies that still pass before all are lost.
+    passing: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -122,6 +124,11 @@ impl Proxy {
         }
     }
 
+    /// Lets so many pieces of replies pass, and loses those that follow on the connection of the next one.
+    pub fn lose_after(&self, replies: usize) {
+        self.shared.state().passing = Some(replies);
+    }
+
     /// Gives the connections that are made from now on this fate.
     pub fn greet(&self, fate: Fate) {
         self.shared.state().coming = fate;
@@ -206,6 +213,17 @@ fn pump(link: &Arc<Link>, is_reply: bool, shared: &Shared) {
         let piece = &mut buffer[..count];
         if let Some((old, new)) = rewriting.filter(|_| is_reply) {
             rewrite(piece, &old, &new);
+        }
+        if is_reply {
+            let mut state = shared.state();
+            match state.passing {
+                Some(0) => {
+                    state.passing = None;
+                    *link.fate() = Fate::LoseReplies;
+                }
+                Some(left) => state.passing = Some(left - 1),
+                None => {}
+            }
         }
         let fate = *link.fate();
         match fate {

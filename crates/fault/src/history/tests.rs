@@ -1,0 +1,290 @@
+//! Histories with a planted fault: the check finds it, and nothing else.
+
+use super::*;
+
+const WALL: u64 = 1_000_000_000_000;
+const SECOND: u64 = 1_000_000;
+
+/// A history under construction, whose moments are seconds.
+#[derive(Default)]
+struct Story {
+    records: Vec<Record>,
+    calls: u64,
+    terms: Terms,
+    end: End,
+}
+
+/// The due moment of a second.
+fn due(second: u64) -> u64 {
+    (second * SECOND + WALL) / 1_000
+}
+
+fn timer(id: Id, second: u64) -> Place {
+    Place { id, key: None, due: due(second), replaces: false, is_once: false, series: None }
+}
+
+fn keyed(id: Id, second: u64) -> Place {
+    Place { key: Some("k".into()), replaces: true, ..timer(id, second) }
+}
+
+impl Story {
+    fn new() -> Self {
+        Self { terms: Terms { wall: WALL, ..Terms::default() }, ..Self::default() }
+    }
+
+    fn call(mut self, second: u64, call: Call, answer: Option<Answer>) -> Self {
+        self.calls += 1;
+        self.records.push(Record::Invoked(second * SECOND, self.calls, call));
+        let answer = answer.map(|answer| Record::Answered(second * SECOND + 500, self.calls, answer));
+        self.records.extend(answer);
+        self
+    }
+
+    fn place(self, second: u64, place: Place, answer: Answer) -> Self {
+        self.call(second, Call::Place(place), Some(answer))
+    }
+
+    fn cancel(self, second: u64, id: Id, answer: Answer) -> Self {
+        self.call(second, Call::Cancel(id), Some(answer))
+    }
+
+    fn delivery(mut self, change: impl FnOnce(&mut Delivery), id: Id, second: u64) -> Self {
+        let mut delivery = Delivery {
+            arrived: second * SECOND + 2_000,
+            begun: second * SECOND + 1_000,
+            id,
+            attempt: 1,
+            delivery: 1,
+            due: 0,
+            scheduled: due(second),
+            node: "a".into(),
+            series: None,
+            is_done: true,
+        };
+        change(&mut delivery);
+        self.records.push(Record::Delivered(delivery));
+        self
+    }
+
+    fn delivered(self, id: Id, second: u64) -> Self {
+        self.delivery(|_| {}, id, second)
+    }
+
+    fn fault(mut self, cause: Cause, node: Option<&str>, from: u64, until: u64) -> Self {
+        let fault =
+            Fault { cause, node: node.map(Into::into), from: from * SECOND, until: until * SECOND };
+        self.records.push(Record::Fault(fault));
+        self
+    }
+
+    fn lossy(mut self, from: u64, until: u64) -> Self {
+        self.terms.lossy.push((from * SECOND, until * SECOND));
+        self
+    }
+
+    fn stored(mut self, id: Id, stored: Stored) -> Self {
+        self.end.stored.insert(id, stored);
+        self.end.counted += 1;
+        self
+    }
+
+    fn findings(&self) -> Findings {
+        check(self.records.clone(), &self.terms, &self.end)
+    }
+
+    #[track_caller]
+    fn breaks(&self, broken: &[Broken]) -> Findings {
+        let findings = self.findings();
+        assert_eq!(findings.broken, broken);
+        findings
+    }
+}
+
+#[test]
+fn a_history_without_faults_is_clean() {
+    let findings = Story::new()
+        .place(1, timer(1, 5), Answer::Created)
+        .place(1, timer(2, 6), Answer::Unknown)
+        .place(2, timer(2, 6), Answer::Repeated)
+        .place(2, timer(3, 7), Answer::Created)
+        .cancel(3, 3, Answer::Cancelled)
+        .place(3, keyed(4, 9), Answer::Created)
+        .place(4, keyed(5, 9), Answer::Replaced(4, false))
+        .place(4, Place { replaces: false, ..keyed(6, 9) }, Answer::KeyExists(5))
+        .place(4, timer(7, 5), Answer::Failed)
+        .place(4, timer(8, 5), Answer::Created)
+        .delivered(1, 5)
+        .delivered(2, 6)
+        .delivery(|delivery| delivery.is_done = false, 8, 6)
+        .delivery(|delivery| (delivery.attempt, delivery.due) = (2, due(7)), 8, 7)
+        .delivered(5, 9)
+        .breaks(&[]);
+    assert_eq!((findings.calls, findings.acknowledged, findings.deliveries), (10, 6, 5));
+    assert_eq!(findings.lateness, SECOND + 1_000, "of the timer that failed once");
+}
+
+#[test]
+fn a_timer_that_is_nowhere_is_lost() {
+    let story = Story::new().place(1, timer(1, 5), Answer::Created);
+    story.breaks(&[Broken::Lost(1)]);
+    // A first attempt that failed is no end.
+    let story = story.delivery(|delivery| delivery.is_done = false, 1, 5);
+    story.breaks(&[Broken::Lost(1)]);
+    let dead = story.stored(1, Stored::Dead);
+    assert_eq!(dead.breaks(&[]).dead, 1);
+    Story::new().place(1, timer(1, 5), Answer::Created).stored(1, Stored::Alive).breaks(&[Broken::Stuck(1)]);
+    Story::new().place(1, timer(1, 5), Answer::Unknown).breaks(&[]);
+}
+
+#[test]
+fn what_the_policy_permits_to_be_lost_is_counted() {
+    let story = Story::new().place(10, timer(1, 20), Answer::Created);
+    let findings = story.lossy(9, 11).breaks(&[]);
+    assert_eq!(findings.lost_by_terms, 1);
+    Story::new().place(8, timer(1, 20), Answer::Created).lossy(9, 11).breaks(&[Broken::Lost(1)]);
+}
+
+#[test]
+fn a_lost_timer_is_not_excused_by_a_cancel_that_did_not_find_it() {
+    let story = Story::new().place(1, timer(1, 5), Answer::Created);
+    story.cancel(2, 1, Answer::NotFound).breaks(&[Broken::Lost(1)]);
+    let story = Story::new().place(1, timer(1, 5), Answer::Created).cancel(2, 1, Answer::Unknown);
+    story.cancel(3, 1, Answer::NotFound).breaks(&[]);
+}
+
+#[test]
+fn a_delivery_before_its_due_moment_is_early() {
+    let story = Story::new().place(1, timer(1, 5), Answer::Created).delivered(1, 4);
+    story.breaks(&[Broken::Early(1, SECOND - 1_000)]);
+    // A later attempt has a due moment of its own.
+    let story = Story::new().place(1, timer(1, 2), Answer::Created);
+    let story = story.delivery(|delivery| delivery.is_done = false, 1, 2);
+    let again = |delivery: &mut Delivery| (delivery.attempt, delivery.due) = (2, due(5));
+    story.delivery(again, 1, 3).breaks(&[Broken::Early(1, 2 * SECOND - 1_000)]);
+}
+
+#[test]
+fn a_duplicate_needs_a_cause() {
+    let story = || Story::new().place(1, timer(1, 5), Answer::Created).delivered(1, 5).delivered(1, 9);
+    story().breaks(&[Broken::Doubled(1)]);
+    let findings = story().fault(Cause::Kill, Some("a"), 6, 6).breaks(&[]);
+    assert_eq!(findings.duplicates, [(Cause::Kill, 1)].into());
+    story().fault(Cause::Kill, Some("b"), 6, 6).breaks(&[Broken::Doubled(1)]);
+    story().fault(Cause::Kill, Some("a"), 4, 4).breaks(&[Broken::Doubled(1)]);
+    story().fault(Cause::Kill, Some("a"), 10, 10).breaks(&[Broken::Doubled(1)]);
+    let findings = story().fault(Cause::Server, None, 4, 8).breaks(&[]);
+    assert_eq!(findings.duplicates, [(Cause::Server, 1)].into());
+    story().fault(Cause::Server, None, 10, 12).breaks(&[Broken::Doubled(1)]);
+    story().fault(Cause::Pause, Some("b"), 4, 8).breaks(&[Broken::Doubled(1)]);
+}
+
+#[test]
+fn a_delivery_after_a_success_is_a_duplicate_whatever_its_attempt() {
+    let story = Story::new().place(1, timer(1, 5), Answer::Created).delivered(1, 5);
+    story.delivery(|delivery| delivery.attempt = 2, 1, 6).breaks(&[Broken::Doubled(1)]);
+}
+
+#[test]
+fn a_timer_that_is_delivered_at_most_once_has_no_excuse_for_twice() {
+    let once = Place { is_once: true, ..timer(1, 5) };
+    let story = || Story::new().place(1, once.clone(), Answer::Created).fault(Cause::Kill, Some("a"), 6, 6);
+    story().delivered(1, 5).delivered(1, 9).breaks(&[Broken::Twice(1)]);
+    assert_eq!(story().breaks(&[]).never, 1);
+    Story::new().place(1, once.clone(), Answer::Created).breaks(&[Broken::Lost(1)]);
+}
+
+#[test]
+fn nothing_is_delivered_after_a_cancel() {
+    let story = || Story::new().place(1, timer(1, 5), Answer::Created);
+    story().cancel(4, 1, Answer::Cancelled).delivered(1, 5).breaks(&[Broken::Revived(1)]);
+    story().cancel(4, 1, Answer::Cancelled).stored(1, Stored::Dead).breaks(&[Broken::Kept(1)]);
+    let findings = story().cancel(4, 1, Answer::Cancelled).delivered(1, 5).lossy(3, 5).breaks(&[]);
+    assert_eq!(findings.revived_by_terms, 1);
+    story().delivered(1, 5).cancel(6, 1, Answer::NotFound).breaks(&[]);
+    // A delivery that has begun is the last one.
+    story().cancel(4, 1, Answer::InFlight).delivered(1, 5).breaks(&[]);
+    let twice = story().cancel(4, 1, Answer::InFlight).delivered(1, 5).delivered(1, 6);
+    twice.fault(Cause::Network, None, 5, 5).breaks(&[Broken::Revived(1)]);
+    story().cancel(4, 1, Answer::Unknown).delivered(1, 5).breaks(&[]);
+}
+
+#[test]
+fn one_generation_of_a_key_is_delivered_after_a_replace() {
+    let story = || Story::new().place(1, keyed(1, 5), Answer::Created);
+    let replaced = || story().place(2, keyed(2, 6), Answer::Replaced(1, false)).delivered(2, 6);
+    replaced().breaks(&[]);
+    replaced().delivered(1, 5).breaks(&[Broken::Revived(1)]);
+    let late = story().place(2, keyed(2, 6), Answer::Replaced(1, true)).delivered(1, 5).delivered(2, 6);
+    late.breaks(&[]);
+    // The first answer was lost: the call has displaced the old timer nevertheless.
+    let unknown = || story().place(2, keyed(2, 6), Answer::Unknown).place(3, keyed(2, 6), Answer::Repeated);
+    unknown().delivered(2, 6).breaks(&[]);
+    let both = unknown().delivered(2, 6).delivered(1, 5).delivered(1, 6).fault(Cause::Kill, Some("a"), 5, 5);
+    // By the order of their begins: the second delivery of the old one is one too many.
+    both.breaks(&[Broken::Doubled(1), Broken::Revived(1)]);
+}
+
+#[test]
+fn a_repeated_creation_makes_one_timer() {
+    let story = || Story::new().place(1, timer(1, 5), Answer::Created).delivered(1, 5);
+    story().place(6, timer(1, 5), Answer::Created).breaks(&[Broken::CreatedTwice(1)]);
+    story().place(6, timer(1, 5), Answer::Created).lossy(0, 2).breaks(&[]);
+    story().place(6, timer(1, 5), Answer::Repeated).breaks(&[]);
+}
+
+#[test]
+fn a_call_without_an_effect_has_none() {
+    Story::new().place(1, timer(1, 5), Answer::Failed).delivered(1, 5).breaks(&[Broken::Phantom(1)]);
+    let refused = Story::new().place(1, keyed(1, 5), Answer::Created).delivered(1, 5);
+    let refused = refused.place(1, Place { replaces: false, ..keyed(2, 6) }, Answer::KeyExists(1));
+    refused.delivered(2, 6).breaks(&[Broken::Phantom(2)]);
+    Story::new().delivered(9, 5).breaks(&[Broken::Phantom(9)]);
+    Story::new().call(1, Call::Place(timer(1, 5)), None).delivered(1, 5).breaks(&[]);
+}
+
+#[test]
+fn a_series_has_each_instant_once() {
+    let series = Place { series: Some((2_000, due(9))), ..timer(1, 5) };
+    let of = |delivery: &mut Delivery| delivery.series = Some(1);
+    let story = || Story::new().place(1, series.clone(), Answer::Created);
+    let all = || story().delivery(of, 1, 5).delivery(of, 21, 7).delivery(of, 22, 9);
+    all().breaks(&[]);
+    story().delivery(of, 1, 5).delivery(of, 22, 9).breaks(&[Broken::InstantMissing(1, due(7))]);
+    all().delivery(of, 23, 9).breaks(&[Broken::InstantTwice(1, due(9))]);
+    let missing = [Broken::Lost(1), Broken::InstantMissing(1, due(5))];
+    story().delivery(of, 21, 7).delivery(of, 22, 9).breaks(&missing);
+}
+
+#[test]
+fn the_structure_and_the_counts_are_looked_at() {
+    let mut story = Story::new();
+    story.end.faults.push("a lease without a timer".to_owned());
+    story.breaks(&[Broken::Structure("a lease without a timer".to_owned())]);
+    let mut story = Story::new().place(1, timer(1, 5), Answer::Created).stored(1, Stored::Dead);
+    story.end.counted = 3;
+    story.breaks(&[Broken::Counts(3, 1)]);
+    Story::new().stored(7, Stored::Dead).breaks(&[Broken::Stuck(7)]);
+}
+
+#[test]
+fn records_are_read_as_they_were_written() {
+    let series = Place { series: Some((2_000, 9_000)), is_once: true, ..keyed(u128::MAX, 5) };
+    let of = |delivery: &mut Delivery| delivery.series = Some(0xabc);
+    let mut story = Story::new().place(1, series, Answer::Created).place(2, timer(2, 6), Answer::KeyExists(7));
+    for (answer, _) in ANSWERS {
+        story = story.cancel(3, 2, answer);
+    }
+    for (cause, _) in CAUSES {
+        story = story.fault(cause, Some("b"), 1, 2).fault(cause, None, 1, 2);
+    }
+    let story = story.place(4, keyed(3, 5), Answer::Replaced(1, true)).delivered(1, 5).delivery(of, 2, 6);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("history");
+    let mut text: String = story.records.iter().map(|record| format!("{record}\n")).collect();
+    // A writer that is killed leaves half a line.
+    text.push_str("delivery 12 1");
+    fs::write(&file, text).expect("a file");
+    assert_eq!(read(&file).expect("records"), story.records);
+    fs::write(&file, "delivery 12 1\n").expect("a file");
+    assert!(read(&file).is_err(), "a whole line that is no record is an error");
+}

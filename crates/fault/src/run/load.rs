@@ -1,0 +1,334 @@
+//! Clients: threads with stores of their own, which place and withdraw timers and write what they do and what they are told.
+
+use super::moment;
+use super::node::{KIND, payload};
+use super::target::Target;
+use crate::history::{Answer, Call, Id, Place, Record};
+use fastrand::Rng;
+use std::collections::{HashSet, VecDeque};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::plan::{MissedInstants, Plan, Series};
+use tourbillon_durable::policy::{Guarantee, Policy};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{
+    Durability, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+};
+use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
+use tourbillon_redis::RedisStore;
+
+/// The keys of one client.
+const KEYS: u64 = 20;
+
+/// Timers that a client remembers, to cancel some of them.
+const RECENT: usize = 200;
+
+/// How long a client goes on to ask for answers that it did not get, after the load's end.
+const LAST_ANSWERS: Duration = Duration::from_secs(120);
+
+/// What clients do.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// The number of clients.
+    pub clients: u64,
+    /// The number of operations a second of all clients together.
+    pub rate: u32,
+    /// The greatest number of operations in one call.
+    pub batch: usize,
+    /// The longest delay.
+    pub delay: Duration,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { clients: 4, rate: 400, batch: 10, delay: Duration::from_secs(4) }
+    }
+}
+
+/// The clients of a run.
+#[derive(Debug)]
+pub struct Clients {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    files: Vec<PathBuf>,
+    done: Arc<AtomicU64>,
+    closed: Arc<AtomicBool>,
+}
+
+/// An operation that has no definite answer yet.
+struct Wanted {
+    op: Op,
+    call: Call,
+}
+
+struct Client {
+    number: u64,
+    store: RedisStore,
+    rng: Rng,
+    load: Load,
+    out: BufWriter<File>,
+    calls: u64,
+    recent: VecDeque<Id>,
+    /// Operations without a definite answer.
+    open: VecDeque<Wanted>,
+    closed: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+}
+
+/// The answer to a call.
+fn answer_of(outcome: &Outcome) -> Answer {
+    match outcome {
+        Outcome::Created(_) => Answer::Created,
+        Outcome::Repeated(_) => Answer::Repeated,
+        Outcome::Replaced { old, was, .. } => Answer::Replaced(old.as_u128(), *was == Phase::Leased),
+        Outcome::KeyExists { holder, .. } => Answer::KeyExists(holder.as_u128()),
+        Outcome::Cancelled(_) => Answer::Cancelled,
+        Outcome::InFlight(_) => Answer::InFlight,
+        Outcome::NotFound => Answer::NotFound,
+        other => panic!("an outcome of another operation: {other:?}"),
+    }
+}
+
+/// What an error says about each of so many operations.
+fn answer_to(error: &StoreError, count: usize) -> Answer {
+    // Of several operations the first ones may have had their effect, whatever the error of a later one is.
+    if count > 1 || error.kind() == StoreErrorKind::Unknown { Answer::Unknown } else { Answer::Failed }
+}
+
+/// The answer of a future that needs no runtime around it.
+///
+/// # Errors
+///
+/// Those of the future.
+pub fn ask<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    pollster::block_on(answer)
+}
+
+impl Client {
+    fn write(&mut self, record: &Record) {
+        writeln!(self.out, "{record}").expect("a history on the disk");
+    }
+
+    fn place(&mut self, place: &Place, fails: u32, attempts: u32) -> Op {
+        let mut timer =
+            Timer::new(TimerId::from_u128(place.id), KIND, UtcMillis::from_millis(place.due));
+        let guarantee =
+            if place.is_once { Guarantee::AtMostOnce } else { Guarantee::AtLeastOnce };
+        timer.policy = Policy { attempts, guarantee, deliveries: 1_000, ..Policy::default() };
+        timer.key = place.key.clone();
+        timer.has_chosen_id = true;
+        timer.created = self.store.now();
+        timer.payload = Payload(payload(fails, place.series.map(|_| place.id)).into());
+        timer.series = place.series.map(|(every, last)| Series {
+            id: timer.id,
+            plan: Plan::Every(every),
+            missed: MissedInstants::All,
+            end: Some(UtcMillis::from_millis(last)),
+            paused: false,
+        });
+        let if_present = if place.replaces { IfPresent::Replace } else { IfPresent::Reject };
+        Op::Place(Box::new(timer), if_present)
+    }
+
+    /// An operation, unless its timer or its key is in this call already.
+    fn invent(&mut self, keys: &mut HashSet<Box<str>>) -> Option<Wanted> {
+        let now = self.store.now().as_millis();
+        let longest = u64::try_from(self.load.delay.as_millis()).unwrap_or(u64::MAX);
+        let delay = if self.rng.u8(..) < 25 { 0 } else { self.rng.u64(0..=longest) };
+        let id = self.rng.u128(1..);
+        let mut place =
+            Place { id, key: None, due: now + delay, replaces: false, is_once: false, series: None };
+        let (mut fails, mut attempts) = (0, 10);
+        match self.rng.u32(..100) {
+            0..58 => {}
+            58..63 => fails = self.rng.u32(1..4),
+            63 => (fails, attempts) = (9, 1),
+            64..69 => place.is_once = true,
+            69..71 => {
+                let every = self.rng.u64(200..1_000);
+                // The last instant may lie between two.
+                place.series = Some((every, place.due + every * self.rng.u64(1..5) + 50));
+            }
+            71..86 => {
+                let key: Box<str> = format!("{}-{}", self.number, self.rng.u64(..KEYS)).into();
+                if !keys.insert(key.clone()) {
+                    return None;
+                }
+                place.replaces = self.rng.u8(..) < 220;
+                place.key = Some(key);
+            }
+            _ => {
+                let index = self.rng.usize(..self.recent.len().max(1));
+                let id = self.recent.remove(index)?;
+                let op = Op::Cancel(Address::Id(TimerId::from_u128(id)), None);
+                return Some(Wanted { op, call: Call::Cancel(id) });
+            }
+        }
+        let op = self.place(&place, fails, attempts);
+        Some(Wanted { op, call: Call::Place(place) })
+    }
+
+    /// Sends operations in one call. What has no definite answer is kept.
+    fn send(&mut self, wanted: Vec<Wanted>) {
+        let mut numbers = Vec::new();
+        for wanted in &wanted {
+            self.calls += 1;
+            // No two clients use one number.
+            let number = self.calls << 16 | self.number;
+            numbers.push(number);
+            self.write(&Record::Invoked(moment(), number, wanted.call.clone()));
+        }
+        let ops = wanted.iter().map(|wanted| wanted.op.clone()).collect();
+        let result = ask(self.store.apply(ops, Durability::PowerLoss));
+        let at = moment();
+        if let Err(error) = &result
+            && error.kind() == StoreErrorKind::Closed
+        {
+            self.closed.store(true, Ordering::Relaxed);
+        }
+        let count = wanted.len();
+        for (nth, (wanted, number)) in wanted.into_iter().zip(numbers).enumerate() {
+            let answer = match &result {
+                Ok(outcomes) => outcomes.get(nth).map_or(Answer::Unknown, answer_of),
+                Err(error) => answer_to(error, count),
+            };
+            self.write(&Record::Answered(at, number, answer));
+            match (answer, &wanted.call) {
+                (Answer::Unknown | Answer::Failed, _) => {
+                    self.open.push_back(wanted);
+                    continue;
+                }
+                // A series is not withdrawn: it ends by itself.
+                (Answer::Created | Answer::Repeated | Answer::Replaced(..), Call::Place(place))
+                    if place.series.is_none() =>
+                {
+                    self.recent.push_back(place.id);
+                    if self.recent.len() > RECENT {
+                        self.recent.pop_front();
+                    }
+                }
+                _ => {}
+            }
+            self.done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Operations that are wanted still. Those on one key are in order: the key is in no other call meanwhile.
+    fn again(&mut self) -> Vec<Wanted> {
+        let count = self.open.len().min(self.load.batch);
+        self.open.drain(..count).collect()
+    }
+
+    fn run(mut self, stop: &AtomicBool) {
+        let share = f64::from(self.load.rate) / f64::from(u32::try_from(self.load.clients).unwrap_or(1));
+        let mut next = Instant::now();
+        while !stop.load(Ordering::Relaxed) && !self.closed.load(Ordering::Relaxed) {
+            let mut wanted = self.again();
+            if wanted.is_empty() {
+                let mut keys = HashSet::new();
+                for _ in 0..self.rng.usize(1..=self.load.batch) {
+                    wanted.extend(self.invent(&mut keys));
+                }
+            }
+            if wanted.is_empty() {
+                continue;
+            }
+            next += Duration::from_secs_f64(wanted.len() as f64 / share);
+            self.send(wanted);
+            match next.checked_duration_since(Instant::now()) {
+                Some(pause) => thread::sleep(pause),
+                None => next = Instant::now(),
+            }
+        }
+        let end = Instant::now();
+        while !self.open.is_empty() && !self.closed.load(Ordering::Relaxed) && end.elapsed() < LAST_ANSWERS {
+            let wanted = self.again();
+            self.send(wanted);
+        }
+        self.out.flush().expect("a history on the disk");
+    }
+}
+
+impl Clients {
+    /// Starts clients. Each writes its history to a file of its own in the folder.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a store is not opened.
+    ///
+    /// # Panics
+    ///
+    /// If a file cannot be made.
+    pub fn start(
+        target: &Target,
+        (deployment, shards): (&str, u16),
+        folder: &Path,
+        load: Load,
+        seed: u64,
+    ) -> Result<Self, StoreError> {
+        let (stop, closed) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let done = Arc::<AtomicU64>::default();
+        let (mut threads, mut files) = (Vec::new(), Vec::new());
+        for number in 0..load.clients {
+            let builder = RedisStore::builder(deployment).shards(shards).poll(None);
+            let store = ask(builder.open(&target.connect()))?;
+            let file = folder.join(format!("client-{number}"));
+            let out = File::create(&file).map_err(StoreError::from)?;
+            files.push(file);
+            let client = Client {
+                number,
+                store,
+                rng: Rng::with_seed(seed ^ (number << 32)),
+                load,
+                out: BufWriter::new(out),
+                calls: 0,
+                recent: VecDeque::new(),
+                open: VecDeque::new(),
+                closed: Arc::clone(&closed),
+                done: Arc::clone(&done),
+            };
+            let stop = Arc::clone(&stop);
+            threads.push(thread::spawn(move || client.run(&stop)));
+        }
+        Ok(Self { stop, threads, files, done, closed })
+    }
+
+    /// The number of operations that have a definite answer.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Whether a store has said to a client that it has stopped for good.
+    #[must_use]
+    pub fn are_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Ends the load, and waits until each call has its answer. Returns the records.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a history cannot be read.
+    ///
+    /// # Panics
+    ///
+    /// If a client has panicked.
+    pub fn end(self) -> io::Result<Vec<Record>> {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("a client ends");
+        }
+        let mut records = Vec::new();
+        for file in &self.files {
+            records.extend(crate::history::read(file)?);
+        }
+        Ok(records)
+    }
+}

@@ -1,0 +1,53 @@
+//! The parts of a run under faults: clients, nodes as processes of their own, and a receiver, which keep a history.
+
+mod load;
+mod node;
+mod receiver;
+mod stage;
+mod target;
+
+pub use load::{Clients, Load, ask};
+pub use node::{KIND, NodeSettings, payload, serve, start};
+pub use receiver::{Post, receive};
+pub use stage::{Node, Row, Stage, be_part, stored};
+pub use target::Target;
+
+use crate::history::Moment;
+use rustix::time::{ClockId, clock_gettime};
+use std::thread;
+use std::time::Duration;
+
+fn micros(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let part = |part: i64| u64::try_from(part).unwrap_or_default();
+    part(time.tv_sec) * 1_000_000 + part(time.tv_nsec) / 1_000
+}
+
+/// This moment by the machine's monotonic clock.
+#[must_use]
+pub fn moment() -> Moment {
+    micros(ClockId::Monotonic)
+}
+
+/// The microseconds from the start of 1970 to that of the monotonic clock.
+#[must_use]
+pub fn wall() -> u64 {
+    micros(ClockId::Realtime) - moment()
+}
+
+/// Calls `report` with each time from a moment to another in which this process did not run for a second.
+fn watch_stalls(report: impl Fn(Moment, Moment) + Send + 'static) {
+    let body = move || {
+        let mut before = moment();
+        loop {
+            thread::sleep(Duration::from_millis(100));
+            let now = moment();
+            if now - before > 1_000_000 {
+                report(before, now);
+            }
+            before = now;
+        }
+    };
+    // Ends with the process.
+    drop(thread::spawn(body));
+}

@@ -1,0 +1,205 @@
+//! A node: a runtime on the store, whose handler sends each delivery to the receiver.
+
+use super::receiver::Post;
+use super::target::Target;
+use super::{moment, watch_stalls};
+use crate::history::{Cause, Delivery, Fault, Id, Record};
+use core::fmt;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::{Durable, Incident, Verdict};
+use tourbillon_redis::RedisStore;
+
+/// The kind of all timers of a run.
+pub const KIND: &str = "fault";
+
+/// The pause after a failure that the payload asks for.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// How a node is started.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// The servers.
+    pub target: Target,
+    /// The deployment.
+    pub deployment: String,
+    /// The number of its shards.
+    pub shards: u16,
+    /// The name of this start in the history.
+    pub name: String,
+    /// The receiver's socket.
+    pub receiver: PathBuf,
+    /// The length of a lease.
+    pub lease: Duration,
+    /// The number of handlers that run at a time.
+    pub workers: usize,
+    /// Whether the handler never returns once it has sent its delivery.
+    pub hangs: bool,
+}
+
+/// How long one of sixteen handlers takes after its delivery was received.
+const SLOW: Duration = Duration::from_millis(60);
+
+/// The payload of a timer whose handler fails so often, and which is an occurrence of this series.
+#[must_use]
+pub fn payload(fails: u32, series: Option<Id>) -> Vec<u8> {
+    let series = series.map_or_else(|| "-".to_owned(), |series| format!("{series:x}"));
+    format!("{fails} {series}").into_bytes()
+}
+
+fn read(payload: &[u8]) -> Option<(u32, Option<Id>)> {
+    let (fails, series) = core::str::from_utf8(payload).ok()?.split_once(' ')?;
+    Some((fails.parse().ok()?, Id::from_str_radix(series, 16).ok()))
+}
+
+thread_local! {
+    static POST: RefCell<Option<Post>> = const { RefCell::new(None) };
+}
+
+/// Sends a record over the connection of this thread.
+fn send(to: &Path, record: &Record) {
+    POST.with_borrow_mut(|post| post.get_or_insert_with(|| Post::to(to)).send(record));
+}
+
+/// Starts a node in this process. Calls `on_closed` if the store says that it has stopped for good.
+///
+/// # Errors
+///
+/// Fails if the store is not opened.
+///
+/// # Panics
+///
+/// If the system starts no threads.
+pub fn start(
+    settings: &NodeSettings,
+    on_closed: impl Fn(&StoreError) + Send + Sync + 'static,
+) -> Result<Durable, StoreError> {
+    let builder = RedisStore::builder(settings.deployment.as_str()).shards(settings.shards);
+    let store = pollster::block_on(builder.open(&settings.target.connect()))?;
+    let settings = Arc::new(settings.clone());
+    let lease = settings.lease;
+    let workers = settings.workers;
+    let handler = move |bytes: Box<[u8]>, delivery: tourbillon_durable::Delivery| {
+        let begun = moment();
+        let (fails, series) = read(&bytes).unwrap_or_default();
+        let is_done = delivery.attempt > fails;
+        let record = Delivery {
+            arrived: begun,
+            begun,
+            id: delivery.id.as_u128(),
+            attempt: delivery.attempt,
+            delivery: delivery.delivery,
+            due: delivery.due.as_millis(),
+            scheduled: delivery.scheduled.as_millis(),
+            node: settings.name.as_str().into(),
+            series,
+            is_done,
+        };
+        send(&settings.receiver, &Record::Delivered(record));
+        while settings.hangs {
+            thread::sleep(Duration::from_secs(1));
+        }
+        // Some handlers take their time, so that faults meet deliveries under way.
+        if delivery.id.as_u128() % 16 == 0 {
+            thread::sleep(SLOW);
+        }
+        let verdict = if is_done {
+            Verdict::Done
+        } else {
+            Verdict::Retry { error: "as the payload asks".into(), after: Some(AGAIN) }
+        };
+        async move { verdict }
+    };
+    let on_incident = move |incident: &Incident| {
+        if let Incident::StoreFailed(error) = incident
+            && error.kind() == StoreErrorKind::Closed
+        {
+            on_closed(error);
+        }
+    };
+    let builder = Durable::builder(store).bytes_handler(KIND, handler).on_incident(on_incident);
+    Ok(builder.lease(lease).workers(workers).start().expect("threads"))
+}
+
+fn say(line: impl fmt::Display) {
+    let mut out = io::stdout().lock();
+    // The parent may be gone.
+    drop(writeln!(out, "{line}").and_then(|()| out.flush()));
+}
+
+/// Runs a node until its standard input ends. Writes a line for each change to its standard output: `ready`, `closed` with an
+/// error, and `stopped` with its numbers.
+pub fn serve(settings: &NodeSettings) {
+    let (receiver, name) = (settings.receiver.clone(), settings.name.clone());
+    watch_stalls(move |from, until| {
+        let node = Some(name.as_str().into());
+        send(&receiver, &Record::Fault(Fault { cause: Cause::Pause, node, from, until }));
+    });
+    let has_closed = AtomicBool::new(false);
+    let on_closed = move |error: &StoreError| {
+        if !has_closed.swap(true, Ordering::Relaxed) {
+            say(format_args!("closed {error}"));
+        }
+    };
+    let on_closed = Arc::new(on_closed);
+    let durable = loop {
+        let on_closed = Arc::clone(&on_closed);
+        match start(settings, move |error| on_closed(error)) {
+            Ok(durable) => break durable,
+            // The server is away.
+            Err(error) if error.is_transient() => thread::sleep(Duration::from_millis(100)),
+            Err(error) => {
+                say(format_args!("failed {error}"));
+                return;
+            }
+        }
+    };
+    say("ready");
+    let mut rest = Vec::new();
+    drop(io::stdin().lock().read_to_end(&mut rest));
+    let stats = durable.shutdown(Duration::from_secs(10));
+    let numbers = (stats.delivered, stats.leases_lost, stats.ends_lost, stats.store_errors);
+    say(format_args!("stopped {numbers:?}"));
+}
+
+/// The settings as words of a command line.
+impl NodeSettings {
+    /// The words.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        vec![
+            format!("target={}", self.target),
+            format!("deployment={}", self.deployment),
+            format!("shards={}", self.shards),
+            format!("name={}", self.name),
+            format!("receiver={}", self.receiver.display()),
+            format!("lease={}", self.lease.as_millis()),
+            format!("workers={}", self.workers),
+            format!("hangs={}", self.hangs),
+        ]
+    }
+
+    /// The settings of these words; `None` if one is missing or wrong.
+    #[must_use]
+    pub fn of(words: &[String]) -> Option<Self> {
+        let words: HashMap<&str, &str> = words.iter().filter_map(|word| word.split_once('=')).collect();
+        let word = |name| words.get(name).copied();
+        Some(Self {
+            target: word("target")?.parse().ok()?,
+            deployment: word("deployment")?.to_owned(),
+            shards: word("shards")?.parse().ok()?,
+            name: word("name")?.to_owned(),
+            receiver: word("receiver")?.into(),
+            lease: Duration::from_millis(word("lease")?.parse().ok()?),
+            workers: word("workers")?.parse().ok()?,
+            hangs: word("hangs")?.parse().ok()?,
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! The receiver of deliveries: it writes each to its file before it answers. It is reached by a local socket, which no fault of
+//! a network cuts.
+
+use super::moment;
+use crate::history::Record;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Accepts records at `listener`, a line each, and appends them to the file. A record is with the operating system before its
+/// sender has the answer. Goes on for ever.
+///
+/// # Errors
+///
+/// Fails if the file cannot be made.
+pub fn receive(listener: &UnixListener, file: &Path) -> io::Result<()> {
+    let file = Arc::new(Mutex::new(File::options().create(true).append(true).open(file)?));
+    for stream in listener.incoming() {
+        let (Ok(stream), file) = (stream, Arc::clone(&file)) else { continue };
+        // Ends with the connection.
+        drop(thread::spawn(move || serve(&stream, &file)));
+    }
+    Ok(())
+}
+
+fn serve(stream: &UnixStream, file: &Mutex<File>) -> io::Result<()> {
+    let mut lines = BufReader::new(stream);
+    let mut line = String::new();
+    while lines.read_line(&mut line)? > 0 {
+        let mut record: Record = line.trim_end().parse().map_err(io::Error::other)?;
+        if let Record::Delivered(delivery) = &mut record {
+            delivery.arrived = moment();
+        }
+        let text = format!("{record}\n");
+        file.lock().unwrap_or_else(PoisonError::into_inner).write_all(text.as_bytes())?;
+        (&mut &*stream).write_all(b"\n")?;
+        line.clear();
+    }
+    Ok(())
+}
+
+/// A sender's connection to a receiver.
+#[derive(Debug)]
+pub struct Post {
+    to: PathBuf,
+    open: Option<BufReader<UnixStream>>,
+}
+
+impl Post {
+    /// A connection that is made with the first record.
+    #[must_use]
+    pub fn to(socket: impl Into<PathBuf>) -> Self {
+        Self { to: socket.into(), open: None }
+    }
+
+    /// Sends a record, until the receiver has answered.
+    pub fn send(&mut self, record: &Record) {
+        while self.try_send(record).is_err() {
+            self.open = None;
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn try_send(&mut self, record: &Record) -> io::Result<()> {
+        let connection = match &mut self.open {
+            Some(open) => open,
+            None => self.open.insert(BufReader::new(UnixStream::connect(&self.to)?)),
+        };
+        connection.get_mut().write_all(format!("{record}\n").as_bytes())?;
+        let mut answer = String::new();
+        match connection.read_line(&mut answer)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+}

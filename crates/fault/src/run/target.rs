@@ -1,0 +1,117 @@
+//! Servers, as a line that a node's process gets.
+
+use core::fmt;
+use core::str::FromStr;
+use std::time::Duration;
+use tourbillon_redis::{Connect, SyncPolicy};
+
+/// How long a reply may take: short, so that faults have effects within a short run.
+const RESPONSE: Duration = Duration::from_secs(2);
+
+/// How long a server waits for replicas.
+const WAIT: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Single,
+    Sentinel(String),
+    Cluster,
+}
+
+/// The servers of a run, and what a change waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    kind: Kind,
+    urls: Vec<String>,
+    replicas: u32,
+}
+
+impl Target {
+    /// One server.
+    #[must_use]
+    pub fn single(url: impl Into<String>) -> Self {
+        Self { kind: Kind::Single, urls: vec![url.into()], replicas: 0 }
+    }
+
+    /// The primary that this Sentinel knows by the name.
+    #[must_use]
+    pub fn sentinel(url: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { kind: Kind::Sentinel(name.into()), urls: vec![url.into()], replicas: 0 }
+    }
+
+    /// A cluster.
+    #[must_use]
+    pub fn cluster(urls: Vec<String>) -> Self {
+        Self { kind: Kind::Cluster, urls, replicas: 0 }
+    }
+
+    /// Makes each change wait for so many replicas.
+    #[must_use]
+    pub fn wait_for(self, replicas: u32) -> Self {
+        Self { replicas, ..self }
+    }
+
+    /// The settings of a connection.
+    #[must_use]
+    pub fn connect(&self) -> Connect {
+        let connect = match (&self.kind, &self.urls[..]) {
+            (Kind::Single, [url, ..]) => Connect::single(url),
+            (Kind::Sentinel(name), urls) => Connect::sentinel(urls, name),
+            (_, urls) => Connect::cluster(urls),
+        };
+        let sync = match self.replicas {
+            0 => SyncPolicy::None,
+            replicas => SyncPolicy::Wait { replicas, timeout: WAIT },
+        };
+        connect.expect("addresses of servers").response_timeout(RESPONSE).sync(sync)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, name) = match &self.kind {
+            Kind::Single => ("single", ""),
+            Kind::Sentinel(name) => ("sentinel", name.as_str()),
+            Kind::Cluster => ("cluster", ""),
+        };
+        write!(f, "{kind},{name},{},{}", self.replicas, self.urls.join(","))
+    }
+}
+
+impl FromStr for Target {
+    type Err = ();
+
+    fn from_str(line: &str) -> Result<Self, ()> {
+        let mut parts = line.split(',');
+        let (Some(kind), Some(name), Some(replicas)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(());
+        };
+        let kind = match kind {
+            "single" => Kind::Single,
+            "sentinel" => Kind::Sentinel(name.to_owned()),
+            "cluster" => Kind::Cluster,
+            _ => return Err(()),
+        };
+        let replicas = replicas.parse().map_err(drop)?;
+        let urls: Vec<_> = parts.map(str::to_owned).collect();
+        if urls.is_empty() { Err(()) } else { Ok(Self { kind, urls, replicas }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_read_as_it_was_written() {
+        let url = || "redis://127.0.0.1:1".to_owned();
+        for target in [
+            Target::single(url()),
+            Target::sentinel(url(), "timers").wait_for(2),
+            Target::cluster(vec![url(), url()]),
+        ] {
+            assert_eq!(target.to_string().parse(), Ok(target));
+        }
+        assert_eq!("single,,0".parse::<Target>(), Err(()));
+    }
+}

@@ -1,0 +1,78 @@
+//! Faults of a cluster of three primaries with a replica each.
+
+use super::given::{Given, Outcome};
+use std::time::Duration;
+use tourbillon_fault::history::{Cause, Terms};
+use tourbillon_fault::run::{Load, Stage, Target};
+use tourbillon_fault::{Cluster, eventually};
+
+const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
+
+fn begin(given: &Given, replicas: u32) -> Option<(Cluster, Stage)> {
+    let cluster = Cluster::start(&[])?;
+    let mut stage = given.stage(Target::cluster(cluster.urls()).wait_for(replicas));
+    given.begin(&mut stage, Load::default());
+    Some((cluster, stage))
+}
+
+/// The places of a primary and of its replica. Roles change within a pair.
+fn pair(given: &mut Given, cluster: &Cluster) -> (usize, usize) {
+    let one = given.rng.usize(..3);
+    let is_primary = cluster.nodes[one].info("role").as_deref() == Some("master");
+    if is_primary { (one, one + 3) } else { (one + 3, one) }
+}
+
+/// Primaries are killed: their replicas take over, with all that was acknowledged.
+pub(super) fn killed(given: &mut Given) -> Outcome {
+    let Some((mut cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
+    cluster.node_timeout(Duration::from_secs(2));
+    given.again(Duration::from_secs(8), |given| {
+        let (primary, replica) = pair(given, &cluster);
+        stage.harm(Cause::Failover, |_| {
+            cluster.nodes[primary].kill();
+            eventually("the replica takes over", || {
+                cluster.nodes[replica].info("role").as_deref() == Some("master")
+            });
+            cluster.nodes[primary].restart();
+            eventually("the old primary follows", || {
+                cluster.nodes[primary].info("master_link_status").as_deref() == Some("up")
+            });
+        });
+        stage.await_progress(10);
+    });
+    stage.finish(Terms::default()).into()
+}
+
+/// Roles are changed in order, with nothing lost.
+pub(super) fn failed_over(given: &mut Given) -> Outcome {
+    let Some((cluster, mut stage)) = begin(given, 0) else { return NO_SERVER };
+    given.again(Duration::from_secs(3), |given| {
+        let (_, replica) = pair(given, &cluster);
+        stage.harm(Cause::Failover, |_| {
+            cluster.nodes[replica].command(&["CLUSTER", "FAILOVER"]);
+            eventually("the replica takes over", || {
+                cluster.nodes[replica].info("role").as_deref() == Some("master")
+            });
+        });
+        stage.await_progress(10);
+    });
+    stage.finish(Terms::default()).into()
+}
+
+/// Slots with timers move from one primary to another, key by key.
+pub(super) fn moved(given: &mut Given) -> Outcome {
+    let Some((cluster, mut stage)) = begin(given, 0) else { return NO_SERVER };
+    given.again(Duration::from_secs(2), |given| {
+        let (from, to) = (given.rng.usize(..3), given.rng.usize(..3));
+        let key: Option<String> = cluster.nodes[from].query(&["RANDOMKEY"]);
+        let Some(key) = key.filter(|_| from != to) else { return };
+        let slot = cluster.slot(&key);
+        stage.harm(Cause::Network, |_| {
+            cluster.begin_move(slot, from, to);
+            std::thread::sleep(given.up_to(Duration::from_secs(1)));
+            cluster.finish_move(slot, from, to);
+        });
+        stage.await_progress(10);
+    });
+    stage.finish(Terms::default()).into()
+}

@@ -1,0 +1,71 @@
+//! What scenarios get and give.
+
+use fastrand::Rng;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon_fault::run::{Load, Row, Stage, Target};
+
+/// The shards of each deployment.
+pub(crate) const SHARDS: u16 = 16;
+
+/// What a scenario gets.
+pub(crate) struct Given {
+    pub(crate) seed: u64,
+    pub(crate) rng: Rng,
+    /// How long faults are done.
+    pub(crate) time: Duration,
+}
+
+/// What became of it.
+pub(crate) enum Outcome {
+    Ran(Box<Row>),
+    /// The machine lacks something.
+    Skipped(&'static str),
+}
+
+impl From<Row> for Outcome {
+    fn from(row: Row) -> Self {
+        Self::Ran(Box::new(row))
+    }
+}
+
+impl Given {
+    /// A stage for this scenario.
+    pub(crate) fn stage(&self, target: Target) -> Stage {
+        Stage::new(target, SHARDS, &[])
+    }
+
+    /// Starts three nodes and clients.
+    pub(crate) fn begin(&self, stage: &mut Stage, load: Load) {
+        stage.start_nodes(3);
+        stage.start_clients(load, self.seed);
+    }
+
+    /// Calls `act` again and again, with pauses of about `pause`, until the time is over.
+    pub(crate) fn again(&mut self, pause: Duration, mut act: impl FnMut(&mut Self)) {
+        let end = Instant::now() + self.time;
+        loop {
+            let pause = pause.mul_f64(0.5 + self.rng.f64());
+            let left = end.saturating_duration_since(Instant::now());
+            if left < pause {
+                thread::sleep(left);
+                return;
+            }
+            thread::sleep(pause);
+            act(self);
+        }
+    }
+
+    /// A time of up to this, and of at least a tenth of it.
+    pub(crate) fn up_to(&mut self, time: Duration) -> Duration {
+        time.mul_f64(0.1 + 0.9 * self.rng.f64())
+    }
+}
+
+/// Whether a program can be run with these words.
+pub(crate) fn works(words: &[&str]) -> bool {
+    let status =
+        Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}

@@ -1,0 +1,110 @@
+//! The scenarios: servers, a load, faults, and what must hold nevertheless.
+
+mod cluster;
+mod given;
+mod network;
+mod nodes;
+mod servers;
+mod several;
+
+use crate::table;
+use fastrand::Rng;
+use given::{Given, Outcome, works};
+use std::env;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+/// The shares of the time that scenarios have: most have one.
+const ONE: u32 = 1;
+
+type Run = fn(&mut Given) -> Outcome;
+
+/// Name, share of the time, and function.
+const SCENARIOS: &[(&str, u32, Run)] = &[
+    ("quiet", ONE, nodes::quiet),
+    ("nodes killed", 3, nodes::killed),
+    ("nodes paused", ONE, nodes::paused),
+    ("rolling restart", ONE, nodes::rolling),
+    ("clocks of nodes", ONE, nodes::clocks),
+    ("server killed, always", ONE, servers::killed_always),
+    ("server killed, everysec", ONE, servers::killed_everysec),
+    ("server stopped", ONE, servers::stopped),
+    ("scripts flushed, busy", ONE, servers::scripts),
+    ("memory full", ONE, servers::memory),
+    ("data loaded", ONE, servers::loaded),
+    ("all data flushed", ONE, servers::flushed),
+    ("connections harmed", ONE, network::harmed),
+    ("network parted", ONE, network::parted),
+    ("failover, wait", ONE, several::failover_with_wait),
+    ("failover, no wait", ONE, several::failover_without),
+    ("cluster, killed", ONE, cluster::killed),
+    ("cluster, failover", ONE, cluster::failed_over),
+    ("cluster, slots moved", ONE, cluster::moved),
+];
+
+struct Arguments {
+    time: Duration,
+    seed: u64,
+    only: Option<String>,
+}
+
+fn arguments() -> Option<Arguments> {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut arguments =
+        Arguments { time: Duration::from_secs(600), seed: since.as_secs() % 1_000_000, only: None };
+    let mut words = env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = words.next()?;
+        match word.as_str() {
+            "--minutes" => arguments.time = Duration::try_from_secs_f64(value.parse::<f64>().ok()? * 60.0).ok()?,
+            "--seed" => arguments.seed = value.parse().ok()?,
+            "--only" => arguments.only = Some(value),
+            _ => return None,
+        }
+    }
+    Some(arguments)
+}
+
+/// The time that a scenario needs beside its faults, to start and to end all timers.
+const AROUND: Duration = Duration::from_secs(12);
+
+pub(crate) fn main() -> ExitCode {
+    let Some(Arguments { time, seed, only }) = arguments() else {
+        table::say("tourbillon-fault [--minutes M] [--seed N] [--only NAME]");
+        for (name, ..) in SCENARIOS {
+            table::say(&format!("  {name}"));
+        }
+        return ExitCode::from(2);
+    };
+    if !works(&["redis-server", "--version"]) {
+        table::say("there is no redis-server (apt-get install redis-server)");
+        return ExitCode::FAILURE;
+    }
+    let is_meant = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let meant: Vec<_> = SCENARIOS.iter().filter(|(name, ..)| is_meant(name)).collect();
+    let shares: u32 = meant.iter().map(|(_, share, _)| share).sum();
+    let around = AROUND * u32::try_from(meant.len()).unwrap_or(1);
+    let each = time.saturating_sub(around) / shares.max(1);
+    table::say(&format!("seed {seed}"));
+    table::head();
+    let mut failed = Vec::new();
+    for (name, share, run) in meant {
+        let its = seed ^ u64::from(name.bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31) + u32::from(byte)));
+        let time = (each * *share).max(Duration::from_secs(5));
+        let mut given = Given { seed: its, rng: Rng::with_seed(its), time };
+        match run(&mut given) {
+            Outcome::Ran(row) => {
+                table::line(name, &row);
+                if !row.is_clean() {
+                    failed.push(*name);
+                }
+            }
+            Outcome::Skipped(why) => table::skipped(name, why),
+        }
+    }
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    table::say(&format!("failed: {}. Again: --seed {seed} --only '{}'", failed.join(", "), failed[0]));
+    ExitCode::FAILURE
+}

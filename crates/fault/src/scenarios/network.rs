@@ -1,0 +1,128 @@
+//! Faults between nodes and a server.
+
+use super::given::{Given, Outcome, SHARDS, works};
+use std::process::{self, Command};
+use std::thread;
+use std::time::Duration;
+use tourbillon_fault::history::{Cause, Terms};
+use tourbillon_fault::run::{Load, Stage, Target};
+use tourbillon_fault::{Fate, Proxy, Server};
+
+const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
+
+/// Connections are delayed, cut, silenced, refused, and lose replies.
+pub(super) fn harmed(given: &mut Given) -> Outcome {
+    let Some(server) = Server::start(&[]) else { return NO_SERVER };
+    let proxy = Proxy::start(server.address());
+    let mut stage = given.stage(Target::single(proxy.url()));
+    given.begin(&mut stage, Load::default());
+    given.again(Duration::from_secs(3), |given| {
+        let (kind, time) = (given.rng.u8(..5), given.up_to(Duration::from_secs(2)));
+        stage.harm(Cause::Network, |_| match kind {
+            0 => {
+                proxy.delay(Duration::from_millis(100));
+                thread::sleep(time);
+                proxy.delay(Duration::ZERO);
+            }
+            1 => (0..5).for_each(|_| {
+                proxy.cut();
+                thread::sleep(time / 5);
+            }),
+            // Replies of the connections of now are lost: of each operation that is under way.
+            2 => {
+                proxy.doom(Fate::LoseReplies);
+                thread::sleep(time);
+            }
+            // The connections are half open.
+            3 => {
+                proxy.doom(Fate::Silence);
+                thread::sleep(time);
+            }
+            _ => {
+                proxy.greet(Fate::Refuse);
+                proxy.cut();
+                thread::sleep(time);
+                proxy.greet(Fate::Pass);
+            }
+        });
+        stage.await_progress(10);
+    });
+    stage.finish(Terms::default()).into()
+}
+
+/// A network of its own for a process, joined to this one by a cable.
+struct Namespace {
+    name: String,
+    cable: String,
+    server: String,
+}
+
+fn ip(words: &str) -> bool {
+    let words: Vec<&str> = words.split(' ').collect();
+    works(&[&["ip"], &words[..]].concat())
+}
+
+impl Namespace {
+    fn new() -> Option<Self> {
+        let number = process::id() % 200;
+        let (name, cable) = (format!("tbf{number}"), format!("tbf{number}a"));
+        let (server, node) = (format!("10.213.{number}.1"), format!("10.213.{number}.2"));
+        if !ip(&format!("netns add {name}")) {
+            return None;
+        }
+        let namespace = Self { name, cable, server };
+        let Self { name, cable, server } = &namespace;
+        let steps = [
+            format!("link add {cable} type veth peer name tbfb netns {name}"),
+            format!("addr add {server}/24 dev {cable}"),
+            format!("link set {cable} up"),
+            format!("-n {name} addr add {node}/24 dev tbfb"),
+            format!("-n {name} link set tbfb up"),
+            format!("-n {name} link set lo up"),
+        ];
+        steps.iter().all(|step| ip(step)).then_some(namespace)
+    }
+
+    /// Nothing passes any more, and nobody is told.
+    fn cut(&self) {
+        ip(&format!("link set {} down", self.cable));
+    }
+
+    fn heal(&self) {
+        ip(&format!("link set {} up", self.cable));
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Its end of the cable, and so the cable, ends with it.
+        drop(Command::new("ip").args(["netns", "del", &self.name]).status());
+    }
+}
+
+/// One of three nodes is in another network, which is cut off without a word.
+pub(super) fn parted(given: &mut Given) -> Outcome {
+    let Some(server) = Server::start(&["--protected-mode", "no"]) else { return NO_SERVER };
+    let Some(namespace) = Namespace::new() else {
+        return Outcome::Skipped("no network namespaces (ip netns add)");
+    };
+    server.command(&["CONFIG", "SET", "bind", &format!("127.0.0.1 {}", namespace.server)]);
+    let mut stage = Stage::new(Target::single(server.url()), SHARDS, &[]);
+    stage.start_nodes(2);
+    stage.target = Target::single(format!("redis://{}:{}", namespace.server, server.port()));
+    let node = stage.node(&["ip", "netns", "exec", &namespace.name].map(str::to_owned));
+    stage.nodes.push(node);
+    stage.await_ready();
+    stage.target = Target::single(server.url());
+    stage.start_clients(Load::default(), given.seed);
+    given.again(Duration::from_secs(5), |given| {
+        // Shorter and longer than a lease.
+        let time = given.up_to(stage.lease * 2).min(given.time / 2);
+        stage.harm(Cause::Network, |_| {
+            namespace.cut();
+            thread::sleep(time);
+            namespace.heal();
+        });
+    });
+    stage.finish(Terms::default()).into()
+}

@@ -1,0 +1,80 @@
+//! Faults of nodes, on one server.
+
+use super::given::{Given, Outcome, works};
+use std::thread;
+use std::time::Duration;
+use tourbillon_fault::Server;
+use tourbillon_fault::history::Terms;
+use tourbillon_fault::run::{Load, Stage, Target};
+
+const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
+
+/// A stage on a server that keeps its data in memory.
+fn begin(given: &Given, load: Load) -> Option<(Server, Stage)> {
+    let server = Server::start(&[])?;
+    let mut stage = given.stage(Target::single(server.url()));
+    given.begin(&mut stage, load);
+    Some((server, stage))
+}
+
+/// No fault at all: no duplicate either.
+pub(super) fn quiet(given: &mut Given) -> Outcome {
+    let Some((_server, stage)) = begin(given, Load::default()) else { return NO_SERVER };
+    thread::sleep(given.time);
+    stage.finish(Terms::default()).into()
+}
+
+/// One of three nodes is killed again and again, at 1,000 timers a second.
+pub(super) fn killed(given: &mut Given) -> Outcome {
+    let load = Load { rate: 1_000, batch: 20, ..Load::default() };
+    let Some((_server, mut stage)) = begin(given, load) else { return NO_SERVER };
+    let pause = Duration::from_secs(10).min(given.time / 4);
+    given.again(pause, |given| {
+        let node = given.rng.usize(..stage.nodes.len());
+        stage.kill(node);
+        // Now and then the place is empty for a time.
+        thread::sleep(given.up_to(Duration::from_secs(1)));
+        stage.start_nodes(1);
+    });
+    stage.finish(Terms::default()).into()
+}
+
+/// Nodes stand still for longer than their leases last.
+pub(super) fn paused(given: &mut Given) -> Outcome {
+    let Some((_server, mut stage)) = begin(given, Load::default()) else { return NO_SERVER };
+    given.again(Duration::from_secs(3), |given| {
+        let node = given.rng.usize(..stage.nodes.len());
+        let time = if given.rng.bool() { stage.lease * 2 } else { stage.lease / 3 };
+        stage.pause(node, time.min(given.time / 2));
+    });
+    stage.finish(Terms::default()).into()
+}
+
+/// Nodes are stopped in order and started again, one after the other: no duplicate.
+pub(super) fn rolling(given: &mut Given) -> Outcome {
+    let Some((_server, mut stage)) = begin(given, Load::default()) else { return NO_SERVER };
+    given.again(Duration::from_secs(2), |_| {
+        stage.start_nodes(1);
+        stage.end_node(0);
+    });
+    stage.finish(Terms::default()).into()
+}
+
+/// The nodes' time of day is a minute off, in both directions: no timer is early, and no lease is taken early.
+pub(super) fn clocks(given: &mut Given) -> Outcome {
+    if !works(&["faketime", "-f", "+1s", "true"]) {
+        return Outcome::Skipped("no faketime (apt-get install faketime)");
+    }
+    let Some(server) = Server::start(&[]) else { return NO_SERVER };
+    let mut stage = given.stage(Target::single(server.url()));
+    for offset in ["+60s", "-60s", "+0s"] {
+        // The monotonic clock stays: the history counts by it.
+        let before = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1", "faketime", "-f", offset];
+        let node = stage.node(&before.map(str::to_owned));
+        stage.nodes.push(node);
+    }
+    stage.await_ready();
+    stage.start_clients(Load::default(), given.seed);
+    thread::sleep(given.time);
+    stage.finish(Terms::default()).into()
+}

@@ -1,0 +1,45 @@
+//! The table of runs.
+
+use std::io::{self, Write};
+use tourbillon_fault::history::Broken;
+use tourbillon_fault::run::Row;
+
+/// Writes a line to standard output.
+pub(crate) fn say(line: &str) {
+    // Nobody reads it: the exit code says the same.
+    drop(writeln!(io::stdout(), "{line}"));
+}
+
+pub(crate) fn head() {
+    say(&format!(
+        "{:<24} {:>5} {:>8} {:>8} {:>8}  {:<28} {:>5} {:>9} {:>5} {:>9}  {}",
+        "scenario", "s", "calls", "timers", "deliv.", "duplicates", "lost", "permitted", "early", "latest ms", ""
+    ));
+}
+
+/// A line for a run. `permitted` counts what is lost as the servers' settings permit: timers, and withdrawals behind `+`.
+pub(crate) fn line(name: &str, row: &Row) {
+    let findings = &row.findings;
+    let duplicates: Vec<String> =
+        findings.duplicates.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
+    let lost = findings.count(|broken| matches!(broken, Broken::Lost(_) | Broken::Stuck(_)));
+    let early = findings.count(|broken| matches!(broken, Broken::Early(..)));
+    let permitted = format!("{}+{}", findings.lost_by_terms, findings.revived_by_terms);
+    let verdict = if row.is_clean() { "ok" } else { "FAILED" };
+    say(&format!(
+        "{name:<24} {:>5} {:>8} {:>8} {:>8}  {:<28} {lost:>5} {permitted:>9} {early:>5} {:>9}  {verdict}",
+        row.took.as_secs(),
+        findings.calls,
+        findings.acknowledged,
+        findings.deliveries,
+        duplicates.join(", "),
+        findings.lateness / 1_000,
+    ));
+    if !row.is_clean() {
+        say(row.to_string().trim_end());
+    }
+}
+
+pub(crate) fn skipped(name: &str, why: &str) {
+    say(&format!("{name:<24} skipped: {why}"));
+}

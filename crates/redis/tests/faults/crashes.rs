@@ -1,0 +1,227 @@
+//! F-13 to F-16: processes that are killed or stand still, replies that are lost, and servers that come back.
+
+use crate::common::*;
+use std::thread;
+use std::time::Duration;
+use tourbillon_durable::state::{Failure, Phase, Refusal};
+use tourbillon_durable::store::{Limit, Op, Outcome, StoreErrorKind, TimerStore};
+use tourbillon_fault::{Fate, Proxy, Server};
+use tourbillon_redis::{Connect, RedisStore};
+
+#[test]
+fn f13_what_a_process_has_claimed_and_not_delivered_comes_back_with_its_id_and_the_delivery_is_counted() {
+    let Some(on) = Manual::start() else { return };
+    let (first, second) = (on.open(4), on.open(4));
+    (1..=20).for_each(|number| place(&first, timer(number, first.now())));
+    let claimed = claim(&first, ONE, 1, 20);
+    assert!(claimed.iter().all(|leased| leased.timer.deliveries == 1));
+    // Killed: it ends nothing, and renews nothing.
+    drop(first);
+    on.clock.advance(GONE);
+    let again = claim(&second, OTHER, 1, 20);
+    let mut all = ids(&again);
+    all.sort_unstable();
+    assert_eq!(all, (1..=20).map(id).collect::<Vec<_>>());
+    assert!(again.iter().all(|leased| (leased.timer.deliveries, leased.timer.failures) == (2, 0)));
+    end(&second, &again);
+    is_whole(&second);
+    is_empty(&on.server);
+}
+
+/// A store behind a proxy that takes lost replies for lost after two seconds.
+fn behind(proxy: &Proxy) -> RedisStore {
+    let connect = Connect::single(&proxy.url()).unwrap().patience(PATIENCE);
+    let connect = connect.response_timeout(Duration::from_secs(2));
+    let mut store = None;
+    until("the store is not opened", || {
+        store = pollster::block_on(builder().shards(2).open(&connect)).ok();
+        store.is_some()
+    });
+    store.unwrap()
+}
+
+/// The outcome of an operation that is repeated while its answer is not known.
+fn insist(store: &RedisStore, op: &Op) -> Outcome {
+    let mut outcome = None;
+    until("an operation has no answer", || {
+        outcome = try_apply(store, op.clone()).ok();
+        outcome.is_some()
+    });
+    outcome.unwrap()
+}
+
+/// Sends an operation, of which the reply after so many others is lost.
+fn lose(proxy: &Proxy, store: &RedisStore, op: &Op, before: usize) {
+    // Over a connection that works.
+    until("no connection", || pollster::block_on(store.counts()).is_ok());
+    proxy.lose_after(before);
+    assert_eq!(try_apply(store, op.clone()).unwrap_err().kind(), StoreErrorKind::Unknown);
+}
+
+#[test]
+fn f13_a_process_that_dies_before_its_end_has_reached_the_server_leaves_the_timer_to_others() {
+    let Some(server) = Server::start(&[]) else { return };
+    let proxy = Proxy::start(server.address());
+    let (dying, other) = (behind(&proxy), open(builder().shards(2), &server.url()));
+    let lease = Duration::from_secs(2);
+    let by = |incarnation| tourbillon_durable::store::Claimant { incarnation, lease };
+    (1..=2).for_each(|number| place(&other, timer(number, other.now())));
+    let claimed = claim(&dying, by(1), 1, 2);
+    // The first end arrives and its reply is lost; the second one does not arrive.
+    lose(&proxy, &dying, &Op::Ack(claimed[0].timer.id, claimed[0].token), 0);
+    // A connection for the second one.
+    until("no connection", || pollster::block_on(dying.counts()).is_ok());
+    proxy.doom(Fate::Silence);
+    proxy.greet(Fate::Refuse);
+    let second = &claimed[1];
+    assert!(try_apply(&dying, Op::Ack(second.timer.id, second.token)).is_err());
+    drop(dying);
+    let again = claim(&other, by(2), 1, 1);
+    assert_eq!(ids(&again), [second.timer.id]);
+    assert_eq!(again[0].timer.deliveries, 2);
+    end(&other, &again);
+    nothing(&other, by(2), 100);
+    is_whole(&other);
+}
+
+#[test]
+fn f14_a_process_that_stood_still_for_two_leases_ends_nothing_any_more() {
+    let Some(on) = Manual::start() else { return };
+    let (still, other) = (on.open(2), on.open(2));
+    (1..=6).for_each(|number| place(&still, timer(number, still.now())));
+    let claimed = claim(&still, ONE, 1, 6);
+    on.clock.advance(2 * LEASE);
+    let again = claim(&other, OTHER, 1, 6);
+    // It goes on, and reports what it did before.
+    let lost = now(still.renew(ONE, claimed.iter().map(|leased| (leased.timer.id, leased.token)).collect()));
+    assert_eq!(lost.len(), 6, "each lease is lost");
+    for (nth, leased) in claimed.iter().enumerate() {
+        let (id, token) = (leased.timer.id, leased.token);
+        let late = match nth % 3 {
+            0 => Op::Ack(id, token),
+            1 => Op::Fail(id, token, Failure::default()),
+            _ => Op::Release(id, token),
+        };
+        assert_eq!(apply(&still, late), Outcome::Refused(Refusal::Stale));
+    }
+    assert_eq!(now(other.counts()).of(Phase::Leased), 6);
+    end(&other, &again);
+    is_whole(&other);
+    is_empty(&on.server);
+}
+
+#[test]
+fn f15_a_creation_whose_reply_is_lost_makes_one_timer() {
+    let Some(server) = Server::start(&[]) else { return };
+    let proxy = Proxy::start(server.address());
+    let store = behind(&proxy);
+    // The server knows the script then, and the reply that is lost is not a question for its text.
+    place(&store, timer(9, store.now() + DAY));
+    let op = placing(keyed(1, "k", store.now() + DAY));
+    lose(&proxy, &store, &op, 0);
+    assert_eq!(insist(&store, &op), Outcome::Repeated(id(1)));
+    assert_eq!(count(&open(builder(), &server.url())), 2);
+}
+
+#[test]
+fn f15_a_claim_whose_reply_is_lost_is_recovered_at_once_and_not_after_a_lease() {
+    let Some(server) = Server::start(&[]) else { return };
+    let proxy = Proxy::start(server.address());
+    let (store, other) = (behind(&proxy), open(builder(), &server.url()));
+    (1..=5).for_each(|number| place(&other, timer(number, other.now())));
+    end(&store, &claim(&store, ONE, 1, 5));
+    (11..=15).for_each(|number| place(&other, timer(number, other.now())));
+    // A claim of no timer learns the slices.
+    assert_eq!(now(store.claim(ONE, 999, Limit { timers: 0, ..ALL })).leased, []);
+    proxy.doom(Fate::LoseReplies);
+    assert_eq!(kind(store.claim(ONE, 1_000, ALL)), StoreErrorKind::Unknown);
+    let mut recovered = Vec::new();
+    until("the claim is not recovered", || {
+        recovered = pollster::block_on(store.recover(ONE, 1_000)).unwrap_or_default();
+        !recovered.is_empty()
+    });
+    let mut all = ids(&recovered);
+    all.sort_unstable();
+    assert_eq!(all, (11..=15).map(id).collect::<Vec<_>>());
+    // Within the lease: they were not claimed again.
+    assert!(recovered.iter().all(|leased| leased.timer.deliveries == 1));
+    end(&store, &recovered);
+    is_whole(&other);
+}
+
+#[test]
+fn f15_an_end_a_failure_and_a_cancel_whose_replies_are_lost_have_one_effect() {
+    let Some(server) = Server::start(&[]) else { return };
+    let proxy = Proxy::start(server.address());
+    let (store, other) = (behind(&proxy), open(builder(), &server.url()));
+    (1..=2).for_each(|number| place(&other, timer(number, other.now())));
+    let claimed = claim(&store, ONE, 1, 2);
+    let (done, failed) = (&claimed[0], &claimed[1]);
+    let ack = Op::Ack(done.timer.id, done.token);
+    lose(&proxy, &store, &ack, 0);
+    let again = insist(&store, &ack);
+    assert!(!matches!(again, Outcome::Ended { .. }), "{again:?}");
+    assert_eq!(now(other.get(done.timer.id.into())), None);
+    let failure = Failure { retry_after: Some(DAY), ..Failure::default() };
+    let fail = Op::Fail(failed.timer.id, failed.token, failure);
+    lose(&proxy, &store, &fail, 0);
+    assert_eq!(insist(&store, &fail), Outcome::Refused(Refusal::Stale));
+    let stored = now(other.get(failed.timer.id.into())).unwrap();
+    assert_eq!((stored.failures, stored.state.phase()), (1, Phase::Pending));
+    let cancel = Op::Cancel(failed.timer.id.into(), None);
+    // The first reply is the timer, the second one says that it was removed.
+    lose(&proxy, &store, &cancel, 1);
+    assert_eq!(insist(&store, &cancel), Outcome::NotFound);
+    assert_eq!(count(&other), 0);
+    is_whole(&other);
+}
+
+/// Kills the server and starts it again. The same store goes on.
+fn die(server: &mut Server) {
+    server.kill();
+    server.restart();
+}
+
+#[test]
+fn f16_an_append_only_file_of_each_second_loses_no_more_than_the_last_seconds() {
+    let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "everysec"]) else { return };
+    let store = open(builder().shards(2), &server.url());
+    let due = store.now() + DAY;
+    (1..=20).for_each(|number| place(&store, timer(number, due)));
+    // Older than what the setting may lose.
+    thread::sleep(Duration::from_secs(3));
+    (21..=25).for_each(|number| place(&store, timer(number, due)));
+    die(&mut server);
+    for number in 1..=20 {
+        assert!(now(store.get(id(number).into())).is_some(), "{number} is lost");
+    }
+    // The lost ones are stored by a repetition, the others are there.
+    (21..=25).for_each(|number| drop(apply(&store, placing(timer(number, due)))));
+    assert_eq!(count(&store), 25);
+    is_whole(&store);
+}
+
+#[test]
+fn f16_a_snapshot_loses_what_came_after_it_and_the_store_goes_on() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let store = open(builder().shards(2), &server.url());
+    let due = store.now() + DAY;
+    (1..=20).for_each(|number| place(&store, timer(number, due)));
+    server.command(&["SAVE"]);
+    (21..=25).for_each(|number| place(&store, timer(number, due)));
+    die(&mut server);
+    assert_eq!(count(&store), 20);
+    place(&store, timer(30, due));
+    nothing(&store, ONE, 1);
+    is_whole(&store);
+}
+
+#[test]
+fn f16_a_server_that_keeps_nothing_is_noticed() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let store = open(builder().shards(2), &server.url());
+    place(&store, timer(1, store.now() + DAY));
+    nothing(&store, ONE, 1);
+    die(&mut server);
+    assert_eq!(kind(store.claim(ONE, 10, ALL)), StoreErrorKind::Closed);
+}

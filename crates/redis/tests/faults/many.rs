@@ -1,0 +1,163 @@
+//! F-26, F-27, F-31, F-32: many timers at once, and races for one.
+
+use crate::common::*;
+use std::collections::HashSet;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{Limit, Op, Outcome, TimerStore};
+use tourbillon_durable::timer::{Payload, Timer};
+use tourbillon_redis::RedisStore;
+
+#[test]
+fn f26_after_a_downtime_the_longest_due_come_first_and_no_slice_is_left() {
+    let Some(on) = Manual::start() else { return };
+    let store = on.open(8);
+    let begin = store.now();
+    // Due within the two hours in which no process ran, in another order than that of their ids.
+    let timers = (0..6_000_u64).map(|number| {
+        let due = begin + Duration::from_millis(number * 7_919 % 7_200_000);
+        timer(u128::from(number) + 1, due)
+    });
+    now(store.import(timers.collect()));
+    on.clock.advance(Duration::from_secs(7_200));
+    let (mut last, mut number, mut seen) = (UtcMillis::ZERO, 0, HashSet::new());
+    until("the timers are not claimed", || {
+        number += 1;
+        let claimed = now(store.claim(ONE, number, Limit { timers: 500, ..ALL })).leased;
+        for leased in &claimed {
+            assert!(last <= leased.timer.due, "{:?} after {last:?}", leased.timer.due);
+            last = leased.timer.due;
+            assert!(seen.insert(leased.timer.id), "one claim has it");
+        }
+        end(&store, &claimed);
+        seen.len() == 6_000
+    });
+    is_whole(&store);
+    is_empty(&on.server);
+}
+
+/// The median time of claims of a hundred among so many timers of one slice and shard.
+fn claims_among(count: u128, is_strict: bool) -> Option<Duration> {
+    let on = Manual::start()?;
+    let store = on.open(1);
+    let due = store.now();
+    for first in (0..count).step_by(10_000) {
+        now(store.import((first..(first + 10_000).min(count)).map(|number| timer(number + 1, due)).collect()));
+    }
+    on.server.command(&["CONFIG", "SET", "slowlog-log-slower-than", "5000"]);
+    on.server.command(&["SLOWLOG", "RESET"]);
+    let mut took: Vec<Duration> = (1..=40)
+        .map(|number| {
+            let begin = Instant::now();
+            let claimed = now(store.claim(ONE, number, Limit { timers: 100, ..ALL }));
+            let took = begin.elapsed();
+            if number > 1 {
+                assert_eq!(claimed.leased.len(), 100);
+                end(&store, &claimed.leased);
+            }
+            took
+        })
+        .collect();
+    let slow: i64 = on.server.query(&["SLOWLOG", "LEN"]);
+    assert!(!is_strict || slow == 0, "{slow} commands took longer than 5 ms");
+    took.sort_unstable();
+    Some(took[took.len() / 2])
+}
+
+/// Without a limit in milliseconds, which a busy machine does not keep: a claim costs what it takes, and not what there is.
+#[test]
+fn f27_a_claim_among_very_many_timers_of_one_slice_costs_as_much_as_among_few() {
+    let (Some(few), Some(many)) = (claims_among(5_000, false), claims_among(100_000, false)) else { return };
+    assert!(many < 10 * few + Duration::from_millis(20), "{many:?} among many, {few:?} among few");
+}
+
+#[test]
+#[ignore = "a million timers, and a limit in milliseconds for a machine that does nothing else"]
+fn f27_no_script_among_a_million_timers_of_one_slice_takes_five_milliseconds() {
+    assert!(claims_among(1_000_000, true).is_some());
+}
+
+/// Claims and cancels one timer at the same time, so often. A cancel that succeeded has no delivery.
+fn race(rounds: u128) {
+    let Some(on) = Manual::start() else { return };
+    let (holder, caller) = (on.open(2), on.open(2));
+    nothing(&holder, ONE, 1);
+    let (mut cancelled, mut in_flight) = (0, 0);
+    for round in 1..=rounds {
+        place(&caller, timer(round, holder.now()));
+        let start = Barrier::new(2);
+        let (claimed, outcome) = std::thread::scope(|scope| {
+            let claiming = scope.spawn(|| {
+                start.wait();
+                now(holder.claim(ONE, u64::try_from(round).unwrap() + 10, ALL)).leased
+            });
+            start.wait();
+            // Each side is first in a part of the rounds.
+            std::thread::sleep(Duration::from_micros(u64::try_from(round % 8).unwrap() * 40));
+            let outcome = apply(&caller, Op::Cancel(id(round).into(), None));
+            (claiming.join().unwrap(), outcome)
+        });
+        match outcome {
+            Outcome::Cancelled(_) => {
+                assert_eq!(ids(&claimed), [], "a delivery of a cancelled timer begins");
+                cancelled += 1;
+            }
+            Outcome::InFlight(_) => {
+                assert_eq!(ids(&claimed), [id(round)]);
+                end(&holder, &claimed);
+                in_flight += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    nothing(&holder, ONE, 1 << 40);
+    assert_eq!(cancelled + in_flight, rounds);
+    assert!(cancelled > 0, "the claims were always first");
+    is_whole(&caller);
+}
+
+#[test]
+fn f31_a_timer_that_is_cancelled_at_its_due_moment_is_cancelled_or_delivered_and_never_both() {
+    race(300);
+}
+
+#[test]
+#[ignore = "100,000 races"]
+fn f31_the_same_for_many_races() {
+    race(100_000);
+}
+
+fn generation(number: u128, due: UtcMillis) -> Timer {
+    let payload = Payload(number.to_string().into_bytes().into());
+    Timer { payload, ..keyed(number, "idle", due) }
+}
+
+/// The key is replaced by `stores` in turn.
+fn storm(stores: &[&RedisStore], due: UtcMillis) {
+    for number in 1..=1_000_u128 {
+        let store = stores[usize::try_from(number).unwrap() % stores.len()];
+        let outcome = replace(store, generation(number, due));
+        let is_replaced =
+            matches!(outcome, Outcome::Replaced { old, was: Phase::Pending, .. } if old == id(number - 1));
+        assert!(is_replaced || number == 1, "{outcome:?}");
+    }
+}
+
+#[test]
+fn f32_a_key_that_is_replaced_a_thousand_times_is_delivered_once_and_leaves_nothing() {
+    let Some(on) = Manual::start() else { return };
+    let (store, other) = (on.open(4), on.open(4));
+    let due = store.now() + Duration::from_secs(30);
+    storm(&[&store, &other], due);
+    assert_eq!(count(&store), 1);
+    is_whole(&store);
+    on.clock.advance(Duration::from_secs(30));
+    let claimed = claim(&store, ONE, 1, 1);
+    assert_eq!(&*claimed[0].timer.payload.0, b"1000");
+    end(&store, &claimed);
+    nothing(&store, ONE, 100);
+    is_whole(&store);
+    is_empty(&on.server);
+}

@@ -1,0 +1,162 @@
+//! F-34: the eight defects of the reference wheel, each a test.
+
+use crate::common::*;
+use std::time::Duration;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Failure;
+use tourbillon_durable::store::{Limit, Op, Outcome, TimerStore};
+use tourbillon_durable::timer::{Payload, Timer};
+use tourbillon_fault::Server;
+
+const HOUR: u64 = 3_600_000;
+
+#[test]
+fn f34_d1_a_timer_is_stored_until_its_delivery_has_ended() {
+    let Some(on) = Manual::start() else { return };
+    let store = on.open(2);
+    place(&store, timer(1, store.now()));
+    let leased = claim(&store, ONE, 1, 1);
+    assert_eq!(count(&store), 1, "a claim removes nothing");
+    // A failure is no end either.
+    let failure = Failure { retry_after: Some(Duration::from_secs(5)), ..Failure::default() };
+    drop(apply(&store, Op::Fail(id(1), leased[0].token, failure)));
+    assert_eq!(count(&store), 1);
+    on.clock.advance(Duration::from_secs(5));
+    drop(claim(&store, ONE, 50, 1));
+    // The process is gone: no end is reported.
+    on.clock.advance(GONE);
+    let again = claim(&store, OTHER, 1, 1);
+    end(&store, &again);
+    assert_eq!(count(&store), 0);
+}
+
+#[test]
+fn f34_d2_what_became_due_in_a_pause_of_any_length_is_delivered() {
+    let Some(on) = Manual::start() else { return };
+    let store = on.open(2);
+    let begin = store.now().as_millis() / HOUR * HOUR + HOUR;
+    // On both sides of borders of minutes and hours, and much earlier than the next look.
+    let moments: Vec<u64> = [0, 59_000, 59_999, 60_000, 60_001, HOUR - 1, HOUR, HOUR + 1, 30 * HOUR].into();
+    for (number, moment) in moments.iter().enumerate() {
+        place(&store, timer(number as u128 + 1, UtcMillis::from_millis(begin + moment)));
+    }
+    on.clock.advance(30 * DAY);
+    let claimed = claim(&store, ONE, 1, moments.len());
+    let due: Vec<u64> = claimed.iter().map(|leased| leased.timer.due.as_millis() - begin).collect();
+    assert_eq!(due, moments);
+}
+
+#[test]
+fn f34_d3_no_timer_is_claimed_a_millisecond_early() {
+    let Some(on) = Manual::start() else { return };
+    let store = on.open(2);
+    let begin = store.now();
+    for number in 1..=3_u64 {
+        place(&store, timer(u128::from(number), begin + Duration::from_millis(number * 1_000)));
+    }
+    let mut claims = 1;
+    for number in 1..=3_u64 {
+        on.clock.advance(Duration::from_millis(999));
+        nothing(&store, ONE, claims);
+        on.clock.advance(Duration::from_millis(1));
+        assert_eq!(ids(&claim(&store, ONE, claims + 10, 1)), [id(number.into())]);
+        claims += 100;
+    }
+}
+
+#[test]
+fn f34_d4_a_cancel_long_before_the_due_moment_is_not_forgotten() {
+    let Some(on) = Manual::start() else { return };
+    let store = on.open(2);
+    for (number, ahead) in [(1, 121), (2, 7_200), (3, 86_400 * 40)] {
+        place(&store, timer(number, store.now() + Duration::from_secs(ahead)));
+        assert!(matches!(apply(&store, Op::Cancel(id(number).into(), None)), Outcome::Cancelled(_)));
+    }
+    is_empty(&on.server);
+    on.clock.advance(50 * DAY);
+    nothing(&store, ONE, 1);
+}
+
+fn with_body(number: u128, body: &str, due: UtcMillis) -> Timer {
+    Timer { payload: Payload(body.as_bytes().into()), ..keyed(number, "k", due) }
+}
+
+#[test]
+fn f34_d5_a_key_that_is_used_again_revives_no_old_body() {
+    let Some(on) = Manual::start() else { return };
+    let store = on.open(2);
+    let due = store.now() + Duration::from_secs(10);
+    place(&store, with_body(1, "old", due));
+    assert!(matches!(apply(&store, Op::Cancel(key("k"), None)), Outcome::Cancelled(_)));
+    place(&store, with_body(2, "cancelled and made again", due));
+    let replaced = replace(&store, with_body(3, "new", due));
+    assert!(matches!(replaced, Outcome::Replaced { .. }), "{replaced:?}");
+    on.clock.advance(Duration::from_secs(10));
+    let claimed = claim(&store, ONE, 1, 1);
+    assert_eq!(&*claimed[0].timer.payload.0, b"new");
+    end(&store, &claimed);
+    nothing(&store, ONE, 100);
+    is_empty(&on.server);
+}
+
+#[test]
+fn f34_d6_a_slice_follows_from_utc_and_from_no_zone() {
+    let Some(on) = Manual::start() else { return };
+    let store = on.open(1);
+    // An hour that Europe's local time has twice, and the one after it: 2026-10-25, 0:30 and 1:30 UTC.
+    let moments = [1_792_888_200_000_u64, 1_792_891_800_000];
+    for (number, moment) in moments.into_iter().enumerate() {
+        place(&store, timer(number as u128 + 1, UtcMillis::from_millis(moment)));
+        let slice = format!("*:q:{}", moment / HOUR);
+        assert_eq!(keys(&on.server, &slice).len(), 1, "{slice}");
+    }
+    assert_eq!(keys(&on.server, "*:q:*").len(), 2);
+}
+
+#[test]
+fn f34_d7_the_timers_of_one_minute_are_in_all_shards_and_leave_no_keys() {
+    let Some(on) = Manual::start() else { return };
+    let store = on.open(16);
+    (1..=400).for_each(|number| place(&store, timer(number, store.now())));
+    let slices = keys(&on.server, "*:q:*");
+    assert_eq!(slices.len(), 16, "{slices:?}");
+    for slice in slices {
+        let count: u64 = on.server.query(&["ZCARD", &slice]);
+        assert!((5..=60).contains(&count), "{count} of 400 timers in one of 16 shards");
+    }
+    end(&store, &claim(&store, ONE, 1, 400));
+    is_empty(&on.server);
+}
+
+#[test]
+fn f34_d8_scripts_are_sent_by_name_and_answers_are_bounded() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = open(builder().shards(4), &server.url());
+    let due = store.now();
+    now(store.import((1..=3_000).map(|number| timer(number, due)).collect()));
+    for number in 1..=50 {
+        place(&store, timer(10_000 + number, due));
+    }
+    let limit = Limit { timers: 100, ..ALL };
+    let claimed: Vec<_> =
+        (1..=10).map(|claim| now(store.claim(ONE, claim, limit)).leased.len()).collect();
+    assert!(claimed.iter().all(|count| *count <= 100) && claimed.contains(&100), "{claimed:?}");
+    let few = Limit { timers: u32::MAX, bytes: 1 };
+    let payload = |number| Timer { payload: Payload(vec![0; 1_000].into()), ..timer(number, due) };
+    (20_001..=20_010).for_each(|number| place(&store, payload(number)));
+    // A claim of payloads ends with the first one beyond the bytes.
+    let bytes = |claim| -> usize {
+        let leased = now(store.claim(ONE, claim, few)).leased;
+        leased.iter().map(|leased| leased.timer.payload.0.len()).sum()
+    };
+    assert!((20..40).all(|claim| bytes(claim) <= 1_000));
+    let stats: String = server.query(&["INFO", "commandstats"]);
+    let calls = |command: &str| -> u64 {
+        let field = format!("cmdstat_{command}:calls=");
+        let value = stats.lines().find_map(|line| line.strip_prefix(&field)?.split(',').next()?.parse().ok());
+        value.unwrap_or(0)
+    };
+    assert!(calls("evalsha") > 60, "{stats}");
+    assert!(calls("eval") < 20, "texts of scripts are sent once: {stats}");
+    assert_eq!(calls("smembers") + calls("keys") + calls("scan"), 0, "{stats}");
+}

@@ -56,7 +56,7 @@ impl Core {
         let ids: BTreeSet<&TimerId> = homes.keys().chain(wanted.keys()).collect();
         // In a cluster, a note may lead nowhere.
         let is_fault =
-            |id: &&TimerId| homes.get(id) != wanted.get(id) && !(self.is_split && !wanted.contains_key(id));
+            |id: &&TimerId| homes.get(id) != wanted.get(id) && (!self.is_split || wanted.contains_key(id));
         for id in ids.into_iter().filter(is_fault) {
             let fault = format!("its shard is {:?}, noted as {:?}", wanted.get(id), homes.get(id));
             faults.push(Fault::new("homes", Some(*id), fault));

@@ -193,7 +193,7 @@ mod tests {
             let slots: Vec<u32> = layout.tags.iter().map(|tag| slot_of(tag.as_bytes())).collect();
             for masters in [3_u32, 4, 6] {
                 // As `redis-cli --cluster create` divides the slots.
-                let of = |slot: u32| (f64::from(slot) * f64::from(masters) / f64::from(SLOTS)) as usize;
+                let of = |slot: u32| usize::try_from(slot * masters / SLOTS).unwrap();
                 let mut shards = vec![0_u32; masters as usize];
                 slots.iter().for_each(|slot| shards[of(*slot)] += 1);
                 let share = 64.0 / f64::from(masters);

@@ -43,7 +43,7 @@ pub struct RedisBuilder {
     is_split: bool,
 }
 
-/// A store of timers on a Redis server, for any number of processes.
+/// A store of timers on a Redis server or a Redis Cluster, for any number of processes.
 ///
 /// Processes that open the same deployment share its timers: a timer is claimed by one of them. See the crate's
 /// documentation for what a deployment is, and for what differs from a store in a file.

@@ -264,7 +264,7 @@ impl Core {
             Ok((asked, is_member)) => {
                 if !is_member {
                     // The node left while this was on its way.
-                    self.release(shards).await;
+                    self.release_shards(shards).await;
                 }
                 Ok(asked)
             }
@@ -326,7 +326,7 @@ impl Core {
     }
 
     /// Looks at some shards of one group without a claim, for the thread. Wakes the subscribers if a claim is wanted.
-    pub(crate) async fn look(&self, shards: Vec<Shard>) {
+    pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.nodes.incarnation, claim: 0 };
         let wish = Wish { token, lease: Duration::ZERO, timers: 0, bytes: 0, taken: 0, names: 0 };
         let asked = self.ask(shards, wish).await;

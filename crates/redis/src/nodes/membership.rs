@@ -124,7 +124,7 @@ impl Core {
             self.nodes.bell.ring();
         } else if sign.is_ok() {
             let unwanted = self.nodes.state().shards.unwanted();
-            self.release(unwanted).await;
+            self.release_shards(unwanted).await;
         }
         Ok(())
     }
@@ -161,7 +161,7 @@ impl Core {
     }
 
     /// Releases shards of this node. A shard whose server does not answer is free when its time is over.
-    pub(crate) async fn release(&self, shards: Vec<Shard>) {
+    pub(crate) async fn release_shards(&self, shards: Vec<Shard>) {
         let calls = self.groups_of(shards).into_iter().map(|group| {
             let keys = self.parts(&group, [Part::Meta]);
             let arguments = [self.nodes.node.clone(), self.nodes.keys.channel.clone()];
@@ -193,7 +193,7 @@ impl Core {
             return Ok(());
         }
         self.nodes.deaf();
-        self.release(owned).await;
+        self.release_shards(owned).await;
         match self.quit().await {
             // There is nothing to leave.
             Err(error) if error.kind() == StoreErrorKind::Closed => Ok(()),

@@ -155,11 +155,11 @@ impl Rounds {
         }
         for group in core.groups_of(unwanted) {
             let asked = Asked::new(core, group);
-            self.send(async move { asked.core.release(asked.shards.clone()).await });
+            self.send(async move { asked.core.release_shards(asked.shards.clone()).await });
         }
         for group in core.groups_of(looks) {
             let asked = Asked::new(core, group);
-            self.send(async move { asked.core.look(asked.shards.clone()).await });
+            self.send(async move { asked.core.look_at(asked.shards.clone()).await });
         }
         let state = nodes.state();
         let sign = if self.sign.strong_count() > 0 { pause } else { state.rest_of_sign(core.time.now(), nodes.ttl) };

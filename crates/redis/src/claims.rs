@@ -132,12 +132,19 @@ impl Core {
         limit: Limit,
         has_leased: &mut bool,
     ) -> Result<Claimed, StoreError> {
-        let is_split = self.is_split();
+        let is_split = self.is_split;
         let mut claimed = Claimed { now: self.time.now(), ..Claimed::default() };
         let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
         let mut found = Vec::new();
         loop {
-            let wish = Wish { token, lease: by.lease, timers: left.min(AT_ONCE), bytes: limit.bytes, taken, names: 0 };
+            let wish = Wish {
+                token,
+                lease: by.lease,
+                timers: left.min(AT_ONCE),
+                bytes: limit.bytes,
+                taken,
+                names: 0,
+            };
             let (pause, has_thread) = (self.nodes.pause(), self.nodes.has_thread());
             let shards = self.nodes.state().shards.for_claim(claimed.now, pause, is_split, has_thread);
             let groups = self.groups_of(shards);
@@ -216,7 +223,9 @@ impl Core {
         if parts.is_empty() {
             return Ok(Vec::new());
         }
-        let calls = parts.into_iter().map(|(group, timers)| (group.clone(), self.ask(group, Wish { timers, ..wish })));
+        let calls = parts
+            .into_iter()
+            .map(|(group, timers)| (group.clone(), self.ask(group, Wish { timers, ..wish })));
         let leased = self.gather(calls.collect::<Vec<_>>()).await;
         for (group, error) in &leased.failed {
             self.nodes.state().shards.fail_look(group);
@@ -284,7 +293,8 @@ impl Core {
         };
         let keys = self.keys_of_claim(shards, &slices);
         let Wish { token, lease, timers, bytes: most, taken, names } = wish;
-        let mut arguments = vec![token_bytes(token), text(millis(lease)), text(timers.into()), text(most), text(taken)];
+        let mut arguments =
+            vec![token_bytes(token), text(millis(lease)), text(timers.into()), text(most), text(taken)];
         arguments.extend([self.deployment.id.clone(), self.nodes.node.clone(), time_text(self.nodes.ttl)]);
         arguments.push(text(names.into()));
         arguments.append(&mut slices);
@@ -294,7 +304,8 @@ impl Core {
         let (mut leased, mut slices, mut dues, mut owned) = (list()?, list()?, list()?, list()?);
         let first_end = maybe_number(answered.rest.next()?)?.map(UtcMillis::from_millis);
         let mut named = Values::of(answered.rest.next()?)?;
-        let mut asked = Asked { now: answered.now, is_cut: number(&answered.rest.next()?)? == 1, ..Asked::default() };
+        let mut asked =
+            Asked { now: answered.now, is_cut: number(&answered.rest.next()?)? == 1, ..Asked::default() };
         while !leased.is_empty() {
             let place = usize::try_from(number(&leased.next()?)?).unwrap_or_default();
             let shard = place.checked_sub(1).and_then(|place| shards.get(place)).copied();
@@ -347,7 +358,7 @@ impl Core {
         let state = self.nodes.state();
         state.is_member
             && claimed.is_some_and(|claimed| moment() - claimed >= ttl)
-            && state.shards.next_due(self.is_split()).is_some_and(|due| due + ttl <= now)
+            && state.shards.next_due(self.is_split).is_some_and(|due| due + ttl <= now)
     }
 
     /// The keys of a claim in some shards, if these are their first slices.
@@ -358,8 +369,10 @@ impl Core {
         };
         let keys = shards.iter().enumerate().flat_map(|(place, shard)| {
             let (first, second) = (Part::Slice(hour_of(2 * place)), Part::Slice(hour_of(2 * place + 1)));
-            let (own, parts) =
-                (Part::Meta, [Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts, first, second]);
+            let (own, parts) = (
+                Part::Meta,
+                [Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts, first, second],
+            );
             [vec![self.layout.key(*shard, own)], self.layout.keys(*shard, parts)].concat()
         });
         keys.collect()
@@ -380,7 +393,9 @@ impl Core {
         let parts = [Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Aside];
         let mut keys = self.layout.keys(shard, parts);
         let Some(id) = id_of(&member) else { return Ok(()) };
-        keys.push(self.layout.key(self.layout.shard_of_id(id), Layout::homes_of(id)));
+        // In a cluster the note stays, and leads nowhere.
+        let noted = if self.is_split { shard } else { self.layout.shard_of_id(id) };
+        keys.push(self.layout.key(noted, Layout::homes_of(id)));
         self.run(|scripts| &scripts.aside, keys, [member, token]).await.map(drop)
     }
 
@@ -466,9 +481,10 @@ impl Core {
                 None => lost[place] = true,
             }
         }
-        let calls = shards.into_iter().map(|(shard, places)| (shard, self.renew_in(shard, by, &leases, places)));
+        let calls =
+            shards.into_iter().map(|(shard, places)| (shard, self.renew_in(shard, by, &leases, places)));
         let calls = calls.collect::<Vec<_>>();
-        let renewed = match self.is_split() {
+        let renewed = match self.is_split {
             // A lease in a shard whose server does not answer is renewed by the next call, or ends by itself.
             true => self.gather(calls).await.any()?.answers.into_iter().map(|(_, lost)| lost).collect(),
             false => try_join_all(calls.into_iter().map(|(_, call)| call)).await?,
@@ -506,7 +522,7 @@ impl Core {
         let shards = {
             let state = self.nodes.state();
             match state.is_member {
-                true => state.shards.for_reap(self.is_split() && self.nodes.has_thread()),
+                true => state.shards.for_reap(self.is_split && self.nodes.has_thread()),
                 false => self.layout.shards().collect(),
             }
         };

@@ -2,6 +2,7 @@
 
 use crate::layout::{Layout, Part, Shard, hour_of};
 use crate::nodes::Nodes;
+use crate::outside::{Note, Reservations};
 use crate::stored::{Entry, Found, entries, id_bytes, key_entry, mark_of};
 use crate::transact::millis;
 use core::time::Duration;
@@ -24,10 +25,24 @@ pub(crate) enum Doubt {
     Timer(TimerId),
     Key(KeyOf),
     Remembered(TimerId),
+    /// In a cluster: another creation has noted where a timer with this id is, or will be.
+    Noted(TimerId, Note),
+    /// In a cluster: the reservation of this id is over, or its note is void.
+    Reserved(TimerId),
+}
+
+/// Of which shards a commit may name keys.
+#[derive(Clone, Copy)]
+pub(crate) enum Scope<'a> {
+    /// Of all shards, on one server.
+    All,
+    /// Of one shard, in a cluster. See [`outside`](crate::outside) for what the others have.
+    Shard(Shard, &'a Reservations),
 }
 
 pub(crate) struct Commit<'a> {
     layout: &'a Layout,
+    scope: Scope<'a>,
     keys: Vec<Vec<u8>>,
     places: HashMap<Vec<u8>, usize>,
     checks: Vec<Vec<u8>>,
@@ -38,9 +53,16 @@ pub(crate) struct Commit<'a> {
 
 impl<'a> Commit<'a> {
     /// The commit of these changes. `over` is a lease whose end must have come.
-    pub(crate) fn new(layout: &'a Layout, known: &Known, changes: &Changes, over: Option<TimerId>) -> Self {
+    pub(crate) fn new(
+        layout: &'a Layout,
+        known: &Known,
+        changes: &Changes,
+        over: Option<TimerId>,
+        scope: Scope<'a>,
+    ) -> Self {
         let mut commit = Self {
             layout,
+            scope,
             keys: Vec::new(),
             places: HashMap::new(),
             checks: Vec::new(),
@@ -50,13 +72,14 @@ impl<'a> Commit<'a> {
         };
         commit.check(known, changes, over);
         for change in &changes.timers {
-            commit.change(known, change);
+            commit.change(known, changes, change);
         }
-        for id in &changes.forget {
+        let is_inside = |id: &&TimerId| scope.has(layout.shard_of_id(**id));
+        for id in changes.forget.iter().filter(is_inside) {
             let recent = commit.place(layout.shard_of_id(*id), Part::Recent);
             commit.changes.extend([b"r".to_vec(), recent, id_bytes(*id).to_vec()]);
         }
-        for (id, until) in &changes.remember {
+        for (id, until) in changes.remember.iter().filter(|(id, _)| is_inside(&id)) {
             let recent = commit.place(layout.shard_of_id(*id), Part::Recent);
             commit.changes.extend([b"e".to_vec(), recent, id_bytes(*id).to_vec(), text(until.as_millis())]);
         }
@@ -82,6 +105,18 @@ impl<'a> Commit<'a> {
         let (due, within) = (text(due.as_millis()), text(millis(within)));
         let channel = from.keys.channel.clone();
         self.changes.extend([b"n".to_vec(), meta, slices, due, within, from.node.clone(), channel, message]);
+    }
+
+    /// The shard that has what these changes change, or else what they follow from.
+    pub(crate) fn home(layout: &Layout, known: &Known, changes: &Changes) -> Option<Shard> {
+        let changed = changes.timers.iter().filter_map(|change| change.before.as_ref());
+        let changed = changed.filter_map(|timer| known.timers.get(&timer.id)).map(|found| found.shard).next();
+        let created = || Some(layout.home_of(changes.timers.first()?.after.as_ref()?));
+        let read = || known.timers.values().next().map(|found| found.shard);
+        let free = || changes.free.first().map(|of| layout.shard_of_key(&of.namespace, &of.key));
+        let absent =
+            || changes.absent.first().or(changes.forgotten.first()).map(|id| layout.shard_of_id(*id));
+        changed.or_else(created).or_else(read).or_else(free).or_else(absent)
     }
 
     /// The keys and the arguments of the script, and the doubts by the checks' places.
@@ -110,7 +145,9 @@ impl<'a> Commit<'a> {
     }
 
     fn check(&mut self, known: &Known, changes: &Changes, over: Option<TimerId>) {
-        for found in known.timers.values() {
+        // What was read in another shard of a cluster, and is not changed, was so when it was read.
+        let (scope, layout) = (self.scope, self.layout);
+        for found in known.timers.values().filter(|found| scope.has(found.shard)) {
             let (id, shard) = (found.id(), found.shard);
             self.expect(Doubt::Timer(id), "member", (shard, Part::Records), found.member.clone());
             let (bytes, tokens) = (id_bytes(id).to_vec(), (shard, Part::Tokens));
@@ -128,10 +165,22 @@ impl<'a> Commit<'a> {
         }
         for id in &changes.absent {
             let (shard, bytes) = (self.layout.shard_of_id(*id), id_bytes(*id).to_vec());
+            if let Scope::Shard(home, reserved) = self.scope
+                && home != shard
+            {
+                // Without a reservation, the shard of the id has just answered that it remembers the id.
+                if let Some(its) = reserved.get(id) {
+                    self.expect(Doubt::Timer(*id), "free", (home, Part::Records), bytes);
+                    self.expect(Doubt::Reserved(*id), "forgotten", (home, Part::Recent), its.note.void(*id));
+                    let until = text(its.until.as_millis());
+                    self.expect(Doubt::Reserved(*id), "before", (home, Part::Recent), until);
+                }
+                continue;
+            }
             self.expect(Doubt::Timer(*id), "free", (shard, Part::Records), bytes.clone());
             self.expect(Doubt::Timer(*id), "no-field", (shard, Layout::homes_of(*id)), bytes);
         }
-        for id in &changes.forgotten {
+        for id in changes.forgotten.iter().filter(|id| scope.has(layout.shard_of_id(**id))) {
             let shard = self.layout.shard_of_id(*id);
             self.expect(Doubt::Remembered(*id), "forgotten", (shard, Part::Recent), id_bytes(*id).to_vec());
         }
@@ -142,12 +191,16 @@ impl<'a> Commit<'a> {
         }
     }
 
-    fn change(&mut self, known: &Known, change: &Change) {
+    fn change(&mut self, known: &Known, changes: &Changes, change: &Change) {
         let Some(id) = change.before.as_ref().or(change.after.as_ref()).map(|timer| timer.id) else { return };
         let found = known.timers.get(&id);
         let shard = match (found, &change.after) {
             (Some(found), _) => found.shard,
-            (None, Some(after)) => self.layout.home_of(after),
+            // A new timer without a key is with the timer that it follows.
+            (None, Some(after)) => match (&after.key, Self::home(self.layout, known, changes)) {
+                (None, Some(home)) => home,
+                _ => self.layout.home_of(after),
+            },
             (None, None) => return,
         };
         // The record as it is stored, should this version write it in another way.
@@ -170,7 +223,7 @@ impl<'a> Commit<'a> {
             self.add(shard, id, entry);
         }
         let own = self.layout.shard_of_id(id);
-        if own != shard && change.before.is_some() != change.after.is_some() {
+        if own != shard && self.scope.has(own) && change.before.is_some() != change.after.is_some() {
             let homes = self.place(own, Layout::homes_of(id));
             let bytes = id_bytes(id).to_vec();
             match &change.after {
@@ -231,6 +284,15 @@ impl<'a> Commit<'a> {
         };
         let place = self.place(shard, part);
         self.changes.extend([b"z".to_vec(), place, text(score), member]);
+    }
+}
+
+impl Scope<'_> {
+    fn has(self, shard: Shard) -> bool {
+        match self {
+            Self::All => true,
+            Self::Shard(home, _) => home == shard,
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The keys of a deployment, and which of its shards has a timer.
 //!
-//! A key's name is `tb:{deployment:shard}:part`. The braces make Redis Cluster keep all keys of a shard on one node. Names
+//! A key's name is `tb:{deployment:shard.n}:part`. What is in the braces is the shard's *tag*: Redis Cluster keeps all keys
+//! with one tag in one slot. The number `n` is the smallest one that puts the tag into the shard's share of the slots, so the
+//! shards of a deployment lie evenly over the slots, and over the primaries if these have equal ranges of slots. Names
 //! hold no text of a user's: namespaces, keys, labels and reasons stand in members and fields.
 
 use tourbillon_durable::timer::{Timer, TimerId};
@@ -37,7 +39,7 @@ pub(crate) enum Part {
     Slices,
     /// Sorted set, of the pending timers of one hour of UTC: id, by due moment.
     Slice(u64),
-    /// Hash, of timers that are in another shard than their ids say: id, shard.
+    /// Hash, of timers that are in another shard than their ids say: id, note.
     Homes(u8),
 }
 
@@ -46,6 +48,9 @@ pub(crate) const HOMES: u16 = 256;
 
 /// The most shards of a deployment.
 pub(crate) const MOST_SHARDS: u16 = 1_024;
+
+/// The slots of a Redis Cluster.
+const SLOTS: u32 = 16_384;
 
 const HOUR: u64 = 3_600_000;
 
@@ -62,14 +67,15 @@ pub(crate) const fn start_of(hour: u64) -> u64 {
 /// The names of a deployment's keys.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    name: Box<str>,
     shards: u16,
+    /// The tag of each shard.
+    tags: Vec<Box<str>>,
 }
 
 impl Layout {
     /// The layout of a deployment with so many shards, a power of two.
     pub(crate) fn new(name: &str, shards: u16) -> Self {
-        Self { name: name.into(), shards }
+        Self { shards, tags: (0..shards).map(|shard| tag_of(name, shard, shards)).collect() }
     }
 
     /// The key of the deployment itself.
@@ -113,7 +119,9 @@ impl Layout {
             Part::Slice(hour) => &format!("q:{hour}"),
             Part::Homes(bucket) => &format!("h:{bucket}"),
         };
-        format!("tb:{{{}:{shard}}}:{part}", self.name).into_bytes()
+        // The shards are those of the layout: another one has no keys, and its name meets none.
+        let tag = self.tags.get(usize::from(shard)).map_or("", |tag| tag);
+        format!("tb:{{{tag}}}:{part}").into_bytes()
     }
 
     /// The keys of some parts of a shard.
@@ -150,5 +158,84 @@ impl Layout {
     pub(crate) fn homes_of(id: TimerId) -> Part {
         let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();
         Part::Homes(bucket)
+    }
+}
+
+/// CRC-16 after XMODEM, by which Redis Cluster takes the slot of a tag, continued from the sum of what was before.
+fn crc16(sum: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(sum, |sum, byte| {
+        (0..8)
+            .fold(sum ^ u16::from(*byte) << 8, |sum, _| sum << 1 ^ if sum & 0x8000 == 0 { 0 } else { 0x1021 })
+    })
+}
+
+/// The slot of a tag.
+#[cfg(test)]
+pub(crate) fn slot_of(tag: &[u8]) -> u32 {
+    u32::from(crc16(0, tag)) % SLOTS
+}
+
+/// The tag of a shard: the first one that lies in the shard's share of the slots. Every share has at least 16 slots, so
+/// that some number leads there soon.
+fn tag_of(name: &str, shard: Shard, shards: u16) -> Box<str> {
+    let share = SLOTS / u32::from(shards.max(1));
+    let wanted = u32::from(shard) * share..(u32::from(shard) + 1) * share;
+    let beginning = format!("{name}:{shard}.");
+    let sum = crc16(0, beginning.as_bytes());
+    let is_meant = |n: &u32| wanted.contains(&(u32::from(crc16(sum, n.to_string().as_bytes())) % SLOTS));
+    let n = (0..u32::MAX).find(is_meant).unwrap_or_default();
+    format!("{beginning}{n}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_that_of_redis_cluster() {
+        // The value of the specification of Redis Cluster, and what CLUSTER KEYSLOT answers.
+        assert_eq!(crc16(0, b"123456789"), 0x31c3);
+        assert_eq!(slot_of(b"foo"), 12_182);
+        assert_eq!(crc16(crc16(0, b"1234"), b"56789"), 0x31c3);
+    }
+
+    /// F-25, for the slots. That every script is in one slot is what the suite on a cluster shows.
+    #[test]
+    fn f25_the_tags_of_a_deployment_are_even_and_every_script_is_in_one_slot() {
+        for name in ["d", "orders", "a.very-long_name.of-a-deployment"] {
+            let layout = Layout::new(name, 64);
+            let slots: Vec<u32> = layout.tags.iter().map(|tag| slot_of(tag.as_bytes())).collect();
+            for masters in [3_u32, 4, 6] {
+                // As `redis-cli --cluster create` divides the slots.
+                let of = |slot: u32| (f64::from(slot) * f64::from(masters) / f64::from(SLOTS)) as usize;
+                let mut shards = vec![0_u32; masters as usize];
+                slots.iter().for_each(|slot| shards[of(*slot)] += 1);
+                let share = 64.0 / f64::from(masters);
+                let is_even = |count: &u32| (f64::from(*count) - share).abs() <= share * 0.1;
+                assert!(shards.iter().all(is_even), "{name}: {shards:?} on {masters} masters");
+            }
+        }
+        for shards in [1, 4, MOST_SHARDS] {
+            let (layout, share) = (Layout::new("d", shards), SLOTS / u32::from(shards));
+            for shard in layout.shards() {
+                let tag = &layout.tags[usize::from(shard)];
+                assert_eq!(slot_of(tag.as_bytes()) / share, u32::from(shard), "{tag}");
+                let names = [Part::Records, Part::Slice(490_000), Part::Homes(7)];
+                let is_tagged = |name: &Vec<u8>| name.starts_with(format!("tb:{{{tag}}}:").as_bytes());
+                assert!(layout.keys(shard, names).iter().all(is_tagged));
+            }
+        }
+    }
+
+    #[test]
+    fn a_tag_stays_as_it_is() {
+        // Another tag would hide what a deployment has stored.
+        let layout = Layout::new("d", 4);
+        let names: Vec<_> = layout.shards().map(|shard| layout.key(shard, Part::Records)).collect();
+        let names: Vec<_> = names.iter().map(|name| core::str::from_utf8(name).unwrap()).collect();
+        assert_eq!(
+            names,
+            ["tb:{d:0.0}:records", "tb:{d:1.2}:records", "tb:{d:2.0}:records", "tb:{d:3.2}:records"]
+        );
     }
 }

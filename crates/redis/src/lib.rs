@@ -11,6 +11,7 @@ mod examine;
 mod layout;
 mod lists;
 mod nodes;
+mod outside;
 mod script;
 mod scripts;
 mod send;

@@ -88,25 +88,27 @@ impl Core {
         beginning: &[u8],
         each: usize,
     ) -> Result<(Vec<Entry>, bool), StoreError> {
-        let keys = self.layout.shards().map(|shard| self.layout.key(shard, part)).collect();
         let first = if beginning.is_empty() { b"-".to_vec() } else { [b"[", beginning].concat() };
         let arguments = [from.unwrap_or(first), beginning.to_vec(), text(each as u64)];
-        let mut answered = self.run(|scripts| &scripts.members, keys, arguments).await?;
-        let mut lists = Values::of(answered.rest.next()?)?;
-        let mut found = Vec::new();
-        for shard in self.layout.shards() {
-            let (mut members, mut its) = (Values::of(lists.next()?)?, Vec::new());
-            while !members.is_empty() {
-                let member = bytes(members.next()?)?.unwrap_or_default();
-                let (place, id) = match part {
-                    Part::Records => (member.get(..16).unwrap_or_default().to_vec(), id_of(&member)),
-                    _ => (member.clone(), id_at_end(&member)),
-                };
-                its.extend(id.map(|id| Entry { place, shard, id }));
+        let found = self.each_group(async |shards| {
+            let keys = self.parts(&shards, [part]);
+            let mut answered = self.run(|scripts| &scripts.members, keys, arguments.clone()).await?;
+            let (mut lists, mut found) = (Values::of(answered.rest.next()?)?, Vec::new());
+            for shard in shards {
+                let (mut members, mut its) = (Values::of(lists.next()?)?, Vec::new());
+                while !members.is_empty() {
+                    let member = bytes(members.next()?)?.unwrap_or_default();
+                    let (place, id) = match part {
+                        Part::Records => (member.get(..16).unwrap_or_default().to_vec(), id_of(&member)),
+                        _ => (member.clone(), id_at_end(&member)),
+                    };
+                    its.extend(id.map(|id| Entry { place, shard, id }));
+                }
+                found.push(its);
             }
-            found.push(its);
-        }
-        Ok(merged(found, each))
+            Ok(found)
+        });
+        Ok(merged(found.await?.into_iter().flatten().collect(), each))
     }
 
     /// Entries of sorted sets by score and member, from a score on.
@@ -138,21 +140,27 @@ impl Core {
         after: Option<Vec<u8>>,
         each: usize,
     ) -> Result<Vec<Vec<(Vec<u8>, u64)>>, StoreError> {
-        let keys = parts.iter().map(|(shard, part)| self.layout.key(*shard, *part)).collect();
         let until = until.map_or_else(|| b"+inf".to_vec(), text);
         let arguments = [text(from), until, after.unwrap_or_default(), text(each as u64)];
-        let mut answered = self.run(|scripts| &scripts.scores, keys, arguments).await?;
-        let mut lists = Values::of(answered.rest.next()?)?;
-        let mut found = Vec::new();
-        for _ in parts {
-            let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
-            while !values.is_empty() {
-                let member = bytes(values.next()?)?.unwrap_or_default();
-                its.push((member, number(&values.next()?)?));
+        let groups = self.grouped(parts.iter().map(|(shard, _)| *shard));
+        let answers = groups.into_iter().map(async |places| {
+            let keys = places.iter().filter_map(|place| parts.get(*place));
+            let keys = keys.map(|(shard, part)| self.layout.key(*shard, *part)).collect();
+            let mut answered = self.run(|scripts| &scripts.scores, keys, arguments.clone()).await?;
+            let (mut lists, mut found) = (Values::of(answered.rest.next()?)?, Vec::new());
+            for place in places {
+                let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
+                while !values.is_empty() {
+                    let member = bytes(values.next()?)?.unwrap_or_default();
+                    its.push((member, number(&values.next()?)?));
+                }
+                found.push((place, its));
             }
-            found.push(its);
-        }
-        Ok(found)
+            Ok::<_, StoreError>(found)
+        });
+        let mut found: Vec<_> = try_join_all(answers).await?.into_iter().flatten().collect();
+        found.sort_unstable_by_key(|(place, _)| *place);
+        Ok(found.into_iter().map(|(_, its)| its).collect())
     }
 
     /// Pending timers from a moment on, in order, up to the end of an hour.
@@ -262,15 +270,20 @@ impl Core {
     }
 
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
-        let keys = self.all([Part::Counts, Part::Aside]);
-        let mut answered = self.run(|scripts| &scripts.counts, keys, []).await?;
-        let mut values = Values::of(answered.rest.next()?)?;
-        let mut counts = Counts { quarantined: number(&answered.rest.next()?)?, ..Counts::default() };
-        while !values.is_empty() {
-            let field = bytes(values.next()?)?.unwrap_or_default();
-            let count = number(&values.next()?)?;
-            if let Some(of) = counted_of(&field) {
-                *counts.by_namespace.entry(of).or_default() += count;
+        let answers = self.each_group(async |shards| {
+            let keys = self.parts(&shards, [Part::Counts, Part::Aside]);
+            self.run(|scripts| &scripts.counts, keys, []).await
+        });
+        let mut counts = Counts::default();
+        for mut answered in answers.await? {
+            let mut values = Values::of(answered.rest.next()?)?;
+            counts.quarantined += number(&answered.rest.next()?)?;
+            while !values.is_empty() {
+                let field = bytes(values.next()?)?.unwrap_or_default();
+                let count = number(&values.next()?)?;
+                if let Some(of) = counted_of(&field) {
+                    *counts.by_namespace.entry(of).or_default() += count;
+                }
             }
         }
         Ok(counts)
@@ -316,22 +329,27 @@ impl Core {
         slices: &[(u64, Shard)],
         ends: &[UtcMillis],
     ) -> Result<Vec<(u64, Vec<u64>)>, StoreError> {
-        let mut counts = Vec::new();
-        for slices in slices.chunks(SLICES_AT_ONCE) {
-            let keys =
-                slices.iter().map(|(hour, shard)| self.layout.key(*shard, Part::Slice(*hour))).collect();
-            let arguments = ends.iter().map(|end| text(end.as_millis()));
-            let mut answered = self.run(|scripts| &scripts.tally, keys, arguments).await?;
-            let mut lists = Values::of(answered.rest.next()?)?;
-            for (hour, _) in slices {
-                let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
-                while !values.is_empty() {
-                    its.push(number(&values.next()?)?);
+        let groups = self.grouped(slices.iter().map(|(_, shard)| *shard));
+        let answers = groups.into_iter().map(async |places| {
+            let mut counts = Vec::new();
+            for places in places.chunks(SLICES_AT_ONCE) {
+                let slices = || places.iter().filter_map(|place| slices.get(*place));
+                let keys =
+                    slices().map(|(hour, shard)| self.layout.key(*shard, Part::Slice(*hour))).collect();
+                let arguments = ends.iter().map(|end| text(end.as_millis()));
+                let mut answered = self.run(|scripts| &scripts.tally, keys, arguments).await?;
+                let mut lists = Values::of(answered.rest.next()?)?;
+                for (hour, _) in slices() {
+                    let (mut values, mut its) = (Values::of(lists.next()?)?, Vec::new());
+                    while !values.is_empty() {
+                        its.push(number(&values.next()?)?);
+                    }
+                    counts.push((*hour, its));
                 }
-                counts.push((*hour, its));
             }
-        }
-        Ok(counts)
+            Ok::<_, StoreError>(counts)
+        });
+        Ok(try_join_all(answers).await?.into_iter().flatten().collect())
     }
 
     /// All timers of a shard at one moment, but for records that cannot be read.

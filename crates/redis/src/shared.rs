@@ -8,7 +8,8 @@ use crate::scripts::{BY_CALLER, BY_SERVER, Scripts};
 use crate::stored::Found;
 use crate::time::{Time, moment};
 use crate::values::{Values, number};
-use std::collections::HashMap;
+use futures_util::future::try_join_all;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
@@ -34,6 +35,8 @@ pub(crate) struct Core {
     /// Set once the server has another deployment, or none, in the place of the one that was opened.
     lost: OnceLock<Box<str>>,
     pub(crate) layout: Layout,
+    /// Whether a script may name the keys of one shard only, as in a cluster.
+    pub(crate) is_split: bool,
     pub(crate) time: Time,
     pub(crate) nodes: Nodes,
     /// Answers of claims that were lost: the token, and the shards that may have leased under it.
@@ -69,6 +72,7 @@ impl Core {
         link: Arc<dyn Link>,
         deployment: Deployment,
         layout: Layout,
+        is_split: bool,
         time: Time,
         nodes: Nodes,
     ) -> Arc<Self> {
@@ -79,6 +83,7 @@ impl Core {
             deployment,
             lost: OnceLock::new(),
             layout,
+            is_split,
             time,
             nodes,
             doubts: Mutex::default(),
@@ -114,11 +119,6 @@ impl Core {
         Ok(answered)
     }
 
-    /// Some parts of all shards, for scripts that look at many shards of one server.
-    pub(crate) fn all<const N: usize>(&self, parts: [Part; N]) -> Vec<Vec<u8>> {
-        self.layout.shards().flat_map(|shard| self.layout.keys(shard, parts)).collect()
-    }
-
     /// Some parts of some shards, for scripts that look at many shards of one server.
     pub(crate) fn parts<const N: usize>(&self, shards: &[Shard], parts: [Part; N]) -> Vec<Vec<u8>> {
         shards.iter().flat_map(|shard| self.layout.keys(*shard, parts)).collect()
@@ -131,14 +131,29 @@ impl Core {
         groups
     }
 
-    /// Whether the shards are in several groups.
-    pub(crate) fn is_split(&self) -> bool {
-        self.groups(self.layout.shards()).len() > 1
+    /// The shards whose keys one script may name: all of them on one server, and each alone in a cluster.
+    pub(crate) fn groups(&self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<Shard>> {
+        match self.is_split {
+            true => shards.into_iter().map(|shard| vec![shard]).collect(),
+            false => vec![shards.into_iter().collect()],
+        }
     }
 
-    /// The shards whose keys one script may name: all of them on one server.
-    pub(crate) fn groups(&self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<Shard>> {
-        vec![shards.into_iter().collect()]
+    /// The places of things that one script may name, by the shards in which they are. Each group has at least one.
+    pub(crate) fn grouped(&self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<usize>> {
+        let mut groups: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
+        for (place, shard) in shards.into_iter().enumerate() {
+            groups.entry(if self.is_split { shard } else { 0 }).or_default().push(place);
+        }
+        groups.into_values().collect()
+    }
+
+    /// Does something with each group of all shards, with all groups at the same time.
+    pub(crate) async fn each_group<T, F>(&self, run: impl Fn(Vec<Shard>) -> F) -> Result<Vec<T>, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        try_join_all(self.groups(self.layout.shards()).into_iter().map(run)).await
     }
 
     pub(crate) fn add_waker(&self, wake: Box<dyn Fn() + Send + Sync>) {

@@ -39,6 +39,9 @@ pub struct RedisBuilder {
     node: Option<Box<str>>,
     ttl: Duration,
     clock: Option<Arc<dyn tourbillon::Clock>>,
+    /// Whether a script on one server names the keys of one shard only, as in a cluster.
+    #[cfg(test)]
+    is_split: bool,
 }
 
 /// A store of timers on a Redis server, for any number of processes.
@@ -46,7 +49,7 @@ pub struct RedisBuilder {
 /// Processes that open the same deployment share its timers: a timer is claimed by one of them. See the crate's
 /// documentation for what a deployment is, and for what differs from a store in a file.
 pub struct RedisStore {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl Drop for RedisStore {
@@ -58,7 +61,7 @@ impl Drop for RedisStore {
 
 impl fmt::Debug for RedisBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, shards, poll, node, ttl, clock } = self;
+        let Self { name, shards, poll, node, ttl, clock, .. } = self;
         f.debug_struct("RedisBuilder")
             .field("name", name)
             .field("shards", shards)
@@ -66,7 +69,7 @@ impl fmt::Debug for RedisBuilder {
             .field("node", node)
             .field("ttl", ttl)
             .field("is_on_test_clock", &clock.is_some())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -79,7 +82,16 @@ impl fmt::Debug for RedisStore {
 impl RedisStore {
     /// Opens the deployment of this name, or creates it. The name has 1 to 64 letters, digits, `-`, `_` and `.` of ASCII.
     pub fn builder(deployment: impl Into<Box<str>>) -> RedisBuilder {
-        RedisBuilder { name: deployment.into(), shards: None, poll: Some(POLL), node: None, ttl: TTL, clock: None }
+        RedisBuilder {
+            name: deployment.into(),
+            shards: None,
+            poll: Some(POLL),
+            node: None,
+            ttl: TTL,
+            clock: None,
+            #[cfg(test)]
+            is_split: false,
+        }
     }
 }
 
@@ -127,19 +139,21 @@ impl RedisBuilder {
         self
     }
 
+    /// Uses one server as if it were a cluster.
+    #[cfg(test)]
+    pub(crate) fn split(mut self) -> Self {
+        self.is_split = true;
+        self
+    }
+
     /// Opens the deployment on these servers. The future needs no runtime around it.
     ///
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Limit`] if the name or the number of shards is none, if the deployment has another number
-    /// of shards or another kind of clock, or if the servers are a cluster, on which this store does not run yet; with
-    /// [`StoreErrorKind::NewerSchema`] if a later version has created the deployment; and if the server cannot be reached.
+    /// of shards or another kind of clock; with [`StoreErrorKind::NewerSchema`] if a later version has created the
+    /// deployment; and if the server cannot be reached.
     pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
-        if connect.is_cluster() {
-            let message =
-                "a deployment on Redis Cluster is not possible yet: scripts name keys of several shards";
-            return Err(StoreError::new(StoreErrorKind::Limit, message));
-        }
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
         self.open_on(Arc::new(session)).await
@@ -193,8 +207,11 @@ impl RedisBuilder {
         let deployment = Deployment { key: Layout::deployment(&self.name), id };
         let is_ready = filled(rest.next()?)?.is_some();
         let layout = Layout::new(&self.name, u16::try_from(stored).unwrap_or(SHARDS));
+        let is_split = link.is_cluster();
+        #[cfg(test)]
+        let is_split = is_split || self.is_split;
         let nodes = Nodes::new(&self.name, settings, layout.shards().len());
-        let core = Core::new(link, deployment, layout, time, nodes);
+        let core = Core::new(link, deployment, layout, is_split, time, nodes);
         if !is_ready {
             core.mark_shards().await?;
         }

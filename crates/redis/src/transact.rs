@@ -1,11 +1,12 @@
 //! Operations: read what one names, compute its effect here, and commit that if nothing has changed meanwhile.
 
-use crate::commit::{Commit, Doubt, Known, is_leased};
+use crate::commit::{Doubt, Known, is_leased};
 use crate::layout::{Layout, Part, Shard};
+use crate::outside::{Note, Reservations};
 use crate::send::Sent;
 use crate::shared::Core;
 use crate::stored::{Found, damaged, id_bytes, id_of, key_entry};
-use crate::values::{Values, maybe_number};
+use crate::values::{Values, filled, maybe_number};
 use core::time::Duration;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::draft::{Changes, Draft};
@@ -35,6 +36,23 @@ impl Core {
         &self,
         start: Start,
         run: impl Fn(Draft) -> Result<(R, Changes), StoreError>,
+    ) -> Result<R, StoreError> {
+        let mut reserved = Reservations::new();
+        let result = self.attempt(start, run, &mut reserved).await;
+        // A commit whose outcome is not known may have stored what these notes lead to.
+        if !reserved.is_empty()
+            && result.as_ref().err().is_none_or(|error| error.kind() != StoreErrorKind::Unknown)
+        {
+            self.release(reserved).await;
+        }
+        result
+    }
+
+    async fn attempt<R>(
+        &self,
+        start: Start,
+        run: impl Fn(Draft) -> Result<(R, Changes), StoreError>,
+        reserved: &mut Reservations,
     ) -> Result<R, StoreError> {
         let mut known = Known::default();
         let (mut cached, mut over, mut is_new) = (None, None, false);
@@ -79,9 +97,7 @@ impl Core {
                     return Ok(result);
                 }
             }
-            let mut commit = Commit::new(&self.layout, &known, &changes, over);
-            self.hint(&mut commit, &known, &changes);
-            let (doubt, mut found) = match self.send(commit).await? {
+            let (doubt, mut found) = match self.commit(&known, &changes, over, reserved).await? {
                 Sent::Done => {
                     self.after(&known, &changes);
                     return Ok(result);
@@ -92,7 +108,7 @@ impl Core {
                 }
             };
             cached = None;
-            self.resolve(&mut known, doubt, &mut found).await?;
+            self.resolve(&mut known, doubt, &mut found, reserved).await?;
             if turn > 8 {
                 // Others are quicker with the same timers: the processor is theirs for a moment.
                 std::thread::yield_now();
@@ -110,12 +126,31 @@ impl Core {
     }
 
     /// Reads what was not as it was taken for.
-    async fn resolve(&self, known: &mut Known, doubt: Doubt, rest: &mut Values) -> Result<(), StoreError> {
+    async fn resolve(
+        &self,
+        known: &mut Known,
+        doubt: Doubt,
+        rest: &mut Values,
+        reserved: &mut Reservations,
+    ) -> Result<(), StoreError> {
         match doubt {
             Doubt::Timer(id) => {
-                known.timers.remove(&id);
-                known.add(self.find_id(id).await?);
+                let was_read = known.timers.remove(&id).is_some();
+                // A note that leads to a timer stays.
+                reserved.remove(&id);
+                let (found, note) = self.look(id).await?;
+                if let (None, Some(note), false) = (&found, note, was_read) {
+                    self.displace(id, &note).await?;
+                }
+                known.add(found);
             }
+            Doubt::Noted(id, note) => {
+                if self.displace(id, &note).await? {
+                    known.add(self.find_id(id).await?);
+                }
+            }
+            // The note is replaced as any other that leads nowhere.
+            Doubt::Reserved(id) => drop(reserved.remove(&id)),
             Doubt::Key(of) => known.add(self.find_key(&of).await?),
             Doubt::Remembered(id) => {
                 let until = maybe_number(rest.next()?)?.unwrap_or_default();
@@ -133,17 +168,25 @@ impl Core {
     }
 
     pub(crate) async fn find_id(&self, id: TimerId) -> Result<Option<Found>, StoreError> {
+        Ok(self.look(id).await?.0)
+    }
+
+    /// A timer, and the note that it is in another shard than its id says. A note may lead nowhere.
+    pub(crate) async fn look(&self, id: TimerId) -> Result<(Option<Found>, Option<Note>), StoreError> {
         let shard = self.layout.shard_of_id(id);
         let parts = [Part::Records, Part::Tokens, Part::Leases, Layout::homes_of(id)];
         let keys = self.layout.keys(shard, parts);
         let mut answered = self.run(|scripts| &scripts.find_id, keys, [id_bytes(id).to_vec()]).await?;
         let found = read(shard, &mut answered.rest)?;
-        match maybe_number(answered.rest.next()?)? {
-            Some(home) => {
-                let home = Shard::try_from(home).map_err(|_| damaged("the home of a timer is no shard"))?;
-                self.records(home, &[id]).await?.pop().unwrap_or(Ok(None))
+        match filled(answered.rest.next()?)?.map(Note::of) {
+            Some(note) => {
+                let home = note.home().filter(|home| self.layout.shards().contains(home));
+                let home =
+                    home.ok_or_else(|| damaged(&format!("the note of timer {id} leads to no shard")))?;
+                let found = self.records(home, &[id]).await?.pop().unwrap_or(Ok(None))?;
+                Ok((found, Some(note)))
             }
-            None => Ok(found),
+            None => Ok((found, None)),
         }
     }
 
@@ -171,7 +214,6 @@ impl Core {
 
 /// A timer of three values of an answer: record, token, end of the lease.
 pub(crate) fn read(shard: Shard, values: &mut Values) -> Result<Option<Found>, StoreError> {
-    use crate::values::filled;
     let (member, mark) = (filled(values.next()?)?, filled(values.next()?)?);
     let until = maybe_number(values.next()?)?.unwrap_or_default();
     let Some(member) = member else { return Ok(None) };

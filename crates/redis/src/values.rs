@@ -63,6 +63,11 @@ impl Values {
         self.0.next().ok_or_else(short)
     }
 
+    /// The next value, which stays the next one.
+    pub(crate) fn peek(&self) -> Option<&Value> {
+        self.0.as_slice().first()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.len() == 0
     }

@@ -191,7 +191,8 @@ impl Dial {
                 client.get_async_connection_with_config(&config).await?
             }
             Servers::Cluster(nodes) => {
-                let (Some(first), Some(node)) = (nodes.first(), nodes.get(attempt % nodes.len().max(1))) else {
+                let (Some(first), Some(node)) = (nodes.first(), nodes.get(attempt % nodes.len().max(1)))
+                else {
                     return Err((ErrorKind::ClusterConnectionNotFound, "a cluster without nodes").into());
                 };
                 // The name and the password of the first one are those for all.

@@ -9,8 +9,8 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use crate::script::Script;
 use crate::nodes::Heard;
+use crate::script::Script;
 use core::any::Any;
 use core::pin::Pin;
 use core::time::Duration;
@@ -51,5 +51,10 @@ pub(crate) trait Link: Send + Sync {
     /// subscriptions calls nothing.
     fn listen(&self, _channel: &[u8], _ear: Ear) -> Option<Box<dyn Any + Send>> {
         None
+    }
+
+    /// Whether the servers are a cluster, in which a script's keys must be in one slot.
+    fn is_cluster(&self) -> bool {
+        false
     }
 }

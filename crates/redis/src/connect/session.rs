@@ -3,8 +3,8 @@
 use super::dial::{Connection, Dial, Place};
 use super::error::{LinkError, Meaning};
 use super::keeper::Keeper;
-use super::settings::{Connect, ConnectError, SyncPolicy};
 use super::listen::listen;
+use super::settings::{Connect, ConnectError, SyncPolicy};
 use super::{Answer, Ear, Link, Pause};
 use crate::script::Script;
 use core::any::Any;
@@ -35,6 +35,7 @@ struct Caller {
     /// The limit of one reply.
     limit: Duration,
     sync: SyncPolicy,
+    is_cluster: bool,
 }
 
 /// A subscription, which ends when this is dropped.
@@ -85,6 +86,7 @@ impl Session {
             patience: connect.patience,
             limit: connect.response_timeout + connect.sync.timeout(),
             sync: connect.sync,
+            is_cluster: connect.is_cluster(),
         };
         Ok(Self { caller: Arc::new(caller), dial, runtime: Some(runtime) })
     }
@@ -158,6 +160,10 @@ impl Link for Session {
     fn listen(&self, channel: &[u8], ear: Ear) -> Option<Box<dyn Any + Send>> {
         let task = self.runtime.as_ref()?.spawn(listen(Arc::clone(&self.dial), channel.to_vec(), ear.into()));
         Some(Box::new(Listening(task.abort_handle())))
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.caller.is_cluster
     }
 }
 

@@ -10,6 +10,7 @@
 --   no-field   key, field             the hash has the field; answers its value
 --   forgotten  key, id                the sorted set has the id with a later score than now; answers the score
 --   over       key, id                the sorted set does not have the id with a score of now or before
+--   before     key, moment            the moment has come; the key is not looked at
 --
 --   change     arguments              does
 --   z          key, score, member     adds to a sorted set
@@ -50,6 +51,8 @@ for check = 1, tonumber(ARGV[2]) do
   elseif kind == 'over' then
     local score = redis.call('ZSCORE', KEYS[key], what)
     if not score or tonumber(score) > now then failed = score or '' end
+  elseif kind == 'before' then
+    if tonumber(what) <= now then failed = '' end
   else
     return redis.error_reply('TB no such check: ' .. kind)
   end

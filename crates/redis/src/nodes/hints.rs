@@ -66,7 +66,15 @@ impl Core {
     fn hear(&self, heard: Heard<'_>) {
         let nodes = &self.nodes;
         match heard {
-            Heard::Begin => nodes.hears.store(true, Ordering::Relaxed),
+            Heard::Begin => {
+                nodes.hears.store(true, Ordering::Relaxed);
+                // What was said before is lost.
+                let mut state = nodes.state();
+                state.is_stirred = true;
+                state.shards.hint_missing();
+                drop(state);
+                nodes.bell.ring();
+            }
             Heard::End => {
                 nodes.deaf();
                 nodes.bell.ring();
@@ -115,12 +123,18 @@ impl Core {
     }
 
     /// The shards and the due moments of timers that a commit makes pending.
-    pub(crate) fn pending(&self, known: &Known, changes: &Changes) -> impl Iterator<Item = (Shard, UtcMillis)> {
+    pub(crate) fn pending(
+        &self,
+        known: &Known,
+        changes: &Changes,
+    ) -> impl Iterator<Item = (Shard, UtcMillis)> {
         let after = changes.timers.iter().filter_map(|change| change.after.as_ref());
         let pending = after.filter(|timer| timer.state == State::Pending);
         pending.map(|timer| {
-            let found = known.timers.get(&timer.id);
-            (found.map_or_else(|| self.layout.home_of(timer), |found| found.shard), timer.due)
+            let found = known.timers.get(&timer.id).map(|found| found.shard);
+            // A new timer without a key is with the timer that it follows.
+            let follows = || Commit::home(&self.layout, known, changes).filter(|_| timer.key.is_none());
+            (found.or_else(follows).unwrap_or_else(|| self.layout.home_of(timer)), timer.due)
         })
     }
 }

@@ -100,7 +100,11 @@ fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
         let incarnation = node.as_deref().and_then(|node| core::str::from_utf8(node).ok()?.parse().ok());
         let text = said.remove(&node).unwrap_or_default();
         // Another entry than a node's is none of ours.
-        peers.extend(incarnation.map(|incarnation| Peer { incarnation, seen: UtcMillis::from_millis(seen), text }));
+        peers.extend(incarnation.map(|incarnation| Peer {
+            incarnation,
+            seen: UtcMillis::from_millis(seen),
+            text,
+        }));
     }
     Ok(peers)
 }
@@ -142,8 +146,7 @@ impl Core {
         };
         let keys = vec![self.deployment.key.clone(), nodes.keys.signs.clone(), nodes.keys.texts.clone()];
         let text = nodes.text(since).write();
-        let arguments =
-            [self.deployment.id.clone(), nodes.node.clone(), text, nodes.keys.channel.clone()];
+        let arguments = [self.deployment.id.clone(), nodes.node.clone(), text, nodes.keys.channel.clone()];
         let mut answered = self.run(|scripts| &scripts.beat, keys, arguments).await?;
         let peers = peers(&mut answered)?;
         let has_left = {
@@ -222,7 +225,8 @@ impl Core {
         let gathered = self.gather(calls.collect::<Vec<_>>()).await.any()?;
         let late = gathered.failed.into_iter().flat_map(|(group, _)| group);
         let late = late.map(|number| ShardOfNodes { number, ..ShardOfNodes::default() });
-        let mut shards: Vec<_> = gathered.answers.into_iter().flat_map(|(_, shards)| shards).chain(late).collect();
+        let mut shards: Vec<_> =
+            gathered.answers.into_iter().flat_map(|(_, shards)| shards).chain(late).collect();
         shards.sort_by_key(|shard| shard.number);
         let state = self.nodes.state();
         shards.iter_mut().for_each(|shard| shard.polled = state.shards.polled(shard.number));
@@ -282,7 +286,9 @@ mod tests {
         let text = Text { ttl: Duration::from_secs(10), ..Text::default() };
         let peer = |seen| Peer { incarnation: 1, seen: UtcMillis::from_millis(seen), text: text.clone() };
         let now = UtcMillis::from_millis(100_000);
-        for (seen, is_live) in [(100_000, true), (90_001, true), (90_000, false), (109_999, true), (110_000, false)] {
+        for (seen, is_live) in
+            [(100_000, true), (90_001, true), (90_000, false), (109_999, true), (110_000, false)]
+        {
             assert_eq!(peer(seen).is_live(now), is_live, "{seen}");
         }
     }

@@ -74,8 +74,8 @@ mod rendezvous;
 mod shards;
 
 pub(crate) use hints::Heard;
-pub(crate) use poll::{Bell, start};
 pub(crate) use membership::time_text;
+pub(crate) use poll::{Bell, start};
 pub(crate) use shards::{Seen, Shards};
 
 use crate::layout::Layout;
@@ -198,6 +198,12 @@ impl Nodes {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether messages of other nodes arrive, as far as is known.
+    #[cfg(test)]
+    pub(crate) fn hears(&self) -> bool {
+        self.hears.load(Ordering::Relaxed)
     }
 
     /// Whether a thread looks at the shards.

@@ -124,7 +124,7 @@ impl Rounds {
     /// Sends what is due. Returns the time until something else is.
     fn begin(&mut self, core: &Arc<Core>) -> Duration {
         let (nodes, now) = (&core.nodes, core.time.now());
-        let (pause, is_split) = (nodes.pause(), core.is_split());
+        let (pause, is_split) = (nodes.pause(), core.is_split);
         if core.is_behind(now) {
             let this = Arc::clone(core);
             self.send(async move {
@@ -162,7 +162,8 @@ impl Rounds {
             self.send(async move { asked.core.look_at(asked.shards.clone()).await });
         }
         let state = nodes.state();
-        let sign = if self.sign.strong_count() > 0 { pause } else { state.rest_of_sign(core.time.now(), nodes.ttl) };
+        let sign =
+            if self.sign.strong_count() > 0 { pause } else { state.rest_of_sign(core.time.now(), nodes.ttl) };
         // A sign that failed is tried again after its pause.
         let sign = if is_sign_due { pause_of_signs } else { sign };
         state.shards.rest(pause).min(sign).min(pause)

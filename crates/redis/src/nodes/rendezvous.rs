@@ -48,7 +48,8 @@ mod tests {
     #[test]
     fn a_node_that_comes_takes_shards_and_moves_no_others() {
         let (few, many) = (nodes(4), nodes(5));
-        let moved: Vec<Shard> = (0..1_024).filter(|shard| owner(&few, *shard) != owner(&many, *shard)).collect();
+        let moved: Vec<Shard> =
+            (0..1_024).filter(|shard| owner(&few, *shard) != owner(&many, *shard)).collect();
         assert!(moved.iter().all(|shard| owner(&many, *shard) == Some(5)));
         assert!((120..300).contains(&moved.len()), "{} of 1,024 moved, and a fifth was meant", moved.len());
     }

@@ -102,9 +102,22 @@ impl Shards {
             if known.is_wanted != was_wanted {
                 let (is_wanted, is_owned) = (known.is_wanted, known.is_owned);
                 let (is_asked, answered) = (known.is_asked, known.answered);
-                *known = Known { is_wanted, is_owned, is_asked, answered, is_hinted: is_wanted, ..Known::default() };
+                *known = Known {
+                    is_wanted,
+                    is_owned,
+                    is_asked,
+                    answered,
+                    is_hinted: is_wanted,
+                    ..Known::default()
+                };
             }
         }
+    }
+
+    /// Takes all shards for this node's.
+    #[cfg(test)]
+    pub(crate) fn want_all(&mut self) {
+        self.want(|_| true);
     }
 
     /// Forgets all of it, as of a node that has left. Returns the shards that it owned.
@@ -125,7 +138,13 @@ impl Shards {
 
     /// The shards that a claim looks at: of several groups, those that may have a timer that is due, unless their servers
     /// failed.
-    pub(crate) fn for_claim(&self, now: UtcMillis, pause: Duration, is_split: bool, has_thread: bool) -> Vec<Shard> {
+    pub(crate) fn for_claim(
+        &self,
+        now: UtcMillis,
+        pause: Duration,
+        is_split: bool,
+        has_thread: bool,
+    ) -> Vec<Shard> {
         if !is_split || !has_thread || !self.each.iter().any(|known| known.is_wanted && !known.is_sick) {
             return self.wanted();
         }
@@ -141,7 +160,9 @@ impl Shards {
     pub(super) fn for_poll(&self, pause: Duration, is_split: bool) -> Vec<Shard> {
         // A sick shard's hint waits for the pause.
         let is_due = |known: &Known| {
-            known.is_wanted && !known.is_asked && (known.is_hinted && !known.is_sick || known.has_rested(pause))
+            known.is_wanted
+                && !known.is_asked
+                && (known.is_hinted && !known.is_sick || known.has_rested(pause))
         };
         let due = self.those(is_due);
         match is_split || due.is_empty() {
@@ -154,7 +175,8 @@ impl Shards {
     pub(super) fn rest(&self, pause: Duration) -> Duration {
         let now = moment();
         let rests = self.each.iter().filter(|known| known.is_wanted && !known.is_asked);
-        let rest = |known: &Known| known.looked.map_or(Duration::ZERO, |looked| pause.saturating_sub(now - looked));
+        let rest =
+            |known: &Known| known.looked.map_or(Duration::ZERO, |looked| pause.saturating_sub(now - looked));
         rests.map(rest).min().unwrap_or(pause)
     }
 

@@ -70,6 +70,10 @@ impl Link for Acting {
         }
         self.link.run(script, keys, arguments)
     }
+
+    fn is_cluster(&self) -> bool {
+        self.link.is_cluster()
+    }
 }
 
 /// A store whose link acts, another one on the same deployment, and their clock.
@@ -126,7 +130,7 @@ fn ids(claimed: &Claimed) -> Vec<TimerId> {
 
 /// Runs a script of the test's own on the records of the only shard.
 fn damage(plain: &plain::Plain, script: &str) {
-    let _changed = plain.ask(&["EVAL", script, "1", "tb:{d:0}:records"]);
+    let _changed = plain.ask(&["EVAL", script, "1", &plain::records(0, 1)]);
 }
 
 /// Writes another version into the second record.
@@ -209,7 +213,7 @@ fn an_id_that_is_noted_in_another_shard_is_free_after_its_record_was_set_aside()
             let script = "local m = redis.call('ZRANGE', KEYS[1], 0, 0)[1] if not m then return end \
                           redis.call('ZREM', KEYS[1], m) \
                           redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
-            let _changed = plain.ask(&["EVAL", script, "1", &format!("tb:{{d:{shard}}}:records")]);
+            let _changed = plain.ask(&["EVAL", script, "1", &plain::records(shard, 4)]);
         }
         assert_eq!(now(store.claim(BY, 1, ALL)).quarantined, 1);
         place(&store, of(number));

@@ -69,7 +69,11 @@ fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_the_end() {
     }
     let all = Op::CancelLabelled { namespace: "secretive".into(), label: "secret label".into(), limit: 100 };
     assert_eq!(apply(&store, all), Outcome::CancelledMany { cancelled: 40, in_flight: 0, more: false });
-    assert_eq!(names(&link), ["tb:{d}:deployment"], "a server keeps nothing of timers that have ended");
+    let mut left = names(&link);
+    left.retain(|name| !name.ends_with(":meta"));
+    left.sort_unstable();
+    let wanted = ["tb:{d}:about", "tb:{d}:deployment", "tb:{d}:nodes"];
+    assert_eq!(left, wanted, "a server keeps nothing of timers that have ended");
 }
 
 #[test]
@@ -84,7 +88,7 @@ fn a_record_that_cannot_be_read_is_set_aside_by_a_claim_and_an_error_elsewhere()
     // Another version of the record, in the place of the second one.
     let change = "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
                   redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
-    let _changed = link.ask(&["EVAL", change, "1", "tb:{d:0}:records"]);
+    let _changed = link.ask(&["EVAL", change, "1", &plain::records(0, 1)]);
     let second = TimerId::from_u128(2);
     let error = pollster::block_on(store.get(second.into())).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Corrupt);

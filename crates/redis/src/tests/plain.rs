@@ -1,6 +1,7 @@
 //! Connections of the tests.
 
 use crate::connect::{Connect, Session};
+use crate::layout::{Layout, Part, Shard};
 use crate::store::{RedisBuilder, RedisStore};
 use redis::Value;
 use std::sync::Arc;
@@ -31,6 +32,11 @@ impl Plain {
         pipeline.add_command(command);
         pollster::block_on(self.0.ask(pipeline)).unwrap().remove(0)
     }
+}
+
+/// The key of the records of a shard of the deployment `d`.
+pub(super) fn records(shard: Shard, shards: u16) -> String {
+    String::from_utf8(Layout::new("d", shards).key(shard, Part::Records)).unwrap()
 }
 
 /// Opens a store on a server.

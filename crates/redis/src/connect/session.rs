@@ -150,7 +150,8 @@ impl Link for Session {
     fn wait(&self, time: Duration) -> Pause {
         match &self.runtime {
             Some(runtime) => {
-                let task = runtime.spawn(sleep(time));
+                // A sleep is made within the runtime.
+                let task = runtime.spawn(async move { sleep(time).await });
                 Box::pin(async { drop(task.await) })
             }
             None => Box::pin(async {}),

@@ -100,9 +100,9 @@ while place <= last do
     redis.call('ZADD', KEYS[key], ARGV[place + 3], ARGV[place + 2])
     place = place + 4
   elseif kind == 'n' then
-    local due = tonumber(ARGV[place + 3])
+    local directory, due = tonumber(ARGV[place + 2]), tonumber(ARGV[place + 3])
     if due < now + tonumber(ARGV[place + 4]) then
-      local head = redis.call('ZRANGE', KEYS[tonumber(ARGV[place + 2])], 0, 0, 'WITHSCORES')
+      local head = redis.call('ZRANGE', KEYS[directory], 0, 0, 'WITHSCORES')
       if head[2] and tonumber(head[2]) >= due then
         local owner = redis.call('HGET', KEYS[key], 'owner')
         if owner and owner ~= ARGV[place + 5] then redis.call('PUBLISH', ARGV[place + 6], ARGV[place + 7]) end

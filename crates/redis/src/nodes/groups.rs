@@ -64,7 +64,9 @@ impl Core {
             match answer {
                 Ok(answer) => {
                     gathered.answers.push((group, answer));
-                    grace.get_or_insert_with(|| self.link.wait(GRACE));
+                    if !calls.is_empty() {
+                        grace.get_or_insert_with(|| self.link.wait(GRACE));
+                    }
                 }
                 Err(error) => gathered.failed.push((group, Some(error))),
             }

@@ -42,10 +42,6 @@ fn nodes(store: &RedisStore) -> Nodes {
     block_on(store.nodes()).unwrap().unwrap()
 }
 
-fn this(nodes: &Nodes) -> u64 {
-    nodes.nodes.iter().find(|node| node.is_this).map(|node| node.incarnation).unwrap()
-}
-
 /// The numbers of shards by owner.
 fn shares(store: &RedisStore) -> BTreeMap<Option<u64>, usize> {
     let mut shares = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! The keys of a deployment, and which of its shards has a timer.
 //!
 //! A key's name is `tb:{deployment:shard.n}:part`. What is in the braces is the shard's *tag*: Redis Cluster keeps all keys
-//! with one tag in one slot. The number `n` is the smallest one that puts the tag into the shard's share of the slots, so the
-//! shards of a deployment lie evenly over the slots, and over the primaries if these have equal ranges of slots. Names
+//! with one tag in one slot. The number `n` is the smallest one that puts the tag into the middle of the shard's share of the
+//! slots, so the shards of a deployment lie evenly over the slots, and over the primaries if these have equal ranges of slots. Names
 //! hold no text of a user's: namespaces, keys, labels and reasons stand in members and fields.
 
 use tourbillon_durable::timer::{Timer, TimerId};
@@ -51,6 +51,8 @@ pub(crate) const MOST_SHARDS: u16 = 1_024;
 
 /// The slots of a Redis Cluster.
 const SLOTS: u32 = 16_384;
+/// The slots in which the tag of a shard may lie, at most.
+const WIDTH: u32 = 64;
 
 const HOUR: u64 = 3_600_000;
 
@@ -175,11 +177,13 @@ pub(crate) fn slot_of(tag: &[u8]) -> u32 {
     u32::from(crc16(0, tag)) % SLOTS
 }
 
-/// The tag of a shard: the first one that lies in the shard's share of the slots. Every share has at least 16 slots, so
-/// that some number leads there soon.
+/// The tag of a shard: the first one that lies in the middle of the shard's share of the slots. The ranges of three or six
+/// primaries end within shares, and not in their middle.
 fn tag_of(name: &str, shard: Shard, shards: u16) -> Box<str> {
     let share = SLOTS / u32::from(shards.max(1));
-    let wanted = u32::from(shard) * share..(u32::from(shard) + 1) * share;
+    let width = share.min(WIDTH);
+    let first = u32::from(shard) * share + (share - width) / 2;
+    let wanted = first..first + width;
     let beginning = format!("{name}:{shard}.");
     let sum = crc16(0, beginning.as_bytes());
     let is_meant = |n: &u32| wanted.contains(&(u32::from(crc16(sum, n.to_string().as_bytes())) % SLOTS));
@@ -235,7 +239,7 @@ mod tests {
         let names: Vec<_> = names.iter().map(|name| core::str::from_utf8(name).unwrap()).collect();
         assert_eq!(
             names,
-            ["tb:{d:0.0}:records", "tb:{d:1.2}:records", "tb:{d:2.0}:records", "tb:{d:3.2}:records"]
+            ["tb:{d:0.74}:records", "tb:{d:1.301}:records", "tb:{d:2.272}:records", "tb:{d:3.163}:records"]
         );
     }
 }

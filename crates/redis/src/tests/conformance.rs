@@ -1,23 +1,29 @@
-//! The conformance suite on one server.
+//! The conformance suite on one server, and on a cluster.
 
 use super::plain;
 use crate::RedisStore;
+use crate::connect::{Connect, Link, Session};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use tourbillon::ManualClock;
 use tourbillon_durable::store::conformance::{self, Faults, Life};
 use tourbillon_durable::store::{MemoryStore, TimerStore};
-use tourbillon_fault::Server;
+use tourbillon_fault::{Cluster, Server};
 
-/// Makes stores on deployments of their own.
-fn maker(port: u16, shards: u16) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
-    let link = plain::Plain::to(port);
+/// Makes stores on deployments of their own. On one server, scripts may be bound to one shard each as in a cluster.
+fn maker(link: Arc<dyn Link>, shards: u16, is_split: bool) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
     let number = AtomicU32::new(0);
     move |clock| {
-        let name = format!("suite-{shards}-{}", number.fetch_add(1, Ordering::Relaxed));
+        let name = format!("suite-{shards}-{is_split}-{}", number.fetch_add(1, Ordering::Relaxed));
         let builder = RedisStore::builder(name).shards(shards).poll(None).on_clock(clock);
-        Arc::new(pollster::block_on(builder.open_on(link.session())).unwrap())
+        let builder = if is_split { builder.split() } else { builder };
+        Arc::new(pollster::block_on(builder.open_on(Arc::clone(&link))).unwrap())
     }
+}
+
+fn on(server: &Server) -> Arc<dyn Link> {
+    plain::Plain::to(server.port()).session()
 }
 
 fn failures_of(make: conformance::Make<'_>) -> Vec<&'static str> {
@@ -32,14 +38,43 @@ fn failures_of(make: conformance::Make<'_>) -> Vec<&'static str> {
 fn the_store_conforms() {
     let Some(server) = Server::start(&[]) else { return };
     for shards in [4, 1] {
-        assert_eq!(failures_of(&maker(server.port(), shards)), [""; 0], "{shards} shards");
+        assert_eq!(failures_of(&maker(on(&server), shards, false)), [""; 0], "{shards} shards");
     }
+}
+
+#[test]
+fn the_store_conforms_where_a_script_names_one_shard() {
+    let Some(server) = Server::start(&[]) else { return };
+    let make = maker(on(&server), 4, true);
+    assert_eq!(failures_of(&make), [""; 0]);
+    let faults = Some(Faults::default());
+    let _tally = conformance::histories(&make, 0..5, &Life { faults, ..Life::default() });
+}
+
+/// F-25, for the scripts: a cluster refuses a script that names two slots.
+#[test]
+fn f25_the_store_conforms_on_a_cluster() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let connect = Connect::cluster(cluster.urls()).unwrap();
+    let patience = Duration::from_secs(60);
+    let link = Arc::new(Session::open(&connect.patience(patience).response_timeout(patience)).unwrap());
+    let make = maker(link, 4, false);
+    assert_eq!(failures_of(&make), [""; 0]);
+    let in_memory = |clock: ManualClock| Arc::new(MemoryStore::new(clock)) as Arc<dyn TimerStore>;
+    conformance::differential(&in_memory, &make, 0..2, &Life::default());
+    let mut calls = 0;
+    for node in &cluster.nodes {
+        let errors: String = node.query(&["INFO", "errorstats"]);
+        assert!(!errors.contains("CROSSSLOT"), "{errors}");
+        calls += u32::from(node.query::<String>(&["INFO", "commandstats"]).contains("cmdstat_evalsha"));
+    }
+    assert!(calls >= 3, "only {calls} nodes ran a script");
 }
 
 #[test]
 fn random_histories_of_the_store() {
     let Some(server) = Server::start(&[]) else { return };
-    let make = maker(server.port(), 4);
+    let make = maker(on(&server), 4, false);
     let _tally = conformance::histories(&make, 0..20, &Life::default());
     let faults = Some(Faults::default());
     let _tally = conformance::histories(&make, 0..20, &Life { faults, ..Life::default() });
@@ -50,5 +85,5 @@ fn random_histories_of_the_store() {
 fn the_same_operations_have_the_same_outcomes_in_memory_and_on_redis() {
     let Some(server) = Server::start(&[]) else { return };
     let in_memory = |clock: ManualClock| Arc::new(MemoryStore::new(clock)) as Arc<dyn TimerStore>;
-    conformance::differential(&in_memory, &maker(server.port(), 2), 0..10, &Life::default());
+    conformance::differential(&in_memory, &maker(on(&server), 2, false), 0..10, &Life::default());
 }

@@ -1,0 +1,273 @@
+//! The store on a cluster whose slots move and whose primaries change.
+
+use crate::connect::{Connect, SyncPolicy};
+use crate::layout::{Layout, Part, Shard};
+use crate::store::{RedisStore, SHARDS};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{
+    Claimant, Durability, IfPresent, Leased, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+};
+use tourbillon_durable::timer::{Timer, TimerId};
+use tourbillon_fault::{Cluster, eventually};
+
+const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(600) };
+const SOME: Limit = Limit { timers: 200, bytes: u64::MAX };
+const NAME: &str = "moving";
+
+/// What a test waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn store(cluster: &Cluster, sync: SyncPolicy) -> Arc<RedisStore> {
+    let connect = Connect::cluster(cluster.urls()).unwrap().patience(PATIENCE).response_timeout(PATIENCE);
+    let connect = connect.sync(sync);
+    Arc::new(pollster::block_on(RedisStore::builder(NAME).poll(None).open(&connect)).unwrap())
+}
+
+fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
+    pollster::block_on(answer).unwrap()
+}
+
+/// Every other timer has a key, and so most of these are in another shard than their ids.
+fn timer(store: &RedisStore, number: u128) -> Timer {
+    let key = (number % 2 == 0).then(|| format!("secret key {number}").into());
+    let labels = vec!["secret label".into()];
+    Timer { key, labels, ..Timer::new(TimerId::from_u128(number), "secret kind", store.now()) }
+}
+
+fn place(timer: Timer) -> Vec<Op> {
+    vec![Op::Place(Box::new(timer), IfPresent::Reject)]
+}
+
+/// The names of all keys of the primaries.
+fn names(cluster: &Cluster) -> BTreeSet<String> {
+    let owners: BTreeSet<usize> = (0..3).filter_map(|third| cluster.owner(0, third * 5_462)).collect();
+    owners.into_iter().flat_map(|node| cluster.nodes[node].query::<Vec<String>>(&["KEYS", "*"])).collect()
+}
+
+/// Clients that create timers without pause, and claim and end all of them.
+struct Load {
+    created: AtomicU64,
+    ended: AtomicU64,
+    /// The longest time of a creation or an end, in milliseconds.
+    longest: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Load {
+    /// Repeats an operation until it has an answer. A server that is away or was replaced may lose a reply.
+    fn ask<T>(&self, mut ask: impl FnMut() -> Result<T, StoreError>) -> T {
+        let begin = Instant::now();
+        loop {
+            match ask() {
+                Ok(answer) => {
+                    let took = u64::try_from(begin.elapsed().as_millis()).unwrap();
+                    self.longest.fetch_max(took, Ordering::Relaxed);
+                    return answer;
+                }
+                Err(error) if matches!(error.kind(), StoreErrorKind::Io | StoreErrorKind::Unknown) => {
+                    assert!(begin.elapsed() < Duration::from_secs(170), "{error}");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn create(&self, store: &RedisStore, client: u128) {
+        for number in 1.. {
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let timer = timer(store, client << 64 | number);
+            let id = timer.id;
+            // A creation is repeated under its id, and its timer may have been delivered meanwhile.
+            let timer = Timer { has_chosen_id: true, ..timer };
+            let outcome = self.ask(|| {
+                pollster::block_on(store.apply(place(timer.clone()), Durability::PowerLoss))
+                    .map(|mut outcomes| outcomes.remove(0))
+            });
+            assert!(
+                matches!(&outcome, Outcome::Created(its) | Outcome::Repeated(its) if *its == id),
+                "{outcome:?}"
+            );
+            self.created.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Claims and ends timers until there are none and no others come. Returns their ids, each as often as it was ended.
+    fn end(&self, store: &RedisStore) -> Vec<TimerId> {
+        let (mut seen, mut claim) = (Vec::new(), 0);
+        loop {
+            let was_over = self.is_over.load(Ordering::Relaxed);
+            claim += 1;
+            let mut is_lost = false;
+            let leased: Vec<Leased> = self.ask(|| {
+                if is_lost {
+                    return pollster::block_on(store.recover(BY, claim));
+                }
+                let claimed = pollster::block_on(store.claim(BY, claim, SOME)).map(|claimed| claimed.leased);
+                is_lost = claimed.is_err();
+                claimed
+            });
+            if leased.is_empty() && was_over && !is_lost {
+                return seen;
+            }
+            for Leased { timer, token } in leased {
+                let mut turn = 0;
+                let outcome = self.ask(|| {
+                    turn += 1;
+                    pollster::block_on(store.apply(vec![Op::Ack(timer.id, token)], Durability::PowerLoss))
+                        .map(|mut outcomes| outcomes.remove(0))
+                });
+                let is_repeated = turn > 1 && matches!(outcome, Outcome::Refused(_));
+                assert!(is_repeated || matches!(outcome, Outcome::Ended { .. }), "{outcome:?}");
+                seen.push(timer.id);
+                self.ended.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Runs the load while `act` does harm. No timer is lost, none is delivered twice, and nothing is left. Returns the longest
+/// pause.
+#[track_caller]
+fn under_load(store: &RedisStore, act: impl FnOnce(&Load)) -> Duration {
+    let load = Load {
+        created: AtomicU64::new(0),
+        ended: AtomicU64::new(0),
+        longest: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+    };
+    let mut seen = thread::scope(|scope| {
+        let creators: Vec<_> = (1..=2)
+            .map(|client| {
+                let load = &load;
+                scope.spawn(move || load.create(store, client))
+            })
+            .collect();
+        let end = scope.spawn(|| load.end(store));
+        eventually("timers end", || load.ended.load(Ordering::Relaxed) > 20);
+        act(&load);
+        let ended = load.ended.load(Ordering::Relaxed);
+        eventually("timers end after it", || load.ended.load(Ordering::Relaxed) > ended + 20);
+        load.is_over.store(true, Ordering::Relaxed);
+        creators.into_iter().for_each(|creator| creator.join().unwrap());
+        end.join().unwrap()
+    });
+    // What was created while the last claim looked.
+    load.is_over.store(true, Ordering::Relaxed);
+    thread::sleep(Duration::from_millis(2));
+    seen.extend(load.end(store));
+    let distinct: BTreeSet<TimerId> = seen.iter().copied().collect();
+    assert_eq!(distinct.len(), seen.len(), "a timer was ended twice");
+    assert_eq!(distinct.len() as u64, load.created.load(Ordering::Relaxed), "a timer is lost");
+    assert_eq!(now(store.check()), []);
+    assert_eq!(now(store.counts()).of(Phase::Pending), 0);
+    Duration::from_millis(load.longest.load(Ordering::Relaxed))
+}
+
+#[test]
+fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_a_cluster() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let store = store(&cluster, SyncPolicy::None);
+    let (first, rest) = (0..20_u128, 20..40_u128);
+    for number in first {
+        let _created = now(store.apply(place(timer(&store, number)), Durability::PowerLoss));
+    }
+    now(store.import(rest.map(|number| timer(&store, number)).collect()));
+    let again = pollster::block_on(store.import(vec![timer(&store, 100), timer(&store, 30)]));
+    assert_eq!(again.unwrap_err().kind(), StoreErrorKind::Limit);
+    assert_eq!(now(store.get(TimerId::from_u128(100).into())), None, "nothing of a refused import is stored");
+    for node in &cluster.nodes {
+        node.command(&["SCRIPT", "FLUSH"]);
+    }
+    assert_eq!(now(store.check()), []);
+    for name in names(&cluster) {
+        assert!(!name.contains("secret") && name.starts_with("tb:{moving"), "{name}");
+    }
+    thread::sleep(Duration::from_millis(2));
+    let claimed = now(store.claim(BY, 1, SOME)).leased;
+    assert_eq!(claimed.len(), 40);
+    let ends = claimed.into_iter().take(30).map(|leased| Op::Ack(leased.timer.id, leased.token)).collect();
+    let ended = now(store.apply(ends, Durability::PowerLoss));
+    assert!(ended.iter().all(|outcome| matches!(outcome, Outcome::Ended { .. })), "{ended:?}");
+    let released: Vec<Op> = now(store.recover(BY, 1))
+        .into_iter()
+        .map(|leased| Op::Release(leased.timer.id, leased.token))
+        .collect();
+    assert_eq!(now(store.apply(released, Durability::PowerLoss)).len(), 10);
+    let all = Op::CancelLabelled { namespace: "".into(), label: "secret label".into(), limit: 100 };
+    let cancelled = now(store.apply(vec![all], Durability::PowerLoss)).remove(0);
+    assert_eq!(cancelled, Outcome::CancelledMany { cancelled: 10, in_flight: 0, more: false });
+    let names: Vec<String> = names(&cluster).into_iter().collect();
+    assert_eq!(names, ["tb:{moving}:deployment"], "a cluster keeps nothing of timers that have ended");
+}
+
+/// F-24.
+#[test]
+#[ignore = "takes long; the CI runs it"]
+fn f24_nothing_is_lost_while_slots_move() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let layout = Layout::new(NAME, SHARDS);
+    let key = |shard: Shard| String::from_utf8(layout.key(shard, Part::Records)).unwrap();
+    let longest = under_load(&store(&cluster, SyncPolicy::None), |load| {
+        for shard in (0..SHARDS).step_by(8) {
+            let slot = cluster.slot(&key(shard));
+            let from = cluster.owner(0, slot).unwrap();
+            let to = (from + 1) % 3;
+            cluster.begin_move(slot, from, to);
+            // Operations meet a slot that is in two places.
+            let created = load.created.load(Ordering::Relaxed);
+            let begin = Instant::now();
+            while load.created.load(Ordering::Relaxed) < created + 5
+                && begin.elapsed() < Duration::from_secs(1)
+            {
+                thread::yield_now();
+            }
+            cluster.finish_move(slot, from, to);
+            for node in 0..cluster.nodes.len() {
+                eventually("all see the move", || cluster.owner(node, slot) == Some(to));
+            }
+        }
+    });
+    println!("the longest operation took {longest:?}");
+}
+
+#[test]
+#[ignore = "takes long; the CI runs it"]
+fn nothing_is_lost_when_replicas_take_over_and_scripts_are_forgotten() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let longest = under_load(&store(&cluster, SyncPolicy::None), |load| {
+        for primary in 0..3 {
+            let ended = load.ended.load(Ordering::Relaxed);
+            cluster.nodes.iter().for_each(|node| node.command(&["SCRIPT", "FLUSH"]));
+            let slot = u16::try_from(primary).unwrap() * 5_462;
+            cluster.nodes[primary + 3].command(&["CLUSTER", "FAILOVER"]);
+            eventually("the replica takes over", || cluster.owner(primary + 3, slot) == Some(primary + 3));
+            eventually("timers end after it", || load.ended.load(Ordering::Relaxed) > ended + 20);
+        }
+    });
+    println!("the longest operation took {longest:?}");
+}
+
+#[test]
+#[ignore = "takes long; the CI runs it"]
+fn nothing_is_lost_when_a_primary_is_killed_and_its_replica_had_all() {
+    let Some(mut cluster) = Cluster::start(&[]) else { return };
+    let wait = SyncPolicy::Wait { replicas: 1, timeout: PATIENCE };
+    let store = store(&cluster, wait);
+    cluster.node_timeout(Duration::from_secs(2));
+    let longest = under_load(&store, |_| {
+        cluster.nodes[0].kill();
+        eventually("the replica takes over", || cluster.owner(3, 0) == Some(3));
+        cluster.nodes[0].restart();
+        eventually("the old primary follows", || {
+            cluster.nodes[0].info("master_link_status").as_deref() == Some("up")
+        });
+    });
+    println!("the longest operation took {longest:?}");
+}

@@ -1,0 +1,447 @@
+//! Two clients with one id and one key, where each script names the keys of one shard: whatever one of them does between
+//! any two steps of the other, and wherever one of them stops, the outcome is one that the two have one after the other.
+
+use super::plain;
+use crate::RedisStore;
+use crate::connect::{Answer, Link, LinkError};
+use crate::layout::Layout;
+use crate::script::Script;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tourbillon::ManualClock;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::{Failure, Token};
+use tourbillon_durable::store::{
+    Claimant, Durability, IfPresent, Limit, Op, StoreError, StoreErrorKind, TimerStore,
+};
+use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
+use tourbillon_fault::Server;
+
+const SHARDS: u16 = 4;
+const DAY: Duration = Duration::from_secs(86_400);
+const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
+const TOKEN: Token = Token { incarnation: 5, claim: 1 };
+const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
+
+/// What a link does at one of its calls.
+enum Act {
+    /// The process ends before the call.
+    Stop,
+    /// The process ends, and the server still gets the call.
+    StopAfter,
+    /// The reply is lost, and the process goes on.
+    Lose,
+    /// Somebody else is quicker.
+    First(Box<dyn FnOnce() + Send>),
+}
+
+/// A link that counts its calls, and acts at one of them.
+struct Stepping {
+    link: Arc<dyn Link>,
+    calls: AtomicU32,
+    act: Mutex<Option<(u32, Act)>>,
+    has_stopped: Mutex<bool>,
+}
+
+impl Stepping {
+    fn at(&self, nth: u32, act: Act) {
+        self.calls.store(0, Ordering::Relaxed);
+        *self.act.lock().unwrap() = Some((nth, act));
+    }
+
+    fn act_now(&self) -> Option<Act> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut act = self.act.lock().unwrap();
+        act.take_if(|(nth, _)| *nth == call).map(|(_, act)| act)
+    }
+}
+
+impl Link for Stepping {
+    fn run<'a>(
+        &'a self,
+        script: &'static Script,
+        keys: Vec<Vec<u8>>,
+        arguments: Vec<Vec<u8>>,
+    ) -> Answer<'a, redis::Value> {
+        let lost = || LinkError::unknown("a test loses the reply");
+        let act = self.act_now();
+        if *self.has_stopped.lock().unwrap() {
+            return Box::pin(async move { Err(lost()) });
+        }
+        match act {
+            Some(Act::Stop) => {
+                *self.has_stopped.lock().unwrap() = true;
+                return Box::pin(async move { Err(lost()) });
+            }
+            Some(act @ (Act::StopAfter | Act::Lose)) => {
+                *self.has_stopped.lock().unwrap() = matches!(act, Act::StopAfter);
+                let answer = self.link.run(script, keys, arguments);
+                return Box::pin(async move {
+                    let _lost = answer.await?;
+                    Err(lost())
+                });
+            }
+            Some(Act::First(act)) => act(),
+            None => {}
+        }
+        self.link.run(script, keys, arguments)
+    }
+}
+
+/// The names of one case: an id, two keys, another id. No two of the shards are the same, or the first two are.
+#[derive(Clone, Copy, Debug)]
+struct Names {
+    id: TimerId,
+    other: TimerId,
+    key: &'static str,
+    other_key: &'static str,
+}
+
+/// Ids and keys whose shards are all different; with `is_home` the id is in the shard of its key.
+fn names(is_home: bool) -> Names {
+    // The name of the deployment makes no difference to the shards.
+    let layout = Layout::new("d", SHARDS);
+    let (key, other_key) = (
+        "a",
+        ["b", "c", "d", "e"]
+            .into_iter()
+            .find(|key| layout.shard_of_key("", key) != layout.shard_of_key("", "a"))
+            .unwrap(),
+    );
+    let homes = [layout.shard_of_key("", key), layout.shard_of_key("", other_key)];
+    let id = |fits: &dyn Fn(u16) -> bool| {
+        (1..).map(TimerId::from_u128).find(|id| fits(layout.shard_of_id(*id))).unwrap()
+    };
+    let mine = id(&|shard| if is_home { shard == homes[0] } else { !homes.contains(&shard) });
+    let other = id(&|shard| !homes.contains(&shard) && shard != layout.shard_of_id(mine));
+    Names { id: mine, other, key, other_key }
+}
+
+/// What is there before the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    /// The timer, with the first key.
+    Stored,
+    /// The timer, leased.
+    Leased,
+    /// The timer has ended.
+    Ended,
+    /// A creation of the timer with the second key has stopped before its commit.
+    Noted,
+    /// A creation has stopped after it made that note void.
+    Void,
+}
+
+const BEFORE: [Before; 6] =
+    [Before::Nothing, Before::Stored, Before::Leased, Before::Ended, Before::Noted, Before::Void];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum What {
+    Place,
+    PlaceOtherKey,
+    PlaceWithoutKey,
+    PlaceKeep,
+    ReplaceByOther,
+    CancelId,
+    CancelKey,
+    Return,
+    Ack,
+    Die,
+    Release,
+    Fire,
+    Replay,
+}
+
+const WHAT: [What; 13] = [
+    What::Place,
+    What::PlaceOtherKey,
+    What::PlaceWithoutKey,
+    What::PlaceKeep,
+    What::ReplaceByOther,
+    What::CancelId,
+    What::CancelKey,
+    What::Return,
+    What::Ack,
+    What::Die,
+    What::Release,
+    What::Fire,
+    What::Replay,
+];
+
+/// One case's fixed part.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    names: Names,
+    before: Before,
+    is_chosen: bool,
+}
+
+impl Case {
+    fn timer(&self, id: TimerId, key: Option<&str>) -> Timer {
+        let due = UtcMillis::from_millis(1_000);
+        Timer { key: key.map(Into::into), has_chosen_id: self.is_chosen, ..Timer::new(id, "kind", due) }
+    }
+
+    fn op(&self, what: What) -> Op {
+        let Names { id, other, key, other_key } = self.names;
+        let place = |timer, mode| Op::Place(Box::new(timer), mode);
+        let of_key = Address::Key(KeyOf { namespace: "".into(), key: key.into() });
+        let failure = Failure { is_final: true, ..Failure::default() };
+        match what {
+            What::Place => place(self.timer(id, Some(key)), IfPresent::Reject),
+            What::PlaceOtherKey => place(self.timer(id, Some(other_key)), IfPresent::Reject),
+            What::PlaceWithoutKey => place(self.timer(id, None), IfPresent::Reject),
+            What::PlaceKeep => place(self.timer(other, Some(key)), IfPresent::Keep),
+            What::ReplaceByOther => place(self.timer(other, Some(key)), IfPresent::Replace),
+            What::CancelId => Op::Cancel(id.into(), None),
+            What::CancelKey => Op::Cancel(of_key, None),
+            What::Return => Op::Return(Box::new(self.timer(id, Some(key)))),
+            What::Ack => Op::Ack(id, TOKEN),
+            What::Die => Op::Fail(id, TOKEN, failure),
+            What::Release => Op::Release(id, TOKEN),
+            What::Fire => Op::Fire(of_key),
+            What::Replay => Op::Replay(id),
+        }
+    }
+}
+
+/// A deployment with two clients.
+struct World {
+    one: RedisStore,
+    link: Arc<Stepping>,
+    other: Arc<RedisStore>,
+}
+
+struct Bench {
+    plain: plain::Plain,
+    number: AtomicU32,
+    _server: Server,
+}
+
+fn now<T>(answer: impl Future<Output = T>) -> T {
+    pollster::block_on(answer)
+}
+
+fn apply(store: &RedisStore, op: Op) -> Result<String, StoreErrorKind> {
+    let outcome =
+        now(store.apply(vec![op], Durability::PowerLoss)).map_err(|error: StoreError| error.kind())?;
+    Ok(format!("{outcome:?}"))
+}
+
+impl Bench {
+    fn start() -> Option<Self> {
+        let server = Server::start(&[])?;
+        Some(Self { plain: plain::Plain::to(server.port()), number: AtomicU32::new(0), _server: server })
+    }
+
+    fn world(&self, case: &Case, is_split: bool) -> World {
+        let name = format!("pair{}", self.number.fetch_add(1, Ordering::Relaxed));
+        let clock = ManualClock::new();
+        clock.advance(DAY);
+        let open = |link: Arc<dyn Link>| {
+            let builder = RedisStore::builder(&*name).shards(SHARDS).poll(None).on_clock(clock.clone());
+            now(if is_split { builder.split() } else { builder }.open_on(link)).unwrap()
+        };
+        let stepping = || {
+            let link = self.plain.session() as Arc<dyn Link>;
+            let (calls, act, has_stopped) = (AtomicU32::new(0), Mutex::default(), Mutex::default());
+            Arc::new(Stepping { link, calls, act, has_stopped })
+        };
+        let link = stepping();
+        let world =
+            World { one: open(Arc::clone(&link) as _), link, other: Arc::new(open(self.plain.session())) };
+        let Names { id, key, .. } = case.names;
+        match case.before {
+            Before::Nothing => {}
+            Before::Stored | Before::Leased | Before::Ended => {
+                let _created = apply(&world.one, case.op(What::Place)).unwrap();
+                if case.before == Before::Leased {
+                    let claimed = now(world.one.claim(BY, TOKEN.claim, ALL)).unwrap();
+                    assert_eq!(claimed.leased[0].timer.key.as_deref(), Some(key));
+                }
+                if case.before == Before::Ended {
+                    let _ended = apply(&world.one, Op::Cancel(id.into(), None)).unwrap();
+                }
+            }
+            Before::Noted | Before::Void if is_split => {
+                let (gone, stopped) = (stepping(), stepping());
+                let (first, second) = (open(Arc::clone(&gone) as _), open(Arc::clone(&stopped) as _));
+                gone.at(2, Act::Stop);
+                assert!(apply(&first, case.op(What::PlaceOtherKey)).is_err());
+                if case.before == Before::Void {
+                    // Its first call meets the note, and its second one makes it void.
+                    stopped.at(2, Act::StopAfter);
+                    assert!(apply(&second, case.op(What::Place)).is_err());
+                }
+            }
+            Before::Noted | Before::Void => {}
+        }
+        world
+    }
+
+    /// The outcomes and all that is visible after operations one after the other, where a script may name all shards.
+    fn serial(&self, case: &Case, ops: &[What]) -> (Vec<Result<String, StoreErrorKind>>, String) {
+        let world = self.world(case, false);
+        let outcomes = ops.iter().map(|what| apply(&world.one, case.op(*what))).collect();
+        (outcomes, seen(case, &world.other))
+    }
+}
+
+/// All that is visible of a deployment, and the answer to a further creation of the id.
+#[track_caller]
+fn seen(case: &Case, store: &RedisStore) -> String {
+    assert_eq!(now(store.check()).unwrap(), [], "{case:?}");
+    let mut timers = Vec::new();
+    now(store.export(Box::new(|timer| {
+        timers.push(timer.clone());
+        true
+    })))
+    .unwrap();
+    timers.sort_by_key(|timer| timer.id);
+    let ids: BTreeSet<TimerId> = timers.iter().map(|timer| timer.id).collect();
+    assert_eq!(ids.len(), timers.len(), "an id is stored twice: {case:?} {timers:#?}");
+    for timer in &timers {
+        assert_eq!(now(store.get(timer.id.into())).unwrap().as_ref(), Some(timer), "{case:?}: found by id");
+    }
+    let counts = now(store.counts()).unwrap();
+    let again = apply(store, case.op(What::PlaceWithoutKey));
+    format!("{timers:?} {counts:?} {again:?}")
+}
+
+/// All cases.
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for before in BEFORE {
+        for (is_home, is_chosen) in [(false, false), (false, true), (true, true)] {
+            cases.push(Case { names: names(is_home), before, is_chosen });
+        }
+    }
+    cases
+}
+
+/// The case with this before it in which the id is in another shard than its key.
+fn case_of(before: Before) -> Vec<Case> {
+    vec![Case { names: names(false), before, is_chosen: true }]
+}
+
+/// The operations that make a difference to the case.
+fn of(case: Case) -> impl Iterator<Item = What> {
+    let is_end = |what: &What| matches!(what, What::Ack | What::Die | What::Release);
+    WHAT.into_iter().filter(move |what| case.before == Before::Leased || !is_end(what))
+}
+
+fn try_pairs(cases: Vec<Case>) -> Option<u32> {
+    let (bench, mut tried) = (Bench::start()?, 0);
+    for case in cases {
+        let pairs: Vec<(What, What)> =
+            of(case).flat_map(|first| of(case).map(move |second| (first, second))).collect();
+        let serial: HashMap<_, _> =
+            pairs.iter().map(|pair| (*pair, bench.serial(&case, &[pair.0, pair.1]))).collect();
+        for (first, second) in pairs {
+            let mut reverse = serial[&(second, first)].clone();
+            reverse.0.reverse();
+            let ways = [serial[&(first, second)].clone(), reverse];
+            for nth in 1.. {
+                let world = bench.world(&case, true);
+                let outcome = Arc::new(Mutex::new(None));
+                let (other, op, its) = (Arc::clone(&world.other), case.op(second), Arc::clone(&outcome));
+                let act = move || *its.lock().unwrap() = Some(apply(&other, op));
+                world.link.at(nth, Act::First(Box::new(act)));
+                let one = apply(&world.one, case.op(first));
+                let Some(other) = outcome.lock().unwrap().take() else { break };
+                let found = (vec![one, other], seen(&case, &world.other));
+                assert!(
+                    ways.contains(&found),
+                    "{case:?}: {second:?} before call {nth} of {first:?}\n{found:#?}\nis none of\n{ways:#?}"
+                );
+                tried += 1;
+            }
+        }
+    }
+    Some(tried)
+}
+
+#[test]
+fn two_clients_have_one_of_the_outcomes_that_they_have_one_after_the_other() {
+    let Some(tried) = try_pairs(case_of(Before::Stored)) else { return };
+    assert!(tried > 200, "only {tried} ways were tried");
+}
+
+#[test]
+#[ignore = "takes long; the CI runs it"]
+fn two_clients_have_such_an_outcome_whatever_was_there_before() {
+    let Some(tried) = try_pairs(cases()) else { return };
+    assert!(tried > 3_000, "only {tried} ways were tried");
+}
+
+/// A client stops before or after any of its calls, or loses a reply there; then somebody else goes on.
+fn try_stops(cases: Vec<Case>) -> Option<u32> {
+    let (bench, mut tried) = (Bench::start()?, 0);
+    for case in cases {
+        for first in of(case) {
+            let seconds = [What::Place, What::PlaceOtherKey, What::CancelId, What::ReplaceByOther, first];
+            for second in seconds {
+                let without = bench.serial(&case, &[second]);
+                let (outcomes, with) = bench.serial(&case, &[first, second]);
+                let with = (vec![outcomes[1].clone()], with);
+                for nth in 1.. {
+                    let mut is_over = false;
+                    for act in [Act::Stop, Act::StopAfter, Act::Lose] {
+                        let world = bench.world(&case, true);
+                        world.link.at(nth, act);
+                        let _answer = apply(&world.one, case.op(first));
+                        is_over |= world.link.act.lock().unwrap().is_some();
+                        let found = (vec![apply(&world.other, case.op(second))], seen(&case, &world.other));
+                        assert!(
+                            found == without || found == with,
+                            "{case:?}: {second:?} after {first:?} has lost call {nth}\n{found:#?}\nis none of\n\
+                             {without:#?}\n{with:#?}"
+                        );
+                        tried += 1;
+                    }
+                    if is_over {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    Some(tried)
+}
+
+#[test]
+fn a_client_that_stops_between_two_steps_has_done_all_or_nothing() {
+    let Some(tried) = try_stops(case_of(Before::Noted)) else { return };
+    assert!(tried > 200, "only {tried} ways were tried");
+}
+
+#[test]
+#[ignore = "takes long; the CI runs it"]
+fn a_client_that_stops_has_done_all_or_nothing_whatever_was_there_before() {
+    let Some(tried) = try_stops(cases()) else { return };
+    assert!(tried > 3_000, "only {tried} ways were tried");
+}
+
+#[test]
+fn many_clients_of_one_id_store_no_timer_twice() {
+    let Some(bench) = Bench::start() else { return };
+    let case = Case { names: names(false), before: Before::Nothing, is_chosen: false };
+    let world = bench.world(&case, true);
+    std::thread::scope(|scope| {
+        for thread in 0..6_usize {
+            let store = &world.other;
+            scope.spawn(move || {
+                for round in 0..60_usize {
+                    // Each thread has another order, and all of them meet.
+                    let what = WHAT[(round * (thread + 1) + thread) % WHAT.len()];
+                    // Others are quicker again and again: then an operation fails, and has had no effect.
+                    let _outcome = apply(store, case.op(what));
+                }
+            });
+        }
+    });
+    let _seen = seen(&case, &world.other);
+}

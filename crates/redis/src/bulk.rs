@@ -97,8 +97,9 @@ impl Core {
             }
         }
         let pending = changes.timers.iter().filter_map(|change| change.after.as_ref());
-        let due = pending.filter(|timer| timer.state == State::Pending).map(|timer| timer.due).min();
-        due.into_iter().for_each(|due| self.wake_for(due));
+        for timer in pending.filter(|timer| timer.state == State::Pending) {
+            self.note(self.layout.home_of(timer), timer.due);
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Limit, Page, StoreError};
+use tourbillon_durable::store::{Counts, Cursor, Filter, Horizon, Page, StoreError};
 use tourbillon_durable::timer::{Timer, TimerId};
 
 /// Entries that a list looks at for one page, for each timer that was asked for.
@@ -216,54 +216,6 @@ impl Core {
                 _ => return Ok(upcoming),
             }
         }
-    }
-
-    /// The numbers of timers that a claim takes of each shard: of all that are due at this moment the longest due, up to
-    /// the limit. For a cluster, in which no script compares the shards.
-    pub(crate) async fn longest_due(
-        &self,
-        now: UtcMillis,
-        limit: Limit,
-    ) -> Result<BTreeMap<Shard, u32>, StoreError> {
-        let (mut first, mut number, mut taken) = (BTreeMap::new(), 0, 0);
-        let (mut start, mut after) = (0, None);
-        loop {
-            let wanted = limit.timers.saturating_sub(number).min(1_000) as usize;
-            if wanted == 0 {
-                return Ok(first);
-            }
-            let (mut entries, is_end) = self.pending_after(start, after.take(), wanted).await?;
-            let last = entries.last().cloned();
-            entries.retain(|entry| moment_of(&entry.place) <= now.as_millis());
-            let is_due = entries.last() == last.as_ref();
-            let found = match limit.bytes {
-                u64::MAX => Vec::new(),
-                _ => self.timers_of(&entries).await?,
-            };
-            for (nth, entry) in entries.into_iter().enumerate() {
-                if number == limit.timers || taken > 0 && taken >= limit.bytes {
-                    return Ok(first);
-                }
-                number += 1;
-                let payload =
-                    found.get(nth).and_then(Option::as_ref).map(|found| found.timer.payload.0.len());
-                taken += payload.unwrap_or_default() as u64;
-                *first.entry(entry.shard).or_default() += 1;
-            }
-            match last {
-                Some(last) if !is_end && is_due => {
-                    (start, after) = (moment_of(&last.place), Some(id_bytes(last.id).to_vec()));
-                }
-                _ => return Ok(first),
-            }
-        }
-    }
-
-    /// The due moment of the first pending timer.
-    pub(crate) async fn next_due(&self) -> Result<Option<UtcMillis>, StoreError> {
-        let slices: Vec<(Shard, Part)> = self.layout.shards().map(|shard| (shard, Part::Slices)).collect();
-        let first = self.scores(&slices, 0, None, None, 1).await?;
-        Ok(first.into_iter().flatten().map(|(_, due)| UtcMillis::from_millis(due)).min())
     }
 
     /// The timers of entries, in their order. Timers that have gone meanwhile, or cannot be read, are left out.

@@ -172,7 +172,9 @@ impl Core {
         reserved: &mut Reservations,
     ) -> Result<Sent, StoreError> {
         if !self.is_split {
-            return self.send(Commit::new(&self.layout, known, changes, over, Scope::All)).await;
+            let mut commit = Commit::new(&self.layout, known, changes, over, Scope::All);
+            self.hint(&mut commit, known, changes);
+            return self.send(commit).await;
         }
         // Without a home there is nothing to be compared and nothing to be changed.
         let Some(home) = Commit::home(&self.layout, known, changes) else { return Ok(Sent::Done) };
@@ -184,7 +186,9 @@ impl Core {
             return Ok(refused);
         }
         let scope = Scope::Shard(home, reserved);
-        let sent = self.send(Commit::new(&self.layout, known, changes, over, scope)).await?;
+        let mut commit = Commit::new(&self.layout, known, changes, over, scope);
+        self.hint(&mut commit, known, changes);
+        let sent = self.send(commit).await?;
         if let Sent::Done = sent {
             outside.created.iter().for_each(|(id, _)| drop(reserved.remove(id)));
             let notes = notes.into_iter().filter(|(_, note)| note.home() == Some(home));

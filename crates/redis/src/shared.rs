@@ -2,6 +2,7 @@
 
 use crate::connect::Link;
 use crate::layout::{Layout, Part, Shard};
+use crate::nodes::Nodes;
 use crate::script::Script;
 use crate::scripts::{BY_CALLER, BY_SERVER, Scripts};
 use crate::stored::Found;
@@ -9,8 +10,10 @@ use crate::time::{Time, moment};
 use crate::values::{Values, number};
 use futures_util::future::try_join_all;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
@@ -25,6 +28,8 @@ pub(crate) struct Deployment {
 }
 
 pub(crate) struct Core {
+    /// This value, for what outlives a call.
+    pub(crate) this: Weak<Self>,
     pub(crate) link: Arc<dyn Link>,
     pub(crate) deployment: Deployment,
     /// Set once the server has another deployment, or none, in the place of the one that was opened.
@@ -33,6 +38,11 @@ pub(crate) struct Core {
     /// Whether a script may name the keys of one shard only, as in a cluster.
     pub(crate) is_split: bool,
     pub(crate) time: Time,
+    pub(crate) nodes: Nodes,
+    /// Answers of claims that were lost: the token, and the shards that may have leased under it.
+    pub(crate) doubts: Mutex<Vec<(Token, Shard)>>,
+    /// The last claim, by this process.
+    pub(crate) claimed: Mutex<Option<Timestamp>>,
     /// The first two slices of each shard, as the last claim's answer had them.
     pub(crate) slices: Mutex<Vec<Vec<u8>>>,
     first_due: Mutex<FirstDue>,
@@ -64,20 +74,25 @@ impl Core {
         layout: Layout,
         is_split: bool,
         time: Time,
-    ) -> Self {
+        nodes: Nodes,
+    ) -> Arc<Self> {
         let slices = vec![Vec::new(); 2 * layout.shards().len()];
-        Self {
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             link,
             deployment,
             lost: OnceLock::new(),
             layout,
             is_split,
             time,
+            nodes,
+            doubts: Mutex::default(),
+            claimed: Mutex::default(),
             slices: Mutex::new(slices),
             first_due: Mutex::default(),
             held: Mutex::default(),
             wakers: RwLock::default(),
-        }
+        })
     }
 
     /// Runs a script. Fails for good once a claim has found that the deployment is lost: what this process stored then
@@ -107,6 +122,13 @@ impl Core {
     /// Some parts of some shards, for scripts that look at many shards of one server.
     pub(crate) fn parts<const N: usize>(&self, shards: &[Shard], parts: [Part; N]) -> Vec<Vec<u8>> {
         shards.iter().flat_map(|shard| self.layout.keys(*shard, parts)).collect()
+    }
+
+    /// The groups of some shards; none of no shards.
+    pub(crate) fn groups_of(&self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<Shard>> {
+        let mut groups = self.groups(shards);
+        groups.retain(|group| !group.is_empty());
+        groups
     }
 
     /// The shards whose keys one script may name: all of them on one server, and each alone in a cluster.

@@ -3,14 +3,17 @@
 use super::dial::{Connection, Dial, Place};
 use super::error::{LinkError, Meaning};
 use super::keeper::Keeper;
+use super::listen::listen;
 use super::settings::{Connect, ConnectError, SyncPolicy};
-use super::{Answer, Link};
+use super::{Answer, Ear, Link, Pause};
 use crate::script::Script;
+use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// The pauses between attempts of a call that has not run.
@@ -20,6 +23,7 @@ const LONGEST: Duration = Duration::from_millis(200);
 /// Calls to the servers of a [`Connect`], on a runtime of its own. Callers need none.
 pub(crate) struct Session {
     caller: Arc<Caller>,
+    dial: Arc<Dial>,
     /// `None` only while the value is dropped.
     runtime: Option<Runtime>,
 }
@@ -32,6 +36,15 @@ struct Caller {
     limit: Duration,
     sync: SyncPolicy,
     is_cluster: bool,
+}
+
+/// A subscription, which ends when this is dropped.
+struct Listening(AbortHandle);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// How a script is named to the server.
@@ -65,7 +78,7 @@ impl Session {
         let servers = dial.servers().to_string();
         let keeper = {
             let _inside = runtime.enter();
-            Keeper::start(dial)
+            Keeper::start(Arc::clone(&dial))
         };
         let caller = Caller {
             keeper,
@@ -75,7 +88,7 @@ impl Session {
             sync: connect.sync,
             is_cluster: connect.is_cluster(),
         };
-        Ok(Self { caller: Arc::new(caller), runtime: Some(runtime) })
+        Ok(Self { caller: Arc::new(caller), dial, runtime: Some(runtime) })
     }
 
     /// Runs a future on the session's runtime, whatever polls the result.
@@ -132,6 +145,22 @@ impl Link for Session {
         arguments: Vec<Vec<u8>>,
     ) -> Answer<'a, Value> {
         self.spawn(|caller| async move { caller.run(&Call { script, keys, arguments }).await })
+    }
+
+    fn wait(&self, time: Duration) -> Pause {
+        match &self.runtime {
+            Some(runtime) => {
+                // A sleep is made within the runtime.
+                let task = runtime.spawn(async move { sleep(time).await });
+                Box::pin(async { drop(task.await) })
+            }
+            None => Box::pin(async {}),
+        }
+    }
+
+    fn listen(&self, channel: &[u8], ear: Ear) -> Option<Box<dyn Any + Send>> {
+        let task = self.runtime.as_ref()?.spawn(listen(Arc::clone(&self.dial), channel.to_vec(), ear.into()));
+        Some(Box::new(Listening(task.abort_handle())))
     }
 
     fn is_cluster(&self) -> bool {

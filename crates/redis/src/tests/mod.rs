@@ -6,5 +6,6 @@ mod faults;
 mod figures;
 mod keys;
 mod life;
+mod nodes;
 mod pairs;
 mod plain;

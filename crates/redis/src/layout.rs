@@ -75,6 +75,11 @@ impl Layout {
         format!("tb:{{{name}}}:deployment").into_bytes()
     }
 
+    /// The key of the deployment's notes.
+    pub(crate) fn notes(&self) -> Vec<u8> {
+        format!("tb:{{{}}}:notes", self.name).into_bytes()
+    }
+
     pub(crate) fn shards(&self) -> core::ops::Range<Shard> {
         0..self.shards
     }

@@ -10,6 +10,7 @@ mod connect;
 mod examine;
 mod layout;
 mod lists;
+mod notes;
 mod script;
 mod scripts;
 mod send;
@@ -24,4 +25,5 @@ mod values;
 
 pub use connect::{Connect, ConnectError, SyncPolicy, Tls};
 pub use examine::{Grade, Line, Report, check};
+pub use notes::Note;
 pub use store::{POLL, RedisBuilder, RedisStore, SHARDS};

@@ -36,8 +36,8 @@ macro_rules! scripts {
 }
 
 scripts!(
-    aside, claim, commit, counts, dump, find_id, find_key, members, open, over, records, recover, renew,
-    scores, tally, whole
+    aside, claim, commit, counts, dump, find_id, find_key, members, note, open, over, records, recover, renew,
+    replace_note, scores, tally, whole
 );
 
 #[cfg(test)]

@@ -5,4 +5,5 @@ mod faults;
 mod figures;
 mod keys;
 mod life;
+mod notes;
 mod plain;

@@ -354,7 +354,7 @@ fn a_zone_that_is_refused_parks_its_schedule_and_nothing_else() {
     // As a library without the zone sees what an earlier one has stored.
     world.put(cron("* * * * *", "Europe/Zurich"));
     let address = pollster::block_on(world.store.list(
-        tourbillon_durable::store::Filter { kind: Some(Schedules::KIND.into()), ..Default::default() },
+        Filter { kind: Some(Schedules::KIND.into()), ..Default::default() },
         None,
         9,
     ));
@@ -558,7 +558,9 @@ impl TimerStore for Raced {
     }
 
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
-        if let Some(first) = self.first.lock().unwrap().take() {
+        // Not under the lock: the other process has operations too.
+        let first = self.first.lock().unwrap().take();
+        if let Some(first) = first {
             first();
         }
         self.store.apply(ops, durability)
@@ -624,36 +626,36 @@ fn a_change_of_a_schedule_undoes_no_change_of_another_process() {
     let one = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
     // Another process: it has locks of its own.
     let other = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
-    let at = at();
+    let name = at();
     let interpose = |change: Box<dyn FnOnce() + Send>| *store.first.lock().unwrap() = Some(change);
     let in_other = |change: fn(&Schedules, &ScheduleKey)| {
-        let (other, at) = (other.clone(), at.clone());
+        let (other, at) = (other.clone(), name.clone());
         interpose(Box::new(move || change(&other, &at)));
     };
 
-    one.put(&at, each_minute(), template()).unwrap();
+    one.put(&name, each_minute(), template()).unwrap();
     in_other(|other, at| drop(other.pause(at).unwrap()));
-    let (is_new, view) = one.put(&at, Schedule::new(Plan::Every(2 * MINUTE)), template()).unwrap();
+    let (is_new, view) = one.put(&name, Schedule::new(Plan::Every(2 * MINUTE)), template()).unwrap();
     assert!(!is_new && view.progress.paused, "the pause of the other process is kept");
     assert_eq!(view.schedule.plan, Plan::Every(2 * MINUTE));
 
     in_other(|other, at| drop(other.trigger(at).unwrap()));
-    let resumed = one.resume(&at).unwrap();
+    let resumed = one.resume(&name).unwrap();
     assert_eq!((resumed.progress.paused, resumed.progress.asked), (false, 1));
 
     in_other(|other, at| drop(other.trigger(at).unwrap()));
-    one.trigger(&at).unwrap();
-    assert_eq!(one.get(&at).unwrap().progress.asked, 3);
+    one.trigger(&name).unwrap();
+    assert_eq!(one.get(&name).unwrap().progress.asked, 3);
     let occurrences = Filter { namespace: Some("shop".into()), ..Filter::default() };
     let listed = pollster::block_on(store.list(occurrences, None, 100)).unwrap();
     assert_eq!(listed.timers.len(), 3, "a trigger that begins anew makes one occurrence");
 
     in_other(|other, at| assert!(other.remove(at).unwrap()));
-    assert!(matches!(one.pause(&at), Err(ScheduleFault::NotFound)), "a schedule that was removed stays removed");
-    assert!(matches!(one.get(&at), Err(ScheduleFault::NotFound)));
+    assert!(matches!(one.pause(&name), Err(ScheduleFault::NotFound)), "a schedule that was removed stays removed");
+    assert!(matches!(one.get(&name), Err(ScheduleFault::NotFound)));
 
     in_other(|other, at| drop(other.put(at, each_minute(), template()).unwrap()));
-    let (is_new, _) = one.put(&at, each_minute(), template()).unwrap();
+    let (is_new, _) = one.put(&name, each_minute(), template()).unwrap();
     assert!(!is_new, "the other process was quicker");
 }
 
@@ -665,8 +667,8 @@ fn a_decision_of_a_schedule_that_another_process_removes_is_none() {
     let other = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
     world.schedules.put(&at(), each_minute(), template()).unwrap();
     world.settle();
-    let at = at();
-    *store.first.lock().unwrap() = Some(Box::new(move || assert!(other.remove(&at).unwrap())));
+    let name = at();
+    *store.first.lock().unwrap() = Some(Box::new(move || assert!(other.remove(&name).unwrap())));
     // The decision has begun when the other process removes the schedule.
     world.advance(1);
     assert!(matches!(world.schedules.get(&at()), Err(ScheduleFault::NotFound)), "it does not come back");

@@ -43,7 +43,8 @@ async fn open(server: &Server) -> RedisStore {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_daemons_run_on_redis_by_their_file_alone() {
-    let Some(server) = Server::start(&["--appendonly", "yes", "--requirepass", "hunter2"]) else { return };
+    let Some(server) = Server::start(&["--appendonly", "yes"]) else { return };
+    server.command(&["CONFIG", "SET", "requirepass", "hunter2"]);
     let folder = folder();
     fs::write(folder.path().join("password"), "hunter2\n").unwrap();
     configure(folder.path(), &server, "password_file = \"password\"\nnode = \"first\"\nshards = 8\n");

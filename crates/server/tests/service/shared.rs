@@ -42,6 +42,10 @@ async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     }
 }
 
+async fn make_namespace(node: &Rig, number: usize) -> StatusCode {
+    node.send("PUT", &format!("/v1/namespaces/n{number}"), json!({})).await.0
+}
+
 fn callback(receiver: &Receiver, path: &str, delay_ms: u64) -> Value {
     json!({ "delay_ms": delay_ms, "callback": { "url": receiver.url(path) } })
 }
@@ -127,12 +131,8 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost() {
     .await;
     eprintln!("the other node knew the namespace after {:.2?}", begun.elapsed());
     // Both make namespaces at the same time: neither undoes the other's.
-    let make = |node: &Rig, number: usize| {
-        let path = format!("/v1/namespaces/n{number}");
-        let client = node.send("PUT", Box::leak(path.into_boxed_str()), json!({}));
-        async move { client.await.0 }
-    };
-    let all = futures_util::future::join_all((0..20).map(|n| make(if n % 2 == 0 { &one } else { &two }, n)));
+    let all = (0..20).map(|number| make_namespace(if number % 2 == 0 { &one } else { &two }, number));
+    let all = futures_util::future::join_all(all);
     assert!(all.await.iter().all(|status| *status == StatusCode::CREATED));
     for node in [&one, &two] {
         until("both know all namespaces", async || {

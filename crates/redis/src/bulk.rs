@@ -7,7 +7,6 @@ use crate::send::Sent;
 use crate::shared::Core;
 use crate::stored::{label_entry, part};
 use crate::transact::Start;
-use tourbillon_durable::state::State;
 use tourbillon_durable::store::draft::Draft;
 use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
@@ -86,9 +85,7 @@ impl Core {
             let message = format!("{doubt:?} of a timer to be imported is stored already");
             return Err(StoreError::new(StoreErrorKind::Limit, message));
         }
-        let pending = changes.timers.iter().filter_map(|change| change.after.as_ref());
-        let due = pending.filter(|timer| timer.state == State::Pending).map(|timer| timer.due).min();
-        due.into_iter().for_each(|due| self.wake_for(due));
+        self.pending(&Known::default(), &changes).for_each(|(shard, due)| self.note(shard, due));
         Ok(())
     }
 }

@@ -2,10 +2,13 @@
 
 use crate::commit::text;
 use crate::layout::{Layout, Part, Shard};
+use crate::nodes::{Seen, time_text};
 use crate::shared::Core;
 use crate::stored::{Found, damaged, id_bytes, id_of, mark_of, token_bytes};
+use crate::time::moment;
 use crate::transact::{Start, millis, read};
 use crate::values::{Values, bytes, filled, maybe_number, number};
+use core::time::Duration;
 use futures_util::future::try_join_all;
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -20,6 +23,10 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// Timers that one script leases at most, so that no script takes long.
 const AT_ONCE: u32 = 1_000;
+/// Timers that a look at one group of several names at least, if so many are due.
+const LEAST_NAMES: u32 = 8;
+/// Claims and shards whose answers were lost and are asked for later, at most.
+const MOST_DOUBTS: usize = 4_096;
 /// The bytes of a token. In a lease's field a mark follows.
 const TOKEN: usize = 16;
 /// Scripts without a timer after which a claim ends, although there is one that is due.
@@ -38,6 +45,59 @@ impl Drop for UnderWay<'_> {
     }
 }
 
+/// What a look at some shards is to lease or to name.
+#[derive(Clone, Copy)]
+struct Wish {
+    token: Token,
+    lease: Duration,
+    /// The greatest number of timers to lease.
+    timers: u32,
+    /// The number of payload bytes from which on no further timer is leased, and the number that are leased already.
+    bytes: u64,
+    taken: u64,
+    /// The greatest number of timers to name, if none is to be leased.
+    names: u32,
+}
+
+/// What a look at some shards has answered.
+#[derive(Default)]
+struct Asked {
+    now: UtcMillis,
+    records: Vec<(Shard, Vec<u8>)>,
+    /// Timers that are due: moment, id, number of payload bytes.
+    named: Vec<(u64, Vec<u8>, u64)>,
+    /// More are due than are named.
+    is_cut: bool,
+    first_due: Option<UtcMillis>,
+}
+
+/// How many timers to lease from each group, so that all of them are the longest due. A group whose timers are not all named
+/// may have the next one behind its last named one: no later ones are leased then.
+fn parts_of(looked: Vec<(Vec<Shard>, Asked)>, wish: Wish) -> Vec<(Vec<Shard>, u32)> {
+    let ends = looked.iter().filter(|(_, asked)| asked.is_cut).map(|(_, asked)| match asked.named.last() {
+        Some((due, id, _)) => (*due, id.clone()),
+        None => (asked.first_due.unwrap_or_default().as_millis(), Vec::new()),
+    });
+    let end = ends.min();
+    let (mut parts, mut named) = (Vec::new(), Vec::new());
+    for (place, (group, asked)) in looked.into_iter().enumerate() {
+        parts.push((group, 0));
+        named.extend(asked.named.into_iter().map(|(due, id, length)| ((due, id), length, place)));
+    }
+    named.sort_unstable();
+    let (mut timers, mut taken) = (0, wish.taken);
+    for (at, length, place) in named {
+        let is_full = timers >= wish.timers || taken > 0 && taken >= wish.bytes;
+        if is_full || end.as_ref().is_some_and(|end| at > *end) {
+            break;
+        }
+        (timers, taken) = (timers + 1, taken + length);
+        parts[place].1 += 1;
+    }
+    parts.retain(|(_, timers)| *timers > 0);
+    parts
+}
+
 impl Core {
     pub(crate) async fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Result<Claimed, StoreError> {
         let mut under_way = UnderWay { core: self, number: self.begin_claim(), answer: None };
@@ -47,65 +107,75 @@ impl Core {
     }
 
     async fn take_due(&self, by: Claimant, claim: u64, limit: Limit) -> Result<Claimed, StoreError> {
+        *self.claimed.lock().unwrap_or_else(PoisonError::into_inner) = Some(moment());
+        self.enter().await?;
+        let token = Token { incarnation: by.incarnation, claim };
         let mut has_leased = false;
-        let result = self.take_some(by, claim, limit, &mut has_leased).await;
-        // An error of a later script says nothing of the first ones, whose timers are leased.
-        result.map_err(|error| match has_leased {
-            true => StoreError::caused_by(StoreErrorKind::Unknown, error),
-            false => error,
+        let result = self.take_some(by, token, limit, &mut has_leased).await;
+        result.map_err(|error| {
+            // The caller asks all shards for what this claim has leased.
+            self.doubts.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _)| *of != token);
+            // An error of a later script says nothing of the first ones, whose timers are leased.
+            match has_leased {
+                true if error.kind() != StoreErrorKind::Closed => {
+                    StoreError::caused_by(StoreErrorKind::Unknown, error)
+                }
+                _ => error,
+            }
         })
     }
 
     async fn take_some(
         &self,
         by: Claimant,
-        claim: u64,
+        token: Token,
         limit: Limit,
         has_leased: &mut bool,
     ) -> Result<Claimed, StoreError> {
-        let token = Token { incarnation: by.incarnation, claim };
-        let mut claimed = Claimed::default();
+        let is_split = self.is_split();
+        let mut claimed = Claimed { now: self.time.now(), ..Claimed::default() };
         let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
         let mut found = Vec::new();
         loop {
-            let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let keys = self.keys_of_claim(&slices);
-            let mut arguments =
-                vec![token_bytes(token), text(millis(by.lease)), text(left.min(AT_ONCE).into())];
-            arguments.extend([text(limit.bytes), text(taken)]);
-            arguments.append(&mut slices);
-            arguments.push(self.deployment.id.clone());
-            let mut answered = self.run(|scripts| &scripts.claim, keys, arguments).await?;
-            claimed.now = answered.now;
-            let is_more = number(&answered.rest.next()?)? == 1;
-            let mut records = Values::of(answered.rest.next()?)?;
-            let mut slices = Values::of(answered.rest.next()?)?;
-            claimed.next_due = maybe_number(answered.rest.next()?)?.map(UtcMillis::from_millis);
-            let mut known = Vec::new();
-            while !slices.is_empty() {
-                known.push(bytes(slices.next()?)?.unwrap_or_default());
+            let wish = Wish { token, lease: by.lease, timers: left.min(AT_ONCE), bytes: limit.bytes, taken, names: 0 };
+            let (pause, has_thread) = (self.nodes.pause(), self.nodes.has_thread());
+            let shards = self.nodes.state().shards.for_claim(claimed.now, pause, is_split, has_thread);
+            let groups = self.groups_of(shards);
+            let asked = match is_split {
+                true => self.ask_groups(groups, wish, &mut claimed.leased).await?,
+                false => match groups.into_iter().next() {
+                    Some(group) => vec![self.ask(group, wish).await?],
+                    None => Vec::new(),
+                },
+            };
+            let mut is_idle = true;
+            if let Some(now) = asked.iter().map(|asked| asked.now).min() {
+                claimed.now = now;
             }
-            *self.slices.lock().unwrap_or_else(PoisonError::into_inner) = known;
-            let lease = Lease { token, until: answered.now + by.lease, withdrawn: None };
-            idle = if records.is_empty() { idle + 1 } else { 0 };
-            *has_leased |= !records.is_empty();
-            while !records.is_empty() {
-                let shard = number(&records.next()?)?;
-                let member = bytes(records.next()?)?.unwrap_or_default();
-                left -= 1;
-                match self.leased(shard, member, lease).await? {
-                    Some(its) => {
-                        taken += its.timer.payload.0.len() as u64;
-                        found.push(its);
+            for Asked { now, records, .. } in asked {
+                let lease = Lease { token, until: now + by.lease, withdrawn: None };
+                *has_leased |= !records.is_empty();
+                is_idle &= records.is_empty();
+                for (shard, member) in records {
+                    left = left.saturating_sub(1);
+                    match self.leased(shard, member, lease).await? {
+                        Some(its) => {
+                            taken += its.timer.payload.0.len() as u64;
+                            found.push(its);
+                        }
+                        None => claimed.quarantined += 1,
                     }
-                    None => claimed.quarantined += 1,
                 }
             }
+            claimed.next_due = self.nodes.state().shards.next_due(is_split);
+            let is_more = claimed.next_due.is_some_and(|due| due <= claimed.now);
+            idle = if is_idle { idle + 1 } else { 0 };
             let is_full = left == 0 || taken > 0 && taken >= limit.bytes;
             if is_full || !is_more || idle >= IDLE_TURNS {
                 break;
             }
         }
+        found.sort_by_key(|its| (its.timer.due, its.timer.id));
         // After the last script: the occurrences that follow are left to the next claim.
         let mut failed = None;
         for its in found {
@@ -118,30 +188,185 @@ impl Core {
                 failed = Some(error);
             }
         }
+        claimed.next_reap = self.nodes.state().shards.take_first_end();
         // What was forgotten must be delivered: nobody else can.
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
-    /// The keys of a claim in all shards, if these are their first slices, and the deployment's.
-    fn keys_of_claim(&self, slices: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    /// Asks the groups of a cluster: first what is due, and then each for its part of the longest due.
+    async fn ask_groups(
+        &self,
+        groups: Vec<Vec<Shard>>,
+        wish: Wish,
+        recovered: &mut Vec<Leased>,
+    ) -> Result<Vec<Asked>, StoreError> {
+        if groups.is_empty() {
+            return Ok(Vec::new());
+        }
+        let each = 2 * wish.timers / u32::try_from(groups.len()).unwrap_or(u32::MAX).max(1);
+        let look = Wish { timers: 0, names: each.max(LEAST_NAMES).min(wish.timers), ..wish };
+        let calls = groups.into_iter().map(|group| (group.clone(), self.ask(group, look)));
+        let looked = self.gather(calls.collect::<Vec<_>>()).await;
+        for (group, _) in &looked.failed {
+            self.nodes.state().shards.fail_look(group);
+        }
+        let looked = looked.any()?.answers;
+        self.resolve_doubts(&looked, recovered).await;
+        let parts = parts_of(looked, wish);
+        if parts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let calls = parts.into_iter().map(|(group, timers)| (group.clone(), self.ask(group, Wish { timers, ..wish })));
+        let leased = self.gather(calls.collect::<Vec<_>>()).await;
+        for (group, error) in &leased.failed {
+            self.nodes.state().shards.fail_look(group);
+            if error.as_ref().is_none_or(|error| error.kind() == StoreErrorKind::Unknown) {
+                let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+                doubts.extend(group.iter().map(|shard| (wish.token, *shard)));
+            }
+        }
+        if leased.answers.is_empty() {
+            let message = "no server of several has answered a claim";
+            return Err(leased.any().err().map_or_else(
+                || StoreError::new(StoreErrorKind::Unknown, message),
+                |error| match error.kind() {
+                    StoreErrorKind::Closed => error,
+                    _ => StoreError::caused_by(StoreErrorKind::Unknown, error),
+                },
+            ));
+        }
+        Ok(leased.any()?.answers.into_iter().map(|(_, asked)| asked).collect())
+    }
+
+    /// Asks shards that answer again for what was leased there by claims whose answers were lost.
+    async fn resolve_doubts(&self, answered: &[(Vec<Shard>, Asked)], recovered: &mut Vec<Leased>) {
+        let can_answer = |shard: Shard| answered.iter().any(|(group, _)| group.contains(&shard));
+        let doubts: Vec<(Token, Shard)> = {
+            let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+            doubts.extract_if(.., |(_, shard)| can_answer(*shard)).collect()
+        };
+        let calls = doubts.into_iter().map(|doubt| (doubt, self.recover_in(doubt.0, vec![doubt.1])));
+        let gathered = self.gather(calls.collect::<Vec<_>>()).await;
+        for (_, leased) in gathered.answers {
+            recovered.extend(leased);
+        }
+        let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        doubts.extend(gathered.failed.into_iter().map(|(doubt, _)| doubt));
+        // The leases of the oldest ones have ended.
+        let too_many = doubts.len().saturating_sub(MOST_DOUBTS);
+        doubts.drain(..too_many);
+    }
+
+    /// Looks at some shards of one group, and leases what is wished.
+    async fn ask(&self, shards: Vec<Shard>, wish: Wish) -> Result<Asked, StoreError> {
+        let look = self.nodes.state().shards.begin_look(&shards);
+        match self.ask_server(&shards, wish, look).await {
+            Ok((asked, is_member)) => {
+                if !is_member {
+                    // The node left while this was on its way.
+                    self.release_shards(shards).await;
+                }
+                Ok(asked)
+            }
+            Err(error) => {
+                self.nodes.state().shards.fail_look(&shards);
+                Err(error)
+            }
+        }
+    }
+
+    async fn ask_server(&self, shards: &[Shard], wish: Wish, look: u64) -> Result<(Asked, bool), StoreError> {
+        let mut slices = {
+            let all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+            let of = |shard: &Shard| [2 * usize::from(*shard), 2 * usize::from(*shard) + 1];
+            let places = shards.iter().flat_map(of);
+            places.map(|place| all.get(place).cloned().unwrap_or_default()).collect::<Vec<_>>()
+        };
+        let keys = self.keys_of_claim(shards, &slices);
+        let Wish { token, lease, timers, bytes: most, taken, names } = wish;
+        let mut arguments = vec![token_bytes(token), text(millis(lease)), text(timers.into()), text(most), text(taken)];
+        arguments.extend([self.deployment.id.clone(), self.nodes.node.clone(), time_text(self.nodes.ttl)]);
+        arguments.push(text(names.into()));
+        arguments.append(&mut slices);
+        let mut answered = self.run(|scripts| &scripts.claim, keys, arguments).await?;
+        let _is_more = answered.rest.next()?;
+        let mut list = || Values::of(answered.rest.next()?);
+        let (mut leased, mut slices, mut dues, mut owned) = (list()?, list()?, list()?, list()?);
+        let first_end = maybe_number(answered.rest.next()?)?.map(UtcMillis::from_millis);
+        let mut named = Values::of(answered.rest.next()?)?;
+        let mut asked = Asked { now: answered.now, is_cut: number(&answered.rest.next()?)? == 1, ..Asked::default() };
+        while !leased.is_empty() {
+            let place = usize::try_from(number(&leased.next()?)?).unwrap_or_default();
+            let shard = place.checked_sub(1).and_then(|place| shards.get(place)).copied();
+            let shard = shard.ok_or_else(|| damaged("a claim answered a shard that there is not"))?;
+            asked.records.push((shard, bytes(leased.next()?)?.unwrap_or_default()));
+        }
+        while !named.is_empty() {
+            let (due, id) = (number(&named.next()?)?, bytes(named.next()?)?.unwrap_or_default());
+            asked.named.push((due, id, number(&named.next()?)?));
+        }
+        let mut seen = Vec::new();
+        for shard in shards {
+            let first_due = maybe_number(dues.next()?)?.map(UtcMillis::from_millis);
+            let is_owned = number(&owned.next()?)? == 1;
+            asked.first_due = asked.first_due.into_iter().chain(first_due).min();
+            seen.push(Seen { shard: *shard, is_owned, first_due });
+            let mut all = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+            for place in 2 * usize::from(*shard)..2 * usize::from(*shard) + 2 {
+                let hour = bytes(slices.next()?)?.unwrap_or_default();
+                if let Some(known) = all.get_mut(place) {
+                    *known = hour;
+                }
+            }
+        }
+        let mut state = self.nodes.state();
+        state.shards.end_look(look, answered.now, &seen);
+        state.shards.keep_first_end(first_end);
+        Ok((asked, state.is_member))
+    }
+
+    /// Looks at some shards of one group without a claim, for the thread. Wakes the subscribers if a claim is wanted.
+    pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
+        let token = Token { incarnation: self.nodes.incarnation, claim: 0 };
+        let wish = Wish { token, lease: Duration::ZERO, timers: 0, bytes: 0, taken: 0, names: 0 };
+        let asked = self.ask(shards, wish).await;
+        let has_end = self.nodes.state().shards.has_first_end();
+        match asked {
+            // The runtime sees the error by itself, or another server's answers.
+            Err(_) => self.wake(),
+            Ok(_) if has_end => self.wake(),
+            Ok(Asked { first_due: Some(due), .. }) => self.wake_for(due),
+            Ok(_) => {}
+        }
+    }
+
+    /// Whether the runtime has left what is due for too long: its handlers are busy, or it is stuck.
+    pub(crate) fn is_behind(&self, now: UtcMillis) -> bool {
+        let ttl = self.nodes.ttl;
+        let claimed = *self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.nodes.state();
+        state.is_member
+            && claimed.is_some_and(|claimed| moment() - claimed >= ttl)
+            && state.shards.next_due(self.is_split()).is_some_and(|due| due + ttl <= now)
+    }
+
+    /// The keys of a claim in some shards, if these are their first slices.
+    fn keys_of_claim(&self, shards: &[Shard], slices: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let hour_of = |place: usize| {
             let hour = slices.get(place).and_then(|hour| core::str::from_utf8(hour).ok());
             hour.and_then(|hour| hour.parse().ok()).unwrap_or_default()
         };
-        let keys = self.layout.shards().flat_map(|shard| {
-            let place = 2 * usize::from(shard);
-            let (first, second) = (Part::Slice(hour_of(place)), Part::Slice(hour_of(place + 1)));
-            let parts =
-                [Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts, first, second];
-            self.layout.keys(shard, parts)
+        let keys = shards.iter().enumerate().flat_map(|(place, shard)| {
+            let (first, second) = (Part::Slice(hour_of(2 * place)), Part::Slice(hour_of(2 * place + 1)));
+            let (own, parts) =
+                (Part::Meta, [Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts, first, second]);
+            [vec![self.layout.key(*shard, own)], self.layout.keys(*shard, parts)].concat()
         });
-        keys.chain([self.deployment.key.clone()]).collect()
+        keys.collect()
     }
 
     /// A timer that a claim has leased. `None` if its record cannot be read: then it is set aside.
-    async fn leased(&self, place: u64, member: Vec<u8>, lease: Lease) -> Result<Option<Found>, StoreError> {
-        let shard = place.checked_sub(1).and_then(|shard| Shard::try_from(shard).ok());
-        let shard = shard.ok_or_else(|| damaged("a claim answered a shard that there is not"))?;
+    async fn leased(&self, shard: Shard, member: Vec<u8>, lease: Lease) -> Result<Option<Found>, StoreError> {
         let until = lease.until.as_millis();
         let found = Found::read(shard, member.clone(), mark_of(&State::Leased(lease)), until);
         if found.is_none() {
@@ -193,13 +418,26 @@ impl Core {
 
     pub(crate) async fn recover(&self, by: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         let token = Token { incarnation: by.incarnation, claim };
-        let keys = self.all([Part::Records, Part::Tokens, Part::Leases]);
+        let groups = self.groups_of(self.layout.shards());
+        let calls = groups.into_iter().map(|group| (group.clone(), self.recover_in(token, group)));
+        let gathered = self.gather(calls.collect::<Vec<_>>()).await.any()?;
+        let late = gathered.failed.into_iter().flat_map(|(group, _)| group).map(|shard| (token, shard));
+        self.doubts.lock().unwrap_or_else(PoisonError::into_inner).extend(late);
+        let mut leased: Vec<_> = gathered.answers.into_iter().flat_map(|(_, leased)| leased).collect();
+        leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));
+        Ok(leased)
+    }
+
+    /// What a claim has leased in some shards of one group.
+    async fn recover_in(&self, token: Token, shards: Vec<Shard>) -> Result<Vec<Leased>, StoreError> {
+        let keys = self.parts(&shards, [Part::Records, Part::Tokens, Part::Leases]);
         let mut answered = self.run(|scripts| &scripts.recover, keys, [token_bytes(token)]).await?;
         let mut values = Values::of(answered.rest.next()?)?;
         let mut leased = Vec::new();
         while !values.is_empty() {
-            let place = number(&values.next()?)?;
-            let shard = Shard::try_from(place.saturating_sub(1)).unwrap_or_default();
+            let place = usize::try_from(number(&values.next()?)?).unwrap_or_default();
+            let shard = place.checked_sub(1).and_then(|place| shards.get(place)).copied();
+            let shard = shard.ok_or_else(|| damaged("a script answered a shard that there is not"))?;
             // A record that cannot be read is set aside when its lease is over.
             let Ok(Some(found)) = read(shard, &mut values) else { continue };
             // A timer that is delivered at most once comes back when its lease is over, not by a second answer.
@@ -208,7 +446,6 @@ impl Core {
                 leased.push(Leased { timer: found.timer, token });
             }
         }
-        leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));
         Ok(leased)
     }
 
@@ -229,52 +466,76 @@ impl Core {
                 None => lost[place] = true,
             }
         }
-        let renewals = shards.into_iter().map(|(shard, places)| {
-            let leases = &leases;
-            async move {
-                let its = places.iter().filter_map(|place| leases.get(*place));
-                let its = its.flat_map(|(id, token)| [id_bytes(*id).to_vec(), token_bytes(*token)]);
-                let arguments: Vec<Vec<u8>> = core::iter::once(text(millis(by.lease))).chain(its).collect();
-                let keys = self.layout.keys(shard, [Part::Tokens, Part::Leases]);
-                let mut answered = self.run(|scripts| &scripts.renew, keys, arguments).await?;
-                let mut values = Values::of(answered.rest.next()?)?;
-                let mut lost = Vec::new();
-                while !values.is_empty() {
-                    let place = usize::try_from(number(&values.next()?)?).unwrap_or(usize::MAX);
-                    lost.extend(places.get(place).copied());
-                }
-                Ok::<_, StoreError>(lost)
-            }
-        });
-        for place in try_join_all(renewals).await?.into_iter().flatten() {
+        let calls = shards.into_iter().map(|(shard, places)| (shard, self.renew_in(shard, by, &leases, places)));
+        let calls = calls.collect::<Vec<_>>();
+        let renewed = match self.is_split() {
+            // A lease in a shard whose server does not answer is renewed by the next call, or ends by itself.
+            true => self.gather(calls).await.any()?.answers.into_iter().map(|(_, lost)| lost).collect(),
+            false => try_join_all(calls.into_iter().map(|(_, call)| call)).await?,
+        };
+        for place in renewed.into_iter().flatten() {
             lost[place] = true;
         }
         let lost = leases.iter().zip(lost).filter(|(_, is_lost)| *is_lost);
         Ok(lost.map(|((id, _), _)| *id).inspect(|id| self.let_go(*id)).collect())
     }
 
+    /// Renews the leases at some places, in one shard. Returns the places of those that are lost.
+    async fn renew_in(
+        &self,
+        shard: Shard,
+        by: Claimant,
+        leases: &[(TimerId, Token)],
+        places: Vec<usize>,
+    ) -> Result<Vec<usize>, StoreError> {
+        let its = places.iter().filter_map(|place| leases.get(*place));
+        let its = its.flat_map(|(id, token)| [id_bytes(*id).to_vec(), token_bytes(*token)]);
+        let arguments: Vec<Vec<u8>> = core::iter::once(text(millis(by.lease))).chain(its).collect();
+        let keys = self.layout.keys(shard, [Part::Tokens, Part::Leases]);
+        let mut answered = self.run(|scripts| &scripts.renew, keys, arguments).await?;
+        let mut values = Values::of(answered.rest.next()?)?;
+        let mut lost = Vec::new();
+        while !values.is_empty() {
+            let place = usize::try_from(number(&values.next()?)?).unwrap_or(usize::MAX);
+            lost.extend(places.get(place).copied());
+        }
+        Ok(lost)
+    }
+
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
-        let keys = self.all([Part::Records, Part::Tokens, Part::Leases]);
-        let mut answered =
-            self.run(|scripts| &scripts.over, keys, [text(limit.min(AT_ONCE * 100).into())]).await?;
-        let mut shards = Values::of(answered.rest.next()?)?;
+        let shards = {
+            let state = self.nodes.state();
+            match state.is_member {
+                true => state.shards.for_reap(self.is_split() && self.nodes.has_thread()),
+                false => self.layout.shards().collect(),
+            }
+        };
+        let calls = self.groups_of(shards).into_iter().map(|group| {
+            let keys = self.parts(&group, [Part::Records, Part::Tokens, Part::Leases]);
+            let limit = text(limit.min(AT_ONCE * 100).into());
+            (group, self.run(|scripts| &scripts.over, keys, [limit]))
+        });
+        let gathered = self.gather(calls.collect::<Vec<_>>()).await.any()?;
         let (mut over, mut next): (Vec<(u64, Found)>, Option<u64>) = (Vec::new(), None);
         let mut unreadable = Vec::new();
-        for shard in self.layout.shards() {
-            let mut values = Values::of(shards.next()?)?;
-            while !values.is_empty() {
-                let _id = values.next()?;
-                let until = number(&values.next()?)?;
-                if UtcMillis::from_millis(until) > answered.now {
-                    next = Some(next.map_or(until, |next| next.min(until)));
-                    break;
-                }
-                let (member, mark) = (filled(values.next()?)?, filled(values.next()?)?);
-                // A lease without a timer is a fault that the check names. It holds nothing up.
-                let (Some(member), Some(mark)) = (member, mark) else { continue };
-                match Found::read(shard, member.clone(), Some(mark.clone()), until) {
-                    Some(found) => over.push((until, found)),
-                    None => unreadable.push((shard, member, mark)),
+        for (group, mut answered) in gathered.answers {
+            let mut lists = Values::of(answered.rest.next()?)?;
+            for shard in group {
+                let mut values = Values::of(lists.next()?)?;
+                while !values.is_empty() {
+                    let _id = values.next()?;
+                    let until = number(&values.next()?)?;
+                    if UtcMillis::from_millis(until) > answered.now {
+                        next = Some(next.map_or(until, |next| next.min(until)));
+                        break;
+                    }
+                    let (member, mark) = (filled(values.next()?)?, filled(values.next()?)?);
+                    // A lease without a timer is a fault that the check names. It holds nothing up.
+                    let (Some(member), Some(mark)) = (member, mark) else { continue };
+                    match Found::read(shard, member.clone(), Some(mark.clone()), until) {
+                        Some(found) => over.push((until, found)),
+                        None => unreadable.push((shard, member, mark)),
+                    }
                 }
             }
         }

@@ -1,7 +1,10 @@
 //! A commit: the changes of an operation and what they follow from, as the arguments of the script `commit`.
 
 use crate::layout::{Layout, Part, Shard, hour_of};
+use crate::nodes::Nodes;
 use crate::stored::{Entry, Found, entries, id_bytes, key_entry, mark_of};
+use crate::transact::millis;
+use core::time::Duration;
 use std::collections::{BTreeMap, HashMap};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
@@ -64,6 +67,21 @@ impl<'a> Commit<'a> {
             }
         }
         commit
+    }
+
+    /// Adds a message to the owner of a shard, if that is another node and the timer is the shard's first one.
+    pub(crate) fn hint(
+        &mut self,
+        shard: Shard,
+        due: UtcMillis,
+        within: Duration,
+        from: &Nodes,
+        message: Vec<u8>,
+    ) {
+        let (meta, slices) = (self.place(shard, Part::Meta), self.place(shard, Part::Slices));
+        let (due, within) = (text(due.as_millis()), text(millis(within)));
+        let channel = from.keys.channel.clone();
+        self.changes.extend([b"n".to_vec(), meta, slices, due, within, from.node.clone(), channel, message]);
     }
 
     /// The keys and the arguments of the script, and the doubts by the checks' places.

@@ -11,6 +11,8 @@ pub(crate) type Shard = u16;
 /// The parts of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
+    /// Hash: the deployment's id, and the owner.
+    Meta,
     /// Sorted set, by member: id, length of the payload, record.
     Records,
     /// Hash, of leased timers: id, token and mark.
@@ -80,12 +82,28 @@ impl Layout {
         format!("tb:{{{}}}:notes", self.name).into_bytes()
     }
 
+    /// The key of the nodes by the moments of their last signs of life.
+    pub(crate) fn signs(name: &str) -> Vec<u8> {
+        format!("tb:{{{name}}}:nodes").into_bytes()
+    }
+
+    /// The key of what the nodes say of themselves.
+    pub(crate) fn texts(name: &str) -> Vec<u8> {
+        format!("tb:{{{name}}}:about").into_bytes()
+    }
+
+    /// The channel of the nodes' hints.
+    pub(crate) fn channel(name: &str) -> Vec<u8> {
+        format!("tb:{{{name}}}:hints").into_bytes()
+    }
+
     pub(crate) fn shards(&self) -> core::ops::Range<Shard> {
         0..self.shards
     }
 
     pub(crate) fn key(&self, shard: Shard, part: Part) -> Vec<u8> {
         let part: &str = match part {
+            Part::Meta => "meta",
             Part::Records => "records",
             Part::Tokens => "tokens",
             Part::Leases => "leases",

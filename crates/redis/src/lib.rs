@@ -10,6 +10,7 @@ mod connect;
 mod examine;
 mod layout;
 mod lists;
+mod nodes;
 mod notes;
 mod script;
 mod scripts;

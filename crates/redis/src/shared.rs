@@ -2,14 +2,17 @@
 
 use crate::connect::Link;
 use crate::layout::{Layout, Part, Shard};
+use crate::nodes::Nodes;
 use crate::script::Script;
 use crate::scripts::{BY_CALLER, BY_SERVER, Scripts};
 use crate::stored::Found;
 use crate::time::{Time, moment};
 use crate::values::{Values, number};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
@@ -24,12 +27,19 @@ pub(crate) struct Deployment {
 }
 
 pub(crate) struct Core {
+    /// This value, for what outlives a call.
+    pub(crate) this: Weak<Self>,
     pub(crate) link: Arc<dyn Link>,
     pub(crate) deployment: Deployment,
     /// Set once the server has another deployment, or none, in the place of the one that was opened.
     lost: OnceLock<Box<str>>,
     pub(crate) layout: Layout,
     pub(crate) time: Time,
+    pub(crate) nodes: Nodes,
+    /// Answers of claims that were lost: the token, and the shards that may have leased under it.
+    pub(crate) doubts: Mutex<Vec<(Token, Shard)>>,
+    /// The last claim, by this process.
+    pub(crate) claimed: Mutex<Option<Timestamp>>,
     /// The first two slices of each shard, as the last claim's answer had them.
     pub(crate) slices: Mutex<Vec<Vec<u8>>>,
     first_due: Mutex<FirstDue>,
@@ -55,19 +65,29 @@ pub(crate) struct Answered {
 }
 
 impl Core {
-    pub(crate) fn new(link: Arc<dyn Link>, deployment: Deployment, layout: Layout, time: Time) -> Self {
+    pub(crate) fn new(
+        link: Arc<dyn Link>,
+        deployment: Deployment,
+        layout: Layout,
+        time: Time,
+        nodes: Nodes,
+    ) -> Arc<Self> {
         let slices = vec![Vec::new(); 2 * layout.shards().len()];
-        Self {
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             link,
             deployment,
             lost: OnceLock::new(),
             layout,
             time,
+            nodes,
+            doubts: Mutex::default(),
+            claimed: Mutex::default(),
             slices: Mutex::new(slices),
             first_due: Mutex::default(),
             held: Mutex::default(),
             wakers: RwLock::default(),
-        }
+        })
     }
 
     /// Runs a script. Fails for good once a claim has found that the deployment is lost: what this process stored then
@@ -99,8 +119,24 @@ impl Core {
         self.layout.shards().flat_map(|shard| self.layout.keys(shard, parts)).collect()
     }
 
+    /// Some parts of some shards, for scripts that look at many shards of one server.
+    pub(crate) fn parts<const N: usize>(&self, shards: &[Shard], parts: [Part; N]) -> Vec<Vec<u8>> {
+        shards.iter().flat_map(|shard| self.layout.keys(*shard, parts)).collect()
+    }
+
+    /// The groups of some shards; none of no shards.
+    pub(crate) fn groups_of(&self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<Shard>> {
+        let mut groups = self.groups(shards);
+        groups.retain(|group| !group.is_empty());
+        groups
+    }
+
+    /// Whether the shards are in several groups.
+    pub(crate) fn is_split(&self) -> bool {
+        self.groups(self.layout.shards()).len() > 1
+    }
+
     /// The shards whose keys one script may name: all of them on one server.
-    #[expect(dead_code, reason = "for clusters")]
     pub(crate) fn groups(&self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<Shard>> {
         vec![shards.into_iter().collect()]
     }

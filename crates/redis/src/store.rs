@@ -1,18 +1,17 @@
 //! The store.
 
 use crate::connect::{Connect, Link, Session};
-use crate::layout::{Layout, MOST_SHARDS};
+use crate::layout::{Layout, MOST_SHARDS, Part};
+use crate::nodes::{self, Nodes, Settings, TTL};
 use crate::shared::{Core, Deployment, run};
 use crate::time::Time;
 use crate::transact::Start;
-use crate::values::{bytes, number};
+use crate::values::{bytes, filled, number};
 use core::fmt;
 use core::time::Duration;
 use futures_util::future::try_join_all;
 use std::collections::HashSet;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Weak};
-use std::thread;
+use std::sync::Arc;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::draft::admit;
@@ -37,6 +36,8 @@ pub struct RedisBuilder {
     name: Box<str>,
     shards: Option<u16>,
     poll: Option<Duration>,
+    node: Option<Box<str>>,
+    ttl: Duration,
     clock: Option<Arc<dyn tourbillon::Clock>>,
 }
 
@@ -46,17 +47,24 @@ pub struct RedisBuilder {
 /// documentation for what a deployment is, and for what differs from a store in a file.
 pub struct RedisStore {
     core: Arc<Core>,
-    /// Ends the thread that looks for the timers of other processes.
-    _poll: Option<Sender<()>>,
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        // Ends the thread. Its shards are free at the end of their time, unless the store has left.
+        self.core.nodes.bell.close();
+    }
 }
 
 impl fmt::Debug for RedisBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, shards, poll, clock } = self;
+        let Self { name, shards, poll, node, ttl, clock } = self;
         f.debug_struct("RedisBuilder")
             .field("name", name)
             .field("shards", shards)
             .field("poll", poll)
+            .field("node", node)
+            .field("ttl", ttl)
             .field("is_on_test_clock", &clock.is_some())
             .finish()
     }
@@ -71,7 +79,7 @@ impl fmt::Debug for RedisStore {
 impl RedisStore {
     /// Opens the deployment of this name, or creates it. The name has 1 to 64 letters, digits, `-`, `_` and `.` of ASCII.
     pub fn builder(deployment: impl Into<Box<str>>) -> RedisBuilder {
-        RedisBuilder { name: deployment.into(), shards: None, poll: Some(POLL), clock: None }
+        RedisBuilder { name: deployment.into(), shards: None, poll: Some(POLL), node: None, ttl: TTL, clock: None }
     }
 }
 
@@ -89,10 +97,25 @@ impl RedisBuilder {
         self
     }
 
-    /// The pause between two looks for timers that other processes have placed, [`POLL`] by default: the longest time by
-    /// which such a timer is late. `None` for a deployment that only this process uses.
+    /// The pause between two looks for timers that other processes have placed, [`POLL`] by default. While the processes hear
+    /// each other's hints, the pause is a second at least. `None` for a deployment that only this process uses: no thread
+    /// looks then.
     pub fn poll(mut self, poll: Option<Duration>) -> Self {
         self.poll = poll;
+        self
+    }
+
+    /// The name by which people know this process, in [`nodes`](TimerStore::nodes). Several processes may have the same
+    /// one: nothing depends on it. At most 255 bytes; unless set, it has the number of the process.
+    pub fn node(mut self, name: impl Into<Box<str>>) -> Self {
+        self.node = Some(name.into());
+        self
+    }
+
+    /// The time for which this process takes shards for itself, 10 seconds unless set: so long do the timers of a process wait that
+    /// dies, until others take its shards over. From 100 ms to an hour.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
         self
     }
 
@@ -141,12 +164,15 @@ impl RedisBuilder {
         if !shards.is_power_of_two() || shards > MOST_SHARDS {
             return Err(limit(format!("{shards} shards are not a power of two of at most {MOST_SHARDS}")));
         }
+        let settings = Settings { name: self.node, ttl: self.ttl, poll: self.poll };
+        settings.admit()?;
         let kind = if self.clock.is_some() { "test" } else { "server" };
         let time = self.clock.clone().map_or_else(Time::server, Time::Test);
         let keys = vec![Layout::deployment(&self.name)];
         let id = TimerId::fresh().to_string();
-        let arguments =
-            [VERSION.to_string(), shards.to_string(), kind.to_owned(), id].map(String::into_bytes);
+        let mut arguments =
+            [VERSION.to_string(), shards.to_string(), kind.to_owned(), id].map(String::into_bytes).to_vec();
+        arguments.push(Layout::channel(&self.name));
         let (answered, _) = run(&*link, &time, |scripts| &scripts.open, keys, arguments).await?;
         let mut rest = answered.rest;
         let version = number(&rest.next()?)?;
@@ -171,28 +197,26 @@ impl RedisBuilder {
         }
         let id = bytes(rest.next()?)?.unwrap_or_default();
         let deployment = Deployment { key: Layout::deployment(&self.name), id };
+        let is_ready = filled(rest.next()?)?.is_some();
         let layout = Layout::new(&self.name, u16::try_from(stored).unwrap_or(SHARDS));
-        let core = Arc::new(Core::new(link, deployment, layout, time));
+        let nodes = Nodes::new(&self.name, settings, layout.shards().len());
+        let core = Core::new(link, deployment, layout, time, nodes);
+        if !is_ready {
+            core.mark_shards().await?;
+        }
         if let Some(clock) = self.clock {
             let on_step = Arc::downgrade(&core);
-            clock.subscribe(Box::new(move || on_step.upgrade().inspect(|core| core.wake()).is_some()));
+            let stepped = |core: &Arc<Core>| {
+                core.nodes.bell.ring();
+                core.wake();
+            };
+            clock.subscribe(Box::new(move || on_step.upgrade().inspect(stepped).is_some()));
         }
-        let poll = self.poll.map(|pause| look(Arc::downgrade(&core), pause)).transpose()?;
-        Ok(RedisStore { core, _poll: poll })
+        if self.poll.is_some() {
+            nodes::start(&core)?;
+        }
+        Ok(RedisStore { core })
     }
-}
-
-/// Calls the subscribers again and again, so that they claim what other processes have placed. Ends with the sender.
-fn look(core: Weak<Core>, pause: Duration) -> Result<Sender<()>, StoreError> {
-    let (sender, receiver) = channel();
-    let body = move || {
-        while let Err(RecvTimeoutError::Timeout) = receiver.recv_timeout(pause) {
-            let Some(core) = core.upgrade() else { return };
-            core.wake();
-        }
-    };
-    thread::Builder::new().name("tb-redis-poll".to_owned()).spawn(body)?;
-    Ok(sender)
 }
 
 /// What two operations of one batch must not share if they are sent at the same time.
@@ -216,6 +240,17 @@ fn end_of(op: &Op) -> Option<(TimerId, Token)> {
 }
 
 impl Core {
+    /// Marks all shards as the deployment's, and notes that this is done.
+    async fn mark_shards(&self) -> Result<(), StoreError> {
+        let id = &self.deployment.id;
+        let marks = self.groups_of(self.layout.shards()).into_iter().map(|group| {
+            let keys = self.parts(&group, [Part::Meta]);
+            self.run(|scripts| &scripts.found, keys, [id.clone()])
+        });
+        drop(try_join_all(marks.collect::<Vec<_>>()).await?);
+        self.run(|scripts| &scripts.ready, vec![self.deployment.key.clone()], [id.clone()]).await.map(drop)
+    }
+
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         ops.iter().try_for_each(admit)?;
         let count = ops.len();
@@ -365,6 +400,14 @@ impl TimerStore for RedisStore {
 
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
         Box::pin(self.core.import(timers))
+    }
+
+    fn leave(&self) -> Answer<'_, ()> {
+        Box::pin(self.core.leave())
+    }
+
+    fn nodes(&self) -> Answer<'_, Option<tourbillon_durable::store::Nodes>> {
+        Box::pin(async { self.core.nodes().await.map(Some) })
     }
 
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {

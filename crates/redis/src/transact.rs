@@ -8,7 +8,6 @@ use crate::stored::{Found, damaged, id_bytes, id_of, key_entry};
 use crate::values::{Values, maybe_number};
 use core::time::Duration;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::state::State;
 use tourbillon_durable::store::draft::{Changes, Draft};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
@@ -80,10 +79,11 @@ impl Core {
                     return Ok(result);
                 }
             }
-            let commit = Commit::new(&self.layout, &known, &changes, over);
+            let mut commit = Commit::new(&self.layout, &known, &changes, over);
+            self.hint(&mut commit, &known, &changes);
             let (doubt, mut found) = match self.send(commit).await? {
                 Sent::Done => {
-                    self.after(&changes);
+                    self.after(&known, &changes);
                     return Ok(result);
                 }
                 Sent::Refused { now: then, doubt, found } => {
@@ -103,19 +103,10 @@ impl Core {
     }
 
     /// What follows here from a commit that succeeded.
-    fn after(&self, changes: &Changes) {
-        let mut first = None;
-        for change in &changes.timers {
-            if let Some(timer) = change.before.as_ref().filter(|timer| is_leased(timer)) {
-                self.let_go(timer.id);
-            }
-            if let Some(timer) = change.after.as_ref().filter(|timer| timer.state == State::Pending) {
-                first = Some(first.map_or(timer.due, |first: UtcMillis| first.min(timer.due)));
-            }
-        }
-        if let Some(due) = first {
-            self.wake_for(due);
-        }
+    fn after(&self, known: &Known, changes: &Changes) {
+        let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
+        before.filter(|timer| is_leased(timer)).for_each(|timer| self.let_go(timer.id));
+        self.pending(known, changes).for_each(|(shard, due)| self.note(shard, due));
     }
 
     /// Reads what was not as it was taken for.

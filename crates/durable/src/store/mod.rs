@@ -229,6 +229,9 @@ pub struct Claimed {
     pub quarantined: u32,
     /// Instants of series that were left out.
     pub left_out: Vec<LeftOut>,
+    /// The end of the first lease of another holder, if this claim has taken timers over from holders that are gone perhaps: a
+    /// reap is wanted then.
+    pub next_reap: Option<UtcMillis>,
 }
 
 /// Instants of a series that were left out, since they had passed when an occurrence ended.

@@ -166,6 +166,43 @@ impl Dial {
         Ok(connection)
     }
 
+    /// A new connection that has subscribed to a channel. `on_push` is called with what the server sends by itself, the messages
+    /// and the connection's end. A cluster passes messages on to all of its nodes; attempts take these in turn.
+    pub(crate) async fn subscribe(
+        &self,
+        channel: &[u8],
+        attempt: usize,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> RedisResult<MultiplexedConnection> {
+        let push = move |push: PushInfo| -> Result<(), ()> {
+            on_push(push);
+            Ok(())
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect.connection_timeout))
+            .set_response_timeout(Some(self.connect.response_timeout))
+            .set_push_sender(push);
+        let mut connection = match &self.connect.servers {
+            Servers::Single(info) => {
+                self.client(info.clone())?.get_multiplexed_async_connection_with_config(&config).await?
+            }
+            Servers::Sentinel { sentinels, service, primary, is_tls } => {
+                let mut client = self.sentinel(sentinels, service, primary, *is_tls)?;
+                client.get_async_connection_with_config(&config).await?
+            }
+            Servers::Cluster(nodes) => {
+                let (Some(first), Some(node)) = (nodes.first(), nodes.get(attempt % nodes.len().max(1))) else {
+                    return Err((ErrorKind::ClusterConnectionNotFound, "a cluster without nodes").into());
+                };
+                // The name and the password of the first one are those for all.
+                let node = node.clone().set_redis_settings(first.redis_settings().clone());
+                self.client(node)?.get_multiplexed_async_connection_with_config(&config).await?
+            }
+        };
+        connection.subscribe(channel).await?;
+        Ok(connection)
+    }
+
     fn config(&self, on_end: OnEnd) -> AsyncConnectionConfig {
         let notice = move |push: PushInfo| -> Result<(), ()> {
             if push.kind == PushKind::Disconnection {

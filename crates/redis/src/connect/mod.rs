@@ -3,13 +3,17 @@
 mod dial;
 mod error;
 mod keeper;
+mod listen;
 mod session;
 mod settings;
 #[cfg(test)]
 mod tests;
 
 use crate::script::Script;
+use crate::nodes::Heard;
+use core::any::Any;
 use core::pin::Pin;
+use core::time::Duration;
 
 pub(crate) use error::LinkError;
 pub(crate) use session::Session;
@@ -17,6 +21,12 @@ pub use settings::{Connect, ConnectError, SyncPolicy, Tls};
 
 /// What a call of [`Link`] gives later. The future needs no tokio runtime around it.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + Send + 'a>>;
+
+/// The end of a time.
+pub(crate) type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Called with what a subscription says. It must not block.
+pub(crate) type Ear = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
 /// A way to the server that runs scripts.
 pub(crate) trait Link: Send + Sync {
@@ -31,4 +41,15 @@ pub(crate) trait Link: Send + Sync {
         keys: Vec<Vec<u8>>,
         arguments: Vec<Vec<u8>>,
     ) -> Answer<'a, redis::Value>;
+
+    /// Ends after a time.
+    fn wait(&self, _: Duration) -> Pause {
+        Box::pin(core::future::pending())
+    }
+
+    /// Calls `ear` with the messages of a channel, until the value that it returns is dropped. A link without
+    /// subscriptions calls nothing.
+    fn listen(&self, _channel: &[u8], _ear: Ear) -> Option<Box<dyn Any + Send>> {
+        None
+    }
 }

@@ -4,13 +4,16 @@ use super::dial::{Connection, Dial, Place};
 use super::error::{LinkError, Meaning};
 use super::keeper::Keeper;
 use super::settings::{Connect, ConnectError, SyncPolicy};
-use super::{Answer, Link};
+use super::listen::listen;
+use super::{Answer, Ear, Link, Pause};
 use crate::script::Script;
+use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// The pauses between attempts of a call that has not run.
@@ -20,6 +23,7 @@ const LONGEST: Duration = Duration::from_millis(200);
 /// Calls to the servers of a [`Connect`], on a runtime of its own. Callers need none.
 pub(crate) struct Session {
     caller: Arc<Caller>,
+    dial: Arc<Dial>,
     /// `None` only while the value is dropped.
     runtime: Option<Runtime>,
 }
@@ -31,6 +35,15 @@ struct Caller {
     /// The limit of one reply.
     limit: Duration,
     sync: SyncPolicy,
+}
+
+/// A subscription, which ends when this is dropped.
+struct Listening(AbortHandle);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// How a script is named to the server.
@@ -64,7 +77,7 @@ impl Session {
         let servers = dial.servers().to_string();
         let keeper = {
             let _inside = runtime.enter();
-            Keeper::start(dial)
+            Keeper::start(Arc::clone(&dial))
         };
         let caller = Caller {
             keeper,
@@ -73,7 +86,7 @@ impl Session {
             limit: connect.response_timeout + connect.sync.timeout(),
             sync: connect.sync,
         };
-        Ok(Self { caller: Arc::new(caller), runtime: Some(runtime) })
+        Ok(Self { caller: Arc::new(caller), dial, runtime: Some(runtime) })
     }
 
     /// Runs a future on the session's runtime, whatever polls the result.
@@ -130,6 +143,21 @@ impl Link for Session {
         arguments: Vec<Vec<u8>>,
     ) -> Answer<'a, Value> {
         self.spawn(|caller| async move { caller.run(&Call { script, keys, arguments }).await })
+    }
+
+    fn wait(&self, time: Duration) -> Pause {
+        match &self.runtime {
+            Some(runtime) => {
+                let task = runtime.spawn(sleep(time));
+                Box::pin(async { drop(task.await) })
+            }
+            None => Box::pin(async {}),
+        }
+    }
+
+    fn listen(&self, channel: &[u8], ear: Ear) -> Option<Box<dyn Any + Send>> {
+        let task = self.runtime.as_ref()?.spawn(listen(Arc::clone(&self.dial), channel.to_vec(), ear.into()));
+        Some(Box::new(Listening(task.abort_handle())))
     }
 }
 

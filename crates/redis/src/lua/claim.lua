@@ -1,49 +1,88 @@
--- Leases timers that are due, the longest due first, in any number of shards of one server.
+-- Takes shards for a node, or keeps them, and leases timers of them that are due, the longest due first.
 --
--- KEYS: 7 for each shard: 1 directory of slices, 2 records, 3 tokens of leases, 4 ends of leases, 5 counts, 6 and 7 the
---       two slices that the caller takes for the first ones. The last one is the deployment.
+-- KEYS: 8 for each shard: 1 the shard itself, 2 directory of slices, 3 records, 4 tokens of leases, 5 ends of leases,
+--       6 counts, 7 and 8 the two slices that the caller takes for the first ones.
 -- ARGV: 1 the time in a test deployment, 2 the token, 3 the length of a lease, 4 the greatest number of timers, 5 the
 --       number of payload bytes from which on no further timer is taken, 6 the number that the caller has taken already,
---       then 2 for each shard: the hours of its two slices, and the deployment's id.
--- Answers {now, is more due, records with their shards, slices, first due}: records is a list of shard, record, shard,
---       record; slices are the hours of the first two slices of each shard, and first due is the due moment of the first
---       timer that is pending.
+--       7 the deployment's id, 8 the node, 9 the time for which it takes a shard, 10 the greatest number of timers to be
+--       named and not leased, then 2 for each shard: the hours of its two slices.
+-- Answers {now, is more due, records with their shards, slices, first dues, owned, first end, named, is cut}: records is a
+--       list of shard, record, shard, record; slices are the hours of the first two slices of each shard; first dues has
+--       the due moment of each shard's first pending timer, or nothing; owned has 1 for each shard that the node owns, and 0
+--       for each that another node owns, which is not looked at; first end is that of the first lease in the shards that
+--       were taken from others by this call, or nothing; named is a list of due moment, id, number of payload bytes; is
+--       cut says whether more are due than are named.
 --
 -- A slice that is due and not among KEYS is not looked at, and no timer that is due after its first one is taken: the
--- caller calls again with the slices of the answer. Run twice, the script leases the timers that follow; the caller
--- finds the first ones by their token.
+-- caller calls again with the slices of the answer. A call that leases nothing writes nothing, unless a shard is taken or
+-- a third of its time is over. Run twice, the script leases the timers that follow; the caller finds the first ones by
+-- their token. The shards are the node's by then.
 
 local token, lease, limit, most, taken = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-if redis.call('HGET', KEYS[#KEYS], 'id') ~= ARGV[#ARGV] then
-  return redis.error_reply('OTHER the deployment is gone, or was created anew: its server has lost it')
-end
-local shards = (#KEYS - 1) / 7
-local heads, runs, barrier = {}, {}, math.huge
-
+local node, ttl, names = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
+local shards = #KEYS / 8
+local owners = {}
 for shard = 1, shards do
-  local base = 7 * (shard - 1)
-  local open = redis.call('ZRANGE', KEYS[base + 1], 0, 2, 'WITHSCORES')
-  heads[shard] = open
-  for n = 1, #open, 2 do
-    local due = tonumber(open[n + 1])
-    if due <= now then
-      local slice
-      if n < 5 and open[n] == ARGV[5 + 2 * shard] then
-        slice = base + 6
-      elseif n < 5 and open[n] == ARGV[6 + 2 * shard] then
-        slice = base + 7
-      end
-      if slice then
-        runs[#runs + 1] = {shard = shard, base = base, slice = slice, hour = open[n], from = 0, at = 1, has = {}, gone = {}}
-      elseif due < barrier then
-        barrier = due
+  owners[shard] = redis.call('HMGET', KEYS[8 * shard - 7], 'id', 'owner', 'until', 'ttl')
+  if owners[shard][1] ~= ARGV[7] then
+    return redis.error_reply('OTHER the deployment is gone, or was created anew: its server has lost it')
+  end
+end
+
+local owned, first_end = {}, nil
+for shard = 1, shards do
+  local owner = owners[shard][2]
+  local rest = (tonumber(owners[shard][3]) or 0) - now
+  -- More time than an owner takes is left only if the server's clock was set back.
+  local is_held = owner and rest > 0 and rest <= (tonumber(owners[shard][4]) or 0)
+  local ends = string.format('%.0f', now + ttl)
+  owned[shard] = 1
+  if owner == node then
+    if 3 * rest < 2 * ttl or rest > ttl then
+      redis.call('HSET', KEYS[8 * shard - 7], 'until', ends, 'ttl', ttl)
+    end
+  elseif is_held then
+    owned[shard] = 0
+  else
+    redis.call('HSET', KEYS[8 * shard - 7], 'owner', node, 'until', ends, 'ttl', ttl)
+    redis.call('HINCRBY', KEYS[8 * shard - 7], 'epoch', 1)
+    if owner then
+      redis.call('HINCRBY', KEYS[8 * shard - 7], 'takeovers', 1)
+      redis.call('HSET', KEYS[8 * shard - 7], 'taken', string.format('%.0f', now))
+    end
+    local leased = redis.call('ZRANGE', KEYS[8 * shard - 3], 0, 0, 'WITHSCORES')
+    if leased[2] then first_end = math.min(first_end or math.huge, tonumber(leased[2])) end
+  end
+end
+
+local heads, runs, barrier = {}, {}, math.huge
+for shard = 1, shards do
+  local base = 8 * (shard - 1) + 1
+  if owned[shard] == 1 then
+    local open = redis.call('ZRANGE', KEYS[base + 1], 0, 2, 'WITHSCORES')
+    heads[shard] = open
+    for n = 1, #open, 2 do
+      local due = tonumber(open[n + 1])
+      if due <= now then
+        local slice
+        if n < 5 and open[n] == ARGV[9 + 2 * shard] then
+          slice = base + 6
+        elseif n < 5 and open[n] == ARGV[10 + 2 * shard] then
+          slice = base + 7
+        end
+        if slice then
+          runs[#runs + 1] = {shard = shard, base = base, slice = slice, hour = open[n], from = 0, at = 1, has = {}, gone = {}}
+        elseif due < barrier then
+          barrier = due
+        end
       end
     end
   end
 end
 
-local chunk = limit
-if #runs > 1 and chunk > 16 then chunk = math.max(16, math.floor(2 * limit / #runs)) end
+local wanted = math.max(limit, names)
+local chunk = wanted
+if #runs > 1 and chunk > 16 then chunk = math.max(16, math.floor(2 * wanted / #runs)) end
 
 -- Brings the first due moment and the first id of a run up, or nil.
 local function look(run)
@@ -63,11 +102,11 @@ local function is_before(one, other)
   return false
 end
 
-local answer, leased, counted = {}, {}, {}
-local number = 0
-if limit > 0 then
+local answer, leased, counted, named = {}, {}, {}, {}
+local number, is_cut = 0, 0
+if wanted > 0 then
   for n = 1, #runs do look(runs[n]) end
-  while number < limit and not (taken > 0 and taken >= most) do
+  while not (taken > 0 and taken >= most) do
     local first
     for n = 1, #runs do
       local run = runs[n]
@@ -75,27 +114,44 @@ if limit > 0 then
         first = run
       end
     end
-    if not first or first.due >= barrier then break end
+    if not first then break end
+    if number >= wanted or first.due >= barrier then
+      is_cut = 1
+      break
+    end
     local id, base = first.id, first.base
-    first.gone[#first.gone + 1] = id
     local record = redis.call('ZRANGEBYLEX', KEYS[base + 2], '[' .. id, '+', 'LIMIT', 0, 1)[1]
     -- A record that is too short for its head is damage, which the check names.
-    if record and #record >= 22 and string.sub(record, 1, 16) == id then
-      number = number + 1
+    local is_whole = record and #record >= 22 and string.sub(record, 1, 16) == id
+    local length = 0
+    if is_whole then
       local a, b, c, d = string.byte(record, 17, 20)
-      taken = taken + ((a * 256 + b) * 256 + c) * 256 + d
-      answer[#answer + 1] = first.shard
-      answer[#answer + 1] = record
-      leased[base] = leased[base] or {}
-      local its = leased[base]
-      its[#its + 1] = id
-      local namespace = string.sub(record, 23, 22 + string.byte(record, 22))
-      counted[base] = counted[base] or {}
-      counted[base][namespace] = (counted[base][namespace] or 0) + 1
+      length = ((a * 256 + b) * 256 + c) * 256 + d
+    end
+    if limit == 0 then
+      number = number + 1
+      named[#named + 1] = string.format('%.0f', first.due)
+      named[#named + 1] = id
+      named[#named + 1] = length
+    else
+      first.gone[#first.gone + 1] = id
+      if is_whole then
+        number = number + 1
+        taken = taken + length
+        answer[#answer + 1] = first.shard
+        answer[#answer + 1] = record
+        leased[base] = leased[base] or {}
+        local its = leased[base]
+        its[#its + 1] = id
+        local namespace = string.sub(record, 23, 22 + string.byte(record, 22))
+        counted[base] = counted[base] or {}
+        counted[base][namespace] = (counted[base][namespace] or 0) + 1
+      end
     end
     first.at = first.at + 2
     look(first)
   end
+  if barrier <= now then is_cut = 1 end
 end
 
 for n = 1, #runs do
@@ -132,12 +188,15 @@ for base, ids in pairs(leased) do
   end
 end
 
-local slices, first_due = {}, math.huge
+local slices, dues, is_more = {}, {}, 0
 for shard = 1, shards do
-  local open = heads[shard] or redis.call('ZRANGE', KEYS[7 * shard - 6], 0, 1, 'WITHSCORES')
+  local open = {}
+  if owned[shard] == 1 then
+    open = heads[shard] or redis.call('ZRANGE', KEYS[8 * shard - 6], 0, 1, 'WITHSCORES')
+  end
   slices[#slices + 1] = open[1] or ''
   slices[#slices + 1] = open[3] or ''
-  if open[2] then first_due = math.min(first_due, tonumber(open[2])) end
+  dues[shard] = open[2] or ''
+  if open[2] and tonumber(open[2]) <= now then is_more = 1 end
 end
-local is_more = first_due <= now and 1 or 0
-return {now, is_more, answer, slices, first_due == math.huge and '' or string.format('%.0f', first_due)}
+return {now, is_more, answer, slices, dues, owned, first_end and string.format('%.0f', first_end) or '', named, is_cut}

@@ -20,6 +20,9 @@
 --   q          directory, slice, hour, due, id     adds a pending timer to a slice
 --   p          directory, slice, hour, id          removes a pending timer from a slice
 --   e          key, id, until         remembers an id, and forgets up to 100 whose time is over
+--   n          shard, directory, due, time, node, channel, message     publishes the message if a timer that is due so
+--              early is the first of its shard, the owner may not look at the shard within the time, and the owner is
+--              not the node
 --
 -- Answers {now, 1}, or {now, 0, place of the check that failed, answer of the check}.
 --
@@ -93,6 +96,16 @@ while place <= last do
     if #over > 0 then redis.call('ZREM', KEYS[key], unpack(over)) end
     redis.call('ZADD', KEYS[key], ARGV[place + 3], ARGV[place + 2])
     place = place + 4
+  elseif kind == 'n' then
+    local due = tonumber(ARGV[place + 3])
+    if due < now + tonumber(ARGV[place + 4]) then
+      local head = redis.call('ZRANGE', KEYS[tonumber(ARGV[place + 2])], 0, 0, 'WITHSCORES')
+      if head[2] and tonumber(head[2]) >= due then
+        local owner = redis.call('HGET', KEYS[key], 'owner')
+        if owner and owner ~= ARGV[place + 5] then redis.call('PUBLISH', ARGV[place + 6], ARGV[place + 7]) end
+      end
+    end
+    place = place + 8
   else
     return redis.error_reply('TB no such change: ' .. kind)
   end

@@ -2,11 +2,13 @@
 --
 -- KEYS: 1 the deployment.
 -- ARGV: 1 the time in a test deployment, 2 the version of the layout, 3 the number of shards, 4 the clock: server or test,
---       5 an id for a deployment that is created, which tells it from one that was lost.
--- Answers {now, version, shards, clock, id}, as they are stored.
+--       5 an id for a deployment that is created, which tells it from one that was lost, 6 the channel of hints.
+-- Answers {now, version, shards, clock, id, ready}, as they are stored; ready is nothing until all shards are marked.
 --
--- Run twice, the script finds the deployment at its second run.
+-- A user that may not publish is refused here, before anything is stored. Run twice, the script finds the deployment at its
+-- second run.
 
+redis.call('PUBLISH', ARGV[6], 'open')
 if redis.call('EXISTS', KEYS[1]) == 0 then
   redis.call('HSET', KEYS[1], 'version', ARGV[2], 'shards', ARGV[3], 'clock', ARGV[4], 'id', ARGV[5])
 end
@@ -16,4 +18,5 @@ return {
   redis.call('HGET', KEYS[1], 'shards'),
   redis.call('HGET', KEYS[1], 'clock'),
   redis.call('HGET', KEYS[1], 'id'),
+  redis.call('HGET', KEYS[1], 'ready'),
 }

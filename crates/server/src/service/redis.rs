@@ -32,7 +32,7 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
 
 /// Opens the deployment, and makes it if there is none.
 pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError> {
-    let mut builder = RedisStore::builder(redis.deployment.as_str());
+    let mut builder = RedisStore::builder(redis.deployment.as_str()).node(redis.node.as_str());
     if let Some(shards) = redis.shards {
         builder = builder.shards(shards);
     }

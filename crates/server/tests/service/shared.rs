@@ -174,8 +174,8 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
     let place = async |key: &str, timeout_ms: u64| {
         let backoff = json!({ "kind": "fixed", "pause_ms": 1 });
         let timer = json!({
-            "delay_ms": 0, "pull": { "queue": "q", "json": key, "timeout_ms": timeout_ms },
-            "policy": { "backoff": backoff },
+            "delay_ms": 0, "pull": { "queue": "q", "json": key },
+            "policy": { "backoff": backoff, "timeout_ms": timeout_ms },
         });
         let (status, answer) = one.send("PUT", &format!("{TIMERS}/{key}"), timer).await;
         assert_eq!(status, StatusCode::CREATED, "{answer}");

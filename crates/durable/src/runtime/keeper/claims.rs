@@ -94,6 +94,9 @@ impl Keeper {
             state.next_due = claimed.next_due;
             state.look |= claimed.next_due.is_some_and(|due| due <= claimed.now);
         }
+        if let Some(end) = claimed.next_reap {
+            self.set_renewal_by(alarms, end, claimed.now);
+        }
         if let Some(due) = claimed.next_due.filter(|due| *due > claimed.now) {
             alarms.look_in((due - claimed.now).min(LONGEST_ALARM));
         }

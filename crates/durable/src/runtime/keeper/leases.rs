@@ -9,6 +9,9 @@ use crate::timer::TimerId;
 use crate::utc::UtcMillis;
 use core::time::Duration;
 
+/// The shortest pause before a lease that has ended is looked at again.
+const LEAST_REST: Duration = Duration::from_millis(50);
+
 impl Keeper {
     pub(super) fn renew(&self, alarms: &Alarms, pause: &mut Pause) {
         let leases: Vec<_> = {
@@ -55,8 +58,10 @@ impl Keeper {
                 state.renew |= ended >= REAP as usize;
                 let has_leases = reaped.next.is_some() || !state.under_way.is_empty();
                 drop(state);
-                if has_leases {
-                    self.set_renewal(alarms);
+                match reaped.next {
+                    Some(end) => self.set_renewal_by(alarms, end, self.store.now()),
+                    None if has_leases => self.set_renewal(alarms),
+                    None => {}
                 }
             }
             Err(error) => {
@@ -79,6 +84,11 @@ impl Keeper {
     /// Sets the alarm of the next renewal, unless it is set (R4).
     pub(super) fn set_renewal(&self, alarms: &Alarms) {
         self.set_renewal_in(alarms, self.settings.lease / 3);
+    }
+
+    /// The same, at the end of a lease if that comes earlier: its holder may be gone.
+    pub(super) fn set_renewal_by(&self, alarms: &Alarms, end: UtcMillis, now: UtcMillis) {
+        self.set_renewal_in(alarms, (end - now).clamp(LEAST_REST, self.settings.lease / 3));
     }
 
     pub(super) fn set_renewal_in(&self, alarms: &Alarms, rest: Duration) {

@@ -1,0 +1,58 @@
+//! Subscriptions: a connection of their own, which is made again for as long as it takes.
+
+use super::Ear;
+use super::dial::Dial;
+use crate::nodes::Heard;
+use core::time::Duration;
+use redis::{PushInfo, PushKind, Value};
+use std::sync::Arc;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+/// The pauses between attempts.
+const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// The pause between two questions whether the server is still there, and how long it may take to answer.
+const QUESTION: Duration = Duration::from_secs(2);
+const REPLY: Duration = Duration::from_secs(2);
+
+/// How long a connection may take to be made and to subscribe, with the steps of Sentinel.
+const ATTEMPT: Duration = Duration::from_secs(15);
+
+/// Calls the ear with the end of what it hears, however that ends.
+struct Hearing(Arc<Ear>);
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        (self.0)(Heard::End);
+    }
+}
+
+/// Calls `ear` with the messages of a channel, for ever.
+pub(super) async fn listen(dial: Arc<Dial>, channel: Vec<u8>, ear: Arc<Ear>) {
+    let mut pause = SHORTEST;
+    for attempt in 0.. {
+        let end = Arc::new(Notify::new());
+        let on_push = {
+            let (ear, end) = (Arc::clone(&ear), Arc::clone(&end));
+            move |push: PushInfo| match (push.kind, push.data.as_slice()) {
+                (PushKind::Message, [_, Value::BulkString(message)]) => ear(Heard::Message(message)),
+                (PushKind::Disconnection, _) => end.notify_one(),
+                _ => {}
+            }
+        };
+        if let Ok(Ok(mut connection)) = timeout(ATTEMPT, dial.subscribe(&channel, attempt, on_push)).await {
+            let _hearing = Hearing(Arc::clone(&ear));
+            ear(Heard::Begin);
+            // A connection whose other side is gone without a word answers no question.
+            while timeout(QUESTION, end.notified()).await.is_err() {
+                let ping = redis::cmd("PING");
+                let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else { break };
+                pause = SHORTEST;
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST);
+    }
+}

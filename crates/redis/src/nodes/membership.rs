@@ -1,0 +1,289 @@
+//! Signs of life, and what follows from those of the others.
+
+use super::{Nodes, State, rendezvous};
+use crate::commit::text;
+use crate::layout::{Part, Shard};
+use crate::shared::{Answered, Core};
+use crate::transact::millis;
+use crate::values::{Values, bytes, filled, maybe_number, number};
+use core::time::Duration;
+use std::collections::HashMap;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{Node, Shard as ShardOfNodes, StoreError, StoreErrorKind};
+
+/// A node as the registry has it.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    incarnation: u64,
+    seen: UtcMillis,
+    text: Text,
+}
+
+/// What a node says of itself.
+#[derive(Clone, Debug, Default)]
+struct Text {
+    name: Box<str>,
+    version: Box<str>,
+    since: UtcMillis,
+    ttl: Duration,
+}
+
+impl Text {
+    fn write(&self) -> Vec<u8> {
+        let Self { name, version, since, ttl } = self;
+        format!("{name}\0{version}\0{}\0{}", since.as_millis(), millis(*ttl)).into_bytes()
+    }
+
+    /// Reads what any version may have written: parts that are missing are empty, and further ones are for later versions.
+    fn read(text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let mut parts = text.split('\0');
+        let mut next = || parts.next().unwrap_or_default();
+        let (name, version) = (next().into(), next().into());
+        let mut number = || next().parse().unwrap_or_default();
+        let since = UtcMillis::from_millis(number());
+        Self { name, version, since, ttl: Duration::from_millis(number()) }
+    }
+}
+
+impl Peer {
+    /// Whether the last sign is young enough. One of the future is left by a clock that was set back.
+    fn is_live(&self, now: UtcMillis) -> bool {
+        self.seen + self.text.ttl > now && self.seen < now + self.text.ttl
+    }
+}
+
+impl State {
+    /// Computes which shards belong to this node, if other nodes are live than before.
+    pub(super) fn divide(&mut self, this: u64, now: UtcMillis) {
+        if !self.is_member {
+            return;
+        }
+        let others = self.peers.iter().filter(|peer| peer.is_live(now)).map(|peer| peer.incarnation);
+        let mut live: Vec<u64> = others.filter(|other| *other != this).chain([this]).collect();
+        live.sort_unstable();
+        if live != self.live {
+            self.shards.want(|shard| rendezvous::owner(&live, shard) == Some(this));
+            self.live = live;
+        }
+    }
+
+    /// Whether a sign of life is due.
+    pub(super) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
+        // Before the last sign: the clock was set back.
+        self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)
+    }
+
+    /// The time until a sign of life is due.
+    pub(super) fn rest_of_sign(&self, now: UtcMillis, ttl: Duration) -> Duration {
+        self.sign.map_or(Duration::ZERO, |sign| (ttl / 4).saturating_sub(now - sign))
+    }
+}
+
+impl Nodes {
+    fn text(&self, since: UtcMillis) -> Text {
+        Text { name: self.name.clone(), version: env!("CARGO_PKG_VERSION").into(), since, ttl: self.ttl }
+    }
+}
+
+/// The nodes of an answer.
+fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
+    let (mut signs, mut texts) = (Values::of(answered.rest.next()?)?, Values::of(answered.rest.next()?)?);
+    let mut said = HashMap::new();
+    while !texts.is_empty() {
+        let (node, text) = (bytes(texts.next()?)?, bytes(texts.next()?)?);
+        said.insert(node, Text::read(&text.unwrap_or_default()));
+    }
+    let mut peers = Vec::new();
+    while !signs.is_empty() {
+        let (node, seen) = (bytes(signs.next()?)?, number(&signs.next()?)?);
+        let incarnation = node.as_deref().and_then(|node| core::str::from_utf8(node).ok()?.parse().ok());
+        let text = said.remove(&node).unwrap_or_default();
+        // Another entry than a node's is none of ours.
+        peers.extend(incarnation.map(|incarnation| Peer { incarnation, seen: UtcMillis::from_millis(seen), text }));
+    }
+    Ok(peers)
+}
+
+impl Core {
+    /// Makes this store a node, if it is none. Without a thread, the claims give the signs of life as well.
+    pub(crate) async fn enter(&self) -> Result<(), StoreError> {
+        let now = self.time.now();
+        let (is_member, is_due) = {
+            let mut state = self.nodes.state();
+            state.divide(self.nodes.incarnation, now);
+            (state.is_member, state.is_sign_due(now, self.nodes.ttl))
+        };
+        if is_member && (self.nodes.has_thread() || !is_due) {
+            return Ok(());
+        }
+        let sign = self.give_sign(!is_member).await;
+        if !is_member {
+            sign?;
+            self.listen();
+            self.nodes.bell.ring();
+        } else if sign.is_ok() {
+            let unwanted = self.nodes.state().shards.unwanted();
+            self.release_shards(unwanted).await;
+        }
+        Ok(())
+    }
+
+    /// Gives a sign of life, and takes what it answers. `enters` makes a node of a store that is none.
+    pub(super) async fn give_sign(&self, enters: bool) -> Result<(), StoreError> {
+        let nodes = &self.nodes;
+        let since = {
+            let mut state = nodes.state();
+            if enters {
+                state.since = self.time.now();
+            }
+            state.is_stirred = false;
+            state.since
+        };
+        let keys = vec![self.deployment.key.clone(), nodes.keys.signs.clone(), nodes.keys.texts.clone()];
+        let text = nodes.text(since).write();
+        let arguments =
+            [self.deployment.id.clone(), nodes.node.clone(), text, nodes.keys.channel.clone()];
+        let mut answered = self.run(|scripts| &scripts.beat, keys, arguments).await?;
+        let peers = peers(&mut answered)?;
+        let has_left = {
+            let mut state = nodes.state();
+            state.is_member |= enters;
+            (state.peers, state.sign) = (peers, Some(answered.now));
+            state.divide(nodes.incarnation, answered.now);
+            !state.is_member
+        };
+        if has_left {
+            // The store left while the sign was on its way.
+            self.quit().await?;
+        }
+        Ok(())
+    }
+
+    /// Releases shards of this node. A shard whose server does not answer is free when its time is over.
+    pub(crate) async fn release_shards(&self, shards: Vec<Shard>) {
+        let calls = self.groups_of(shards).into_iter().map(|group| {
+            let keys = self.parts(&group, [Part::Meta]);
+            let arguments = [self.nodes.node.clone(), self.nodes.keys.channel.clone()];
+            (group, self.run(|scripts| &scripts.release, keys, arguments))
+        });
+        for (group, _) in self.gather(calls.collect::<Vec<_>>()).await.answers {
+            let mut state = self.nodes.state();
+            group.into_iter().for_each(|shard| state.shards.released(shard));
+        }
+    }
+
+    async fn quit(&self) -> Result<(), StoreError> {
+        let nodes = &self.nodes;
+        let keys = vec![nodes.keys.signs.clone(), nodes.keys.texts.clone()];
+        let arguments = [nodes.node.clone(), nodes.keys.channel.clone()];
+        self.run(|scripts| &scripts.quit, keys, arguments).await.map(drop)
+    }
+
+    /// Gives all shards up, and ends this store's life as a node until its next claim.
+    pub(crate) async fn leave(&self) -> Result<(), StoreError> {
+        let (was_member, owned) = {
+            let mut state = self.nodes.state();
+            let was_member = core::mem::take(&mut state.is_member);
+            state.live.clear();
+            (state.sign, state.listening) = (None, None);
+            (was_member, state.shards.clear())
+        };
+        if !was_member {
+            return Ok(());
+        }
+        self.nodes.deaf();
+        self.release_shards(owned).await;
+        match self.quit().await {
+            // There is nothing to leave.
+            Err(error) if error.kind() == StoreErrorKind::Closed => Ok(()),
+            result => result,
+        }
+    }
+
+    /// The nodes and the shards, as the servers have them. A shard whose server does not answer has only what is known here.
+    pub(crate) async fn nodes(&self) -> Result<tourbillon_durable::store::Nodes, StoreError> {
+        let keys = vec![self.nodes.keys.signs.clone(), self.nodes.keys.texts.clone()];
+        let mut answered = self.run(|scripts| &scripts.nodes, keys, []).await?;
+        let now = answered.now;
+        let of = |peer: Peer| Node {
+            incarnation: peer.incarnation,
+            seen: peer.seen,
+            is_live: peer.is_live(now),
+            is_this: peer.incarnation == self.nodes.incarnation,
+            name: peer.text.name,
+            version: peer.text.version,
+            since: peer.text.since,
+        };
+        let mut nodes: Vec<Node> = peers(&mut answered)?.into_iter().map(of).collect();
+        nodes.sort_by_key(|node| (node.since, node.incarnation));
+        let groups = self.groups_of(self.layout.shards());
+        let calls = groups.into_iter().map(|group| (group.clone(), self.owners(group)));
+        let gathered = self.gather(calls.collect::<Vec<_>>()).await.any()?;
+        let late = gathered.failed.into_iter().flat_map(|(group, _)| group);
+        let late = late.map(|number| ShardOfNodes { number, ..ShardOfNodes::default() });
+        let mut shards: Vec<_> = gathered.answers.into_iter().flat_map(|(_, shards)| shards).chain(late).collect();
+        shards.sort_by_key(|shard| shard.number);
+        let state = self.nodes.state();
+        shards.iter_mut().for_each(|shard| shard.polled = state.shards.polled(shard.number));
+        Ok(tourbillon_durable::store::Nodes { now, nodes, shards })
+    }
+}
+
+impl Core {
+    async fn owners(&self, group: Vec<Shard>) -> Result<Vec<ShardOfNodes>, StoreError> {
+        let keys = self.parts(&group, [Part::Meta, Part::Slices]);
+        let mut answered = self.run(|scripts| &scripts.owners, keys, []).await?;
+        let mut values = Values::of(answered.rest.next()?)?;
+        group.into_iter().map(|number| shard_of(number, &mut values)).collect()
+    }
+}
+
+fn shard_of(number: Shard, values: &mut Values) -> Result<ShardOfNodes, StoreError> {
+    let owner = filled(values.next()?)?;
+    let mut next = || maybe_number(values.next()?);
+    Ok(ShardOfNodes {
+        number,
+        owner: owner.and_then(|owner| core::str::from_utf8(&owner).ok()?.parse().ok()),
+        polled: None,
+        epoch: next()?.unwrap_or_default(),
+        takeovers: next()?.unwrap_or_default(),
+        taken_over: next()?.map(UtcMillis::from_millis),
+        first_due: next()?.map(UtcMillis::from_millis),
+    })
+}
+
+/// A time as an argument of a script.
+pub(crate) fn time_text(time: Duration) -> Vec<u8> {
+    text(millis(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_says_of_itself_is_read_as_it_was_written() {
+        let text = Text {
+            name: "rack 3".into(),
+            version: "1.2.3".into(),
+            since: UtcMillis::from_millis(77),
+            ttl: Duration::from_millis(2_500),
+        };
+        let read = Text::read(&text.write());
+        assert_eq!(format!("{read:?}"), format!("{text:?}"));
+        for other in [&b""[..], b"a", b"a\0b\0c", b"\xff\0\0-1\0x", b"a\0b\x001\x002\0more"] {
+            let _read = Text::read(other);
+        }
+    }
+
+    #[test]
+    fn a_sign_of_the_future_is_none_of_life() {
+        let text = Text { ttl: Duration::from_secs(10), ..Text::default() };
+        let peer = |seen| Peer { incarnation: 1, seen: UtcMillis::from_millis(seen), text: text.clone() };
+        let now = UtcMillis::from_millis(100_000);
+        for (seen, is_live) in [(100_000, true), (90_001, true), (90_000, false), (109_999, true), (110_000, false)] {
+            assert_eq!(peer(seen).is_live(now), is_live, "{seen}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The nodes of a deployment, and the shards that each of them serves.
+//!
+//! A *node* is a store that claims. It is known by an incarnation, which it draws when it is opened; names are for people.
+//! A store that only places timers is no node. The nodes divide the shards between them, so that a shard is looked at by one
+//! of them. This spares work and decides nothing: who delivers a timer is decided by the token of its lease, so two nodes
+//! that both take themselves for the owner of a shard do no harm.
+//!
+//! # A shard
+//!
+//! | state | the hash `meta` of the shard | left by |
+//! |---|---|---|
+//! | free | no `owner` | a claim of the node that wants the shard: owned |
+//! | owned | `owner`, and `until` is ahead by at most `ttl` | a claim of the owner, which moves `until`; a release: free; time: expired |
+//! | expired | `owner`, and `until` is past, or further ahead than `ttl`, which a clock that was set back leaves | a claim of the owner: owned; a claim of another node that wants the shard: owned by the other node, and a *takeover* is counted |
+//!
+//! `epoch` counts the changes of owner. It is for people too: after a failover that lost writes it steps back, and two
+//! nodes may have owned a shard in the same epoch. `id` is the deployment's. A shard without it, or with another one, was
+//! lost by its server; the store is closed then, and mixes nothing.
+//!
+//! # A node
+//!
+//! | state | begins with | ends with |
+//! |---|---|---|
+//! | outside | the opening; [`leave`](crate::nodes); a step back | a claim: the node gives a sign of life, and is live |
+//! | live | a sign of life, one each quarter of `ttl` | no sign for `ttl`: silent |
+//! | silent | | a sign: live; an hour: forgotten |
+//!
+//! Every node computes by rendezvous hashing ([`rendezvous`]) to which live node a shard belongs. A node *wants* the shards
+//! that belong to it. It claims these, and releases those that it owns and does not want. So no node has to lead, and nodes
+//! that differ in what they know agree as soon as they know the same.
+//!
+//! A node *steps back* if its runtime has not claimed for `ttl` although a timer of its shards is due, as one does whose
+//! handlers are all busy: the other nodes have room perhaps. The next claim enters again.
+//!
+//! # Races
+//!
+//! - *Two nodes take a shard.* The script of the claim takes it: the second one finds an owner.
+//! - *A node is paused for longer than `ttl` and comes back.* Its shards have other owners. What it had claimed before is
+//!   leased under its tokens: an end is refused if the lease is over and the timer claimed again. Its next claim answers
+//!   that the shards are not its own.
+//! - *A sign of life is lost.* The next one follows after the pause of a poll. The shards are the node's until their time is
+//!   over, whatever the others think of it, and its claims go on moving that time.
+//! - *The server of the nodes' registry is out, and other servers of the cluster are not.* The nodes go on with the live nodes
+//!   that they knew: each counts as live for `ttl` after its last known sign. A node that wants shards of a node which it wrongly takes
+//!   for silent is answered that they are owned.
+//! - *A failover loses the last writes.* A shard may be owned by its owner before last. Both claim, the script lets
+//!   only the owner lease, and the other node takes the shard back once it is released or expired. Tokens differ, so no
+//!   end of one node is taken for that of the other.
+//! - *A server loses all of its data.* See `id` above.
+//! - *A claim is answered after the node has left.* The shards that it took are released again.
+//!
+//! # The thread
+//!
+//! A store with a poll has a thread ([`poll`]). It gives the signs of life, releases, and looks at each shard of the node
+//! once in a pause: by a claim that leases nothing. If a timer is due that the runtime does not know of, the thread wakes it. No
+//! error ends the thread, and no panic. It waits for no server longer than for its next duty: what is at a server stays there, and the
+//! other groups of shards are looked at meanwhile.
+//!
+//! *Hints* make polls rare. A commit that makes a timer the first one of a shard publishes a message if the timer is due before the next
+//! poll and another node owns the shard ([`hints`]). While a node hears such messages, it polls every second, and otherwise every
+//! 250 ms. A hint that is lost makes a timer late by a poll at most.
+//!
+//! # Groups
+//!
+//! On one server one script looks at all shards of a node. In a cluster each shard has a script of its own. A group whose server fails, or does not answer
+//! within a moment after the others, is *sick*: the claims of the runtime leave it out, the thread goes on asking, and its first answer
+//! makes it healthy. A claim fails only if no group has answered it.
+
+mod groups;
+mod hints;
+mod membership;
+mod poll;
+mod rendezvous;
+mod shards;
+
+pub(crate) use hints::Heard;
+pub(crate) use poll::{Bell, start};
+pub(crate) use membership::time_text;
+pub(crate) use shards::{Seen, Shards};
+
+use crate::layout::Layout;
+use core::any::Any;
+use core::time::Duration;
+use membership::Peer;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::TimerId;
+
+/// The time for which a node takes a shard, and after which a silent node is not live any more, unless it is set.
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+
+/// The pause between two looks at a shard while hints are heard.
+pub(crate) const LONGEST_POLL: Duration = Duration::from_secs(1);
+
+/// The most bytes of a node's name.
+const MOST_NAME: usize = 255;
+
+/// What a node is, and what it knows of the others.
+pub(crate) struct Nodes {
+    /// The incarnation as the scripts have it.
+    pub(crate) node: Vec<u8>,
+    pub(crate) incarnation: u64,
+    pub(crate) ttl: Duration,
+    pub(crate) keys: Keys,
+    name: Box<str>,
+    /// The pause between two looks without hints; `None` without a thread.
+    poll: Option<Duration>,
+    pub(crate) bell: Arc<Bell>,
+    /// Messages of other nodes arrive.
+    hears: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// The keys of what all nodes share, and the channel of their hints.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    pub(crate) signs: Vec<u8>,
+    pub(crate) texts: Vec<u8>,
+    pub(crate) channel: Vec<u8>,
+}
+
+/// What changes.
+pub(crate) struct State {
+    pub(crate) is_member: bool,
+    /// Since when, by the deployment's time.
+    since: UtcMillis,
+    peers: Vec<Peer>,
+    /// The live nodes for which the wanted shards were computed.
+    live: Vec<u64>,
+    /// The last sign of life that was answered.
+    sign: Option<UtcMillis>,
+    /// The others have changed: a sign is due.
+    is_stirred: bool,
+    pub(crate) shards: Shards,
+    /// Ends the subscription when it is dropped.
+    listening: Option<Box<dyn Any + Send>>,
+}
+
+/// How a node is made.
+pub(crate) struct Settings {
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) ttl: Duration,
+    pub(crate) poll: Option<Duration>,
+}
+
+impl Settings {
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Limit`] if the name has too many bytes or a zero, or if the time is too short.
+    pub(crate) fn admit(&self) -> Result<(), StoreError> {
+        let limit = |message: String| Err(StoreError::new(StoreErrorKind::Limit, message));
+        if let Some(name) = &self.name
+            && (name.len() > MOST_NAME || name.contains('\0'))
+        {
+            return limit(format!("{name:?} is no name of a node: at most {MOST_NAME} bytes, and no zero"));
+        }
+        let permitted = Duration::from_millis(100)..=Duration::from_secs(3_600);
+        if !permitted.contains(&self.ttl) {
+            return limit(format!("a node cannot own shards for {:?}: 100 ms to an hour", self.ttl));
+        }
+        Ok(())
+    }
+}
+
+impl Nodes {
+    pub(crate) fn new(deployment: &str, settings: Settings, shards: usize) -> Self {
+        let Settings { name, ttl, poll } = settings;
+        let bytes = TimerId::fresh().as_u128().to_be_bytes();
+        let incarnation = bytes.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let state = State {
+            is_member: false,
+            since: UtcMillis::ZERO,
+            peers: Vec::new(),
+            live: Vec::new(),
+            sign: None,
+            is_stirred: false,
+            shards: Shards::new(shards),
+            listening: None,
+        };
+        Self {
+            node: incarnation.to_string().into_bytes(),
+            incarnation,
+            ttl,
+            keys: Keys {
+                signs: Layout::signs(deployment),
+                texts: Layout::texts(deployment),
+                channel: Layout::channel(deployment),
+            },
+            name: name.unwrap_or_else(|| format!("process {}", std::process::id()).into()),
+            poll,
+            bell: Arc::default(),
+            hears: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a thread looks at the shards.
+    pub(crate) fn has_thread(&self) -> bool {
+        self.poll.is_some()
+    }
+
+    /// The pause between two looks at a shard.
+    pub(crate) fn pause(&self) -> Duration {
+        let poll = self.poll.unwrap_or(LONGEST_POLL);
+        if self.hears.load(Ordering::Relaxed) { poll.max(LONGEST_POLL) } else { poll }
+    }
+}

@@ -1,0 +1,180 @@
+//! The thread of a node: signs of life, releases, and looks at the shards.
+
+use super::LONGEST_POLL;
+use crate::layout::Shard;
+use crate::shared::Core;
+use crate::time::moment;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Wake;
+use std::thread;
+use std::time::Instant;
+use tourbillon::Timestamp;
+use tourbillon_durable::store::StoreError;
+
+/// The shortest time between two rounds, so that no state of affairs makes the thread spin.
+const SHORTEST: Duration = Duration::from_millis(5);
+
+/// What the thread has sent and has no answer to.
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What the thread waits at.
+#[derive(Default)]
+pub(crate) struct Bell {
+    state: Mutex<Rung>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Rung {
+    is_rung: bool,
+    is_closed: bool,
+}
+
+impl Bell {
+    fn lock(&self) -> MutexGuard<'_, Rung> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the next round of the thread.
+    pub(crate) fn ring(&self) {
+        self.lock().is_rung = true;
+        self.changed.notify_all();
+    }
+
+    /// Ends the thread.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the bell rings, at most for a time. Returns whether the thread goes on.
+    fn wait(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut state = self.lock();
+        while !state.is_rung && !state.is_closed {
+            let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
+            state = self.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.is_rung = false;
+        !state.is_closed
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+}
+
+/// Shards at which a look is. The mark is taken back however the look ends.
+struct Asked {
+    core: Arc<Core>,
+    shards: Vec<Shard>,
+}
+
+impl Asked {
+    fn new(core: &Arc<Core>, shards: Vec<Shard>) -> Self {
+        core.nodes.state().shards.set_asked(&shards, true);
+        Self { core: Arc::clone(core), shards }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.core.nodes.state().shards.set_asked(&self.shards, false);
+    }
+}
+
+/// What the thread remembers between its rounds.
+#[derive(Default)]
+struct Rounds {
+    tasks: FuturesUnordered<Task>,
+    /// A sign of life is at the server. Only the task has the other end.
+    sign: Weak<()>,
+    /// The start of the last sign.
+    tried: Option<Timestamp>,
+}
+
+/// Starts the thread of a store. It ends when the store's bell is closed.
+pub(crate) fn start(core: &Arc<Core>) -> Result<(), StoreError> {
+    let (bell, weak) = (Arc::clone(&core.nodes.bell), Arc::downgrade(core));
+    let body = move || {
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut rounds = Rounds::default();
+        loop {
+            let Some(core) = weak.upgrade() else { return };
+            // A subscriber of the caller's may panic, or a round. The next one does what this one has left.
+            let next = catch_unwind(AssertUnwindSafe(|| rounds.begin(&core))).unwrap_or(LONGEST_POLL);
+            drop(core);
+            let _panicked = catch_unwind(AssertUnwindSafe(|| rounds.advance(&waker)));
+            if !bell.wait(next.max(SHORTEST)) {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("tourbillon-poll".into()).spawn(body).map(drop).map_err(StoreError::from)
+}
+
+impl Rounds {
+    /// Sends what is due. Returns the time until something else is.
+    fn begin(&mut self, core: &Arc<Core>) -> Duration {
+        let (nodes, now) = (&core.nodes, core.time.now());
+        let (pause, is_split) = (nodes.pause(), core.is_split());
+        if core.is_behind(now) {
+            let this = Arc::clone(core);
+            self.send(async move {
+                // The shards are free for others at the end of their time, if not before.
+                let _left = this.leave().await;
+                this.wake();
+            });
+            return pause;
+        }
+        let (is_sign_due, unwanted, looks) = {
+            let mut state = nodes.state();
+            if !state.is_member {
+                return pause;
+            }
+            state.divide(nodes.incarnation, now);
+            let is_sign_due = state.is_sign_due(now, nodes.ttl);
+            (is_sign_due, state.shards.unwanted(), state.shards.for_poll(pause, is_split))
+        };
+        let pause_of_signs = pause.min(nodes.ttl / 8);
+        let has_rested = self.tried.is_none_or(|tried| moment() - tried >= pause_of_signs);
+        if is_sign_due && has_rested && self.sign.strong_count() == 0 {
+            let (this, mark) = (Arc::clone(core), Arc::new(()));
+            (self.sign, self.tried) = (Arc::downgrade(&mark), Some(moment()));
+            self.send(async move {
+                let _failed = this.give_sign(false).await;
+                drop(mark);
+            });
+        }
+        for group in core.groups_of(unwanted) {
+            let asked = Asked::new(core, group);
+            self.send(async move { asked.core.release_shards(asked.shards.clone()).await });
+        }
+        for group in core.groups_of(looks) {
+            let asked = Asked::new(core, group);
+            self.send(async move { asked.core.look_at(asked.shards.clone()).await });
+        }
+        let state = nodes.state();
+        let sign = if self.sign.strong_count() > 0 { pause } else { state.rest_of_sign(core.time.now(), nodes.ttl) };
+        // A sign that failed is tried again after its pause.
+        let sign = if is_sign_due { pause_of_signs } else { sign };
+        state.shards.rest(pause).min(sign).min(pause)
+    }
+
+    fn send(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(Box::pin(task));
+    }
+
+    /// Takes the answers that are there.
+    fn advance(&mut self, waker: &Waker) {
+        let mut context = Context::from_waker(waker);
+        while let Poll::Ready(Some(())) = self.tasks.poll_next_unpin(&mut context) {}
+    }
+}

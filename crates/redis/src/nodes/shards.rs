@@ -1,0 +1,239 @@
+//! What a node knows of the shards.
+
+use crate::layout::Shard;
+use crate::time::moment;
+use core::time::Duration;
+use tourbillon::Timestamp;
+use tourbillon_durable::UtcMillis;
+
+/// All shards of a deployment, as one node knows them.
+pub(crate) struct Shards {
+    each: Vec<Known>,
+    /// The number of the last look.
+    looks: u64,
+    /// The end of the first lease in shards that were taken from others, until a claim has answered it.
+    first_end: Option<UtcMillis>,
+}
+
+#[derive(Clone, Default)]
+struct Known {
+    /// The shard belongs to this node.
+    is_wanted: bool,
+    /// The last answer said so.
+    is_owned: bool,
+    /// The last look failed, or has no answer yet while others have theirs.
+    is_sick: bool,
+    /// A look is wanted at once.
+    is_hinted: bool,
+    /// A look of the thread is at the server.
+    is_asked: bool,
+    /// The look whose answer this is.
+    answered: u64,
+    first_due: Option<UtcMillis>,
+    /// The first due moment that became known after the last look began.
+    noted: Option<UtcMillis>,
+    /// The end of the last look, by this process.
+    looked: Option<Timestamp>,
+    /// The last good answer, by the server.
+    polled: Option<UtcMillis>,
+}
+
+impl Known {
+    fn due(&self) -> Option<UtcMillis> {
+        self.first_due.into_iter().chain(self.noted).min()
+    }
+
+    fn has_rested(&self, pause: Duration) -> bool {
+        self.looked.is_none_or(|looked| moment() - looked >= pause)
+    }
+}
+
+/// What a look at a shard has answered.
+pub(crate) struct Seen {
+    pub(crate) shard: Shard,
+    pub(crate) is_owned: bool,
+    pub(crate) first_due: Option<UtcMillis>,
+}
+
+impl Shards {
+    pub(super) fn new(count: usize) -> Self {
+        Self { each: vec![Known::default(); count], looks: 0, first_end: None }
+    }
+
+    fn of(&mut self, shard: Shard) -> Option<&mut Known> {
+        self.each.get_mut(usize::from(shard))
+    }
+
+    fn those(&self, is_meant: impl Fn(&Known) -> bool) -> Vec<Shard> {
+        let numbered = (0..).zip(&self.each);
+        numbered.filter(|(_, known)| is_meant(known)).map(|(shard, _)| shard).collect()
+    }
+
+    pub(crate) fn is_wanted(&self, shard: Shard) -> bool {
+        self.each.get(usize::from(shard)).is_some_and(|known| known.is_wanted)
+    }
+
+    pub(crate) fn is_owned(&self, shard: Shard) -> bool {
+        self.each.get(usize::from(shard)).is_some_and(|known| known.is_owned)
+    }
+
+    pub(crate) fn wanted(&self) -> Vec<Shard> {
+        self.those(|known| known.is_wanted)
+    }
+
+    pub(crate) fn owned(&self) -> Vec<Shard> {
+        self.those(|known| known.is_owned)
+    }
+
+    /// The shards whose leases are reaped, without those whose servers failed if there are others.
+    pub(crate) fn for_reap(&self, leaves_out_sick: bool) -> Vec<Shard> {
+        self.those(|known| known.is_owned && !(leaves_out_sick && known.is_sick))
+    }
+
+    /// The shards that are to be released.
+    pub(super) fn unwanted(&self) -> Vec<Shard> {
+        self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
+    }
+
+    /// Sets whether each shard belongs to this node. A look at those that it did not want before is wanted.
+    pub(super) fn want(&mut self, belongs: impl Fn(Shard) -> bool) {
+        for (shard, known) in (0..).zip(&mut self.each) {
+            let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));
+            if known.is_wanted != was_wanted {
+                let (is_wanted, is_owned) = (known.is_wanted, known.is_owned);
+                let (is_asked, answered) = (known.is_asked, known.answered);
+                *known = Known { is_wanted, is_owned, is_asked, answered, is_hinted: is_wanted, ..Known::default() };
+            }
+        }
+    }
+
+    /// Forgets all of it, as of a node that has left. Returns the shards that it owned.
+    pub(super) fn clear(&mut self) -> Vec<Shard> {
+        let owned = self.owned();
+        for known in &mut self.each {
+            *known = Known { is_asked: known.is_asked, answered: known.answered, ..Known::default() };
+        }
+        self.first_end = None;
+        owned
+    }
+
+    pub(super) fn released(&mut self, shard: Shard) {
+        if let Some(known) = self.of(shard) {
+            known.is_owned = false;
+        }
+    }
+
+    /// The shards that a claim looks at: of several groups, those that may have a timer that is due, unless their servers
+    /// failed.
+    pub(crate) fn for_claim(&self, now: UtcMillis, pause: Duration, is_split: bool, has_thread: bool) -> Vec<Shard> {
+        if !is_split || !has_thread || !self.each.iter().any(|known| known.is_wanted && !known.is_sick) {
+            return self.wanted();
+        }
+        self.those(|known| {
+            let may_have = known.is_hinted
+                || known.due().is_some_and(|due| due <= now)
+                || !known.is_asked && known.has_rested(pause);
+            known.is_wanted && !known.is_sick && may_have
+        })
+    }
+
+    /// The shards that the thread looks at. On one server a look at one shard is a look at all.
+    pub(super) fn for_poll(&self, pause: Duration, is_split: bool) -> Vec<Shard> {
+        // A sick shard's hint waits for the pause.
+        let is_due = |known: &Known| {
+            known.is_wanted && !known.is_asked && (known.is_hinted && !known.is_sick || known.has_rested(pause))
+        };
+        let due = self.those(is_due);
+        match is_split || due.is_empty() {
+            true => due,
+            false => self.those(|known| known.is_wanted && !known.is_asked),
+        }
+    }
+
+    /// The time until a shard has rested.
+    pub(super) fn rest(&self, pause: Duration) -> Duration {
+        let now = moment();
+        let rests = self.each.iter().filter(|known| known.is_wanted && !known.is_asked);
+        let rest = |known: &Known| known.looked.map_or(Duration::ZERO, |looked| pause.saturating_sub(now - looked));
+        rests.map(rest).min().unwrap_or(pause)
+    }
+
+    /// Notes whether a look of the thread is at the server.
+    pub(super) fn set_asked(&mut self, shards: &[Shard], is_asked: bool) {
+        for shard in shards {
+            if let Some(known) = self.of(*shard) {
+                known.is_asked = is_asked;
+            }
+        }
+    }
+
+    /// Begins a look at some shards. Returns its number.
+    pub(crate) fn begin_look(&mut self, shards: &[Shard]) -> u64 {
+        self.looks += 1;
+        for shard in shards {
+            if let Some(known) = self.of(*shard) {
+                (known.noted, known.is_hinted) = (None, false);
+            }
+        }
+        self.looks
+    }
+
+    /// Takes the answer to a look.
+    pub(crate) fn end_look(&mut self, look: u64, now: UtcMillis, seen: &[Seen]) {
+        let looked = Some(moment());
+        for Seen { shard, is_owned, first_due } in seen {
+            let Some(known) = self.of(*shard).filter(|known| known.answered < look) else { continue };
+            known.answered = look;
+            known.is_sick = false;
+            (known.is_owned, known.first_due) = (*is_owned, *first_due);
+            (known.looked, known.polled) = (looked, Some(now));
+        }
+    }
+
+    /// Notes that a look failed, or is late.
+    pub(crate) fn fail_look(&mut self, shards: &[Shard]) {
+        let looked = Some(moment());
+        for shard in shards {
+            if let Some(known) = self.of(*shard) {
+                (known.is_sick, known.is_hinted, known.looked) = (true, true, looked);
+            }
+        }
+    }
+
+    /// Notes a timer that was committed, or of which a hint was heard.
+    pub(super) fn note(&mut self, shard: Shard, due: UtcMillis) {
+        if let Some(known) = self.of(shard) {
+            known.noted = Some(known.noted.map_or(due, |noted| noted.min(due)));
+        }
+    }
+
+    /// Wants a look at the shards that this node wants and does not own.
+    pub(super) fn hint_missing(&mut self) {
+        for known in &mut self.each {
+            known.is_hinted |= known.is_wanted && !known.is_owned;
+        }
+    }
+
+    /// The first due moment of the shards that claims look at.
+    pub(crate) fn next_due(&self, is_split: bool) -> Option<UtcMillis> {
+        let counts = |known: &&Known| known.is_wanted && known.is_owned && !(is_split && known.is_sick);
+        self.each.iter().filter(counts).filter_map(Known::due).min()
+    }
+
+    /// Keeps the end of a lease that another holder has, for the next claim's answer.
+    pub(crate) fn keep_first_end(&mut self, end: Option<UtcMillis>) {
+        self.first_end = self.first_end.into_iter().chain(end).min();
+    }
+
+    pub(crate) fn has_first_end(&self) -> bool {
+        self.first_end.is_some()
+    }
+
+    pub(crate) fn take_first_end(&mut self) -> Option<UtcMillis> {
+        self.first_end.take()
+    }
+
+    pub(super) fn polled(&self, shard: Shard) -> Option<UtcMillis> {
+        self.each.get(usize::from(shard)).filter(|known| known.is_wanted)?.polled
+    }
+}

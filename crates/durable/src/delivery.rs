@@ -89,7 +89,9 @@ impl Settlement {
 impl Delivery {
     pub(crate) fn new(timer: &Timer, now: UtcMillis, lease: Arc<Settlement>) -> Self {
         let token = match timer.state {
-            State::Leased(Lease { token, .. }) if timer.policy.guarantee == Guarantee::AtLeastOnce => Some(token),
+            State::Leased(Lease { token, .. }) if timer.policy.guarantee == Guarantee::AtLeastOnce => {
+                Some(token)
+            }
             _ => None,
         };
         Self {

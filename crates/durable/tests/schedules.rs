@@ -11,8 +11,8 @@ use tourbillon_durable::schedule::{
 };
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
-    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, MemoryStore, Op,
-    Outcome, Page, Reaped, RedbStore, TimerStore,
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
+    MemoryStore, Op, Outcome, Page, Reaped, RedbStore, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 use tourbillon_durable::{Durable, UtcMillis, Verdict};
@@ -582,7 +582,12 @@ impl TimerStore for Raced {
         self.store.reap(limit)
     }
 
-    fn upcoming(&self, from: UtcMillis, until: UtcMillis, limit: u32) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
         self.store.upcoming(from, until, limit)
     }
 
@@ -651,7 +656,10 @@ fn a_change_of_a_schedule_undoes_no_change_of_another_process() {
     assert_eq!(listed.timers.len(), 3, "a trigger that begins anew makes one occurrence");
 
     in_other(|other, at| assert!(other.remove(at).unwrap()));
-    assert!(matches!(one.pause(&name), Err(ScheduleFault::NotFound)), "a schedule that was removed stays removed");
+    assert!(
+        matches!(one.pause(&name), Err(ScheduleFault::NotFound)),
+        "a schedule that was removed stays removed"
+    );
     assert!(matches!(one.get(&name), Err(ScheduleFault::NotFound)));
 
     in_other(|other, at| drop(other.put(at, each_minute(), template()).unwrap()));

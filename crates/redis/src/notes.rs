@@ -28,7 +28,7 @@ impl RedisStore {
     ///
     /// Fails if the server cannot be reached, or has lost the deployment.
     pub async fn note(&self, name: &str) -> Result<Option<Note>, StoreError> {
-        self.core().note(name).await
+        self.core().read_note(name).await
     }
 
     /// Replaces a note, or makes it, if it has this version: that of the note which was read, or 0 if there was none. Removes
@@ -45,12 +45,12 @@ impl RedisStore {
         version: u64,
         value: Option<&[u8]>,
     ) -> Result<bool, StoreError> {
-        self.core().replace_note(name, version, value).await
+        self.core().write_note(name, version, value).await
     }
 }
 
 impl Core {
-    async fn note(&self, name: &str) -> Result<Option<Note>, StoreError> {
+    async fn read_note(&self, name: &str) -> Result<Option<Note>, StoreError> {
         let arguments = [self.deployment.id.clone(), name.as_bytes().to_vec()];
         let keys = vec![self.deployment.key.clone(), self.layout.notes()];
         let mut answered = self.run(|scripts| &scripts.note, keys, arguments).await?;
@@ -62,12 +62,7 @@ impl Core {
         Ok(Some(Note { version: number(&version)?, value }))
     }
 
-    async fn replace_note(
-        &self,
-        name: &str,
-        version: u64,
-        value: Option<&[u8]>,
-    ) -> Result<bool, StoreError> {
+    async fn write_note(&self, name: &str, version: u64, value: Option<&[u8]>) -> Result<bool, StoreError> {
         let length = value.map_or(0, <[u8]>::len);
         if name.len() > LONGEST_NAME || length > MOST {
             let message = format!("a note of {length} bytes under a name of {} bytes", name.len());

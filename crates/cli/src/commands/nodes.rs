@@ -27,7 +27,8 @@ pub(crate) async fn nodes(which: Which, client: &Client, output: Output) -> Resu
     }
     if which.shards {
         let names: HashMap<_, _> = all.nodes.iter().map(|node| (&*node.incarnation, &*node.name)).collect();
-        let columns = ["SHARD", "NODE", "INCARNATION", "OVERDUE", "POLLED", "OWNERS", "TAKEOVERS", "LAST TAKEOVER"];
+        let columns =
+            ["SHARD", "NODE", "INCARNATION", "OVERDUE", "POLLED", "OWNERS", "TAKEOVERS", "LAST TAKEOVER"];
         return Ok(output.list(&all.shards, columns, |shard| shard_row(shard, &names))?);
     }
     let columns = ["NODE", "INCARNATION", "VERSION", "STATE", "SHARDS", "OVERDUE", "SINCE", "LAST SIGN"];

@@ -72,5 +72,9 @@ fn notes_of_a_deployment_that_is_lost_are_no_notes() {
     let again = open("d", &server);
     assert_eq!(block_on(again.note("n")).unwrap(), None);
     let error = block_on(store.replace_note("n", 0, Some(b"b"))).unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Closed, "the former deployment's processes do not mix with the new one");
+    assert_eq!(
+        error.kind(),
+        StoreErrorKind::Closed,
+        "the former deployment's processes do not mix with the new one"
+    );
 }

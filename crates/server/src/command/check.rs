@@ -70,9 +70,7 @@ fn show(
             "timers": stored, "faults": faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
         });
         if report.is_some() {
-            let line = |line: &tourbillon_redis::Line| {
-                json!({ "grade": line.grade().to_string(), "server": line.server(), "text": line.text() })
-            };
+            let line = |line: &tourbillon_redis::Line| json!({ "grade": line.grade().to_string(), "server": line.server(), "text": line.text() });
             shown["servers"] = lines.iter().map(line).collect();
         }
         print(format_args!("{shown:#}\n"))?;

@@ -97,11 +97,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         });
         print(format_args!("{json:#}\n"))?;
     } else {
-        print(format_args!(
-            "{}: {} timers restored, as they were at {at}\n",
-            place,
-            restored.timers
-        ))?;
+        print(format_args!("{}: {} timers restored, as they were at {at}\n", place, restored.timers))?;
     }
     Ok(ExitCode::SUCCESS)
 }

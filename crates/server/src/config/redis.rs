@@ -58,9 +58,11 @@ impl Config {
             return Err("redis.sentinel and redis.cluster are not set together".to_owned());
         }
         if self.redis_servers.len() > 1 && self.redis_sentinel.is_none() && !self.redis_cluster {
-            return Err("redis.servers: several are Sentinels, with redis.sentinel, or nodes of a cluster, with \
+            return Err(
+                "redis.servers: several are Sentinels, with redis.sentinel, or nodes of a cluster, with \
                         redis.cluster"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         if self.redis_sentinel_password_file.is_some() && self.redis_sentinel.is_none() {
             return Err("redis.sentinel_password_file is for redis.sentinel".to_owned());
@@ -69,7 +71,9 @@ impl Config {
             return Err("redis.username needs redis.password_file".to_owned());
         }
         if self.redis_client_certificate.is_some() != self.redis_client_key.is_some() {
-            return Err("redis.client_certificate and redis.client_key are set together or not at all".to_owned());
+            return Err(
+                "redis.client_certificate and redis.client_key are set together or not at all".to_owned()
+            );
         }
         let is_tls = self.redis_servers.iter().any(|server| server.0.scheme() == "rediss");
         let of_tls = [
@@ -84,7 +88,8 @@ impl Config {
         if name.len() > 64 || !name.bytes().all(is_fit) {
             return Err("redis.deployment: 1 to 64 letters, digits, `-`, `_` and `.`".to_owned());
         }
-        if self.redis_shards != 0 && (!self.redis_shards.is_power_of_two() || self.redis_shards > MOST_SHARDS) {
+        if self.redis_shards != 0 && (!self.redis_shards.is_power_of_two() || self.redis_shards > MOST_SHARDS)
+        {
             return Err(format!("redis.shards: a power of two up to {MOST_SHARDS}, or zero"));
         }
         let times = [

@@ -227,7 +227,9 @@ impl Value for ServerUrl {
         let url = Url::parse(text).ok().filter(has_place);
         let url = url.ok_or_else(|| "the URL is not one as redis://127.0.0.1:6379".to_owned())?;
         if url.password().is_some() || url.query_pairs().any(|(name, _)| name == "pass") {
-            return Err("the URL must not have a password: redis.password_file names a file with it".to_owned());
+            return Err(
+                "the URL must not have a password: redis.password_file names a file with it".to_owned()
+            );
         }
         Ok(Self(url))
     }
@@ -246,7 +248,9 @@ impl Value for Sync {
     const NAME: &'static str = "SYNC";
 
     fn parse(text: &str) -> Result<Self, String> {
-        let fault = || format!("{text:?} is none of none, wait:REPLICAS:TIME as wait:1:500ms, and waitaof:REPLICAS:TIME");
+        let fault = || {
+            format!("{text:?} is none of none, wait:REPLICAS:TIME as wait:1:500ms, and waitaof:REPLICAS:TIME")
+        };
         if text == "none" {
             return Ok(Self(SyncPolicy::None));
         }
@@ -366,7 +370,9 @@ mod tests {
         survives::<Option<Endpoint>>("https://collector.example/v1/traces");
         let Ok(Endpoint(url)) = Endpoint::parse("http://127.0.0.1:4318") else { panic!() };
         assert_eq!(url, "http://127.0.0.1:4318/v1/traces");
-        survives::<Vec<ServerUrl>>("redis://10.0.0.1:6379,rediss://name@redis.example:6380/2,unix:///run/redis.sock");
+        survives::<Vec<ServerUrl>>(
+            "redis://10.0.0.1:6379,rediss://name@redis.example:6380/2,unix:///run/redis.sock",
+        );
         for text in ["none", "wait:1:500ms", "waitaof:0:1s", "waitaof:2:1s"] {
             survives::<Sync>(text);
         }
@@ -409,7 +415,17 @@ mod tests {
             let fault = ServerUrl::parse(text).unwrap_err();
             assert!(!fault.contains("hunter2"), "{fault}");
         }
-        for text in ["", "wait", "wait:1", "wait:0:1s", "wait:1:0s", "wait:-1:1s", "wait:1:1", "sync:1:1s", "waitaof::1s"] {
+        for text in [
+            "",
+            "wait",
+            "wait:1",
+            "wait:0:1s",
+            "wait:1:0s",
+            "wait:-1:1s",
+            "wait:1:1",
+            "sync:1:1s",
+            "waitaof::1s",
+        ] {
             assert!(Sync::parse(text).is_err(), "{text:?}");
         }
     }

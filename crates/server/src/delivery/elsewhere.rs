@@ -112,7 +112,12 @@ impl Elsewhere {
     }
 
     /// Ends the delivery of a claim in the store. Returns the timer.
-    pub(crate) async fn end(&self, namespace: &str, claim: &str, verdict: &Verdict) -> Result<Timer, Problem> {
+    pub(crate) async fn end(
+        &self,
+        namespace: &str,
+        claim: &str,
+        verdict: &Verdict,
+    ) -> Result<Timer, Problem> {
         let (named, timer) = self.open(namespace, claim).await?;
         let op = op_of(&named, verdict).ok_or_else(Named::ended)?;
         let outcomes = self.0.apply(vec![op], Durability::PowerLoss).await;
@@ -179,7 +184,9 @@ mod tests {
         assert_eq!((named.id, named.begun.as_millis()), (TimerId::from_u128(7), 9));
         assert_eq!(named.token, Token { incarnation: 3, claim: 5 });
         let signed = name.replacen('0', "+", 33).replacen('+', "0", 32);
-        for wrong in ["", "0", &name[1..], &format!("{name}0"), &name.replace('7', "g"), &signed, &"é".repeat(56)] {
+        for wrong in
+            ["", "0", &name[1..], &format!("{name}0"), &name.replace('7', "g"), &signed, &"é".repeat(56)]
+        {
             assert!(Named::read(wrong).is_none(), "{wrong}");
         }
     }

@@ -37,8 +37,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind, Moment, Problem, ProblemKind};
 use tourbillon_callback::Caller;
-use tourbillon_durable::{Builder, Verdict};
 use tourbillon_durable::store::TimerStore;
+use tourbillon_durable::{Builder, Verdict};
 
 /// The deliveries of a service.
 pub(crate) struct Deliveries {
@@ -141,7 +141,9 @@ impl Deliveries {
         }
         let timer = elsewhere.end(namespace, claim, &verdict).await?;
         let (kind, detail) = match &verdict {
-            Verdict::Retry { error, .. } | Verdict::Dead(error) => (EventKind::Failed, Some(error.to_string())),
+            Verdict::Retry { error, .. } | Verdict::Dead(error) => {
+                (EventKind::Failed, Some(error.to_string()))
+            }
             _ => (EventKind::Delivered, None),
         };
         self.events.show(|| api::Event {

@@ -207,7 +207,11 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
     const CELL: u64 = 24;
     let step = WIDTH / u64::try_from(nodes.shards.len()).ok().filter(|count| *count > 0)?;
     let has_some = |node: &&Node| node.live || node.shards > 0;
-    let mut owners: Vec<(Option<&str>, &str)> = nodes.nodes.iter().filter(has_some).take(most)
+    let mut owners: Vec<(Option<&str>, &str)> = nodes
+        .nodes
+        .iter()
+        .filter(has_some)
+        .take(most)
         .map(|node| (Some(&*node.incarnation), &*node.name))
         .collect();
     let is_listed = |shard: &Shard| owners.iter().any(|(owner, _)| *owner == shard.owner.as_deref());
@@ -250,7 +254,13 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
     }
     let rows = u64::try_from(owners.len()).unwrap_or_default();
     let lines = (0..rows).map(|row| Line { y: row * ROW + BELOW + CELL, text: String::new() });
-    Some(Chart { name: "Shards by node and lateness", height: rows * ROW, rects, lines: lines.collect(), labels })
+    Some(Chart {
+        name: "Shards by node and lateness",
+        height: rows * ROW,
+        rects,
+        lines: lines.collect(),
+        labels,
+    })
 }
 
 /// What the values of a series are.

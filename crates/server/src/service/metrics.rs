@@ -10,8 +10,10 @@ use core::fmt::{self, Write as _};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Counts, Nodes};
+use tourbillon_durable::store::{Counts, Nodes, StoreError, StoreErrorKind};
 
+/// The time for which the store may take for a small read.
+const SLOW: Duration = Duration::from_secs(3);
 /// The words of the reasons for which the service parks timers.
 const PARKED_FOR: [&str; 6] = ["paused", "busy", "concurrency", "rate", "host", "queue"];
 
@@ -25,14 +27,15 @@ impl Service {
         page.single("up_seconds", "gauge", "Time since the start.", &self.up().as_secs_f64());
         page.single("alive", "gauge", "1 if the loop polls.", &u8::from(self.alive().is_ok()));
         let now = self.timers().timer_store().now();
-        let overdue = self.overdue(now).await;
-        let nodes = self.stored_nodes().await;
+        // A store that does not answer must not keep the numbers from those who look for the reason.
+        let (overdue, counts, nodes) =
+            tokio::join!(in_time(self.overdue(now)), in_time(self.counts()), in_time(self.stored_nodes()));
         let of_shards = nodes.as_ref().ok().and_then(Option::as_ref).map_or(Duration::ZERO, poll_age);
         let poll_age = self.poll_age(*overdue.as_ref().unwrap_or(&Duration::ZERO)).max(of_shards);
         let help = "Time for which timers are due, or the store fails, and the loop has not polled; in a shared store, also \
                     the time since the last look at the own shard that was left longest.";
         page.single("poll_age_seconds", "gauge", help, &poll_age.as_secs_f64());
-        if let Ok(counts) = self.counts().await {
+        if let Ok(counts) = counts {
             page.counts(&counts);
             self.write_parked(&mut page, counts.of(Phase::Parked));
         }
@@ -146,6 +149,12 @@ impl Service {
         let open = hosts.iter().filter(|host| host.open_for.is_some()).count();
         page.single("breaker_open", "gauge", "Hosts that get no callbacks for a time.", &open);
     }
+}
+
+/// The answer to a read of the store, or an error if it takes long.
+async fn in_time<T>(read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let late = |_| Err(StoreError::new(StoreErrorKind::Io, "the store has not answered in time"));
+    tokio::time::timeout(SLOW, read).await.unwrap_or_else(late)
 }
 
 /// A page in Prometheus' text format. All names begin with `tourbillon_`.

@@ -14,9 +14,9 @@ mod namespaces;
 mod nodes;
 mod operations;
 mod place;
+mod redis;
 mod report;
 mod restore;
-mod redis;
 mod sampling;
 mod schedules;
 mod shelf;
@@ -144,7 +144,10 @@ impl fmt::Display for OpenError {
                 write!(f, "{path}: a restore into this folder has not ended: run `tourbillond restore` again")
             }
             Self::HalfRestoredDeployment(name) => {
-                write!(f, "a restore into the deployment {name} has not ended: run `tourbillond restore` again")
+                write!(
+                    f,
+                    "a restore into the deployment {name} has not ended: run `tourbillond restore` again"
+                )
             }
             Self::InUse(path) => write!(f, "{}: another service uses this folder", path.display()),
             Self::Servers(report) => {

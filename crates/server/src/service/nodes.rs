@@ -20,7 +20,8 @@ impl Service {
     pub(crate) async fn nodes(&self) -> Result<Nodes, Problem> {
         let now = moment(self.timers().timer_store().now());
         let nodes = self.stored_nodes().await.map_err(|error| unavailable(&error))?;
-        let alone = || Nodes { now, shared: self.namespaces().is_shared(), nodes: Vec::new(), shards: Vec::new() };
+        let alone =
+            || Nodes { now, shared: self.namespaces().is_shared(), nodes: Vec::new(), shards: Vec::new() };
         Ok(nodes.map_or_else(alone, |nodes| shown(&nodes)))
     }
 

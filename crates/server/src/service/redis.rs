@@ -22,7 +22,8 @@ pub(super) const RESTORING: &str = "restoring";
 /// Checks the servers. Fails if they are refused.
 pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     let report = block_on(check(&redis.connect));
-    let report = report.map_err(|error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Limit, error)))?;
+    let report =
+        report.map_err(|error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Limit, error)))?;
     match report.is_refused() {
         true if report.is_unanswered() => Err(OpenError::NoServers(report)),
         true => Err(OpenError::Servers(report)),
@@ -69,9 +70,8 @@ impl Service {
         if block_on(store.note(RESTORING)).map_err(OpenError::Store)?.is_some() {
             return Err(OpenError::HalfRestoredDeployment(redis.deployment.as_str().into()));
         }
-        let namespaces = Namespaces::open(Shelf::Shared(Arc::clone(&store))).map_err(|error| {
-            OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error))
-        })?;
+        let namespaces = Namespaces::open(Shelf::Shared(Arc::clone(&store)))
+            .map_err(|error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error)))?;
         Self::begin_on(settings, store, namespaces, Start { notices, folder })
     }
 

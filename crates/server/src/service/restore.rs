@@ -286,7 +286,8 @@ impl Hold {
     /// Ends the writing of the note. Returns its version, by which it can be removed.
     fn stop(self) -> Result<u64, StoreError> {
         drop(self.end);
-        let panicked = |_| Err(StoreError::new(StoreErrorKind::Io, "the thread of the restore's note has panicked"));
+        let panicked =
+            |_| Err(StoreError::new(StoreErrorKind::Io, "the thread of the restore's note has panicked"));
         self.thread.join().unwrap_or_else(panicked)
     }
 }

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use tourbillon_durable::store::{Durability, IfPresent, Op, TimerStore as _};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
@@ -54,8 +55,18 @@ async fn two_daemons_run_on_redis_by_their_file_alone() {
     assert_eq!(made.status, 201, "{}", made.json);
     let seen = other.send("GET", &timer("k"), &Value::Null).await;
     assert_eq!(seen.json["id"], made.json["id"]);
-    let nodes = other.send("GET", "/v1/nodes", &Value::Null).await;
-    assert_eq!((nodes.status, &nodes.json["shared"]), (200.try_into().unwrap(), &json!(true)));
+    let begun = Instant::now();
+    loop {
+        let nodes = other.send("GET", "/v1/nodes", &Value::Null).await.json;
+        let shares: Vec<_> = nodes["nodes"].as_array().unwrap().iter().map(|node| &node["shards"]).collect();
+        let has_all = shares.iter().filter_map(|shards| shards.as_u64()).sum::<u64>() == 8;
+        if shares.len() == 2 && has_all {
+            assert!(nodes["shared"] == true && nodes["nodes"][0]["name"] == "first", "{nodes}");
+            break;
+        }
+        assert!(begun.elapsed() < 3 * SOON, "the nodes share the shards: {nodes}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     assert!(!folder.path().join("one/timers.redb").exists(), "no file has timers");
     let again = run(folder.path(), &["--config", "redis.toml", "--data", "one", "--listen", "127.0.0.1:0"]);
     assert!(text(&again.stderr).contains("another service uses this folder"), "{again:?}");
@@ -179,8 +190,11 @@ async fn a_service_moves_into_redis_and_out_of_it_with_all_its_timers() {
     fs::write(folder.path().join("backup"), &second).unwrap();
     let (code, said) = restore(&["--data", "back"]);
     assert_eq!(code, Some(0), "{said}");
-    let daemon = Daemon::start(folder.path(), &["--data", "back"]);
-    let (status, third) = Http::new(daemon.address).bytes("POST", "/v1/backup").await.expect("a whole answer");
+    let arguments =
+        ["--callbacks-allow-http", "--callbacks-allow-private", "--data", "back", "--listen", "127.0.0.1:0"];
+    let daemon = Daemon::spawn(program(folder.path(), &arguments));
+    let (status, third) =
+        Http::new(daemon.address).bytes("POST", "/v1/backup").await.expect("a whole answer");
     assert_eq!(status, 200);
     assert_eq!(contents(&third), (timers, namespaces), "and out of it");
     stop(daemon);
@@ -216,9 +230,13 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
     let version = store.note("restoring").await.unwrap().unwrap().version;
     assert!(store.replace_note("restoring", version, Some(&until(long_ago))).await.unwrap());
 
-    let serve = run(folder.path(), &["serve", "--config", "redis.toml", "--listen", "127.0.0.1:0", "--data", "node"]);
+    let serve =
+        run(folder.path(), &["serve", "--config", "redis.toml", "--listen", "127.0.0.1:0", "--data", "node"]);
     assert_eq!(serve.status.code(), Some(1), "{serve:?}");
-    assert!(text(&serve.stderr).contains("a restore into the deployment tourbillon has not ended"), "{serve:?}");
+    assert!(
+        text(&serve.stderr).contains("a restore into the deployment tourbillon has not ended"),
+        "{serve:?}"
+    );
     let (code, said) = restore();
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(store.note("restoring").await.unwrap(), None);

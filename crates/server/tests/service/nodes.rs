@@ -120,7 +120,10 @@ async fn a_service_with_a_file_of_its_own_is_alone() {
     let (_, text) = get(&service, "/v1/nodes").await;
     let nodes: Value = serde_json::from_str(&text).unwrap();
     let expected = (json!(false), json!([]), json!([]));
-    assert_eq!((&nodes["shared"], &nodes["nodes"], &nodes["shards"]), (&expected.0, &expected.1, &expected.2));
+    assert_eq!(
+        (&nodes["shared"], &nodes["nodes"], &nodes["shards"]),
+        (&expected.0, &expected.1, &expected.2)
+    );
     let (_, numbers) = get(&service, "/metrics").await;
     for line in ["tourbillon_nodes 1", "tourbillon_shards_without_node 0", "tourbillon_takeovers_total 0"] {
         assert!(numbers.lines().any(|of| of == line), "{line} is not in {numbers}");

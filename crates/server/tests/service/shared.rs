@@ -196,7 +196,9 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
     let (claim, other) = fetch().await;
     let name = claim["claim"].as_str().unwrap();
     let elsewhere = format!("{claims}/{name}/ack");
-    let (status, _) = other.send("POST", &format!("/v1/namespaces/default/claims/{}/ack", "0".repeat(112)), Value::Null).await;
+    let (status, _) = other
+        .send("POST", &format!("/v1/namespaces/default/claims/{}/ack", "0".repeat(112)), Value::Null)
+        .await;
     assert_eq!(status, StatusCode::CONFLICT);
     let (status, answer) = other.send("POST", &elsewhere, Value::Null).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
@@ -208,14 +210,18 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
     place("nacked", 60_000).await;
     let (claim, other) = fetch().await;
     let name = claim["claim"].as_str().unwrap();
-    let (status, answer) = other.send("POST", &format!("{claims}/{name}/nack"), json!({ "error": "no paper" })).await;
+    let (status, answer) =
+        other.send("POST", &format!("{claims}/{name}/nack"), json!({ "error": "no paper" })).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
     let (again, other) = fetch().await;
     assert_eq!((&again["attempt"], &again["id"]), (&json!(2), &claim["id"]));
     let name = again["claim"].as_str().unwrap();
-    let (status, answer) = other.send("POST", &format!("{claims}/{name}/nack"), json!({ "dead": true })).await;
+    let (status, answer) =
+        other.send("POST", &format!("{claims}/{name}/nack"), json!({ "dead": true })).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
-    let (_, timer) = two.send("GET", &format!("/v1/namespaces/default/ids/{}", again["id"].as_str().unwrap()), Value::Null).await;
+    let (_, timer) = two
+        .send("GET", &format!("/v1/namespaces/default/ids/{}", again["id"].as_str().unwrap()), Value::Null)
+        .await;
     assert_eq!(timer["phase"], "dead", "{timer}");
 
     place("prolonged", 3_000).await;
@@ -229,6 +235,32 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
     // The node that handed it over would have given it up after three seconds.
     let (status, answer) = other.send("POST", &format!("{claims}/{name}/ack"), Value::Null).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_show_each_other_and_who_has_the_shards() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (one, two) = (node(&server).await, node(&server).await);
+    let shares = async |node: &Rig| {
+        let (status, nodes) = node.send("GET", "/v1/nodes", Value::Null).await;
+        assert_eq!((status, nodes["shards"].as_array().unwrap().len()), (StatusCode::OK, 64), "{nodes}");
+        let live = nodes["nodes"].as_array().unwrap().iter().filter(|node| node["live"] == true);
+        live.map(|node| node["shards"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    until("the nodes share the shards", async || {
+        let shares = shares(&one).await;
+        (shares.len() == 2 && shares.iter().sum::<u64>() == 64 && !shares.contains(&0)).then_some(())
+    })
+    .await;
+    let (_, seen) = two.send("GET", "/v1/nodes", Value::Null).await;
+    let own: Vec<_> = seen["nodes"].as_array().unwrap().iter().filter(|node| node["this"] == true).collect();
+    assert_eq!(own.len(), 1, "{seen}");
+    drop(two);
+    until("the other node has all shards", async || (shares(&one).await == [64]).then_some(())).await;
+    let (_, nodes) = one.send("GET", "/v1/nodes", Value::Null).await;
+    let takeovers: u64 =
+        nodes["shards"].as_array().unwrap().iter().map(|shard| shard["takeovers"].as_u64().unwrap()).sum();
+    assert_eq!(takeovers, 0, "a node that stops gives its shards back");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -297,7 +329,9 @@ async fn t02_healthz_is_red_while_redis_is_away_and_green_again_without_a_restar
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_and_folders_that_are_not_fit_are_refused_with_the_reason() {
-    let Some(server) = Server::start(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb"]) else { return };
+    let Some(server) = Server::start(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb"]) else {
+        return;
+    };
     let folder = tempfile::tempdir().unwrap();
     let with = |redis: RedisSettings| {
         let mut settings = Settings::new(folder.path());

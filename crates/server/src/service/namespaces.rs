@@ -210,11 +210,11 @@ impl Namespaces {
             let answer = change(&mut map);
             map.entry(DEFAULT.into()).or_default();
             if block_on(self.shelf.replace(version, &map))? {
-                if !self.is_shared() {
+                if self.is_shared() {
+                    // If the store does not answer, the change is read here within a second after it answers again.
+                    let _is_known = block_on(self.renew());
+                } else {
                     self.known.write().unwrap_or_else(PoisonError::into_inner).map = Arc::new(map);
-                } else if let Err(error) = block_on(self.renew()) {
-                    // It is stored, and read here within a second after the store answers again.
-                    drop(error);
                 }
                 return Ok(answer);
             }
